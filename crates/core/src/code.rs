@@ -1,0 +1,75 @@
+//! The closed list of codes a failure can carry. `docs/codes.md` has a paragraph for each.
+
+/// Declares the codes once: the enum, their text, and the list that the docs are checked against.
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
+        /// What went wrong, as one of a closed list.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Code {
+            /// Every code there is.
+            pub const ALL: &'static [Code] = &[$(Code::$name),+];
+
+            /// The code as it stands in answers and journals.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$name => $text),+ }
+            }
+
+            /// Reads what [`as_str`](Self::as_str) wrote.
+            pub fn parse(text: &str) -> Option<Code> {
+                match text { $($text => Some(Code::$name),)+ _ => None }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The arguments are not JSON.
+    InvalidJson = "invalid_json";
+    /// An object in the arguments has the same key twice.
+    DuplicateKey = "duplicate_key";
+    /// A number in the arguments cannot be held without rounding it.
+    InexactNumber = "inexact_number";
+    /// The arguments are nested too deeply.
+    TooDeep = "too_deep";
+    /// The arguments, or what a tool produced, are too large.
+    TooLarge = "too_large";
+    /// The arguments do not fit the tool's input schema.
+    InvalidArgs = "invalid_args";
+    /// The tool's result does not fit its own output schema.
+    InvalidOutput = "invalid_output";
+    /// There is no tool of that name.
+    NoSuchTool = "no_such_tool";
+    /// The same identity was used before with other arguments or another tool.
+    Conflict = "conflict";
+    /// Two different calls of one batch have the same id.
+    CallIdConflict = "call_id_conflict";
+    /// The tool said that it could not do its work.
+    ToolFailed = "tool_failed";
+    /// The tool's code panicked.
+    ToolPanicked = "tool_panicked";
+    /// Something went wrong inside Windlass.
+    Internal = "internal";
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        for &code in Code::ALL {
+            assert_eq!(Code::parse(code.as_str()), Some(code));
+        }
+        assert_eq!(Code::parse("nonsense"), None);
+    }
+}

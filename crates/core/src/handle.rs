@@ -1,0 +1,148 @@
+//! Handles: how calls and artifacts are named outside.
+//!
+//! A handle is 128 bits that nobody can guess or forge without the store's secret, and that needs no index to
+//! be found again: the first half is a MAC over what is named, the second half is the number itself under a
+//! pad derived from the first. Opening one computes the MAC again, so a forged handle is refused without a
+//! look-up, and no table of random keys grows with every call.
+
+use std::fmt;
+
+/// The secret of a store, from which handles and idempotency keys are derived.
+#[derive(Clone)]
+pub struct Secret(pub [u8; 32]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// What a handle names; a handle of one kind never opens as another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A call: [`CallId::packed`](crate::ids::CallId::packed).
+    Call,
+    /// An artifact: a [`BlobNo`](crate::ids::BlobNo).
+    Artifact,
+}
+
+/// An unguessable name, written as 26 characters of `[0-9a-z]`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub u128);
+
+impl Handle {
+    /// The handle of `number` under `secret`.
+    pub fn seal(secret: &Secret, kind: Kind, number: u64) -> Handle {
+        let mac = mac(secret, kind, number);
+        Handle(u128::from(mac) << 64 | u128::from(number ^ pad(secret, kind, mac)))
+    }
+
+    /// The number this handle was sealed with, or `None` if it was not sealed with this secret and kind.
+    pub fn open(self, secret: &Secret, kind: Kind) -> Option<u64> {
+        let claimed = (self.0 >> 64) as u64;
+        let number = self.0 as u64 ^ pad(secret, kind, claimed);
+        (mac(secret, kind, number) == claimed).then_some(number)
+    }
+
+    /// Reads the text form, in either case.
+    pub fn parse(text: &str) -> Option<Handle> {
+        if text.len() != TEXT_LEN {
+            return None;
+        }
+        let mut value: u128 = 0;
+        for (place, byte) in text.bytes().enumerate() {
+            let digit = ALPHABET.iter().position(|&letter| letter == byte.to_ascii_lowercase())?;
+            if place == 0 && digit > 7 {
+                return None;
+            }
+            value = value << 5 | digit as u128;
+        }
+        Some(Handle(value))
+    }
+}
+
+/// 26 letters of 5 bits hold the 128 bits.
+const TEXT_LEN: usize = 26;
+/// Crockford's base 32: no letter that is read as a digit.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = [0u8; TEXT_LEN];
+        for (place, letter) in text.iter_mut().enumerate() {
+            *letter = ALPHABET[(self.0 >> (5 * (TEXT_LEN - 1 - place))) as usize & 31];
+        }
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({self})")
+    }
+}
+
+/// The idempotency key of a call: stable over attempts and restarts, the same for the same identity.
+pub fn idempotency_key(secret: &Secret, session: &str, batch_key: &str, call_id: &str) -> String {
+    let mut hasher = blake3::Hasher::new_keyed(&secret.0);
+    hasher.update(b"idempotency");
+    for part in [session, batch_key, call_id] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().to_hex()[..32].to_string()
+}
+
+fn mac(secret: &Secret, kind: Kind, number: u64) -> u64 {
+    prf(secret, kind, 0, number)
+}
+
+fn pad(secret: &Secret, kind: Kind, mac: u64) -> u64 {
+    prf(secret, kind, 1, mac)
+}
+
+fn prf(secret: &Secret, kind: Kind, role: u8, input: u64) -> u64 {
+    let tag = match kind {
+        Kind::Call => 1,
+        Kind::Artifact => 2,
+    };
+    let mut message = [0; 10];
+    message[..2].copy_from_slice(&[tag, role]);
+    message[2..].copy_from_slice(&input.to_le_bytes());
+    let hash = blake3::keyed_hash(&secret.0, &message);
+    let mut first = [0; 8];
+    first.copy_from_slice(&hash.as_bytes()[..8]);
+    u64::from_le_bytes(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_opens_only_with_its_secret_and_kind() {
+        let ours = Secret([7; 32]);
+        let handle = Handle::seal(&ours, Kind::Call, 42);
+        assert_eq!(handle.open(&ours, Kind::Call), Some(42));
+        assert_eq!(handle.open(&ours, Kind::Artifact), None);
+        assert_eq!(handle.open(&Secret([8; 32]), Kind::Call), None);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_refused() {
+        let secret = Secret([7; 32]);
+        let handle = Handle::seal(&secret, Kind::Call, 42);
+        for bit in 0..128 {
+            assert_eq!(Handle(handle.0 ^ 1 << bit).open(&secret, Kind::Call), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn text_and_back() {
+        let handle = Handle(u128::MAX - 5);
+        assert_eq!(Handle::parse(&handle.to_string()), Some(handle));
+        assert_eq!(Handle::parse(&handle.to_string().to_uppercase()), Some(handle));
+        assert_eq!(Handle::parse("short"), None);
+        assert_eq!(Handle::parse("zzzzzzzzzzzzzzzzzzzzzzzzzz"), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! Numbers by which the inside knows things. Outside, a thing is known by its [`Handle`](crate::handle::Handle).
+
+/// Declares a number with a meaning of its own, so that a batch can never be passed where a session is wanted.
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// A session, numbered by the store.
+    SessionNo(u64)
+}
+number! {
+    /// A batch, numbered by the store over all sessions; younger batches have larger numbers.
+    BatchNo(u64)
+}
+number! {
+    /// The place of a call in its batch, from 0.
+    Ordinal(u16)
+}
+number! {
+    /// An entry's number in its session, from 1, without gaps: order, chain and event cursor.
+    EntryNo(u64)
+}
+number! {
+    /// The right to write to a session: a larger fence makes every smaller one worthless.
+    Fence(u64)
+}
+number! {
+    /// An attempt of a call, from 1.
+    AttemptNo(u32)
+}
+number! {
+    /// Bytes kept beside a journal in chunks; outside they are known as an artifact.
+    BlobNo(u64)
+}
+
+/// A call inside: its batch and its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId {
+    /// The batch it came with.
+    pub batch: BatchNo,
+    /// Its place in the batch.
+    pub ordinal: Ordinal,
+}
+
+impl CallId {
+    /// The call as one number, as handles seal it.
+    pub fn packed(self) -> u64 {
+        self.batch.0 << 16 | u64::from(self.ordinal.0)
+    }
+
+    /// The call that [`packed`](Self::packed) gave this number.
+    pub fn unpacked(packed: u64) -> CallId {
+        CallId { batch: BatchNo(packed >> 16), ordinal: Ordinal((packed & 0xffff) as u16) }
+    }
+}
+
+impl std::fmt::Display for CallId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.batch, self.ordinal)
+    }
+}
+
+/// How a batch is found by its session and key: a hash, so that one fixed-size index serves keys of any length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lookup(pub [u8; 16]);
+
+impl Lookup {
+    /// The look-up of the batch with this key in this session.
+    pub fn of(session: SessionNo, key: &str) -> Lookup {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&session.0.to_le_bytes());
+        hasher.update(key.as_bytes());
+        let mut found = [0; 16];
+        found.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Lookup(found)
+    }
+}

@@ -1,0 +1,22 @@
+//! The rules of a Windlass call: no IO, no async, no clock, no randomness. Same entries in, same state out.
+//!
+//! Read [`call`] first: it holds the entries a call's journal is made of, the state they add up to, and the
+//! one function that says what happens next.
+#![warn(missing_docs)]
+
+pub mod batch;
+pub mod call;
+pub mod canonical;
+pub mod code;
+pub mod entry;
+pub mod failure;
+pub mod handle;
+pub mod ids;
+pub mod json;
+pub mod limits;
+pub mod outcome;
+pub mod plan;
+pub mod projection;
+pub mod schema;
+pub mod time;
+pub mod tool;

@@ -1,0 +1,49 @@
+//! The future every store method returns.
+
+use crate::error::StoreError;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::sync::oneshot;
+
+/// What a store will have said: at once (memory, a page in the cache), or later (a commit, a network), without
+/// a boxed future where none is needed.
+#[must_use = "a store's answer says whether it was done"]
+pub struct Answer<T>(Inner<T>);
+
+enum Inner<T> {
+    Ready(Option<Result<T, StoreError>>),
+    Reply(oneshot::Receiver<Result<T, StoreError>>),
+    Boxed(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
+}
+
+impl<T> Answer<T> {
+    /// Known already.
+    pub fn ready(answer: Result<T, StoreError>) -> Answer<T> {
+        Answer(Inner::Ready(Some(answer)))
+    }
+
+    /// What a thread of the store will reply. If the thread is gone, so is the store.
+    pub fn reply(receiver: oneshot::Receiver<Result<T, StoreError>>) -> Answer<T> {
+        Answer(Inner::Reply(receiver))
+    }
+
+    /// Anything else.
+    pub fn boxed(future: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Answer<T> {
+        Answer(Inner::Boxed(Box::pin(future)))
+    }
+}
+
+impl<T: Unpin> Future for Answer<T> {
+    type Output = Result<T, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Inner::Ready(answer) => Poll::Ready(answer.take().unwrap_or(Err(StoreError::Closed))),
+            Inner::Reply(receiver) => {
+                Pin::new(receiver).poll(cx).map(|reply| reply.unwrap_or(Err(StoreError::Closed)))
+            }
+            Inner::Boxed(future) => future.as_mut().poll(cx),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Where journals live. The contract ([`Store`]) is prose here and one suite in `windlass-testkit`; memory and
+//! SQLite keep it.
+//!
+//! A store knows nothing of calls: it keeps rows, in the order in which a session's owner sent them, and
+//! refuses whoever is not the owner any more.
+#![warn(missing_docs)]
+
+mod answer;
+mod change;
+mod error;
+pub mod memory;
+pub mod sqlite;
+
+pub use answer::Answer;
+pub use change::{Change, Guard, Hold, Receipt, Refused, Row};
+pub use error::StoreError;
+
+use std::sync::Arc;
+use windlass_core::handle::Secret;
+use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
+
+/// Keeps what it acknowledged, and lets only a session's owner write to it.
+///
+/// - **Writing** is [`commit`](Store::commit) and [`post`](Store::post). Once they return, what they accepted
+///   is as durable as [`durability`](Store::durability) says.
+/// - **Order**: the changes of one session apply in the order in which `commit` was called.
+/// - **Ownership**: a change whose fence is not the session's is refused and changes nothing.
+/// - **Reading** sees every change whose commit has returned.
+/// - **Poison**: after an I/O error on a write nobody knows what is on the disk. Every later write answers
+///   [`StoreError::Poisoned`] until the store is opened anew.
+pub trait Store: Send + Sync + 'static {
+    /// Applies each change whole or not at all and answers each in its place; a refused change does not touch
+    /// its neighbours. Several commits may become durable together.
+    fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>>;
+
+    /// Leaves a message for the owner of a session. Unique by `(session, key)`: the same again is
+    /// [`Posted::Again`], another body under a used key is [`Posted::Differs`] and changes nothing.
+    fn post(&self, message: Inbound) -> Answer<Posted>;
+
+    /// Numbers never handed out before, `count` of them, from the returned one on. Nothing becomes durable.
+    fn reserve(&self, what: Sequence, count: u64) -> Answer<u64>;
+
+    /// The session of this name.
+    fn session(&self, name: &str) -> Answer<Option<SessionRow>>;
+
+    /// The session of this number.
+    fn session_by_no(&self, no: SessionNo) -> Answer<Option<SessionRow>>;
+
+    /// All sessions after `after`, by number, at most `limit`.
+    fn sessions(&self, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>>;
+
+    /// The batch found by this look-up.
+    fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>>;
+
+    /// The batches with an open call, oldest first; of one session, or of all.
+    fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>>;
+
+    /// The journal rows of a batch, in the order in which they were written.
+    fn journal(&self, batch: BatchNo) -> Answer<Vec<JournalRow>>;
+
+    /// A session's journal rows before entry `before` (or from its end), newest first, at most `limit`. Each
+    /// is checked against the hash its successor keeps of it; damage is [`StoreError::Damaged`].
+    fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>>;
+
+    /// At most `len` bytes of a blob from `offset`; fewer at its end, none past it. `None`: there is no such blob.
+    fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>>;
+
+    /// The messages for a session that its owner has not adopted yet, oldest first, at most `limit`.
+    fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>>;
+
+    /// The secret from which this store's handles are derived; made when the store was.
+    fn secret(&self) -> &Secret;
+
+    /// What an acknowledged commit survives.
+    fn durability(&self) -> Durability;
+
+    /// How often the store waited for durability since it was opened: group commits, not changes.
+    fn commits(&self) -> u64;
+}
+
+/// What an acknowledged commit survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: it is gone with the process.
+    Memory,
+    /// The death of the process, not a power cut. Must be asked for.
+    Relaxed,
+    /// The death of the process and a power cut.
+    Full,
+}
+
+impl std::fmt::Display for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Durability::Memory => "memory",
+            Durability::Relaxed => "relaxed",
+            Durability::Full => "full",
+        })
+    }
+}
+
+/// What the store numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sequence {
+    /// Sessions, from 1.
+    Session,
+    /// Batches of all sessions, from 1.
+    Batch,
+    /// Blobs, from 1.
+    Blob,
+}
+
+/// A session as the store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    /// Its number.
+    pub no: SessionNo,
+    /// Its name.
+    pub name: String,
+    /// Its owner's fence.
+    pub fence: Fence,
+    /// Its last entry; 0 before the first.
+    pub head: EntryNo,
+}
+
+/// A batch as the store keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchRow {
+    /// Its number.
+    pub no: BatchNo,
+    /// Its session.
+    pub session: SessionNo,
+    /// How it is found.
+    pub lookup: Lookup,
+    /// Whether one of its calls is open.
+    pub open: bool,
+}
+
+/// Entries of one batch that were committed together, packed by [`windlass_core::entry`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalRow {
+    /// The session.
+    pub session: SessionNo,
+    /// The batch they belong to.
+    pub batch: BatchNo,
+    /// The number of this row in its batch, from 0.
+    pub row: u32,
+    /// The number of the first of these entries in the session.
+    pub first: EntryNo,
+    /// How many entries there are.
+    pub count: u32,
+    /// The entries.
+    pub data: Arc<[u8]>,
+}
+
+/// A message for the owner of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inbound {
+    /// For whose owner.
+    pub session: SessionNo,
+    /// What makes it one message, however often it is sent.
+    pub key: String,
+    /// What it says.
+    pub body: Vec<u8>,
+}
+
+/// What became of a posted message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// It is kept.
+    New,
+    /// The same message was there already, adopted or not.
+    Again,
+    /// Another message has this key; this one was not kept.
+    Differs,
+}

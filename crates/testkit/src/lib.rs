@@ -1,0 +1,1 @@
+//! Suites, rigs and house rules.
