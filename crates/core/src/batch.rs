@@ -1,1 +1,147 @@
-//! Comes next.
+//! A batch: the calls of one model turn, its own entry, and how a submission is compared with the record.
+
+use crate::call::{Arguments, Call, Fact, Given, Illegal, Opened};
+use crate::canonical;
+use crate::entry::{Entry, Event};
+use crate::json;
+use crate::limits::Limits;
+use crate::time::Timestamp;
+use serde_json::Value;
+
+/// How many differing places a conflict names.
+const DIFFERENCES_MAX: usize = 8;
+
+/// A batch was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// What makes it one batch, however often it is submitted.
+    pub key: std::sync::Arc<str>,
+    /// The turn of the conversation, if the caller said so.
+    pub turn: Option<String>,
+}
+
+/// A batch, as its journal adds up to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// Its own entry.
+    pub opening: Opening,
+    /// When it was asked for.
+    pub opened_at: Timestamp,
+    /// Its calls, by ordinal.
+    pub calls: Vec<Call>,
+}
+
+/// A journal that does not add up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// The first entry is not the batch's own.
+    #[error("its first entry is not the opening of a batch")]
+    NoOpening,
+    /// A second opening, or a call out of order.
+    #[error("entry {place} does not belong there")]
+    Misplaced {
+        /// Its place in the batch's journal, from 0.
+        place: usize,
+    },
+    /// A fact that cannot follow.
+    #[error("entry {place}: {illegal}")]
+    Illegal {
+        /// Its place in the batch's journal, from 0.
+        place: usize,
+        /// Why not.
+        illegal: Illegal,
+    },
+}
+
+impl Batch {
+    /// Adds up the entries of a batch, in order.
+    pub fn fold<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<Batch, Broken> {
+        let mut entries = entries.into_iter().enumerate();
+        let mut batch = match entries.next() {
+            Some((_, Entry { at, event: Event::Batch(opening) })) => {
+                Batch { opening: opening.clone(), opened_at: *at, calls: Vec::new() }
+            }
+            _ => return Err(Broken::NoOpening),
+        };
+        for (place, entry) in entries {
+            batch.apply(place, entry)?;
+        }
+        Ok(batch)
+    }
+
+    fn apply(&mut self, place: usize, entry: &Entry) -> Result<(), Broken> {
+        let Event::Call { ordinal, fact } = &entry.event else { return Err(Broken::Misplaced { place }) };
+        let known = self.calls.len();
+        match (self.calls.get_mut(usize::from(ordinal.0)), fact) {
+            (None, Fact::Opened(opened)) if usize::from(ordinal.0) == known => {
+                self.calls.push(Call::new(opened.clone(), entry.at));
+                Ok(())
+            }
+            (Some(call), fact) => {
+                call.apply(entry.at, fact).map_err(|illegal| Broken::Illegal { place, illegal })
+            }
+            (None, _) => Err(Broken::Misplaced { place }),
+        }
+    }
+}
+
+/// How a submitted call compares with the recorded one of the same id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// The same call.
+    Same,
+    /// Another tool under the same identity.
+    OtherTool,
+    /// Other arguments; the JSON pointers that differ, the first few. Empty if one of them is no JSON.
+    OtherArgs(Vec<String>),
+}
+
+/// Compares what was submitted with what is recorded: canonical if both parse, else the bytes.
+pub fn compare(recorded: &Opened, submitted: &Opened, limits: &Limits) -> Compared {
+    if recorded.tool != submitted.tool {
+        return Compared::OtherTool;
+    }
+    if recorded.args.text == submitted.args.text {
+        return Compared::Same;
+    }
+    match (value(&recorded.args, limits), value(&submitted.args, limits)) {
+        (Some(ours), Some(theirs)) if canonical::text(&ours) == canonical::text(&theirs) => Compared::Same,
+        (Some(ours), Some(theirs)) => {
+            Compared::OtherArgs(canonical::differences(&ours, &theirs, DIFFERENCES_MAX))
+        }
+        _ => Compared::OtherArgs(Vec::new()),
+    }
+}
+
+/// The key of a batch whose caller gave none: the same for the same turn, ids, tools and arguments.
+pub fn derived_key(turn: Option<&str>, calls: &[Opened], limits: &Limits) -> String {
+    let mut hasher = blake3::Hasher::new();
+    let mut field = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    field(turn.unwrap_or_default().as_bytes());
+    for call in calls {
+        field(call.id.as_bytes());
+        field(call.tool.as_bytes());
+        match value(&call.args, limits) {
+            Some(value) => field(canonical::text(&value).as_bytes()),
+            None => field(call.args.text.as_bytes()),
+        }
+    }
+    hasher.finalize().to_hex()[..32].to_string()
+}
+
+/// Arguments as a value, if they are JSON. Absent, null and empty arguments are an empty object.
+fn value(args: &Arguments, limits: &Limits) -> Option<Value> {
+    parse_args(args, limits).ok()
+}
+
+/// Parses arguments as they were given. Absent, null and empty arguments are an empty object.
+pub fn parse_args(args: &Arguments, limits: &Limits) -> Result<Value, json::Problem> {
+    let text = args.text.trim_ascii();
+    match (args.given, text) {
+        (_, "" | "null") => Ok(Value::Object(serde_json::Map::new())),
+        (Given::Json | Given::Text, text) => json::parse(text, limits),
+    }
+}

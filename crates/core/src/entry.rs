@@ -1,1 +1,176 @@
-//! Comes next.
+//! Entries as bytes: a fixed header, fields in CBOR with integer keys, and the payload as it is.
+//!
+//! Entries of one batch that are committed together are packed into one row:
+//!
+//! ```text
+//! row    = format (1) entry*
+//! entry  = kind (1) subject (2) at (8) fields length (4) payload length (4) fields payload
+//! ```
+//!
+//! Numbers are little-endian. The subject is the call's ordinal, or 0xffff for the batch itself. An entry's
+//! number in its session follows from its place in the row. A released kind is never changed: new fields get
+//! new keys, and a reader passes over keys it does not know. A kind it does not know is an error, so that
+//! nobody goes on from half of a story.
+
+mod wire;
+
+use crate::batch::Opening;
+use crate::call::Fact;
+use crate::ids::Ordinal;
+use crate::time::Timestamp;
+
+/// A fact, and when it was noted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// By the wall clock.
+    pub at: Timestamp,
+    /// What.
+    pub event: Event,
+}
+
+/// What an entry tells of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A batch was asked for.
+    Batch(Opening),
+    /// A fact about one of its calls.
+    Call {
+        /// Which one.
+        ordinal: Ordinal,
+        /// What.
+        fact: Fact,
+    },
+}
+
+/// Why bytes are no row of entries.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// A format of a newer Windlass.
+    #[error("the entries have format {format}; this Windlass reads {FORMAT}, use a newer one")]
+    Format {
+        /// The format found.
+        format: u8,
+    },
+    /// A kind of a newer Windlass.
+    #[error("an entry has the unknown kind {kind}; use a newer Windlass")]
+    Kind {
+        /// The kind found.
+        kind: u8,
+    },
+    /// Not what was written.
+    #[error("the entries are damaged at byte {offset}: {what}")]
+    Damaged {
+        /// Where.
+        offset: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// The format of rows written by this version.
+pub const FORMAT: u8 = 1;
+
+/// The subject of a batch's own entries; ordinals stay below.
+const BATCH_SUBJECT: u16 = u16::MAX;
+
+/// Packs entries one after the other, ready to be committed.
+#[derive(Debug)]
+pub struct Packer {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Default for Packer {
+    fn default() -> Packer {
+        Packer { bytes: vec![FORMAT], count: 0 }
+    }
+}
+
+impl Packer {
+    /// Adds an entry.
+    pub fn push(&mut self, entry: &Entry) {
+        self.count += 1;
+        let (kind, subject) = match &entry.event {
+            Event::Batch(_) => (wire::BATCH_OPENED, BATCH_SUBJECT),
+            Event::Call { ordinal, fact } => (wire::kind_number(fact.kind()), ordinal.0),
+        };
+        self.bytes.push(kind);
+        self.bytes.extend_from_slice(&subject.to_le_bytes());
+        self.bytes.extend_from_slice(&entry.at.0.to_le_bytes());
+        let lengths = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 8]);
+        wire::write_fields(&entry.event, &mut self.bytes);
+        let fields = (self.bytes.len() - lengths - 8) as u32;
+        let payload = wire::payload(&entry.event);
+        self.bytes.extend_from_slice(payload);
+        self.bytes[lengths..lengths + 4].copy_from_slice(&fields.to_le_bytes());
+        self.bytes[lengths + 4..lengths + 8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    }
+
+    /// How many entries were added.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The row.
+    pub fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// Reads the entries of a row.
+pub fn unpack(row: &[u8]) -> Result<Vec<Entry>, Unreadable> {
+    let mut reader = Reader { row, offset: 0 };
+    match reader.take(1)?[0] {
+        FORMAT => {}
+        format => return Err(Unreadable::Format { format }),
+    }
+    let mut entries = Vec::new();
+    while reader.offset < row.len() {
+        entries.push(reader.entry()?);
+    }
+    Ok(entries)
+}
+
+struct Reader<'a> {
+    row: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn entry(&mut self) -> Result<Entry, Unreadable> {
+        let kind = self.take(1)?[0];
+        let subject = u16::from_le_bytes(self.array()?);
+        let at = Timestamp(i64::from_le_bytes(self.array()?));
+        let fields = u32::from_le_bytes(self.array()?) as usize;
+        let payload = u32::from_le_bytes(self.array()?) as usize;
+        let start = self.offset;
+        let (fields, payload) = (self.take(fields)?, self.take(payload)?);
+        let event = match subject {
+            BATCH_SUBJECT => wire::read_batch(kind, fields).map(Event::Batch),
+            ordinal => wire::read_fact(kind, fields, payload)
+                .map(|fact| Event::Call { ordinal: Ordinal(ordinal), fact }),
+        };
+        let event = event.map_err(|problem| match problem {
+            wire::Problem::Kind => Unreadable::Kind { kind },
+            wire::Problem::Fields(what) => Unreadable::Damaged { offset: start, what },
+        })?;
+        Ok(Entry { at, event })
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Unreadable> {
+        let (offset, rest) = (self.offset, &self.row[self.offset..]);
+        let taken = rest.get(..len).ok_or_else(|| Unreadable::Damaged {
+            offset,
+            what: format!("{len} bytes expected, {} left", rest.len()),
+        })?;
+        self.offset += len;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Unreadable> {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(self.take(N)?);
+        Ok(bytes)
+    }
+}

@@ -106,3 +106,16 @@ pub struct ModelAnswer {
     /// Whether wires that can should flag it as an error.
     pub is_error: bool,
 }
+
+impl Outcome {
+    /// The state of a call that ended so.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Outcome::Succeeded(_) => "succeeded",
+            Outcome::Failed(_) => "failed",
+            Outcome::Denied { .. } => "denied",
+            Outcome::Cancelled { .. } => "cancelled",
+            Outcome::Unknown => "unknown",
+        }
+    }
+}
