@@ -114,7 +114,7 @@ pub fn compare(recorded: &Opened, submitted: &Opened, limits: &Limits) -> Compar
 }
 
 /// The key of a batch whose caller gave none: the same for the same turn, ids, tools and arguments.
-pub fn derived_key(turn: Option<&str>, calls: &[Opened], limits: &Limits) -> String {
+pub fn derived_key(turn: Option<&str>, calls: &[&Opened], limits: &Limits) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut field = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes());

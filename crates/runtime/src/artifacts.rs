@@ -1,10 +1,11 @@
 //! Bytes kept beside the journal, written and read in chunks so that they never lie whole in memory.
 
+use crate::error::Lost;
 use crate::lane::Lane;
 use crate::tool::Place;
 use std::sync::Arc;
 use windlass_core::handle::{Handle, Kind, Secret, idempotency_key};
-use windlass_core::ids::BlobNo;
+use windlass_core::ids::{BlobNo, CallId};
 use windlass_core::limits::Limits;
 use windlass_core::outcome::Kept;
 use windlass_store::{Row, Sequence, Store, StoreError};
@@ -32,7 +33,7 @@ pub enum ArtifactError {
     },
     /// The store could not do it.
     #[error("the artifact could not be stored or read")]
-    Store(#[source] Arc<StoreError>),
+    Lost(#[source] Lost),
 }
 
 impl Artifacts {
@@ -46,6 +47,10 @@ impl Artifacts {
 
     pub(crate) fn idempotency_key(&self, place: &Place, id: &str) -> String {
         idempotency_key(self.secret(), &place.session, &place.batch_key, id)
+    }
+
+    pub(crate) fn call_handle(&self, call: CallId) -> Handle {
+        Handle::seal(self.secret(), Kind::Call, call.packed())
     }
 
     pub(crate) fn writer(&self) -> ArtifactWriter {
@@ -91,7 +96,7 @@ impl Artifacts {
 
 impl From<StoreError> for ArtifactError {
     fn from(error: StoreError) -> ArtifactError {
-        ArtifactError::Store(Arc::new(error))
+        ArtifactError::Lost(error.into())
     }
 }
 
@@ -143,6 +148,6 @@ impl ArtifactWriter {
         let row = Row::Chunk { blob, seq: self.seq, data: self.waiting.as_slice().into() };
         self.waiting.clear();
         self.seq += 1;
-        self.artifacts.lane.commit_rows(vec![row]).await.map_err(|lost| ArtifactError::Store(lost.0))
+        self.artifacts.lane.commit_rows(vec![row]).await.map_err(ArtifactError::Lost)
     }
 }

@@ -1,17 +1,62 @@
 //! What can go wrong around a batch, for the caller of the library.
 
 use std::sync::Arc;
-use windlass_store::StoreError;
+use windlass_core::call::Illegal;
+use windlass_store::{Refused, StoreError};
 
-/// The store is lost to this runtime: nothing more can be recorded, so nothing more is done. What was
-/// acknowledged is safe; open the folder anew.
+/// This runtime cannot record any more, so it does nothing any more. What was acknowledged is safe.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the store is lost to this runtime; what was acknowledged is safe, open it anew")]
-pub struct Lost(#[source] pub Arc<StoreError>);
+pub enum Lost {
+    /// The store failed.
+    #[error("the store is lost to this runtime; what was acknowledged is safe, open it anew")]
+    Store(#[source] Arc<StoreError>),
+    /// Somebody else owns the session now.
+    #[error("the session is lost to this runtime; its new owner goes on with it")]
+    Refused(#[source] Refused),
+    /// A call was about to get a fact that cannot follow what is recorded; it was not recorded.
+    #[error("this runtime broke its own rules and stops; what was acknowledged is safe, report this")]
+    Broken(#[source] Illegal),
+}
 
 impl From<StoreError> for Lost {
     fn from(error: StoreError) -> Lost {
-        Lost(Arc::new(error))
+        Lost::Store(Arc::new(error))
+    }
+}
+
+/// Why a batch was not taken. Nothing of it was recorded, nothing ran.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BatchError {
+    /// Its shape is wrong.
+    #[error("{what}")]
+    Shape {
+        /// Where and what, and what to do.
+        what: String,
+    },
+    /// Too much is open already.
+    #[error("{open} calls are open and {max} may be; try again in {retry_after_ms} ms")]
+    Overloaded {
+        /// How many are open.
+        open: u64,
+        /// The limit `calls_open_max`.
+        max: u64,
+        /// When to come back.
+        retry_after_ms: u64,
+    },
+    /// A journal cannot be read; that session stands still, others go on.
+    #[error("the journal of this session cannot be read: {what}")]
+    Unreadable {
+        /// Which entry, and what is wrong with it.
+        what: String,
+    },
+    /// The store or the session is lost. Calls that were acknowledged are safe.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+impl From<StoreError> for BatchError {
+    fn from(error: StoreError) -> BatchError {
+        BatchError::Lost(error.into())
     }
 }
 

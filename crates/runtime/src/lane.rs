@@ -1,22 +1,103 @@
 //! The ordered way from a session's owner to the store.
+//!
+//! What is sent first applies first, so a claim can be given on as soon as the end of its holder is sent: the
+//! next intent cannot become durable before it.
+
 use crate::error::Lost;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windlass_core::ids::{Fence, SessionNo};
 use windlass_core::limits::Limits;
-use windlass_store::{Row, Store};
+use windlass_store::{Answer, Change, Guard, Hold, Receipt, Refused, Row, SessionRow, Store};
 
 /// A session that this runtime owns.
-pub struct Lane {
+pub(crate) struct Lane {
     store: Arc<dyn Store>,
     limits: Arc<Limits>,
+    session: SessionNo,
+    fence: Fence,
+    state: Mutex<State>,
 }
+
+struct State {
+    /// How the session is opened or taken, until the first change has done it.
+    first: Option<Hold>,
+    /// Set when a change failed: nothing may follow it.
+    lost: Option<Lost>,
+}
+
 impl Lane {
+    /// The way to a session that is recorded: the first change takes it.
+    pub(crate) fn take(store: Arc<dyn Store>, limits: Arc<Limits>, row: &SessionRow) -> Lane {
+        let first = Some(Hold::Take { from: row.fence });
+        let state = Mutex::new(State { first, lost: None });
+        Lane { store, limits, session: row.no, fence: Fence(row.fence.0 + 1), state }
+    }
+
+    /// The way to a session that is new: the first change opens it.
+    pub(crate) fn open(store: Arc<dyn Store>, limits: Arc<Limits>, no: SessionNo, name: &str) -> Lane {
+        let first = Some(Hold::Open { name: name.to_string() });
+        let state = Mutex::new(State { first, lost: None });
+        Lane { store, limits, session: no, fence: Fence(1), state }
+    }
+
+    /// Sends a change. Its place in the order is fixed when this returns; it is durable when the answer is.
+    pub(crate) fn send(&self, guards: Vec<Guard>, rows: Vec<Row>) -> Commit<'_> {
+        let mut state = self.lock();
+        if let Some(lost) = &state.lost {
+            return Commit { lane: self, answer: Err(lost.clone()) };
+        }
+        let hold = state.first.take().unwrap_or(Hold::Held(self.fence));
+        let change = Change { session: self.session, hold, guards, rows };
+        // Sent under the lock: otherwise two senders could pass each other on the way to the store.
+        Commit { lane: self, answer: Ok(self.store.commit(vec![change])) }
+    }
+
+    /// Writes rows that belong to no batch and waits until they are durable.
+    pub(crate) async fn commit_rows(&self, rows: Vec<Row>) -> Result<(), Lost> {
+        self.send(Vec::new(), rows).durable().await
+    }
+
+    pub(crate) fn session(&self) -> SessionNo {
+        self.session
+    }
+
+    pub(crate) fn fence(&self) -> Fence {
+        self.fence
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
+
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
     }
-    pub(crate) async fn commit_rows(&self, _rows: Vec<Row>) -> Result<(), Lost> {
-        Ok(())
+
+    fn lose(&self, lost: Lost) -> Lost {
+        self.lock().lost.get_or_insert(lost).clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A change on its way.
+#[must_use = "nothing may be acknowledged before it is durable"]
+pub(crate) struct Commit<'a> {
+    lane: &'a Lane,
+    answer: Result<Answer<Vec<Result<Receipt, Refused>>>, Lost>,
+}
+
+impl Commit<'_> {
+    /// Waits until the change is durable.
+    pub(crate) async fn durable(self) -> Result<(), Lost> {
+        let lost = match self.answer?.await.map(|mut receipts| receipts.pop()) {
+            Ok(Some(Ok(_))) => return Ok(()),
+            Ok(Some(Err(refused))) => Lost::Refused(refused),
+            Ok(None) => Lost::from(windlass_store::StoreError::Closed),
+            Err(error) => Lost::from(error),
+        };
+        Err(self.lane.lose(lost))
     }
 }

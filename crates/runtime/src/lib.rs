@@ -1,14 +1,37 @@
 //! A durable tool runtime for AI agents.
+//!
+//! A model asks for tool calls in a batch; [`Runtime::submit`] checks them, runs them in the order of their
+//! effects, records everything, and answers. A crash loses nothing that was acknowledged and repeats nothing
+//! that was recorded. Read `drive` first: it is the path of every call.
 #![warn(missing_docs)]
 
+mod answer;
 mod artifacts;
+mod batch;
+mod clock;
+mod drive;
 mod error;
+mod held;
+pub mod inspect;
 mod lane;
+mod registry;
+mod request;
+mod runtime;
+mod session;
+mod stage;
+mod submit;
+mod threads;
 mod tool;
 
+pub use answer::{BatchAnswer, CallAnswer, wall_time};
 pub use artifacts::{ArtifactError, ArtifactWriter};
-pub use error::{Lost, chain};
+pub use clock::{Clock, SystemClock};
+pub use error::{BatchError, Lost, chain};
+pub use registry::{RegisterError, Registered};
+pub use request::{Args, BatchRequest, CallRequest};
+pub use runtime::{Config, Runtime};
+pub use submit::Submitted;
 pub use tool::{Cx, Output, Tool, ToolError, ToolFuture, tool_fn};
-pub use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
 pub use windlass_core as core;
+pub use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
 pub use windlass_store as store;

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use windlass_core::failure::{FailureClass, Retry};
 use windlass_core::handle::Handle;
-use windlass_core::ids::{AttemptNo, Fence};
+use windlass_core::ids::{AttemptNo, CallId, Fence};
 use windlass_core::outcome::Part;
 use windlass_core::tool::ToolSpec;
 
@@ -90,14 +90,14 @@ impl From<ArtifactError> for ToolError {
                 ToolError { class: FailureClass::ResourceLimit, ..ToolError::new(error.to_string()) }
             }
             ArtifactError::Unknown { .. } => ToolError::new(error.to_string()),
-            ArtifactError::Store(source) => ToolError::internal(crate::error::chain(&source)),
+            ArtifactError::Lost(lost) => ToolError::internal(crate::error::chain(&lost)),
         }
     }
 }
 
 /// What one attempt of a call knows and may do. One type for all tools.
 pub struct Cx {
-    pub(crate) call: Handle,
+    pub(crate) call: CallId,
     pub(crate) id: Arc<str>,
     pub(crate) attempt: AttemptNo,
     pub(crate) redrive: bool,
@@ -116,7 +116,7 @@ pub(crate) struct Place {
 impl Cx {
     /// Our handle of the call.
     pub fn call(&self) -> Handle {
-        self.call
+        self.artifacts.call_handle(self.call)
     }
 
     /// The model's id of the call.

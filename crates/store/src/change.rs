@@ -65,6 +65,8 @@ pub enum Row {
     },
     /// The last call of a batch ended.
     Close(BatchNo),
+    /// A call was added to a batch that was closed.
+    Reopen(BatchNo),
     /// A piece of a blob; pieces are numbered from 0 and all but the last have the same length.
     Chunk {
         /// The blob, its number reserved.

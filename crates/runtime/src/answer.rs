@@ -1,0 +1,196 @@
+//! What a caller gets back, and the one JSON shape in which a call is shown.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
+use windlass_core::call::Call;
+use windlass_core::failure::{Failure, Retry};
+use windlass_core::handle::{Handle, Kind};
+use windlass_core::ids::CallId;
+use windlass_core::limits::Limits;
+use windlass_core::outcome::{JsonText, Kept, ModelAnswer, Outcome, Part, Success, Value};
+use windlass_core::projection;
+use windlass_core::time::Timestamp;
+use windlass_store::Store;
+
+/// The answers of a batch, in the order of its calls.
+#[derive(serde::Serialize)]
+pub struct BatchAnswer {
+    /// The batch's key.
+    pub key: Arc<str>,
+    /// One answer per submitted call.
+    pub calls: Vec<CallAnswer>,
+}
+
+/// A call as a caller sees it: recorded and fresh ones look the same.
+#[derive(Clone)]
+pub struct CallAnswer {
+    pub(crate) id: CallId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) call: Arc<Call>,
+    pub(crate) recorded: bool,
+    pub(crate) conflict: Option<Box<Failure>>,
+}
+
+impl CallAnswer {
+    /// The model's id of the call.
+    pub fn id(&self) -> &str {
+        &self.call.opened.id
+    }
+
+    /// Our handle of the call.
+    pub fn handle(&self) -> Handle {
+        Handle::seal(self.store.secret(), Kind::Call, self.id.packed())
+    }
+
+    /// The tool, as it was asked for.
+    pub fn tool(&self) -> &str {
+        &self.call.opened.tool
+    }
+
+    /// The call, as its journal adds up to it.
+    pub fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// Whether it was recorded, or under way, before it was submitted this time.
+    pub fn is_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    /// The state's name.
+    pub fn state(&self) -> &'static str {
+        if self.conflict.is_some() { "failed" } else { self.call.state.name() }
+    }
+
+    /// How it failed, if it did.
+    pub fn failure(&self) -> Option<&Failure> {
+        match (&self.conflict, self.call.outcome()) {
+            (Some(conflict), _) => Some(conflict),
+            (None, Some(Outcome::Failed(failure))) => Some(failure),
+            (None, _) => None,
+        }
+    }
+
+    /// What the model is told.
+    pub fn model(&self) -> ModelAnswer {
+        match (&self.conflict, self.call.end()) {
+            (Some(conflict), _) => projection::failure(conflict, &Limits::default()),
+            (None, Some(end)) => end.model.clone(),
+            (None, None) => ModelAnswer::default(),
+        }
+    }
+
+    /// The text parts of what the model is told, one after the other.
+    pub fn model_text(&self) -> String {
+        let parts = self.model().parts;
+        let texts = parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            Part::Json(json) => Some(&**json),
+            Part::Image { .. } | Part::File { .. } => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Serialize for CallAnswer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("id", self.id())?;
+        map.serialize_entry("call", &self.handle().to_string())?;
+        map.serialize_entry("tool", self.tool())?;
+        map.serialize_entry("state", self.state())?;
+        match (&self.conflict, self.call.outcome()) {
+            (Some(conflict), _) => map.serialize_entry("outcome", &json!({"failure": failure(conflict)}))?,
+            (None, Some(ended)) => map.serialize_entry("outcome", &outcome(self, ended))?,
+            (None, None) => {}
+        }
+        map.serialize_entry("attempts", &self.call.attempts)?;
+        if let Some(end) = self.call.end() {
+            map.serialize_entry("queued_ms", &(end.spent.queued_us / 1_000))?;
+            map.serialize_entry("waited_ms", &(end.spent.waited_us / 1_000))?;
+            map.serialize_entry("ran_ms", &(end.spent.ran_us / 1_000))?;
+        }
+        map.serialize_entry("model", &model(&self.model()))?;
+        if let Some(provider) = &self.call.opened.provider {
+            map.serialize_entry("provider", &parsed(provider))?;
+        }
+        map.end()
+    }
+}
+
+fn outcome(answer: &CallAnswer, outcome: &Outcome) -> Json {
+    match outcome {
+        Outcome::Succeeded(success) => succeeded(success),
+        Outcome::Failed(failed) => json!({"failure": failure(failed)}),
+        Outcome::Denied { reason } => json!({"reason": reason}),
+        Outcome::Cancelled { effect } => json!({"effect": effect.as_str()}),
+        Outcome::Unknown => {
+            json!({"since": answer.call.end().map(|end| wall_time(end.at))})
+        }
+    }
+}
+
+fn succeeded(success: &Success) -> Json {
+    let parts: Vec<Json> = success.parts.iter().map(part).collect();
+    match &success.value {
+        Value::Inline(text) => json!({"value": parsed(text), "parts": parts}),
+        Value::Kept(kept) => json!({"artifact": kept.artifact.to_string(), "bytes": kept.bytes, "parts": parts}),
+    }
+}
+
+fn failure(failure: &Failure) -> Json {
+    let mut fields = Map::new();
+    let mut set = |name: &str, value: Json| fields.insert(name.to_string(), value);
+    set("class", failure.class.as_str().into());
+    set("code", failure.code.as_str().into());
+    set("source", failure.source.as_str().into());
+    set("message", failure.message.as_str().into());
+    set("retry", retry(failure.retry));
+    if let Some(code) = &failure.tool_code {
+        set("tool_code", code.as_str().into());
+    }
+    if let Some(raw) = &failure.raw {
+        set("raw", raw.as_str().into());
+    }
+    Json::Object(fields)
+}
+
+fn retry(retry: Retry) -> Json {
+    match retry {
+        Retry::Never => "never".into(),
+        Retry::Safe { after_ms: None } => "safe".into(),
+        Retry::Safe { after_ms: Some(after) } => json!({"safe": {"after_ms": after}}),
+        Retry::Exhausted { attempts } => json!({"exhausted": {"attempts": attempts}}),
+    }
+}
+
+fn model(answer: &ModelAnswer) -> Json {
+    let parts: Vec<Json> = answer.parts.iter().map(part).collect();
+    if answer.is_error { json!({"parts": parts, "is_error": true}) } else { json!({"parts": parts}) }
+}
+
+fn part(part: &Part) -> Json {
+    match part {
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::Json(value) => json!({"type": "json", "value": parsed(value)}),
+        Part::Image { media_type, data } => {
+            json!({"type": "image", "media_type": media_type, "data": BASE64.encode(data)})
+        }
+        Part::File { kept: Kept { artifact, bytes }, media_type, name } => json!({
+            "type": "file", "artifact": artifact.to_string(), "bytes": bytes, "media_type": media_type, "name": name,
+        }),
+    }
+}
+
+/// What was recorded as JSON; text that is none is shown as text.
+fn parsed(text: &JsonText) -> Json {
+    serde_json::from_str(text).unwrap_or_else(|_| Json::String(text.to_string()))
+}
+
+/// A point in time as people and programs read it.
+pub fn wall_time(at: Timestamp) -> String {
+    jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |at| format!("{at:.3}"))
+}

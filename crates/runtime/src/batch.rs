@@ -1,0 +1,259 @@
+//! An open batch in memory: its calls, who waits for them, and the one way in which its entries are written.
+
+use crate::error::Lost;
+use crate::held::Held;
+use crate::lane::{Commit, Lane};
+use crate::tool::Place;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use windlass_core::batch::{Batch, Compared, Opening, compare};
+use windlass_core::call::{Call, Fact, Opened};
+use windlass_core::entry::{Entry, Event, Packer};
+use windlass_core::ids::{BatchNo, Lookup, Ordinal};
+use windlass_core::limits::Limits;
+use windlass_core::time::Timestamp;
+use windlass_store::{Guard, Row};
+
+/// A batch that calls are driven for.
+pub(crate) struct OpenBatch {
+    pub(crate) head: Head,
+    state: Mutex<State>,
+    ended: Notify,
+}
+
+/// What is known of a batch before its calls.
+pub(crate) struct Head {
+    pub(crate) no: BatchNo,
+    pub(crate) lookup: Lookup,
+    pub(crate) place: Arc<Place>,
+    pub(crate) turn: Option<String>,
+    pub(crate) opened_at: Timestamp,
+}
+
+struct State {
+    slots: Vec<Slot>,
+    written: Written,
+    lost: Option<Lost>,
+}
+
+/// How far the store knows the batch.
+#[derive(Default)]
+struct Written {
+    /// Whether it is recorded at all.
+    recorded: bool,
+    /// Whether it is recorded as open.
+    open: bool,
+    /// How many of its calls are recorded.
+    calls: usize,
+    /// How many of its calls are recorded as ended.
+    ended: usize,
+    /// The next row of its journal.
+    row: u32,
+}
+
+struct Slot {
+    opened: Opened,
+    opened_at: Timestamp,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Somebody drives it, or its end is on the way to the disk.
+    Driven,
+    /// It waits for its turn.
+    Parked(Box<Held>),
+    /// It ended, durably.
+    Ended(Arc<Call>),
+}
+
+/// What one submission found.
+#[derive(Clone, Copy)]
+pub(crate) struct Submission {
+    /// How many calls the batch had.
+    pub(crate) before: usize,
+    /// When it came.
+    pub(crate) at: Timestamp,
+}
+
+/// Where a submitted call is answered from.
+pub(crate) enum Placed {
+    /// It is new, under this ordinal.
+    New(Ordinal),
+    /// It was submitted before, and is this call.
+    Known(Ordinal),
+    /// Its identity is another call's; that one is untouched.
+    Conflict(Ordinal, Compared),
+}
+
+impl OpenBatch {
+    /// A batch that nobody has recorded yet.
+    pub(crate) fn new(head: Head) -> OpenBatch {
+        OpenBatch::with(head, Written::default(), Vec::new())
+    }
+
+    /// A batch that was read back, with `rows` rows of journal; calls that have not ended are to be driven.
+    pub(crate) fn recorded(head: Head, batch: &Batch, rows: u32) -> OpenBatch {
+        let ended = batch.calls.iter().filter(|call| call.end().is_some()).count();
+        let calls = batch.calls.len();
+        let written = Written { recorded: true, open: ended < calls, calls, ended, row: rows };
+        let slots = batch.calls.iter().map(|call| Slot {
+            opened: call.opened.clone(),
+            opened_at: call.opened_at,
+            stage: if call.end().is_some() { Stage::Ended(Arc::new(call.clone())) } else { Stage::Driven },
+        });
+        OpenBatch::with(head, written, slots.collect())
+    }
+
+    fn with(head: Head, written: Written, slots: Vec<Slot>) -> OpenBatch {
+        OpenBatch { head, state: Mutex::new(State { slots, written, lost: None }), ended: Notify::new() }
+    }
+
+    /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
+    /// one or conflicts with one; a different one of the same submission leaves both without an attempt, see
+    /// [`has_twin`](Self::has_twin).
+    pub(crate) fn place(&self, asked: &Opened, submission: Submission, limits: &Limits) -> Placed {
+        let Submission { before, at } = submission;
+        let mut state = self.lock();
+        let mut conflict = None;
+        for (place, slot) in state.slots.iter().enumerate().filter(|(_, slot)| slot.opened.id == asked.id) {
+            let ordinal = Ordinal(place as u16);
+            match compare(&slot.opened, asked, limits) {
+                Compared::Same => return Placed::Known(ordinal),
+                other if place < before => conflict = Some(Placed::Conflict(ordinal, other)),
+                Compared::OtherTool | Compared::OtherArgs(_) => {}
+            }
+        }
+        conflict.unwrap_or_else(|| {
+            let slot = Slot { opened: asked.clone(), opened_at: at, stage: Stage::Driven };
+            state.slots.push(slot);
+            Placed::New(Ordinal((state.slots.len() - 1) as u16))
+        })
+    }
+
+    /// Whether another call of the batch has the same id.
+    pub(crate) fn has_twin(&self, ordinal: Ordinal) -> bool {
+        let state = self.lock();
+        let own = usize::from(ordinal.0);
+        let Some(id) = state.slots.get(own).map(|slot| &slot.opened.id) else { return false };
+        state.slots.iter().enumerate().any(|(place, slot)| place != own && slot.opened.id == *id)
+    }
+
+    /// How many calls it has.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().slots.len()
+    }
+
+    /// Sends what the given calls have noted, with everything that must be recorded before it. The order is
+    /// fixed when this returns.
+    pub(crate) fn send<'a, 'h>(&self, lane: &'a Lane, calls: impl Iterator<Item = &'h mut Held>) -> Commit<'a> {
+        let mut state = self.lock();
+        let mut packer = Packer::default();
+        let (mut guards, mut rows) = (Vec::new(), Vec::new());
+        self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
+        for held in calls {
+            state.written.ended += usize::from(held.call.end().is_some());
+            held.take_notes(&mut packer, &mut rows);
+        }
+        let (batch, row) = (self.head.no, state.written.row);
+        rows.push(Row::Journal { batch, row, count: packer.count(), data: packer.finish().into() });
+        state.written.row += 1;
+        if state.written.ended == state.slots.len() {
+            rows.push(Row::Close(batch));
+            state.written.open = false;
+        }
+        lane.send(guards, rows)
+    }
+
+    /// The batch and its calls travel with the first commit of any of them.
+    fn admit(&self, state: &mut State, packer: &mut Packer, (guards, rows): (&mut Vec<Guard>, &mut Vec<Row>)) {
+        let head = &self.head;
+        if !state.written.recorded {
+            guards.push(Guard::Absent(head.lookup));
+            rows.push(Row::Batch { no: head.no, lookup: head.lookup });
+            let opening = Opening { key: head.place.batch_key.clone(), turn: head.turn.clone() };
+            packer.push(&Entry { at: head.opened_at, event: Event::Batch(opening) });
+        } else if !state.written.open {
+            rows.push(Row::Reopen(head.no));
+        }
+        for (slot, place) in state.slots.iter().zip(0..).skip(state.written.calls) {
+            let event = Event::Call { ordinal: Ordinal(place), fact: Fact::Opened(slot.opened.clone()) };
+            packer.push(&Entry { at: slot.opened_at, event });
+        }
+        state.written.recorded = true;
+        state.written.open = true;
+        state.written.calls = state.slots.len();
+    }
+
+    /// Puts a call aside until it is its turn.
+    pub(crate) fn park(&self, held: Box<Held>) {
+        let place = usize::from(held.id.ordinal.0);
+        if let Some(slot) = self.lock().slots.get_mut(place) {
+            slot.stage = Stage::Parked(held);
+        }
+    }
+
+    /// Takes a call whose turn it is.
+    pub(crate) fn unpark(&self, ordinal: Ordinal) -> Option<Box<Held>> {
+        let mut state = self.lock();
+        let stage = &mut state.slots.get_mut(usize::from(ordinal.0))?.stage;
+        match std::mem::replace(stage, Stage::Driven) {
+            Stage::Parked(held) => Some(held),
+            other @ (Stage::Driven | Stage::Ended(_)) => {
+                *stage = other;
+                None
+            }
+        }
+    }
+
+    /// Calls ended, durably: whoever waits is told. `true` if the batch has no open call any more.
+    pub(crate) fn settle(&self, ended: Vec<Box<Held>>) -> bool {
+        let mut state = self.lock();
+        for held in ended {
+            if let Some(slot) = state.slots.get_mut(usize::from(held.id.ordinal.0)) {
+                slot.stage = Stage::Ended(Arc::new(held.call));
+            }
+        }
+        let over = state.slots.iter().all(|slot| matches!(slot.stage, Stage::Ended(_)));
+        drop(state);
+        self.ended.notify_waiters();
+        over
+    }
+
+    /// Whether it has no open call.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().slots.iter().all(|slot| matches!(slot.stage, Stage::Ended(_)))
+    }
+
+    /// Nothing more can be recorded: whoever waits is told so.
+    pub(crate) fn lose(&self, lost: Lost) {
+        self.lock().lost.get_or_insert(lost);
+        self.ended.notify_waiters();
+    }
+
+    /// Waits until these calls have ended.
+    pub(crate) async fn ended(&self, ordinals: &[Ordinal]) -> Result<Vec<Arc<Call>>, Lost> {
+        loop {
+            let notified = self.ended.notified();
+            if let Some(calls) = self.try_ended(ordinals)? {
+                return Ok(calls);
+            }
+            notified.await;
+        }
+    }
+
+    fn try_ended(&self, ordinals: &[Ordinal]) -> Result<Option<Vec<Arc<Call>>>, Lost> {
+        let state = self.lock();
+        let mut calls = Vec::with_capacity(ordinals.len());
+        for ordinal in ordinals {
+            match state.slots.get(usize::from(ordinal.0)).map(|slot| &slot.stage) {
+                Some(Stage::Ended(call)) => calls.push(call.clone()),
+                _ => return state.lost.clone().map_or(Ok(None), Err),
+            }
+        }
+        Ok(Some(calls))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,113 @@
+//! The path of a call, top to bottom. Everything that can happen to a call is an arm of one `match`.
+
+use crate::error::Lost;
+use crate::held::Held;
+use crate::stage::{attempt, prepare, settle};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+use windlass_core::call::{Fact, Lost as LostAttempt, Settlement, Step};
+
+/// What became of a call that was driven.
+pub(crate) enum Driven {
+    /// It ended; its end is noted and not committed yet.
+    Ended(Box<Held>),
+    /// It waits for its turn, and whoever lets it start drives it again.
+    Parked,
+}
+
+/// Drives a call until it ends or has to wait for others.
+async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
+    loop {
+        match held.call.next() {
+            Step::Prepare => prepare::note(&mut held)?,
+            Step::Attempt { .. } if !held.admitted => match held.session.clone().admit(held) {
+                Some(admitted) => held = admitted,
+                None => return Ok(Driven::Parked),
+            },
+            Step::Attempt { attempt, intent, redrive } => {
+                attempt::run(&mut held, attempt::Start { attempt, intent, redrive }).await?;
+            }
+            Step::Lose(attempt) => held.note(Fact::Lost(LostAttempt { attempt }))?,
+            Step::Settle(Settlement::Returned(_)) => settle::returned(&mut held)?,
+            Step::Settle(Settlement::Unknown) => settle::unknown(&mut held)?,
+            Step::Done(_) => return Ok(Driven::Ended(held)),
+        }
+    }
+}
+
+/// Commits the ends of calls of one batch together, gives their claims on, and answers.
+async fn finish(mut ended: Vec<Box<Held>>) {
+    let Some(first) = ended.first() else { return };
+    let (rt, session, batch) = (first.rt.clone(), first.session.clone(), first.batch.clone());
+    let commit = batch.send(&session.lane, ended.iter_mut().map(|held| &mut **held));
+    // The ends are in the lane: whatever starts now commits its intent behind them.
+    for held in &ended {
+        if held.admitted {
+            session.leave().into_iter().for_each(start);
+        }
+    }
+    let count = ended.len() as u64;
+    match commit.durable().await {
+        Ok(()) => {
+            if batch.settle(ended) {
+                session.forget(&batch);
+            }
+        }
+        Err(lost) => batch.lose(lost),
+    }
+    rt.closed(count);
+}
+
+/// Drives calls of one batch in their order: each as far as it gets at once in the caller's own task, the rest
+/// in tasks of their own. A caller that goes away stops nothing.
+pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
+    let mut ended = Vec::new();
+    for held in calls {
+        let (batch, rt) = (held.batch.clone(), held.rt.clone());
+        let mut driving = Box::pin(drive(held));
+        match poll_once(driving.as_mut()).await {
+            Some(Ok(Driven::Ended(held))) => ended.push(held),
+            Some(Ok(Driven::Parked)) => {}
+            Some(Err(lost)) => batch.lose(lost),
+            None => {
+                rt.tasks.spawn(async move {
+                    match driving.await {
+                        Ok(Driven::Ended(held)) => finish(vec![held]).await,
+                        Ok(Driven::Parked) => {}
+                        Err(lost) => batch.lose(lost),
+                    }
+                });
+            }
+        }
+    }
+    if let Some(first) = ended.first() {
+        let rt = first.rt.clone();
+        let mut finishing = Box::pin(finish(ended));
+        if poll_once(finishing.as_mut()).await.is_none() {
+            rt.tasks.spawn(finishing);
+        }
+    }
+}
+
+/// Drives a call whose turn has come in a task of its own.
+fn start(held: Box<Held>) {
+    let tasks = held.rt.tasks.clone();
+    tasks.spawn(async move {
+        let batch = held.batch.clone();
+        match drive(held).await {
+            Ok(Driven::Ended(held)) => finish(vec![held]).await,
+            Ok(Driven::Parked) => {}
+            Err(lost) => batch.lose(lost),
+        }
+    });
+}
+
+/// Polls a future once, and no more.
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}

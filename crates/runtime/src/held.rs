@@ -1,0 +1,91 @@
+//! A call in the hands of whoever drives it: its state, and what it has noted and not yet committed.
+
+use crate::batch::OpenBatch;
+use crate::error::Lost;
+use crate::registry::Registered;
+use crate::request::Parsed;
+use crate::runtime::Inner;
+use crate::session::Session;
+use std::sync::Arc;
+use windlass_core::call::{Call, Fact};
+use windlass_core::entry::{Entry, Event, Packer};
+use windlass_core::ids::CallId;
+use windlass_core::time::Timestamp;
+use windlass_store::Row;
+
+/// A call that is being driven, by this holder alone.
+pub(crate) struct Held {
+    pub(crate) rt: Arc<Inner>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) batch: Arc<OpenBatch>,
+    pub(crate) id: CallId,
+    pub(crate) call: Call,
+    /// Its tool, once prepared in this process.
+    pub(crate) tool: Option<Arc<Registered>>,
+    /// Its arguments, while they need not be read from the journal.
+    pub(crate) parsed: Option<Parsed>,
+    /// Whether its claims are taken.
+    pub(crate) admitted: bool,
+    /// The value as text, where it was too long for the journal and its answer is still to be made.
+    pub(crate) preview: Option<String>,
+    notes: Vec<Entry>,
+    rows: Vec<Row>,
+}
+
+/// A call, and where it is driven.
+pub(crate) struct Hold {
+    pub(crate) rt: Arc<Inner>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) batch: Arc<OpenBatch>,
+}
+
+impl Hold {
+    pub(crate) fn call(&self, id: CallId, call: Call, parsed: Option<Parsed>) -> Box<Held> {
+        Box::new(Held {
+            rt: self.rt.clone(),
+            session: self.session.clone(),
+            batch: self.batch.clone(),
+            id,
+            call,
+            tool: None,
+            parsed,
+            admitted: false,
+            preview: None,
+            notes: Vec::new(),
+            rows: Vec::new(),
+        })
+    }
+}
+
+impl Held {
+    /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.
+    pub(crate) fn note(&mut self, fact: Fact) -> Result<(), Lost> {
+        let at = self.now();
+        self.call.apply(at, &fact).map_err(Lost::Broken)?;
+        self.notes.push(Entry { at, event: Event::Call { ordinal: self.id.ordinal, fact } });
+        Ok(())
+    }
+
+    /// Adds rows that travel with the next commit.
+    pub(crate) fn carry(&mut self, rows: Vec<Row>) {
+        self.rows.extend(rows);
+    }
+
+    /// Writes what was noted, and waits until it is durable.
+    pub(crate) async fn commit(&mut self) -> Result<(), Lost> {
+        let batch = self.batch.clone();
+        let session = self.session.clone();
+        batch.send(&session.lane, std::iter::once(self)).durable().await
+    }
+
+    pub(crate) fn take_notes(&mut self, packer: &mut Packer, rows: &mut Vec<Row>) {
+        for entry in self.notes.drain(..) {
+            packer.push(&entry);
+        }
+        rows.append(&mut self.rows);
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.rt.clock.now()
+    }
+}

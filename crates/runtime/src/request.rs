@@ -1,0 +1,133 @@
+//! What a caller submits, and the checks that refuse a batch as a whole.
+
+use crate::error::BatchError;
+use serde_json::Value;
+use std::sync::Arc;
+use windlass_core::call::{Arguments, Given, Opened};
+use windlass_core::json::{self, Size};
+use windlass_core::limits::Limits;
+
+/// The calls of one model turn.
+#[derive(Clone, Debug, Default)]
+pub struct BatchRequest {
+    /// What makes it one batch, however often it is submitted; derived or made if absent.
+    pub key: Option<String>,
+    /// The turn of the conversation; goes into a derived key.
+    pub turn: Option<String>,
+    /// The calls, in order.
+    pub calls: Vec<CallRequest>,
+}
+
+/// One call of a batch.
+#[derive(Clone, Debug, Default)]
+pub struct CallRequest {
+    /// The model's id of the call; made if absent, and then the batch's key cannot be derived.
+    pub id: Option<String>,
+    /// The tool's name or stable id.
+    pub tool: String,
+    /// Its arguments.
+    pub args: Args,
+    /// Opaque data of the model's provider, returned with the answer.
+    pub provider: Option<Value>,
+}
+
+/// Arguments of a call.
+#[derive(Clone, Debug)]
+pub enum Args {
+    /// Parsed.
+    Json(Value),
+    /// The raw text the model wrote.
+    Text(String),
+}
+
+impl Default for Args {
+    fn default() -> Args {
+        Args::Json(Value::Null)
+    }
+}
+
+/// A call as it will be recorded, with its arguments as they were moved in.
+pub(crate) struct Asked {
+    pub(crate) opened: Opened,
+    pub(crate) args: Option<Parsed>,
+}
+
+/// Arguments that need not be parsed again.
+pub(crate) struct Parsed {
+    pub(crate) value: Value,
+    pub(crate) size: Size,
+}
+
+/// Checks the shape of a batch. What is wrong with one call's arguments is that call's own failure, not the batch's.
+pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, BatchError> {
+    let count = request.calls.len() as u64;
+    if count > limits.batch_calls_max {
+        return shape(format!(
+            "the batch has {count} calls and may have {}; submit it in parts",
+            limits.batch_calls_max
+        ));
+    }
+    if let Some(key) = &request.key {
+        check_text("the batch's key", key, limits.batch_key_chars_max)?;
+    }
+    let ids_given = request.calls.iter().all(|call| call.id.is_some());
+    let mut calls = Vec::with_capacity(request.calls.len());
+    for (place, call) in request.calls.into_iter().enumerate() {
+        calls.push(asked(place, call, limits)?);
+    }
+    Ok(Checked { key: request.key, turn: request.turn, ids_given, calls })
+}
+
+/// A batch whose shape is right.
+pub(crate) struct Checked {
+    pub(crate) key: Option<String>,
+    pub(crate) turn: Option<String>,
+    pub(crate) ids_given: bool,
+    pub(crate) calls: Vec<Asked>,
+}
+
+fn asked(place: usize, call: CallRequest, limits: &Limits) -> Result<Asked, BatchError> {
+    let id: Arc<str> = match call.id {
+        Some(id) => {
+            check_text(&format!("calls[{place}].id"), &id, limits.call_id_chars_max)?;
+            id.into()
+        }
+        None => format!("call-{}", place + 1).into(),
+    };
+    let (args, value) = arguments(call.args, limits);
+    let provider = call.provider.map(|data| Arc::from(data.to_string()));
+    Ok(Asked { opened: Opened { id, tool: call.tool.into(), args, provider }, args: value })
+}
+
+fn arguments(args: Args, limits: &Limits) -> (Arguments, Option<Parsed>) {
+    match args {
+        Args::Json(value) => match json::measure(&value, limits) {
+            Ok(size) => {
+                let text: Arc<str> = serde_json::to_string(&value).unwrap_or_default().into();
+                (Arguments { given: Given::Json, text }, Some(Parsed { value, size }))
+            }
+            // Writing or dropping it the usual way would recurse as deep as it is; what is recorded in its
+            // place is no JSON, so the call fails when it is prepared, now or after a crash.
+            Err(problem) => {
+                json::dismantle(value);
+                (Arguments { given: Given::Text, text: problem.to_string().into() }, None)
+            }
+        },
+        Args::Text(text) => (Arguments { given: Given::Text, text: text.into() }, None),
+    }
+}
+
+fn check_text(what: &str, text: &str, max: u64) -> Result<(), BatchError> {
+    let chars = text.chars().count() as u64;
+    if chars == 0 || chars > max {
+        return shape(format!("{what} has {chars} characters and must have 1 to {max}"));
+    }
+    if let Some(bad) = text.chars().find(|letter| letter.is_control()) {
+        return shape(format!("{what} must be printable and has {bad:?}"));
+    }
+    Ok(())
+}
+
+fn shape<T>(what: String) -> Result<T, BatchError> {
+    Err(BatchError::Shape { what })
+}

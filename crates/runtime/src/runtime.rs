@@ -1,0 +1,218 @@
+//! The runtime: tools, sessions, and the one way in.
+
+use crate::clock::{Clock, SystemClock};
+use crate::drive;
+use crate::error::BatchError;
+use crate::registry::{RegisterError, Registered, Registry};
+use crate::request::BatchRequest;
+use crate::session::Session;
+use crate::submit::{self, Submitted};
+use crate::threads::Threads;
+use crate::tool::Tool;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
+use windlass_core::handle::{Handle, Kind};
+use windlass_core::limits::Limits;
+use windlass_store::Store;
+
+/// When to come back to an overloaded runtime.
+const RETRY_AFTER_MS: u64 = 1_000;
+
+/// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
+///
+/// ```
+/// use windlass::{BatchRequest, CallRequest, Config, Runtime, ToolSpec, store::memory::MemoryStore, tool_fn};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::new(Config::new(MemoryStore::default()));
+/// runtime.register(tool_fn(ToolSpec { name: "ping".into(), ..ToolSpec::default() }, |_, _| async {
+///     Ok(serde_json::json!("pong").into())
+/// }))?;
+/// let call = CallRequest { id: Some("c1".into()), tool: "ping".into(), ..CallRequest::default() };
+/// let batch = BatchRequest { calls: vec![call], ..BatchRequest::default() };
+/// let answer = runtime.submit("demo", batch).await?.settled().await?;
+/// assert_eq!(answer.calls[0].model_text(), "pong");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Runtime(Arc<Inner>);
+
+/// What a runtime is made of.
+pub struct Config {
+    /// Where journals live.
+    pub store: Arc<dyn Store>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// What is too much.
+    pub limits: Limits,
+}
+
+impl Config {
+    /// The usual configuration on this store.
+    pub fn new(store: impl Store) -> Config {
+        Config {
+            store: Arc::new(store),
+            clock: Arc::new(SystemClock::default()),
+            limits: Limits::default(),
+        }
+    }
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) registry: Registry,
+    pub(crate) threads: Threads,
+    pub(crate) tasks: tokio::runtime::Handle,
+    sessions: Mutex<HashMap<String, Arc<OnceCell<Arc<Session>>>>>,
+    open: AtomicU64,
+}
+
+impl Runtime {
+    /// A runtime without tools. Must be called within a tokio runtime, which then drives the calls.
+    pub fn new(config: Config) -> Runtime {
+        let limits = Arc::new(config.limits);
+        Runtime(Arc::new(Inner {
+            store: config.store,
+            clock: config.clock,
+            registry: Registry::new(limits.clone()),
+            limits,
+            threads: Threads::default(),
+            tasks: tokio::runtime::Handle::current(),
+            sessions: Mutex::default(),
+            open: AtomicU64::new(0),
+        }))
+    }
+
+    /// Adds a tool. Its schemas are compiled now; a name that cannot be told from a registered one is refused.
+    pub fn register(&self, tool: impl Tool) -> Result<(), RegisterError> {
+        self.register_shared(Arc::new(tool))
+    }
+
+    /// Adds a tool that is shared.
+    pub fn register_shared(&self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
+        self.0.registry.register(tool)
+    }
+
+    /// Puts a tool in the place of the one with its name, and returns that one.
+    pub fn replace(&self, tool: impl Tool) -> Result<Option<Arc<Registered>>, RegisterError> {
+        self.0.registry.replace(Arc::new(tool))
+    }
+
+    /// Takes a tool away and returns it. Calls that run keep it.
+    pub fn unregister(&self, name: &str) -> Option<Arc<Registered>> {
+        self.0.registry.unregister(name)
+    }
+
+    /// All tools, by name.
+    pub fn tools(&self) -> Vec<Arc<Registered>> {
+        self.0.registry.list()
+    }
+
+    /// Takes a batch: what is recorded is answered, what is open is joined, what never ran is run. A session
+    /// is opened by its first use; if it was left with open calls, they go on first, each by its class.
+    pub async fn submit(&self, session: &str, batch: BatchRequest) -> Result<Submitted, BatchError> {
+        submit::submit(&self.0, session, batch).await
+    }
+
+    /// Takes over every session that was left with open calls. Returns how many calls go on.
+    pub async fn resume(&self) -> Result<u64, BatchError> {
+        let before = self.open_calls();
+        let mut after = None;
+        loop {
+            let sessions = self.0.store.sessions(after, SESSIONS_PAGE).await?;
+            let Some(last) = sessions.last() else { break };
+            after = Some(last.no);
+            for row in &sessions {
+                if !self.0.store.open_batches(Some(row.no)).await?.is_empty() {
+                    self.0.session(&row.name).await?;
+                }
+            }
+        }
+        Ok(self.open_calls() - before)
+    }
+
+    /// Whether this text is the handle of a call of this runtime's store.
+    pub fn is_call(&self, handle: &str) -> bool {
+        Handle::parse(handle).and_then(|handle| handle.open(self.0.store.secret(), Kind::Call)).is_some()
+    }
+
+    /// How many calls are open.
+    pub fn open_calls(&self) -> u64 {
+        self.0.open.load(Ordering::Relaxed)
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// Where journals live.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+}
+
+/// Sessions are looked through in pages of this size.
+const SESSIONS_PAGE: u64 = 1_000;
+
+impl Inner {
+    /// The session of this name, opened or taken over by its first use.
+    pub(crate) async fn session(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
+        check_session_name(name)?;
+        let cell = {
+            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            match sessions.get(name) {
+                Some(cell) => cell.clone(),
+                None => sessions.entry(name.to_string()).or_default().clone(),
+            }
+        };
+        let session = cell.get_or_try_init(|| self.take_over(name)).await?;
+        Ok(session.clone())
+    }
+
+    async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
+        let (session, left) = Session::acquire(self, name).await?;
+        // What was recorded is never refused, however much is open.
+        self.open.fetch_add(left.len() as u64, Ordering::Relaxed);
+        let mut batches = left.into_iter().peekable();
+        while let Some(first) = batches.next() {
+            let batch = first.id.batch;
+            let mut calls = vec![first];
+            while let Some(next) = batches.next_if(|next| next.id.batch == batch) {
+                calls.push(next);
+            }
+            drive::start_all(calls).await;
+        }
+        Ok(session)
+    }
+
+    /// Counts calls as open, or refuses them.
+    pub(crate) fn opened(&self, count: u64) -> Result<(), BatchError> {
+        let max = self.limits.calls_open_max;
+        let open = self.open.fetch_add(count, Ordering::Relaxed);
+        if open + count > max {
+            self.closed(count);
+            return Err(BatchError::Overloaded { open, max, retry_after_ms: RETRY_AFTER_MS });
+        }
+        Ok(())
+    }
+
+    /// Counts calls as closed.
+    pub(crate) fn closed(&self, count: u64) {
+        self.open.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+fn check_session_name(name: &str) -> Result<(), BatchError> {
+    let fits = (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+    if fits {
+        return Ok(());
+    }
+    Err(BatchError::Shape {
+        what: format!("a session is named by 1 to 64 of a-z, A-Z, 0-9, _, . and -; {name:?} is not"),
+    })
+}

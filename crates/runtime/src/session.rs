@@ -1,0 +1,156 @@
+//! A session that this runtime owns: its lane, the order of its calls, its open batches.
+
+use crate::batch::{Head, OpenBatch};
+use crate::error::BatchError;
+use crate::held::{Held, Hold};
+use crate::lane::Lane;
+use crate::runtime::Inner;
+use crate::tool::Place;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windlass_core::batch::Batch;
+use windlass_core::entry;
+use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal, SessionNo};
+use windlass_core::plan::{Claim, Plan};
+use windlass_store::{BatchRow, JournalRow, Sequence};
+
+/// A session that this runtime owns.
+pub(crate) struct Session {
+    pub(crate) name: Arc<str>,
+    pub(crate) lane: Arc<Lane>,
+    /// Held while a batch is looked up and its calls are queued, so that batches queue in the order they came.
+    pub(crate) admission: tokio::sync::Mutex<()>,
+    plan: Mutex<Plan>,
+    open: Mutex<Open>,
+}
+
+/// The batches with an open call.
+#[derive(Default)]
+struct Open {
+    by_lookup: HashMap<Lookup, Arc<OpenBatch>>,
+    by_no: HashMap<BatchNo, Arc<OpenBatch>>,
+}
+
+impl Session {
+    /// Opens or takes the session; if it was left with open calls, they are returned in their order, to be driven.
+    pub(crate) async fn acquire(
+        rt: &Arc<Inner>,
+        name: &str,
+    ) -> Result<(Arc<Session>, Vec<Box<Held>>), BatchError> {
+        let (store, limits) = (rt.store.clone(), rt.limits.clone());
+        let lane = match store.session(name).await? {
+            Some(row) => Lane::take(store, limits, &row),
+            None => {
+                let no = SessionNo(store.reserve(Sequence::Session, 1).await?);
+                Lane::open(store, limits, no, name)
+            }
+        };
+        let session = Arc::new(Session {
+            name: name.into(),
+            lane: Arc::new(lane),
+            admission: tokio::sync::Mutex::default(),
+            plan: Mutex::default(),
+            open: Mutex::default(),
+        });
+        let mut left = Vec::new();
+        for row in rt.store.open_batches(Some(session.lane.session())).await? {
+            left.extend(session.adopt(rt, row).await?);
+        }
+        Ok((session, left))
+    }
+
+    /// Takes over a batch that an earlier owner left open.
+    async fn adopt(self: &Arc<Session>, rt: &Arc<Inner>, row: BatchRow) -> Result<Vec<Box<Held>>, BatchError> {
+        let (folded, rows) = self.read(row.no).await?;
+        let batch = self.insert(OpenBatch::recorded(self.head(&row, &folded), &folded, rows));
+        let hold = Hold { rt: rt.clone(), session: self.clone(), batch };
+        let calls = folded.calls.into_iter().zip(0..);
+        let open = calls.filter(|(call, _)| call.end().is_none());
+        Ok(open
+            .map(|(call, place)| hold.call(CallId { batch: row.no, ordinal: Ordinal(place) }, call, None))
+            .collect())
+    }
+
+    /// Reads a batch back: what its journal adds up to, and how many rows that has.
+    pub(crate) async fn read(&self, no: BatchNo) -> Result<(Batch, u32), BatchError> {
+        let rows = self.lane.store().journal(no).await?;
+        Ok((fold(&rows)?, rows.len() as u32))
+    }
+
+    pub(crate) fn head(&self, row: &BatchRow, batch: &Batch) -> Head {
+        let place = Place { session: self.name.clone(), batch_key: batch.opening.key.clone() };
+        Head {
+            no: row.no,
+            lookup: row.lookup,
+            place: Arc::new(place),
+            turn: batch.opening.turn.clone(),
+            opened_at: batch.opened_at,
+        }
+    }
+
+    pub(crate) fn find(&self, lookup: Lookup) -> Option<Arc<OpenBatch>> {
+        lock(&self.open).by_lookup.get(&lookup).cloned()
+    }
+
+    pub(crate) fn insert(&self, batch: OpenBatch) -> Arc<OpenBatch> {
+        let batch = Arc::new(batch);
+        let mut open = lock(&self.open);
+        open.by_lookup.insert(batch.head.lookup, batch.clone());
+        open.by_no.insert(batch.head.no, batch.clone());
+        batch
+    }
+
+    /// A batch has no open call any more.
+    pub(crate) fn forget(&self, batch: &OpenBatch) {
+        let mut open = lock(&self.open);
+        // A call may have been added while the last one ended.
+        if batch.is_over() {
+            open.by_lookup.remove(&batch.head.lookup);
+            open.by_no.remove(&batch.head.no);
+        }
+    }
+
+    /// Queues a prepared call. It is given back if it may start now; otherwise it is parked, and started when
+    /// all that stand before it have left.
+    pub(crate) fn admit(&self, mut held: Box<Held>) -> Option<Box<Held>> {
+        let claim = held.call.pin.map_or(Claim::Write, |pin| Claim::of(pin.class));
+        held.admitted = true;
+        let mut plan = lock(&self.plan);
+        if plan.enter(held.id, claim) {
+            return Some(held);
+        }
+        // Parked before the plan is let go: whoever leaves next must find it.
+        held.batch.clone().park(held);
+        None
+    }
+
+    /// A call that was admitted is over: the calls whose turn it is now.
+    pub(crate) fn leave(&self) -> Vec<Box<Held>> {
+        let next = lock(&self.plan).leave();
+        next.into_iter().filter_map(|id| self.unpark(id)).collect()
+    }
+
+    fn unpark(&self, id: CallId) -> Option<Box<Held>> {
+        let batch = lock(&self.open).by_no.get(&id.batch).cloned()?;
+        batch.unpark(id.ordinal)
+    }
+}
+
+/// Adds up the rows of a batch's journal.
+pub(crate) fn fold(rows: &[JournalRow]) -> Result<Batch, BatchError> {
+    let unreadable = |row: &JournalRow, what: String| BatchError::Unreadable {
+        what: format!("session {}, entry {}: {what}", row.session, row.first),
+    };
+    let mut entries = Vec::new();
+    for row in rows {
+        entries.extend(entry::unpack(&row.data).map_err(|problem| unreadable(row, problem.to_string()))?);
+    }
+    Batch::fold(&entries).map_err(|broken| match rows.first() {
+        Some(row) => unreadable(row, broken.to_string()),
+        None => BatchError::Unreadable { what: "a batch has no entries".to_string() },
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,166 @@
+//! Run the tool once: commit the intent, run, note the end.
+
+use crate::artifacts::Artifacts;
+use crate::error::Lost;
+use crate::held::Held;
+use crate::registry::Registered;
+use crate::stage::{prepare, settle};
+use crate::threads::{Ran, Threads};
+use crate::tool::{Cx, Output, ToolError};
+use std::sync::Arc;
+use windlass_core::call::{Fact, Intent, Result as Attempted, Returned, Started};
+use windlass_core::code::Code;
+use windlass_core::failure::{Failure, FailureClass, Source};
+use windlass_core::handle::Handle;
+use windlass_core::ids::AttemptNo;
+use windlass_core::outcome::{Success, Value};
+use windlass_core::json::{self, Size};
+use windlass_core::projection;
+use windlass_core::tool::EffectClass;
+
+/// The attempt that is to be made.
+pub(crate) struct Start {
+    pub(crate) attempt: AttemptNo,
+    pub(crate) intent: Intent,
+    pub(crate) redrive: bool,
+}
+
+pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
+    let Some(tool) = pinned_tool(held)? else { return Ok(()) };
+    let Start { attempt, intent, redrive } = start;
+    held.note(Fact::Started(Started { attempt, redrive }))?;
+    if intent == Intent::First {
+        held.commit().await?;
+    }
+    let args = match held.parsed.take() {
+        Some(parsed) => Ok(parsed),
+        None => prepare::parse(held),
+    };
+    let began = held.rt.clock.elapsed_us();
+    let ran = match args {
+        Ok(parsed) => {
+            let cx = context(held, attempt, redrive);
+            Threads::run(&held.rt, tool.clone(), parsed.value, cx).await
+        }
+        // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
+        Err(failure) => Ran::Returned(Err(ToolError::internal(failure.message))),
+    };
+    let ran_us = held.rt.clock.elapsed_us().saturating_sub(began);
+    let result = result(held, &tool, ran).await;
+    held.note(Fact::Returned(Returned { attempt, ran_us, result }))
+}
+
+/// The tool the call is pinned to. If it is gone or has changed while nobody owned the call, the call is
+/// prepared again where running again is allowed, and ends where it is not.
+fn pinned_tool(held: &mut Held) -> Result<Option<Arc<Registered>>, Lost> {
+    if let Some(tool) = &held.tool {
+        return Ok(Some(tool.clone()));
+    }
+    let pin = held.call.pin;
+    let started = held.call.attempts > 0;
+    let found = prepare::find(held, &held.call.opened.tool);
+    match found {
+        Ok(tool) if pin.is_some_and(|pin| pin.contract == tool.contract) => {
+            held.tool = Some(tool.clone());
+            Ok(Some(tool))
+        }
+        // Whatever ran before ran under another contract: only a call without effects may go on under this one.
+        _ if started && pin.is_some_and(|pin| pin.class != EffectClass::Read) => {
+            settle::unknown(held).map(|()| None)
+        }
+        Ok(_) => prepare::note(held).map(|()| None),
+        Err(failure) => settle::refused(held, failure).map(|()| None),
+    }
+}
+
+fn context(held: &Held, attempt: AttemptNo, redrive: bool) -> Cx {
+    Cx {
+        call: held.id,
+        id: held.call.opened.id.clone(),
+        attempt,
+        redrive,
+        fence: held.session.lane.fence(),
+        place: held.batch.head.place.clone(),
+        artifacts: Artifacts::new(held.session.lane.clone()),
+    }
+}
+
+async fn result(held: &mut Held, tool: &Registered, ran: Ran) -> Attempted {
+    let failure = match ran {
+        Ran::Returned(Ok(output)) => match success(held, tool, output).await {
+            Ok(success) => return Attempted::Ok(success),
+            Err(failure) => failure,
+        },
+        Ran::Returned(Err(error)) => Box::new(failure(held, error)),
+        Ran::Panicked(what) => Box::new(internal(held, Code::ToolPanicked, what)),
+    };
+    if let Some(detail) = &failure.detail {
+        tracing::error!(call = %handle(held), tool = %tool.spec.name, code = %failure.code, detail, "a call failed inside");
+    }
+    Attempted::Failed(failure)
+}
+
+/// Checks what the tool returned, and keeps what is too long for an answer beside the journal.
+async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<Success, Box<Failure>> {
+    let limits = held.rt.limits.clone();
+    let Output { value, parts } = output;
+    let text = match json::measure_result(&value, &limits) {
+        Ok(size) => {
+            let text = serde_json::to_string(&value).unwrap_or_default();
+            check_output(tool, &value, (size, &text))?;
+            text
+        }
+        Err(problem) => {
+            json::dismantle(value);
+            return Err(Box::new(bad_output(format!("it {problem}"), None)));
+        }
+    };
+    if projection::fits(&text, &limits) && !tool.spec.flags.persist_output {
+        return Ok(Success { value: Value::Inline(text.into()), parts });
+    }
+    let kept = Artifacts::new(held.session.lane.clone()).rows(text.as_bytes()).await;
+    let (kept, rows) = kept.map_err(|error| Box::new(failure(held, error.into())))?;
+    held.carry(rows);
+    held.preview = Some(text);
+    Ok(Success { value: Value::Kept(kept), parts })
+}
+
+fn check_output(tool: &Registered, value: &serde_json::Value, (size, text): (Size, &str)) -> Result<(), Box<Failure>> {
+    let Some(schema) = &tool.output else { return Ok(()) };
+    schema.validate(value, size).map_err(|invalid| {
+        Box::new(bad_output(format!("it does not fit its output schema:\n{invalid}"), Some(text.to_string())))
+    })
+}
+
+fn bad_output(what: String, raw: Option<String>) -> Failure {
+    Failure {
+        class: FailureClass::Execution,
+        source: Source::Tool,
+        raw,
+        ..Failure::invalid_request(Code::InvalidOutput, format!("The tool's result was refused: {what}"))
+    }
+}
+
+fn failure(held: &Held, error: ToolError) -> Failure {
+    if error.class == FailureClass::Internal {
+        return internal(held, Code::Internal, error.detail.unwrap_or(error.message));
+    }
+    Failure {
+        class: error.class,
+        source: Source::Tool,
+        code: Code::ToolFailed,
+        tool_code: error.tool_code,
+        message: error.message,
+        detail: error.detail,
+        retry: error.retry,
+        raw: None,
+    }
+}
+
+fn internal(held: &Held, code: Code, detail: String) -> Failure {
+    Failure::internal(code, &handle(held).to_string(), detail)
+}
+
+fn handle(held: &Held) -> Handle {
+    Artifacts::new(held.session.lane.clone()).call_handle(held.id)
+}

@@ -1,0 +1,177 @@
+//! How a batch comes in: what is recorded is answered, what is open is joined, what never ran is run.
+
+use crate::answer::{BatchAnswer, CallAnswer};
+use crate::batch::{Head, OpenBatch, Placed, Submission};
+use crate::drive;
+use crate::error::BatchError;
+use crate::held::{Held, Hold};
+use crate::request::{Asked, BatchRequest, Checked, check};
+use crate::runtime::Inner;
+use crate::session::Session;
+use crate::tool::Place;
+use std::sync::Arc;
+use windlass_core::batch::{Compared, derived_key};
+use windlass_core::call::{Call, Opened};
+use windlass_core::code::Code;
+use windlass_core::failure::{Failure, FailureClass};
+use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
+use windlass_store::Sequence;
+
+/// A batch that was taken: its key is known, its calls are under way.
+pub struct Submitted {
+    rt: Arc<Inner>,
+    key: Arc<str>,
+    batch: Option<Arc<OpenBatch>>,
+    answers: Vec<Answering>,
+}
+
+/// Where one submitted call is answered from.
+struct Answering {
+    ordinal: Ordinal,
+    /// It was recorded or under way before this submission.
+    known: bool,
+    conflict: Option<Box<Failure>>,
+}
+
+impl Submitted {
+    /// The key of the batch: given, derived or made.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Waits until all calls have ended and are durable. Dropping this cancels nothing.
+    pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
+        let Some(batch) = self.batch else {
+            return Ok(BatchAnswer { key: self.key, calls: Vec::new() });
+        };
+        let ordinals: Vec<Ordinal> = self.answers.iter().map(|answer| answer.ordinal).collect();
+        let calls = batch.ended(&ordinals).await?;
+        let answers = self.answers.into_iter().zip(calls).map(|(answering, call)| CallAnswer {
+            id: CallId { batch: batch.head.no, ordinal: answering.ordinal },
+            store: self.rt.store.clone(),
+            call,
+            recorded: answering.known,
+            conflict: answering.conflict,
+        });
+        Ok(BatchAnswer { key: self.key, calls: answers.collect() })
+    }
+}
+
+/// Takes a batch and starts what is to be run.
+pub(crate) async fn submit(
+    rt: &Arc<Inner>,
+    session: &str,
+    request: BatchRequest,
+) -> Result<Submitted, BatchError> {
+    let checked = check(request, &rt.limits)?;
+    let key = key(rt, &checked)?;
+    if checked.calls.is_empty() {
+        return Ok(Submitted { rt: rt.clone(), key, batch: None, answers: Vec::new() });
+    }
+    let session = rt.session(session).await?;
+    let admission = session.admission.lock().await;
+    let lookup = Lookup::of(session.lane.session(), &key);
+    let batch = match session.find(lookup) {
+        Some(open) => open,
+        None => load_or_make(rt, &session, (lookup, &checked, &key)).await?,
+    };
+    let (answers, new) = place(rt, &session, &batch, checked.calls)?;
+    drive::start_all(new).await;
+    if answers.iter().all(|answer| answer.known) && batch.is_over() {
+        session.forget(&batch);
+    }
+    drop(admission);
+    Ok(Submitted { rt: rt.clone(), key, batch: Some(batch), answers })
+}
+
+/// The recorded batch under this look-up, or a new one.
+async fn load_or_make(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    (lookup, checked, key): (Lookup, &Checked, &Arc<str>),
+) -> Result<Arc<OpenBatch>, BatchError> {
+    let batch = match rt.store.batch(lookup).await? {
+        Some(row) => {
+            let (folded, rows) = session.read(row.no).await?;
+            OpenBatch::recorded(session.head(&row, &folded), &folded, rows)
+        }
+        None => OpenBatch::new(Head {
+            no: BatchNo(rt.store.reserve(Sequence::Batch, 1).await?),
+            lookup,
+            place: Arc::new(Place { session: session.name.clone(), batch_key: key.clone() }),
+            turn: checked.turn.clone(),
+            opened_at: rt.clock.now(),
+        }),
+    };
+    Ok(session.insert(batch))
+}
+
+/// Finds the place of each call; those that never ran are returned, to be driven.
+fn place(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    batch: &Arc<OpenBatch>,
+    calls: Vec<Asked>,
+) -> Result<(Vec<Answering>, Vec<Box<Held>>), BatchError> {
+    rt.opened(calls.len() as u64).inspect_err(|_| session.forget(batch))?;
+    let hold = Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() };
+    let submission = Submission { before: batch.len(), at: rt.clock.now() };
+    let (mut answers, mut new) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
+    let mut not_opened = 0;
+    for asked in calls {
+        let (ordinal, conflict) = match batch.place(&asked.opened, submission, &rt.limits) {
+            Placed::New(ordinal) => {
+                let id = CallId { batch: batch.head.no, ordinal };
+                new.push(hold.call(id, Call::new(asked.opened, submission.at), asked.args));
+                answers.push(Answering { ordinal, known: false, conflict: None });
+                continue;
+            }
+            Placed::Known(ordinal) => (ordinal, None),
+            Placed::Conflict(ordinal, compared) => (ordinal, Some(conflict(&asked.opened, &compared))),
+        };
+        not_opened += 1;
+        answers.push(Answering { ordinal, known: usize::from(ordinal.0) < submission.before, conflict });
+    }
+    rt.closed(not_opened);
+    Ok((answers, new))
+}
+
+fn key(rt: &Inner, checked: &Checked) -> Result<Arc<str>, BatchError> {
+    if let Some(key) = &checked.key {
+        return Ok(key.as_str().into());
+    }
+    if checked.ids_given {
+        let calls: Vec<&Opened> = checked.calls.iter().map(|asked| &asked.opened).collect();
+        return Ok(derived_key(checked.turn.as_deref(), &calls, &rt.limits).into());
+    }
+    random_key()
+}
+
+/// A key that no other batch has.
+fn random_key() -> Result<Arc<str>, BatchError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| BatchError::Shape {
+        what: format!("the machine gives no random numbers for a key ({error}); give the batch one"),
+    })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+}
+
+fn conflict(asked: &Opened, compared: &Compared) -> Box<Failure> {
+    let what = match compared {
+        Compared::Same => String::new(),
+        Compared::OtherTool => "another tool".to_string(),
+        Compared::OtherArgs(pointers) if pointers.is_empty() => "other arguments".to_string(),
+        Compared::OtherArgs(pointers) => format!("other arguments at {}", pointers.join(", ")),
+    };
+    Box::new(Failure {
+        class: FailureClass::Conflict,
+        ..Failure::invalid_request(
+            Code::Conflict,
+            format!(
+                "The call {:?} of this batch is recorded with {what}. The recorded one is untouched and this one \
+                 was not run; give it another id to run it.",
+                asked.id
+            ),
+        )
+    })
+}
