@@ -60,6 +60,11 @@ impl CallAnswer {
         self.recorded
     }
 
+    /// Whether the identity it was submitted under is another call's.
+    pub fn is_conflict(&self) -> bool {
+        self.conflict.is_some()
+    }
+
     /// The state's name.
     pub fn state(&self) -> &'static str {
         if self.conflict.is_some() { "failed" } else { self.call.state.name() }

@@ -1,0 +1,122 @@
+//! The words of the command line.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Run tool calls durably.
+#[derive(Parser)]
+#[command(version, about, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    /// The data folder
+    #[arg(long, global = true, default_value = ".windlass", value_name = "DIR")]
+    pub data: PathBuf,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 all calls succeeded, 1 one failed, was denied or cancelled, 2 wrong usage, 3 one is unknown,
+4 the batch was refused or conflicts, 5 a call is still open, 6 the data folder cannot be had.
+
+Example: windlass call echo '{\"message\": \"hello\"}'";
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run a batch of calls from a file; again, and what is recorded is answered without running
+    Run(Run),
+    /// Run one call
+    Call(Call),
+    /// List the tools, or show one
+    Tools(Tools),
+    /// List recorded calls, or show one
+    Calls(Calls),
+    /// Check the data folder and show what is in force
+    Doctor(Doctor),
+}
+
+/// `windlass run`
+#[derive(Args)]
+#[command(after_help = "\
+The file holds {\"key\": …, \"calls\": [{\"id\", \"tool\", \"args\"}, …]} or one call per line.
+
+Example:
+  echo '{\"id\": \"1\", \"tool\": \"add\", \"args\": {\"a\": 1, \"b\": 2}}' | windlass run -")]
+pub struct Run {
+    /// A file, or - for standard input
+    pub file: PathBuf,
+    /// The session the calls belong to
+    #[arg(long, default_value = "default")]
+    pub session: String,
+    /// The key of the batch; without one it is derived from the calls
+    #[arg(long, conflicts_with = "new")]
+    pub key: Option<String>,
+    /// Run everything anew, under a new key
+    #[arg(long)]
+    pub new: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass call`
+#[derive(Args)]
+#[command(after_help = "\
+Without --id each run is a new call; with one, a second run returns the recorded answer.
+
+Example: windlass call divide '{\"a\": 1, \"b\": 3}'")]
+pub struct Call {
+    /// The tool
+    pub tool: String,
+    /// Its arguments, as JSON
+    #[arg(default_value = "{}")]
+    pub args: String,
+    /// The session the call belongs to
+    #[arg(long, default_value = "default")]
+    pub session: String,
+    /// What makes it one call, however often it is run
+    #[arg(long)]
+    pub id: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass tools`
+#[derive(Args)]
+pub struct Tools {
+    /// Show this one whole
+    pub name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass calls`
+#[derive(Args)]
+#[command(after_help = "Example: windlass calls 01j8 --journal")]
+pub struct Calls {
+    /// Show this one: its handle, or the beginning of it
+    pub call: Option<String>,
+    /// Print its journal as a story
+    #[arg(long, requires = "call")]
+    pub journal: bool,
+    /// Only the calls of this session
+    #[arg(long)]
+    pub session: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50)]
+    pub limit: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass doctor`
+#[derive(Args)]
+pub struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,25 @@
+//! `windlass call`: one call.
+
+use crate::args::Call;
+use crate::{exit, folder, show};
+use std::path::Path;
+use std::process::ExitCode;
+use windlass::{Args, BatchRequest, CallRequest};
+
+pub async fn call(data: &Path, args: Call) -> anyhow::Result<ExitCode> {
+    let key = args.id.as_ref().map(|id| format!("call:{id}"));
+    let call = CallRequest { id: args.id, tool: args.tool, args: Args::Text(args.args), provider: None };
+    let runtime = folder::own(data)?;
+    let batch = BatchRequest { key, turn: None, calls: vec![call] };
+    let answer = runtime.submit(&args.session, batch).await?.settled().await?;
+    let Some(call) = answer.calls.first() else { return Ok(ExitCode::SUCCESS) };
+    if args.json {
+        show::json(call)?;
+    } else {
+        show::model(call)?;
+    }
+    if call.is_recorded() && !call.is_conflict() {
+        eprintln!("windlass: this answer was on record; the tool was not run again");
+    }
+    Ok(exit::of(&answer.calls))
+}

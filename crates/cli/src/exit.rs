@@ -1,0 +1,52 @@
+//! What the exit code says, and how errors are told.
+
+use std::process::ExitCode;
+use windlass::store::StoreError;
+use windlass::{BatchError, CallAnswer, Lost};
+
+const FAILED: u8 = 1;
+/// What clap exits with, too.
+const USAGE: u8 = 2;
+const UNKNOWN: u8 = 3;
+const REFUSED: u8 = 4;
+const FOLDER: u8 = 6;
+
+/// Something was asked for in the wrong way.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// The code that tells how these calls ended: the worst of them decides.
+pub fn of(calls: &[CallAnswer]) -> ExitCode {
+    let worst = calls.iter().map(|call| match call.state() {
+        "succeeded" => 0,
+        "unknown" => UNKNOWN,
+        _ if call.is_conflict() => REFUSED,
+        _ => FAILED,
+    });
+    // An unknown call needs a person before anything else; a conflict is a mistake of the caller.
+    let rank = |code: &u8| [0, FAILED, REFUSED, UNKNOWN].iter().position(|known| known == code);
+    ExitCode::from(worst.max_by_key(rank).unwrap_or(0))
+}
+
+/// Prints an error with its causes, and says by its code what kind it is.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    eprintln!("windlass: {error}");
+    for cause in error.chain().skip(1) {
+        eprintln!("  because {cause}");
+    }
+    ExitCode::from(code(error))
+}
+
+fn code(error: &anyhow::Error) -> u8 {
+    if let Some(batch) = error.downcast_ref::<BatchError>() {
+        return match batch {
+            BatchError::Shape { .. } | BatchError::Overloaded { .. } => REFUSED,
+            BatchError::Unreadable { .. } | BatchError::Lost(_) => FOLDER,
+        };
+    }
+    if error.is::<StoreError>() || error.is::<Lost>() {
+        return FOLDER;
+    }
+    if error.is::<Usage>() { USAGE } else { FAILED }
+}

@@ -1,0 +1,69 @@
+//! The data folder: its configuration, its store, and the runtime on it.
+
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use windlass::core::limits::Limits;
+use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::store::{Store, StoreError};
+use windlass::{Config, Runtime, SystemClock};
+use windlass_tools::{Declared, Launcher, builtin, kill_survivors, load};
+
+/// What is configured for a data folder.
+pub struct Configured {
+    /// The file it came from, if there is one.
+    pub file: Option<PathBuf>,
+    pub declared: Declared,
+}
+
+/// Reads `windlass.toml` from the data folder, else from the current one.
+pub fn configured(data: &Path) -> anyhow::Result<Configured> {
+    let places = [data.join("windlass.toml"), PathBuf::from("windlass.toml")];
+    let file = places.into_iter().find(|place| place.exists());
+    let declared = match &file {
+        Some(file) => {
+            let text = std::fs::read_to_string(file).with_context(|| format!("could not read {}", file.display()))?;
+            load(&text, file, Launcher::this_binary()?)?
+        }
+        None => Declared::default(),
+    };
+    Ok(Configured { file, declared })
+}
+
+/// A runtime that owns the folder. Whatever the last owner's commands left behind is ended first.
+pub fn own(data: &Path) -> anyhow::Result<Runtime> {
+    let configured = configured(data)?;
+    let limits = configured.declared.limits.clone();
+    let store = SqliteStore::open(Options { limits: limits.clone(), ..Options::new(data) })?;
+    let runtime = with_tools(Arc::new(store), limits, configured)?;
+    let killed = kill_survivors(|call| runtime.is_call(call)).context("could not look for commands left behind")?;
+    if killed > 0 {
+        eprintln!("windlass: ended {killed} processes that the last owner's commands left behind");
+    }
+    Ok(runtime)
+}
+
+/// A runtime on nothing durable, to look at tools.
+pub fn tools_only(data: &Path) -> anyhow::Result<Runtime> {
+    let configured = configured(data)?;
+    let limits = configured.declared.limits.clone();
+    let store = windlass::store::memory::MemoryStore::new()?;
+    with_tools(Arc::new(store), limits, configured)
+}
+
+/// A store to read from, also while another process owns the folder.
+pub fn reader(data: &Path) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(SqliteStore::open_reader(data)?))
+}
+
+fn with_tools(store: Arc<dyn Store>, limits: Limits, configured: Configured) -> anyhow::Result<Runtime> {
+    let runtime = Runtime::new(Config { store, clock: Arc::new(SystemClock::default()), limits });
+    for tool in builtin() {
+        runtime.register_shared(tool)?;
+    }
+    let file = configured.file.unwrap_or_default();
+    for tool in configured.declared.tools {
+        runtime.register_shared(tool).with_context(|| format!("{} declares a tool that is refused", file.display()))?;
+    }
+    Ok(runtime)
+}

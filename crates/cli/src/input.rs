@@ -1,0 +1,112 @@
+//! The file that `windlass run` takes: a batch, or calls line by line.
+
+use crate::exit::Usage;
+use anyhow::Context;
+use serde::Deserialize;
+use serde_json::Value;
+use std::io::Read;
+use std::path::Path;
+use windlass::{Args, BatchRequest, CallRequest};
+
+/// More than a full batch with arguments of full size is no batch.
+const INPUT_BYTES_MAX: u64 = 320 << 20;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchFile {
+    key: Option<String>,
+    turn: Option<String>,
+    calls: Vec<CallFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallFile {
+    id: Option<String>,
+    tool: String,
+    #[serde(default)]
+    args: Value,
+    provider: Option<Value>,
+}
+
+/// Reads a batch from a file, or from standard input for `-`.
+pub fn read(file: &Path) -> anyhow::Result<BatchRequest> {
+    let name = if file == Path::new("-") { "standard input".to_string() } else { file.display().to_string() };
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_string(&mut text)
+    } else {
+        let open = std::fs::File::open(file).with_context(|| format!("could not open {name}"))?;
+        open.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text)
+    };
+    let bytes = read.with_context(|| format!("could not read {name}"))?;
+    if bytes as u64 > INPUT_BYTES_MAX {
+        return Err(Usage(format!("{name} is larger than {INPUT_BYTES_MAX} bytes; split it")).into());
+    }
+    parse(&text, &name)
+}
+
+fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
+    let help = "it must be {\"calls\": [{\"id\", \"tool\", \"args\"}, …]}, or one such call per line";
+    let whole = serde_json::from_str::<BatchFile>(text);
+    let batch = match whole {
+        Ok(batch) => batch,
+        Err(error) => match lines(text) {
+            Ok(calls) => BatchFile { key: None, turn: None, calls },
+            // The error of the form that was meant is the one that helps.
+            Err(at_line) if looks_like_lines(text) => return Err(Usage(format!("{name}: {at_line}; {help}")).into()),
+            Err(_) => return Err(Usage(format!("{name}: {error}; {help}")).into()),
+        },
+    };
+    let calls = batch.calls.into_iter().map(|call| CallRequest {
+        id: call.id,
+        tool: call.tool,
+        args: args(call.args),
+        provider: call.provider,
+    });
+    Ok(BatchRequest { key: batch.key, turn: batch.turn, calls: calls.collect() })
+}
+
+/// An object is the arguments; a string is the raw text a model wrote.
+pub fn args(value: Value) -> Args {
+    match value {
+        Value::String(text) => Args::Text(text),
+        value @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            Args::Json(value)
+        }
+    }
+}
+
+fn lines(text: &str) -> Result<Vec<CallFile>, String> {
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    lines
+        .map(|(line, number)| serde_json::from_str(line).map_err(|error| format!("line {number}: {error}")))
+        .collect()
+}
+
+fn looks_like_lines(text: &str) -> bool {
+    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    first.starts_with('{') && first.ends_with('}') && !first.contains("\"calls\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_read() {
+        let whole = parse(r#"{"key": "k", "calls": [{"id": "1", "tool": "t", "args": {"a": 1}}]}"#, "f").unwrap();
+        assert_eq!((whole.key.as_deref(), whole.calls.len()), (Some("k"), 1));
+        let lines = parse("{\"tool\": \"a\"}\n\n{\"tool\": \"b\", \"args\": \"{\"}\n", "f").unwrap();
+        assert_eq!(lines.calls.len(), 2);
+        assert!(matches!(&lines.calls[1].args, Args::Text(text) if text == "{"));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let check = |text: &str| parse(text, "f.json").unwrap_err().to_string();
+        assert!(check(r#"{"calls": [], "keys": "k"}"#).contains("unknown field `keys`"));
+        assert!(check("{\"tool\": \"a\"}\n{\"tol\": \"b\"}").contains("line 2: unknown field `tol`"));
+        assert!(check("nonsense").contains("must be"));
+    }
+}

@@ -1,0 +1,70 @@
+//! `windlass run`: a batch from a file.
+
+use crate::args::Run;
+use crate::{exit, folder, input, show};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+use windlass::{BatchAnswer, BatchError, Runtime, Submitted};
+
+pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
+    let mut batch = input::read(&args.file)?;
+    if args.key.is_some() {
+        batch.key = args.key;
+    }
+    if args.new {
+        batch.key = Some(new_key()?);
+    }
+    let derived = batch.key.is_none();
+    let total = batch.calls.len() as u64;
+    let runtime = folder::own(data)?;
+    let submitted = runtime.submit(&args.session, batch).await?;
+    let answer = with_progress(&runtime, submitted, total).await?;
+    if args.json {
+        show::json(&answer)?;
+    } else {
+        show::answers(&answer.calls)?;
+    }
+    tell_recorded(&answer, derived);
+    Ok(exit::of(&answer.calls))
+}
+
+/// Shows how many calls are still open, on a terminal.
+async fn with_progress(runtime: &Runtime, submitted: Submitted, total: u64) -> Result<BatchAnswer, BatchError> {
+    if !std::io::stderr().is_terminal() {
+        return submitted.settled().await;
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} calls  {elapsed}");
+    let bar = ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let settled = submitted.settled();
+    tokio::pin!(settled);
+    let mut tick = tokio::time::interval(Duration::from_millis(100));
+    loop {
+        tokio::select! {
+            answer = &mut settled => {
+                bar.finish_and_clear();
+                return answer;
+            }
+            _ = tick.tick() => bar.set_position(total.saturating_sub(runtime.open_calls())),
+        }
+    }
+}
+
+fn tell_recorded(answer: &BatchAnswer, derived: bool) {
+    let recorded = answer.calls.iter().filter(|call| call.is_recorded() && !call.is_conflict()).count();
+    if recorded == 0 {
+        return;
+    }
+    let how = if derived { "; --new runs them anew" } else { "" };
+    let all = answer.calls.len();
+    eprintln!("windlass: {recorded} of {all} answers were on record under key {} and were not run again{how}", answer.key);
+}
+
+/// A key that no other batch has.
+fn new_key() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,71 @@
+//! How things are printed: aligned tables for people, JSON for programs.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+use std::io::Write;
+use windlass::CallAnswer;
+
+/// A text in a table is cut here; `--json` shows it whole.
+const CELL_CHARS_MAX: usize = 120;
+
+/// Prints a value as JSON.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    print(&serde_json::to_string_pretty(value)?)
+}
+
+/// Prints rows under headings.
+pub fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyhow::Result<()> {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(headings);
+    for row in rows {
+        table.add_row(row.into_iter().map(|cell| shorten(&cell)));
+    }
+    let text = table.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    print(&lines.join("\n"))
+}
+
+/// Prints how calls ended.
+pub fn answers(calls: &[CallAnswer]) -> anyhow::Result<()> {
+    let rows = calls.iter().map(|call| {
+        let ran = call.call().end().map_or(0, |end| end.spent.ran_us / 1_000);
+        vec![
+            call.id().to_string(),
+            call.tool().to_string(),
+            call.state().to_string(),
+            format!("{ran} ms"),
+            call.model_text(),
+        ]
+    });
+    table(&["ID", "TOOL", "STATE", "RAN", "ANSWER"], rows)
+}
+
+/// Prints what the model is told.
+pub fn model(call: &CallAnswer) -> anyhow::Result<()> {
+    print(&call.model_text())
+}
+
+/// Prints a line; a reader that has gone away is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// One line of bounded length, with controls made visible: what a tool wrote must not move the cursor.
+fn shorten(text: &str) -> String {
+    let mut shown: String = text.chars().take(CELL_CHARS_MAX).map(visible).collect();
+    if text.chars().nth(CELL_CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+fn visible(letter: char) -> char {
+    match letter {
+        '\n' => '⏎',
+        letter if letter.is_control() => '·',
+        letter => letter,
+    }
+}

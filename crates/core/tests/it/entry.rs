@@ -1,0 +1,161 @@
+//! Entries as bytes: golden files that no release may change, and what damage looks like.
+
+use proptest::prelude::*;
+use std::path::PathBuf;
+use windlass_core::batch::Opening;
+use windlass_core::call::{
+    Arguments, Ended, Fact, Given, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent, Started,
+};
+use windlass_core::code::Code;
+use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
+use windlass_core::failure::{Failure, FailureClass, Retry, Source};
+use windlass_core::handle::Handle;
+use windlass_core::ids::{AttemptNo, Ordinal};
+use windlass_core::outcome::{Effect, Kept, ModelAnswer, Outcome, Part, Success, Value};
+use windlass_core::time::Timestamp;
+use windlass_core::tool::{Digest, EffectClass};
+
+fn call(fact: Fact) -> Entry {
+    Entry { at: Timestamp(1_700_000_000_000_000), event: Event::Call { ordinal: Ordinal(3), fact } }
+}
+
+fn failure(retry: Retry) -> Box<Failure> {
+    Box::new(Failure {
+        class: FailureClass::External,
+        source: Source::Tool,
+        code: Code::ToolFailed,
+        tool_code: Some("exit 3".into()),
+        message: "it went wrong".into(),
+        detail: Some("for operators".into()),
+        retry,
+        raw: Some("[1]".into()),
+    })
+}
+
+fn parts() -> Vec<Part> {
+    let kept = Kept { artifact: Handle(7), bytes: 12 };
+    vec![
+        Part::Text("text".into()),
+        Part::Json("{\"a\":1}".into()),
+        Part::Image { media_type: "image/png".into(), data: vec![0, 255, 7].into() },
+        Part::File { kept, media_type: "text/plain".into(), name: "log".into() },
+    ]
+}
+
+fn ended(outcome: Option<Outcome>, model: Model) -> Entry {
+    let spent = Spent { queued_us: 1, waited_us: 2, ran_us: 3 };
+    call(Fact::Ended(Box::new(Ended { outcome, model, spent })))
+}
+
+fn returned(result: Attempted) -> Entry {
+    call(Fact::Returned(Returned { attempt: AttemptNo(2), ran_us: 1_500, result }))
+}
+
+/// One of each kind, and of each form its fields can take.
+fn golden() -> Vec<(&'static str, Entry)> {
+    let kept = Kept { artifact: Handle(u128::MAX - 1), bytes: 1 << 40 };
+    let opening = Opening { key: "key".into(), turn: Some("turn 7".into()) };
+    let answer = ModelAnswer { parts: parts(), is_error: true };
+    let opened = Opened {
+        id: "call_1".into(),
+        tool: "echo".into(),
+        args: Arguments { given: Given::Text, text: "{\"message\": \"hi\"}".into() },
+        provider: Some("{\"signature\":\"x\"}".into()),
+    };
+    let success = |value| Success { value, parts: parts() };
+    let inline = || Value::Inline("{\"echoed\":\"hi\"}".into());
+    let own = |outcome| ended(Some(outcome), Model::Own(answer.clone()));
+    vec![
+        ("batch_opened", Entry { at: Timestamp(-1), event: Event::Batch(opening) }),
+        ("opened", call(Fact::Opened(opened))),
+        ("prepared", call(Fact::Prepared(Prepared { contract: Digest([9; 32]), class: EffectClass::Keyed }))),
+        ("started", call(Fact::Started(Started { attempt: AttemptNo(2), redrive: true }))),
+        ("lost", call(Fact::Lost(Lost { attempt: AttemptNo(1) }))),
+        ("returned_value", returned(Attempted::Ok(success(inline())))),
+        ("returned_kept", returned(Attempted::Ok(success(Value::Kept(kept))))),
+        ("returned_failure", returned(Attempted::Failed(failure(Retry::Safe { after_ms: Some(9) })))),
+        ("ended_as_returned", ended(None, Model::ValueText)),
+        ("ended_with_string", ended(None, Model::ValueString)),
+        ("ended_succeeded", own(Outcome::Succeeded(success(inline())))),
+        ("ended_kept", own(Outcome::Succeeded(success(Value::Kept(kept))))),
+        ("ended_failed", own(Outcome::Failed(failure(Retry::Exhausted { attempts: 3 })))),
+        ("ended_denied", own(Outcome::Denied { reason: "not today".into() })),
+        ("ended_cancelled", own(Outcome::Cancelled { effect: Effect::Landed })),
+        ("ended_unknown", own(Outcome::Unknown)),
+    ]
+}
+
+fn pack(entries: &[Entry]) -> Vec<u8> {
+    let mut packer = Packer::default();
+    entries.iter().for_each(|entry| packer.push(entry));
+    packer.finish()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let text: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    text.chunks(32).map(|line| line.concat() + "\n").collect()
+}
+
+/// With `UPDATE=1` new golden files are written; one that exists is never changed.
+#[test]
+fn released_entries_never_change() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for (name, entry) in golden() {
+        let file = folder.join(format!("{name}.hex"));
+        let written = hex(&pack(std::slice::from_ref(&entry)));
+        if std::env::var_os("UPDATE").is_some() && !file.exists() {
+            std::fs::write(&file, &written).unwrap();
+        }
+        let golden = std::fs::read_to_string(&file)
+            .unwrap_or_else(|error| panic!("{name}: {error}; a new kind needs its golden file: run with UPDATE=1"));
+        assert_eq!(written, golden, "{name}: a released kind was changed");
+        let bytes: Vec<u8> = golden
+            .split_whitespace()
+            .flat_map(|line| (0..line.len()).step_by(2).map(|at| u8::from_str_radix(&line[at..at + 2], 16).unwrap()))
+            .collect();
+        assert_eq!(unpack(&bytes), Ok(vec![entry]), "{name}: a released kind is not read any more");
+    }
+}
+
+#[test]
+fn entries_packed_together_come_back_in_order() {
+    let entries: Vec<Entry> = golden().into_iter().map(|(_, entry)| entry).collect();
+    assert_eq!(unpack(&pack(&entries)), Ok(entries));
+}
+
+#[test]
+fn what_is_newer_is_named() {
+    let mut row = pack(&[golden()[0].1.clone()]);
+    row[0] = FORMAT + 1;
+    assert_eq!(unpack(&row), Err(Unreadable::Format { format: FORMAT + 1 }));
+    row[0] = FORMAT;
+    row[1] = 200;
+    assert_eq!(unpack(&row), Err(Unreadable::Kind { kind: 200 }));
+}
+
+#[test]
+fn fields_of_a_newer_release_are_passed_over() {
+    // The fields of `lost` are {0: 1}; a newer release may write {0: 1, 99: "x"}.
+    let row = pack(&[call(Fact::Lost(Lost { attempt: AttemptNo(1) }))]);
+    let fields = 1 + 1 + 2 + 8;
+    let mut newer = row[..fields].to_vec();
+    let longer = [0xa2, 0x00, 0x01, 0x18, 99, 0x61, b'x'];
+    newer.extend_from_slice(&(longer.len() as u32).to_le_bytes());
+    newer.extend_from_slice(&0u32.to_le_bytes());
+    newer.extend_from_slice(&longer);
+    assert_eq!(unpack(&newer), unpack(&row));
+}
+
+proptest! {
+    /// Cut or changed bytes are an error or other entries, never a panic.
+    #[test]
+    fn damage_never_panics(at in 0..4_000usize, bit in 0..8u32, cut in 0..4_000usize) {
+        let entries: Vec<Entry> = golden().into_iter().map(|(_, entry)| entry).collect();
+        let mut row = pack(&entries);
+        let at = at % row.len();
+        row[at] ^= 1 << bit;
+        let _ = unpack(&row);
+        row.truncate(cut % (row.len() + 1));
+        let _ = unpack(&row);
+    }
+}

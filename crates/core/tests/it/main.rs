@@ -1,0 +1,5 @@
+//! The rules of a call, tested from outside.
+
+mod batch;
+mod call;
+mod entry;
