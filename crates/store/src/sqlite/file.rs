@@ -3,8 +3,9 @@
 use super::schema;
 use crate::StoreError;
 use rusqlite::{Connection, OpenFlags};
+use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// The file in its folder.
@@ -15,6 +16,13 @@ const SQLITE_NEEDED: (i32, &str) = (3_051_003, "3.51.3");
 const BUSY_MS: u64 = 5_000;
 /// More statements than any connection uses.
 const STATEMENTS_MAX: usize = 64;
+
+/// SQLite's page; every file of ours is made with it.
+pub(super) const PAGE_BYTES: u64 = 4_096;
+/// What is the same in the header of every file of ours, and where: page size, write-ahead log, payload
+/// fractions; schema format; UTF-8; nothing.
+const CONSTANT: [(usize, &[u8]); 4] =
+    [(16, &[0x10, 0, 2, 2, 0, 64, 32, 32]), (44, &[0, 0, 0, 4]), (56, &[0, 0, 0, 1]), (72, &[0; 20])];
 
 /// Where the file of this folder is.
 pub(super) fn path(folder: &Path) -> PathBuf {
@@ -87,6 +95,10 @@ pub(super) fn recognise(path: &Path) -> Result<(), StoreError> {
             "it is not a database, or its beginning is damaged; move it away, or restore it from a backup",
         ));
     }
+    let constant = CONSTANT.iter().all(|(at, bytes)| header[*at..].starts_with(bytes));
+    if number_at(&header, 68) == schema::APPLICATION_ID && !constant {
+        return Err(refused(path, "its beginning is damaged; restore it from a backup"));
+    }
     if number_at(&header, 68) != schema::APPLICATION_ID {
         return Err(refused(
             path,
@@ -95,26 +107,45 @@ pub(super) fn recognise(path: &Path) -> Result<(), StoreError> {
     }
     check_format(path, number_at(&header, 60))?;
     let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
-    if log > 0 {
-        // What is missing here may be in the log.
-        return Ok(());
-    }
-    check_len(path, u64::from(number_at(&header, 28)) * page_bytes(&header))
-}
-
-/// Refuses a file whose log is home and that is shorter than it says.
-pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), StoreError> {
-    let number = |pragma: &str| conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    let bytes = number("page_count").and_then(|pages| Ok(pages * number("page_size")?));
-    check_len(path, bytes.map_err(|error| sql_failed(path, error))?.cast_unsigned())
-}
-
-fn check_len(path: &Path, bytes_min: u64) -> Result<(), StoreError> {
-    let found = std::fs::metadata(path).map_err(|error| failed(path, "check that it can be read", error))?;
-    if found.len() < bytes_min {
+    let len = file.metadata().map_err(|error| failed(path, "check that it can be read", error))?.len();
+    // With a log, what is missing here may be there: see `check_whole`.
+    if log == 0 && len < u64::from(number_at(&header, 28)) * PAGE_BYTES {
         return Err(refused(path, "it is cut short; restore it from a backup"));
     }
     Ok(())
+}
+
+/// Refuses a file that is shorter than it says where its log does not have the rest. A checkpoint would fill
+/// the gap with nothing, so this comes first.
+pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), StoreError> {
+    let pages = conn.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0));
+    let pages = pages.map_err(|error| sql_failed(path, error))?.cast_unsigned();
+    let unreadable = |error| failed(path, "check that it can be read", error);
+    let have = std::fs::metadata(path).map_err(unreadable)?.len() / PAGE_BYTES;
+    if have >= pages {
+        return Ok(());
+    }
+    let logged = logged_pages(&beside(path, "-wal")).map_err(unreadable)?;
+    if (have + 1..=pages).all(|page| logged.contains(&page)) {
+        return Ok(());
+    }
+    Err(refused(path, "it is cut short; restore it from a backup"))
+}
+
+/// The pages that a write-ahead log holds: each frame begins with the number of its page, and repeats the salt
+/// of the log's beginning unless it is left over from an earlier round.
+fn logged_pages(log: &Path) -> Result<BTreeSet<u64>, std::io::Error> {
+    let mut log = BufReader::new(File::open(log)?);
+    let (mut start, mut frame) = ([0; 32], [0; 24]);
+    let mut pages = BTreeSet::new();
+    if log.read_exact(&mut start).is_err() {
+        return Ok(pages);
+    }
+    while log.read_exact(&mut frame).is_ok() && frame[8..16] == start[16..24] {
+        pages.insert(u64::from(u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]])));
+        log.seek_relative(PAGE_BYTES.cast_signed())?;
+    }
+    Ok(pages)
 }
 
 /// Refuses the formats of the future.
@@ -183,14 +214,6 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 fn number_at(header: &[u8; 100], at: usize) -> u32 {
     u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-}
-
-/// The header keeps the page size in 16 bits, where 1 stands for 65,536.
-fn page_bytes(header: &[u8; 100]) -> u64 {
-    match u16::from_be_bytes([header[16], header[17]]) {
-        1 => 65_536,
-        bytes => u64::from(bytes),
-    }
 }
 
 #[cfg(test)]

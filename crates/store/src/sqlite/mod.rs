@@ -93,10 +93,9 @@ impl SqliteStore {
         let conn = file::connect(&path).map_err(|error| file::sql_failed(&path, error))?;
         let failed = |error| file::sql_failed(&path, error);
         file::check_format(&path, schema::format(&conn).map_err(failed)?)?;
+        file::check_whole(&conn, &path)?;
         schema::update(&conn).map_err(failed)?;
-        if checkpoint::catch_up(&conn).map_err(failed)? {
-            file::check_whole(&conn, &path)?;
-        }
+        checkpoint::catch_up(&conn).map_err(failed)?;
         let secret = secret(&conn, &path)?;
         let next = next_numbers(&conn).map_err(failed)?;
         let writer = Writer::start(&path, durability, &limits)?;

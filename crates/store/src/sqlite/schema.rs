@@ -1,5 +1,6 @@
 //! The format of the file, and the steps from each older one to the newest.
 
+use super::file::PAGE_BYTES;
 use rusqlite::{Connection, OptionalExtension};
 use std::path::Path;
 use windlass_core::handle::Secret;
@@ -17,6 +18,7 @@ pub(super) const KNOWN: u32 = STEPS.len() as u32;
 /// itself and [`recognise`](super::file::recognise) can read it.
 pub(super) fn make(path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error> {
     let conn = super::file::connect(path)?;
+    conn.pragma_update(None, "page_size", PAGE_BYTES.cast_signed())?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "application_id", APPLICATION_ID)?;
     migrate(&conn, STEPS)?;
