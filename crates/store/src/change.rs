@@ -56,14 +56,14 @@ pub enum Row {
     Journal {
         /// The batch.
         batch: BatchNo,
-        /// The next row of that batch, from 0.
+        /// The next row of that batch, from 0. Refused with [`Refused::Exists`] if it is there already.
         row: u32,
-        /// How many entries there are.
+        /// How many entries there are, at least one.
         count: u32,
         /// The entries, packed.
         data: Arc<[u8]>,
     },
-    /// The last call of a batch ended.
+    /// The last call of a batch of this session ended. Closing it again changes nothing.
     Close(BatchNo),
     /// A call was added to a batch that was closed.
     Reopen(BatchNo),
@@ -100,10 +100,39 @@ pub enum Refused {
         /// The fence in force; 0 if there is no such session.
         now: Fence,
     },
-    /// The session, or a batch under that look-up, is recorded already.
+    /// The session, a batch under that look-up, or a row of the change is recorded already.
     #[error("it is recorded already; read what is there and go on from it")]
     Exists,
     /// The message was adopted before, or never sent.
     #[error("the message is not waiting; read what is there and go on from it")]
     Adopted,
+    /// A number in it is past what stores can key: [`BATCHES_MAX`], [`BATCH_ROWS_MAX`], [`BLOBS_MAX`], [`BLOB_PIECES_MAX`].
+    #[error("the batch or blob has more parts than a store can number; it must be ended")]
+    TooLarge,
+}
+
+/// Batches are numbered below this, so that a batch and a row of it fit in one signed 64-bit key.
+pub const BATCHES_MAX: u64 = 1 << 43;
+/// Rows of one batch are numbered below this; see [`BATCHES_MAX`].
+pub const BATCH_ROWS_MAX: u32 = 1 << 20;
+/// Blobs are numbered below this, so that a blob and a piece of it fit in one signed 64-bit key.
+pub const BLOBS_MAX: u64 = 1 << 39;
+/// Pieces of one blob are numbered below this; see [`BLOBS_MAX`].
+pub const BLOB_PIECES_MAX: u32 = 1 << 24;
+
+impl Change {
+    /// Whether every number in it can be kept.
+    pub(crate) fn fits(&self) -> bool {
+        self.rows.iter().all(|row| match row {
+            Row::Batch { no, .. } | Row::Close(no) => no.0 < BATCHES_MAX,
+            Row::Journal { batch, row, .. } => batch.0 < BATCHES_MAX && *row < BATCH_ROWS_MAX,
+            Row::Chunk { blob, seq, .. } => blob.0 < BLOBS_MAX && *seq < BLOB_PIECES_MAX,
+            Row::Adopt { .. } => true,
+        })
+    }
+
+    /// Whether one of its rows makes this batch: then writing the row finds out whether it is absent.
+    pub(crate) fn makes(&self, wanted: Lookup) -> bool {
+        self.rows.iter().any(|row| matches!(row, Row::Batch { lookup, .. } if *lookup == wanted))
+    }
 }

@@ -1,7 +1,7 @@
 //! What can go wrong with a store, for operators.
 
 use std::path::PathBuf;
-use windlass_core::ids::SessionNo;
+use windlass_core::ids::{BlobNo, SessionNo};
 
 /// What can go wrong with a store. None of it is ever shown to a model.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,9 @@ pub enum StoreError {
         needed: &'static str,
     },
     /// A record is not what was written.
-    #[error("the journal of session {session} is damaged at entry {entry} ({what}); restore it from a backup")]
+    #[error(
+        "the journal of session {session} is damaged at entry {entry} ({what}); restore it from a backup"
+    )]
     Damaged {
         /// The session; others go on.
         session: SessionNo,
@@ -52,6 +54,14 @@ pub enum StoreError {
         entry: u64,
         /// What is wrong with it.
         what: String,
+    },
+    /// A piece of a blob is not what was written.
+    #[error("blob {blob} is damaged in piece {piece}; restore it from a backup")]
+    DamagedBlob {
+        /// The blob; others can be read.
+        blob: BlobNo,
+        /// The first piece that is wrong.
+        piece: u32,
     },
     /// The database said no while reading or writing.
     #[error("the store could not {doing}")]
@@ -65,6 +75,12 @@ pub enum StoreError {
     /// A write failed before, so nobody knows what is on the disk until it is read again.
     #[error("the store was closed after a failed write; open it anew, nothing acknowledged is lost")]
     Poisoned,
+    /// The store was opened with no right to write.
+    #[error("the store at {folder} was opened for reading only", folder = folder.display())]
+    ReadOnly {
+        /// The data folder.
+        folder: PathBuf,
+    },
     /// The store was closed.
     #[error("the store is closed")]
     Closed,

@@ -12,8 +12,12 @@ pub mod memory;
 pub mod sqlite;
 
 pub use answer::Answer;
-pub use change::{Change, Guard, Hold, Receipt, Refused, Row};
+pub use change::{
+    BATCH_ROWS_MAX, BATCHES_MAX, BLOB_PIECES_MAX, BLOBS_MAX, Change, Guard, Hold, Receipt, Refused, Row,
+};
 pub use error::StoreError;
+pub use memory::MemoryStore;
+pub use sqlite::SqliteStore;
 
 use std::sync::Arc;
 use windlass_core::handle::Secret;
@@ -37,7 +41,8 @@ pub trait Store: Send + Sync + 'static {
     /// [`Posted::Again`], another body under a used key is [`Posted::Differs`] and changes nothing.
     fn post(&self, message: Inbound) -> Answer<Posted>;
 
-    /// Numbers never handed out before, `count` of them, from the returned one on. Nothing becomes durable.
+    /// Numbers that are neither recorded nor handed out since the store was opened, `count` of them, from the
+    /// returned one on. Nothing becomes durable.
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64>;
 
     /// The session of this name.
@@ -55,11 +60,12 @@ pub trait Store: Send + Sync + 'static {
     /// The batches with an open call, oldest first; of one session, or of all.
     fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>>;
 
-    /// The journal rows of a batch, in the order in which they were written.
+    /// The journal rows of a batch, by row. Each is checked against its hash where the store keeps one; damage
+    /// is [`StoreError::Damaged`].
     fn journal(&self, batch: BatchNo) -> Answer<Vec<JournalRow>>;
 
-    /// A session's journal rows before entry `before` (or from its end), newest first, at most `limit`. Each
-    /// is checked against the hash its successor keeps of it; damage is [`StoreError::Damaged`].
+    /// A session's journal rows that begin before entry `before` (or from its end), newest first, at most
+    /// `limit`. Each is checked against the hash its successor was chained to; damage is [`StoreError::Damaged`].
     fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>>;
 
     /// At most `len` bytes of a blob from `offset`; fewer at its end, none past it. `None`: there is no such blob.
@@ -74,7 +80,8 @@ pub trait Store: Send + Sync + 'static {
     /// What an acknowledged commit survives.
     fn durability(&self) -> Durability;
 
-    /// How often the store waited for durability since it was opened: group commits, not changes.
+    /// How often the store waited for durability since it was opened: group commits, not changes. A store that
+    /// never waits counts how often it would have for a caller on its own.
     fn commits(&self) -> u64;
 }
 

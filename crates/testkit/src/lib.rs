@@ -1,1 +1,3 @@
 //! Suites, rigs and house rules.
+
+pub mod store_suite;

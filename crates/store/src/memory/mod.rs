@@ -1,0 +1,349 @@
+//! The store that keeps nothing past the process: a lock and appends, so that a call in memory pays next to
+//! nothing for being journaled.
+//!
+//! Handles are clones of one store, so several owners of it can be played in one process. There is no hash
+//! chain: nothing here can be damaged without the process being damaged too.
+
+mod rows;
+
+use crate::answer::Answer;
+use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
+use crate::{BatchRow, Durability, Inbound, JournalRow, Posted, Sequence, SessionRow, Store, StoreError};
+use rows::{Numbers, Rows};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windlass_core::handle::Secret;
+use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
+
+/// A store in memory. Clones share what is kept.
+#[derive(Clone)]
+pub struct MemoryStore(Arc<Shared>);
+
+struct Shared {
+    secret: Secret,
+    next: [AtomicU64; 3],
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sessions: BTreeMap<SessionNo, Session>,
+    names: BTreeMap<String, SessionNo>,
+    batches: Numbers<BatchNo, Batch>,
+    lookups: Numbers<Lookup, BatchNo>,
+    open: BTreeSet<(SessionNo, BatchNo)>,
+    rows: Rows,
+    pieces: BTreeMap<(BlobNo, u32), Arc<[u8]>>,
+    messages: BTreeMap<(SessionNo, String), Message>,
+    waiting: BTreeMap<(SessionNo, u64), String>,
+    messages_sent: u64,
+    commits: u64,
+}
+
+struct Session {
+    name: String,
+    fence: Fence,
+    head: u64,
+    last: Option<usize>,
+}
+
+/// A batch, and where its last row lies. Rows may come without the batch being recorded.
+#[derive(Default)]
+struct Batch {
+    recorded: Option<BatchRow>,
+    last: Option<usize>,
+}
+
+struct Message {
+    sent: u64,
+    digest: blake3::Hash,
+    /// Until it is adopted.
+    body: Option<Vec<u8>>,
+}
+
+impl MemoryStore {
+    /// An empty store with a secret of its own.
+    pub fn new() -> Result<MemoryStore, StoreError> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret)
+            .map_err(|error| StoreError::Io { doing: "draw its secret", source: Box::new(error) })?;
+        Ok(MemoryStore::with_secret(Secret(secret)))
+    }
+
+    /// An empty store with a given secret, for runs that must be the same twice.
+    pub fn with_secret(secret: Secret) -> MemoryStore {
+        let next = [AtomicU64::new(1), AtomicU64::new(1), AtomicU64::new(1)];
+        MemoryStore(Arc::new(Shared { secret, next, state: Mutex::default() }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for MemoryStore {
+    fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
+        let mut state = self.state();
+        state.commits += 1;
+        Answer::ready(Ok(changes.into_iter().map(|change| state.apply(change)).collect()))
+    }
+
+    fn post(&self, message: Inbound) -> Answer<Posted> {
+        let mut state = self.state();
+        state.commits += 1;
+        Answer::ready(Ok(state.post(message)))
+    }
+
+    fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
+        Answer::ready(Ok(self.0.next[what as usize].fetch_add(count, Ordering::Relaxed)))
+    }
+
+    fn session(&self, name: &str) -> Answer<Option<SessionRow>> {
+        let state = self.state();
+        Answer::ready(Ok(state.names.get(name).and_then(|no| state.session(*no))))
+    }
+
+    fn session_by_no(&self, no: SessionNo) -> Answer<Option<SessionRow>> {
+        Answer::ready(Ok(self.state().session(no)))
+    }
+
+    fn sessions(&self, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let state = self.state();
+        let found = state.sessions.range((from, Bound::Unbounded)).take(limit as usize);
+        Answer::ready(Ok(found.map(|(no, session)| session.row(*no)).collect()))
+    }
+
+    fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
+        let state = self.state();
+        Answer::ready(Ok(state.lookups.get(&lookup).and_then(|no| state.batch(*no))))
+    }
+
+    fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
+        let state = self.state();
+        let range = match session {
+            Some(session) => (session, BatchNo(0))..=(session, BatchNo(u64::MAX)),
+            None => (SessionNo(0), BatchNo(0))..=(SessionNo(u64::MAX), BatchNo(u64::MAX)),
+        };
+        let mut found: Vec<_> = state.open.range(range).filter_map(|(_, no)| state.batch(*no)).collect();
+        found.sort_by_key(|batch| batch.no);
+        Answer::ready(Ok(found))
+    }
+
+    fn journal(&self, batch: BatchNo) -> Answer<Vec<JournalRow>> {
+        let state = self.state();
+        let last = state.batches.get(&batch).and_then(|batch| batch.last);
+        let mut found: Vec<_> = state.rows.of_batch(last).cloned().collect();
+        found.sort_by_key(|row| row.row);
+        Answer::ready(Ok(found))
+    }
+
+    fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>> {
+        let state = self.state();
+        let last = state.sessions.get(&session).and_then(|session| session.last);
+        let older = state.rows.of_session(last).filter(|row| before.is_none_or(|before| row.first < before));
+        Answer::ready(Ok(older.take(limit as usize).cloned().collect()))
+    }
+
+    fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
+        Answer::ready(Ok(self.state().blob(blob, offset, len)))
+    }
+
+    fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
+        let state = self.state();
+        let waiting = state.waiting.range((session, 0)..=(session, u64::MAX)).take(limit as usize);
+        let found = waiting.filter_map(|(_, key)| {
+            let body = state.messages.get(&(session, key.clone()))?.body.clone()?;
+            Some(Inbound { session, key: key.clone(), body })
+        });
+        Answer::ready(Ok(found.collect()))
+    }
+
+    fn secret(&self) -> &Secret {
+        &self.0.secret
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Memory
+    }
+
+    fn commits(&self) -> u64 {
+        self.state().commits
+    }
+}
+
+impl Session {
+    fn row(&self, no: SessionNo) -> SessionRow {
+        SessionRow { no, name: self.name.clone(), fence: self.fence, head: EntryNo(self.head) }
+    }
+}
+
+impl State {
+    /// Everything is checked before anything is written, so that a refused change leaves no trace.
+    fn apply(&mut self, change: Change) -> Result<Receipt, Refused> {
+        let fence = self.check(&change)?;
+        if let Hold::Open { name } = change.hold {
+            self.names.insert(name.clone(), change.session);
+            self.sessions.insert(change.session, Session { name, fence, head: 0, last: None });
+        }
+        let Some(session) = self.sessions.get_mut(&change.session) else {
+            return Err(Refused::Fenced { now: Fence(0) });
+        };
+        session.fence = fence;
+        let first = EntryNo(session.head + 1);
+        for row in change.rows {
+            self.write(change.session, row);
+        }
+        Ok(Receipt { first })
+    }
+
+    /// Why the change may not be applied, or the session's fence once it is.
+    fn check(&self, change: &Change) -> Result<Fence, Refused> {
+        if !change.fits() {
+            return Err(Refused::TooLarge);
+        }
+        let now = self.sessions.get(&change.session).map_or(Fence(0), |session| session.fence);
+        let fence = match &change.hold {
+            Hold::Open { name } if now != Fence(0) || self.names.contains_key(name) => {
+                return Err(Refused::Exists);
+            }
+            Hold::Open { .. } => Fence(1),
+            Hold::Take { from } | Hold::Held(from) if now == Fence(0) || now != *from => {
+                return Err(Refused::Fenced { now });
+            }
+            Hold::Take { from } => Fence(from.0 + 1),
+            Hold::Held(fence) => *fence,
+        };
+        for guard in &change.guards {
+            let Guard::Absent(lookup) = guard;
+            if self.lookups.contains_key(lookup) {
+                return Err(Refused::Exists);
+            }
+        }
+        for (place, row) in change.rows.iter().enumerate() {
+            self.check_row(change, row)?;
+            if let Some(refused) = change.rows[..place].iter().find_map(|earlier| clash(earlier, row)) {
+                return Err(refused);
+            }
+        }
+        Ok(fence)
+    }
+
+    fn check_row(&self, change: &Change, row: &Row) -> Result<(), Refused> {
+        let exists = match row {
+            Row::Batch { no, lookup } => self.lookups.contains_key(lookup) || self.batch(*no).is_some(),
+            Row::Journal { batch, row, .. } => {
+                let last = self.batches.get(batch).and_then(|batch| batch.last);
+                // Rows come with growing numbers, so this looks at the last one only.
+                self.rows.of_batch(last).take_while(|kept| kept.row >= *row).any(|kept| kept.row == *row)
+            }
+            Row::Chunk { blob, seq, .. } => self.pieces.contains_key(&(*blob, *seq)),
+            Row::Adopt { key } => {
+                let message = self.messages.get(&(change.session, key.clone()));
+                return message
+                    .is_some_and(|message| message.body.is_some())
+                    .then_some(())
+                    .ok_or(Refused::Adopted);
+            }
+            Row::Close(_) => false,
+        };
+        if exists { Err(Refused::Exists) } else { Ok(()) }
+    }
+
+    fn write(&mut self, session: SessionNo, row: Row) {
+        match row {
+            Row::Batch { no, lookup } => {
+                self.lookups.insert(lookup, no);
+                self.open.insert((session, no));
+                let recorded = BatchRow { no, session, lookup, open: true };
+                self.batches.entry(no).or_default().recorded = Some(recorded);
+            }
+            Row::Journal { batch, row, count, data } => {
+                let Some(owner) = self.sessions.get_mut(&session) else { return };
+                let kept = self.batches.entry(batch).or_default();
+                let first = EntryNo(owner.head + 1);
+                owner.head += u64::from(count);
+                let row = JournalRow { session, batch, row, first, count, data };
+                let at = self.rows.push(rows::Kept { row, in_batch: kept.last, in_session: owner.last });
+                kept.last = Some(at);
+                owner.last = Some(at);
+            }
+            Row::Close(no) => {
+                if self.open.remove(&(session, no))
+                    && let Some(batch) = self.batches.get_mut(&no).and_then(|batch| batch.recorded.as_mut())
+                {
+                    batch.open = false;
+                }
+            }
+            Row::Chunk { blob, seq, data } => {
+                self.pieces.insert((blob, seq), data);
+            }
+            Row::Adopt { key } => {
+                if let Some(message) = self.messages.get_mut(&(session, key)) {
+                    message.body = None;
+                    self.waiting.remove(&(session, message.sent));
+                }
+            }
+        }
+    }
+
+    fn post(&mut self, message: Inbound) -> Posted {
+        let digest = blake3::hash(&message.body);
+        if let Some(kept) = self.messages.get(&(message.session, message.key.clone())) {
+            return if kept.digest == digest { Posted::Again } else { Posted::Differs };
+        }
+        let sent = self.messages_sent;
+        self.messages_sent += 1;
+        self.waiting.insert((message.session, sent), message.key.clone());
+        let kept = Message { sent, digest, body: Some(message.body) };
+        self.messages.insert((message.session, message.key), kept);
+        Posted::New
+    }
+
+    fn session(&self, no: SessionNo) -> Option<SessionRow> {
+        self.sessions.get(&no).map(|session| session.row(no))
+    }
+
+    fn batch(&self, no: BatchNo) -> Option<BatchRow> {
+        self.batches.get(&no).and_then(|batch| batch.recorded)
+    }
+
+    fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Option<Vec<u8>> {
+        let piece_len = self.pieces.get(&(blob, 0))?.len() as u64;
+        let mut found = Vec::new();
+        let Some(first) = offset.checked_div(piece_len).and_then(|piece| u32::try_from(piece).ok()) else {
+            return Some(found);
+        };
+        let mut skip = (offset % piece_len) as usize;
+        for (_, piece) in self.pieces.range((blob, first)..=(blob, u32::MAX)) {
+            let wanted = (len as usize).saturating_sub(found.len());
+            if wanted == 0 {
+                break;
+            }
+            found.extend(piece.iter().skip(skip).take(wanted));
+            skip = 0;
+        }
+        Some(found)
+    }
+}
+
+/// Why two rows of one change cannot both be written.
+fn clash(earlier: &Row, row: &Row) -> Option<Refused> {
+    match (earlier, row) {
+        (Row::Batch { no: a, lookup: x }, Row::Batch { no: b, lookup: y }) if a == b || x == y => {
+            Some(Refused::Exists)
+        }
+        (Row::Journal { batch: a, row: x, .. }, Row::Journal { batch: b, row: y, .. })
+            if (a, x) == (b, y) =>
+        {
+            Some(Refused::Exists)
+        }
+        (Row::Chunk { blob: a, seq: x, .. }, Row::Chunk { blob: b, seq: y, .. }) if (a, x) == (b, y) => {
+            Some(Refused::Exists)
+        }
+        (Row::Adopt { key: a }, Row::Adopt { key: b }) if a == b => Some(Refused::Adopted),
+        _ => None,
+    }
+}

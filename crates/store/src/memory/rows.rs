@@ -1,0 +1,81 @@
+//! Where the memory store keeps journal rows: in order of writing, each pointing back to the one before it in
+//! its batch and in its session, so that a row costs one append and no list of its own.
+
+use crate::JournalRow;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A map whose keys are our own numbers or hashes already, so that hashing them needs no defence.
+pub(super) type Numbers<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
+
+/// Rows in pages, so that growing never moves what is there.
+#[derive(Default)]
+pub(super) struct Rows(Vec<Vec<Kept>>);
+
+const PAGE_ROWS: usize = 4_096;
+
+pub(super) struct Kept {
+    pub row: JournalRow,
+    pub in_batch: Option<usize>,
+    pub in_session: Option<usize>,
+}
+
+impl Rows {
+    /// Keeps a row and says where.
+    pub fn push(&mut self, kept: Kept) -> usize {
+        if self.0.last().is_none_or(|page| page.len() == PAGE_ROWS) {
+            self.0.push(Vec::with_capacity(PAGE_ROWS));
+        }
+        let page_no = self.0.len() - 1;
+        let page = &mut self.0[page_no];
+        page.push(kept);
+        page_no * PAGE_ROWS + page.len() - 1
+    }
+
+    /// The rows of a batch from its last one back.
+    pub fn of_batch(&self, last: Option<usize>) -> impl Iterator<Item = &JournalRow> {
+        self.back(last, |kept| kept.in_batch)
+    }
+
+    /// The rows of a session from its last one back.
+    pub fn of_session(&self, last: Option<usize>) -> impl Iterator<Item = &JournalRow> {
+        self.back(last, |kept| kept.in_session)
+    }
+
+    fn back(
+        &self,
+        last: Option<usize>,
+        before: fn(&Kept) -> Option<usize>,
+    ) -> impl Iterator<Item = &JournalRow> {
+        let kept = |at: usize| &self.0[at / PAGE_ROWS][at % PAGE_ROWS];
+        let chain = std::iter::successors(last.map(kept), move |this| before(this).map(kept));
+        chain.map(|kept| &kept.row)
+    }
+}
+
+/// Spreads keys over a table with a multiplication per word.
+#[derive(Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..piece.len()].copy_from_slice(piece);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // An odd constant without a pattern; the rotation brings the well-mixed high bits to where tables look.
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95).rotate_left(26);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+}

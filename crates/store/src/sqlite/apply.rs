@@ -1,0 +1,257 @@
+//! Applying changes inside the writer's transaction.
+//!
+//! What a change demands is read before its first row is written, so that refusing it needs no savepoint and
+//! leaves no trace. Only what the demands did not foresee (a row that is there already) is found while writing;
+//! then the whole group is rolled back and done again without that change.
+
+use super::chain::{Link, Linked, START, int, piece_key, row_key, uint};
+use super::statements::Statements;
+use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
+use crate::{Inbound, Posted};
+use rusqlite::{Connection, Error, OptionalExtension};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use windlass_core::ids::{EntryNo, Fence, SessionNo};
+
+/// Sessions whose rows are remembered between groups; past that all are forgotten and read again.
+const SEATS_MAX: usize = 16_384;
+
+/// The writer's connection and what it knows of the sessions.
+pub(super) struct Applier<'c> {
+    sql: Statements<'c>,
+    /// Session rows as this connection last wrote or read them.
+    seats: HashMap<SessionNo, Seat>,
+    /// Sessions whose rows must be written before the commit.
+    changed: Vec<SessionNo>,
+    /// Moves when somebody else wrote to the file; then the seats are worth nothing.
+    data_version: i64,
+}
+
+#[derive(Clone, Copy)]
+struct Seat {
+    fence: u64,
+    head: u64,
+    last_row: Option<i64>,
+    chain: Link,
+    changed: bool,
+}
+
+/// Why a change was given up while its group is being applied.
+pub(super) enum Fault {
+    /// It must be refused, but some of it was written: the group must be done again without it.
+    Redo(Refused),
+    /// The database failed.
+    Sql(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Sql(error)
+    }
+}
+
+impl<'c> Applier<'c> {
+    /// Prepares every statement once.
+    pub fn new(conn: &'c Connection) -> Result<Applier<'c>, Error> {
+        let sql = Statements::new(conn)?;
+        Ok(Applier { sql, seats: HashMap::new(), changed: Vec::new(), data_version: -1 })
+    }
+
+    /// Begins a group.
+    pub fn begin(&mut self) -> Result<(), Error> {
+        self.sql.begin.execute(())?;
+        let now = self.sql.data_version.query_row((), |row| row.get(0))?;
+        if now != self.data_version || self.seats.len() > SEATS_MAX {
+            self.seats.clear();
+            self.data_version = now;
+        }
+        Ok(())
+    }
+
+    /// Ends a group: the sessions' rows, each once, and the wait for the disk.
+    pub fn commit(&mut self) -> Result<(), Error> {
+        for no in self.changed.drain(..) {
+            if let Some(seat) = self.seats.get_mut(&no) {
+                seat.changed = false;
+                let row = (int(no.0), int(seat.fence), int(seat.head), seat.last_row, seat.chain);
+                self.sql.update_session.execute(row)?;
+            }
+        }
+        self.sql.commit.execute(())?;
+        Ok(())
+    }
+
+    /// Undoes the group, and forgets what it thought it knew.
+    pub fn rollback(&mut self) -> Result<(), Error> {
+        self.seats.clear();
+        self.changed.clear();
+        self.sql.rollback.execute(())?;
+        Ok(())
+    }
+
+    /// Applies one change.
+    pub fn change(&mut self, change: &Change) -> Result<Result<Receipt, Refused>, Fault> {
+        if !change.fits() {
+            return Ok(Err(Refused::TooLarge));
+        }
+        let mut seat = match self.hold(change)? {
+            Ok(seat) => seat,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        if let Some(refused) = self.unmet(change)? {
+            return Ok(Err(refused));
+        }
+        let mut wrote = false;
+        let first = EntryNo(seat.head + 1);
+        if let Err(fault) = self.write(change, &mut seat, &mut wrote) {
+            return match conflict(fault)? {
+                refused if wrote => Err(Fault::Redo(refused)),
+                refused => Ok(Err(refused)),
+            };
+        }
+        self.keep(change.session, seat);
+        Ok(Ok(Receipt { first }))
+    }
+
+    /// Keeps a message, if its key is new.
+    pub fn post(&mut self, message: &Inbound) -> Result<Posted, Error> {
+        let digest = *blake3::hash(&message.body).as_bytes();
+        let key = (int(message.session.0), &message.key);
+        let kept = self.sql.message.query_row(key, |row| row.get::<_, Link>(0)).optional()?;
+        if let Some(kept) = kept {
+            return Ok(if kept == digest { Posted::Again } else { Posted::Differs });
+        }
+        self.sql.insert_message.execute((key.0, key.1, digest, &message.body))?;
+        Ok(Posted::New)
+    }
+
+    /// The session as it will be held, if the change has the right to it.
+    fn hold(&mut self, change: &Change) -> Result<Result<Seat, Refused>, Error> {
+        let from = match &change.hold {
+            // Whether name and number are free is found by writing the row, first of all.
+            Hold::Open { .. } => {
+                return Ok(Ok(Seat { fence: 1, head: 0, last_row: None, chain: START, changed: false }));
+            }
+            Hold::Take { from } | Hold::Held(from) => *from,
+        };
+        let Some(mut seat) = self.seat(change.session)? else {
+            return Ok(Err(Refused::Fenced { now: Fence(0) }));
+        };
+        if seat.fence != from.0 {
+            return Ok(Err(Refused::Fenced { now: Fence(seat.fence) }));
+        }
+        if matches!(change.hold, Hold::Take { .. }) {
+            seat.fence += 1;
+        }
+        Ok(Ok(seat))
+    }
+
+    fn seat(&mut self, no: SessionNo) -> Result<Option<Seat>, Error> {
+        let vacant = match self.seats.entry(no) {
+            Entry::Occupied(seat) => return Ok(Some(*seat.get())),
+            Entry::Vacant(vacant) => vacant,
+        };
+        let read = self.sql.session.query_row([int(no.0)], |row| {
+            Ok(Seat {
+                fence: uint(row.get(0)?),
+                head: uint(row.get(1)?),
+                last_row: row.get(2)?,
+                chain: row.get(3)?,
+                changed: false,
+            })
+        });
+        Ok(read.optional()?.map(|seat| *vacant.insert(seat)))
+    }
+
+    fn keep(&mut self, no: SessionNo, mut seat: Seat) {
+        if !seat.changed {
+            seat.changed = true;
+            self.changed.push(no);
+        }
+        self.seats.insert(no, seat);
+    }
+
+    /// What the change demands and is not so.
+    fn unmet(&mut self, change: &Change) -> Result<Option<Refused>, Error> {
+        for Guard::Absent(lookup) in &change.guards {
+            if !change.makes(*lookup) && self.sql.batch.exists([lookup.0])? {
+                return Ok(Some(Refused::Exists));
+            }
+        }
+        for row in &change.rows {
+            if let Row::Adopt { key } = row
+                && !self.sql.waiting.exists((int(change.session.0), key))?
+            {
+                return Ok(Some(Refused::Adopted));
+            }
+        }
+        Ok(None)
+    }
+
+    fn write(&mut self, change: &Change, seat: &mut Seat, wrote: &mut bool) -> Result<(), Fault> {
+        let session = int(change.session.0);
+        if let Hold::Open { name } = &change.hold {
+            self.sql.insert_session.execute((session, name, START))?;
+            *wrote = true;
+        }
+        for row in &change.rows {
+            match row {
+                Row::Batch { no, lookup } => {
+                    self.sql.insert_batch.execute((int(no.0), session, lookup.0))?;
+                    *wrote = true;
+                    self.sql.insert_open.execute((session, int(no.0)))?;
+                }
+                Row::Journal { batch, row, count, data } => {
+                    let (first, key) = (seat.head + 1, row_key(*batch, *row));
+                    let linked = Linked {
+                        session: change.session.0,
+                        batch: batch.0,
+                        row: *row,
+                        first,
+                        count: *count,
+                        data,
+                    };
+                    let link = linked.link(&seat.chain);
+                    let kept = (key, session, int(first), *count, seat.last_row, link, &data[..]);
+                    self.sql.insert_journal.execute(kept)?;
+                    seat.head += u64::from(*count);
+                    seat.last_row = Some(key);
+                    seat.chain = link;
+                }
+                Row::Close(no) => {
+                    self.sql.delete_open.execute((session, int(no.0)))?;
+                }
+                Row::Chunk { blob, seq, data } => {
+                    let digest = *blake3::hash(data).as_bytes();
+                    self.sql.insert_chunk.execute((piece_key(*blob, *seq), digest, &data[..]))?;
+                }
+                Row::Adopt { key } => {
+                    if self.sql.adopt.execute((session, key))? == 0 {
+                        return Err(Fault::Redo(Refused::Adopted));
+                    }
+                }
+            }
+            *wrote = true;
+        }
+        Ok(())
+    }
+}
+
+/// A row that is there already is the change's fault; everything else is the database's.
+fn conflict(fault: Fault) -> Result<Refused, Fault> {
+    use rusqlite::ffi;
+    match fault {
+        Fault::Redo(refused) => Ok(refused),
+        Fault::Sql(Error::SqliteFailure(failure, _))
+            if matches!(
+                failure.extended_code,
+                ffi::SQLITE_CONSTRAINT_PRIMARYKEY
+                    | ffi::SQLITE_CONSTRAINT_UNIQUE
+                    | ffi::SQLITE_CONSTRAINT_ROWID
+            ) =>
+        {
+            Ok(Refused::Exists)
+        }
+        Fault::Sql(error) => Err(Fault::Sql(error)),
+    }
+}

@@ -1,0 +1,176 @@
+//! Journal rows and the chain that vouches for them. A row is given out only after its link was computed again.
+
+use super::chain::{Link, Linked, START, int, row_key, row_of, uint};
+use super::pool::Pool;
+use crate::{JournalRow, StoreError};
+use rusqlite::{Connection, Error, OptionalExtension, Row};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use windlass_core::ids::{BatchNo, EntryNo, SessionNo};
+
+/// Places in histories that are remembered, so that reading on costs what it reads.
+const PLACES_MAX: usize = 1_024;
+
+/// Where earlier walks through histories stopped: the place before an entry.
+#[derive(Default)]
+pub(super) struct Places(Mutex<HashMap<(SessionNo, EntryNo), Place>>);
+
+/// A row of a history, and what must be true of it.
+#[derive(Clone, Copy)]
+struct Place {
+    key: i64,
+    link: Link,
+    /// The entry after it.
+    end: u64,
+}
+
+/// A page of a history, and where it goes on.
+type Page = (Vec<JournalRow>, Option<Place>);
+
+/// The rows of a batch.
+pub(super) fn of_batch(pool: &Pool, batch: BatchNo) -> Result<Vec<JournalRow>, StoreError> {
+    let found: Vec<Found> = pool.read("read a journal", |conn| {
+        let sql = "SELECT j.row, j.session, j.first, j.count, j.prev, j.link, p.link, j.data
+                   FROM journal j LEFT JOIN journal p ON p.row = j.prev
+                   WHERE j.row BETWEEN ?1 AND ?2 ORDER BY j.row";
+        let range = (row_key(batch, 0), row_key(batch, crate::BATCH_ROWS_MAX - 1));
+        conn.prepare_cached(sql)?.query_map(range, Found::read)?.collect()
+    })?;
+    found.into_iter().map(|found| found.trusted().map(|(row, _)| row)).collect()
+}
+
+/// The rows of a session before an entry, newest first: a walk back from its last row, or from where an
+/// earlier walk stopped.
+pub(super) fn of_session(
+    (pool, places): (&Pool, &Places),
+    session: SessionNo,
+    before: Option<EntryNo>,
+    limit: u64,
+) -> Result<Vec<JournalRow>, StoreError> {
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
+    let known = before.and_then(|before| places.get(session, before));
+    let page = pool.read("read a history", |conn| {
+        // One view of the file, and its lock taken once and not per row.
+        let view = conn.unchecked_transaction()?;
+        let start = match known {
+            Some(place) => Some(place),
+            None => last_place(&view, session)?,
+        };
+        walk(&view, session, start, |rows, row| {
+            if before.is_none_or(|before| row.first < before) {
+                rows.push(row);
+            }
+            (rows.len() as u64) < limit
+        })
+    })?;
+    let (rows, rest) = page?;
+    if let (Some(last), Some(rest)) = (rows.last(), rest) {
+        places.remember(session, last.first, rest);
+    }
+    Ok(rows)
+}
+
+/// Goes back row by row while `more` says so.
+fn walk(
+    conn: &Connection,
+    session: SessionNo,
+    start: Option<Place>,
+    mut more: impl FnMut(&mut Vec<JournalRow>, JournalRow) -> bool,
+) -> Result<Result<Page, StoreError>, Error> {
+    let mut select = conn.prepare_cached(
+        "SELECT j.row, j.session, j.first, j.count, j.prev, j.link, p.link, j.data
+         FROM journal j LEFT JOIN journal p ON p.row = j.prev WHERE j.row = ?1",
+    )?;
+    let mut rows = Vec::new();
+    let mut next = start;
+    while let Some(place) = next {
+        let damaged = |what: &str| StoreError::Damaged {
+            session,
+            entry: place.end.saturating_sub(1),
+            what: what.to_owned(),
+        };
+        let Some(found) = select.query_row([place.key], Found::read).optional()? else {
+            return Ok(Err(damaged("its row is missing")));
+        };
+        if found.link != place.link {
+            return Ok(Err(damaged("it is not what the next one was chained to")));
+        }
+        let (row, before) = match found.trusted() {
+            Ok(trusted) => trusted,
+            Err(damage) => return Ok(Err(damage)),
+        };
+        if row.first.0 + u64::from(row.count) != place.end {
+            return Ok(Err(damaged("its number is not the one before the next")));
+        }
+        next = before;
+        if !more(&mut rows, row) {
+            break;
+        }
+    }
+    Ok(Ok((rows, next)))
+}
+
+/// The last row of a session, as the session's own row knows it.
+fn last_place(conn: &Connection, session: SessionNo) -> Result<Option<Place>, Error> {
+    let sql = "SELECT last_row, chain, head FROM sessions WHERE no = ?1";
+    let place = |row: &Row<'_>| {
+        let (key, link, head) = (row.get::<_, Option<i64>>(0)?, row.get(1)?, uint(row.get(2)?));
+        Ok(key.map(|key| Place { key, link, end: head.saturating_add(1) }))
+    };
+    Ok(conn.prepare_cached(sql)?.query_row([int(session.0)], place).optional()?.flatten())
+}
+
+impl Places {
+    fn get(&self, session: SessionNo, before: EntryNo) -> Option<Place> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(session, before)).copied()
+    }
+
+    fn remember(&self, session: SessionNo, before: EntryNo, place: Place) {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if places.len() >= PLACES_MAX {
+            places.clear();
+        }
+        places.insert((session, before), place);
+    }
+}
+
+/// A journal row as it lies in the file, not trusted yet.
+struct Found {
+    row: JournalRow,
+    prev: Option<i64>,
+    link: Link,
+    prev_link: Option<Link>,
+}
+
+impl Found {
+    fn read(row: &Row<'_>) -> Result<Found, Error> {
+        let (batch, number) = row_of(row.get(0)?);
+        let kept = JournalRow {
+            session: SessionNo(uint(row.get(1)?)),
+            batch: BatchNo(batch),
+            row: number,
+            first: EntryNo(uint(row.get(2)?)),
+            count: row.get(3)?,
+            data: row.get_ref(7)?.as_blob()?.into(),
+        };
+        Ok(Found { row: kept, prev: row.get(4)?, link: row.get(5)?, prev_link: row.get(6)? })
+    }
+
+    /// The row, and the place before it, if its link is what it must be.
+    fn trusted(self) -> Result<(JournalRow, Option<Place>), StoreError> {
+        let JournalRow { session, batch, row, first, count, ref data } = self.row;
+        let linked = Linked { session: session.0, batch: batch.0, row, first: first.0, count, data };
+        let damaged = |what: &str| StoreError::Damaged { session, entry: first.0, what: what.to_owned() };
+        let before = match (self.prev, self.prev_link) {
+            (None, _) => None,
+            (Some(key), Some(link)) => Some(Place { key, link, end: first.0 }),
+            (Some(_), None) => return Err(damaged("the row before it is missing")),
+        };
+        if linked.link(before.as_ref().map_or(&START, |before| &before.link)) != self.link {
+            return Err(damaged("its hash is another"));
+        }
+        Ok((self.row, before))
+    }
+}

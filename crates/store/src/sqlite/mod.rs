@@ -1,0 +1,226 @@
+//! The store on SQLite: one file, one process that writes it, one thread of that process that does.
+//!
+//! A write goes `commit` → [`queue`] → [`writer`] → [`apply`] → answer; [`checkpoint`] brings the write-ahead
+//! log home. A read goes to a connection of the [`pool`], [`read`] asks and [`history`] verifies. [`file`],
+//! [`schema`] and [`lock`] are about opening.
+
+mod apply;
+mod chain;
+mod checkpoint;
+mod file;
+mod history;
+mod lock;
+mod pool;
+mod queue;
+mod read;
+mod schema;
+mod statements;
+mod writer;
+
+use crate::change::{Change, Receipt, Refused};
+use crate::{
+    Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Sequence, SessionRow, Store, StoreError,
+};
+use chain::{row_of, uint};
+use history::Places;
+use lock::OwnerLock;
+use pool::Pool;
+use queue::Request;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::oneshot;
+use windlass_core::handle::Secret;
+use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Lookup, SessionNo};
+use windlass_core::limits::Limits;
+use writer::Writer;
+
+/// A store in a folder.
+///
+/// Dropping it writes what waits, brings the write-ahead log home and gives the folder up.
+pub struct SqliteStore {
+    // The order is the order of ending: readers, then the writer with the last connection, then the right to be there.
+    pool: Pool,
+    places: Places,
+    access: Access,
+    secret: Secret,
+    durability: Durability,
+}
+
+/// What the store may do.
+enum Access {
+    Owner { writer: Writer, next: [AtomicU64; 3], _lock: OwnerLock },
+    Reader { folder: PathBuf },
+}
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The data folder; made if it is not there.
+    pub folder: PathBuf,
+    /// What an acknowledged commit survives: [`Durability::Full`], or less if it is asked for.
+    pub durability: Durability,
+    /// The limits in force.
+    pub limits: Limits,
+}
+
+impl Options {
+    /// A store in this folder, with full durability and the usual limits.
+    pub fn new(folder: impl Into<PathBuf>) -> Options {
+        Options { folder: folder.into(), durability: Durability::Full, limits: Limits::default() }
+    }
+}
+
+impl SqliteStore {
+    /// Opens the store of a folder, making it if there is none, and owns it until it is dropped.
+    ///
+    /// Refused if another process owns it ([`StoreError::Owned`]), if a newer Windlass wrote it
+    /// ([`StoreError::Newer`]), if the file is not a whole store of ours ([`StoreError::Open`]; it is not touched),
+    /// or if the SQLite library is not safe ([`StoreError::UnsafeSqlite`]).
+    pub fn open(options: Options) -> Result<SqliteStore, StoreError> {
+        let Options { folder, durability, limits } = options;
+        let path = file::path(&folder);
+        if durability == Durability::Memory {
+            return Err(file::refused(&path, "on a disk the durability is full or relaxed"));
+        }
+        file::check_library()?;
+        file::make_folder(&folder)?;
+        let lock = OwnerLock::take(&folder)?;
+        if !path.exists() {
+            file::create(&folder, &path)?;
+        }
+        file::recognise(&path)?;
+        let conn = file::connect(&path).map_err(|error| file::sql_failed(&path, error))?;
+        let failed = |error| file::sql_failed(&path, error);
+        file::check_format(&path, schema::format(&conn).map_err(failed)?)?;
+        file::check_whole(&conn, &path)?;
+        schema::update(&conn).map_err(failed)?;
+        checkpoint::catch_up(&conn).map_err(failed)?;
+        let secret = secret(&conn, &path)?;
+        let next = next_numbers(&conn).map_err(failed)?;
+        let writer = Writer::start(&path, durability, &limits)?;
+        let access = Access::Owner { writer, next, _lock: lock };
+        Ok(SqliteStore { pool: Pool::new(path), places: Places::default(), access, secret, durability })
+    }
+
+    /// Opens the store of a folder for reading only, whoever owns it, and makes nothing. Writing answers
+    /// [`StoreError::ReadOnly`].
+    pub fn open_reader(folder: impl Into<PathBuf>) -> Result<SqliteStore, StoreError> {
+        let folder = folder.into();
+        let path = file::path(&folder);
+        file::check_library()?;
+        if !path.exists() {
+            return Err(file::refused(&path, "there is no store yet; run `windlass run` first"));
+        }
+        file::recognise(&path)?;
+        let failed = |error| file::sql_failed(&path, error);
+        let conn = file::connect_reader(&path).map_err(failed)?;
+        let format = schema::format(&conn).map_err(failed)?;
+        file::check_format(&path, format)?;
+        if format < schema::KNOWN {
+            return Err(file::refused(
+                &path,
+                "an older Windlass made it; run `windlass run` once to bring it up to date",
+            ));
+        }
+        let secret = secret(&conn, &path)?;
+        let access = Access::Reader { folder };
+        let durability = Durability::Full;
+        Ok(SqliteStore { pool: Pool::new(path), places: Places::default(), access, secret, durability })
+    }
+
+    /// Hands a request to the writer, and its answer to who asked.
+    fn send<T>(&self, request: impl FnOnce(queue::Reply<T>) -> Request) -> Answer<T> {
+        match &self.access {
+            Access::Owner { writer, .. } => {
+                let (reply, answer) = oneshot::channel();
+                writer.queue.push(request(reply));
+                Answer::reply(answer)
+            }
+            Access::Reader { folder } => Answer::ready(Err(StoreError::ReadOnly { folder: folder.clone() })),
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
+        self.send(|reply| Request::Commit { changes, reply })
+    }
+
+    fn post(&self, message: Inbound) -> Answer<Posted> {
+        self.send(|reply| Request::Post { message, reply })
+    }
+
+    fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
+        Answer::ready(match &self.access {
+            Access::Owner { next, .. } => Ok(next[what as usize].fetch_add(count, Ordering::Relaxed)),
+            Access::Reader { folder } => Err(StoreError::ReadOnly { folder: folder.clone() }),
+        })
+    }
+
+    fn session(&self, name: &str) -> Answer<Option<SessionRow>> {
+        Answer::ready(read::session(&self.pool, name))
+    }
+
+    fn session_by_no(&self, no: SessionNo) -> Answer<Option<SessionRow>> {
+        Answer::ready(read::session_by_no(&self.pool, no))
+    }
+
+    fn sessions(&self, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
+        Answer::ready(read::sessions(&self.pool, after, limit))
+    }
+
+    fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
+        Answer::ready(read::batch(&self.pool, lookup))
+    }
+
+    fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
+        Answer::ready(read::open_batches(&self.pool, session))
+    }
+
+    fn journal(&self, batch: BatchNo) -> Answer<Vec<JournalRow>> {
+        Answer::ready(history::of_batch(&self.pool, batch))
+    }
+
+    fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>> {
+        Answer::ready(history::of_session((&self.pool, &self.places), session, before, limit))
+    }
+
+    fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
+        Answer::ready(read::blob(&self.pool, blob, offset, len))
+    }
+
+    fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
+        Answer::ready(read::inbound(&self.pool, session, limit))
+    }
+
+    fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn commits(&self) -> u64 {
+        match &self.access {
+            Access::Owner { writer, .. } => writer.commits(),
+            Access::Reader { .. } => 0,
+        }
+    }
+}
+
+fn secret(conn: &Connection, path: &Path) -> Result<Secret, StoreError> {
+    let secret = schema::secret(conn).map_err(|error| file::sql_failed(path, error))?;
+    secret.ok_or_else(|| file::refused(path, "its secret is damaged; restore it from a backup"))
+}
+
+/// The first free number of each [`Sequence`], in its order.
+fn next_numbers(conn: &Connection) -> Result<[AtomicU64; 3], rusqlite::Error> {
+    let max = |sql: &str| conn.query_row(sql, (), |row| Ok(row.get::<_, Option<i64>>(0)?.unwrap_or(0)));
+    let session = uint(max("SELECT max(no) FROM sessions")?);
+    // A journal may know of a batch that was never recorded.
+    let batch = uint(max("SELECT max(no) FROM batches")?).max(row_of(max("SELECT max(row) FROM journal")?).0);
+    let blob = uint(max("SELECT max(piece) FROM chunks")?) >> 24;
+    Ok([session, batch, blob].map(|last| AtomicU64::new(last + 1)))
+}

@@ -1,0 +1,148 @@
+//! What waits for the writer. Its order is the order in which `commit` was called, so it is filled by the
+//! caller and not by a future that may be polled late.
+
+use crate::change::{Change, Receipt, Refused};
+use crate::{Inbound, Posted, StoreError};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// To whom the answer goes.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// One thing to be written.
+pub(super) enum Request {
+    Commit { changes: Vec<Change>, reply: Reply<Vec<Result<Receipt, Refused>>> },
+    Post { message: Inbound, reply: Reply<Posted> },
+}
+
+impl Request {
+    /// Answers with an error.
+    pub fn fail(self, error: StoreError) {
+        // Whoever asked may be gone; then nobody needs the answer.
+        match self {
+            Request::Commit { reply, .. } => drop(reply.send(Err(error))),
+            Request::Post { reply, .. } => drop(reply.send(Err(error))),
+        }
+    }
+
+    fn changes(&self) -> usize {
+        match self {
+            Request::Commit { changes, .. } => changes.len().max(1),
+            Request::Post { .. } => 1,
+        }
+    }
+}
+
+/// The queue in front of the writer.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    filled: Condvar,
+    emptied: Condvar,
+    changes_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    requests: VecDeque<Request>,
+    changes: usize,
+    writer_sleeps: bool,
+    ended: Option<Ended>,
+}
+
+#[derive(Clone, Copy)]
+enum Ended {
+    Closed,
+    Poisoned,
+}
+
+impl Queue {
+    /// A queue that holds about this many changes.
+    pub fn new(changes_max: usize) -> Queue {
+        Queue { state: Mutex::default(), filled: Condvar::new(), emptied: Condvar::new(), changes_max }
+    }
+
+    /// Puts a request at the end. When the queue is full this blocks until the writer has taken some: waiting
+    /// in a future instead would let a later commit of the same session overtake.
+    pub fn push(&self, request: Request) {
+        let mut state = self.lock();
+        while state.changes >= self.changes_max && state.ended.is_none() {
+            state = self.emptied.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        match state.ended {
+            Some(Ended::Closed) => request.fail(StoreError::Closed),
+            Some(Ended::Poisoned) => request.fail(StoreError::Poisoned),
+            None => {
+                state.changes += request.changes();
+                state.requests.push_back(request);
+                if std::mem::take(&mut state.writer_sleeps) {
+                    self.filled.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Everything that waits, up to about `changes_max` changes; `None` when the queue is closed and empty.
+    pub fn take(&self, changes_max: usize) -> Option<Vec<Request>> {
+        let mut state = self.lock();
+        while state.requests.is_empty() {
+            if state.ended.is_some() {
+                return None;
+            }
+            state.writer_sleeps = true;
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let was_full = state.changes >= self.changes_max;
+        let mut taken = Vec::with_capacity(state.requests.len().min(changes_max));
+        let mut changes = 0;
+        while let Some(request) = state.requests.front() {
+            let more = request.changes();
+            if changes > 0 && changes + more > changes_max {
+                break;
+            }
+            changes += more;
+            taken.extend(state.requests.pop_front());
+        }
+        state.changes -= changes;
+        drop(state);
+        if was_full {
+            self.emptied.notify_all();
+        }
+        Some(taken)
+    }
+
+    /// Lets nobody in any more; what waits is still written.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.ended.get_or_insert(Ended::Closed);
+        self.filled.notify_all();
+        self.emptied.notify_all();
+    }
+
+    /// After a failed write: whoever waits, and whoever comes, is told.
+    pub fn poison(&self) {
+        let waiting = {
+            let mut state = self.lock();
+            state.ended = Some(Ended::Poisoned);
+            state.changes = 0;
+            std::mem::take(&mut state.requests)
+        };
+        self.emptied.notify_all();
+        for request in waiting {
+            request.fail(StoreError::Poisoned);
+        }
+    }
+
+    /// The writer is gone: what should still wait was not written, and nothing more will be.
+    pub fn end(&self) {
+        let closed = matches!(self.lock().ended, Some(Ended::Closed));
+        self.poison();
+        if closed {
+            self.lock().ended = Some(Ended::Closed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,88 @@
+//! The format of the file, and the steps from each older one to the newest.
+
+use super::file::PAGE_BYTES;
+use rusqlite::{Connection, OptionalExtension};
+use std::path::Path;
+use windlass_core::handle::Secret;
+
+/// "Wndl" in the header tells our files from those of other programs.
+pub(super) const APPLICATION_ID: u32 = 0x576e_646c;
+
+/// Step n brings a file of format n to format n + 1. A released step never changes.
+const STEPS: &[&str] = &[include_str!("schema.sql")];
+
+/// The newest format; the file keeps its own in `user_version`.
+pub(super) const KNOWN: u32 = STEPS.len() as u32;
+
+/// Makes a new store in an empty file. It is made without a write-ahead log, so that the header is in the file
+/// itself and [`recognise`](super::file::recognise) can read it.
+pub(super) fn make(path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error> {
+    let conn = super::file::connect(path)?;
+    conn.pragma_update(None, "page_size", PAGE_BYTES.cast_signed())?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "application_id", APPLICATION_ID)?;
+    migrate(&conn, STEPS)?;
+    let mut insert = conn.prepare("INSERT INTO meta (key, value) VALUES (?1, ?2)")?;
+    insert.execute(("secret", secret))?;
+    insert.execute(("secret_digest", blake3::hash(&secret).as_bytes()))?;
+    drop(insert);
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.close().map_err(|(_, error)| error)
+}
+
+/// Brings a file of an older format to the newest.
+pub(super) fn update(conn: &Connection) -> Result<(), rusqlite::Error> {
+    migrate(conn, STEPS)
+}
+
+fn migrate(conn: &Connection, steps: &[&str]) -> Result<(), rusqlite::Error> {
+    let have = format(conn)? as usize;
+    for (step, script) in steps.iter().enumerate().skip(have) {
+        let transaction = conn.unchecked_transaction()?;
+        transaction.execute_batch(script)?;
+        transaction.pragma_update(None, "user_version", step as i64 + 1)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+/// The format of the file.
+pub(super) fn format(conn: &Connection) -> Result<u32, rusqlite::Error> {
+    conn.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// The secret the store was made with; `None` if it is gone or not what it was.
+pub(super) fn secret(conn: &Connection) -> Result<Option<Secret>, rusqlite::Error> {
+    let mut select = conn.prepare("SELECT value FROM meta WHERE key = ?1")?;
+    let mut value = |key: &str| select.query_row([key], |row| row.get::<_, [u8; 32]>(0)).optional();
+    let (secret, digest) = (value("secret")?, value("secret_digest")?);
+    let intact = secret.filter(|secret| digest == Some(*blake3::hash(secret).as_bytes()));
+    Ok(intact.map(Secret))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_file_is_brought_up_to_date_step_by_step() {
+        let conn = Connection::open_in_memory().unwrap();
+        let steps = ["CREATE TABLE a (x)", "CREATE TABLE b (x)", "INSERT INTO b VALUES (1)"];
+        migrate(&conn, &steps[..1]).unwrap();
+        assert_eq!(format(&conn).unwrap(), 1);
+        migrate(&conn, &steps).unwrap();
+        migrate(&conn, &steps).unwrap();
+        assert_eq!(format(&conn).unwrap(), 3);
+        let rows: i64 = conn.query_row("SELECT count(*) FROM b", (), |row| row.get(0)).unwrap();
+        assert_eq!(rows, 1, "a step runs once");
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_file_as_it_was() {
+        let conn = Connection::open_in_memory().unwrap();
+        migrate(&conn, &["CREATE TABLE a (x)", "CREATE TABLE b (x); CREATE TABLE a (x)"]).unwrap_err();
+        assert_eq!(format(&conn).unwrap(), 1);
+        let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0)).unwrap();
+        assert_eq!(tables, 1, "b went with the failed step");
+    }
+}

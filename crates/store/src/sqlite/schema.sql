@@ -1,0 +1,55 @@
+-- Integers inside and keys that mostly grow, so that a commit dirties few pages however old the file is.
+
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE sessions (
+    no       INTEGER PRIMARY KEY,
+    name     TEXT    NOT NULL UNIQUE,
+    fence    INTEGER NOT NULL,
+    head     INTEGER NOT NULL,          -- its last entry
+    last_row INTEGER,                   -- the journal row of that entry
+    chain    BLOB    NOT NULL           -- the link of that row
+) STRICT;
+
+CREATE TABLE batches (
+    no      INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    lookup  BLOB    NOT NULL UNIQUE
+) STRICT;
+
+-- A table of its own: closing a batch deletes from this small one and leaves the large one alone.
+CREATE TABLE open_batches (
+    session INTEGER NOT NULL,
+    no      INTEGER NOT NULL,
+    PRIMARY KEY (session, no)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE journal (
+    row     INTEGER PRIMARY KEY,        -- batch << 20 | row of the batch: a batch is one range, no index is needed
+    session INTEGER NOT NULL,
+    first   INTEGER NOT NULL,           -- number of its first entry in the session
+    count   INTEGER NOT NULL,
+    prev    INTEGER,                    -- the session's row before this one
+    link    BLOB    NOT NULL,           -- hash of all of this row and of the link of the one before it
+    data    BLOB    NOT NULL
+) STRICT;
+
+CREATE TABLE chunks (
+    piece  INTEGER PRIMARY KEY,         -- blob << 24 | piece of the blob
+    digest BLOB NOT NULL,
+    data   BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE inbound (
+    no      INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    key     TEXT    NOT NULL,
+    digest  BLOB    NOT NULL,           -- of the body, so that a repetition is known after it is gone
+    body    BLOB,                       -- NULL once adopted
+    UNIQUE (session, key)
+) STRICT;
+
+CREATE INDEX inbound_waiting ON inbound (session, no) WHERE body IS NOT NULL;

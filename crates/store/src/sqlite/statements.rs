@@ -1,0 +1,41 @@
+//! Every statement of the writer, prepared once.
+
+use rusqlite::{Connection, Error, Statement};
+
+/// Declares each statement once: its field and its SQL.
+macro_rules! statements {
+    ($($name:ident = $sql:literal;)+) => {
+        /// The writer's statements.
+        pub(super) struct Statements<'c> {
+            $(pub $name: Statement<'c>,)+
+        }
+
+        impl<'c> Statements<'c> {
+            /// Prepares them all.
+            pub fn new(conn: &'c Connection) -> Result<Statements<'c>, Error> {
+                Ok(Statements { $($name: conn.prepare($sql)?,)+ })
+            }
+        }
+    };
+}
+
+statements! {
+    begin = "BEGIN IMMEDIATE";
+    commit = "COMMIT";
+    rollback = "ROLLBACK";
+    data_version = "PRAGMA data_version";
+    session = "SELECT fence, head, last_row, chain FROM sessions WHERE no = ?1";
+    insert_session = "INSERT INTO sessions (no, name, fence, head, chain) VALUES (?1, ?2, 1, 0, ?3)";
+    update_session = "UPDATE sessions SET fence = ?2, head = ?3, last_row = ?4, chain = ?5 WHERE no = ?1";
+    batch = "SELECT 1 FROM batches WHERE lookup = ?1";
+    insert_batch = "INSERT INTO batches (no, session, lookup) VALUES (?1, ?2, ?3)";
+    insert_open = "INSERT INTO open_batches (session, no) VALUES (?1, ?2)";
+    delete_open = "DELETE FROM open_batches WHERE session = ?1 AND no = ?2";
+    insert_journal = "INSERT INTO journal (row, session, first, count, prev, link, data)
+                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    insert_chunk = "INSERT INTO chunks (piece, digest, data) VALUES (?1, ?2, ?3)";
+    message = "SELECT digest FROM inbound WHERE session = ?1 AND key = ?2";
+    insert_message = "INSERT INTO inbound (session, key, digest, body) VALUES (?1, ?2, ?3, ?4)";
+    waiting = "SELECT 1 FROM inbound WHERE session = ?1 AND key = ?2 AND body IS NOT NULL";
+    adopt = "UPDATE inbound SET body = NULL WHERE session = ?1 AND key = ?2 AND body IS NOT NULL";
+}

@@ -1,0 +1,225 @@
+//! The one thread that writes. It commits everything that waits in one transaction, so that throughput is
+//! bounded by rows and not by waits for the disk.
+
+use super::apply::{Applier, Fault};
+use super::checkpoint::Checkpoints;
+use super::queue::{Queue, Request};
+use super::{checkpoint, file};
+use crate::change::{Receipt, Refused};
+use crate::{Durability, Posted, StoreError};
+use rusqlite::Connection;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use windlass_core::limits::Limits;
+
+/// The queue holds this many groups; past that whoever writes must wait.
+const GROUPS_WAITING_MAX: usize = 16;
+
+/// The writer and the checkpointer, until they are dropped; then everything that waits is written, the log is
+/// brought home, and both threads have ended.
+pub(super) struct Writer {
+    pub queue: Arc<Queue>,
+    commits: Arc<AtomicU64>,
+    checkpoints: Arc<Checkpoints>,
+    threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
+}
+
+impl Writer {
+    /// Starts both threads on a file that is open already.
+    pub fn start(path: &Path, durability: Durability, limits: &Limits) -> Result<Writer, StoreError> {
+        let failed = |error| file::sql_failed(path, error);
+        let (conn, checkpointer) =
+            (file::connect(path).map_err(failed)?, file::connect(path).map_err(failed)?);
+        let synchronous = match durability {
+            Durability::Relaxed => "NORMAL",
+            Durability::Full | Durability::Memory => "FULL",
+        };
+        conn.pragma_update(None, "synchronous", synchronous).map_err(failed)?;
+        conn.pragma_update(None, "cache_size", CACHE_KIB_NEGATED).map_err(failed)?;
+        let group_max = limits.group_changes_max as usize;
+        let queue = Arc::new(Queue::new(group_max * GROUPS_WAITING_MAX));
+        let commits = Arc::new(AtomicU64::new(0));
+        let checkpoints = Arc::new(Checkpoints::default());
+        let thread = Thread {
+            queue: Arc::clone(&queue),
+            commits: Arc::clone(&commits),
+            checkpoints: Arc::clone(&checkpoints),
+            group_max,
+            wal_bytes_max: limits.wal_bytes_max,
+        };
+        let spawn_failed = |error| StoreError::Open {
+            path: PathBuf::from(path),
+            help: "no thread could be started".to_owned(),
+            source: Some(Box::new(error)),
+        };
+        let shared = Arc::clone(&checkpoints);
+        let second = std::thread::Builder::new()
+            .name("windlass-checkpoint".to_owned())
+            .spawn(move || checkpoint::run(&checkpointer, &shared))
+            .map_err(spawn_failed)?;
+        let first =
+            std::thread::Builder::new().name("windlass-writer".to_owned()).spawn(move || thread.run(&conn));
+        let first = first.map_err(|error| {
+            checkpoints.stop();
+            spawn_failed(error)
+        })?;
+        Ok(Writer { queue, commits, checkpoints, threads: Some((first, second)) })
+    }
+
+    /// Group commits so far.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue.close();
+        let Some((writer, checkpointer)) = self.threads.take() else { return };
+        // A thread that panicked has nothing left to write; the file is as its last commit left it.
+        let _ended = writer.join();
+        self.checkpoints.stop();
+        let _ended = checkpointer.join();
+    }
+}
+
+/// What the writer's connection keeps of the file in memory, so that old look-ups are found without reading:
+/// 32 MiB, in the KiB below zero that SQLite takes.
+const CACHE_KIB_NEGATED: i64 = -(32 << 10);
+
+struct Thread {
+    queue: Arc<Queue>,
+    commits: Arc<AtomicU64>,
+    checkpoints: Arc<Checkpoints>,
+    group_max: usize,
+    wal_bytes_max: u64,
+}
+
+/// What a request of the group will be told once the group is durable.
+enum Told {
+    Commit(Vec<Result<Receipt, Refused>>),
+    Post(Posted),
+}
+
+impl Thread {
+    fn run(self, conn: &Connection) {
+        // However this ends, a panic included, nobody may wait for a writer that is gone.
+        let _told = PoisonOnEnd(&self.queue);
+        let mut applier = match Applier::new(conn) {
+            Ok(applier) => applier,
+            Err(error) => {
+                tracing::error!(%error, "the writer could not start");
+                return;
+            }
+        };
+        while let Some(group) = self.queue.take(self.group_max) {
+            match write(&mut applier, &group) {
+                Ok(told) => {
+                    self.commits.fetch_add(1, Ordering::Relaxed);
+                    answer(group, told);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a write failed; the store is closed until it is opened anew");
+                    self.queue.poison();
+                    let error = Arc::new(error);
+                    for request in group {
+                        let source = Box::new(Shared(Arc::clone(&error)));
+                        request.fail(StoreError::Io { doing: "write", source });
+                    }
+                    return;
+                }
+            }
+            self.checkpoints.after_commit(conn, self.wal_bytes_max);
+        }
+    }
+}
+
+/// Applies a group in one transaction; again without a change that turned out to be impossible half-way.
+fn write(applier: &mut Applier<'_>, group: &[Request]) -> Result<Vec<Told>, rusqlite::Error> {
+    let mut refused = HashMap::new();
+    loop {
+        applier.begin()?;
+        match apply(applier, group, &refused)? {
+            Ok(told) => {
+                applier.commit()?;
+                return Ok(told);
+            }
+            Err((place, because)) => {
+                applier.rollback()?;
+                refused.insert(place, because);
+            }
+        }
+    }
+}
+
+/// Which change of a group: the request's place and the change's place in it.
+type Place = (usize, usize);
+
+/// Applies a group, or says which change must be left out.
+fn apply(
+    applier: &mut Applier<'_>,
+    group: &[Request],
+    refused: &HashMap<Place, Refused>,
+) -> Result<Result<Vec<Told>, (Place, Refused)>, rusqlite::Error> {
+    let mut told = Vec::with_capacity(group.len());
+    for (at, request) in group.iter().enumerate() {
+        match request {
+            Request::Commit { changes, .. } => {
+                let mut receipts = Vec::with_capacity(changes.len());
+                for (change_at, change) in changes.iter().enumerate() {
+                    let place = (at, change_at);
+                    if let Some(because) = refused.get(&place) {
+                        receipts.push(Err(*because));
+                        continue;
+                    }
+                    match applier.change(change) {
+                        Ok(receipt) => receipts.push(receipt),
+                        Err(Fault::Redo(because)) => return Ok(Err((place, because))),
+                        Err(Fault::Sql(error)) => return Err(error),
+                    }
+                }
+                told.push(Told::Commit(receipts));
+            }
+            Request::Post { message, .. } => told.push(Told::Post(applier.post(message)?)),
+        }
+    }
+    Ok(Ok(told))
+}
+
+fn answer(group: Vec<Request>, told: Vec<Told>) {
+    for (request, told) in group.into_iter().zip(told) {
+        // Whoever asked may be gone; what it asked for is durable all the same.
+        match (request, told) {
+            (Request::Commit { reply, .. }, Told::Commit(receipts)) => drop(reply.send(Ok(receipts))),
+            (Request::Post { reply, .. }, Told::Post(posted)) => drop(reply.send(Ok(posted))),
+            (request, _) => request.fail(StoreError::Poisoned),
+        }
+    }
+}
+
+struct PoisonOnEnd<'a>(&'a Queue);
+
+impl Drop for PoisonOnEnd<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// One failure, told to everybody in the group.
+#[derive(Debug)]
+struct Shared(Arc<rusqlite::Error>);
+
+impl std::fmt::Display for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Shared {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.0)
+    }
+}

@@ -1,0 +1,28 @@
+//! Every store against the one suite, and what is particular to SQLite.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod damage;
+mod folder;
+mod sqlite;
+
+use std::sync::Arc;
+use tempfile::TempDir;
+use windlass_store::sqlite::Options;
+use windlass_store::{MemoryStore, SqliteStore, Store};
+use windlass_testkit::store_suite::Made;
+
+windlass_testkit::store_suite!(memory_suite, super::memory());
+windlass_testkit::store_suite!(sqlite_suite, super::in_folder());
+
+fn memory() -> Made {
+    Made { store: Arc::new(MemoryStore::new().unwrap()), folder: None }
+}
+
+fn in_folder() -> Made {
+    let folder = TempDir::new().unwrap();
+    Made { store: open(&folder), folder: Some(folder) }
+}
+
+fn open(folder: &TempDir) -> Arc<dyn Store> {
+    Arc::new(SqliteStore::open(Options::new(folder.path())).unwrap())
+}

@@ -1,0 +1,551 @@
+//! The one suite every store passes: what the contract of [`Store`] says in prose, as cases.
+//!
+//! A backend takes part with one line, `windlass_testkit::store_suite!(name, make)`, where `make` gives a [`Made`].
+#![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
+
+use std::sync::Arc;
+use tempfile::TempDir;
+use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
+use windlass_store::{
+    BATCH_ROWS_MAX, Change, Guard, Hold, Inbound, JournalRow, Posted, Receipt, Refused, Row, Sequence, Store,
+};
+
+/// A store to be tested, and the folder it lives in.
+pub struct Made {
+    /// The store, empty.
+    pub store: Arc<dyn Store>,
+    /// Removed after the store is closed.
+    pub folder: Option<TempDir>,
+}
+
+/// One `#[tokio::test]` per case, in a module of this name. `$make` is called once per case.
+#[macro_export]
+macro_rules! store_suite {
+    ($name:ident, $make:expr) => {
+        $crate::store_suite! { $name, $make,
+            a_change_is_applied_whole_or_not_at_all,
+            neighbours_of_a_refused_change_are_applied,
+            entries_are_numbered_in_order_without_gaps,
+            a_session_is_opened_once,
+            a_stale_owner_changes_nothing,
+            of_two_who_take_one_wins,
+            a_batch_is_recorded_once,
+            rows_that_exist_are_refused,
+            numbers_past_the_keys_are_refused,
+            batches_are_open_until_closed,
+            a_journal_is_read_by_batch,
+            a_history_is_read_backwards_in_pages,
+            sessions_are_listed_in_pages,
+            a_blob_is_read_across_its_pieces,
+            a_message_is_kept_once,
+            a_message_is_adopted_once,
+            numbers_are_reserved_once,
+            the_secret_stays,
+            reads_see_commits_that_returned,
+            concurrent_commits_keep_each_order,
+        }
+    };
+    ($name:ident, $make:expr, $($case:ident,)+) => {
+        mod $name {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    let made: $crate::store_suite::Made = $make;
+                    $crate::store_suite::$case(&made.store).await;
+                }
+            )+
+        }
+    };
+}
+
+/// All rows of a change are there, or none: here the last one cannot be.
+pub async fn a_change_is_applied_whole_or_not_at_all(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let taken = begin(store, session, "taken").await;
+    let (batch, blob) = (next(store, Sequence::Batch).await, next(store, Sequence::Blob).await);
+    let before = snapshot(store, session).await;
+    let rows = vec![
+        Row::Batch { no: BatchNo(batch), lookup: lookup(session, "new") },
+        journal(BatchNo(batch), 0, 3),
+        Row::Chunk { blob: BlobNo(blob), seq: 0, data: bytes("x") },
+        Row::Close(taken),
+        journal(taken, 0, 1),
+    ];
+    assert_eq!(one(store, held(session, rows)).await, Err(Refused::Exists));
+    assert_eq!(snapshot(store, session).await, before);
+    assert_eq!(store.batch(lookup(session, "new")).await.unwrap(), None);
+    assert_eq!(store.journal(BatchNo(batch)).await.unwrap(), []);
+    assert_eq!(store.blob(BlobNo(blob), 0, 1).await.unwrap(), None);
+    assert!(store.batch(lookup(session, "taken")).await.unwrap().unwrap().open);
+
+    // Opening is part of the change.
+    let no = SessionNo(next(store, Sequence::Session).await);
+    let hold = Hold::Open { name: "t".to_owned() };
+    let refused = Change { session: no, hold, guards: vec![], rows: vec![journal(taken, 0, 1)] };
+    assert_eq!(one(store, refused).await, Err(Refused::Exists));
+    assert_eq!(store.session("t").await.unwrap(), None);
+}
+
+/// Changes before and after a refused one in the same commit are applied as if it were not there.
+pub async fn neighbours_of_a_refused_change_are_applied(store: &Arc<dyn Store>) {
+    let (a, b) = (open(store, "a").await, open(store, "b").await);
+    let (in_a, in_b) = (begin(store, a, "k").await, begin(store, b, "k").await);
+    let stale = Change { hold: Hold::Held(Fence(9)), ..held(a, vec![journal(in_a, 1, 1)]) };
+    let half_way = held(a, vec![journal(in_a, 7, 1), journal(in_b, 0, 1)]);
+    let answers = store
+        .commit(vec![
+            held(a, vec![journal(in_a, 1, 2)]),
+            stale,
+            held(b, vec![journal(in_b, 1, 1)]),
+            half_way,
+            held(a, vec![journal(in_a, 2, 1)]),
+        ])
+        .await
+        .unwrap();
+    let firsts = |first| Ok(Receipt { first: EntryNo(first) });
+    let expected =
+        [firsts(2), Err(Refused::Fenced { now: Fence(1) }), firsts(2), Err(Refused::Exists), firsts(4)];
+    assert_eq!(answers, expected);
+    assert_eq!(numbers(&store.journal(in_a).await.unwrap()), [(0, 1, 1), (1, 2, 2), (2, 4, 1)]);
+    assert_eq!(numbers(&store.journal(in_b).await.unwrap()), [(0, 1, 1), (1, 2, 1)]);
+}
+
+/// The store numbers entries; a change without entries gets the number of the next one.
+pub async fn entries_are_numbered_in_order_without_gaps(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let batch = begin(store, session, "k").await;
+    let mut expected = 2;
+    for (row, count) in [(1, 1), (2, 5), (3, 1), (4, 2)] {
+        let rows = vec![journal(batch, row, count)];
+        assert_eq!(one(store, held(session, rows)).await, Ok(Receipt { first: EntryNo(expected) }));
+        expected += u64::from(count);
+        assert_eq!(one(store, held(session, vec![])).await, Ok(Receipt { first: EntryNo(expected) }));
+    }
+    let two = held(session, vec![journal(batch, 5, 2), journal(batch, 6, 1)]);
+    assert_eq!(one(store, two).await, Ok(Receipt { first: EntryNo(expected) }));
+    assert_eq!(store.session("s").await.unwrap().unwrap().head, EntryNo(expected + 2));
+}
+
+/// Neither name nor number can be opened twice.
+pub async fn a_session_is_opened_once(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let row = store.session("s").await.unwrap().unwrap();
+    assert_eq!((row.no, row.fence, row.head), (session, Fence(1), EntryNo(0)));
+    assert_eq!(store.session_by_no(session).await.unwrap(), Some(row));
+    let open_as = |no, name: &str| Change {
+        session: no,
+        hold: Hold::Open { name: name.to_owned() },
+        guards: vec![],
+        rows: vec![],
+    };
+    let other = SessionNo(next(store, Sequence::Session).await);
+    assert_eq!(one(store, open_as(other, "s")).await, Err(Refused::Exists));
+    assert_eq!(one(store, open_as(session, "t")).await, Err(Refused::Exists));
+    assert_eq!(store.session("t").await.unwrap(), None);
+    assert_eq!(store.session_by_no(other).await.unwrap(), None);
+    assert!(one(store, open_as(other, "t")).await.is_ok());
+}
+
+/// Once a session was taken, its old owner writes nothing, and nobody writes to a session that is not there.
+pub async fn a_stale_owner_changes_nothing(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let batch = begin(store, session, "k").await;
+    store.post(message(session, "m", "hello")).await.unwrap();
+    let take = Change { hold: Hold::Take { from: Fence(1) }, ..held(session, vec![journal(batch, 1, 1)]) };
+    assert_eq!(one(store, take).await, Ok(Receipt { first: EntryNo(2) }));
+    let before = snapshot(store, session).await;
+    let blob = BlobNo(next(store, Sequence::Blob).await);
+    let stale_rows = [
+        vec![],
+        vec![journal(batch, 2, 1)],
+        vec![Row::Close(batch)],
+        vec![Row::Adopt { key: "m".to_owned() }],
+        vec![Row::Chunk { blob, seq: 0, data: bytes("x") }],
+        vec![Row::Batch { no: BatchNo(next(store, Sequence::Batch).await), lookup: lookup(session, "n") }],
+    ];
+    for rows in stale_rows {
+        assert_eq!(one(store, held(session, rows)).await, Err(Refused::Fenced { now: Fence(2) }));
+    }
+    assert_eq!(snapshot(store, session).await, before);
+    assert_eq!(store.blob(blob, 0, 1).await.unwrap(), None);
+    let owner = Change { hold: Hold::Held(Fence(2)), ..held(session, vec![journal(batch, 2, 1)]) };
+    assert_eq!(one(store, owner).await, Ok(Receipt { first: EntryNo(3) }));
+
+    let nowhere = SessionNo(next(store, Sequence::Session).await);
+    for hold in [Hold::Held(Fence(1)), Hold::Held(Fence(0)), Hold::Take { from: Fence(0) }] {
+        let change = Change { hold, ..held(nowhere, vec![]) };
+        assert_eq!(one(store, change).await, Err(Refused::Fenced { now: Fence(0) }));
+    }
+}
+
+/// Two who read the same fence cannot both take the session, in one commit or in two.
+pub async fn of_two_who_take_one_wins(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let take = |from| Change { hold: Hold::Take { from: Fence(from) }, ..held(session, vec![]) };
+    let answers = store.commit(vec![take(1), take(1)]).await.unwrap();
+    assert_eq!(answers, [Ok(Receipt { first: EntryNo(1) }), Err(Refused::Fenced { now: Fence(2) })]);
+    let racers: Vec<_> = (0..8)
+        .map(|_| {
+            let (store, take) = (Arc::clone(store), take(2));
+            tokio::spawn(async move { one(&store, take).await })
+        })
+        .collect();
+    let mut won = 0;
+    for racer in racers {
+        match racer.await.unwrap() {
+            Ok(_) => won += 1,
+            refused => assert_eq!(refused, Err(Refused::Fenced { now: Fence(3) })),
+        }
+    }
+    assert_eq!(won, 1);
+    assert_eq!(store.session("s").await.unwrap().unwrap().fence, Fence(3));
+}
+
+/// The guard and the row itself refuse a look-up that is recorded.
+pub async fn a_batch_is_recorded_once(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let batch = begin(store, session, "k").await;
+    let found = store.batch(lookup(session, "k")).await.unwrap().unwrap();
+    assert_eq!((found.no, found.session, found.open), (batch, session, true));
+    let before = snapshot(store, session).await;
+    let no = BatchNo(next(store, Sequence::Batch).await);
+    let again = Row::Batch { no, lookup: lookup(session, "k") };
+    let guards = vec![Guard::Absent(lookup(session, "k"))];
+    for (guards, rows) in [
+        (guards.clone(), vec![again.clone(), journal(no, 0, 1)]),
+        (guards.clone(), vec![journal(batch, 1, 1)]),
+        (guards, vec![journal(no, 0, 1), again.clone()]),
+        (vec![], vec![again]),
+        (vec![], vec![Row::Batch { no: batch, lookup: lookup(session, "other") }]),
+    ] {
+        let change = Change { guards, ..held(session, rows) };
+        assert_eq!(one(store, change).await, Err(Refused::Exists));
+    }
+    assert_eq!(snapshot(store, session).await, before);
+    assert_eq!(store.journal(no).await.unwrap(), []);
+    assert_eq!(store.batch(lookup(session, "other")).await.unwrap(), None);
+}
+
+/// A row, piece or batch that is there already, or comes twice in one change, is refused.
+pub async fn rows_that_exist_are_refused(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let batch = begin(store, session, "k").await;
+    let blob = BlobNo(next(store, Sequence::Blob).await);
+    let piece = Row::Chunk { blob, seq: 0, data: bytes("x") };
+    one(store, held(session, vec![piece.clone()])).await.unwrap();
+    let before = snapshot(store, session).await;
+    let other = BatchNo(next(store, Sequence::Batch).await);
+    let twice = Row::Batch { no: other, lookup: lookup(session, "twice") };
+    for rows in [
+        vec![journal(batch, 0, 1)],
+        vec![piece],
+        vec![journal(batch, 5, 1), journal(batch, 5, 1)],
+        vec![twice.clone(), twice],
+    ] {
+        assert_eq!(one(store, held(session, rows)).await, Err(Refused::Exists));
+    }
+    assert_eq!(snapshot(store, session).await, before);
+}
+
+/// A row that would take another batch's place is refused.
+pub async fn numbers_past_the_keys_are_refused(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let batch = begin(store, session, "k").await;
+    let change = held(session, vec![journal(batch, 1, 1), journal(batch, BATCH_ROWS_MAX, 1)]);
+    assert_eq!(one(store, change).await, Err(Refused::TooLarge));
+    assert_eq!(store.journal(batch).await.unwrap().len(), 1);
+}
+
+/// Open batches are listed oldest first, of one session or of all, until they are closed by their session.
+pub async fn batches_are_open_until_closed(store: &Arc<dyn Store>) {
+    let (a, b) = (open(store, "a").await, open(store, "b").await);
+    let first = begin(store, a, "1").await;
+    let second = begin(store, b, "2").await;
+    let third = begin(store, a, "3").await;
+    let listed = async |session| {
+        let found = store.open_batches(session).await.unwrap();
+        assert!(found.iter().all(|batch| batch.open));
+        found.iter().map(|batch| batch.no).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(None).await, [first, second, third]);
+    assert_eq!(listed(Some(a)).await, [first, third]);
+    one(store, held(b, vec![Row::Close(first)])).await.unwrap();
+    assert_eq!(listed(Some(a)).await, [first, third], "b cannot close what is a's");
+    for _again in 0..2 {
+        one(store, held(a, vec![Row::Close(first)])).await.unwrap();
+        assert_eq!(listed(None).await, [second, third]);
+    }
+    assert!(!store.batch(lookup(a, "1")).await.unwrap().unwrap().open);
+    assert!(store.batch(lookup(a, "3")).await.unwrap().unwrap().open);
+}
+
+/// A batch's rows come in order, whatever was written between them.
+pub async fn a_journal_is_read_by_batch(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let (one_batch, other) = (begin(store, session, "1").await, begin(store, session, "2").await);
+    for row in 1..4 {
+        one(store, held(session, vec![journal(other, row, 1), journal(one_batch, row, 2)])).await.unwrap();
+    }
+    let rows = store.journal(one_batch).await.unwrap();
+    assert_eq!(numbers(&rows), [(0, 1, 1), (1, 4, 2), (2, 7, 2), (3, 10, 2)]);
+    for row in rows {
+        let kept = (row.session, row.batch, &*row.data);
+        assert_eq!(kept, (session, one_batch, text(one_batch, row.row).as_bytes()));
+    }
+    assert_eq!(store.journal(BatchNo(next(store, Sequence::Batch).await)).await.unwrap(), []);
+}
+
+/// Newest first, page by page, every row of the session exactly once.
+pub async fn a_history_is_read_backwards_in_pages(store: &Arc<dyn Store>) {
+    let (session, other) = (open(store, "s").await, open(store, "t").await);
+    let (a, b) = (begin(store, session, "a").await, begin(store, session, "b").await);
+    let elsewhere = begin(store, other, "c").await;
+    for row in 1..6 {
+        one(store, held(session, vec![journal(a, row, 2), journal(b, row, 1)])).await.unwrap();
+        one(store, held(other, vec![journal(elsewhere, row, 1)])).await.unwrap();
+    }
+    let all = store.history(session, None, 100).await.unwrap();
+    assert_eq!(all.len(), 12);
+    assert!(all.iter().all(|row| row.session == session));
+    assert!(all.is_sorted_by(|newer, older| newer.first.0 == older.first.0 + u64::from(older.count)));
+    assert_eq!(all.last().unwrap().first, EntryNo(1));
+    for page in [1, 3, 5, 12] {
+        let (mut before, mut read) = (None, Vec::new());
+        loop {
+            let rows = store.history(session, before, page).await.unwrap();
+            assert!(rows.len() as u64 <= page);
+            let Some(last) = rows.last() else { break };
+            before = Some(last.first);
+            read.extend(rows);
+        }
+        assert_eq!(read, all, "in pages of {page}");
+    }
+    // Entry 4 is the second of a row that begins with 3.
+    assert_eq!(store.history(session, Some(EntryNo(4)), 1).await.unwrap()[0].first, EntryNo(3));
+    assert_eq!(store.history(session, None, 0).await.unwrap(), []);
+    assert_eq!(store.history(SessionNo(99), None, 10).await.unwrap(), []);
+}
+
+/// By number, after a number, not more than asked for.
+pub async fn sessions_are_listed_in_pages(store: &Arc<dyn Store>) {
+    let mut opened = Vec::new();
+    for name in ["c", "a", "b"] {
+        opened.push(open(store, name).await);
+    }
+    let listed = async |after, limit| {
+        let found = store.sessions(after, limit).await.unwrap();
+        found.into_iter().map(|row| (row.no, row.name)).collect::<Vec<_>>()
+    };
+    let named = |place: usize, name: &str| (opened[place], name.to_owned());
+    assert_eq!(listed(None, 10).await, [named(0, "c"), named(1, "a"), named(2, "b")]);
+    assert_eq!(listed(Some(opened[0]), 1).await, [named(1, "a")]);
+    assert_eq!(listed(Some(opened[2]), 10).await, []);
+}
+
+/// Any range of a blob of three pieces, across their borders and past its end.
+pub async fn a_blob_is_read_across_its_pieces(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let (blob, empty) =
+        (BlobNo(next(store, Sequence::Blob).await), BlobNo(next(store, Sequence::Blob).await));
+    let pieces = ["abcd", "efgh", "ij"].into_iter().enumerate();
+    for (seq, piece) in pieces {
+        let row = Row::Chunk { blob, seq: seq as u32, data: bytes(piece) };
+        one(store, held(session, vec![row])).await.unwrap();
+    }
+    one(store, held(session, vec![Row::Chunk { blob: empty, seq: 0, data: bytes("") }])).await.unwrap();
+    let whole = b"abcdefghij";
+    for offset in 0..12_u64 {
+        for len in 0..12_u64 {
+            let start = whole.len().min(offset as usize);
+            let end = whole.len().min((offset + len) as usize);
+            let read = store.blob(blob, offset, len).await.unwrap();
+            assert_eq!(read.as_deref(), Some(&whole[start..end]), "{len} from {offset}");
+        }
+    }
+    assert_eq!(store.blob(blob, u64::MAX, u64::MAX).await.unwrap(), Some(vec![]));
+    assert_eq!(store.blob(empty, 0, 10).await.unwrap(), Some(vec![]));
+    let nothing = BlobNo(next(store, Sequence::Blob).await);
+    assert_eq!(store.blob(nothing, 0, 10).await.unwrap(), None);
+}
+
+/// The same again is the same; another body under the key is not kept.
+pub async fn a_message_is_kept_once(store: &Arc<dyn Store>) {
+    let (a, b) = (open(store, "a").await, open(store, "b").await);
+    let post = async |message: Inbound| store.post(message).await.unwrap();
+    assert_eq!(post(message(a, "k", "one")).await, Posted::New);
+    assert_eq!(post(message(a, "k", "one")).await, Posted::Again);
+    assert_eq!(post(message(a, "k", "two")).await, Posted::Differs);
+    assert_eq!(post(message(b, "k", "two")).await, Posted::New);
+    assert_eq!(post(message(a, "a", "")).await, Posted::New);
+    assert_eq!(store.inbound(a, 10).await.unwrap(), [message(a, "k", "one"), message(a, "a", "")]);
+    assert_eq!(store.inbound(a, 1).await.unwrap(), [message(a, "k", "one")]);
+    assert_eq!(store.inbound(b, 10).await.unwrap(), [message(b, "k", "two")]);
+}
+
+/// An adopted message waits no more, and is known for good.
+pub async fn a_message_is_adopted_once(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let batch = begin(store, session, "k").await;
+    let adopt = |key: &str| Row::Adopt { key: key.to_owned() };
+    for key in ["1", "2", ""] {
+        store.post(message(session, key, "")).await.unwrap();
+    }
+    let both = held(session, vec![journal(batch, 1, 1), adopt("1"), adopt("")]);
+    assert_eq!(one(store, both).await, Ok(Receipt { first: EntryNo(2) }));
+    let before = snapshot(store, session).await;
+    for rows in [
+        vec![journal(batch, 2, 1), adopt("1")],
+        vec![adopt("2"), adopt("never sent")],
+        vec![journal(batch, 2, 1), adopt("2"), adopt("2")],
+    ] {
+        assert_eq!(one(store, held(session, rows)).await, Err(Refused::Adopted));
+    }
+    assert_eq!(snapshot(store, session).await, before);
+    assert_eq!(store.inbound(session, 10).await.unwrap(), [message(session, "2", "")]);
+    assert_eq!(store.post(message(session, "1", "")).await.unwrap(), Posted::Again);
+    assert_eq!(store.post(message(session, "1", "other")).await.unwrap(), Posted::Differs);
+    assert_eq!(store.inbound(session, 10).await.unwrap().len(), 1);
+}
+
+/// No number is handed out twice, to however many ask at once.
+pub async fn numbers_are_reserved_once(store: &Arc<dyn Store>) {
+    for what in [Sequence::Session, Sequence::Batch, Sequence::Blob] {
+        assert_eq!(store.reserve(what, 1).await.unwrap(), 1);
+        let askers: Vec<_> = (1..=8)
+            .map(|count| {
+                let store = Arc::clone(store);
+                tokio::spawn(async move { (store.reserve(what, count).await.unwrap(), count) })
+            })
+            .collect();
+        let mut got = Vec::new();
+        for asker in askers {
+            let (from, count) = asker.await.unwrap();
+            got.extend(from..from + count);
+        }
+        got.sort_unstable();
+        assert_eq!(got, (2..2 + 36).collect::<Vec<u64>>());
+    }
+}
+
+/// The secret is random and the same whenever it is asked for.
+pub async fn the_secret_stays(store: &Arc<dyn Store>) {
+    let secret = store.secret().0;
+    assert_ne!(secret, [0; 32]);
+    open(store, "s").await;
+    assert_eq!(store.secret().0, secret);
+}
+
+/// Whatever a commit that returned wrote, the next read sees, from any thread.
+pub async fn reads_see_commits_that_returned(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    for turn in 0..50_u64 {
+        let key = turn.to_string();
+        let batch = begin(store, session, &key).await;
+        let store = Arc::clone(store);
+        let read = tokio::spawn(async move {
+            let head = store.session_by_no(session).await.unwrap().unwrap().head;
+            let found = store.batch(lookup(session, &key)).await.unwrap().map(|batch| batch.no);
+            (head, found, store.journal(batch).await.unwrap().len())
+        });
+        assert_eq!(read.await.unwrap(), (EntryNo(turn + 1), Some(batch), 1));
+    }
+}
+
+/// Many owners at once, several commits of each on the way: each session is in order and without gaps.
+pub async fn concurrent_commits_keep_each_order(store: &Arc<dyn Store>) {
+    let owners: Vec<_> = (0..16)
+        .map(|owner: u32| {
+            let store = Arc::clone(store);
+            tokio::spawn(async move {
+                let session = open(&store, &format!("s{owner}")).await;
+                let batch = begin(&store, session, "k").await;
+                // All are sent before the first is awaited: sending gives the order.
+                let sent: Vec<_> = (1..40)
+                    .map(|row| store.commit(vec![held(session, vec![journal(batch, row, row % 3 + 1)])]))
+                    .collect();
+                let mut first = 2;
+                for (row, answer) in (1..40_u64).zip(sent) {
+                    assert_eq!(answer.await.unwrap(), [Ok(Receipt { first: EntryNo(first) })]);
+                    first += row % 3 + 1;
+                }
+                let history = store.history(session, None, 100).await.unwrap();
+                let order: Vec<_> = history.iter().rev().map(|row| row.row).collect();
+                assert_eq!(order, (0..40).collect::<Vec<_>>());
+            })
+        })
+        .collect();
+    for owner in owners {
+        owner.await.unwrap();
+    }
+}
+
+/// Opens a session under fence 1.
+pub async fn open(store: &Arc<dyn Store>, name: &str) -> SessionNo {
+    let session = SessionNo(next(store, Sequence::Session).await);
+    let hold = Hold::Open { name: name.to_owned() };
+    one(store, Change { session, hold, guards: vec![], rows: vec![] }).await.unwrap();
+    session
+}
+
+/// Records a batch under this key, with a row of one entry.
+pub async fn begin(store: &Arc<dyn Store>, session: SessionNo, key: &str) -> BatchNo {
+    let no = BatchNo(next(store, Sequence::Batch).await);
+    let lookup = lookup(session, key);
+    let rows = vec![Row::Batch { no, lookup }, journal(no, 0, 1)];
+    let change = Change { guards: vec![Guard::Absent(lookup)], ..held(session, rows) };
+    one(store, change).await.unwrap();
+    no
+}
+
+/// A change under fence 1.
+pub fn held(session: SessionNo, rows: Vec<Row>) -> Change {
+    Change { session, hold: Hold::Held(Fence(1)), guards: vec![], rows }
+}
+
+/// A journal row that says where it belongs.
+pub fn journal(batch: BatchNo, row: u32, count: u32) -> Row {
+    Row::Journal { batch, row, count, data: bytes(&text(batch, row)) }
+}
+
+/// How a key of a session is found.
+pub fn lookup(session: SessionNo, key: &str) -> Lookup {
+    Lookup::of(session, key)
+}
+
+/// Commits one change.
+pub async fn one(store: &Arc<dyn Store>, change: Change) -> Result<Receipt, Refused> {
+    let answers = store.commit(vec![change]).await.unwrap();
+    assert_eq!(answers.len(), 1);
+    answers[0]
+}
+
+/// A number of its own.
+pub async fn next(store: &Arc<dyn Store>, what: Sequence) -> u64 {
+    store.reserve(what, 1).await.unwrap()
+}
+
+fn text(batch: BatchNo, row: u32) -> String {
+    format!("row {row} of batch {batch}")
+}
+
+fn bytes(text: &str) -> Arc<[u8]> {
+    text.as_bytes().into()
+}
+
+fn message(session: SessionNo, key: &str, body: &str) -> Inbound {
+    Inbound { session, key: key.to_owned(), body: body.as_bytes().to_vec() }
+}
+
+/// Row, first entry and count of each.
+fn numbers(rows: &[JournalRow]) -> Vec<(u32, u64, u32)> {
+    rows.iter().map(|row| (row.row, row.first.0, row.count)).collect()
+}
+
+/// Everything readable of a session, to see that nothing changed.
+async fn snapshot(store: &Arc<dyn Store>, session: SessionNo) -> String {
+    let row = store.session_by_no(session).await.unwrap();
+    let open = store.open_batches(None).await.unwrap();
+    let history = store.history(session, None, 1_000).await.unwrap();
+    let inbound = store.inbound(session, 1_000).await.unwrap();
+    format!("{row:?}\n{open:?}\n{history:?}\n{inbound:?}")
+}
