@@ -50,22 +50,23 @@ pub fn failure(title: &str, ended: &Ended, stdout: &Held) -> Option<ToolError> {
 
 impl From<StartError> for ToolError {
     fn from(error: StartError) -> ToolError {
-        match error.too_long() {
-            true => ToolError {
-                class: FailureClass::InvalidRequest,
-                ..ToolError::new("the arguments are too long for a command line; give shorter ones")
-            },
-            false => ToolError { class: FailureClass::Unavailable, ..ToolError::new(error.to_string()) },
-        }
-        .did_not_happen()
+        let error = if error.too_long() {
+            let message = "the arguments are too long for a command line; give shorter ones";
+            ToolError { class: FailureClass::InvalidRequest, ..ToolError::new(message) }
+        } else {
+            ToolError { class: FailureClass::Unavailable, ..ToolError::new(error.to_string()) }
+        };
+        error.did_not_happen()
     }
 }
 
 fn not_started(program: &str, error: &io::Error) -> ToolError {
-    let why = match error.kind() {
-        io::ErrorKind::NotFound => "it is not there, or the interpreter in its first line is not".to_string(),
-        io::ErrorKind::PermissionDenied => "it is not executable".to_string(),
-        _ => error.to_string(),
+    let why = if error.kind() == io::ErrorKind::NotFound {
+        "it is not there, or the interpreter in its first line is not".to_string()
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        "it is not executable".to_string()
+    } else {
+        error.to_string()
     };
     let message = format!("the program {program:?} could not be started: {why}; nothing happened");
     ToolError { class: FailureClass::Unavailable, ..ToolError::new(message) }.did_not_happen()

@@ -53,44 +53,34 @@ pub(super) const TOOL: Keys = Keys {
 
 /// Refuses keys that nothing reads.
 pub(super) fn check(source: &Source<'_>, table: &DeTable<'_>, keys: &Keys) -> Result<(), ConfigError> {
-    for key in table.keys() {
-        let name = key.get_ref().as_ref();
-        if keys.known.contains(&name) {
-            continue;
-        }
-        let (key_name, place) = (name.to_string(), keys.place.to_string());
-        let problem = if keys.later.contains(&name) {
-            Problem::NotYet { key: key_name, place }
-        } else {
-            let nearest = nearest_name(name, keys.known.iter().copied()).map(str::to_string);
-            Problem::UnknownKey { key: key_name, place, nearest, known: keys.known.to_vec() }
-        };
+    if let Some(key) = table.keys().find(|key| keys.later.contains(&key.get_ref().as_ref())) {
+        let problem = Problem::NotYet { key: key.get_ref().to_string(), place: keys.place };
         return Err(source.error(key.span(), problem));
     }
-    Ok(())
+    check_names(source, table, keys.place, keys.known)
 }
 
 /// Refuses limits that are none.
 pub(super) fn check_limits(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     let known: Vec<&'static str> = Limits::default().table().into_iter().map(|(name, ..)| name).collect();
-    check_names(source, table, "[limits]", known)
+    check_names(source, table, "[limits]", &known)
 }
 
 /// Refuses hints that are none.
 pub(super) fn check_hints(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
-    let known = Hints::default().table().into_iter().map(|(name, _)| name).collect();
-    check_names(source, table, "hints", known)
+    let known = Hints::default().table().map(|(name, _)| name);
+    check_names(source, table, "hints", &known)
 }
 
 fn check_names(
     source: &Source<'_>,
     table: &DeTable<'_>,
-    place: &str,
-    known: Vec<&'static str>,
+    place: &'static str,
+    known: &[&'static str],
 ) -> Result<(), ConfigError> {
     let Some(key) = table.keys().find(|key| !known.contains(&key.get_ref().as_ref())) else { return Ok(()) };
     let name = key.get_ref().as_ref();
-    let nearest = nearest_name(name, known.iter().copied()).map(str::to_string);
-    let problem = Problem::UnknownKey { key: name.to_string(), place: place.to_string(), nearest, known };
+    let nearest = nearest_name(name, known.iter().copied());
+    let problem = Problem::UnknownKey { key: name.to_string(), place, nearest, known: known.into() };
     Err(source.error(key.span(), problem))
 }

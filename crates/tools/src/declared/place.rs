@@ -28,11 +28,11 @@ pub enum Problem {
         /// The key.
         key: String,
         /// The table it is in.
-        place: String,
+        place: &'static str,
         /// The one that was probably meant.
-        nearest: Option<String>,
+        nearest: Option<&'static str>,
         /// All there are.
-        known: Vec<&'static str>,
+        known: Box<[&'static str]>,
     },
     /// A key of a later version.
     #[error("`{key}` in {place} is not supported yet by this version; remove it")]
@@ -40,7 +40,7 @@ pub enum Problem {
         /// The key.
         key: String,
         /// The table it is in.
-        place: String,
+        place: &'static str,
     },
     /// A limit that would stop everything.
     #[error("the limit `{limit}` is 0, and with that nothing can be done; set at least 1, or remove it")]
@@ -53,7 +53,7 @@ pub enum Problem {
     Value(String),
 }
 
-fn meant(nearest: &Option<String>, known: &[&'static str]) -> String {
+fn meant(nearest: &Option<&'static str>, known: &[&'static str]) -> String {
     match nearest {
         Some(key) => format!("did you mean `{key}`?"),
         None => format!("known are {}", known.join(", ")),

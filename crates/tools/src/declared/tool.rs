@@ -205,16 +205,12 @@ fn variable(
 
 fn schema(source: &Source<'_>, schema: Spanned<toml::Value>) -> Result<Value, ConfigError> {
     let span = schema.span();
-    match schema.into_inner() {
-        toml::Value::Boolean(all) => Ok(Value::Bool(all)),
-        table @ toml::Value::Table(_) => {
-            json(table).map_err(|what| source.value_error(span, format!("a schema cannot hold {what}")))
-        }
-        other => {
-            let message = format!("a schema is a table, and this is a value of type {}", other.type_str());
-            Err(source.value_error(span, message))
-        }
+    let schema = schema.into_inner();
+    if !(schema.is_table() || schema.is_bool()) {
+        let message = format!("a schema is a table, and this is a value of type {}", schema.type_str());
+        return Err(source.value_error(span, message));
     }
+    json(schema).map_err(|what| source.value_error(span, format!("a schema cannot hold {what}")))
 }
 
 /// The same value in JSON, or what of it JSON does not have.
