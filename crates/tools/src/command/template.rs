@@ -1,0 +1,104 @@
+//! The words of a command, with places for arguments.
+//!
+//! `{x}` is a place if `x` is a property of the input schema; all other text is what it says, braces included.
+//! An argument stays inside its word: it is never split, and no shell ever sees it. It may still begin with `-`,
+//! and a word that is nothing but `{x}` then looks like an option to the program; write `--name={x}`, or put
+//! `--` before it, where the program knows that. A word with a place for an argument that was not given is
+//! left out.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+/// The words of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    program: OsString,
+    words: Vec<Vec<Piece>>,
+}
+
+/// A piece of a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    /// As it stands.
+    Text(String),
+    /// The argument of this name.
+    Argument(String),
+}
+
+/// Why the words cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// A command line cannot carry it.
+    #[error("the argument {name:?} contains a NUL character, which no command line can carry; leave it out")]
+    Nul {
+        /// The argument.
+        name: String,
+    },
+}
+
+impl Template {
+    /// Reads the words after the program; `properties` are the names of the arguments there are.
+    pub fn new(program: impl Into<OsString>, words: &[String], properties: &BTreeSet<String>) -> Template {
+        let words = words.iter().map(|word| pieces(word, properties)).collect();
+        Template { program: program.into(), words }
+    }
+
+    /// The words for these arguments.
+    pub fn fill(&self, args: &Value) -> Result<Vec<OsString>, TemplateError> {
+        let mut filled = vec![self.program.clone()];
+        for word in &self.words {
+            if let Some(word) = fill_word(word, args)? {
+                filled.push(word.into());
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// Whether a word has a place for an argument.
+pub(crate) fn has_place(word: &str, properties: &BTreeSet<String>) -> bool {
+    pieces(word, properties).iter().any(|piece| matches!(piece, Piece::Argument(_)))
+}
+
+fn pieces(word: &str, properties: &BTreeSet<String>) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut text = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find('{') {
+        let (before, from_brace) = rest.split_at(at);
+        text.push_str(before);
+        let named = from_brace[1..].split_once('}').filter(|(name, _)| properties.contains(*name));
+        if let Some((name, after)) = named {
+            pieces.push(Piece::Text(std::mem::take(&mut text)));
+            pieces.push(Piece::Argument(name.to_string()));
+            rest = after;
+        } else {
+            text.push('{');
+            rest = &from_brace[1..];
+        }
+    }
+    text.push_str(rest);
+    pieces.push(Piece::Text(text));
+    pieces.retain(|piece| *piece != Piece::Text(String::new()));
+    pieces
+}
+
+/// The word, or none if an argument in it was not given.
+fn fill_word(pieces: &[Piece], args: &Value) -> Result<Option<String>, TemplateError> {
+    let mut word = String::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => word.push_str(text),
+            Piece::Argument(name) => match args.get(name) {
+                None => return Ok(None),
+                Some(Value::String(text)) if text.contains('\0') => {
+                    return Err(TemplateError::Nul { name: name.clone() });
+                }
+                Some(Value::String(text)) => word.push_str(text),
+                Some(other) => word.push_str(&other.to_string()),
+            },
+        }
+    }
+    Ok(Some(word))
+}

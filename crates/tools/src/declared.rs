@@ -1,0 +1,78 @@
+//! `windlass.toml`: limits, and commands as tools.
+//!
+//! Every key is known or an error, with the place and what was probably meant: a setting that is silently ignored
+//! is worse than none.
+
+mod keys;
+mod place;
+mod tool;
+
+pub use place::{ConfigError, Problem};
+
+use crate::launcher::Launcher;
+use place::{Source, key_span};
+use serde::Deserialize;
+use std::path::Path;
+use std::sync::Arc;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+use windlass::Tool;
+use windlass::core::limits::Limits;
+
+/// What a `windlass.toml` declares.
+#[derive(Clone)]
+pub struct Declared {
+    /// The limits in force.
+    pub limits: Limits,
+    /// The tools, by name.
+    pub tools: Vec<Arc<dyn Tool>>,
+}
+
+/// Reads the text of a `windlass.toml`. `file` says where it is: paths in it are relative to its folder.
+///
+/// Schemas are checked when the tools are registered, like those of any tool.
+pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, ConfigError> {
+    let source = Source { text, file };
+    let root = DeTable::parse(text).map_err(|error| source.rejected(error))?.into_inner();
+    keys::check(&source, &root, &keys::FILE)?;
+    let mut declared = Declared { limits: Limits::default(), tools: Vec::new() };
+    for (key, value) in root {
+        match key.get_ref().as_ref() {
+            "limits" => declared.limits = limits(&source, value)?,
+            _ => declared.tools = tools(&source, value, &launcher)?,
+        }
+    }
+    Ok(declared)
+}
+
+impl std::fmt::Debug for Declared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<String> = self.tools.iter().map(|tool| tool.spec().name).collect();
+        f.debug_struct("Declared").field("limits", &self.limits).field("tools", &names).finish()
+    }
+}
+
+fn limits(source: &Source<'_>, value: Spanned<DeValue<'_>>) -> Result<Limits, ConfigError> {
+    let table = source.table(&value, "limits")?.clone();
+    keys::check_limits(source, &table)?;
+    let limits =
+        Limits::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
+    // A maximum of nothing stops everything, mostly far from here.
+    match limits.table().into_iter().find(|(_, max, _)| *max == 0) {
+        Some((name, ..)) => Err(source.error(key_span(&table, name), Problem::Zero { limit: name })),
+        None => Ok(limits),
+    }
+}
+
+fn tools(
+    source: &Source<'_>,
+    value: Spanned<DeValue<'_>>,
+    launcher: &Launcher,
+) -> Result<Vec<Arc<dyn Tool>>, ConfigError> {
+    let folder = source.folder()?;
+    let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+    for (name, value) in source.table(&value, "tools")?.clone() {
+        tools.push(Arc::new(tool::read(source, name, value)?.into_tool(&folder, launcher)));
+    }
+    Ok(tools)
+}

@@ -1,0 +1,86 @@
+//! The keys there are, in which table, and the ones that come with a later version.
+
+use super::place::{ConfigError, Problem, Source};
+use toml::de::DeTable;
+use windlass::core::limits::Limits;
+use windlass::core::tool::{Hints, nearest_name};
+
+/// The keys of one table.
+pub(super) struct Keys {
+    place: &'static str,
+    known: &'static [&'static str],
+    later: &'static [&'static str],
+}
+
+/// The file itself.
+pub(super) const FILE: Keys = Keys { place: "the file", known: &["limits", "tools"], later: &["mcp"] };
+
+/// A tool.
+pub(super) const TOOL: Keys = Keys {
+    place: "a tool",
+    known: &[
+        "class",
+        "command",
+        "cwd",
+        "description",
+        "env",
+        "hints",
+        "input",
+        "output",
+        "persist_output",
+        "title",
+        "version",
+    ],
+    later: &[
+        "approval",
+        "background",
+        "background_only",
+        "claims",
+        "completion",
+        "grace_ms",
+        "http",
+        "inline_ms",
+        "limits",
+        "mcp",
+        "queue_ms",
+        "retry",
+        "silence_ms",
+        "stays_direct",
+        "timeout_ms",
+        "total_ms",
+    ],
+};
+
+/// Refuses keys that nothing reads.
+pub(super) fn check(source: &Source<'_>, table: &DeTable<'_>, keys: &Keys) -> Result<(), ConfigError> {
+    if let Some(key) = table.keys().find(|key| keys.later.contains(&key.get_ref().as_ref())) {
+        let problem = Problem::NotYet { key: key.get_ref().to_string(), place: keys.place };
+        return Err(source.error(key.span(), problem));
+    }
+    check_names(source, table, keys.place, keys.known)
+}
+
+/// Refuses limits that are none.
+pub(super) fn check_limits(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    let known: Vec<&'static str> = Limits::default().table().into_iter().map(|(name, ..)| name).collect();
+    check_names(source, table, "[limits]", &known)
+}
+
+/// Refuses hints that are none.
+pub(super) fn check_hints(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    let known = Hints::default().table().map(|(name, _)| name);
+    check_names(source, table, "hints", &known)
+}
+
+fn check_names(
+    source: &Source<'_>,
+    table: &DeTable<'_>,
+    place: &'static str,
+    known: &[&'static str],
+) -> Result<(), ConfigError> {
+    let Some(key) = table.keys().find(|key| !known.contains(&key.get_ref().as_ref())) else { return Ok(()) };
+    let name = key.get_ref().as_ref();
+    let nearest = nearest_name(name, known.iter().copied());
+    let problem = Problem::UnknownKey { key: name.to_string(), place, nearest, known: known.into() };
+    Err(source.error(key.span(), problem))
+}

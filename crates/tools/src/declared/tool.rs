@@ -1,0 +1,232 @@
+//! One `[tools.NAME]` table.
+
+use super::keys;
+use super::place::{ConfigError, Source};
+use crate::command::{CommandTool, Template, has_place};
+use crate::launcher::Launcher;
+use serde::Deserialize;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
+use windlass::core::tool::check_name;
+use windlass::{EffectClass, Flags, Hints, ToolSpec};
+
+/// A tool as declared, checked.
+pub(super) struct DeclaredTool {
+    spec: ToolSpec,
+    command: Vec<String>,
+    properties: BTreeSet<String>,
+    cwd: Option<String>,
+    env: BTreeMap<String, String>,
+}
+
+/// The table as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    title: String,
+    command: Option<Spanned<Vec<String>>>,
+    input: Option<Spanned<toml::Value>>,
+    output: Option<Spanned<toml::Value>>,
+    class: Option<Spanned<String>>,
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    hints: BTreeMap<String, bool>,
+    #[serde(default)]
+    persist_output: bool,
+    #[serde(default)]
+    env: BTreeMap<String, Spanned<String>>,
+    cwd: Option<String>,
+}
+
+/// Reads the table of one tool.
+pub(super) fn read(
+    source: &Source<'_>,
+    name: Spanned<Cow<'_, str>>,
+    value: Spanned<DeValue<'_>>,
+) -> Result<DeclaredTool, ConfigError> {
+    check_name(name.get_ref()).map_err(|error| source.value_error(name.span(), error.to_string()))?;
+    check_keys(source, &name, &value)?;
+    let table = Table::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
+    let input_schema = table.input.map(|input| schema(source, input)).transpose()?;
+    let output_schema = table.output.map(|output| schema(source, output)).transpose()?;
+    let properties = properties(input_schema.as_ref());
+    let command = command(source, &name, table.command, &properties)?;
+    let spec = ToolSpec {
+        name: name.get_ref().to_string(),
+        title: table.title,
+        description: table.description,
+        class: table.class.map(|class| effect_class(source, &class)).transpose()?,
+        input_schema,
+        output_schema,
+        hints: hints(&table.hints),
+        flags: Flags { persist_output: table.persist_output, ..Flags::default() },
+        version: table.version,
+        ..ToolSpec::default()
+    };
+    let env =
+        table.env.into_iter().map(|(name, value)| variable(source, name, value)).collect::<Result<_, _>>()?;
+    Ok(DeclaredTool { spec, command, properties, cwd: table.cwd, env })
+}
+
+impl DeclaredTool {
+    /// The tool, with its paths taken from the folder of the file.
+    pub(super) fn into_tool(self, folder: &Path, launcher: &Launcher) -> CommandTool {
+        let (program, words) = match self.command.split_first() {
+            Some((program, words)) if program.contains('/') => (folder.join(program).into_os_string(), words),
+            Some((program, words)) => (program.into(), words),
+            None => (Default::default(), [].as_slice()),
+        };
+        CommandTool {
+            words: Template::new(program, words, &self.properties),
+            cwd: self.cwd.map_or(folder.to_path_buf(), |cwd| folder.join(cwd)),
+            env: self.env.into_iter().collect(),
+            launcher: launcher.clone(),
+            spec: self.spec,
+        }
+    }
+}
+
+fn check_keys(
+    source: &Source<'_>,
+    name: &Spanned<Cow<'_, str>>,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<(), ConfigError> {
+    let table = source.table(value, &format!("tools.{}", name.get_ref()))?;
+    for (flag, reason) in FLAGS_OF_NO_COMMAND {
+        if let Some((key, _)) = table.get_key_value(flag) {
+            let message = format!("`{flag}` is not for commands: {reason}; remove it");
+            return Err(source.value_error(key.span(), message));
+        }
+    }
+    keys::check(source, table, &keys::TOOL)?;
+    match table.get("hints") {
+        Some(hints) => keys::check_hints(source, source.table(hints, "hints")?),
+        None => Ok(()),
+    }
+}
+
+/// Flags that exist and mean nothing here.
+const FLAGS_OF_NO_COMMAND: [(&str, &str); 2] = [
+    ("cpu_bound", "a command computes in a process of its own"),
+    ("quick", "starting a process takes longer than a caller's task may be held up"),
+];
+
+/// The names that `{x}` may stand for.
+fn properties(schema: Option<&Value>) -> BTreeSet<String> {
+    let properties = schema.and_then(|schema| schema.get("properties")).and_then(Value::as_object);
+    properties.into_iter().flat_map(|properties| properties.keys().cloned()).collect()
+}
+
+fn command(
+    source: &Source<'_>,
+    name: &Spanned<Cow<'_, str>>,
+    command: Option<Spanned<Vec<String>>>,
+    properties: &BTreeSet<String>,
+) -> Result<Vec<String>, ConfigError> {
+    let Some(command) = command else {
+        let message =
+            format!("the tool `{}` has no `command`; write command = [\"program\", …]", name.get_ref());
+        return Err(source.value_error(name.span(), message));
+    };
+    let refused = |message: &str| Err(source.value_error(command.span(), message));
+    match command.get_ref().first() {
+        None => refused("the command is empty; its first word is the program"),
+        Some(program) if program.is_empty() => {
+            refused("the first word of a command is the program, not empty")
+        }
+        Some(program) if has_place(program, properties) => {
+            refused("the program is fixed: an argument may not choose it; use {…} in the later words only")
+        }
+        Some(_) if command.get_ref().iter().any(|word| word.contains('\0')) => {
+            refused("a word contains a NUL character, which no command line can carry")
+        }
+        Some(_) => Ok(command.into_inner()),
+    }
+}
+
+fn effect_class(source: &Source<'_>, class: &Spanned<String>) -> Result<EffectClass, ConfigError> {
+    let name = class.get_ref().as_str();
+    EffectClass::parse(name).ok_or_else(|| {
+        let message = if name == "stepped" {
+            "a command cannot be `stepped`: its effects are no recorded steps; write read, keyed or once"
+                .to_string()
+        } else {
+            format!("unknown class {name:?}; write read, keyed or once")
+        };
+        source.value_error(class.span(), message)
+    })
+}
+
+fn hints(given: &BTreeMap<String, bool>) -> Hints {
+    let hint = |name: &str| given.get(name).copied();
+    Hints {
+        read_only: hint("read_only"),
+        destructive: hint("destructive"),
+        idempotent: hint("idempotent"),
+        open_world: hint("open_world"),
+        requires_secrets: hint("requires_secrets"),
+        long_running: hint("long_running"),
+        reads_private: hint("reads_private"),
+        ingests_untrusted: hint("ingests_untrusted"),
+        sends_out: hint("sends_out"),
+    }
+}
+
+fn variable(
+    source: &Source<'_>,
+    name: String,
+    value: Spanned<String>,
+) -> Result<(String, String), ConfigError> {
+    let refused = |message: String| Err(source.value_error(value.span(), message));
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return refused(format!("{name:?} cannot be the name of an environment variable; rename it"));
+    }
+    if name.starts_with("WINDLASS_") {
+        return refused(format!(
+            "`{name}` is not yours to set: Windlass sets the WINDLASS_ variables; rename it"
+        ));
+    }
+    if value.get_ref().starts_with("secret:") {
+        return refused(format!("`{name}`: secrets are not supported yet; give a plain value"));
+    }
+    if value.get_ref().contains('\0') {
+        return refused(format!("`{name}` contains a NUL character, which no environment can carry"));
+    }
+    Ok((name, value.into_inner()))
+}
+
+fn schema(source: &Source<'_>, schema: Spanned<toml::Value>) -> Result<Value, ConfigError> {
+    let span = schema.span();
+    let schema = schema.into_inner();
+    if !(schema.is_table() || schema.is_bool()) {
+        let message = format!("a schema is a table, and this is a value of type {}", schema.type_str());
+        return Err(source.value_error(span, message));
+    }
+    json(schema).map_err(|what| source.value_error(span, format!("a schema cannot hold {what}")))
+}
+
+/// The same value in JSON, or what of it JSON does not have.
+fn json(value: toml::Value) -> Result<Value, String> {
+    match value {
+        toml::Value::String(text) => Ok(Value::String(text)),
+        toml::Value::Integer(number) => Ok(number.into()),
+        toml::Value::Float(number) if number.is_finite() => Ok(number.into()),
+        toml::Value::Float(number) => Err(format!("the number {number}, which JSON does not have")),
+        toml::Value::Boolean(truth) => Ok(Value::Bool(truth)),
+        toml::Value::Datetime(time) => Err(format!("the date {time}: JSON has none; write it as a string")),
+        toml::Value::Array(values) => values.into_iter().map(json).collect(),
+        toml::Value::Table(table) => table
+            .into_iter()
+            .map(|(key, value)| Ok((key, json(value)?)))
+            .collect::<Result<_, _>>()
+            .map(Value::Object),
+    }
+}

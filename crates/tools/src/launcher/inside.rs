@@ -1,0 +1,166 @@
+//! What the launcher process does, from its first line to its last.
+
+use super::processes::Process;
+use super::{KILL, Report, TERMINATE};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
+    set_child_subreaper, wait, waitid,
+};
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Runs this process as a launcher: its arguments from the second on are the command.
+///
+/// Call it first thing in `main`, when the first argument is [`LAUNCH_ARG`](super::LAUNCH_ARG).
+pub fn launch_main() -> ExitCode {
+    match launch(std::env::args_os().skip(2).collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the launcher could not do its work: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn launch(words: Vec<OsString>) -> io::Result<()> {
+    let mut owner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let input = read_input(&mut owner)?;
+    set_child_subreaper(Some(getpid()))?;
+    let (command, stdin) = match start(words) {
+        Ok(started) => started,
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
+            return owner.write_all(&Report::NotStarted(errno).encode());
+        }
+    };
+    // Neither thread is joined: they block on others, and end with the process.
+    thread::spawn(move || feed(stdin, &input));
+    thread::spawn({
+        let (command, owner) = (Arc::clone(&command), owner.try_clone()?);
+        move || obey(owner, &command)
+    });
+    let status = command.wait()?;
+    kill_what_is_left();
+    let report = match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Report::Exited(code),
+        (None, signal) => Report::Signalled(signal.unwrap_or_default()),
+    };
+    // An owner that is gone needs no report.
+    let _ = owner.write_all(&report.encode());
+    Ok(())
+}
+
+fn read_input(owner: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let mut len = [0; 8];
+    owner.read_exact(&mut len)?;
+    let len = u64::from_le_bytes(len);
+    let mut input = Vec::new();
+    owner.take(len).read_to_end(&mut input)?;
+    if input.len() as u64 == len { Ok(input) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+fn start(words: Vec<OsString>) -> io::Result<(Arc<Running>, Option<ChildStdin>)> {
+    let mut words = words.into_iter();
+    let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut child = Command::new(program).args(words).stdin(Stdio::piped()).process_group(0).spawn()?;
+    let running = Running { pid: Pid::from_child(&child), status: Mutex::new(None) };
+    Ok((Arc::new(running), child.stdin.take()))
+}
+
+/// Writes what the command reads. One that does not read to the end is within its rights.
+fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(input);
+    }
+}
+
+/// Does what the owner says, until the owner is gone.
+fn obey(mut owner: UnixStream, command: &Running) {
+    let mut order = [0];
+    loop {
+        let order = match owner.read(&mut order) {
+            Ok(1) => order[0],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Ok(_) | Err(_) => KILL,
+        };
+        match order {
+            TERMINATE => command.signal(Signal::TERM),
+            // What the command leaves behind is killed when it has ended.
+            _ => return command.signal(Signal::KILL),
+        }
+    }
+}
+
+/// The command, and how it ended once it is reaped.
+struct Running {
+    pid: Pid,
+    status: Mutex<Option<WaitStatus>>,
+}
+
+impl Running {
+    /// Signals the command and its group, unless it was reaped: then its number may be another process's.
+    fn signal(&self, signal: Signal) {
+        let status = self.lock();
+        if status.is_none() {
+            let _ = kill_process_group(self.pid, signal);
+            if signal == Signal::KILL {
+                // It may have moved to a group of another's.
+                let _ = kill_process(self.pid, signal);
+            }
+        }
+    }
+
+    /// Waits for the command to end, and reaps the orphans that end before it.
+    fn wait(&self) -> io::Result<WaitStatus> {
+        loop {
+            // Waits without reaping, because reaping must happen under the lock.
+            match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let mut status = self.lock();
+            while let Some((pid, ended)) = wait(WaitOptions::NOHANG)? {
+                if pid == self.pid {
+                    *status = Some(ended);
+                    return Ok(ended);
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<WaitStatus>> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Kills our children until there are none. The children of each that dies become ours, so this reaches all;
+/// and since only we reap ours, no number here can be another process's.
+fn kill_what_is_left() {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => continue,
+            Ok(None) => {}
+            Err(_) => return,
+        }
+        let us = getpid();
+        let everyone = Process::all();
+        let children: Vec<&Process> = everyone.iter().filter(|process| process.parent == us).collect();
+        let killed = children.iter().filter(|child| kill_process(child.pid, Signal::KILL).is_ok()).count();
+        if killed == 0 && (everyone.is_empty() || !children.is_empty()) {
+            // We are shown nobody, or what is left runs as another user: nothing we do can end it.
+            return;
+        }
+        if killed == 0 {
+            // The last one ended between the two looks; what it had is ours now.
+            continue;
+        }
+        let _ = wait(WaitOptions::empty());
+    }
+}

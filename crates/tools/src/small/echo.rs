@@ -1,0 +1,49 @@
+//! `echo`: says it again.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use windlass::{EffectClass, Flags, Hints, ToolError, ToolSpec};
+
+pub(super) fn spec() -> ToolSpec {
+    ToolSpec {
+        name: "echo".into(),
+        title: "Echo".into(),
+        description: "Returns the message it was given, and how many characters it has.".into(),
+        input_schema: Some(json!({
+            "type": "object",
+            "properties": { "message": { "type": "string", "description": "What to say again." } },
+            "required": ["message"],
+            "additionalProperties": false,
+        })),
+        output_schema: Some(json!({
+            "type": "object",
+            "properties": { "echoed": { "type": "string" }, "length": { "type": "integer", "minimum": 0 } },
+            "required": ["echoed", "length"],
+        })),
+        class: Some(EffectClass::Read),
+        hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+        flags: Flags { quick: true, ..Flags::default() },
+        ..ToolSpec::default()
+    }
+}
+
+#[derive(Deserialize)]
+struct Args {
+    message: String,
+}
+
+pub(super) fn run(args: Value) -> Result<Value, ToolError> {
+    let Args { message } = super::parse(args)?;
+    let length = message.chars().count();
+    Ok(json!({ "echoed": message, "length": length }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_counted_not_bytes() {
+        assert_eq!(run(json!({ "message": "grüß" })), Ok(json!({ "echoed": "grüß", "length": 4 })));
+    }
+}

@@ -1,0 +1,74 @@
+//! `fail`: goes wrong, in the way one asks for.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use windlass::{EffectClass, Flags, Hints, ToolError, ToolSpec};
+
+pub(super) fn spec() -> ToolSpec {
+    ToolSpec {
+        name: "fail".into(),
+        title: "Fail".into(),
+        description: "Fails on purpose, for trying out what happens then. Never succeeds.".into(),
+        input_schema: Some(json!({
+            "type": "object",
+            "properties": {
+                "message": { "type": "string", "description": "What to say went wrong." },
+                "kind": {
+                    "enum": ["error", "panic", "internal", "safe"],
+                    "default": "error",
+                    "description": "error: an ordinary failure. panic: the tool crashes. internal: a failure whose \
+                        message only operators see. safe: a failure that says nothing happened, which may be retried.",
+                },
+            },
+            "required": ["message"],
+            "additionalProperties": false,
+        })),
+        class: Some(EffectClass::Read),
+        hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+        flags: Flags { quick: true, ..Flags::default() },
+        ..ToolSpec::default()
+    }
+}
+
+#[derive(Deserialize)]
+struct Args {
+    message: String,
+    #[serde(default)]
+    kind: Kind,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    #[default]
+    Error,
+    Panic,
+    Internal,
+    Safe,
+}
+
+pub(super) fn run(args: Value) -> Result<Value, ToolError> {
+    let Args { message, kind } = super::parse(args)?;
+    Err(match kind {
+        Kind::Error => ToolError::new(message),
+        Kind::Panic => panic!("{message}"),
+        Kind::Internal => ToolError::internal(message),
+        Kind::Safe => ToolError::new(message).did_not_happen(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_what_it_says() {
+        let of = |kind: &str| run(json!({ "message": "no", "kind": kind }));
+        assert_eq!(run(json!({ "message": "no" })), Err(ToolError::new("no")));
+        assert_eq!(of("error"), Err(ToolError::new("no")));
+        assert_eq!(of("internal"), Err(ToolError::internal("no")));
+        assert_eq!(of("safe"), Err(ToolError::new("no").did_not_happen()));
+        let panicked = std::panic::catch_unwind(|| of("panic")).expect_err("it panics");
+        assert_eq!(panicked.downcast_ref::<String>().map(String::as_str), Some("no"));
+    }
+}

@@ -1,0 +1,181 @@
+//! `read_artifact`: reads on where an answer stopped.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use windlass::core::handle::Handle;
+use windlass::{Cx, EffectClass, Hints, Tool, ToolError, ToolFuture, ToolSpec};
+
+/// A tool that reads an artifact, piece by piece.
+pub(super) struct ReadArtifact;
+
+impl Tool for ReadArtifact {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "read_artifact".into(),
+            title: "Read an artifact".into(),
+            description: "Reads a piece of an artifact: output that was too long to show whole. Give the id that the \
+                answer named; to read on, give the next_offset of the piece before. Bytes that are not UTF-8 text \
+                are shown as \u{fffd}, and lossy is true."
+                .into(),
+            input_schema: Some(json!({
+                "type": "object",
+                "properties": {
+                    "artifact": { "type": "string", "description": "The id of the artifact." },
+                    "offset": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "default": 0,
+                        "description": "The byte to start at.",
+                    },
+                    "limit": {
+                        "type": "integer",
+                        "minimum": LETTER_BYTES_MAX,
+                        "description": "The most bytes to read, at least 6; never more than fit in one answer.",
+                    },
+                },
+                "required": ["artifact"],
+                "additionalProperties": false,
+            })),
+            output_schema: Some(json!({
+                "type": "object",
+                "properties": {
+                    "text": { "type": "string" },
+                    "offset": { "type": "integer" },
+                    "next_offset": { "type": ["integer", "null"] },
+                    "lossy": { "type": "boolean" },
+                },
+                "required": ["text", "offset", "next_offset", "lossy"],
+            })),
+            class: Some(EffectClass::Read),
+            hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+            ..ToolSpec::default()
+        }
+    }
+
+    fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let Args { artifact, offset, limit } = super::parse(args)?;
+            let Some(handle) = Handle::parse(&artifact) else {
+                let message =
+                    format!("{artifact:?} is no id of an artifact; take it from the answer that named it");
+                return Err(ToolError::new(message));
+            };
+            let room =
+                (cx.limits().answer_bytes_max as usize).saturating_sub(FRAME_BYTES).max(LETTER_BYTES_MAX);
+            let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+            let limit = limit.clamp(LETTER_BYTES_MAX, room);
+            // One more than is shown, to know whether there is more.
+            let bytes = cx.read_artifact(handle, offset, limit as u64 + 1).await?;
+            Ok(page(&bytes, Window { offset, limit, room }).into())
+        })
+    }
+}
+
+/// What the answer needs beside the text.
+const FRAME_BYTES: usize = 256;
+/// The longest letter, as JSON writes it: a control character as `\u0000`. No piece is smaller, so each moves on.
+const LETTER_BYTES_MAX: usize = 6;
+
+#[derive(Deserialize)]
+struct Args {
+    artifact: String,
+    #[serde(default)]
+    offset: u64,
+    limit: Option<u64>,
+}
+
+/// Which bytes are shown.
+#[derive(Clone, Copy)]
+struct Window {
+    offset: u64,
+    /// The most bytes of the artifact.
+    limit: usize,
+    /// The most bytes of the answer, where a letter may take more than in the artifact.
+    room: usize,
+}
+
+/// Shows what fits of `bytes`, which begin at the offset and go beyond the limit if there is more.
+fn page(bytes: &[u8], window: Window) -> Value {
+    let Window { offset, limit, room } = window;
+    let (mut text, mut lossy) = (String::new(), false);
+    let (mut taken, mut used) = (0, 0);
+    'pieces: for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            let (len, cost) = (letter.len_utf8(), cost(letter));
+            if taken + len > limit || used + cost > room {
+                break 'pieces;
+            }
+            (taken, used) = (taken + len, used + cost);
+            text.push(letter);
+        }
+        let broken = chunk.invalid().len();
+        if broken == 0 {
+            continue;
+        }
+        let cut_by_us = bytes.len() > limit && taken + broken == bytes.len();
+        let cost = cost(char::REPLACEMENT_CHARACTER);
+        if cut_by_us || taken + broken > limit || used + cost > room {
+            break;
+        }
+        (taken, used, lossy) = (taken + broken, used + cost, true);
+        text.push(char::REPLACEMENT_CHARACTER);
+    }
+    let next_offset = (taken < bytes.len()).then(|| offset + taken as u64);
+    json!({ "text": text, "offset": offset, "next_offset": next_offset, "lossy": lossy })
+}
+
+/// The bytes of a letter in JSON.
+fn cost(letter: char) -> usize {
+    match letter {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        letter if letter < ' ' => LETTER_BYTES_MAX,
+        letter => letter.len_utf8(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads all of it in pieces of at most `limit` bytes, as a model would.
+    fn pieces(bytes: &[u8], limit: usize, room: usize) -> Vec<String> {
+        let mut pieces = Vec::new();
+        let mut offset = 0;
+        loop {
+            let end = bytes.len().min(offset + limit + 1);
+            let page = page(&bytes[offset..end], Window { offset: offset as u64, limit, room });
+            pieces.push(page["text"].as_str().expect("text").to_string());
+            match page["next_offset"].as_u64() {
+                Some(next) => offset = next as usize,
+                None => return pieces,
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_add_up_and_no_letter_is_cut() {
+        assert_eq!(pieces(b"abcdefgh", 6, 100), ["abcdef", "gh"]);
+        assert_eq!(pieces(b"abcdef", 6, 100), ["abcdef"]);
+        assert_eq!(pieces(b"", 6, 100), [""]);
+        let text = "grüße aus 東京, \u{1f980}\n";
+        for limit in LETTER_BYTES_MAX..20 {
+            assert_eq!(pieces(text.as_bytes(), limit, 100).concat(), text, "{limit}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_says_so() {
+        let page = page(b"a\xff\xfeb", Window { offset: 7, limit: 10, room: 100 });
+        assert_eq!(
+            page,
+            json!({ "text": "a\u{fffd}\u{fffd}b", "offset": 7, "next_offset": null, "lossy": true })
+        );
+    }
+
+    #[test]
+    fn the_answer_never_outgrows_its_room() {
+        let page = page(&[1; 100], Window { offset: 0, limit: 99, room: 60 });
+        assert_eq!(page["next_offset"], 10);
+        assert!(page["text"].to_string().len() <= 60 + 2);
+    }
+}

@@ -1,0 +1,57 @@
+//! `sleep`: takes its time.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+use windlass::{Cx, EffectClass, Hints, Tool, ToolFuture, ToolSpec};
+
+/// A tool that waits.
+pub(super) struct Sleep;
+
+/// Longer than any trial needs, and short enough to end by itself.
+const SLEEP_MS_MAX: u64 = 600_000;
+
+impl Tool for Sleep {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "sleep".into(),
+            title: "Sleep".into(),
+            description: "Waits for so many milliseconds, for trying out what happens to slow calls.".into(),
+            input_schema: Some(json!({
+                "type": "object",
+                "properties": {
+                    "ms": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "maximum": SLEEP_MS_MAX,
+                        "description": "How long, in milliseconds.",
+                    },
+                },
+                "required": ["ms"],
+                "additionalProperties": false,
+            })),
+            output_schema: Some(json!({
+                "type": "object",
+                "properties": { "slept_ms": { "type": "integer" } },
+                "required": ["slept_ms"],
+            })),
+            class: Some(EffectClass::Read),
+            hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+            ..ToolSpec::default()
+        }
+    }
+
+    fn run<'a>(&'a self, args: Value, _cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let Args { ms } = super::parse(args)?;
+            let ms = ms.min(SLEEP_MS_MAX);
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            Ok(json!({ "slept_ms": ms }).into())
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Args {
+    ms: u64,
+}

@@ -1,0 +1,98 @@
+//! What `windlass.toml` may say, and what is said about the rest.
+
+use crate::rig::launcher;
+use std::fmt::Write;
+use std::path::Path;
+use windlass::ToolSpec;
+use windlass_tools::{Declared, load};
+
+fn read(text: &str) -> Result<Declared, String> {
+    load(text, Path::new("/etc/windlass/windlass.toml"), launcher()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_tool_is_what_it_declares() {
+    let declared = read(
+        r#"
+        [limits]
+        problems_max = 3
+
+        [tools.deploy]
+        title = "Deploy"
+        description = "Deploy a service"
+        command = ["./deploy.sh", "--service={service}"]
+        input = { type = "object", properties = { service = { type = "string", maxLength = 1.5 } }, required = ["service"] }
+        output = { type = "string" }
+        class = "keyed"
+        version = "2"
+        hints = { destructive = true, open_world = false }
+        persist_output = true
+        env = { REGION = "eu" }
+        cwd = "work"
+
+        [tools.a]
+        command = ["date"]
+        "#,
+    )
+    .expect("it is right");
+    assert_eq!(declared.limits.problems_max, 3);
+    assert_eq!(declared.limits.batch_calls_max, 256);
+    let specs: Vec<ToolSpec> = declared.tools.iter().map(|tool| tool.spec()).collect();
+    insta::assert_debug_snapshot!(specs);
+}
+
+#[test]
+fn an_empty_file_declares_nothing() {
+    let declared = read("").expect("it is right");
+    assert!(declared.tools.is_empty());
+    assert_eq!(declared.limits, Default::default());
+}
+
+#[test]
+fn problems_as_people_see_them() {
+    let tool = |line: &str| format!("[tools.t]\ncommand = [\"date\"]\n{line}\n");
+    let cases = [
+        ("[tool.t]\n".into(), "top-level key"),
+        ("[mcp.x]\n".into(), "top-level key of a later version"),
+        ("[limits]\nproblems_mx = 3\n".into(), "limit"),
+        ("[limits]\nproblems_max = -1\n".into(), "negative limit"),
+        ("[limits]\nproblems_max = \"many\"\n".into(), "limit that is no number"),
+        ("[limits]\nproblems_max = 0\n".into(), "limit of nothing"),
+        ("limits = 3\n".into(), "limits that are no table"),
+        ("tools = []\n".into(), "tools that are no table"),
+        ("[tools]\nt = 3\n".into(), "tool that is no table"),
+        (tool("descripton = \"x\""), "misspelt key"),
+        (tool("colour = \"x\""), "key like none"),
+        (tool("background = true"), "flag of a later version"),
+        (tool("timeout_ms = 5"), "key of a later version"),
+        (tool("http = { url = \"x\" }"), "kind of a later version"),
+        (tool("cpu_bound = true"), "flag that means nothing"),
+        (tool("description = 3"), "wrong type"),
+        (tool("class = \"stepped\""), "class of no command"),
+        (tool("class = \"readonly\""), "no class"),
+        (tool("hints = { readonly = true }"), "misspelt hint"),
+        (tool("hints = { read_only = \"yes\" }"), "hint of the wrong type"),
+        (tool("env = { TOKEN = \"secret:deploy\" }"), "secret"),
+        (tool("env = { WINDLASS_CALL = \"x\" }"), "variable of ours"),
+        (tool("env = { N = 3 }"), "variable of the wrong type"),
+        (tool("input = \"object\""), "schema of the wrong type"),
+        (tool("input = { const = 2020-01-01 }"), "date in a schema"),
+        (tool("input = { maximum = inf }"), "infinity in a schema"),
+        (tool("title = \"a\"\ntitle = \"b\""), "key twice"),
+        ("[tools.t]\n".into(), "no command"),
+        ("[tools.t]\ncommand = []\n".into(), "empty command"),
+        ("[tools.t]\ncommand = \"date\"\n".into(), "command that is no list"),
+        (
+            "[tools.t]\ncommand = [\"{p}\"]\ninput = { properties = { p = {} } }\n".into(),
+            "program chosen by an argument",
+        ),
+        ("[tools.\"a b\"]\ncommand = [\"date\"]\n".into(), "bad name"),
+        ("[tools.t\n".into(), "no TOML"),
+    ];
+    let mut told = String::new();
+    for (text, what) in cases {
+        let error = read(&text).err().unwrap_or_else(|| panic!("{what}: it is taken"));
+        writeln!(told, "--- {what}\n{error}").expect("written");
+    }
+    insta::assert_snapshot!(told);
+}

@@ -1,0 +1,8 @@
+//! What commands, their trees and their declarations do, against real processes.
+#![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
+
+mod command;
+mod declared;
+mod rig;
+mod template;
+mod trees;
