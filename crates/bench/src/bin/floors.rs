@@ -65,7 +65,7 @@ fn durable(dir: &Path, span: Duration) -> Result<Vec<Vec<String>>, floor::Error>
     }
     for tasks in GROUPS {
         let rate = floor::sqlite_handoff(dir, tasks, ROW_BYTES, span)?;
-        add(format!("hand-off: {ROW_BYTES} bytes, {tasks} tasks, one writer"), rate);
+        add(format!("hand-off: {ROW_BYTES} bytes, one writer, {tasks} at once"), rate);
     }
     Ok(rows)
 }
