@@ -1,0 +1,36 @@
+//! Counting allocations. Counting costs atomics on every allocation, so that a binary which takes times does not
+//! install the allocator, and one which counts does not take times:
+//!
+//! ```
+//! use windlass_bench::allocations::{self, CountingAlloc};
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: &CountingAlloc = allocations::COUNTING;
+//!
+//! let (_, count) = allocations::during(|| vec![1]);
+//! assert_eq!(count, Some(1));
+//! ```
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
+
+/// The system's allocator, with counters for the whole process.
+pub type CountingAlloc = StatsAlloc<System>;
+
+/// The one to install with `#[global_allocator]`.
+pub const COUNTING: &CountingAlloc = &INSTRUMENTED_SYSTEM;
+
+/// How many allocations (and growths of one) the whole process made while `work` ran; nothing if [`COUNTING`] is
+/// not installed.
+pub fn during<T>(work: impl FnOnce() -> T) -> (T, Option<u64>) {
+    let before = counted();
+    let result = work();
+    let after = counted();
+    // No program gets here without a single allocation: zero means that nobody counts.
+    (result, (after > 0).then_some(after - before))
+}
+
+fn counted() -> u64 {
+    let stats = INSTRUMENTED_SYSTEM.stats();
+    (stats.allocations + stats.reallocations) as u64
+}

@@ -1,0 +1,88 @@
+//! One writer thread behind a channel: what a durable call costs at least when many run at once.
+
+use super::{Error, apart, sqlite};
+use crate::rate::{Laps, Rate};
+use rusqlite::Connection;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+/// Rows that share one commit at most, as in Windlass.
+const GROUP_MAX: usize = 1_024;
+
+/// A row on its way to the writer, and where to say that it is durable.
+struct Row {
+    payload: Vec<u8>,
+    durable: oneshot::Sender<()>,
+}
+
+/// Rows of `row_bytes` from so many tasks at once, through a channel, to one writer thread that commits everything
+/// that is waiting in one transaction. Its median is what one task waited.
+pub fn sqlite_handoff(
+    dir: &Path,
+    concurrent: usize,
+    row_bytes: usize,
+    span: Duration,
+) -> Result<Rate, Error> {
+    let folder = tempfile::tempdir_in(dir)?;
+    let mut db = sqlite::open(folder.path())?;
+    let (rows, mut waiting) = mpsc::channel(concurrent.max(1));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || write(&mut db, &mut waiting));
+        let rate = apart(|| tasks(rows, concurrent, row_bytes, span));
+        match writer.join() {
+            Ok(written) => written?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        rate
+    })
+}
+
+/// Commits what is waiting until nobody can send any more.
+fn write(db: &mut Connection, waiting: &mut mpsc::Receiver<Row>) -> Result<(), Error> {
+    let mut group = Vec::with_capacity(GROUP_MAX);
+    while waiting.blocking_recv_many(&mut group, GROUP_MAX) > 0 {
+        sqlite::insert(db, group.iter().map(|row| row.payload.as_slice()))?;
+        for row in group.drain(..) {
+            // A task that went away needs no answer.
+            let _ = row.durable.send(());
+        }
+    }
+    Ok(())
+}
+
+/// The tasks: each sends a row and waits until it is durable.
+fn tasks(
+    rows: mpsc::Sender<Row>,
+    concurrent: usize,
+    row_bytes: usize,
+    span: Duration,
+) -> Result<Rate, Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
+    runtime.block_on(async {
+        let mut all = Laps::start(span);
+        let task = |rows: mpsc::Sender<Row>| async move {
+            let mut laps = Laps::start(span);
+            while laps.more() {
+                let began = Instant::now();
+                let (durable, told) = oneshot::channel();
+                let row = Row { payload: vec![0x5a; row_bytes], durable };
+                // If the writer stopped, it says itself why.
+                if rows.send(row).await.is_err() || told.await.is_err() {
+                    break;
+                }
+                laps.note(began);
+            }
+            laps
+        };
+        let running: Vec<_> = (0..concurrent).map(|_| tokio::spawn(task(rows.clone()))).collect();
+        drop(rows);
+        for laps in running {
+            match laps.await {
+                Ok(laps) => all.join(laps),
+                Err(ended) => std::panic::resume_unwind(ended.into_panic()),
+            }
+        }
+        Ok(all.rate(1))
+    })
+}

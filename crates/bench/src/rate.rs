@@ -1,0 +1,57 @@
+//! How often something was done, and how long one took.
+
+use std::time::{Duration, Instant};
+
+/// How often something was done, and how long one took.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// How many were done.
+    pub count: u64,
+    /// In what time.
+    pub elapsed: Duration,
+    /// The median of what one waited for: a commit, an attempt, a call.
+    pub p50: Duration,
+}
+
+impl Rate {
+    /// How many per second.
+    pub fn per_second(&self) -> f64 {
+        self.count as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
+/// Takes the time of laps until its span is over.
+pub(crate) struct Laps {
+    began: Instant,
+    span: Duration,
+    laps: Vec<Duration>,
+}
+
+impl Laps {
+    pub(crate) fn start(span: Duration) -> Laps {
+        Laps { began: Instant::now(), span, laps: Vec::new() }
+    }
+
+    /// Whether there is time for another; there is always time for one.
+    pub(crate) fn more(&self) -> bool {
+        self.laps.is_empty() || self.began.elapsed() < self.span
+    }
+
+    /// Notes a lap that began then and ends now.
+    pub(crate) fn note(&mut self, lap_began: Instant) {
+        self.laps.push(lap_began.elapsed());
+    }
+
+    /// Adds what others noted in the same time.
+    pub(crate) fn join(&mut self, laps: Laps) {
+        self.laps.extend(laps.laps);
+    }
+
+    /// The rate, where each lap did so many at once.
+    pub(crate) fn rate(mut self, each_lap: u64) -> Rate {
+        let elapsed = self.began.elapsed();
+        let middle = self.laps.len() / 2;
+        let p50 = if self.laps.is_empty() { elapsed } else { *self.laps.select_nth_unstable(middle).1 };
+        Rate { count: self.laps.len() as u64 * each_lap, elapsed, p50 }
+    }
+}
