@@ -23,7 +23,8 @@ pub async fn calls(data: &Path, args: Calls) -> anyhow::Result<ExitCode> {
         Some(call) => {
             let handle = find(&store, call).await?;
             let found = inspect::call(&store, handle).await?;
-            let (call, lines) = found.ok_or_else(|| Usage(format!("there is no call {handle} in {}", data.display())))?;
+            let (call, lines) =
+                found.ok_or_else(|| Usage(format!("there is no call {handle} in {}", data.display())))?;
             show_one(&call, &lines, &args)?;
         }
         None => {
@@ -103,7 +104,13 @@ fn show_one(call: &Recorded, lines: &[Line], args: &Calls) -> anyhow::Result<()>
     let from = lines.first().map(|line| line.at).unwrap_or_default();
     let rows = lines.iter().map(|line| {
         let after = inspect::elapsed(from, line.at);
-        vec![line.entry.to_string(), wall_time(line.at), format!("+{after}"), line.kind.to_string(), line.text.clone()]
+        vec![
+            line.entry.to_string(),
+            wall_time(line.at),
+            format!("+{after}"),
+            line.kind.to_string(),
+            line.text.clone(),
+        ]
     });
     show::table(&["ENTRY", "TIME", "AFTER", "FACT", "STORY"], rows)
 }

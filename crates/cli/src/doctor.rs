@@ -39,8 +39,14 @@ pub async fn doctor(data: &Path, args: Doctor) -> anyhow::Result<ExitCode> {
     let facts = vec![
         ("windlass", env!("CARGO_PKG_VERSION").to_string()),
         ("data folder", data.display().to_string()),
-        ("configuration", configured.file.as_ref().map_or("none".to_string(), |file| file.display().to_string())),
-        ("durability", store.as_ref().map_or("nothing stored yet".to_string(), |store| store.durability().to_string())),
+        (
+            "configuration",
+            configured.file.as_ref().map_or("none".to_string(), |file| file.display().to_string()),
+        ),
+        (
+            "durability",
+            store.as_ref().map_or("nothing stored yet".to_string(), |store| store.durability().to_string()),
+        ),
         ("sessions", checked.len().to_string()),
         ("journal", if sound { "sound" } else { "damaged" }.to_string()),
     ];
@@ -66,7 +72,9 @@ pub async fn doctor(data: &Path, args: Doctor) -> anyhow::Result<ExitCode> {
             show::table(&["SESSION", "ENTRIES", "OPEN BATCHES", "JOURNAL"], rows)?;
         }
         println!();
-        let rows = limits.into_iter().map(|(name, value, why)| vec![name.to_string(), value.to_string(), why.to_string()]);
+        let rows = limits
+            .into_iter()
+            .map(|(name, value, why)| vec![name.to_string(), value.to_string(), why.to_string()]);
         show::table(&["LIMIT", "VALUE", "WHY"], rows)?;
     }
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(6) })

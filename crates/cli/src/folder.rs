@@ -22,10 +22,11 @@ pub fn configured(data: &Path) -> anyhow::Result<Configured> {
     let file = places.into_iter().find(|place| place.exists());
     let declared = match &file {
         Some(file) => {
-            let text = std::fs::read_to_string(file).with_context(|| format!("could not read {}", file.display()))?;
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("could not read {}", file.display()))?;
             load(&text, file, Launcher::this_binary()?)?
         }
-        None => Declared::default(),
+        None => Declared { limits: Limits::default(), tools: Vec::new() },
     };
     Ok(Configured { file, declared })
 }
@@ -36,7 +37,8 @@ pub fn own(data: &Path) -> anyhow::Result<Runtime> {
     let limits = configured.declared.limits.clone();
     let store = SqliteStore::open(Options { limits: limits.clone(), ..Options::new(data) })?;
     let runtime = with_tools(Arc::new(store), limits, configured)?;
-    let killed = kill_survivors(|call| runtime.is_call(call)).context("could not look for commands left behind")?;
+    let killed =
+        kill_survivors(|call| runtime.is_call(call)).context("could not look for commands left behind")?;
     if killed > 0 {
         eprintln!("windlass: ended {killed} processes that the last owner's commands left behind");
     }
@@ -63,7 +65,9 @@ fn with_tools(store: Arc<dyn Store>, limits: Limits, configured: Configured) -> 
     }
     let file = configured.file.unwrap_or_default();
     for tool in configured.declared.tools {
-        runtime.register_shared(tool).with_context(|| format!("{} declares a tool that is refused", file.display()))?;
+        runtime
+            .register_shared(tool)
+            .with_context(|| format!("{} declares a tool that is refused", file.display()))?;
     }
     Ok(runtime)
 }

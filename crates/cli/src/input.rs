@@ -54,7 +54,9 @@ fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
         Err(error) => match lines(text) {
             Ok(calls) => BatchFile { key: None, turn: None, calls },
             // The error of the form that was meant is the one that helps.
-            Err(at_line) if looks_like_lines(text) => return Err(Usage(format!("{name}: {at_line}; {help}")).into()),
+            Err(at_line) if looks_like_lines(text) => {
+                return Err(Usage(format!("{name}: {at_line}; {help}")).into());
+            }
             Err(_) => return Err(Usage(format!("{name}: {error}; {help}")).into()),
         },
     };
@@ -95,7 +97,8 @@ mod tests {
 
     #[test]
     fn both_forms_are_read() {
-        let whole = parse(r#"{"key": "k", "calls": [{"id": "1", "tool": "t", "args": {"a": 1}}]}"#, "f").unwrap();
+        let whole =
+            parse(r#"{"key": "k", "calls": [{"id": "1", "tool": "t", "args": {"a": 1}}]}"#, "f").unwrap();
         assert_eq!((whole.key.as_deref(), whole.calls.len()), (Some("k"), 1));
         let lines = parse("{\"tool\": \"a\"}\n\n{\"tool\": \"b\", \"args\": \"{\"}\n", "f").unwrap();
         assert_eq!(lines.calls.len(), 2);

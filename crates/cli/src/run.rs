@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
-use windlass::{BatchAnswer, BatchError, Runtime, Submitted};
+use windlass::{BatchAnswer, BatchError, Runtime, Submitted, fresh_key};
 
 pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
     let mut batch = input::read(&args.file)?;
@@ -15,7 +15,7 @@ pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
         batch.key = args.key;
     }
     if args.new {
-        batch.key = Some(new_key()?);
+        batch.key = Some(fresh_key()?);
     }
     let derived = batch.key.is_none();
     let total = batch.calls.len() as u64;
@@ -32,7 +32,11 @@ pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
 }
 
 /// Shows how many calls are still open, on a terminal.
-async fn with_progress(runtime: &Runtime, submitted: Submitted, total: u64) -> Result<BatchAnswer, BatchError> {
+async fn with_progress(
+    runtime: &Runtime,
+    submitted: Submitted,
+    total: u64,
+) -> Result<BatchAnswer, BatchError> {
     if !std::io::stderr().is_terminal() {
         return submitted.settled().await;
     }
@@ -59,12 +63,8 @@ fn tell_recorded(answer: &BatchAnswer, derived: bool) {
     }
     let how = if derived { "; --new runs them anew" } else { "" };
     let all = answer.calls.len();
-    eprintln!("windlass: {recorded} of {all} answers were on record under key {} and were not run again{how}", answer.key);
-}
-
-/// A key that no other batch has.
-fn new_key() -> anyhow::Result<String> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    eprintln!(
+        "windlass: {recorded} of {all} answers were on record under key {} and were not run again{how}",
+        answer.key
+    );
 }

@@ -16,7 +16,10 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
 /// Prints rows under headings.
 pub fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyhow::Result<()> {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(headings);
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(headings);
     for row in rows {
         table.add_row(row.into_iter().map(|cell| shorten(&cell)));
     }

@@ -142,7 +142,9 @@ fn succeeded(success: &Success) -> Json {
     let parts: Vec<Json> = success.parts.iter().map(part).collect();
     match &success.value {
         Value::Inline(text) => json!({"value": parsed(text), "parts": parts}),
-        Value::Kept(kept) => json!({"artifact": kept.artifact.to_string(), "bytes": kept.bytes, "parts": parts}),
+        Value::Kept(kept) => {
+            json!({"artifact": kept.artifact.to_string(), "bytes": kept.bytes, "parts": parts})
+        }
     }
 }
 

@@ -57,7 +57,12 @@ impl Artifacts {
         ArtifactWriter { artifacts: self.clone(), blob: None, seq: 0, bytes: 0, waiting: Vec::new() }
     }
 
-    pub(crate) async fn read(&self, artifact: Handle, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError> {
+    pub(crate) async fn read(
+        &self,
+        artifact: Handle,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<u8>, ArtifactError> {
         let unknown = ArtifactError::Unknown { artifact };
         let Some(blob) = artifact.open(self.secret(), Kind::Artifact) else { return Err(unknown) };
         let bytes = self.store().blob(BlobNo(blob), offset, len).await.map_err(ArtifactError::from)?;

@@ -145,7 +145,11 @@ impl OpenBatch {
 
     /// Sends what the given calls have noted, with everything that must be recorded before it. The order is
     /// fixed when this returns.
-    pub(crate) fn send<'a, 'h>(&self, lane: &'a Lane, calls: impl Iterator<Item = &'h mut Held>) -> Commit<'a> {
+    pub(crate) fn send<'a, 'h>(
+        &self,
+        lane: &'a Lane,
+        calls: impl Iterator<Item = &'h mut Held>,
+    ) -> Commit<'a> {
         let mut state = self.lock();
         let mut packer = Packer::default();
         let (mut guards, mut rows) = (Vec::new(), Vec::new());
@@ -165,7 +169,12 @@ impl OpenBatch {
     }
 
     /// The batch and its calls travel with the first commit of any of them.
-    fn admit(&self, state: &mut State, packer: &mut Packer, (guards, rows): (&mut Vec<Guard>, &mut Vec<Row>)) {
+    fn admit(
+        &self,
+        state: &mut State,
+        packer: &mut Packer,
+        (guards, rows): (&mut Vec<Guard>, &mut Vec<Row>),
+    ) {
         let head = &self.head;
         if !state.written.recorded {
             guards.push(Guard::Absent(head.lookup));

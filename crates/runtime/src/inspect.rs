@@ -42,7 +42,11 @@ pub struct Line {
 }
 
 /// The latest calls of a session, newest batch first, at most `limit`.
-pub async fn calls(store: &Arc<dyn Store>, session: &SessionRow, limit: usize) -> Result<Vec<Recorded>, BatchError> {
+pub async fn calls(
+    store: &Arc<dyn Store>,
+    session: &SessionRow,
+    limit: usize,
+) -> Result<Vec<Recorded>, BatchError> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let mut before = None;
     while found.len() < limit {
@@ -61,7 +65,10 @@ pub async fn calls(store: &Arc<dyn Store>, session: &SessionRow, limit: usize) -
 }
 
 /// The call of this handle, and its story. `None`: there is none.
-pub async fn call(store: &Arc<dyn Store>, handle: Handle) -> Result<Option<(Recorded, Vec<Line>)>, BatchError> {
+pub async fn call(
+    store: &Arc<dyn Store>,
+    handle: Handle,
+) -> Result<Option<(Recorded, Vec<Line>)>, BatchError> {
     let Some(id) = handle.open(store.secret(), Kind::Call).map(CallId::unpacked) else { return Ok(None) };
     let rows = store.journal(id.batch).await?;
     let Some(session) = rows.first().map(|row| row.session) else { return Ok(None) };
@@ -133,7 +140,8 @@ fn story(fact: &Fact) -> String {
                 format!("the call failed with {}: {}", failure.code, shorten(&failure.message))
             }
             Some(Outcome::Unknown) => {
-                "it is not known whether the lost attempt took effect, and it must not be repeated".to_string()
+                "it is not known whether the lost attempt took effect, and it must not be repeated"
+                    .to_string()
             }
             Some(outcome) => format!("the call is over: {}", outcome.name()),
         },

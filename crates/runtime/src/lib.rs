@@ -30,7 +30,7 @@ pub use error::{BatchError, Lost, chain};
 pub use registry::{RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
 pub use runtime::{Config, Runtime};
-pub use submit::Submitted;
+pub use submit::{Submitted, fresh_key};
 pub use tool::{Cx, Output, Tool, ToolError, ToolFuture, tool_fn};
 pub use windlass_core as core;
 pub use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};

@@ -27,7 +27,9 @@ pub enum RegisterError {
     #[error(transparent)]
     Name(#[from] BadName),
     /// The name, or the id, is another tool's.
-    #[error("the tool {name:?} cannot be told from {taken:?}, which is registered; rename it, or replace the other")]
+    #[error(
+        "the tool {name:?} cannot be told from {taken:?}, which is registered; rename it, or replace the other"
+    )]
     Taken {
         /// The new one.
         name: String,
@@ -38,7 +40,9 @@ pub enum RegisterError {
     #[error(transparent)]
     Schema(#[from] schema::Refused),
     /// Two flags contradict each other.
-    #[error("the tool {name:?} is both quick and cpu_bound; a tool that computes is not quick, drop one of the flags")]
+    #[error(
+        "the tool {name:?} is both quick and cpu_bound; a tool that computes is not quick, drop one of the flags"
+    )]
     Flags {
         /// The tool.
         name: String,

@@ -51,11 +51,7 @@ pub struct Config {
 impl Config {
     /// The usual configuration on this store.
     pub fn new(store: impl Store) -> Config {
-        Config {
-            store: Arc::new(store),
-            clock: Arc::new(SystemClock::default()),
-            limits: Limits::default(),
-        }
+        Config { store: Arc::new(store), clock: Arc::new(SystemClock::default()), limits: Limits::default() }
     }
 }
 

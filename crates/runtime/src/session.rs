@@ -60,7 +60,11 @@ impl Session {
     }
 
     /// Takes over a batch that an earlier owner left open.
-    async fn adopt(self: &Arc<Session>, rt: &Arc<Inner>, row: BatchRow) -> Result<Vec<Box<Held>>, BatchError> {
+    async fn adopt(
+        self: &Arc<Session>,
+        rt: &Arc<Inner>,
+        row: BatchRow,
+    ) -> Result<Vec<Box<Held>>, BatchError> {
         let (folded, rows) = self.read(row.no).await?;
         let batch = self.insert(OpenBatch::recorded(self.head(&row, &folded), &folded, rows));
         let hold = Hold { rt: rt.clone(), session: self.clone(), batch };

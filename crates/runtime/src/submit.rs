@@ -144,16 +144,16 @@ fn key(rt: &Inner, checked: &Checked) -> Result<Arc<str>, BatchError> {
         let calls: Vec<&Opened> = checked.calls.iter().map(|asked| &asked.opened).collect();
         return Ok(derived_key(checked.turn.as_deref(), &calls, &rt.limits).into());
     }
-    random_key()
+    fresh_key().map(Arc::from)
 }
 
 /// A key that no other batch has.
-fn random_key() -> Result<Arc<str>, BatchError> {
+pub fn fresh_key() -> Result<String, BatchError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| BatchError::Shape {
         what: format!("the machine gives no random numbers for a key ({error}); give the batch one"),
     })?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn conflict(asked: &Opened, compared: &Compared) -> Box<Failure> {

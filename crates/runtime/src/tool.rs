@@ -70,11 +70,7 @@ impl ToolError {
 
     /// Something is broken that is none of the model's business; it sees a fixed sentence, operators `detail`.
     pub fn internal(detail: impl Into<String>) -> ToolError {
-        ToolError {
-            class: FailureClass::Internal,
-            detail: Some(detail.into()),
-            ..ToolError::new("")
-        }
+        ToolError { class: FailureClass::Internal, detail: Some(detail.into()), ..ToolError::new("") }
     }
 
     /// The same, but certainly nothing happened: even a `once` call may be tried again.
@@ -160,7 +156,12 @@ impl Cx {
     }
 
     /// Reads at most `len` bytes of an artifact from `offset`; none past its end.
-    pub async fn read_artifact(&self, artifact: Handle, offset: u64, len: u64) -> Result<Vec<u8>, ArtifactError> {
+    pub async fn read_artifact(
+        &self,
+        artifact: Handle,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<u8>, ArtifactError> {
         self.artifacts.read(artifact, offset, len).await
     }
 

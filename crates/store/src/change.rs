@@ -65,7 +65,7 @@ pub enum Row {
     },
     /// The last call of a batch of this session ended. Closing it again changes nothing.
     Close(BatchNo),
-    /// A call was added to a batch that was closed.
+    /// A call was added to a closed batch of this session. Reopening an open one changes nothing.
     Reopen(BatchNo),
     /// A piece of a blob; pieces are numbered from 0 and all but the last have the same length.
     Chunk {
@@ -124,7 +124,7 @@ impl Change {
     /// Whether every number in it can be kept.
     pub(crate) fn fits(&self) -> bool {
         self.rows.iter().all(|row| match row {
-            Row::Batch { no, .. } | Row::Close(no) => no.0 < BATCHES_MAX,
+            Row::Batch { no, .. } | Row::Close(no) | Row::Reopen(no) => no.0 < BATCHES_MAX,
             Row::Journal { batch, row, .. } => batch.0 < BATCHES_MAX && *row < BATCH_ROWS_MAX,
             Row::Chunk { blob, seq, .. } => blob.0 < BLOBS_MAX && *seq < BLOB_PIECES_MAX,
             Row::Adopt { .. } => true,

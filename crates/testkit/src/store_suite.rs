@@ -276,6 +276,14 @@ pub async fn batches_are_open_until_closed(store: &Arc<dyn Store>) {
         assert_eq!(listed(None).await, [second, third]);
     }
     assert!(!store.batch(lookup(a, "1")).await.unwrap().unwrap().open);
+    one(store, held(b, vec![Row::Reopen(first)])).await.unwrap();
+    assert_eq!(listed(None).await, [second, third], "b cannot reopen what is a's");
+    for _again in 0..2 {
+        one(store, held(a, vec![Row::Reopen(first)])).await.unwrap();
+        assert_eq!(listed(None).await, [first, second, third]);
+    }
+    one(store, held(a, vec![Row::Close(first)])).await.unwrap();
+    assert!(!store.batch(lookup(a, "1")).await.unwrap().unwrap().open);
     assert!(store.batch(lookup(a, "3")).await.unwrap().unwrap().open);
 }
 

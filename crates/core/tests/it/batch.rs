@@ -68,9 +68,8 @@ fn a_submission_is_compared_by_what_it_means() {
 
 #[test]
 fn a_derived_key_follows_what_is_asked_for() {
-    let key = |turn, calls: &[Opened]| {
-        derived_key(turn, &calls.iter().collect::<Vec<_>>(), &Limits::default())
-    };
+    let key =
+        |turn, calls: &[Opened]| derived_key(turn, &calls.iter().collect::<Vec<_>>(), &Limits::default());
     let base = || vec![opened("a", "t", r#"{"x":1,"y":2}"#)];
     assert_eq!(key(None, &base()), key(None, &[opened("a", "t", r#"{"y": 2, "x": 1}"#)]));
     let others = [

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use std::path::PathBuf;
 use windlass_core::batch::Opening;
 use windlass_core::call::{
-    Arguments, Ended, Fact, Given, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent, Started,
+    Arguments, Ended, Fact, Given, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent,
+    Started,
 };
 use windlass_core::code::Code;
 use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
@@ -106,12 +107,15 @@ fn released_entries_never_change() {
         if std::env::var_os("UPDATE").is_some() && !file.exists() {
             std::fs::write(&file, &written).unwrap();
         }
-        let golden = std::fs::read_to_string(&file)
-            .unwrap_or_else(|error| panic!("{name}: {error}; a new kind needs its golden file: run with UPDATE=1"));
+        let golden = std::fs::read_to_string(&file).unwrap_or_else(|error| {
+            panic!("{name}: {error}; a new kind needs its golden file: run with UPDATE=1")
+        });
         assert_eq!(written, golden, "{name}: a released kind was changed");
         let bytes: Vec<u8> = golden
             .split_whitespace()
-            .flat_map(|line| (0..line.len()).step_by(2).map(|at| u8::from_str_radix(&line[at..at + 2], 16).unwrap()))
+            .flat_map(|line| {
+                (0..line.len()).step_by(2).map(|at| u8::from_str_radix(&line[at..at + 2], 16).unwrap())
+            })
             .collect();
         assert_eq!(unpack(&bytes), Ok(vec![entry]), "{name}: a released kind is not read any more");
     }

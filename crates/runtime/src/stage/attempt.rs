@@ -13,8 +13,8 @@ use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::AttemptNo;
-use windlass_core::outcome::{Success, Value};
 use windlass_core::json::{self, Size};
+use windlass_core::outcome::{Success, Value};
 use windlass_core::projection;
 use windlass_core::tool::EffectClass;
 
@@ -125,7 +125,11 @@ async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<S
     Ok(Success { value: Value::Kept(kept), parts })
 }
 
-fn check_output(tool: &Registered, value: &serde_json::Value, (size, text): (Size, &str)) -> Result<(), Box<Failure>> {
+fn check_output(
+    tool: &Registered,
+    value: &serde_json::Value,
+    (size, text): (Size, &str),
+) -> Result<(), Box<Failure>> {
     let Some(schema) = &tool.output else { return Ok(()) };
     schema.validate(value, size).map_err(|invalid| {
         Box::new(bad_output(format!("it does not fit its output schema:\n{invalid}"), Some(text.to_string())))

@@ -14,7 +14,11 @@ pub(crate) fn returned(held: &mut Held) -> Result<(), Lost> {
     let model = match result {
         Attempted::Ok(success) => match (&success.value, held.preview.take()) {
             (Value::Inline(text), _) if success.parts.is_empty() => {
-                if text.starts_with('"') { Model::ValueString } else { Model::ValueText }
+                if text.starts_with('"') {
+                    Model::ValueString
+                } else {
+                    Model::ValueText
+                }
             }
             (_, preview) => Model::Own(projection::success(success, preview, limits)),
         },
@@ -38,7 +42,6 @@ pub(crate) fn refused(held: &mut Held, failure: Box<Failure>) -> Result<(), Lost
 fn end(held: &mut Held, outcome: Option<Outcome>, model: Model) -> Result<(), Lost> {
     let call = &held.call;
     let started = call.first_started_at.unwrap_or_else(|| held.now());
-    let spent =
-        Spent { queued_us: started.since(call.opened_at), waited_us: 0, ran_us: call.ran_us };
+    let spent = Spent { queued_us: started.since(call.opened_at), waited_us: 0, ran_us: call.ran_us };
     held.note(Fact::Ended(Box::new(Ended { outcome, model, spent })))
 }

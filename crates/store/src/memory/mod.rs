@@ -247,7 +247,7 @@ impl State {
                     .then_some(())
                     .ok_or(Refused::Adopted);
             }
-            Row::Close(_) => false,
+            Row::Close(_) | Row::Reopen(_) => false,
         };
         if exists { Err(Refused::Exists) } else { Ok(()) }
     }
@@ -275,6 +275,13 @@ impl State {
                     && let Some(batch) = self.batches.get_mut(&no).and_then(|batch| batch.recorded.as_mut())
                 {
                     batch.open = false;
+                }
+            }
+            Row::Reopen(no) => {
+                let recorded = self.batches.get_mut(&no).and_then(|batch| batch.recorded.as_mut());
+                if let Some(batch) = recorded.filter(|batch| batch.session == session) {
+                    batch.open = true;
+                    self.open.insert((session, no));
                 }
             }
             Row::Chunk { blob, seq, data } => {

@@ -221,6 +221,9 @@ impl<'c> Applier<'c> {
                 Row::Close(no) => {
                     self.sql.delete_open.execute((session, int(no.0)))?;
                 }
+                Row::Reopen(no) => {
+                    self.sql.reopen.execute((session, int(no.0)))?;
+                }
                 Row::Chunk { blob, seq, data } => {
                     let digest = *blake3::hash(data).as_bytes();
                     self.sql.insert_chunk.execute((piece_key(*blob, *seq), digest, &data[..]))?;

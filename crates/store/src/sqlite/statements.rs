@@ -30,6 +30,7 @@ statements! {
     batch = "SELECT 1 FROM batches WHERE lookup = ?1";
     insert_batch = "INSERT INTO batches (no, session, lookup) VALUES (?1, ?2, ?3)";
     insert_open = "INSERT INTO open_batches (session, no) VALUES (?1, ?2)";
+    reopen = "INSERT OR IGNORE INTO open_batches (session, no) SELECT session, no FROM batches WHERE session = ?1 AND no = ?2";
     delete_open = "DELETE FROM open_batches WHERE session = ?1 AND no = ?2";
     insert_journal = "INSERT INTO journal (row, session, first, count, prev, link, data)
                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
