@@ -1,1 +1,209 @@
-//! Comes next.
+//! JSON as models write it: parsed strictly and without recursion, so that no text can exhaust the stack, lose a
+//! key or round a number on its way to a tool.
+//!
+//! What is counted: a value that is no array and no object has depth 0, `[]` has depth 1, `[[]]` depth 2.
+
+mod number;
+mod parser;
+mod string;
+
+use crate::code::Code;
+use crate::limits::Limits;
+use serde_json::Value;
+use std::fmt;
+
+/// Reads `text` as one JSON value.
+///
+/// Refused are: more than `args_bytes_max` bytes, more than `args_depth_max` levels, an object that has a key
+/// twice, a number that would have to be rounded, and whatever is not JSON. Empty text is not JSON: whoever takes it
+/// for `{}` says so before calling.
+pub fn parse(text: &str, limits: &Limits) -> Result<Value, Problem> {
+    if text.len() as u64 > limits.args_bytes_max {
+        return Err(Problem::too_large(limits.args_bytes_max));
+    }
+    parser::Parser::new(text, limits.args_depth_max).document()
+}
+
+/// Reads `bytes` as one JSON value, as [`parse`] does, after checking that they are UTF-8.
+pub fn parse_bytes(bytes: &[u8], limits: &Limits) -> Result<Value, Problem> {
+    if bytes.len() as u64 > limits.args_bytes_max {
+        return Err(Problem::too_large(limits.args_bytes_max));
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => parse(text, limits),
+        Err(error) => {
+            let sound = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
+            Err(Problem {
+                code: Code::InvalidJson,
+                pointer: String::new(),
+                position: Some(Position::after(sound)),
+                what: "the text is not valid UTF-8 here; send it as UTF-8".to_string(),
+            })
+        }
+    }
+}
+
+/// What is wrong with a JSON text or value, where, and what to do about it. Written for the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Problem {
+    /// Which kind of problem.
+    pub code: Code,
+    /// Where in the value, as a JSON pointer; empty means the whole.
+    pub pointer: String,
+    /// Where in the text, if there was a text.
+    pub position: Option<Position>,
+    /// What is wrong and what would be right.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.position {
+            None if self.pointer.is_empty() => f.write_str(&self.what),
+            None => write!(f, "{}: {}", self.pointer, self.what),
+            Some(Position { line, column }) => {
+                write!(f, "line {line}, column {column}")?;
+                if !self.pointer.is_empty() {
+                    write!(f, " (at {})", self.pointer)?;
+                }
+                write!(f, ": {}", self.what)
+            }
+        }
+    }
+}
+
+impl Problem {
+    fn whole(code: Code, what: String) -> Problem {
+        Problem { code, pointer: String::new(), position: None, what }
+    }
+
+    fn too_large(bytes_max: u64) -> Problem {
+        let what = format!(
+            "the JSON is larger than {bytes_max} bytes; send less at once, for example in several calls or as a file"
+        );
+        Problem::whole(Code::TooLarge, what)
+    }
+}
+
+/// A place in a text, counted from 1; columns are characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The line.
+    pub line: u64,
+    /// The character in the line.
+    pub column: u64,
+}
+
+impl Position {
+    /// The place just behind `read`.
+    fn after(read: &str) -> Position {
+        let line_start = read.rfind('\n').map_or(0, |newline| newline + 1);
+        Position {
+            line: read.bytes().filter(|&byte| byte == b'\n').count() as u64 + 1,
+            column: read[line_start..].chars().count() as u64 + 1,
+        }
+    }
+}
+
+/// How large a value is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Values in it, itself included.
+    pub nodes: u64,
+    /// Arrays and objects around its innermost value.
+    pub depth: u64,
+    /// Bytes its compact text has at least; escapes and long numbers make it longer.
+    pub bytes: u64,
+}
+
+/// Measures a value that did not come through [`parse`], and refuses it by the same limits.
+pub fn measure(value: &Value, limits: &Limits) -> Result<Size, Problem> {
+    measure_within(value, limits.args_bytes_max, limits.args_depth_max)
+}
+
+/// Does not allocate unless arrays or objects lie in each other: most arguments are flat.
+pub(crate) fn measure_within(value: &Value, bytes_max: u64, depth_max: u64) -> Result<Size, Problem> {
+    let mut size = Size { nodes: 1, depth: 0, bytes: text_bytes(value) };
+    let mut pending: Vec<(&Value, u64)> = Vec::new();
+    let mut next = Some((value, 1));
+    while let Some((container, depth)) = next {
+        let count = match container {
+            Value::Array(items) => {
+                items.iter().for_each(|item| visit(item, depth, &mut size, &mut pending));
+                items.len()
+            }
+            Value::Object(map) => {
+                for (key, item) in map {
+                    size.bytes += key.len() as u64 + 3;
+                    visit(item, depth, &mut size, &mut pending);
+                }
+                map.len()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+        };
+        if is_container(container) {
+            size.depth = size.depth.max(depth);
+        }
+        size.bytes += (count as u64).saturating_sub(1);
+        if size.depth > depth_max {
+            return Err(too_deep(depth_max));
+        }
+        if size.bytes > bytes_max {
+            return Err(Problem::too_large(bytes_max));
+        }
+        next = pending.pop();
+    }
+    Ok(size)
+}
+
+fn visit<'a>(item: &'a Value, depth: u64, size: &mut Size, pending: &mut Vec<(&'a Value, u64)>) {
+    size.nodes += 1;
+    size.bytes += text_bytes(item);
+    if is_container(item) {
+        pending.push((item, depth + 1));
+    }
+}
+
+/// The least that the value's own text can take, without what lies in it.
+fn text_bytes(value: &Value) -> u64 {
+    match value {
+        Value::Null | Value::Bool(true) => 4,
+        Value::Bool(false) => 5,
+        Value::Number(_) => 1,
+        Value::String(text) => text.len() as u64 + 2,
+        Value::Array(_) | Value::Object(_) => 2,
+    }
+}
+
+fn too_deep(depth_max: u64) -> Problem {
+    let what = format!("arrays and objects are nested more than {depth_max} levels deep; flatten the value");
+    Problem::whole(Code::TooDeep, what)
+}
+
+/// Drops a value of any depth; the ordinary drop recurses and overflows the stack at some ten thousand levels.
+pub fn dismantle(value: Value) {
+    let mut pending = vec![value];
+    while let Some(value) = pending.pop() {
+        match value {
+            Value::Array(items) => pending.extend(items.into_iter().filter(is_container)),
+            Value::Object(map) => pending.extend(map.into_iter().map(|(_, item)| item).filter(is_container)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+fn is_container(value: &Value) -> bool {
+    value.is_array() || value.is_object()
+}
+
+/// Adds one step to a JSON pointer.
+pub(crate) fn push_step(pointer: &mut String, step: &str) {
+    pointer.push('/');
+    for letter in step.chars() {
+        match letter {
+            '~' => pointer.push_str("~0"),
+            '/' => pointer.push_str("~1"),
+            other => pointer.push(other),
+        }
+    }
+}

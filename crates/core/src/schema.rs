@@ -1,1 +1,196 @@
-//! Comes next.
+//! JSON Schema 2020-12: compiled once, behind guards that no schema can pass and still do harm; and validation that
+//! tells a model what to change.
+
+mod explain;
+mod guard;
+
+use crate::code::Code;
+use crate::json::{Problem, Size};
+use crate::limits::Limits;
+use jsonschema::{Draft, PatternOptions, Validator};
+use serde_json::Value;
+use std::fmt;
+
+/// A schema that passed the guards, compiled. Share it: it is never changed.
+#[derive(Debug)]
+pub struct Schema {
+    role: Role,
+    source: Value,
+    validator: Validator,
+    bounds: guard::Bounds,
+    work_max: u64,
+    problems_max: usize,
+}
+
+/// What a schema describes; decides how its problems are worded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The arguments of a tool.
+    Input,
+    /// The result of a tool.
+    Output,
+}
+
+impl Role {
+    /// What a validation problem is recorded as.
+    pub fn code(self) -> Code {
+        match self {
+            Role::Input => Code::InvalidArgs,
+            Role::Output => Code::InvalidOutput,
+        }
+    }
+
+    /// The whole value, in a sentence.
+    fn subject(self) -> &'static str {
+        match self {
+            Role::Input => "the arguments",
+            Role::Output => "the result",
+        }
+    }
+}
+
+/// A compiled pattern takes at most this much memory, so that `(a{999}){999}` is refused instead of built.
+const PATTERN_BYTES_MAX: usize = 256 << 10;
+
+impl Schema {
+    /// Compiles the schema of `tool` that describes its arguments or its result.
+    ///
+    /// The guards run first and do not recurse: the compiler only ever meets a schema of bounded depth, size and
+    /// expansion that refers to nothing outside itself.
+    pub fn compile(schema: &Value, role: Role, tool: &str, limits: &Limits) -> Result<Schema, Refused> {
+        let refused =
+            |(pointer, what): (String, String)| Refused { role, tool: tool.to_string(), pointer, what };
+        let bounds = guard::check(schema, limits).map_err(refused)?;
+        jsonschema::draft202012::meta::validate(schema)
+            .map_err(|error| refused((error.instance_path().to_string(), explain::as_schema(&error))))?;
+        let validator = jsonschema::options()
+            .with_draft(Draft::Draft202012)
+            .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES_MAX))
+            .offline()
+            .build(schema)
+            .map_err(|error| refused((error.instance_path().to_string(), explain::as_schema(&error))))?;
+        Ok(Schema {
+            role,
+            source: schema.clone(),
+            validator,
+            bounds,
+            work_max: limits.validation_work_max,
+            problems_max: usize::try_from(limits.problems_max).unwrap_or(usize::MAX).max(1),
+        })
+    }
+
+    /// Checks `value`, whose size was measured before.
+    #[inline]
+    pub fn validate(&self, value: &Value, size: Size) -> Result<(), Invalid> {
+        if size.nodes.saturating_mul(self.bounds.nodes) > self.work_max {
+            return Err(self.too_much_work(size));
+        }
+        if self.validator.is_valid(value) { Ok(()) } else { Err(self.explain(value, size)) }
+    }
+
+    /// The schema as it was given.
+    pub fn source(&self) -> &Value {
+        &self.source
+    }
+
+    /// What the schema unfolds to: its subschemas with every reference followed, and the entries of their lists.
+    pub fn nodes(&self) -> u64 {
+        self.bounds.nodes
+    }
+
+    #[cold]
+    fn explain(&self, value: &Value, size: Size) -> Invalid {
+        let mut problems = if self.bounds.is_cheap_to_explain(value, size, self.work_max) {
+            explain::problems(self, value)
+        } else {
+            Vec::new()
+        };
+        if problems.is_empty() {
+            let what = "does not fit the schema, and is too large or too deeply nested to say where; send a smaller part";
+            problems.push(self.whole(what.to_string(), self.role.code()));
+        }
+        let more = match problems.len() {
+            count if count <= self.problems_max => 0,
+            // The line that counts them takes the place of one.
+            count => count - (self.problems_max - 1),
+        };
+        problems.truncate(self.problems_max - usize::from(more > 0));
+        Invalid { role: self.role, problems, more }
+    }
+
+    #[cold]
+    fn too_much_work(&self, size: Size) -> Invalid {
+        let what = format!(
+            "{} values are too many to check against a schema of {} nodes; send at most {} at once",
+            size.nodes,
+            self.bounds.nodes,
+            self.work_max / self.bounds.nodes
+        );
+        Invalid { role: self.role, problems: vec![self.whole(what, Code::TooLarge)], more: 0 }
+    }
+
+    fn whole(&self, what: String, code: Code) -> Problem {
+        Problem { code, pointer: String::new(), position: None, what }
+    }
+}
+
+/// Why a schema was not taken: for whoever registers the tool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Refused {
+    /// Which of the tool's schemas.
+    pub role: Role,
+    /// Whose.
+    pub tool: String,
+    /// Where in the schema, as a JSON pointer.
+    pub pointer: String,
+    /// What is wrong and what to do.
+    pub what: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let which = match self.role {
+            Role::Input => "input",
+            Role::Output => "output",
+        };
+        write!(f, "the {which} schema of tool {} is refused", self.tool)?;
+        if !self.pointer.is_empty() {
+            write!(f, " at {}", self.pointer)?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+/// What is wrong with a value: at most `problems_max` lines for the model, always in the same order.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Invalid {
+    /// What was checked.
+    pub role: Role,
+    /// The first problems.
+    pub problems: Vec<Problem>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+impl Invalid {
+    /// The code of the failure.
+    pub fn code(&self) -> Code {
+        self.problems.first().map_or(self.role.code(), |problem| problem.code)
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, problem) in self.problems.iter().enumerate() {
+            if place > 0 {
+                f.write_str("\n")?;
+            }
+            let at = if problem.pointer.is_empty() { self.role.subject() } else { &problem.pointer };
+            write!(f, "{at}: {}", problem.what)?;
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "\n… and {more} more problems"),
+        }
+    }
+}

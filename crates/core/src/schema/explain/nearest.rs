@@ -1,0 +1,75 @@
+//! What was probably meant instead.
+
+use crate::tool::nearest_name;
+use serde_json::Value;
+
+/// The one of `known` that is nearest to `asked`, if it is near enough to be meant.
+pub(super) fn word<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Longer words are not misspelt names, and comparing them takes the square of their length.
+    const CHARS_MAX: usize = 64;
+    if asked.chars().count() > CHARS_MAX {
+        return None;
+    }
+    nearest_name(asked, known.filter(|name| name.len() <= 4 * CHARS_MAX))
+}
+
+/// The option that is nearest to `value`.
+pub(super) fn option<'a>(options: &'a [Value], value: &Value) -> Option<&'a Value> {
+    match value {
+        Value::String(text) => {
+            let same = |option: &&Value| {
+                matches!(option, Value::Number(_) | Value::Bool(_)) && option.to_string() == *text
+            };
+            if let Some(unquoted) = options.iter().find(same) {
+                return Some(unquoted);
+            }
+            let near = word(text, options.iter().filter_map(Value::as_str))?;
+            options.iter().find(|option| option.as_str() == Some(near))
+        }
+        Value::Number(number) => {
+            let text = number.to_string();
+            if let Some(quoted) = options.iter().find(|option| option.as_str() == Some(&text)) {
+                return Some(quoted);
+            }
+            let asked = number.as_f64()?;
+            let distance = |option: &Value| option.as_f64().map(|known| (known - asked).abs());
+            let numbers = options.iter().filter_map(|option| Some((distance(option)?, option)));
+            numbers.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, option)| option)
+        }
+        Value::Bool(truth) => {
+            let text = truth.to_string();
+            options.iter().find(|option| option.as_str() == Some(&text))
+        }
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Says which multiples lie on both sides of the number.
+pub(super) fn multiple(value: &Value, of: f64, found: &str) -> String {
+    let expected = format!("expected a multiple of {of}, {found}");
+    let Some(number) = value.as_f64() else { return expected };
+    let (below, above) = ((number / of).floor() * of, (number / of).ceil() * of);
+    // Where multiplying does not give a short number, the neighbours would only confuse.
+    let is_short = |number: f64| number.is_finite() && number.to_string().len() <= 12;
+    if is_short(below) && is_short(above) && below < above {
+        format!("{expected}; nearest are {below} and {above}")
+    } else {
+        expected
+    }
+}
+
+/// The properties that the schema which refused others does name, sorted.
+pub(super) fn allowed_properties<'a>(schema: &'a Value, refused_by: &str) -> Vec<&'a str> {
+    let parent = refused_by.rfind('/').map_or("", |end| &refused_by[..end]);
+    let Some(owner) = schema.pointer(parent) else { return Vec::new() };
+    let beside =
+        ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|name| owner.get(name)?.as_array()).flatten();
+    let mut names: Vec<&str> = std::iter::once(owner)
+        .chain(beside)
+        .filter_map(|schema| schema.get("properties")?.as_object())
+        .flat_map(|map| map.keys().map(String::as_str))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}

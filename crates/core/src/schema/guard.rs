@@ -1,0 +1,202 @@
+//! What a schema must pass before the compiler sees it. Nothing here recurses.
+//!
+//! The schema is read as a graph: its nodes are the subschemas that can be reached from the root, its edges lead
+//! from a subschema to those applied to the same value (*in place*: references, `allOf`, …) or to a value inside
+//! it (*below*: `properties`, `items`, …). On the graph, unfolding is a sum, a reference that leads nowhere but to itself is a cycle of edges
+//! in place, and both take a time that is linear in what was written.
+
+mod graph;
+
+use crate::json::{Size, measure_within};
+use crate::limits::Limits;
+use graph::{Graph, Mark};
+use serde_json::Value;
+
+/// A refusal: where, as a JSON pointer, and what.
+pub(super) type Refusal = (String, String);
+
+/// What is known of the cost of a schema.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    /// What the schema unfolds to.
+    pub(super) nodes: u64,
+    /// Alternatives under `anyOf` and `oneOf`, unfolded.
+    alternatives: u64,
+    /// Of a recursive schema: how often one value at depth *d* may be looked at.
+    visits: Vec<u64>,
+}
+
+impl Bounds {
+    /// Whether all problems of a value may be collected. The library looks at a value again for every way that
+    /// leads to it, keeps a copy of the value for every alternative that it does not fit, and writes out where each
+    /// problem is.
+    pub(super) fn is_cheap_to_explain(&self, value: &Value, size: Size, work_max: u64) -> bool {
+        const COPIED_BYTES_MAX: u64 = 64 << 20;
+        let visits = match self.visits.as_slice() {
+            [] => 1,
+            visits => usize::try_from(size.depth)
+                .ok()
+                .and_then(|depth| visits.get(depth))
+                .copied()
+                .unwrap_or(u64::MAX),
+        };
+        size.nodes.saturating_mul(visits) <= work_max
+            && self.alternatives.saturating_mul(visits).saturating_mul(size.bytes) <= COPIED_BYTES_MAX
+            && pointer_bytes(value).saturating_mul(visits) <= COPIED_BYTES_MAX
+    }
+}
+
+/// What the JSON pointers of all values in `value` take together: long keys over many values add up.
+fn pointer_bytes(value: &Value) -> u64 {
+    let mut sum = 0u64;
+    let mut pending = vec![(value, 0u64)];
+    while let Some((value, above)) = pending.pop() {
+        sum = sum.saturating_add(above);
+        match value {
+            Value::Array(items) => pending.extend(items.iter().map(|item| (item, above + 7))),
+            Value::Object(map) => {
+                pending.extend(map.iter().map(|(key, item)| (item, above + 1 + key.len() as u64)))
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    sum
+}
+
+/// Checks everything that can be checked without compiling.
+pub(super) fn check(schema: &Value, limits: &Limits) -> Result<Bounds, Refusal> {
+    let at_root = |what: String| (String::new(), what);
+    measure_within(schema, limits.schema_bytes_max, limits.schema_depth_max)
+        .map_err(|problem| at_root(problem.what))?;
+    // Only now: writing it out recurses as deep as it is nested.
+    let bytes = schema.to_string().len() as u64;
+    if bytes > limits.schema_bytes_max {
+        let what =
+            format!("it has {bytes} bytes, more than {}; describe less, or shorter", limits.schema_bytes_max);
+        return Err(at_root(what));
+    }
+    if !schema.is_object() && !schema.is_boolean() {
+        return Err(at_root(
+            "a schema is an object or a boolean; write for example {\"type\": \"object\"}".to_string(),
+        ));
+    }
+    let graph = Graph::read(schema)?;
+    if let Some(node) = graph.endless() {
+        let what = "this refers to itself without going into the value, so checking would never end; put the reference \
+                    under properties or items";
+        return Err((graph.pointer(node), what.to_string()));
+    }
+    let unfolded = unfold(&graph);
+    if unfolded.nodes > limits.schema_nodes_max {
+        let what = format!(
+            "it unfolds to more than {} nodes once every reference is followed; use fewer or smaller references",
+            limits.schema_nodes_max
+        );
+        return Err(at_root(what));
+    }
+    let visits = if unfolded.recursive { visits(&graph, limits.args_depth_max) } else { Vec::new() };
+    Ok(Bounds { nodes: unfolded.nodes, alternatives: unfolded.alternatives, visits })
+}
+
+/// What a schema unfolds to.
+struct Unfolded {
+    nodes: u64,
+    alternatives: u64,
+    recursive: bool,
+}
+
+/// Adds up every node with all that it leads to; where it leads back to itself, it is cut.
+fn unfold(graph: &Graph<'_>) -> Unfolded {
+    let mut nodes = vec![0u64; graph.nodes.len()];
+    let mut alternatives = vec![0u64; graph.nodes.len()];
+    let mut recursive = false;
+    for (node, cut) in graph.children_first(|node| node.edges().collect()) {
+        recursive |= cut;
+        let this = &graph.nodes[node];
+        nodes[node] =
+            this.edges().map(|child| nodes[child].max(1)).fold(1 + this.entries, u64::saturating_add);
+        alternatives[node] =
+            this.edges().map(|child| alternatives[child]).fold(this.alternatives, u64::saturating_add);
+    }
+    Unfolded { nodes: nodes[0], alternatives: alternatives[0], recursive }
+}
+
+/// How often a value at each depth may be looked at when the schema is applied to the whole: the cost of a level is the
+/// cost of the level above, applied to one item or one property of it.
+fn visits(graph: &Graph<'_>, depth_max: u64) -> Vec<u64> {
+    // Deeper values are refused before they come here; the table stays small whatever the limit is set to.
+    const LEVELS_MAX: u64 = 128;
+    let order: Vec<usize> =
+        graph.children_first(|node| node.in_place.clone()).into_iter().map(|(node, _)| node).collect();
+    let mut above: Vec<u64> = vec![0; graph.nodes.len()];
+    let mut table = Vec::new();
+    for level in 0..=depth_max.min(LEVELS_MAX) {
+        let mut items = vec![0u64; graph.nodes.len()];
+        let mut properties = vec![0u64; graph.nodes.len()];
+        for &node in &order {
+            let this = &graph.nodes[node];
+            let own = u64::from(level == 0);
+            let sum =
+                |edges: &[usize], of: &[u64]| edges.iter().map(|&to| of[to]).fold(0, u64::saturating_add);
+            let most = |edges: &[usize]| edges.iter().map(|&to| above[to]).max().unwrap_or(0);
+            items[node] = own
+                .saturating_add(sum(&this.in_place, &items))
+                .saturating_add(sum(&this.items, &above))
+                .saturating_add(most(&this.one_item));
+            properties[node] = own
+                .saturating_add(sum(&this.in_place, &properties))
+                .saturating_add(sum(&this.properties, &above))
+                .saturating_add(most(&this.one_property));
+        }
+        above = items.iter().zip(&properties).map(|(&item, &property)| item.max(property)).collect();
+        let deepest = table.last().copied().unwrap_or(0);
+        table.push(above[0].max(deepest));
+    }
+    table
+}
+
+impl Graph<'_> {
+    /// A node from which edges in place lead back to itself.
+    fn endless(&self) -> Option<usize> {
+        self.children_first(|node| node.in_place.clone())
+            .into_iter()
+            .find(|(_, cut)| *cut)
+            .map(|(node, _)| node)
+    }
+
+    /// Every node after all that `edges` leads to from it, and whether one of them was still being walked: a cycle.
+    fn children_first(&self, edges: impl Fn(&graph::Node<'_>) -> Vec<usize>) -> Vec<(usize, bool)> {
+        let mut marks = vec![Mark::New; self.nodes.len()];
+        let mut order = Vec::with_capacity(self.nodes.len());
+        for start in 0..self.nodes.len() {
+            let mut path: Vec<(usize, std::vec::IntoIter<usize>, bool)> = Vec::new();
+            let mut next = Some(start);
+            loop {
+                if let Some(node) = next.take() {
+                    match marks[node] {
+                        Mark::New => {
+                            marks[node] = Mark::Walking;
+                            path.push((node, edges(&self.nodes[node]).into_iter(), false));
+                        }
+                        Mark::Walking => {
+                            if let Some((_, _, cut)) = path.last_mut() {
+                                *cut = true;
+                            }
+                        }
+                        Mark::Done => {}
+                    }
+                }
+                let Some((node, children, cut)) = path.last_mut() else { break };
+                match children.next() {
+                    Some(child) => next = Some(child),
+                    None => {
+                        marks[*node] = Mark::Done;
+                        order.push((*node, *cut));
+                        path.pop();
+                    }
+                }
+            }
+        }
+        order
+    }
+}

@@ -1,0 +1,4 @@
+//! The rules of core, tested through its public face.
+
+mod json;
+mod schema;
