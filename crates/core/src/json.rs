@@ -10,6 +10,7 @@ mod string;
 use crate::code::Code;
 use crate::limits::Limits;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt;
 
 /// Reads `text` as one JSON value.
@@ -194,6 +195,16 @@ pub fn dismantle(value: Value) {
 
 fn is_container(value: &Value) -> bool {
     value.is_array() || value.is_object()
+}
+
+/// The text of a JSON string that stands alone, or none if `json` is anything else.
+pub(crate) fn unquoted(json: &str) -> Option<Cow<'_, str>> {
+    let inner = json.strip_prefix('"')?.strip_suffix('"')?;
+    if !inner.contains('\\') {
+        return Some(Cow::Borrowed(inner));
+    }
+    let (text, end) = string::read(json, 1).ok()?;
+    (end == json.len()).then_some(Cow::Owned(text))
 }
 
 /// Adds one step to a JSON pointer.

@@ -22,7 +22,7 @@ pub(super) fn problems(schema: &Schema, value: &Value) -> (Vec<Problem>, usize) 
     if errors.len() > worded_max {
         errors.sort_by_cached_key(place);
     }
-    let mut found = Found { schema, lines: BTreeMap::new() };
+    let mut found = Found { schema, value, lines: BTreeMap::new() };
     errors.iter().take(worded_max).for_each(|error| found.add(error));
     (found.into_problems(), errors.len().saturating_sub(worded_max))
 }
@@ -52,6 +52,7 @@ pub(super) fn as_schema(error: &ValidationError<'_>) -> String {
 /// Problems by place and text, so that the same one is told once.
 struct Found<'a> {
     schema: &'a Schema,
+    value: &'a Value,
     lines: BTreeMap<(Vec<Step>, String), Lines>,
 }
 
@@ -129,7 +130,7 @@ impl Found<'_> {
             context[only].iter().for_each(|error| self.add(error));
             return;
         }
-        let mut inner = Found { schema: self.schema, lines: BTreeMap::new() };
+        let mut inner = Found { lines: BTreeMap::new(), ..*self };
         context[nearest].iter().for_each(|error| inner.add(error));
         let details: Vec<String> = inner
             .into_problems()
@@ -150,7 +151,8 @@ impl Found<'_> {
     fn forbidden(&self, error: &ValidationError<'_>) -> String {
         let path = error.schema_path().as_str();
         let closed = path.ends_with("/additionalProperties") || path.ends_with("/unevaluatedProperties");
-        match error.instance().as_object() {
+        // The error is about the first such property, at the place of the object.
+        match self.value.pointer(error.instance_path().as_str()).and_then(Value::as_object) {
             Some(map) if closed => self.unknown_properties(error, &map.keys().cloned().collect::<Vec<_>>()),
             _ => "must not be there; leave it out".to_string(),
         }
@@ -158,7 +160,7 @@ impl Found<'_> {
 
     fn unknown_properties(&self, error: &ValidationError<'_>, unexpected: &[String]) -> String {
         let allowed = nearest::allowed_properties(&self.schema.source, error.schema_path().as_str());
-        let present = error.instance().as_object();
+        let present = self.value.pointer(error.instance_path().as_str()).and_then(Value::as_object);
         let mut unexpected: Vec<&String> = unexpected.iter().collect();
         unexpected.sort();
         let mut named: Vec<String> = unexpected

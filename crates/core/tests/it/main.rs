@@ -7,4 +7,5 @@
 )]
 
 mod json;
+mod projection;
 mod schema;

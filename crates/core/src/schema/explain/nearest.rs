@@ -10,12 +10,17 @@ pub(super) fn word<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Opt
     if asked.chars().count() > CHARS_MAX {
         return None;
     }
-    let similar: Vec<&str> =
-        known.filter(|name| name.len() <= 4 * CHARS_MAX && is_similar(asked, name)).collect();
+    let known: Vec<&str> = known.filter(|name| name.len() <= 4 * CHARS_MAX).collect();
+    let similar: Vec<&str> = known.iter().copied().filter(|name| is_similar(asked, name)).collect();
+    // `int` for `integer`, `ascending` for `asc`.
+    let shortens = |name: &&str| {
+        name.len().min(asked.len()) >= 3 && (name.starts_with(asked) || asked.starts_with(*name))
+    };
+    let shorter = known.iter().copied().find(shortens);
     // A misspelt word mostly begins right.
     let begins = |word: &str| word.chars().next().map(|first| first.to_ascii_lowercase());
     let begin_alike = similar.iter().copied().filter(|name| begins(name) == begins(asked));
-    nearest_name(asked, begin_alike).or_else(|| nearest_name(asked, similar.iter().copied()))
+    nearest_name(asked, begin_alike).or_else(|| nearest_name(asked, similar.iter().copied())).or(shorter)
 }
 
 /// Whether more than half of the letters are the same: few changes turn any short word into any other.
