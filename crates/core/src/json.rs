@@ -10,6 +10,7 @@ mod string;
 use crate::code::Code;
 use crate::limits::Limits;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt;
 
 /// Reads `text` as one JSON value.
@@ -144,11 +145,13 @@ pub(crate) fn measure_within(value: &Value, bytes_max: u64, depth_max: u64) -> R
                 }
                 map.len()
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Ok(size),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
         };
-        size.depth = size.depth.max(depth);
+        if is_container(container) {
+            size.depth = size.depth.max(depth);
+        }
         size.bytes += (count as u64).saturating_sub(1);
-        if depth > depth_max {
+        if size.depth > depth_max {
             return Err(too_deep(depth_max));
         }
         if size.bytes > bytes_max {
@@ -162,7 +165,7 @@ pub(crate) fn measure_within(value: &Value, bytes_max: u64, depth_max: u64) -> R
 fn visit<'a>(item: &'a Value, depth: u64, size: &mut Size, pending: &mut Vec<(&'a Value, u64)>) {
     size.nodes += 1;
     size.bytes += text_bytes(item);
-    if item.is_array() || item.is_object() {
+    if is_container(item) {
         pending.push((item, depth + 1));
     }
 }
@@ -197,6 +200,16 @@ pub fn dismantle(value: Value) {
 
 fn is_container(value: &Value) -> bool {
     value.is_array() || value.is_object()
+}
+
+/// The text of a JSON string that stands alone, or none if `json` is anything else.
+pub(crate) fn unquoted(json: &str) -> Option<Cow<'_, str>> {
+    let inner = json.strip_prefix('"')?.strip_suffix('"')?;
+    if !inner.contains('\\') {
+        return Some(Cow::Borrowed(inner));
+    }
+    let (text, end) = string::read(json, 1).ok()?;
+    (end == json.len()).then_some(Cow::Owned(text))
 }
 
 /// Adds one step to a JSON pointer.

@@ -54,8 +54,23 @@ pub struct Success {
 pub enum Value {
     /// Compact JSON.
     Inline(JsonText),
-    /// Compact JSON that was too long for the journal, kept as an artifact.
-    Kept(Kept),
+    /// Too long for an answer, and kept as an artifact.
+    Kept {
+        /// Where.
+        kept: Kept,
+        /// What the bytes there are.
+        form: Form,
+    },
+}
+
+named! {
+    /// What the bytes of a kept value are.
+    Form {
+        /// Its compact JSON.
+        Json = "json",
+        /// The string that it is; a tool's output may hold bytes that are no UTF-8.
+        Text = "text",
+    }
 }
 
 impl Default for Value {

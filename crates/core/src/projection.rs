@@ -1,18 +1,336 @@
-//! stub
-use crate::{failure::Failure, limits::Limits, outcome::*};
-/// .
-pub fn fits(t: &str, l: &Limits) -> bool {
-    (t.len() as u64) < l.answer_bytes_max
+//! What the model sees of an outcome: everything if it is short, else its ends and the way to the rest.
+//!
+//! Whoever projects asks [`fits`] first. If the text does not fit, the [`full_text`] is kept as an artifact and its
+//! handle is given to [`project`], so that the answer can say how to read on: a last part of the form
+//! `{"truncated":true,"shown":…,"total":…,"next_offset":…,"artifact":…,"hint":…}`.
+
+mod cut;
+mod shrink;
+
+use crate::failure::Failure;
+use crate::json::unquoted;
+use crate::limits::Limits;
+use crate::outcome::{Effect, Kept, ModelAnswer, Outcome, Part, Success, Value};
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// What the part that says how to read on may take beyond `answer_bytes_max`: it must never be what is cut.
+pub const READ_ON_BYTES_MAX: u64 = 512;
+
+/// Smaller limits count as this: what is left out must be said somewhere.
+pub const ANSWER_BYTES_MIN: u64 = 512;
+
+/// The default projection. `kept` is where the [`full_text`] of a success lies if it does not fit.
+pub fn project(outcome: &Outcome, kept: Option<Kept>, limits: &Limits) -> ModelAnswer {
+    match outcome {
+        Outcome::Succeeded(success) => succeeded(success, kept, limits),
+        Outcome::Failed(failure) => failed(failure, limits),
+        Outcome::Denied { reason } if reason.is_empty() => {
+            error("This call was not allowed.", "denied", limits)
+        }
+        Outcome::Denied { reason } => {
+            error(&format!("This call was not allowed: {reason}"), "denied", limits)
+        }
+        Outcome::Cancelled { effect } => error(cancelled(*effect), "cancelled", limits),
+        Outcome::Unknown => {
+            error("It is not known whether this took effect; do not repeat it blindly.", "unknown", limits)
+        }
+    }
 }
-/// .
-pub fn success(_s: &Success, p: Option<String>, _l: &Limits) -> ModelAnswer {
-    ModelAnswer { parts: vec![Part::Text(p.unwrap_or_default())], is_error: false }
+
+/// All that a success has to say in text, whatever its length: its value, then the text among its parts, each on a
+/// new line. This is what an answer is cut from and what is kept as an artifact; offsets are bytes of it.
+///
+/// A value that lies in an artifact already has no text here.
+pub fn full_text(success: &Success) -> Cow<'_, str> {
+    let value = match &success.value {
+        Value::Inline(json) => value_text(json),
+        Value::Kept { .. } => Cow::Borrowed(""),
+    };
+    let is_silent = is_silent(success);
+    let mut texts = success.parts.iter().filter_map(part_text).peekable();
+    if texts.peek().is_none() {
+        return if is_silent { Cow::Borrowed("") } else { value };
+    }
+    let mut all = if is_silent { String::new() } else { value.into_owned() };
+    for text in texts {
+        if !all.is_empty() {
+            all.push('\n');
+        }
+        all.push_str(text);
+    }
+    Cow::Owned(all)
 }
-/// .
-pub fn failure(f: &Failure, _l: &Limits) -> ModelAnswer {
-    ModelAnswer { parts: vec![Part::Text(f.message.clone())], is_error: true }
+
+/// Whether `text` can be shown whole.
+pub fn fits(text: &str, limits: &Limits) -> bool {
+    Room::of(limits).fits(text)
 }
-/// .
-pub fn outcome(_o: &Outcome, _l: &Limits) -> ModelAnswer {
-    ModelAnswer::default()
+
+/// Output that went to an artifact and of which only the ends are in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends<'a> {
+    /// The first bytes.
+    pub head: &'a [u8],
+    /// The last bytes; may overlap the first.
+    pub tail: &'a [u8],
+    /// How many bytes there are.
+    pub total: u64,
+}
+
+/// The projection of a success whose text was streamed. Bytes that are not UTF-8 are shown as `�`.
+///
+/// Ends of `answer_bytes_max` bytes each are enough; more are not looked at.
+pub fn project_ends(ends: Ends<'_>, kept: Option<Kept>, limits: &Limits) -> ModelAnswer {
+    let mut answer = ModelAnswer::default();
+    let held = (ends.head.len() + ends.tail.len()) as u64;
+    if held >= ends.total {
+        let overlap = usize::try_from(held - ends.total).unwrap_or(0).min(ends.tail.len());
+        let whole = [ends.head, &ends.tail[overlap..]].concat();
+        let text = String::from_utf8_lossy(&whole);
+        if fits(&text, limits) {
+            answer.parts.push(Part::Text(text.into_owned()));
+            return answer;
+        }
+    }
+    let (shown, read_on) = cut::ends(ends, Room::of(limits));
+    answer.parts.extend([Part::Text(shown), read_on.part(kept)]);
+    answer
+}
+
+/// How much text an answer may have.
+#[derive(Clone, Copy)]
+struct Room {
+    bytes: usize,
+    lines: usize,
+}
+
+impl Room {
+    fn of(limits: &Limits) -> Room {
+        const LINES_MIN: u64 = 8;
+        Room {
+            bytes: usize::try_from(limits.answer_bytes_max.max(ANSWER_BYTES_MIN)).unwrap_or(usize::MAX),
+            lines: usize::try_from(limits.answer_lines_max.max(LINES_MIN)).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// A text has no more lines than bytes, so a short one need not be counted.
+    fn fits(self, text: &str) -> bool {
+        text.len() <= self.bytes
+            && (text.len() < self.lines || text.bytes().filter(|&byte| byte == b'\n').count() < self.lines)
+    }
+}
+
+#[inline]
+fn succeeded(success: &Success, kept: Option<Kept>, limits: &Limits) -> ModelAnswer {
+    let mut answer = ModelAnswer::default();
+    match &success.value {
+        // Nearly all answers: one short value.
+        Value::Inline(json) if success.parts.is_empty() => {
+            let text = value_text(json);
+            if fits(&text, limits) {
+                answer.parts.push(Part::Text(text.into_owned()));
+            } else {
+                let is_json = matches!(text, Cow::Borrowed(whole) if whole.len() == json.len());
+                answer.parts.extend(shortened(&text, is_json.then_some(limits), kept, Room::of(limits)));
+            }
+        }
+        Value::Inline(_) => with_parts(success, kept, limits, &mut answer),
+        Value::Kept { kept: value, .. } => {
+            let ends = Ends { head: b"", tail: b"", total: value.bytes };
+            let (_, read_on) = cut::ends(ends, Room::of(limits));
+            answer.parts.push(read_on.part(Some(*value)));
+            with_parts(success, kept, limits, &mut answer);
+        }
+    }
+    answer
+}
+
+fn with_parts(success: &Success, kept: Option<Kept>, limits: &Limits, answer: &mut ModelAnswer) {
+    let mut room = Room::of(limits);
+    let files = file_lines(&success.parts, Room { bytes: room.bytes / 4, lines: room.lines / 4 });
+    room.bytes -= files.len();
+    room.lines -= files.lines().count();
+    let text = full_text(success);
+    if !room.fits(&text) {
+        let is_json = !success.parts.iter().any(|part| part_text(part).is_some())
+            && matches!(&success.value, Value::Inline(json) if json.len() == text.len());
+        answer.parts.extend(shortened(&text, is_json.then_some(limits), kept, room));
+    } else if let Value::Inline(json) = &success.value
+        && !is_silent(success)
+    {
+        answer.parts.push(Part::Text(value_text(json).into_owned()));
+        answer.parts.extend(success.parts.iter().filter(|part| part_text(part).is_some()).cloned());
+    } else {
+        answer.parts.extend(success.parts.iter().filter(|part| part_text(part).is_some()).cloned());
+    }
+    answer.parts.extend(success.parts.iter().filter(|part| matches!(part, Part::Image { .. })).cloned());
+    if !files.is_empty() {
+        answer.parts.push(Part::Text(files));
+    }
+}
+
+/// A `null` beside other parts only means that there is no value.
+fn is_silent(success: &Success) -> bool {
+    !success.parts.is_empty() && matches!(&success.value, Value::Inline(json) if json.as_ref() == "null")
+}
+
+/// What a value looks like as text: a string is itself, anything else its JSON.
+fn value_text(json: &str) -> Cow<'_, str> {
+    unquoted(json).unwrap_or(Cow::Borrowed(json))
+}
+
+fn part_text(part: &Part) -> Option<&str> {
+    match part {
+        Part::Text(text) => Some(text),
+        Part::Json(json) => Some(json),
+        Part::Image { .. } | Part::File { .. } => None,
+    }
+}
+
+/// One line for each file, as far as there is room.
+fn file_lines(parts: &[Part], room: Room) -> String {
+    const MORE: usize = 48;
+    const NAME_CHARS_MAX: usize = 100;
+    let mut lines = String::new();
+    let (mut listed, mut left_out) = (0, 0usize);
+    for part in parts {
+        let Part::File { kept, media_type, name } = part else { continue };
+        let name: String = name.chars().take(NAME_CHARS_MAX).collect();
+        let media_type: String = media_type.chars().take(NAME_CHARS_MAX).collect();
+        let line = format!(
+            "file {name:?}: {} bytes of {media_type}; read_artifact reads it as artifact {}",
+            grouped(kept.bytes),
+            kept.artifact
+        );
+        if left_out > 0 || listed + 1 >= room.lines || lines.len() + line.len() + MORE > room.bytes {
+            left_out += 1;
+            continue;
+        }
+        if !lines.is_empty() {
+            lines.push('\n');
+        }
+        lines.push_str(&line);
+        listed += 1;
+    }
+    if left_out > 0 {
+        let newline = if lines.is_empty() { "" } else { "\n" };
+        lines.push_str(&format!("{newline}… and {left_out} more files"));
+    }
+    lines
+}
+
+/// A text that does not fit: what is shown of it, and how to read on. With `json`, it is JSON and stays so up to the
+/// size at which a result counts as bytes.
+fn shortened(text: &str, json: Option<&Limits>, kept: Option<Kept>, room: Room) -> [Part; 2] {
+    let is_parsed = json.is_some_and(|limits| text.len() as u64 <= limits.result_json_bytes_max);
+    let shrunk = if is_parsed { shrink::json(text, room.bytes) } else { None };
+    let (shown, read_on) = match shrunk {
+        Some(shown) => {
+            let read_on =
+                ReadOn { shown: shown.len() as u64, total: text.len() as u64, next_offset: 0, is_json: true };
+            (shown, read_on)
+        }
+        None => cut::text(text, room),
+    };
+    [Part::Text(shown), read_on.part(kept)]
+}
+
+/// How much is shown of a text, and where to go on.
+struct ReadOn {
+    shown: u64,
+    total: u64,
+    next_offset: u64,
+    is_json: bool,
+}
+
+impl ReadOn {
+    fn part(&self, kept: Option<Kept>) -> Part {
+        let ReadOn { shown, total, next_offset, .. } = self;
+        let mut text =
+            format!("{{\"truncated\":true,\"shown\":{shown},\"total\":{total},\"next_offset\":{next_offset}");
+        let hint = match kept {
+            None => "The rest was not kept; ask for less at once.",
+            Some(_) if self.is_json => {
+                "Long parts are shortened. Call read_artifact with this artifact to read the whole text."
+            }
+            Some(_) => "Call read_artifact with this artifact and next_offset as offset to read on.",
+        };
+        if let Some(kept) = kept {
+            // Writing to a String does not fail.
+            let _ = write!(text, ",\"artifact\":\"{}\"", kept.artifact);
+        }
+        let _ = write!(text, ",\"hint\":\"{hint}\"}}");
+        Part::Text(text)
+    }
+}
+
+fn cancelled(effect: Effect) -> &'static str {
+    match effect {
+        Effect::None => "This call was cancelled; it had no effect.",
+        Effect::Landed => "This call was cancelled after it had taken effect.",
+        Effect::Unknown => {
+            "This call was cancelled; it is not known whether it took effect; do not repeat it blindly."
+        }
+    }
+}
+
+/// Only the message: the detail is for operators.
+fn failed(failure: &Failure, limits: &Limits) -> ModelAnswer {
+    error(&failure.message, failure.code.as_str(), limits)
+}
+
+fn error(message: &str, code: &str, limits: &Limits) -> ModelAnswer {
+    let room = Room::of(limits);
+    let mut text = error_text(message, code);
+    // How much longer quoting makes a text is only known afterwards.
+    let mut bytes = room.bytes;
+    while text.len() > room.bytes {
+        bytes /= 2;
+        let (shown, _) = cut::text(message, Room { bytes, ..room });
+        text = error_text(&shown, code);
+    }
+    ModelAnswer { parts: vec![Part::Text(text)], is_error: true }
+}
+
+fn error_text(message: &str, code: &str) -> String {
+    let mut text = String::with_capacity(message.len() + code.len() + 24);
+    text.push_str("{\"error\":");
+    push_quoted(&mut text, message);
+    text.push_str(",\"code\":");
+    push_quoted(&mut text, code);
+    text.push('}');
+    text
+}
+
+/// Adds `text` as a JSON string.
+fn push_quoted(out: &mut String, text: &str) {
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\0'..='\x1f' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+/// A count with commas between the thousands.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }

@@ -100,21 +100,21 @@ impl Schema {
 
     #[cold]
     fn explain(&self, value: &Value, size: Size) -> Invalid {
-        let mut problems = if self.bounds.is_cheap_to_explain(value, size, self.work_max) {
+        let (mut problems, untold) = if self.bounds.is_cheap_to_explain(value, size, self.work_max) {
             explain::problems(self, value)
         } else {
-            Vec::new()
+            (Vec::new(), 0)
         };
         if problems.is_empty() {
             let what = "does not fit the schema, and is too large or too deeply nested to say where; send a smaller part";
             problems.push(self.whole(what.to_string(), self.role.code()));
         }
-        let more = match problems.len() {
-            count if count <= self.problems_max => 0,
-            // The line that counts them takes the place of one.
-            count => count - (self.problems_max - 1),
-        };
-        problems.truncate(self.problems_max - usize::from(more > 0));
+        let total = problems.len() + untold;
+        if total > self.problems_max {
+            // The line that counts the rest takes the place of one.
+            problems.truncate(self.problems_max - 1);
+        }
+        let more = total - problems.len();
         Invalid { role: self.role, problems, more }
     }
 

@@ -82,7 +82,9 @@ impl CallAnswer {
     /// What the model is told.
     pub fn model(&self) -> ModelAnswer {
         match (&self.conflict, self.call.end()) {
-            (Some(conflict), _) => projection::failure(conflict, &Limits::default()),
+            (Some(conflict), _) => {
+                projection::project(&Outcome::Failed(conflict.clone()), None, &Limits::default())
+            }
             (None, Some(end)) => end.model.clone(),
             (None, None) => ModelAnswer::default(),
         }
@@ -142,8 +144,10 @@ fn succeeded(success: &Success) -> Json {
     let parts: Vec<Json> = success.parts.iter().map(part).collect();
     match &success.value {
         Value::Inline(text) => json!({"value": parsed(text), "parts": parts}),
-        Value::Kept(kept) => {
-            json!({"artifact": kept.artifact.to_string(), "bytes": kept.bytes, "parts": parts})
+        Value::Kept { kept, form } => {
+            let kept =
+                json!({"artifact": kept.artifact.to_string(), "bytes": kept.bytes, "form": form.as_str()});
+            json!({"kept": kept, "parts": parts})
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use windlass_core::call::{Call, Fact};
 use windlass_core::entry::{Entry, Event, Packer};
 use windlass_core::ids::CallId;
+use windlass_core::outcome::ModelAnswer;
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
 
@@ -26,8 +27,8 @@ pub(crate) struct Held {
     pub(crate) parsed: Option<Parsed>,
     /// Whether its claims are taken.
     pub(crate) admitted: bool,
-    /// The value as text, where it was too long for the journal and its answer is still to be made.
-    pub(crate) preview: Option<String>,
+    /// What the model is told, where it was made from a value that is kept beside the journal.
+    pub(crate) model: Option<ModelAnswer>,
     notes: Vec<Entry>,
     rows: Vec<Row>,
 }
@@ -50,7 +51,7 @@ impl Hold {
             tool: None,
             parsed,
             admitted: false,
-            preview: None,
+            model: None,
             notes: Vec::new(),
             rows: Vec::new(),
         })

@@ -151,7 +151,7 @@ fn story(fact: &Fact) -> String {
 fn value(value: &Value) -> String {
     match value {
         Value::Inline(text) => shorten(text),
-        Value::Kept(kept) => format!("{} bytes, kept as artifact {}", kept.bytes, kept.artifact),
+        Value::Kept { kept, .. } => format!("{} bytes, kept as artifact {}", kept.bytes, kept.artifact),
     }
 }
 

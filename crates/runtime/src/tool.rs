@@ -8,7 +8,7 @@ use std::sync::Arc;
 use windlass_core::failure::{FailureClass, Retry};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, CallId, Fence};
-use windlass_core::outcome::Part;
+use windlass_core::outcome::{Kept, Part};
 use windlass_core::tool::ToolSpec;
 
 /// Something a model can call.
@@ -31,13 +31,15 @@ pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<Output, ToolError>>
 pub struct Output {
     /// The value.
     pub value: Value,
+    /// Where the value is, if it was too large to be given: text that [`Cx::keep`] took. `value` is then not looked at.
+    pub kept: Option<Kept>,
     /// Images and files.
     pub parts: Vec<Part>,
 }
 
 impl From<Value> for Output {
     fn from(value: Value) -> Output {
-        Output { value, parts: Vec::new() }
+        Output { value, ..Output::default() }
     }
 }
 

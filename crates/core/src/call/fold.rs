@@ -205,7 +205,7 @@ fn answer(outcome: &Outcome, model: &Model) -> ModelAnswer {
     let value = match outcome {
         Outcome::Succeeded(success) => match &success.value {
             Value::Inline(text) => &**text,
-            Value::Kept(_) => "",
+            Value::Kept { .. } => "",
         },
         Outcome::Failed(_) | Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown => "",
     };

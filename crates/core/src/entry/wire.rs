@@ -10,7 +10,7 @@ use crate::code::Code;
 use crate::failure::{Failure, FailureClass, Retry, Source};
 use crate::handle::Handle;
 use crate::ids::AttemptNo;
-use crate::outcome::{Effect, Kept, ModelAnswer, Outcome, Part, Success, Value};
+use crate::outcome::{Effect, Form, Kept, ModelAnswer, Outcome, Part, Success, Value};
 use crate::tool::{Digest, EffectClass};
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
@@ -175,6 +175,8 @@ struct KeptFields {
     artifact: Vec<u8>,
     #[n(1)]
     bytes: u64,
+    #[n(2)]
+    form: Option<String>,
 }
 
 #[derive(Encode, Decode)]
@@ -287,7 +289,7 @@ fn read_returned(fields: ReturnedFields, payload: &[u8]) -> Result<Returned, Pro
     let result = match (fields.failure, fields.kept) {
         (Some(failure), _) => Attempted::Failed(Box::new(failure.read()?)),
         (None, Some(kept)) => {
-            Attempted::Ok(Success { value: Value::Kept(kept.read()?), parts: read_parts(fields.parts)? })
+            Attempted::Ok(Success { value: kept.read_value()?, parts: read_parts(fields.parts)? })
         }
         (None, None) => {
             Attempted::Ok(Success { value: Value::Inline(text(payload)?), parts: read_parts(fields.parts)? })
@@ -367,7 +369,7 @@ impl OutcomeFields {
         Ok(match self.name.as_str() {
             "succeeded" => {
                 let value = match (self.kept, self.value) {
-                    (Some(kept), _) => Value::Kept(kept.read()?),
+                    (Some(kept), _) => kept.read_value()?,
                     (None, Some(text)) => Value::Inline(text.into()),
                     (None, None) => return Err(missing()),
                 };
@@ -431,18 +433,26 @@ impl From<&Value> for Option<KeptFields> {
     fn from(value: &Value) -> Option<KeptFields> {
         match value {
             Value::Inline(_) => None,
-            Value::Kept(kept) => Some(KeptFields::from(*kept)),
+            Value::Kept { kept, form } => {
+                Some(KeptFields { form: Some(form.to_string()), ..KeptFields::from(*kept) })
+            }
         }
     }
 }
 
 impl From<Kept> for KeptFields {
     fn from(kept: Kept) -> KeptFields {
-        KeptFields { artifact: kept.artifact.0.to_le_bytes().to_vec(), bytes: kept.bytes }
+        KeptFields { artifact: kept.artifact.0.to_le_bytes().to_vec(), bytes: kept.bytes, form: None }
     }
 }
 
 impl KeptFields {
+    fn read_value(self) -> Result<Value, Problem> {
+        let form = self.form.as_deref().unwrap_or(Form::Json.as_str());
+        let form = known(Form::parse(form), form)?;
+        Ok(Value::Kept { kept: self.read()?, form })
+    }
+
     fn read(self) -> Result<Kept, Problem> {
         let artifact = self.artifact.try_into().map_err(|_| wrong("an artifact's handle has 16 bytes"))?;
         Ok(Kept { artifact: Handle(u128::from_le_bytes(artifact)), bytes: self.bytes })

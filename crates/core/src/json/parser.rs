@@ -27,6 +27,13 @@ enum Frame {
     Object { map: Map<String, Value>, key: String, key_at: usize },
 }
 
+/// What follows a value in its container.
+enum More {
+    Item,
+    Key(String, usize),
+    Nothing,
+}
+
 impl<'a> Parser<'a> {
     pub(super) fn new(text: &'a str, depth_max: u64) -> Parser<'a> {
         Parser { text, bytes: text.as_bytes(), at: 0, depth_max, open: None, outer: Vec::new() }
@@ -125,17 +132,26 @@ impl<'a> Parser<'a> {
     #[inline]
     fn place(&mut self, mut value: Value) -> Result<Option<Value>, Fault> {
         loop {
+            // What follows is read first: until the value is in its container, a fault is told at the value's place.
             let next = self.token();
-            match &mut self.open {
-                None => return Ok(Some(value)),
-                Some(Frame::Array(items)) => {
-                    items.push(value);
-                    match next {
-                        Some(b',') => return self.comma(b']').map(|()| None),
-                        Some(b']') => {}
-                        _ => return Err(self.unclosed("expected , or ] behind this item of the array")),
-                    }
+            let more = match (&self.open, next) {
+                (None, _) => return Ok(Some(value)),
+                (Some(Frame::Array(_)), Some(b',')) => self.comma(b']').map(|()| More::Item)?,
+                (Some(Frame::Object { .. }), Some(b',')) => {
+                    self.comma(b'}')?;
+                    let (key, key_at) = self.key()?;
+                    More::Key(key, key_at)
                 }
+                (Some(Frame::Array(_)), Some(b']')) | (Some(Frame::Object { .. }), Some(b'}')) => {
+                    More::Nothing
+                }
+                (Some(Frame::Array(_)), _) => return Err(self.unclosed("expected , or ] behind this item")),
+                (Some(Frame::Object { .. }), _) => {
+                    return Err(self.unclosed("expected , or } behind this property"));
+                }
+            };
+            match &mut self.open {
+                Some(Frame::Array(items)) => items.push(value),
                 Some(Frame::Object { map, key, key_at }) => {
                     if map.contains_key(key.as_str()) {
                         let (at, what) =
@@ -143,19 +159,15 @@ impl<'a> Parser<'a> {
                         return Err(Fault { code: Code::DuplicateKey, at, what });
                     }
                     map.insert(std::mem::take(key), value);
-                    match next {
-                        Some(b',') => {
-                            self.comma(b'}')?;
-                            let next = self.key()?;
-                            if let Some(Frame::Object { key, key_at, .. }) = &mut self.open {
-                                (*key, *key_at) = next;
-                            }
-                            return Ok(None);
-                        }
-                        Some(b'}') => {}
-                        _ => return Err(self.unclosed("expected , or } behind this property of the object")),
+                    if let More::Key(next, next_at) = more {
+                        (*key, *key_at) = (next, next_at);
+                        return Ok(None);
                     }
                 }
+                None => return Ok(Some(value)),
+            }
+            if let More::Item = more {
+                return Ok(None);
             }
             self.at += 1;
             value = match std::mem::replace(&mut self.open, self.outer.pop()) {
@@ -242,10 +254,12 @@ impl<'a> Parser<'a> {
         ];
         let rest = &self.text[self.at..];
         let advice = WRONG_WORDS.iter().find(|(word, _)| rest.starts_with(word)).map(|(_, advice)| *advice);
-        self.unclosed(&match advice {
-            Some(advice) => format!("expected a JSON value; {advice}"),
-            None => "expected a JSON value".to_string(),
-        })
+        let mut fault = self.unclosed("expected a JSON value");
+        if let Some(advice) = advice {
+            fault.what.push_str("; ");
+            fault.what.push_str(advice);
+        }
+        fault
     }
 
     /// Something was expected here; says what is here instead.

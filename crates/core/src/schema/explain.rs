@@ -2,44 +2,57 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "what has no words of ours keeps those of the library")]
 
 mod nearest;
+mod words;
 
 use super::Schema;
 use crate::json::Problem;
-use jsonschema::error::{TypeKind, ValidationErrorKind};
-use jsonschema::{JsonType, ValidationError};
-use serde_json::Value;
+use jsonschema::ValidationError;
+use jsonschema::error::ValidationErrorKind;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Everything that is wrong with `value`, sorted by place.
-pub(super) fn problems(schema: &Schema, value: &Value) -> Vec<Problem> {
-    let mut found = Found { schema, lines: BTreeMap::new() };
-    for error in schema.validator.iter_errors(value) {
-        found.add(&error);
+/// What is wrong with `value`, sorted by place; and how many more errors there are than were put into words.
+pub(super) fn problems(schema: &Schema, value: &Value) -> (Vec<Problem>, usize) {
+    // Some errors share a line, so more are worded than are shown.
+    let worded_max = schema.problems_max.saturating_mul(8);
+    let mut errors: Vec<ValidationError<'_>> = schema.validator.iter_errors(value).collect();
+    let place = |error: &ValidationError<'_>| {
+        (steps(error.instance_path().as_str()), error.schema_path().as_str().to_string())
+    };
+    if errors.len() > worded_max {
+        errors.sort_by_cached_key(place);
     }
-    found.into_problems()
+    let mut found = Found { schema, value, lines: BTreeMap::new() };
+    errors.iter().take(worded_max).for_each(|error| found.add(error));
+    (found.into_problems(), errors.len().saturating_sub(worded_max))
 }
 
 /// What is wrong with a schema, said of the place the error names.
 pub(super) fn as_schema(error: &ValidationError<'_>) -> String {
-    let found = shown(error.instance());
+    let value = error.instance();
+    let is_type = error.instance_path().as_str().ends_with("/type") && value.is_string();
     match error.kind() {
         ValidationErrorKind::Format { format } if format == "regex" => format!(
-            "the pattern {found} cannot be used: it is no regular expression of the kind that takes linear time; \
-             leave out look-around and back-references"
+            "the pattern {} is not a regular expression that can be used; correct or shorten it, and leave out \
+             look-around and back-references, which do not take linear time",
+            words::quoted(value.as_str().unwrap_or_default())
         ),
+        ValidationErrorKind::AnyOf { .. } if is_type => {
+            let types =
+                ["array", "boolean", "integer", "null", "number", "object", "string"].map(|name| json!(name));
+            words::enumerated(&types, value)
+        }
         ValidationErrorKind::AnyOf { .. } => {
-            format!("{found} is not what this keyword takes; see JSON Schema 2020-12")
+            format!("{} is not what this keyword takes; see JSON Schema 2020-12", words::shown(value))
         }
-        ValidationErrorKind::Enum { options } => {
-            enumerated(options.as_array().map_or(&[], Vec::as_slice), error.instance())
-        }
-        _ => described(error).unwrap_or_else(|| shortened(&error.to_string(), 300)),
+        _ => words::told(error),
     }
 }
 
 /// Problems by place and text, so that the same one is told once.
 struct Found<'a> {
     schema: &'a Schema,
+    value: &'a Value,
     lines: BTreeMap<(Vec<Step>, String), Lines>,
 }
 
@@ -73,13 +86,10 @@ impl Found<'_> {
                 self.at(error).whats.push(what);
             }
             ValidationErrorKind::FalseSchema => {
-                let what = "must not be there; leave it out".to_string();
+                let what = self.forbidden(error);
                 self.at(error).whats.push(what);
             }
-            _ => {
-                let what = described(error).unwrap_or_else(|| shortened(&error.to_string(), 300));
-                self.at(error).whats.push(what);
-            }
+            _ => self.at(error).whats.push(words::told(error)),
         }
     }
 
@@ -120,7 +130,7 @@ impl Found<'_> {
             context[only].iter().for_each(|error| self.add(error));
             return;
         }
-        let mut inner = Found { schema: self.schema, lines: BTreeMap::new() };
+        let mut inner = Found { lines: BTreeMap::new(), ..*self };
         context[nearest].iter().for_each(|error| inner.add(error));
         let details: Vec<String> = inner
             .into_problems()
@@ -137,9 +147,20 @@ impl Found<'_> {
         self.at(error).whats.push(what);
     }
 
+    /// `false` as a schema: of the value itself, or of all properties that are not named.
+    fn forbidden(&self, error: &ValidationError<'_>) -> String {
+        let path = error.schema_path().as_str();
+        let closed = path.ends_with("/additionalProperties") || path.ends_with("/unevaluatedProperties");
+        // The error is about the first such property, at the place of the object.
+        match self.value.pointer(error.instance_path().as_str()).and_then(Value::as_object) {
+            Some(map) if closed => self.unknown_properties(error, &map.keys().cloned().collect::<Vec<_>>()),
+            _ => "must not be there; leave it out".to_string(),
+        }
+    }
+
     fn unknown_properties(&self, error: &ValidationError<'_>, unexpected: &[String]) -> String {
         let allowed = nearest::allowed_properties(&self.schema.source, error.schema_path().as_str());
-        let present = error.instance().as_object();
+        let present = self.value.pointer(error.instance_path().as_str()).and_then(Value::as_object);
         let mut unexpected: Vec<&String> = unexpected.iter().collect();
         unexpected.sort();
         let mut named: Vec<String> = unexpected
@@ -151,8 +172,8 @@ impl Found<'_> {
                     .copied()
                     .filter(|known| !present.is_some_and(|map| map.contains_key(*known)));
                 match nearest::word(name, free) {
-                    Some(near) => format!("{} (did you mean {near:?}?)", quoted(name)),
-                    None => quoted(name),
+                    Some(near) => format!("{} (did you mean {near:?}?)", words::quoted(name)),
+                    None => words::quoted(name),
                 }
             })
             .collect();
@@ -165,7 +186,7 @@ impl Found<'_> {
             count if count > 12 => format!("{count} properties are allowed"),
             _ => format!(
                 "allowed are {}",
-                allowed.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")
+                allowed.iter().map(|name| words::quoted(name)).collect::<Vec<_>>().join(", ")
             ),
         };
         format!("{noun} {}; {known}", named.join(", "))
@@ -179,8 +200,8 @@ impl Found<'_> {
                 lines.missing.sort();
                 lines.missing.dedup();
                 let noun = if lines.missing.len() == 1 { "property" } else { "properties" };
-                let names: Vec<String> = lines.missing.iter().map(|name| quoted(name)).collect();
-                lines.whats.push(format!("required {noun} {} missing", listed(&names)));
+                let names: Vec<String> = lines.missing.iter().map(|name| words::quoted(name)).collect();
+                lines.whats.push(format!("required {noun} {} missing", words::listed(&names)));
             }
             lines.whats.sort();
             lines.whats.dedup();
@@ -189,55 +210,6 @@ impl Found<'_> {
         }
         problems
     }
-}
-
-/// What was expected and what was found, for the kinds that need nothing but the error.
-fn described(error: &ValidationError<'_>) -> Option<String> {
-    use ValidationErrorKind as Kind;
-    let value = error.instance();
-    let found = || format!("found {}", shown(value));
-    let text = match error.kind() {
-        Kind::Type { kind } => format!("expected {}, {}", type_names(kind), found()),
-        Kind::Enum { options } => enumerated(options.as_array().map_or(&[], Vec::as_slice), value),
-        Kind::Constant { expected_value } => format!("expected {}, {}", compact(expected_value), found()),
-        Kind::Minimum { limit } => format!("expected at least {limit}, {}", found()),
-        Kind::Maximum { limit } => format!("expected at most {limit}, {}", found()),
-        Kind::ExclusiveMinimum { limit } => format!("expected more than {limit}, {}", found()),
-        Kind::ExclusiveMaximum { limit } => format!("expected less than {limit}, {}", found()),
-        Kind::MultipleOf { multiple_of } => nearest::multiple(value, *multiple_of, &found()),
-        Kind::MinLength { limit } => {
-            format!("expected at least {}, {}", counted(*limit, "character"), length(value))
-        }
-        Kind::MaxLength { limit } => {
-            format!("expected at most {}, {}", counted(*limit, "character"), length(value))
-        }
-        Kind::MinItems { limit } => format!("expected at least {}, {}", counted(*limit, "item"), found()),
-        Kind::MaxItems { limit } => format!("expected at most {}, {}", counted(*limit, "item"), found()),
-        Kind::AdditionalItems { limit } => {
-            format!("expected at most {}, {}", counted(*limit as u64, "item"), found())
-        }
-        Kind::UnevaluatedItems { unexpected } => {
-            format!("has {} too many; remove them", counted(unexpected.len() as u64, "item"))
-        }
-        Kind::MinProperties { limit } => format!("expected at least {}, {}", properties(*limit), found()),
-        Kind::MaxProperties { limit } => format!("expected at most {}, {}", properties(*limit), found()),
-        Kind::UniqueItems => duplicated(value),
-        Kind::Contains => "no item is of the kind that must be there, or too few or too many are".to_string(),
-        Kind::Pattern { pattern } => {
-            format!("expected text that matches {}, {}", shortened(pattern, 120), found())
-        }
-        Kind::Format { format } => format!("expected text in the format {format:?}, {}", found()),
-        Kind::PropertyNames { error } => {
-            let why = described(error).unwrap_or_else(|| shortened(&error.to_string(), 200));
-            format!("the property name {} is not allowed: {why}", shown(error.instance()))
-        }
-        Kind::Not { schema } => format!("must not fit {}, {}", compact(schema), found()),
-        Kind::OneOfMultipleValid { .. } => {
-            format!("fits more than one of the alternatives and must fit exactly one, {}", found())
-        }
-        _ => return None,
-    };
-    Some(text)
 }
 
 /// One line for alternatives that all want another type, or another of some values, at the same place.
@@ -250,7 +222,7 @@ fn merged(context: &[Vec<ValidationError<'static>>], here: &str, value: &Value) 
             return None;
         }
         match error.kind() {
-            ValidationErrorKind::Type { kind } => types.push(type_names(kind)),
+            ValidationErrorKind::Type { kind } => types.push(words::type_names(kind)),
             ValidationErrorKind::Constant { expected_value } => options.push(expected_value.as_ref().clone()),
             ValidationErrorKind::Enum { options: more } => {
                 options.extend(more.as_array().into_iter().flatten().cloned())
@@ -259,10 +231,10 @@ fn merged(context: &[Vec<ValidationError<'static>>], here: &str, value: &Value) 
         }
     }
     match (types.is_empty(), options.is_empty()) {
-        (false, true) => Some(format!("expected {}, found {}", either(&types), shown(value))),
-        (true, false) => Some(enumerated(&options, value)),
+        (false, true) => Some(format!("expected {}, found {}", words::either(&types), words::shown(value))),
+        (true, false) => Some(words::enumerated(&options, value)),
         // null beside values: the values say more.
-        (false, false) if value.is_string() => Some(enumerated(&options, value)),
+        (false, false) if value.is_string() => Some(words::enumerated(&options, value)),
         _ => None,
     }
 }
@@ -286,7 +258,7 @@ fn merged_tag(
             _ => return None,
         }
     }
-    Some((pointer.to_string(), enumerated(&options, first.instance())))
+    Some((pointer.to_string(), words::enumerated(&options, first.instance())))
 }
 
 fn is_type_at(error: &ValidationError<'_>, here: &str) -> bool {
@@ -298,111 +270,6 @@ fn is_tag_below(error: &ValidationError<'_>, here: &str) -> bool {
     let below = error.instance_path().as_str().strip_prefix(here).and_then(|rest| rest.strip_prefix('/'));
     below.is_some_and(|step| !step.contains('/'))
         && matches!(error.kind(), ValidationErrorKind::Constant { .. } | ValidationErrorKind::Enum { .. })
-}
-
-fn enumerated(options: &[Value], value: &Value) -> String {
-    let mut shown_options: Vec<String> = options.iter().take(10).map(compact).collect();
-    if options.len() > 10 {
-        shown_options.push(format!("{} more", options.len() - 10));
-    }
-    let expected = match &shown_options[..] {
-        [only] => only.clone(),
-        _ => format!("one of {}", shown_options.join(", ")),
-    };
-    let meant = match nearest::option(options, value) {
-        Some(near) => format!("; did you mean {}?", compact(near)),
-        None => String::new(),
-    };
-    format!("expected {expected}, found {}{meant}", shown(value))
-}
-
-fn duplicated(value: &Value) -> String {
-    let items = value.as_array().map_or(&[][..], Vec::as_slice);
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    for (index, item) in items.iter().enumerate() {
-        if let Some(first) = seen.insert(crate::canonical::text(item), index) {
-            return format!("expected no item twice, but items {first} and {index} are both {}", shown(item));
-        }
-    }
-    "expected no item twice".to_string()
-}
-
-fn type_names(kind: &TypeKind) -> String {
-    let name = |kind: JsonType| match kind {
-        JsonType::Null => "null".to_string(),
-        JsonType::Boolean => "true or false".to_string(),
-        JsonType::Integer => "an integer".to_string(),
-        JsonType::Number => "a number".to_string(),
-        JsonType::String => "a string".to_string(),
-        JsonType::Array => "an array".to_string(),
-        JsonType::Object => "an object".to_string(),
-    };
-    match kind {
-        TypeKind::Single(kind) => name(*kind),
-        TypeKind::Multiple(set) => either(&set.iter().map(name).collect::<Vec<_>>()),
-    }
-}
-
-/// The value in a few words, long ones shortened.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => "null".to_string(),
-        Value::Bool(truth) => truth.to_string(),
-        Value::Number(number) => shortened(&format!("the number {number}"), 60),
-        Value::String(text) => format!("the string {}", quoted(text)),
-        Value::Array(items) if items.is_empty() => "an empty array".to_string(),
-        Value::Array(items) => format!("an array of {}", counted(items.len() as u64, "item")),
-        Value::Object(map) if map.is_empty() => "an empty object".to_string(),
-        Value::Object(map) => format!("an object with {}", properties(map.len() as u64)),
-    }
-}
-
-fn length(value: &Value) -> String {
-    let count = value.as_str().map_or(0, |text| text.chars().count() as u64);
-    format!("found {} of {}", shown(value), counted(count, "character"))
-}
-
-fn compact(value: &Value) -> String {
-    shortened(&value.to_string(), 80)
-}
-
-fn quoted(text: &str) -> String {
-    Value::String(shortened(text, 60)).to_string()
-}
-
-fn shortened(text: &str, chars_max: usize) -> String {
-    match text.char_indices().nth(chars_max) {
-        None => text.replace('\n', " "),
-        Some((end, _)) => format!("{}…", text[..end].replace('\n', " ")),
-    }
-}
-
-fn counted(count: u64, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-}
-
-fn properties(count: u64) -> String {
-    if count == 1 { "1 property".to_string() } else { format!("{count} properties") }
-}
-
-/// `a is`, `a and b are`, `a, b and c are`.
-fn listed(names: &[String]) -> String {
-    match names {
-        [] => String::new(),
-        [one] => format!("{one} is"),
-        [first @ .., last] => format!("{} and {last} are", first.join(", ")),
-    }
-}
-
-/// `a`, `a or b`, `a, b or c`.
-fn either(names: &[String]) -> String {
-    let mut names = names.to_vec();
-    names.dedup();
-    match &names[..] {
-        [] => String::new(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} or {last}", first.join(", ")),
-    }
 }
 
 fn steps(pointer: &str) -> Vec<Step> {

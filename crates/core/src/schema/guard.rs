@@ -7,6 +7,7 @@
 
 mod graph;
 
+use crate::code::Code;
 use crate::json::{Size, measure_within};
 use crate::limits::Limits;
 use graph::{Graph, Mark};
@@ -66,14 +67,18 @@ fn pointer_bytes(value: &Value) -> u64 {
 /// Checks everything that can be checked without compiling.
 pub(super) fn check(schema: &Value, limits: &Limits) -> Result<Bounds, Refusal> {
     let at_root = |what: String| (String::new(), what);
-    measure_within(schema, limits.schema_bytes_max, limits.schema_depth_max)
-        .map_err(|problem| at_root(problem.what))?;
+    let (bytes_max, depth_max) = (limits.schema_bytes_max, limits.schema_depth_max);
+    let too_large = format!("it has more than {bytes_max} bytes; describe less, or shorter");
+    measure_within(schema, bytes_max, depth_max).map_err(|problem| {
+        at_root(if problem.code == Code::TooDeep {
+            format!("it is nested more than {depth_max} levels deep; flatten it with $defs")
+        } else {
+            too_large.clone()
+        })
+    })?;
     // Only now: writing it out recurses as deep as it is nested.
-    let bytes = schema.to_string().len() as u64;
-    if bytes > limits.schema_bytes_max {
-        let what =
-            format!("it has {bytes} bytes, more than {}; describe less, or shorter", limits.schema_bytes_max);
-        return Err(at_root(what));
+    if schema.to_string().len() as u64 > bytes_max {
+        return Err(at_root(too_large));
     }
     if !schema.is_object() && !schema.is_boolean() {
         return Err(at_root(

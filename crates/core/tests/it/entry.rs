@@ -12,7 +12,7 @@ use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, Ordinal};
-use windlass_core::outcome::{Effect, Kept, ModelAnswer, Outcome, Part, Success, Value};
+use windlass_core::outcome::{Effect, Form, Kept, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
 
@@ -73,12 +73,12 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("started", call(Fact::Started(Started { attempt: AttemptNo(2), redrive: true }))),
         ("lost", call(Fact::Lost(Lost { attempt: AttemptNo(1) }))),
         ("returned_value", returned(Attempted::Ok(success(inline())))),
-        ("returned_kept", returned(Attempted::Ok(success(Value::Kept(kept))))),
+        ("returned_kept", returned(Attempted::Ok(success(Value::Kept { kept, form: Form::Json })))),
         ("returned_failure", returned(Attempted::Failed(failure(Retry::Safe { after_ms: Some(9) })))),
         ("ended_as_returned", ended(None, Model::ValueText)),
         ("ended_with_string", ended(None, Model::ValueString)),
         ("ended_succeeded", own(Outcome::Succeeded(success(inline())))),
-        ("ended_kept", own(Outcome::Succeeded(success(Value::Kept(kept))))),
+        ("ended_kept", own(Outcome::Succeeded(success(Value::Kept { kept, form: Form::Text })))),
         ("ended_failed", own(Outcome::Failed(failure(Retry::Exhausted { attempts: 3 })))),
         ("ended_denied", own(Outcome::Denied { reason: "not today".into() })),
         ("ended_cancelled", own(Outcome::Cancelled { effect: Effect::Landed })),

@@ -1,5 +1,14 @@
-//! The rules of a call, tested from outside.
+//! The rules of core, tested through its public face.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a panic is how a test speaks"
+)]
 
 mod batch;
 mod call;
 mod entry;
+mod json;
+mod projection;
+mod schema;

@@ -1,6 +1,6 @@
 //! Run the tool once: commit the intent, run, note the end.
 
-use crate::artifacts::Artifacts;
+use crate::artifacts::{ArtifactError, Artifacts};
 use crate::error::Lost;
 use crate::held::Held;
 use crate::registry::Registered;
@@ -14,8 +14,8 @@ use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::AttemptNo;
 use windlass_core::json::{self, Size};
-use windlass_core::outcome::{Success, Value};
-use windlass_core::projection;
+use windlass_core::outcome::{Form, Kept, Outcome, Part, Success, Value};
+use windlass_core::projection::{self, Ends};
 use windlass_core::tool::EffectClass;
 
 /// The attempt that is to be made.
@@ -102,27 +102,62 @@ async fn result(held: &mut Held, tool: &Registered, ran: Ran) -> Attempted {
 
 /// Checks what the tool returned, and keeps what is too long for an answer beside the journal.
 async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<Success, Box<Failure>> {
+    let Output { value, kept, parts } = output;
+    if let Some(kept) = kept {
+        return streamed(held, kept, parts).await;
+    }
     let limits = held.rt.limits.clone();
-    let Output { value, parts } = output;
-    let text = match json::measure_result(&value, &limits) {
-        Ok(size) => {
-            let text = serde_json::to_string(&value).unwrap_or_default();
-            check_output(tool, &value, (size, &text))?;
-            text
-        }
+    let size = match json::measure_result(&value, &limits) {
+        Ok(size) => size,
         Err(problem) => {
             json::dismantle(value);
-            return Err(Box::new(bad_output(format!("it {problem}"), None)));
+            return Err(Box::new(bad_output(problem.to_string(), None)));
         }
     };
-    if projection::fits(&text, &limits) && !tool.spec.flags.persist_output {
-        return Ok(Success { value: Value::Inline(text.into()), parts });
+    let text = serde_json::to_string(&value).unwrap_or_default();
+    check_output(tool, &value, (size, &text))?;
+    drop(value);
+    let success = Success { value: Value::Inline(text.into()), parts };
+    let full = projection::full_text(&success);
+    if projection::fits(&full, &limits) && !tool.spec.flags.persist_output {
+        return Ok(success);
     }
-    let kept = Artifacts::new(held.session.lane.clone()).rows(text.as_bytes()).await;
-    let (kept, rows) = kept.map_err(|error| Box::new(failure(held, error.into())))?;
+    let rows = Artifacts::new(held.session.lane.clone()).rows(full.as_bytes()).await;
+    let (kept, rows) = rows.map_err(|error| Box::new(failure(held, error.into())))?;
     held.carry(rows);
-    held.preview = Some(text);
-    Ok(Success { value: Value::Kept(kept), parts })
+    let whole = Outcome::Succeeded(success.clone());
+    held.model = Some(projection::project(&whole, Some(kept), &limits));
+    Ok(kept_value(success, kept))
+}
+
+/// The value as it is recorded once all its text is kept: not a second time, unless parts were added to it.
+fn kept_value(success: Success, kept: Kept) -> Success {
+    let has_text = success.parts.iter().any(|part| matches!(part, Part::Text(_) | Part::Json(_)));
+    match success.value {
+        Value::Inline(text) if !has_text => {
+            let form = if text.starts_with('"') { Form::Text } else { Form::Json };
+            Success { value: Value::Kept { kept, form }, parts: success.parts }
+        }
+        value @ (Value::Inline(_) | Value::Kept { .. }) => Success { value, parts: success.parts },
+    }
+}
+
+/// A result that the tool has kept itself: the model is told its ends.
+async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Success, Box<Failure>> {
+    let limits = held.rt.limits.clone();
+    let artifacts = Artifacts::new(held.session.lane.clone());
+    let most = limits.answer_bytes_max;
+    let ends = async {
+        let head = artifacts.read(kept.artifact, 0, most).await?;
+        let tail = artifacts.read(kept.artifact, kept.bytes.saturating_sub(most), most).await?;
+        Ok::<_, ArtifactError>((head, tail))
+    };
+    let (head, tail) = ends.await.map_err(|error| Box::new(failure(held, error.into())))?;
+    let ends = Ends { head: &head, tail: &tail, total: kept.bytes };
+    let mut model = projection::project_ends(ends, Some(kept), &limits);
+    model.parts.extend(parts.iter().cloned());
+    held.model = Some(model);
+    Ok(Success { value: Value::Kept { kept, form: Form::Text }, parts })
 }
 
 fn check_output(
@@ -132,7 +167,10 @@ fn check_output(
 ) -> Result<(), Box<Failure>> {
     let Some(schema) = &tool.output else { return Ok(()) };
     schema.validate(value, size).map_err(|invalid| {
-        Box::new(bad_output(format!("it does not fit its output schema:\n{invalid}"), Some(text.to_string())))
+        Box::new(bad_output(
+            format!("It does not fit the tool's own output schema.\n{invalid}"),
+            Some(text.to_string()),
+        ))
     })
 }
 
@@ -141,7 +179,10 @@ fn bad_output(what: String, raw: Option<String>) -> Failure {
         class: FailureClass::Execution,
         source: Source::Tool,
         raw,
-        ..Failure::invalid_request(Code::InvalidOutput, format!("The tool's result was refused: {what}"))
+        ..Failure::invalid_request(
+            Code::InvalidOutput,
+            format!("The tool returned something that is refused. {what}"),
+        )
     }
 }
 

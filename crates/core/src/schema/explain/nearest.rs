@@ -10,7 +10,32 @@ pub(super) fn word<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Opt
     if asked.chars().count() > CHARS_MAX {
         return None;
     }
-    nearest_name(asked, known.filter(|name| name.len() <= 4 * CHARS_MAX))
+    let known: Vec<&str> = known.filter(|name| name.len() <= 4 * CHARS_MAX).collect();
+    let similar: Vec<&str> = known.iter().copied().filter(|name| is_similar(asked, name)).collect();
+    // `int` for `integer`, `ascending` for `asc`.
+    let shortens = |name: &&str| {
+        name.len().min(asked.len()) >= 3 && (name.starts_with(asked) || asked.starts_with(*name))
+    };
+    let shorter = known.iter().copied().find(shortens);
+    // A misspelt word mostly begins right.
+    let begins = |word: &str| word.chars().next().map(|first| first.to_ascii_lowercase());
+    let begin_alike = similar.iter().copied().filter(|name| begins(name) == begins(asked));
+    nearest_name(asked, begin_alike).or_else(|| nearest_name(asked, similar.iter().copied())).or(shorter)
+}
+
+/// Whether more than half of the letters are the same: few changes turn any short word into any other.
+fn is_similar(left: &str, right: &str) -> bool {
+    let letters = |word: &str| {
+        let mut letters: Vec<char> = word.chars().filter(|letter| letter.is_alphanumeric()).collect();
+        letters.iter_mut().for_each(|letter| *letter = letter.to_ascii_lowercase());
+        letters
+    };
+    let (left, mut right) = (letters(left), letters(right));
+    let longer = left.len().max(right.len());
+    let common = left.iter().filter(|letter| {
+        right.iter().position(|other| other == *letter).map(|place| right.swap_remove(place)).is_some()
+    });
+    common.count() * 2 > longer
 }
 
 /// The option that is nearest to `value`.
@@ -46,7 +71,7 @@ pub(super) fn option<'a>(options: &'a [Value], value: &Value) -> Option<&'a Valu
 
 /// Says which multiples lie on both sides of the number.
 pub(super) fn multiple(value: &Value, of: f64, found: &str) -> String {
-    let expected = format!("expected a multiple of {of}, {found}");
+    let expected = format!("expected a multiple of {of}, found {found}");
     let Some(number) = value.as_f64() else { return expected };
     let (below, above) = ((number / of).floor() * of, (number / of).ceil() * of);
     // Where multiplying does not give a short number, the neighbours would only confuse.
