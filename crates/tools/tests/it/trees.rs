@@ -129,6 +129,18 @@ fn what_survives_owner_and_launcher_is_killed_by_the_next_owner() {
 }
 
 #[tokio::test]
+async fn a_launcher_that_works_ends_by_itself() {
+    let invocation = script(&format!("{STRAYS} echo ready; sleep 1000"));
+    let call = invocation.call.clone();
+    let mut running = start(invocation).await;
+    wait_for_line(&mut running, "ready").await;
+    assert!(kill_survivors(|handle| handle == call).expect("killed") >= 5);
+    // It lived to tell how its command ended.
+    let ran = finish(running).await;
+    assert!(matches!(ran.ended.end, End::Signalled(9)), "{:?}", ran.ended.end);
+}
+
+#[tokio::test]
 async fn a_launcher_that_hangs_is_killed_too() {
     let invocation = script(&format!("{STRAYS} echo ready; sleep 1000"));
     let call = invocation.call.clone();
