@@ -6,8 +6,7 @@
 //! below it, also what left the process group or the terminal session.
 //!
 //! The socket speaks, from the owner: the length of the command's standard input (8 bytes, little endian), those
-//! bytes, then single bytes: [`TERMINATE`] and [`KILL`]; its end means [`KILL`]. From the launcher: one
-//! [report](Report), when nothing of the command is left. Program, arguments, environment and folder of the
+//! bytes, then single bytes: `TERMINATE` and `KILL`; its end means `KILL`. From the launcher: one `Report`, when nothing of the command is left. Program, arguments, environment and folder of the
 //! command are the launcher's own, so they need no encoding.
 
 #[cfg(not(target_os = "linux"))]

@@ -230,3 +230,33 @@ fn json(value: toml::Value) -> Result<Value, String> {
             .map(Value::Object),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toml::de::DeTable;
+
+    fn tool(text: &str) -> CommandTool {
+        let source = Source { text, file: Path::new("/etc/windlass/windlass.toml") };
+        let table = DeTable::parse(text).expect("TOML").into_inner();
+        let table = Spanned::new(0..0, DeValue::Table(table));
+        let name = Spanned::new(0..0, Cow::Borrowed("t"));
+        let launcher = Launcher { program: "/bin/windlass".into(), args: Vec::new() };
+        let declared = read(&source, name, table).map_err(|error| error.to_string()).expect("a tool");
+        declared.into_tool(&source.folder().expect("a folder"), &launcher)
+    }
+
+    #[test]
+    fn paths_are_taken_from_the_folder_of_the_file() {
+        for (text, program, cwd) in [
+            ("command = ['date']", "date", "/etc/windlass"),
+            ("command = ['./x.sh']\ncwd = 'work'", "/etc/windlass/./x.sh", "/etc/windlass/work"),
+            ("command = ['bin/x']\ncwd = '/srv'", "/etc/windlass/bin/x", "/srv"),
+            ("command = ['/bin/x']", "/bin/x", "/etc/windlass"),
+        ] {
+            let tool = tool(text);
+            assert_eq!(tool.words.fill(&Value::Null).expect("words"), [program], "{text}");
+            assert_eq!(tool.cwd, Path::new(cwd), "{text}");
+        }
+    }
+}

@@ -40,12 +40,18 @@ pub async fn run(invocation: Invocation) -> Ran {
 }
 
 pub async fn finish(mut running: Running) -> Ran {
-    let mut stdout = Held::new(8 << 20);
-    while let Some(piece) = running.stdout().await.expect("readable") {
-        assert!(stdout.take(piece).is_none(), "the test's output is small");
-    }
-    Ran { ended: running.end().await, stdout }
+    let finished = async {
+        let mut stdout = Held::new(8 << 20);
+        while let Some(piece) = running.stdout().await.expect("readable") {
+            assert!(stdout.take(piece).is_none(), "the test's output is small");
+        }
+        Ran { ended: running.end().await, stdout }
+    };
+    tokio::time::timeout(PATIENCE, finished).await.expect("the command ends in time")
 }
+
+/// A test that waits longer has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Ran {
     pub fn text(self) -> String {
@@ -99,9 +105,9 @@ pub fn lives(pid: i32) -> bool {
 
 /// Looks again and again until it is so.
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -23,7 +23,7 @@ fn places_are_filled_inside_their_word() {
         (&["{a}"], json!({ "a": "{b}", "b": "no" }), &["{b}"]),
         (&["--x={a}"], json!({ "a": "" }), &["--x="]),
         (&["{a}"], json!({ "a": "--force" }), &["--force"]),
-        (&["{a}"], json!({ "a": "two\nlines" }), &["two\nlines"]),
+        (&["{a}"], json!({ "a": " two\nlines " }), &[" two\nlines "]),
         // Scalars as they are, the rest as compact JSON.
         (&["{a}", "{b}"], json!({ "a": 1.5, "b": true }), &["1.5", "true"]),
         (&["{a}"], json!({ "a": [1, "x", { "k": null }] }), &[r#"[1,"x",{"k":null}]"#]),

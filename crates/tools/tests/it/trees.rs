@@ -65,40 +65,60 @@ async fn a_command_without_its_launcher_is_killed_by_its_owner() {
 }
 
 /// An owner in a process of its own, whose command has started its strays.
-fn owner(call: &str) -> (Child, Vec<i32>) {
-    let text = format!("{STRAYS} echo ready; sleep 1000");
-    let mut owner = Command::new(RIG);
-    owner.args([call, "/bin/sh", "-c", &text]).stdout(Stdio::piped());
-    let mut owner = owner.spawn().expect("the owner starts");
-    let output = BufReader::new(owner.stdout.take().expect("output"));
-    let lines = output.lines().map(|line| line.expect("text"));
-    let strays: Vec<i32> =
-        lines.take_while(|line| line != "ready").filter_map(|line| line.parse().ok()).collect();
-    assert_eq!(strays.iter().filter(|pid| lives(**pid)).count(), 3);
-    (owner, strays)
+struct Owner {
+    process: Child,
+    strays: Vec<i32>,
+}
+
+impl Owner {
+    fn start(call: &str) -> Owner {
+        let text = format!("{STRAYS} echo ready; sleep 1000");
+        let mut owner = Command::new(RIG);
+        owner.args([call, "/bin/sh", "-c", &text]).stdout(Stdio::piped());
+        let mut process = owner.spawn().expect("the owner starts");
+        let output = BufReader::new(process.stdout.take().expect("output"));
+        let lines = output.lines().map(|line| line.expect("text")).take_while(|line| line != "ready");
+        let strays: Vec<i32> = lines.filter_map(|line| line.parse().ok()).collect();
+        assert_eq!(strays.iter().filter(|pid| lives(**pid)).count(), 3);
+        Owner { process, strays }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().expect("killed");
+        self.process.wait().expect("reaped");
+    }
+}
+
+impl Drop for Owner {
+    /// A test that fails leaves nothing behind either.
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        for stray in self.strays.iter().filter(|pid| lives(**pid)) {
+            signal(*stray, Signal::KILL);
+        }
+    }
 }
 
 #[test]
 fn a_command_dies_with_its_owner() {
     let call = format!("owner-{}", std::process::id());
-    let (mut owner, strays) = owner(&call);
-    owner.kill().expect("killed");
-    owner.wait().expect("reaped");
-    until("the tree is gone", || alive(&call).is_empty() && !strays.iter().any(|pid| lives(*pid)));
+    let mut owner = Owner::start(&call);
+    owner.kill();
+    until("the tree is gone", || alive(&call).is_empty() && !owner.strays.iter().any(|pid| lives(*pid)));
 }
 
 #[test]
 fn what_survives_owner_and_launcher_is_killed_by_the_next_owner() {
     let call = format!("survivors-{}", std::process::id());
-    let (mut owner, strays) = owner(&call);
+    let mut owner = Owner::start(&call);
     let launcher = launcher_of(&call);
     // Stopped, the owner cannot do anything about the death of its launcher.
-    signal(owner.id().cast_signed(), Signal::STOP);
+    signal(owner.process.id().cast_signed(), Signal::STOP);
     signal(launcher, Signal::KILL);
-    owner.kill().expect("killed");
-    owner.wait().expect("reaped");
+    owner.kill();
     until("the launcher is gone", || !lives(launcher));
-    assert!(strays.iter().any(|pid| lives(*pid)), "the tree survived, or this tests nothing");
+    assert!(owner.strays.iter().any(|pid| lives(*pid)), "the tree survived, or this tests nothing");
 
     assert_eq!(kill_survivors(|_| false).expect("looked"), 0);
     assert!(!alive(&call).is_empty());
@@ -106,9 +126,18 @@ fn what_survives_owner_and_launcher_is_killed_by_the_next_owner() {
     assert!(killed >= 3, "{killed}");
     assert_eq!(alive(&call), [0; 0]);
     // One without environment, orphaned when its launcher died, is beyond our sight: see `kill_survivors`.
-    for stray in strays.into_iter().filter(|pid| lives(*pid)) {
-        signal(stray, Signal::KILL);
-    }
+}
+
+#[tokio::test]
+async fn a_launcher_that_works_ends_by_itself() {
+    let invocation = script(&format!("{STRAYS} echo ready; sleep 1000"));
+    let call = invocation.call.clone();
+    let mut running = start(invocation).await;
+    wait_for_line(&mut running, "ready").await;
+    assert!(kill_survivors(|handle| handle == call).expect("killed") >= 5);
+    // It lived to tell how its command ended.
+    let ran = finish(running).await;
+    assert!(matches!(ran.ended.end, End::Signalled(9)), "{:?}", ran.ended.end);
 }
 
 #[tokio::test]
