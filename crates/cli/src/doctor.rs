@@ -68,10 +68,10 @@ pub async fn doctor(data: &Path, args: Doctor) -> anyhow::Result<ExitCode> {
                 let state = one.damage.clone().unwrap_or_else(|| "sound".to_string());
                 vec![one.name.clone(), one.entries.to_string(), one.open.to_string(), state]
             });
-            println!();
+            show::blank()?;
             show::table(&["SESSION", "ENTRIES", "OPEN BATCHES", "JOURNAL"], rows)?;
         }
-        println!();
+        show::blank()?;
         let rows = limits
             .into_iter()
             .map(|(name, value, why)| vec![name.to_string(), value.to_string(), why.to_string()]);

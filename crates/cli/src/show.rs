@@ -72,3 +72,8 @@ fn visible(letter: char) -> char {
         letter => letter,
     }
 }
+
+/// Prints an empty line between two tables.
+pub fn blank() -> anyhow::Result<()> {
+    print("")
+}

@@ -25,23 +25,12 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Value, Problem> {
     parser::Parser::new(text, limits.args_depth_max).document()
 }
 
-/// Reads `bytes` as one JSON value, as [`parse`] does, after checking that they are UTF-8.
-pub fn parse_bytes(bytes: &[u8], limits: &Limits) -> Result<Value, Problem> {
-    if bytes.len() as u64 > limits.args_bytes_max {
-        return Err(Problem::too_large(limits.args_bytes_max));
+/// Reads what a tool wrote as one JSON value, by the rules of [`parse`] and up to `result_json_bytes_max` bytes.
+pub fn parse_result(text: &str, limits: &Limits) -> Result<Value, Problem> {
+    if text.len() as u64 > limits.result_json_bytes_max {
+        return Err(Problem::too_large(limits.result_json_bytes_max));
     }
-    match std::str::from_utf8(bytes) {
-        Ok(text) => parse(text, limits),
-        Err(error) => {
-            let sound = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-            Err(Problem {
-                code: Code::InvalidJson,
-                pointer: String::new(),
-                position: Some(Position::after(sound)),
-                what: "the text is not valid UTF-8 here; send it as UTF-8".to_string(),
-            })
-        }
-    }
+    parser::Parser::new(text, limits.args_depth_max).document()
 }
 
 /// What is wrong with a JSON text or value, where, and what to do about it. Written for the model.

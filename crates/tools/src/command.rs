@@ -14,7 +14,7 @@ mod template;
 pub use ending::{EXIT_SAFE, End, failure};
 pub use run::{Ended, Invocation, Running, StartError, spawn};
 pub use stderr::Tail;
-pub use stdout::Held;
+pub use stdout::{Held, TEXT};
 pub(crate) use template::has_place;
 pub use template::{Template, TemplateError};
 
@@ -64,14 +64,17 @@ impl Tool for CommandTool {
                 return Err(error);
             }
             let media_type = held.media_type();
-            let (value, bytes) = held.into_result();
+            let (value, bytes) = held.into_result(limits);
             if let Some(bytes) = bytes {
                 kept.get_or_insert_with(|| cx.keep()).write(&bytes).await?;
             }
             let Some(kept) = kept else { return Ok(value.into()) };
             let kept = kept.finish().await?;
+            if media_type == TEXT {
+                return Ok(Output { kept: Some(kept), ..Output::default() });
+            }
             let file = Part::File { kept, media_type: media_type.into(), name: "stdout".into() };
-            Ok(Output { value, parts: vec![file] })
+            Ok(Output { parts: vec![file], ..Output::default() })
         })
     }
 }

@@ -2,6 +2,11 @@
 
 use serde_json::Value;
 use std::borrow::Cow;
+use windlass::core::json::parse_result;
+use windlass::core::limits::Limits;
+
+/// What an artifact of text is.
+pub const TEXT: &str = "text/plain";
 
 /// Output in memory, up to a maximum.
 #[derive(Clone, Debug)]
@@ -35,17 +40,18 @@ impl Held {
 
     /// The value of the whole output, and the bytes that must be kept because no value can hold them.
     ///
-    /// JSON if all of it is, else text without its last newline. Bytes that are not UTF-8 are never bent into
-    /// text: they become an artifact, as does what was larger than the maximum, and the value is null.
-    pub fn into_result(self) -> (Value, Option<Vec<u8>>) {
+    /// JSON if all of it is and nothing of it would be lost by reading it (a key given twice, a number that would
+    /// be rounded), else text without its last newline. Bytes that are not UTF-8 are never bent into text: they
+    /// become an artifact, as does what was larger than the maximum, and the value is null.
+    pub fn into_result(self, limits: &Limits) -> (Value, Option<Vec<u8>>) {
         if self.overflowed {
             return (Value::Null, None);
         }
-        if let Ok(value) = serde_json::from_slice(&self.bytes) {
-            return (value, None);
-        }
         match String::from_utf8(self.bytes) {
             Ok(mut text) => {
+                if let Ok(value) = parse_result(text.trim_ascii(), limits) {
+                    return (value, None);
+                }
                 text.truncate(without_newline(&text).len());
                 (Value::String(text), None)
             }
@@ -55,7 +61,7 @@ impl Held {
 
     /// What an artifact of this output is; for a large one, judged by its beginning.
     pub fn media_type(&self) -> &'static str {
-        if self.is_text && is_text_so_far(&self.bytes) { "text/plain" } else { "application/octet-stream" }
+        if self.is_text && is_text_so_far(&self.bytes) { TEXT } else { "application/octet-stream" }
     }
 
     /// The last of what is held, for a failure that says nothing else.

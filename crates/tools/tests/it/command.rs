@@ -93,14 +93,14 @@ async fn large_output_is_never_held() {
     assert!(matches!(running.end().await.end, End::Exited(0)));
     assert_eq!(overflowed, 100_000_000);
     assert!(largest <= 100_000 + (64 << 10), "{largest}");
-    assert_eq!(held.into_result(), (serde_json::Value::Null, None));
+    assert_eq!(held.into_result(&windlass::core::limits::Limits::default()), (serde_json::Value::Null, None));
 }
 
 #[tokio::test]
 async fn bytes_that_are_no_text_are_kept_as_they_are() {
     let Ran { stdout, .. } = run(script("printf 'a\\377b'")).await;
     assert_eq!(stdout.media_type(), "application/octet-stream");
-    assert_eq!(stdout.into_result(), (serde_json::Value::Null, Some(b"a\xffb".to_vec())));
+    assert_eq!(stdout.into_result(&windlass::core::limits::Limits::default()), (serde_json::Value::Null, Some(b"a\xffb".to_vec())));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn output_is_json_only_if_all_of_it_is() {
     let result = |bytes: &str| {
         let mut held = Held::new(100);
         assert!(held.take(bytes.as_bytes()).is_none());
-        held.into_result().0.to_string()
+        held.into_result(&windlass::core::limits::Limits::default()).0.to_string()
     };
     for (bytes, expected) in [
         (" {\"a\": 1}\n", r#"{"a":1}"#),

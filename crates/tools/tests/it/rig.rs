@@ -55,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Ran {
     pub fn text(self) -> String {
-        let value = self.stdout.into_result().0;
+        let value = self.stdout.into_result(&windlass::core::limits::Limits::default()).0;
         value.as_str().map_or_else(|| value.to_string(), str::to_string)
     }
 
