@@ -184,7 +184,7 @@ fn text_among_the_parts_is_kept_and_cut_with_the_value() {
 
 #[test]
 fn a_value_that_is_kept_already_says_where() {
-    let value = outcome::Value::Kept(KEPT);
+    let value = outcome::Value::Kept { kept: KEPT, form: outcome::Form::Json };
     let answer = projection::project(&Outcome::Succeeded(Success { value, parts: vec![] }), None, &small());
     insta::assert_snapshot!(texts(&answer).join("\n"), @r#"{"truncated":true,"shown":0,"total":123456,"next_offset":0,"artifact":"00000000000000000000000007","hint":"Call read_artifact with this artifact and next_offset as offset to read on."}"#);
 }
