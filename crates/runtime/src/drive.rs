@@ -21,10 +21,13 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     loop {
         match held.call.next() {
             Step::Prepare => prepare::note(&mut held)?,
-            Step::Attempt { .. } if !held.admitted => match held.session.clone().admit(held) {
-                Some(admitted) => held = admitted,
-                None => return Ok(Driven::Parked),
-            },
+            // A call that may have taken effect keeps its claim until its end is in the lane: it enters too.
+            Step::Attempt { .. } | Step::Settle(Settlement::Unknown) if !held.admitted => {
+                match held.session.clone().admit(held) {
+                    Some(admitted) => held = admitted,
+                    None => return Ok(Driven::Parked),
+                }
+            }
             Step::Attempt { attempt, intent, redrive } => {
                 attempt::run(&mut held, attempt::Start { attempt, intent, redrive }).await?;
             }
