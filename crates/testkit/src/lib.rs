@@ -1,3 +1,4 @@
 //! Suites, rigs and house rules.
 
+pub mod proof;
 pub mod store_suite;
