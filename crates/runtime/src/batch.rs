@@ -33,7 +33,6 @@ pub(crate) struct Head {
 struct State {
     slots: Vec<Slot>,
     written: Written,
-    lost: Option<Lost>,
 }
 
 /// How far the store knows the batch.
@@ -105,7 +104,7 @@ impl OpenBatch {
     }
 
     fn with(head: Head, written: Written, slots: Vec<Slot>) -> OpenBatch {
-        OpenBatch { head, state: Mutex::new(State { slots, written, lost: None }), ended: Notify::new() }
+        OpenBatch { head, state: Mutex::new(State { slots, written }), ended: Notify::new() }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -233,33 +232,35 @@ impl OpenBatch {
         self.lock().slots.iter().all(|slot| matches!(slot.stage, Stage::Ended(_)))
     }
 
-    /// Nothing more can be recorded: whoever waits is told so.
-    pub(crate) fn lose(&self, lost: Lost) {
-        self.lock().lost.get_or_insert(lost);
+    /// Whoever waits looks again.
+    pub(crate) fn notify(&self) {
         self.ended.notify_waiters();
     }
 
-    /// Waits until these calls have ended.
-    pub(crate) async fn ended(&self, ordinals: &[Ordinal]) -> Result<Vec<Arc<Call>>, Lost> {
+    /// Waits until these calls have ended, or until nothing more can be recorded.
+    pub(crate) async fn ended(&self, ordinals: &[Ordinal], lane: &Lane) -> Result<Vec<Arc<Call>>, Lost> {
         loop {
             let notified = self.ended.notified();
-            if let Some(calls) = self.try_ended(ordinals)? {
+            if let Some(calls) = self.try_ended(ordinals) {
                 return Ok(calls);
+            }
+            if let Some(lost) = lane.lost() {
+                return Err(lost);
             }
             notified.await;
         }
     }
 
-    fn try_ended(&self, ordinals: &[Ordinal]) -> Result<Option<Vec<Arc<Call>>>, Lost> {
+    fn try_ended(&self, ordinals: &[Ordinal]) -> Option<Vec<Arc<Call>>> {
         let state = self.lock();
         let mut calls = Vec::with_capacity(ordinals.len());
         for ordinal in ordinals {
             match state.slots.get(usize::from(ordinal.0)).map(|slot| &slot.stage) {
                 Some(Stage::Ended(call)) => calls.push(call.clone()),
-                _ => return state.lost.clone().map_or(Ok(None), Err),
+                _ => return None,
             }
         }
-        Ok(Some(calls))
+        Some(calls)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

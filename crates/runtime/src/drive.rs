@@ -21,6 +21,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     loop {
         match held.call.next() {
             Step::Prepare => prepare::note(&mut held)?,
+            Step::Attempt { .. } if held.tool.is_none() => attempt::pin(&mut held)?,
             Step::Attempt { .. } if !held.admitted => match held.session.clone().admit(held) {
                 Some(admitted) => held = admitted,
                 None => return Ok(Driven::Parked),
@@ -54,7 +55,7 @@ async fn finish(mut ended: Vec<Box<Held>>) {
                 session.forget(&batch);
             }
         }
-        Err(lost) => batch.lose(lost),
+        Err(lost) => session.lose(lost),
     }
     rt.closed(count);
 }
@@ -64,18 +65,18 @@ async fn finish(mut ended: Vec<Box<Held>>) {
 pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
     let mut ended = Vec::new();
     for held in calls {
-        let (batch, rt) = (held.batch.clone(), held.rt.clone());
+        let (session, rt) = (held.session.clone(), held.rt.clone());
         let mut driving = Box::pin(drive(held));
         match poll_once(driving.as_mut()).await {
             Some(Ok(Driven::Ended(held))) => ended.push(held),
             Some(Ok(Driven::Parked)) => {}
-            Some(Err(lost)) => batch.lose(lost),
+            Some(Err(lost)) => session.lose(lost),
             None => {
                 rt.tasks.spawn(async move {
                     match driving.await {
                         Ok(Driven::Ended(held)) => finish(vec![held]).await,
                         Ok(Driven::Parked) => {}
-                        Err(lost) => batch.lose(lost),
+                        Err(lost) => session.lose(lost),
                     }
                 });
             }
@@ -94,11 +95,11 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
 fn start(held: Box<Held>) {
     let tasks = held.rt.tasks.clone();
     tasks.spawn(async move {
-        let batch = held.batch.clone();
+        let session = held.session.clone();
         match drive(held).await {
             Ok(Driven::Ended(held)) => finish(vec![held]).await,
             Ok(Driven::Parked) => {}
-            Err(lost) => batch.lose(lost),
+            Err(lost) => session.lose(lost),
         }
     });
 }

@@ -162,7 +162,12 @@ impl Inner {
             let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
             match sessions.get(name) {
                 Some(cell) => cell.clone(),
-                None => sessions.entry(name.to_string()).or_default().clone(),
+                None => {
+                    if sessions.len() as u64 >= self.limits.sessions_owned_max {
+                        sessions.retain(|_, cell| is_in_use(cell));
+                    }
+                    sessions.entry(name.to_string()).or_default().clone()
+                }
             }
         };
         let session = cell.get_or_try_init(|| self.take_over(name)).await?;
@@ -200,6 +205,13 @@ impl Inner {
     pub(crate) fn closed(&self, count: u64) {
         self.open.fetch_sub(count, Ordering::Relaxed);
     }
+}
+
+/// Whether somebody else holds the session, or it has an open call. Asked under the lock of the map, so nobody
+/// can begin to hold it in between.
+fn is_in_use(cell: &Arc<OnceCell<Arc<Session>>>) -> bool {
+    let alone = |session: &Arc<Session>| Arc::strong_count(session) == 1 && session.is_idle();
+    Arc::strong_count(cell) > 1 || !cell.get().is_some_and(alone)
 }
 
 fn check_session_name(name: &str) -> Result<(), BatchError> {

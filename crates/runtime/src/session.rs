@@ -1,7 +1,7 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
 use crate::batch::{Head, OpenBatch};
-use crate::error::BatchError;
+use crate::error::{BatchError, Lost, chain};
 use crate::held::{Held, Hold};
 use crate::lane::Lane;
 use crate::runtime::Inner;
@@ -112,6 +112,18 @@ impl Session {
             open.by_lookup.remove(&batch.head.lookup);
             open.by_no.remove(&batch.head.no);
         }
+    }
+
+    /// Nothing more can be recorded in this session: whoever waits is told so.
+    pub(crate) fn lose(&self, lost: Lost) {
+        tracing::error!(session = %self.name, error = %chain(&lost), "a session is lost to this runtime");
+        self.lane.lose(lost);
+        lock(&self.open).by_no.values().for_each(|batch| batch.notify());
+    }
+
+    /// Whether it has no open call.
+    pub(crate) fn is_idle(&self) -> bool {
+        lock(&self.open).by_no.is_empty()
     }
 
     /// Queues a prepared call. It is given back if it may start now; otherwise it is parked, and started when

@@ -21,7 +21,8 @@ use windlass_store::Sequence;
 pub struct Submitted {
     rt: Arc<Inner>,
     key: Arc<str>,
-    batch: Option<Arc<OpenBatch>>,
+    /// Where its calls are; nowhere if it has none.
+    place: Option<(Arc<Session>, Arc<OpenBatch>)>,
     answers: Vec<Answering>,
 }
 
@@ -41,11 +42,11 @@ impl Submitted {
 
     /// Waits until all calls have ended and are durable. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
-        let Some(batch) = self.batch else {
+        let Some((session, batch)) = self.place else {
             return Ok(BatchAnswer { key: self.key, calls: Vec::new() });
         };
         let ordinals: Vec<Ordinal> = self.answers.iter().map(|answer| answer.ordinal).collect();
-        let calls = batch.ended(&ordinals).await?;
+        let calls = batch.ended(&ordinals, &session.lane).await?;
         let answers = self.answers.into_iter().zip(calls).map(|(answering, call)| CallAnswer {
             id: CallId { batch: batch.head.no, ordinal: answering.ordinal },
             store: self.rt.store.clone(),
@@ -66,10 +67,13 @@ pub(crate) async fn submit(
     let checked = check(request, &rt.limits)?;
     let key = key(rt, &checked)?;
     if checked.calls.is_empty() {
-        return Ok(Submitted { rt: rt.clone(), key, batch: None, answers: Vec::new() });
+        return Ok(Submitted { rt: rt.clone(), key, place: None, answers: Vec::new() });
     }
     let session = rt.session(session).await?;
     let admission = session.admission.lock().await;
+    if let Some(lost) = session.lane.lost() {
+        return Err(lost.into());
+    }
     let lookup = Lookup::of(session.lane.session(), &key);
     let batch = match session.find(lookup) {
         Some(open) => open,
@@ -81,7 +85,7 @@ pub(crate) async fn submit(
         session.forget(&batch);
     }
     drop(admission);
-    Ok(Submitted { rt: rt.clone(), key, batch: Some(batch), answers })
+    Ok(Submitted { rt: rt.clone(), key, place: Some((session, batch)), answers })
 }
 
 /// The recorded batch under this look-up, or a new one.

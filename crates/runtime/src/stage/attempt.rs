@@ -7,7 +7,6 @@ use crate::registry::Registered;
 use crate::stage::{prepare, settle};
 use crate::threads::{Ran, Threads};
 use crate::tool::{Cx, Output, ToolError};
-use std::sync::Arc;
 use windlass_core::call::{Fact, Intent, Result as Attempted, Returned, Started};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
@@ -26,7 +25,7 @@ pub(crate) struct Start {
 }
 
 pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
-    let Some(tool) = pinned_tool(held)? else { return Ok(()) };
+    let Some(tool) = held.tool.clone() else { return pin(held) };
     let Start { attempt, intent, redrive } = start;
     held.note(Fact::Started(Started { attempt, redrive }))?;
     if intent == Intent::First {
@@ -50,26 +49,21 @@ pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
     held.note(Fact::Returned(Returned { attempt, ran_us, result }))
 }
 
-/// The tool the call is pinned to. If it is gone or has changed while nobody owned the call, the call is
+/// Finds the tool the call is pinned to. If it is gone or has changed while nobody owned the call, the call is
 /// prepared again where running again is allowed, and ends where it is not.
-fn pinned_tool(held: &mut Held) -> Result<Option<Arc<Registered>>, Lost> {
-    if let Some(tool) = &held.tool {
-        return Ok(Some(tool.clone()));
-    }
+pub(crate) fn pin(held: &mut Held) -> Result<(), Lost> {
     let pin = held.call.pin;
-    let started = held.call.attempts > 0;
-    let found = prepare::find(held, &held.call.opened.tool);
-    match found {
+    match prepare::find(held, &held.call.opened.tool) {
         Ok(tool) if pin.is_some_and(|pin| pin.contract == tool.contract) => {
-            held.tool = Some(tool.clone());
-            Ok(Some(tool))
+            held.tool = Some(tool);
+            Ok(())
         }
         // Whatever ran before ran under another contract: only a call without effects may go on under this one.
-        _ if started && pin.is_some_and(|pin| pin.class != EffectClass::Read) => {
-            settle::unknown(held).map(|()| None)
+        _ if held.call.attempts > 0 && pin.is_some_and(|pin| pin.class != EffectClass::Read) => {
+            settle::unknown(held)
         }
-        Ok(_) => prepare::note(held).map(|()| None),
-        Err(failure) => settle::refused(held, failure).map(|()| None),
+        Ok(_) => prepare::note(held),
+        Err(failure) => settle::refused(held, failure),
     }
 }
 
