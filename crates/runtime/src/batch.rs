@@ -1,7 +1,7 @@
 //! An open batch in memory: its calls, who waits for them, and the one way in which its entries are written.
 
 use crate::error::Lost;
-use crate::held::Held;
+use crate::held::{Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::tool::Place;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,7 +60,7 @@ enum Stage {
     /// Somebody drives it, or its end is on the way to the disk.
     Driven,
     /// It waits for its turn.
-    Parked(Box<Held>),
+    Parked(Box<Parked>),
     /// It ended, durably.
     Ended(Arc<Call>),
 }
@@ -129,6 +129,11 @@ impl OpenBatch {
         })
     }
 
+    /// Whether a call of this id was submitted before.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.lock().slots.iter().any(|slot| *slot.opened.id == *id)
+    }
+
     /// Whether another call of the batch has the same id.
     pub(crate) fn has_twin(&self, ordinal: Ordinal) -> bool {
         let state = self.lock();
@@ -193,19 +198,19 @@ impl OpenBatch {
     }
 
     /// Puts a call aside until it is its turn.
-    pub(crate) fn park(&self, held: Box<Held>) {
+    pub(crate) fn park(&self, held: Held) {
         let place = usize::from(held.id.ordinal.0);
         if let Some(slot) = self.lock().slots.get_mut(place) {
-            slot.stage = Stage::Parked(held);
+            slot.stage = Stage::Parked(Box::new(held.park()));
         }
     }
 
     /// Takes a call whose turn it is.
-    pub(crate) fn unpark(&self, ordinal: Ordinal) -> Option<Box<Held>> {
+    pub(crate) fn unpark(&self, ordinal: Ordinal) -> Option<Parked> {
         let mut state = self.lock();
         let stage = &mut state.slots.get_mut(usize::from(ordinal.0))?.stage;
         match std::mem::replace(stage, Stage::Driven) {
-            Stage::Parked(held) => Some(held),
+            Stage::Parked(parked) => Some(*parked),
             other @ (Stage::Driven | Stage::Ended(_)) => {
                 *stage = other;
                 None

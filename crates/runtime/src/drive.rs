@@ -45,7 +45,7 @@ async fn finish(mut ended: Vec<Box<Held>>) {
     // The ends are in the lane: whatever starts now commits its intent behind them.
     for held in &ended {
         if held.admitted {
-            session.leave().into_iter().for_each(start);
+            session.leave(&rt).into_iter().for_each(start);
         }
     }
     let count = ended.len() as u64;

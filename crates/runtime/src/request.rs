@@ -49,7 +49,7 @@ impl Default for Args {
 /// A call as it will be recorded, with its arguments as they were moved in.
 pub(crate) struct Asked {
     pub(crate) opened: Opened,
-    pub(crate) args: Option<Parsed>,
+    pub(crate) args: Option<Result<Parsed, json::Problem>>,
 }
 
 /// Arguments that need not be parsed again.
@@ -99,21 +99,23 @@ fn asked(place: usize, call: CallRequest, limits: &Limits) -> Result<Asked, Batc
     Ok(Asked { opened: Opened { id, tool: call.tool.into(), args, provider }, args: value })
 }
 
-fn arguments(args: Args, limits: &Limits) -> (Arguments, Option<Parsed>) {
-    match args {
-        Args::Json(value) => match json::measure(&value, limits) {
-            Ok(size) => {
-                let text: Arc<str> = serde_json::to_string(&value).unwrap_or_default().into();
-                (Arguments { given: Given::Json, text }, Some(Parsed { value, size }))
-            }
-            // Writing or dropping it the usual way would recurse as deep as it is; what is recorded in its
-            // place is no JSON, so the call fails when it is prepared, now or after a crash.
-            Err(problem) => {
-                json::dismantle(value);
-                (Arguments { given: Given::Text, text: problem.to_string().into() }, None)
-            }
-        },
-        Args::Text(text) => (Arguments { given: Given::Text, text: text.into() }, None),
+fn arguments(args: Args, limits: &Limits) -> (Arguments, Option<Result<Parsed, json::Problem>>) {
+    let value = match args {
+        Args::Text(text) => return (Arguments { given: Given::Text, text: text.into() }, None),
+        Args::Json(Value::Null) => Value::Object(serde_json::Map::new()),
+        Args::Json(value) => value,
+    };
+    match json::measure(&value, limits) {
+        Ok(size) => {
+            let text: Arc<str> = serde_json::to_string(&value).unwrap_or_default().into();
+            (Arguments { given: Given::Json, text }, Some(Ok(Parsed { value, size })))
+        }
+        // Writing or dropping it the usual way would recurse as deep as it is. What is recorded in its place is
+        // no JSON, so that the call also fails if it is prepared again after a crash.
+        Err(problem) => {
+            json::dismantle(value);
+            (Arguments { given: Given::Text, text: problem.to_string().into() }, Some(Err(problem)))
+        }
     }
 }
 

@@ -136,19 +136,20 @@ impl Session {
             return Some(held);
         }
         // Parked before the plan is let go: whoever leaves next must find it.
-        held.batch.clone().park(held);
+        held.batch.clone().park(*held);
         None
     }
 
     /// A call that was admitted is over: the calls whose turn it is now.
-    pub(crate) fn leave(&self) -> Vec<Box<Held>> {
+    pub(crate) fn leave(self: &Arc<Session>, rt: &Arc<Inner>) -> Vec<Box<Held>> {
         let next = lock(&self.plan).leave();
-        next.into_iter().filter_map(|id| self.unpark(id)).collect()
+        next.into_iter().filter_map(|id| self.unpark(rt, id)).collect()
     }
 
-    fn unpark(&self, id: CallId) -> Option<Box<Held>> {
+    fn unpark(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {
         let batch = lock(&self.open).by_no.get(&id.batch).cloned()?;
-        batch.unpark(id.ordinal)
+        let parked = batch.unpark(id.ordinal)?;
+        Some(Hold { rt: rt.clone(), session: self.clone(), batch }.unpark(parked))
     }
 }
 

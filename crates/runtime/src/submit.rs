@@ -117,11 +117,11 @@ fn place(
     batch: &Arc<OpenBatch>,
     calls: Vec<Asked>,
 ) -> Result<(Vec<Answering>, Vec<Box<Held>>), BatchError> {
-    rt.opened(calls.len() as u64).inspect_err(|_| session.forget(batch))?;
+    let expected = calls.iter().filter(|asked| !batch.has(&asked.opened.id)).count() as u64;
+    rt.opened(expected).inspect_err(|_| session.forget(batch))?;
     let hold = Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() };
     let submission = Submission { before: batch.len(), at: rt.clock.now() };
     let (mut answers, mut new) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
-    let mut not_opened = 0;
     for asked in calls {
         let (ordinal, conflict) = match batch.place(&asked.opened, submission, &rt.limits) {
             Placed::New(ordinal) => {
@@ -133,10 +133,10 @@ fn place(
             Placed::Known(ordinal) => (ordinal, None),
             Placed::Conflict(ordinal, compared) => (ordinal, Some(conflict(&asked.opened, &compared))),
         };
-        not_opened += 1;
         answers.push(Answering { ordinal, known: usize::from(ordinal.0) < submission.before, conflict });
     }
-    rt.closed(not_opened);
+    // The same call twice in one submission is one call.
+    rt.closed(expected - new.len() as u64);
     Ok((answers, new))
 }
 

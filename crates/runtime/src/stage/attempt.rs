@@ -32,8 +32,8 @@ pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
         held.commit().await?;
     }
     let args = match held.parsed.take() {
-        Some(parsed) => Ok(parsed),
-        None => prepare::parse(held),
+        Some(Ok(parsed)) => Ok(parsed),
+        Some(Err(_)) | None => prepare::parse(held),
     };
     let began = held.rt.clock.elapsed_us();
     let ran = match args {
