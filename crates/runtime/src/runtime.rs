@@ -25,7 +25,7 @@ const RETRY_AFTER_MS: u64 = 1_000;
 /// ```
 /// use windlass::{BatchRequest, CallRequest, Config, Runtime, ToolSpec, store::memory::MemoryStore, tool_fn};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let runtime = Runtime::new(Config::new(MemoryStore::default()));
+/// let runtime = Runtime::new(Config::new(MemoryStore::new()?));
 /// runtime.register(tool_fn(ToolSpec { name: "ping".into(), ..ToolSpec::default() }, |_, _| async {
 ///     Ok(serde_json::json!("pong").into())
 /// }))?;
