@@ -1,7 +1,9 @@
 //! The path of a call, top to bottom. Everything that can happen to a call is an arm of one `match`.
 
+use crate::batch::OpenBatch;
 use crate::error::Lost;
 use crate::held::Held;
+use crate::runtime::Inner;
 use crate::stage::{attempt, prepare, settle};
 use std::future::Future;
 use std::pin::Pin;
@@ -69,13 +71,14 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
         match poll_once(driving.as_mut()).await {
             Some(Ok(Driven::Ended(held))) => ended.push(held),
             Some(Ok(Driven::Parked)) => {}
-            Some(Err(lost)) => batch.lose(lost),
+            Some(Err(lost)) => give_up(&rt, &batch, lost),
             None => {
-                rt.tasks.spawn(async move {
+                let tasks = rt.tasks.clone();
+                tasks.spawn(async move {
                     match driving.await {
                         Ok(Driven::Ended(held)) => finish(vec![held]).await,
                         Ok(Driven::Parked) => {}
-                        Err(lost) => batch.lose(lost),
+                        Err(lost) => give_up(&rt, &batch, lost),
                     }
                 });
             }
@@ -94,13 +97,19 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
 fn start(held: Box<Held>) {
     let tasks = held.rt.tasks.clone();
     tasks.spawn(async move {
-        let batch = held.batch.clone();
+        let (batch, rt) = (held.batch.clone(), held.rt.clone());
         match drive(held).await {
             Ok(Driven::Ended(held)) => finish(vec![held]).await,
             Ok(Driven::Parked) => {}
-            Err(lost) => batch.lose(lost),
+            Err(lost) => give_up(&rt, &batch, lost),
         }
     });
+}
+
+/// A call cannot be driven on here: it is open in its journal, and no longer in this runtime.
+fn give_up(rt: &Inner, batch: &OpenBatch, lost: Lost) {
+    batch.lose(lost);
+    rt.closed(1);
 }
 
 /// Polls a future once, and no more.

@@ -1,7 +1,7 @@
 //! What a caller submits, and the checks that refuse a batch as a whole.
 
 use crate::error::BatchError;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use windlass_core::call::{Arguments, Given, Opened};
 use windlass_core::json::{self, Size};
@@ -101,6 +101,8 @@ fn asked(place: usize, call: CallRequest, limits: &Limits) -> Result<Asked, Batc
 
 fn arguments(args: Args, limits: &Limits) -> (Arguments, Option<Parsed>) {
     match args {
+        // Absent arguments are an empty object from here on, not only where they are read back.
+        Args::Json(Value::Null) => arguments(Args::Json(Value::Object(Map::new())), limits),
         Args::Json(value) => match json::measure(&value, limits) {
             Ok(size) => {
                 let text: Arc<str> = serde_json::to_string(&value).unwrap_or_default().into();
@@ -130,4 +132,17 @@ fn check_text(what: &str, text: &str, max: u64) -> Result<(), BatchError> {
 
 fn shape<T>(what: String) -> Result<T, BatchError> {
     Err(BatchError::Shape { what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_arguments_are_an_empty_object() {
+        let limits = Limits::default();
+        let (recorded, parsed) = arguments(Args::default(), &limits);
+        assert_eq!(&*recorded.text, "{}");
+        assert_eq!(parsed.unwrap().value, serde_json::json!({}));
+    }
 }
