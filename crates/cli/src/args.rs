@@ -95,7 +95,7 @@ pub struct Tools {
 
 /// `windlass calls`
 #[derive(Args)]
-#[command(after_help = "Example: windlass calls 01j8 --journal")]
+#[command(after_help = "Example: windlass calls 01j8a6zc --journal")]
 pub struct Calls {
     /// Show this one: its handle, or the beginning of it
     pub call: Option<String>,

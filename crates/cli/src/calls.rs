@@ -99,7 +99,7 @@ fn show_one(call: &Recorded, lines: &[Line], args: &Calls) -> anyhow::Result<()>
         return show::json(&shown);
     }
     if !args.journal {
-        return show::answers(std::slice::from_ref(&call.answer));
+        return show_facts(call);
     }
     let from = lines.first().map(|line| line.at).unwrap_or_default();
     let rows = lines.iter().map(|line| {
@@ -113,6 +113,32 @@ fn show_one(call: &Recorded, lines: &[Line], args: &Calls) -> anyhow::Result<()>
         ]
     });
     show::table(&["ENTRY", "TIME", "AFTER", "FACT", "STORY"], rows)
+}
+
+/// One call whole: what was asked, how it went, what the model was told, and what only operators are.
+fn show_facts(call: &Recorded) -> anyhow::Result<()> {
+    let answer = &call.answer;
+    let mut facts = vec![
+        ("call", answer.handle().to_string()),
+        ("session", call.session.clone()),
+        ("batch", call.batch_key.clone()),
+        ("id", answer.id().to_string()),
+        ("tool", answer.tool().to_string()),
+        ("arguments", answer.call().opened.args.text.to_string()),
+        ("asked for", wall_time(call.opened_at)),
+        ("state", answer.state().to_string()),
+        ("attempts", answer.call().attempts.to_string()),
+    ];
+    if let Some(end) = answer.call().end() {
+        facts.push(("queued", format!("{} ms", end.spent.queued_us / 1_000)));
+        facts.push(("ran", format!("{} ms", end.spent.ran_us / 1_000)));
+    }
+    if let Some(detail) = answer.failure().and_then(|failure| failure.detail.clone()) {
+        facts.push(("failed inside", detail));
+    }
+    show::table(&["WHAT", "RECORDED"], facts.into_iter().map(|(name, fact)| vec![name.to_string(), fact]))?;
+    show::blank()?;
+    show::model(answer)
 }
 
 fn whole(call: &Recorded) -> serde_json::Value {

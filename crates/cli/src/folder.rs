@@ -1,8 +1,10 @@
 //! The data folder: its configuration, its store, and the runtime on it.
 
+use crate::exit::Usage;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Store, StoreError};
@@ -23,7 +25,7 @@ pub fn configured(data: &Path) -> anyhow::Result<Configured> {
     let declared = match &file {
         Some(file) => {
             let text = std::fs::read_to_string(file)
-                .with_context(|| format!("could not read {}", file.display()))?;
+                .with_context(|| Usage(format!("could not read {}", file.display())))?;
             load(&text, file, Launcher::this_binary()?)?
         }
         None => Declared { limits: Limits::default(), tools: Vec::new() },
@@ -44,6 +46,28 @@ pub fn own(data: &Path) -> anyhow::Result<Runtime> {
     }
     Ok(runtime)
 }
+
+/// Stays until every call has ended: those that an earlier owner left open in the session go on here too, and must
+/// not lose their owner once more because the calls that were asked for are answered.
+pub async fn finish(runtime: &Runtime) {
+    let mut told = false;
+    // Calls are counted as over just after they are answered, so the first looks come soon.
+    let mut wait = Duration::from_millis(1);
+    while runtime.open_calls() > 0 {
+        if !told && wait > LEFT_TOLD_AFTER {
+            let open = runtime.open_calls();
+            eprintln!("windlass: {open} calls that an earlier owner left open go on; waiting for their end");
+            told = true;
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LOOK_EVERY_MAX);
+    }
+}
+
+/// Longer than an answered call takes to be counted as over.
+const LEFT_TOLD_AFTER: Duration = Duration::from_millis(40);
+/// Nobody notices a command that ends this much later than it could.
+const LOOK_EVERY_MAX: Duration = Duration::from_millis(50);
 
 /// A runtime on nothing durable, to look at tools.
 pub fn tools_only(data: &Path) -> anyhow::Result<Runtime> {

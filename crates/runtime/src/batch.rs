@@ -237,9 +237,15 @@ impl OpenBatch {
         self.lock().slots.iter().all(|slot| matches!(slot.stage, Stage::Ended(_)))
     }
 
-    /// Whoever waits looks again.
-    pub(crate) fn notify(&self) {
+    /// Lets go of the calls that wait for their turn, which are still open in the journal, and returns how many
+    /// there were. Whoever waits for them looks again.
+    pub(crate) fn abandon(&self) -> u64 {
+        let mut state = self.lock();
+        let parked = state.slots.iter_mut().filter(|slot| matches!(slot.stage, Stage::Parked(_)));
+        let abandoned = parked.map(|slot| slot.stage = Stage::Driven).count() as u64;
+        drop(state);
         self.ended.notify_waiters();
+        abandoned
     }
 
     /// Waits until these calls have ended, or until nothing more can be recorded.

@@ -2,6 +2,8 @@
 
 use crate::error::Lost;
 use crate::held::Held;
+use crate::runtime::Inner;
+use crate::session::Session;
 use crate::stage::{attempt, prepare, settle};
 use std::future::Future;
 use std::pin::Pin;
@@ -55,7 +57,7 @@ async fn finish(mut ended: Vec<Box<Held>>) {
                 session.forget(&batch);
             }
         }
-        Err(lost) => session.lose(lost),
+        Err(lost) => rt.closed(session.lose(lost)),
     }
     rt.closed(count);
 }
@@ -70,13 +72,14 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
         match poll_once(driving.as_mut()).await {
             Some(Ok(Driven::Ended(held))) => ended.push(held),
             Some(Ok(Driven::Parked)) => {}
-            Some(Err(lost)) => session.lose(lost),
+            Some(Err(lost)) => give_up(&rt, &session, lost),
             None => {
-                rt.tasks.spawn(async move {
+                let tasks = rt.tasks.clone();
+                tasks.spawn(async move {
                     match driving.await {
                         Ok(Driven::Ended(held)) => finish(vec![held]).await,
                         Ok(Driven::Parked) => {}
-                        Err(lost) => session.lose(lost),
+                        Err(lost) => give_up(&rt, &session, lost),
                     }
                 });
             }
@@ -95,13 +98,19 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
 fn start(held: Box<Held>) {
     let tasks = held.rt.tasks.clone();
     tasks.spawn(async move {
-        let session = held.session.clone();
+        let (session, rt) = (held.session.clone(), held.rt.clone());
         match drive(held).await {
             Ok(Driven::Ended(held)) => finish(vec![held]).await,
             Ok(Driven::Parked) => {}
-            Err(lost) => session.lose(lost),
+            Err(lost) => give_up(&rt, &session, lost),
         }
     });
+}
+
+/// A call cannot be driven on here: it is open in its journal, and no longer in this runtime. Nor are those that
+/// waited for it.
+fn give_up(rt: &Inner, session: &Session, lost: Lost) {
+    rt.closed(1 + session.lose(lost));
 }
 
 /// Polls a future once, and no more.

@@ -1,7 +1,7 @@
 //! What a caller submits, and the checks that refuse a batch as a whole.
 
 use crate::error::BatchError;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use windlass_core::call::{Arguments, Given, Opened};
 use windlass_core::json::{self, Size};
@@ -102,7 +102,7 @@ fn asked(place: usize, call: CallRequest, limits: &Limits) -> Result<Asked, Batc
 fn arguments(args: Args, limits: &Limits) -> (Arguments, Option<Result<Parsed, json::Problem>>) {
     let value = match args {
         Args::Text(text) => return (Arguments { given: Given::Text, text: text.into() }, None),
-        Args::Json(Value::Null) => Value::Object(serde_json::Map::new()),
+        Args::Json(Value::Null) => Value::Object(Map::new()),
         Args::Json(value) => value,
     };
     match json::measure(&value, limits) {
@@ -132,4 +132,17 @@ fn check_text(what: &str, text: &str, max: u64) -> Result<(), BatchError> {
 
 fn shape<T>(what: String) -> Result<T, BatchError> {
     Err(BatchError::Shape { what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_arguments_are_an_empty_object() {
+        let limits = Limits::default();
+        let (recorded, parsed) = arguments(Args::default(), &limits);
+        assert_eq!(&*recorded.text, "{}");
+        assert_eq!(parsed.unwrap().unwrap().value, serde_json::json!({}));
+    }
 }

@@ -114,11 +114,12 @@ impl Session {
         }
     }
 
-    /// Nothing more can be recorded in this session: whoever waits is told so.
-    pub(crate) fn lose(&self, lost: Lost) {
+    /// Nothing more can be recorded in this session: whoever waits is told so. Returns how many calls waited for
+    /// their turn and will not get it here.
+    pub(crate) fn lose(&self, lost: Lost) -> u64 {
         tracing::error!(session = %self.name, error = %chain(&lost), "a session is lost to this runtime");
         self.lane.lose(lost);
-        lock(&self.open).by_no.values().for_each(|batch| batch.notify());
+        lock(&self.open).by_no.values().map(|batch| batch.abandon()).sum()
     }
 
     /// Whether it has no open call.
