@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) tasks: tokio::runtime::Handle,
     sessions: Mutex<HashMap<String, Arc<OnceCell<Arc<Session>>>>>,
     open: AtomicU64,
+    /// Calls that an earlier owner had left open.
+    taken_over: AtomicU64,
 }
 
 impl Runtime {
@@ -79,6 +81,7 @@ impl Runtime {
             tasks: tokio::runtime::Handle::current(),
             sessions: Mutex::default(),
             open: AtomicU64::new(0),
+            taken_over: AtomicU64::new(0),
         }))
     }
 
@@ -115,7 +118,7 @@ impl Runtime {
 
     /// Takes over every session that was left with open calls. Returns how many calls go on.
     pub async fn resume(&self) -> Result<u64, BatchError> {
-        let before = self.open_calls();
+        let before = self.0.taken_over.load(Ordering::Relaxed);
         let mut after = None;
         loop {
             let sessions = self.0.store.sessions(after, SESSIONS_PAGE).await?;
@@ -127,7 +130,7 @@ impl Runtime {
                 }
             }
         }
-        Ok(self.open_calls() - before)
+        Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
     }
 
     /// Whether this text is the handle of a call of this runtime's store.
@@ -178,6 +181,7 @@ impl Inner {
         let (session, left) = Session::acquire(self, name).await?;
         // What was recorded is never refused, however much is open.
         self.open.fetch_add(left.len() as u64, Ordering::Relaxed);
+        self.taken_over.fetch_add(left.len() as u64, Ordering::Relaxed);
         let mut batches = left.into_iter().peekable();
         while let Some(first) = batches.next() {
             let batch = first.id.batch;
