@@ -70,6 +70,9 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
     if let Some(key) = &request.key {
         check_text("the batch's key", key, limits.batch_key_chars_max)?;
     }
+    if let Some(turn) = &request.turn {
+        check_text("the batch's turn", turn, limits.batch_key_chars_max)?;
+    }
     let ids_given = request.calls.iter().all(|call| call.id.is_some());
     let mut calls = Vec::with_capacity(request.calls.len());
     for (place, call) in request.calls.into_iter().enumerate() {
@@ -94,9 +97,21 @@ fn asked(place: usize, call: CallRequest, limits: &Limits) -> Result<Asked, Batc
         }
         None => format!("call-{}", place + 1).into(),
     };
+    check_text(&format!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
     let (args, value) = arguments(call.args, limits);
-    let provider = call.provider.map(|data| Arc::from(data.to_string()));
+    let provider = call.provider.map(|data| opaque(place, data, limits)).transpose()?;
     Ok(Asked { opened: Opened { id, tool: call.tool.into(), args, provider }, args: value })
+}
+
+/// Data that is kept and returned as it came, as far as it can be kept.
+fn opaque(place: usize, data: Value, limits: &Limits) -> Result<Arc<str>, BatchError> {
+    match json::measure(&data, limits) {
+        Ok(_) => Ok(data.to_string().into()),
+        Err(problem) => {
+            json::dismantle(data);
+            shape(format!("calls[{place}].provider cannot be kept: {problem}"))
+        }
+    }
 }
 
 fn arguments(args: Args, limits: &Limits) -> (Arguments, Option<Result<Parsed, json::Problem>>) {

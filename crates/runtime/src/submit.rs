@@ -118,6 +118,13 @@ fn place(
     calls: Vec<Asked>,
 ) -> Result<(Vec<Answering>, Vec<Box<Held>>), BatchError> {
     let expected = calls.iter().filter(|asked| !batch.has(&asked.opened.id)).count() as u64;
+    let most = rt.limits.batch_calls_max;
+    if batch.len() as u64 + expected > most {
+        session.forget(batch);
+        let what =
+            format!("with these calls the batch would have more than {most}; give them a batch of their own");
+        return Err(BatchError::Shape { what });
+    }
     rt.opened(expected).inspect_err(|_| session.forget(batch))?;
     let hold = Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() };
     let submission = Submission { before: batch.len(), at: rt.clock.now() };

@@ -13,6 +13,7 @@ use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::AttemptNo;
 use windlass_core::json::{self, Size};
+use windlass_core::limits::Limits;
 use windlass_core::outcome::{Form, Kept, Outcome, Part, Success, Value};
 use windlass_core::projection::{self, Ends};
 use windlass_core::tool::EffectClass;
@@ -108,8 +109,11 @@ async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<S
             return Err(Box::new(bad_output(problem.to_string(), None)));
         }
     };
+    check_parts(&parts, &limits)?;
     let text = serde_json::to_string(&value).unwrap_or_default();
-    check_output(tool, &value, (size, &text))?;
+    if let Some(problem) = broken_promise(tool, &value, size) {
+        return Err(Box::new(refused_output(held, problem, text).await));
+    }
     drop(value);
     let success = Success { value: Value::Inline(text.into()), parts };
     let full = projection::full_text(&success);
@@ -154,18 +158,40 @@ async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Succe
     Ok(Success { value: Value::Kept { kept, form: Form::Text }, parts })
 }
 
-fn check_output(
-    tool: &Registered,
-    value: &serde_json::Value,
-    (size, text): (Size, &str),
-) -> Result<(), Box<Failure>> {
-    let Some(schema) = &tool.output else { return Ok(()) };
-    schema.validate(value, size).map_err(|invalid| {
-        Box::new(bad_output(
-            format!("It does not fit the tool's own output schema.\n{invalid}"),
-            Some(text.to_string()),
-        ))
-    })
+/// What is wrong with a result by the tool's own output schema.
+fn broken_promise(tool: &Registered, value: &serde_json::Value, size: Size) -> Option<String> {
+    let invalid = tool.output.as_ref()?.validate(value, size).err()?;
+    Some(format!("It does not fit the tool's own output schema.\n{invalid}"))
+}
+
+/// The failure of a result that was refused, with the result itself: in the journal, or beside it if it is long.
+async fn refused_output(held: &mut Held, problem: String, text: String) -> Failure {
+    if projection::fits(&text, &held.rt.limits) {
+        return bad_output(problem, Some(text));
+    }
+    match Artifacts::new(held.session.lane.clone()).rows(text.as_bytes()).await {
+        Ok((kept, rows)) => {
+            held.carry(rows);
+            bad_output(format!("{problem}\nWhat it returned is kept as artifact {}.", kept.artifact), None)
+        }
+        Err(error) => failure(held, error.into()),
+    }
+}
+
+/// Parts lie in the journal, so they are bounded like everything there.
+fn check_parts(parts: &[Part], limits: &Limits) -> Result<(), Box<Failure>> {
+    let bytes = parts.iter().map(|part| match part {
+        Part::Text(text) => text.len(),
+        Part::Json(json) => json.len(),
+        Part::Image { data, .. } => data.len(),
+        Part::File { .. } => 0,
+    });
+    let (bytes, max) = (bytes.sum::<usize>() as u64, limits.result_json_bytes_max);
+    if bytes <= max {
+        return Ok(());
+    }
+    let what = format!("Its parts have {bytes} bytes and may have {max}; it must keep them as artifacts.");
+    Err(Box::new(bad_output(what, None)))
 }
 
 fn bad_output(what: String, raw: Option<String>) -> Failure {
@@ -189,15 +215,25 @@ fn failure(held: &Held, error: ToolError) -> Failure {
         source: Source::Tool,
         code: Code::ToolFailed,
         tool_code: error.tool_code,
-        message: error.message,
-        detail: error.detail,
+        message: shorten(error.message, &held.rt.limits),
+        detail: error.detail.map(|detail| shorten(detail, &held.rt.limits)),
         retry: error.retry,
         raw: None,
     }
 }
 
+/// What a tool says about its failure lies in the journal, so it is bounded like an answer.
+fn shorten(mut text: String, limits: &Limits) -> String {
+    let max = text.floor_char_boundary(limits.answer_bytes_max as usize);
+    if max < text.len() {
+        text.truncate(max);
+        text.push('…');
+    }
+    text
+}
+
 fn internal(held: &Held, code: Code, detail: String) -> Failure {
-    Failure::internal(code, &handle(held).to_string(), detail)
+    Failure::internal(code, &handle(held).to_string(), shorten(detail, &held.rt.limits))
 }
 
 fn handle(held: &Held) -> Handle {

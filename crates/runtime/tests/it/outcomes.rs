@@ -191,3 +191,40 @@ async fn a_batch_of_the_wrong_shape_is_refused_whole() {
     let empty = runtime.submit("s", batch("k", Vec::new())).await.unwrap().settled().await.unwrap();
     assert_eq!((empty.calls.len(), ran.get()), (0, 0));
 }
+
+#[tokio::test]
+async fn nothing_a_tool_or_caller_says_grows_without_bound() {
+    let runtime = with_tools();
+    let long = "x".repeat(1 << 20);
+    let read = |name| quick(name, EffectClass::Read);
+    runtime.register(returns(read("talks"), Err(ToolError::new(long.clone())))).unwrap();
+    runtime.register(returns(read("mutters"), Err(ToolError::internal(long.clone())))).unwrap();
+    let promises = ToolSpec { output_schema: Some(json!({"type": "integer"})), ..read("long_promise") };
+    runtime.register(returns(promises, Ok(json!(long.clone())))).unwrap();
+    let calls = ["talks", "mutters", "long_promise"].map(|tool| call(tool, tool, json!({}))).into();
+    let answer = run(&runtime, "s", batch("k", calls)).await;
+    for call in &answer.calls {
+        let failure = call.failure().unwrap();
+        let kept = failure.message.len() + failure.detail.as_ref().map_or(0, String::len);
+        assert!(kept < 60_000 && failure.raw.is_none(), "{}: {kept} bytes", call.id());
+    }
+    assert!(answer.calls[2].failure().unwrap().message.contains("kept as artifact"));
+    let cases = [
+        BatchRequest { turn: Some(long.clone()), ..batch("k2", vec![call("a", "any", n(1))]) },
+        batch("k2", vec![call("a", &long, n(1))]),
+        batch("k2", vec![CallRequest { provider: Some(json!(long + "x")), ..call("a", "any", n(1)) }]),
+    ];
+    for case in cases {
+        assert!(runtime.submit("s", case).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_batch_does_not_grow_past_its_limit() {
+    let runtime = with_tools();
+    let calls = |from: u64, to: u64| (from..to).map(|i| call(&i.to_string(), "any", n(i))).collect();
+    run(&runtime, "s", batch("k", calls(0, 200))).await;
+    let refused = runtime.submit("s", batch("k", calls(150, 257))).await.map(|_| ()).unwrap_err();
+    assert!(refused.to_string().contains("more than 256"), "{refused}");
+    assert_eq!(run(&runtime, "s", batch("k", calls(150, 256))).await.calls.len(), 106);
+}
