@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
-use windlass::store::{Store, StoreError};
+use windlass::store::{Durability, Store, StoreError};
 use windlass::{Config, Runtime, SystemClock};
 use windlass_tools::{Declared, Launcher, builtin, kill_survivors, load};
 
@@ -28,7 +28,7 @@ pub fn configured(data: &Path) -> anyhow::Result<Configured> {
                 .with_context(|| Usage(format!("could not read {}", file.display())))?;
             load(&text, file, Launcher::this_binary()?)?
         }
-        None => Declared { limits: Limits::default(), tools: Vec::new() },
+        None => Declared::default(),
     };
     Ok(Configured { file, declared })
 }
@@ -37,7 +37,11 @@ pub fn configured(data: &Path) -> anyhow::Result<Configured> {
 pub fn own(data: &Path) -> anyhow::Result<Runtime> {
     let configured = configured(data)?;
     let limits = configured.declared.limits.clone();
-    let store = SqliteStore::open(Options { limits: limits.clone(), ..Options::new(data) })?;
+    let durability = configured.declared.durability;
+    if durability == Durability::Relaxed {
+        eprintln!("windlass: durability is relaxed: a power cut may lose what was acknowledged");
+    }
+    let store = SqliteStore::open(Options { limits: limits.clone(), durability, ..Options::new(data) })?;
     let runtime = with_tools(Arc::new(store), limits, configured)?;
     let killed =
         kill_survivors(|call| runtime.is_call(call)).context("could not look for commands left behind")?;
