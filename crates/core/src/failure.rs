@@ -129,7 +129,9 @@ impl Failure {
         Failure {
             class: FailureClass::Internal,
             source: Source::Runtime,
-            message: format!("An internal error occurred; the operator finds it under reference {reference}."),
+            message: format!(
+                "An internal error occurred; the operator finds it under reference {reference}."
+            ),
             detail: Some(detail.into()),
             ..Failure::invalid_request(code, "")
         }
