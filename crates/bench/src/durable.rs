@@ -95,7 +95,15 @@ fn alone(what: String, dir: &Path, span: Duration) -> Result<Line, Error> {
 fn concurrent(
     (what, tool): (String, &'static str),
     (dir, at_once, span): (&Path, usize, Duration),
-    floor: impl FnMut(Duration) -> Result<f64, Error>,
+    floor: /// So many sessions at once, each with batches of so many calls of one tool.
+#[derive(Clone, Copy)]
+struct Load {
+    sessions: usize,
+    calls: u64,
+    tool: &'static str,
+}
+
+impl FnMut(Duration) -> Result<f64, Error>,
     least: Option<f64>,
 ) -> Result<Line, Error> {
     let rig = Rig::new(dir)?;
@@ -182,26 +190,21 @@ impl Rig {
 
     /// One call after the other in each of so many sessions at once.
     fn calls(&self, tool: &'static str, at_once: usize, span: Duration) -> Result<Rate, Error> {
-        self.in_sessions(at_once, 1, Duration::ZERO, tool)?;
-        self.in_sessions(at_once, 1, span, tool)
+        self.under(Load { sessions: at_once, calls: 1, tool }, Duration::ZERO)?;
+        self.under(Load { sessions: at_once, calls: 1, tool }, span)
     }
 
     /// At least so many calls, spread over so many sessions.
     fn fill(&self, sessions: usize, calls: u64) -> Result<(), Error> {
         let mut made = 0;
         while made < calls {
-            made += self.in_sessions(sessions, BATCH_CALLS, Duration::ZERO, "read")?.count;
+            made += self.under(Load { sessions, calls: BATCH_CALLS, tool: "read" }, Duration::ZERO)?.count;
         }
         Ok(())
     }
 
-    fn in_sessions(
-        &self,
-        sessions: usize,
-        calls: u64,
-        span: Duration,
-        tool: &'static str,
-    ) -> Result<Rate, Error> {
+    fn under(&self, load: Load, span: Duration) -> Result<Rate, Error> {
+        let Load { sessions, calls, tool } = load;
         let session = |number: usize| {
             let (windlass, batches) = (self.windlass.clone(), self.batches.clone());
             async move {
