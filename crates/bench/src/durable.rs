@@ -95,15 +95,7 @@ fn alone(what: String, dir: &Path, span: Duration) -> Result<Line, Error> {
 fn concurrent(
     (what, tool): (String, &'static str),
     (dir, at_once, span): (&Path, usize, Duration),
-    floor: /// So many sessions at once, each with batches of so many calls of one tool.
-#[derive(Clone, Copy)]
-struct Load {
-    sessions: usize,
-    calls: u64,
-    tool: &'static str,
-}
-
-impl FnMut(Duration) -> Result<f64, Error>,
+    floor: impl FnMut(Duration) -> Result<f64, Error>,
     least: Option<f64>,
 ) -> Result<Line, Error> {
     let rig = Rig::new(dir)?;
@@ -156,6 +148,14 @@ struct Rig {
     /// So that no two batches have one key.
     batches: Arc<AtomicU64>,
     folder: TempDir,
+}
+
+/// So many sessions at once, each with batches of so many calls of one tool.
+#[derive(Clone, Copy)]
+struct Load {
+    sessions: usize,
+    calls: u64,
+    tool: &'static str,
 }
 
 impl Rig {
