@@ -54,24 +54,16 @@ pub fn own(data: &Path) -> anyhow::Result<Runtime> {
 /// Stays until every call has ended: those that an earlier owner left open in the session go on here too, and must
 /// not lose their owner once more because the calls that were asked for are answered.
 pub async fn finish(runtime: &Runtime) {
-    let mut told = false;
-    // Calls are counted as over just after they are answered, so the first looks come soon.
-    let mut wait = Duration::from_millis(1);
-    while runtime.open_calls() > 0 {
-        if !told && wait > LEFT_TOLD_AFTER {
-            let open = runtime.open_calls();
-            eprintln!("windlass: {open} calls that an earlier owner left open go on; waiting for their end");
-            told = true;
-        }
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(LOOK_EVERY_MAX);
+    if tokio::time::timeout(LEFT_TOLD_AFTER, runtime.idle()).await.is_ok() {
+        return;
     }
+    let open = runtime.open_calls();
+    eprintln!("windlass: {open} calls that an earlier owner left open go on; waiting for their end");
+    runtime.idle().await;
 }
 
 /// Longer than an answered call takes to be counted as over.
 const LEFT_TOLD_AFTER: Duration = Duration::from_millis(40);
-/// Nobody notices a command that ends this much later than it could.
-const LOOK_EVERY_MAX: Duration = Duration::from_millis(50);
 
 /// A runtime on nothing durable, to look at tools.
 pub fn tools_only(data: &Path) -> anyhow::Result<Runtime> {

@@ -12,7 +12,7 @@ use crate::tool::Tool;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::limits::Limits;
 use windlass_store::Store;
@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) tasks: tokio::runtime::Handle,
     sessions: Mutex<HashMap<String, Arc<OnceCell<Arc<Session>>>>>,
     open: AtomicU64,
+    /// Told when the last open call is over.
+    idle: Notify,
     /// Calls that an earlier owner had left open.
     taken_over: AtomicU64,
 }
@@ -81,6 +83,7 @@ impl Runtime {
             tasks: tokio::runtime::Handle::current(),
             sessions: Mutex::default(),
             open: AtomicU64::new(0),
+            idle: Notify::new(),
             taken_over: AtomicU64::new(0),
         }))
     }
@@ -141,6 +144,17 @@ impl Runtime {
     /// How many calls are open.
     pub fn open_calls(&self) -> u64 {
         self.0.open.load(Ordering::Relaxed)
+    }
+
+    /// Waits until no call is open.
+    pub async fn idle(&self) {
+        loop {
+            let notified = self.0.idle.notified();
+            if self.open_calls() == 0 {
+                return;
+            }
+            notified.await;
+        }
     }
 
     /// The limits in force.
@@ -207,7 +221,9 @@ impl Inner {
 
     /// Counts calls as closed.
     pub(crate) fn closed(&self, count: u64) {
-        self.open.fetch_sub(count, Ordering::Relaxed);
+        if count > 0 && self.open.fetch_sub(count, Ordering::Relaxed) == count {
+            self.idle.notify_waiters();
+        }
     }
 }
 
