@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Run tool calls durably.
 #[derive(Parser)]
-#[command(version, about, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(version, about = "Run tool calls durably", after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
     /// The data folder
     #[arg(long, global = true, default_value = ".windlass", value_name = "DIR")]

@@ -1,7 +1,7 @@
 //! `windlass doctor`: is the folder sound, and what is in force.
 
 use crate::args::Doctor;
-use crate::{folder, show};
+use crate::{exit, folder, show};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -74,7 +74,7 @@ pub async fn doctor(data: &Path, args: Doctor) -> anyhow::Result<ExitCode> {
             .map(|(name, value, why)| vec![name.to_string(), value.to_string(), why.to_string()]);
         show::table(&["LIMIT", "VALUE", "WHY"], rows)?;
     }
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(6) })
+    Ok(if sound { ExitCode::SUCCESS } else { exit::folder() })
 }
 
 /// Walks a session's journal from its head, which checks every row against the chain.

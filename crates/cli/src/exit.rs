@@ -31,6 +31,11 @@ pub fn of(calls: &[CallAnswer]) -> ExitCode {
     ExitCode::from(worst.max_by_key(rank).unwrap_or(0))
 }
 
+/// The code for a folder that is not what it should be.
+pub fn folder() -> ExitCode {
+    ExitCode::from(FOLDER)
+}
+
 /// Prints an error with its causes, and says by its code what kind it is.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     eprintln!("windlass: {error}");

@@ -57,6 +57,11 @@ pub fn read(file: &Path) -> anyhow::Result<BatchRequest> {
 const HELP: &str = "it must be {\"calls\": [{\"id\", \"tool\", \"args\"}, …]}, or one such call per line";
 
 fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // Serde would also read a list, as the fields of a batch in their order.
+    if text.trim_start().starts_with('[') {
+        return Err(Usage(format!("{name} is a list; {HELP}")).into());
+    }
     let whole = serde_json::from_str::<BatchFile>(text);
     let batch = match whole {
         Ok(batch) => batch,
@@ -90,9 +95,14 @@ fn arguments(written: &str) -> Args {
 
 fn lines(text: &str) -> Result<Vec<CallFile>, String> {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
-    lines
-        .map(|(line, number)| serde_json::from_str(line).map_err(|error| format!("line {number}: {error}")))
-        .collect()
+    lines.map(|(line, number)| serde_json::from_str(line).map_err(|error| at_line(number, &error))).collect()
+}
+
+/// The error with the place in the file: serde counts from the line's own beginning.
+fn at_line(number: u64, error: &serde_json::Error) -> String {
+    let (said, column) = (error.to_string(), error.column());
+    let what = said.strip_suffix(&format!(" at line 1 column {column}")).unwrap_or(&said);
+    format!("{what} at line {number} column {column}")
 }
 
 fn looks_like_lines(text: &str) -> bool {
@@ -118,7 +128,9 @@ mod tests {
     fn mistakes_are_named() {
         let check = |text: &str| parse(text, "f.json").unwrap_err().to_string();
         assert!(check(r#"{"calls": [], "keys": "k"}"#).contains("unknown field `keys`"));
-        assert!(check("{\"tool\": \"a\"}\n{\"tol\": \"b\"}").contains("line 2: unknown field `tol`"));
+        let told = check("{\"tool\": \"a\"}\n{\"tol\": \"b\"}");
+        assert!(told.contains("unknown field `tol`") && told.contains("at line 2 column 6;"), "{told}");
+        assert!(check("[{\"tool\": \"a\"}]").contains("is a list"));
         assert!(check("nonsense").contains("must be"));
     }
 

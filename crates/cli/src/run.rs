@@ -29,6 +29,9 @@ pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
     } else {
         show::answers(&answer.calls)?;
     }
+    if answer.calls.is_empty() {
+        eprintln!("windlass: the batch is empty, so there was nothing to run");
+    }
     tell_recorded(&answer, began, derived);
     show::warnings(&answer.calls);
     folder::finish(&runtime).await;
