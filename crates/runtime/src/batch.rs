@@ -213,6 +213,19 @@ impl OpenBatch {
         }
     }
 
+    /// Takes all calls that wait for their turn.
+    pub(crate) fn abandon(&self) -> Vec<Box<Held>> {
+        let mut state = self.lock();
+        let parked = state.slots.iter_mut().filter(|slot| matches!(slot.stage, Stage::Parked(_)));
+        let taken = parked.map(|slot| std::mem::replace(&mut slot.stage, Stage::Driven));
+        taken
+            .filter_map(|stage| match stage {
+                Stage::Parked(held) => Some(held),
+                Stage::Driven | Stage::Ended(_) => None,
+            })
+            .collect()
+    }
+
     /// Calls ended, durably: whoever waits is told. `true` if the batch has no open call any more.
     pub(crate) fn settle(&self, ended: Vec<Box<Held>>) -> bool {
         let mut state = self.lock();

@@ -2,6 +2,8 @@
 
 use crate::error::Lost;
 use crate::held::Held;
+use crate::runtime::Inner;
+use crate::session::Session;
 use crate::stage::{attempt, prepare, settle};
 use std::future::Future;
 use std::pin::Pin;
@@ -70,13 +72,13 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
         match poll_once(driving.as_mut()).await {
             Some(Ok(Driven::Ended(held))) => ended.push(held),
             Some(Ok(Driven::Parked)) => {}
-            Some(Err(lost)) => session.lose(lost),
+            Some(Err(lost)) => lose(&rt, &session, lost),
             None => {
-                rt.tasks.spawn(async move {
+                rt.clone().tasks.spawn(async move {
                     match driving.await {
                         Ok(Driven::Ended(held)) => finish(vec![held]).await,
                         Ok(Driven::Parked) => {}
-                        Err(lost) => session.lose(lost),
+                        Err(lost) => lose(&rt, &session, lost),
                     }
                 });
             }
@@ -93,15 +95,20 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
 
 /// Drives a call whose turn has come in a task of its own.
 fn start(held: Box<Held>) {
-    let tasks = held.rt.tasks.clone();
-    tasks.spawn(async move {
-        let session = held.session.clone();
+    let (rt, session) = (held.rt.clone(), held.session.clone());
+    rt.clone().tasks.spawn(async move {
         match drive(held).await {
             Ok(Driven::Ended(held)) => finish(vec![held]).await,
             Ok(Driven::Parked) => {}
-            Err(lost) => session.lose(lost),
+            Err(lost) => lose(&rt, &session, lost),
         }
     });
+}
+
+/// A call was lost while it was driven, and the session with it.
+fn lose(rt: &Inner, session: &Session, lost: Lost) {
+    session.lose(lost);
+    rt.closed(1);
 }
 
 /// Polls a future once, and no more.

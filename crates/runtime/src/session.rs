@@ -114,11 +114,21 @@ impl Session {
         }
     }
 
-    /// Nothing more can be recorded in this session: whoever waits is told so.
+    /// Nothing more can be recorded in this session: whoever waits is told so, and what would have run is let go.
     pub(crate) fn lose(&self, lost: Lost) {
         tracing::error!(session = %self.name, error = %chain(&lost), "a session is lost to this runtime");
         self.lane.lose(lost);
+        self.abandon();
         lock(&self.open).by_no.values().for_each(|batch| batch.notify());
+    }
+
+    /// Lets go of the calls that wait for their turn: it will not come. They hold the store, which could not be
+    /// opened anew otherwise, and count as open.
+    fn abandon(&self) {
+        let batches: Vec<Arc<OpenBatch>> = lock(&self.open).by_no.values().cloned().collect();
+        for held in batches.iter().flat_map(|batch| batch.abandon()) {
+            held.rt.closed(1);
+        }
     }
 
     /// Whether it has no open call.
@@ -137,6 +147,11 @@ impl Session {
         }
         // Parked before the plan is let go: whoever leaves next must find it.
         held.batch.clone().park(held);
+        drop(plan);
+        // Whoever lost the session before this call was parked did not find it.
+        if self.lane.lost().is_some() {
+            self.abandon();
+        }
         None
     }
 

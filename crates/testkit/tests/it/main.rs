@@ -2,4 +2,6 @@
 
 // Inside `cfg(test)`, so that clippy holds helpers to the rules of tests.
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod tidy;
