@@ -86,6 +86,17 @@ pub fn work() -> Vec<Client> {
     vec![a, b, c]
 }
 
+/// Less of it, for rigs that do it hundreds of times in processes of their own.
+pub fn short_work() -> Vec<Client> {
+    let a = vec![
+        vec![batch("a", "a1", &["look", "put", "send"])],
+        vec![batch("a", "a2", &["kept", "send"])],
+        vec![batch("a", "a3", &["fail", "broken"]), batch("a", "a1", &["look", "put", "send"])],
+    ];
+    let b = vec![vec![batch("b", "b1", &["send"])], vec![batch("b", "b2", &["put", "look"])]];
+    vec![a, b]
+}
+
 /// Work that goes on until something ends it: round `round` of client `client`.
 pub fn endless(client: u64, round: u64) -> Batch {
     let tools: &[&'static str] = match round % 8 {
@@ -135,19 +146,25 @@ pub fn runtime(store: Arc<dyn Store>, runs: &Runs) -> anyhow::Result<Runtime> {
     Ok(runtime)
 }
 
-/// Does the work, all clients at once, and returns what they were told, in the order in which each was told.
-pub async fn run(runtime: &Runtime, work: Vec<Client>) -> Vec<Told> {
+/// Does the work, all clients at once, and returns what they were told; `tell` hears each at once.
+pub async fn run(
+    runtime: &Runtime,
+    work: Vec<Client>,
+    tell: impl Fn(&Told) + Clone + Send + 'static,
+) -> Vec<Told> {
     let clients: Vec<_> = work
         .into_iter()
         .map(|rounds| {
-            let runtime = runtime.clone();
+            let (runtime, tell) = (runtime.clone(), tell.clone());
             tokio::spawn(async move {
                 let mut told = Vec::new();
                 for round in rounds {
                     let asked: Vec<_> =
                         round.into_iter().map(|batch| tokio::spawn(submit(runtime.clone(), batch))).collect();
                     for batch in asked {
-                        told.extend(batch.await);
+                        let batch = batch.await;
+                        batch.iter().for_each(&tell);
+                        told.extend(batch);
                     }
                 }
                 told

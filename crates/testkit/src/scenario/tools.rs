@@ -54,7 +54,7 @@ impl Runs {
     }
 }
 
-const TOOLS: [&str; 8] = ["look", "put", "send", "long", "stream", "fail", "broken", "panics"];
+const TOOLS: [&str; 9] = ["look", "put", "send", "kept", "long", "stream", "fail", "broken", "panics"];
 
 /// Long enough to be kept beside the journal in several pieces.
 pub const LONG_CHARS: usize = 300_000;
@@ -77,7 +77,11 @@ impl Tool for Noting {
             name: self.name.to_owned(),
             class: Some(class(self.name)),
             input_schema: Some(json!({"type": "object", "properties": {"n": {"type": "integer"}}})),
-            flags: Flags { quick: self.name == "look", ..Flags::default() },
+            flags: Flags {
+                quick: self.name == "look",
+                persist_output: self.name == "kept",
+                ..Flags::default()
+            },
             ..ToolSpec::default()
         }
     }

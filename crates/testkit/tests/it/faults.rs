@@ -86,7 +86,7 @@ async fn disturbed(inner: &Arc<dyn Store>, plans: &[Plan], reach: Reach) -> Done
     for plan in plans {
         let faulty = FaultStore::new(inner.clone(), plan.clone(), reach);
         let owner = scenario::runtime(Arc::new(faulty.clone()), &runs).unwrap();
-        told.extend(scenario::run(&owner, work.clone()).await);
+        told.extend(scenario::run(&owner, work.clone(), |_| {}).await);
         faulty.close();
         // What the dead owner had sent is done or not when this returns.
         inner.commit(vec![]).await.unwrap();
@@ -206,7 +206,7 @@ async fn a_lost_store_can_be_opened_anew_by_the_same_process() {
         let plan = Plan::Nth(Method::Commit, nth, Fault::FailBefore);
         let faulty = FaultStore::new(sqlite(&folder), plan, Reach::Store);
         let owner = scenario::runtime(Arc::new(faulty), &runs).unwrap();
-        let told = scenario::run(&owner, work.clone()).await;
+        let told = scenario::run(&owner, work.clone(), |_| {}).await;
         drop(owner);
         // The last calls let go of the store when their tasks end.
         let until = Instant::now() + Duration::from_secs(10);
@@ -231,7 +231,7 @@ async fn what_a_lost_session_had_open_is_not_held_against_the_others() {
         let plan = Plan::Nth(Method::Commit, nth, Fault::LostBefore);
         let faulty = FaultStore::new(memory(), plan, Reach::Session);
         let owner = scenario::runtime(Arc::new(faulty), &Runs::default()).unwrap();
-        scenario::run(&owner, scenario::work()).await;
+        scenario::run(&owner, scenario::work(), |_| {}).await;
         let until = Instant::now() + Duration::from_secs(10);
         while owner.open_calls() > 0 {
             assert!(Instant::now() < until, "{} calls are counted as open", owner.open_calls());
