@@ -119,6 +119,11 @@ impl Session {
     pub(crate) fn lose(&self, lost: Lost) -> u64 {
         tracing::error!(session = %self.name, error = %chain(&lost), "a session is lost to this runtime");
         self.lane.lose(lost);
+        self.abandon()
+    }
+
+    /// Lets go of the calls that wait for their turn, which will not come here, and returns how many there were.
+    fn abandon(&self) -> u64 {
         lock(&self.open).by_no.values().map(|batch| batch.abandon()).sum()
     }
 
@@ -137,7 +142,13 @@ impl Session {
             return Some(held);
         }
         // Parked before the plan is let go: whoever leaves next must find it.
+        let rt = held.rt.clone();
         held.batch.clone().park(*held);
+        drop(plan);
+        // Whoever lost the session before this call was parked did not find it.
+        if self.lane.lost().is_some() {
+            rt.closed(self.abandon());
+        }
         None
     }
 

@@ -150,7 +150,13 @@ async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Succe
         let tail = artifacts.read(kept.artifact, kept.bytes.saturating_sub(most), most).await?;
         Ok::<_, ArtifactError>((head, tail))
     };
-    let (head, tail) = ends.await.map_err(|error| Box::new(failure(held, error.into())))?;
+    let (head, tail) = ends.await.map_err(|error| {
+        // What was just kept cannot be read: the store is lost, and that is not a failure of the tool.
+        if let ArtifactError::Lost(lost) = &error {
+            held.session.lane.lose(lost.clone());
+        }
+        Box::new(failure(held, error.into()))
+    })?;
     let ends = Ends { head: &head, tail: &tail, total: kept.bytes };
     let mut model = projection::project_ends(ends, Some(kept), &limits);
     model.parts.extend(parts.iter().cloned());
