@@ -1,6 +1,7 @@
 //! Declared commands as calls: how they fail, what they write, and that none outlives its owner.
 
 use crate::rig::{Rig, kill, until};
+use rustix::process::{Pid, Signal, kill_process};
 
 const TOOLS: &str = r#"
 [tools.missing]
@@ -157,15 +158,11 @@ fn survivors_of_a_killed_launcher_are_ended_by_the_next_owner() {
         let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.contains("stubborn.sh") && line.starts_with("windlass\0")
     });
-    let stop = |pid: i32, signal: &str| {
-        let done = std::process::Command::new("kill").args([signal, &pid.to_string()]).status();
-        assert!(done.expect("kill runs").success());
-    };
-    let launcher = launcher.expect("a launcher");
-    stop(launcher, "-STOP");
+    let launcher = launcher.and_then(Pid::from_raw).expect("a launcher");
+    kill_process(launcher, Signal::STOP).expect("it is ours");
     owner.kill().expect("it can be killed");
     owner.wait().expect("our child");
-    stop(launcher, "-KILL");
+    kill_process(launcher, Signal::KILL).expect("it is ours");
     assert!(!rig.processes().is_empty(), "the command should be an orphan now");
     let next = rig.run(&["call", "add", r#"{"a": 1, "b": 2}"#]).expect(0);
     assert!(next.stderr.contains("processes that the last owner's commands left behind"), "{next}");

@@ -57,7 +57,9 @@ fn change(file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 fn files_that_are_no_store_of_ours_are_refused_and_left_alone() {
     let mut told = String::new();
     type Damage = fn(&mut Vec<u8>);
-    let cases: [(&str, Damage); 6] = [
+    let cases: [(&str, Damage); 7] = [
+        // No format is older than the first, so a file that says it is has been damaged.
+        ("older", |bytes| bytes[63] = 0),
         ("empty", Vec::clear),
         ("truncated", |bytes| bytes.truncate(bytes.len() / 2)),
         ("no database", |bytes| bytes[..16].copy_from_slice(b"hello, world....")),

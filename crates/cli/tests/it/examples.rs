@@ -1,38 +1,38 @@
 //! The examples, run as their readers would.
 
-use crate::rig::{Rig, finish, repository};
+use crate::rig::{Rig, finish, repository, text};
 use std::process::{Command, Stdio};
+
+fn example(name: &str) -> String {
+    repository().join("examples").join(name).to_string_lossy().into_owned()
+}
 
 #[test]
 fn the_first_command_of_the_readme() {
     let rig = Rig::new();
-    let file = repository().join("examples/first.json");
-    let ran = rig.run(&["run", file.to_str().expect("a path"), "--json"]).expect(1);
-    assert_eq!(
-        ran.states(),
-        [
-            "greet succeeded",
-            "when succeeded",
-            "sum succeeded",
-            "nothing failed",
-            "typo failed",
-            "wrong failed"
-        ]
-    );
-    let model: Vec<String> = ran.json()["calls"]
-        .as_array()
-        .expect("calls")
+    let ran = rig.run(&["run", &example("first.json")]).expect(0);
+    assert_eq!(ran.stdout.lines().count(), 6);
+    assert_eq!(ran.stdout.matches("succeeded").count(), 5, "{ran}");
+    assert_eq!(ran.stderr, "");
+    let again = rig.run(&["run", &example("first.json")]).expect(0);
+    assert_eq!(again.stdout, ran.stdout);
+    assert!(again.stderr.contains("--new runs them anew"), "{again}");
+}
+
+#[test]
+fn mistakes_are_told_to_the_model() {
+    let rig = Rig::new();
+    let ran = rig.run(&["run", &example("mistakes.json"), "--json"]).expect(4);
+    let calls = ran.json()["calls"].as_array().expect("calls").clone();
+    let told = calls
         .iter()
-        .filter(|call| call["id"] != "when")
-        .map(|call| call["model"]["parts"][0]["text"].to_string())
-        .collect();
-    insta::assert_snapshot!(model.join("\n"));
+        .map(|call| format!("{}: {}", text(&call["id"]), text(&call["model"]["parts"][0]["text"])));
+    insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
 }
 
 #[test]
 fn durability_can_be_watched() {
-    let script = repository().join("examples/durability/watch.sh");
-    let mut command = Command::new(script);
+    let mut command = Command::new(example("durability/watch.sh"));
     command.arg(env!("CARGO_BIN_EXE_windlass")).env_remove("RUST_BACKTRACE");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let ran = finish(command.spawn().expect("the example starts")).expect(0);

@@ -134,6 +134,23 @@ impl Rig {
     }
 }
 
+/// A test that fails in the middle leaves nothing running: what works in this folder is ours.
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = self.processes();
+            if left.is_empty() || Instant::now() > deadline {
+                return;
+            }
+            for pid in left.into_iter().filter_map(rustix::process::Pid::from_raw) {
+                // One that is gone by now is what we want.
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
 impl Ran {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self}"))

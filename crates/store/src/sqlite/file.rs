@@ -151,9 +151,12 @@ fn logged_pages(log: &Path) -> Result<BTreeSet<u64>, std::io::Error> {
     Ok(pages)
 }
 
-/// Refuses the formats of the future.
+/// Refuses the formats of the future, and the one that never was: a file is under its name only when it is whole.
 pub(super) fn check_format(path: &Path, found: u32) -> Result<(), StoreError> {
     let known = schema::KNOWN;
+    if found == 0 {
+        return Err(refused(path, "its beginning is damaged; restore it from a backup"));
+    }
     if found > known {
         return Err(StoreError::Newer { path: path.to_owned(), found, known });
     }
