@@ -3,6 +3,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::wildcard_enum_match_arm,
+    clippy::disallowed_methods,
     reason = "a panic is how a test speaks"
 )]
 
