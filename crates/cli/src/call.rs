@@ -4,11 +4,12 @@ use crate::args::Call;
 use crate::{exit, folder, show};
 use std::path::Path;
 use std::process::ExitCode;
-use windlass::{Args, BatchRequest, CallRequest};
+use windlass::{Args, BatchRequest, CallRequest, Clock, SystemClock};
 
 pub async fn call(data: &Path, args: Call) -> anyhow::Result<ExitCode> {
     let key = args.id.as_ref().map(|id| format!("call:{id}"));
     let call = CallRequest { id: args.id, tool: args.tool, args: Args::Text(args.args), provider: None };
+    let began = SystemClock::default().now();
     let runtime = folder::own(data)?;
     let batch = BatchRequest { key, turn: None, calls: vec![call] };
     let answer = runtime.submit(&args.session, batch).await?.settled().await?;
@@ -18,8 +19,10 @@ pub async fn call(data: &Path, args: Call) -> anyhow::Result<ExitCode> {
     } else {
         show::model(call)?;
     }
-    if call.is_recorded() && !call.is_conflict() {
+    if call.is_recorded() && !call.is_conflict() && show::ended_before(call, began) {
         eprintln!("windlass: this answer was on record; the tool was not run again");
     }
+    show::warnings(&answer.calls);
+    folder::finish(&runtime).await;
     Ok(exit::of(&answer.calls))
 }

@@ -2,7 +2,7 @@
 
 use crate::args::Calls;
 use crate::exit::Usage;
-use crate::{folder, show};
+use crate::{exit, folder, show};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use windlass::core::handle::Handle;
 use windlass::inspect::{self, Line, Recorded};
 use windlass::store::{SessionRow, Store};
-use windlass::wall_time;
+use windlass::{BatchError, wall_time};
 
 /// How many of a session's latest calls a shortened handle is looked for among.
 const PREFIX_SEARCH_MAX: usize = 10_000;
@@ -28,16 +28,35 @@ pub async fn calls(data: &Path, args: Calls) -> anyhow::Result<ExitCode> {
             show_one(&call, &lines, &args)?;
         }
         None => {
-            let mut found = Vec::new();
-            for session in sessions(&store, args.session.as_deref()).await? {
-                found.extend(inspect::calls(&store, &session, args.limit).await?);
-            }
+            let sessions = sessions(&store, args.session.as_deref()).await?;
+            let (mut found, damaged) = readable(&store, &sessions, args.limit).await?;
             found.sort_by_key(|call| std::cmp::Reverse(call.opened_at));
             found.truncate(args.limit);
             show_list(&found, args.json)?;
+            return Ok(if damaged { exit::folder() } else { ExitCode::SUCCESS });
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The calls of all sessions that can be read; says which cannot, and whether there were any.
+async fn readable(
+    store: &Arc<dyn Store>,
+    sessions: &[SessionRow],
+    limit: usize,
+) -> anyhow::Result<(Vec<Recorded>, bool)> {
+    let (mut found, mut damaged) = (Vec::new(), false);
+    for session in sessions {
+        match inspect::calls(store, session, limit).await {
+            Ok(calls) => found.extend(calls),
+            Err(BatchError::Unreadable { what }) => {
+                eprintln!("windlass: the calls of session {} are not shown: {what}", session.name);
+                damaged = true;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((found, damaged))
 }
 
 async fn sessions(store: &Arc<dyn Store>, name: Option<&str>) -> anyhow::Result<Vec<SessionRow>> {
@@ -56,12 +75,9 @@ async fn find(store: &Arc<dyn Store>, text: &str) -> anyhow::Result<Handle> {
         return Ok(handle);
     }
     let prefix = text.to_lowercase();
-    let mut found = Vec::new();
-    for session in sessions(store, None).await? {
-        let calls = inspect::calls(store, &session, PREFIX_SEARCH_MAX).await?;
-        let handles = calls.into_iter().map(|call| call.answer.handle());
-        found.extend(handles.filter(|handle| handle.to_string().starts_with(&prefix)));
-    }
+    let (calls, _) = readable(store, &sessions(store, None).await?, PREFIX_SEARCH_MAX).await?;
+    let handles = calls.into_iter().map(|call| call.answer.handle());
+    let found: Vec<Handle> = handles.filter(|handle| handle.to_string().starts_with(&prefix)).collect();
     match found.as_slice() {
         [one] => Ok(*one),
         [] => Err(Usage(format!("no call begins with {text}; `windlass calls` lists them")).into()),
@@ -99,7 +115,7 @@ fn show_one(call: &Recorded, lines: &[Line], args: &Calls) -> anyhow::Result<()>
         return show::json(&shown);
     }
     if !args.journal {
-        return show::answers(std::slice::from_ref(&call.answer));
+        return show_facts(call);
     }
     let from = lines.first().map(|line| line.at).unwrap_or_default();
     let rows = lines.iter().map(|line| {
@@ -113,6 +129,32 @@ fn show_one(call: &Recorded, lines: &[Line], args: &Calls) -> anyhow::Result<()>
         ]
     });
     show::table(&["ENTRY", "TIME", "AFTER", "FACT", "STORY"], rows)
+}
+
+/// One call whole: what was asked, how it went, what the model was told, and what only operators are.
+fn show_facts(call: &Recorded) -> anyhow::Result<()> {
+    let answer = &call.answer;
+    let mut facts = vec![
+        ("call", answer.handle().to_string()),
+        ("session", call.session.clone()),
+        ("batch", call.batch_key.clone()),
+        ("id", answer.id().to_string()),
+        ("tool", answer.tool().to_string()),
+        ("arguments", answer.call().opened.args.text.to_string()),
+        ("asked for", wall_time(call.opened_at)),
+        ("state", answer.state().to_string()),
+        ("attempts", answer.call().attempts.to_string()),
+    ];
+    if let Some(end) = answer.call().end() {
+        facts.push(("queued", format!("{} ms", end.spent.queued_us / 1_000)));
+        facts.push(("ran", format!("{} ms", end.spent.ran_us / 1_000)));
+    }
+    if let Some(detail) = answer.failure().and_then(|failure| failure.detail.clone()) {
+        facts.push(("failed inside", detail));
+    }
+    show::table(&["WHAT", "RECORDED"], facts.into_iter().map(|(name, fact)| vec![name.to_string(), fact]))?;
+    show::blank()?;
+    show::model(answer)
 }
 
 fn whole(call: &Recorded) -> serde_json::Value {

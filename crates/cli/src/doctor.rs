@@ -1,7 +1,7 @@
 //! `windlass doctor`: is the folder sound, and what is in force.
 
 use crate::args::Doctor;
-use crate::{folder, show};
+use crate::{exit, folder, show};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,10 +43,7 @@ pub async fn doctor(data: &Path, args: Doctor) -> anyhow::Result<ExitCode> {
             "configuration",
             configured.file.as_ref().map_or("none".to_string(), |file| file.display().to_string()),
         ),
-        (
-            "durability",
-            store.as_ref().map_or("nothing stored yet".to_string(), |store| store.durability().to_string()),
-        ),
+        ("durability", configured.declared.durability.to_string()),
         ("sessions", checked.len().to_string()),
         ("journal", if sound { "sound" } else { "damaged" }.to_string()),
     ];
@@ -77,7 +74,7 @@ pub async fn doctor(data: &Path, args: Doctor) -> anyhow::Result<ExitCode> {
             .map(|(name, value, why)| vec![name.to_string(), value.to_string(), why.to_string()]);
         show::table(&["LIMIT", "VALUE", "WHY"], rows)?;
     }
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(6) })
+    Ok(if sound { ExitCode::SUCCESS } else { exit::folder() })
 }
 
 /// Walks a session's journal from its head, which checks every row against the chain.

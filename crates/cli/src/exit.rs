@@ -1,8 +1,10 @@
 //! What the exit code says, and how errors are told.
 
 use std::process::ExitCode;
+use windlass::core::code::Code;
 use windlass::store::StoreError;
-use windlass::{BatchError, CallAnswer, Lost};
+use windlass::{BatchError, CallAnswer, Lost, RegisterError};
+use windlass_tools::ConfigError;
 
 const FAILED: u8 = 1;
 /// What clap exits with, too.
@@ -18,15 +20,20 @@ pub struct Usage(pub String);
 
 /// The code that tells how these calls ended: the worst of them decides.
 pub fn of(calls: &[CallAnswer]) -> ExitCode {
-    let worst = calls.iter().map(|call| match call.state() {
-        "succeeded" => 0,
-        "unknown" => UNKNOWN,
-        _ if call.is_conflict() => REFUSED,
+    let worst = calls.iter().map(|call| match (call.state(), call.failure().map(|failure| failure.code)) {
+        ("succeeded", _) => 0,
+        ("unknown", _) => UNKNOWN,
+        (_, Some(Code::Conflict | Code::CallIdConflict)) => REFUSED,
         _ => FAILED,
     });
     // An unknown call needs a person before anything else; a conflict is a mistake of the caller.
     let rank = |code: &u8| [0, FAILED, REFUSED, UNKNOWN].iter().position(|known| known == code);
     ExitCode::from(worst.max_by_key(rank).unwrap_or(0))
+}
+
+/// The code for a folder that is not what it should be.
+pub fn folder() -> ExitCode {
+    ExitCode::from(FOLDER)
 }
 
 /// Prints an error with its causes, and says by its code what kind it is.
@@ -48,5 +55,7 @@ fn code(error: &anyhow::Error) -> u8 {
     if error.is::<StoreError>() || error.is::<Lost>() {
         return FOLDER;
     }
-    if error.is::<Usage>() { USAGE } else { FAILED }
+    // What is written in windlass.toml is as much asked for as what is written on the command line.
+    let usage = error.is::<Usage>() || error.is::<ConfigError>() || error.is::<RegisterError>();
+    if usage { USAGE } else { FAILED }
 }

@@ -1,11 +1,13 @@
 //! The data folder: its configuration, its store, and the runtime on it.
 
+use crate::exit::Usage;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
-use windlass::store::{Store, StoreError};
+use windlass::store::{Durability, Store, StoreError};
 use windlass::{Config, Runtime, SystemClock};
 use windlass_tools::{Declared, Launcher, builtin, kill_survivors, load};
 
@@ -23,10 +25,10 @@ pub fn configured(data: &Path) -> anyhow::Result<Configured> {
     let declared = match &file {
         Some(file) => {
             let text = std::fs::read_to_string(file)
-                .with_context(|| format!("could not read {}", file.display()))?;
+                .with_context(|| Usage(format!("could not read {}", file.display())))?;
             load(&text, file, Launcher::this_binary()?)?
         }
-        None => Declared { limits: Limits::default(), tools: Vec::new() },
+        None => Declared::default(),
     };
     Ok(Configured { file, declared })
 }
@@ -35,7 +37,11 @@ pub fn configured(data: &Path) -> anyhow::Result<Configured> {
 pub fn own(data: &Path) -> anyhow::Result<Runtime> {
     let configured = configured(data)?;
     let limits = configured.declared.limits.clone();
-    let store = SqliteStore::open(Options { limits: limits.clone(), ..Options::new(data) })?;
+    let durability = configured.declared.durability;
+    if durability == Durability::Relaxed {
+        eprintln!("windlass: durability is relaxed: a power cut may lose what was acknowledged");
+    }
+    let store = SqliteStore::open(Options { limits: limits.clone(), durability, ..Options::new(data) })?;
     let runtime = with_tools(Arc::new(store), limits, configured)?;
     let killed =
         kill_survivors(|call| runtime.is_call(call)).context("could not look for commands left behind")?;
@@ -44,6 +50,20 @@ pub fn own(data: &Path) -> anyhow::Result<Runtime> {
     }
     Ok(runtime)
 }
+
+/// Stays until every call has ended: those that an earlier owner left open in the session go on here too, and must
+/// not lose their owner once more because the calls that were asked for are answered.
+pub async fn finish(runtime: &Runtime) {
+    if tokio::time::timeout(LEFT_TOLD_AFTER, runtime.idle()).await.is_ok() {
+        return;
+    }
+    let open = runtime.open_calls();
+    eprintln!("windlass: {open} calls that an earlier owner left open go on; waiting for their end");
+    runtime.idle().await;
+}
+
+/// Longer than an answered call takes to be counted as over.
+const LEFT_TOLD_AFTER: Duration = Duration::from_millis(40);
 
 /// A runtime on nothing durable, to look at tools.
 pub fn tools_only(data: &Path) -> anyhow::Result<Runtime> {

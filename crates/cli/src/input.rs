@@ -4,8 +4,11 @@ use crate::exit::Usage;
 use anyhow::Context;
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::io::Read;
 use std::path::Path;
+use windlass::core::json;
+use windlass::core::limits::Limits;
 use windlass::{Args, BatchRequest, CallRequest};
 
 /// More than a full batch with arguments of full size is no batch.
@@ -24,30 +27,41 @@ struct BatchFile {
 struct CallFile {
     id: Option<String>,
     tool: String,
-    #[serde(default)]
-    args: Value,
+    /// As written: read by our own rules, so that no nesting, key or number is lost or refused on the way, and
+    /// what is wrong with it is that call's own failure.
+    args: Option<Box<RawValue>>,
     provider: Option<Value>,
 }
 
 /// Reads a batch from a file, or from standard input for `-`.
 pub fn read(file: &Path) -> anyhow::Result<BatchRequest> {
     let name = if file == Path::new("-") { "standard input".to_string() } else { file.display().to_string() };
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
-        std::io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_string(&mut text)
+        std::io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes)
     } else {
-        let open = std::fs::File::open(file).with_context(|| format!("could not open {name}"))?;
-        open.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text)
+        let opened = std::fs::File::open(file);
+        opened.and_then(|open| open.take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes))
     };
-    let bytes = read.with_context(|| format!("could not read {name}"))?;
-    if bytes as u64 > INPUT_BYTES_MAX {
+    read.with_context(|| Usage(format!("could not read {name}")))?;
+    if bytes.len() as u64 > INPUT_BYTES_MAX {
         return Err(Usage(format!("{name} is larger than {INPUT_BYTES_MAX} bytes; split it")).into());
     }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Usage(format!("{name} is no text: byte {at} is not UTF-8; {HELP}"))
+    })?;
     parse(&text, &name)
 }
 
+const HELP: &str = "it must be {\"calls\": [{\"id\", \"tool\", \"args\"}, …]}, or one such call per line";
+
 fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
-    let help = "it must be {\"calls\": [{\"id\", \"tool\", \"args\"}, …]}, or one such call per line";
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // Serde would also read a list, as the fields of a batch in their order.
+    if text.trim_start().starts_with('[') {
+        return Err(Usage(format!("{name} is a list; {HELP}")).into());
+    }
     let whole = serde_json::from_str::<BatchFile>(text);
     let batch = match whole {
         Ok(batch) => batch,
@@ -55,35 +69,40 @@ fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
             Ok(calls) => BatchFile { key: None, turn: None, calls },
             // The error of the form that was meant is the one that helps.
             Err(at_line) if looks_like_lines(text) => {
-                return Err(Usage(format!("{name}: {at_line}; {help}")).into());
+                return Err(Usage(format!("{name}: {at_line}; {HELP}")).into());
             }
-            Err(_) => return Err(Usage(format!("{name}: {error}; {help}")).into()),
+            Err(_) => return Err(Usage(format!("{name}: {error}; {HELP}")).into()),
         },
     };
     let calls = batch.calls.into_iter().map(|call| CallRequest {
         id: call.id,
         tool: call.tool,
-        args: args(call.args),
+        args: call.args.map_or_else(Args::default, |args| arguments(args.get())),
         provider: call.provider,
     });
     Ok(BatchRequest { key: batch.key, turn: batch.turn, calls: calls.collect() })
 }
 
-/// An object is the arguments; a string is the raw text a model wrote.
-pub fn args(value: Value) -> Args {
-    match value {
-        Value::String(text) => Args::Text(text),
-        value @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Args::Json(value)
-        }
+/// An object is the arguments; a string is the raw text a model wrote. What our rules refuse stays text, and is
+/// refused with its reason when the call is prepared.
+fn arguments(written: &str) -> Args {
+    match json::parse(written, &Limits::default()) {
+        Ok(Value::String(text)) => Args::Text(text),
+        Ok(value) => Args::Json(value),
+        Err(_) => Args::Text(serde_json::from_str(written).unwrap_or_else(|_| written.to_string())),
     }
 }
 
 fn lines(text: &str) -> Result<Vec<CallFile>, String> {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
-    lines
-        .map(|(line, number)| serde_json::from_str(line).map_err(|error| format!("line {number}: {error}")))
-        .collect()
+    lines.map(|(line, number)| serde_json::from_str(line).map_err(|error| at_line(number, &error))).collect()
+}
+
+/// The error with the place in the file: serde counts from the line's own beginning.
+fn at_line(number: u64, error: &serde_json::Error) -> String {
+    let (said, column) = (error.to_string(), error.column());
+    let what = said.strip_suffix(&format!(" at line 1 column {column}")).unwrap_or(&said);
+    format!("{what} at line {number} column {column}")
 }
 
 fn looks_like_lines(text: &str) -> bool {
@@ -109,7 +128,18 @@ mod tests {
     fn mistakes_are_named() {
         let check = |text: &str| parse(text, "f.json").unwrap_err().to_string();
         assert!(check(r#"{"calls": [], "keys": "k"}"#).contains("unknown field `keys`"));
-        assert!(check("{\"tool\": \"a\"}\n{\"tol\": \"b\"}").contains("line 2: unknown field `tol`"));
+        let told = check("{\"tool\": \"a\"}\n{\"tol\": \"b\"}");
+        assert!(told.contains("unknown field `tol`") && told.contains("at line 2 column 6;"), "{told}");
+        assert!(check("[{\"tool\": \"a\"}]").contains("is a list"));
         assert!(check("nonsense").contains("must be"));
+    }
+
+    #[test]
+    fn arguments_are_neither_bent_nor_walked() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        for written in [&deep, r#"{"a": 1, "a": 2}"#, "1e400"] {
+            let batch = parse(&format!(r#"{{"tool": "t", "args": {written}}}"#), "f").unwrap();
+            assert!(matches!(&batch.calls[0].args, Args::Text(text) if text == written));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The windlass command line: one file per command, named like it.
 
 mod args;
+mod bench;
 mod call;
 mod calls;
 mod doctor;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         return windlass_tools::launch_main();
     }
     let cli = Cli::parse();
+    tell_panics_shortly();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return exit::report(&anyhow::Error::new(error).context("could not start threads")),
@@ -31,6 +33,19 @@ fn main() -> ExitCode {
     ended.unwrap_or_else(|error| exit::report(&error))
 }
 
+/// A tool that panics fails one call, and must not look as if windlass had crashed; whoever asks for a backtrace
+/// gets the usual report.
+fn tell_panics_shortly() {
+    if std::env::var_os("RUST_BACKTRACE").is_some_and(|wish| wish != "0") {
+        return;
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let what = panic.payload_as_str().unwrap_or("no message");
+        let place = panic.location().map_or_else(|| "an unknown place".to_string(), ToString::to_string);
+        eprintln!("windlass: a panic at {place}: {what} (RUST_BACKTRACE=1 shows how it came there)");
+    }));
+}
+
 async fn command(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => run::run(&cli.data, args).await,
@@ -38,5 +53,6 @@ async fn command(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tools(args) => tools::tools(&cli.data, args).await,
         Command::Calls(args) => calls::calls(&cli.data, args).await,
         Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
+        Command::Bench(args) => bench::bench(args),
     }
 }

@@ -7,7 +7,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
-use windlass::{BatchAnswer, BatchError, Runtime, Submitted, fresh_key};
+use windlass::core::time::Timestamp;
+use windlass::{BatchAnswer, BatchError, Clock, Runtime, Submitted, SystemClock, fresh_key};
 
 pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
     let mut batch = input::read(&args.file)?;
@@ -18,6 +19,7 @@ pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
         batch.key = Some(fresh_key()?);
     }
     let derived = batch.key.is_none();
+    let began = SystemClock::default().now();
     let total = batch.calls.len() as u64;
     let runtime = folder::own(data)?;
     let submitted = runtime.submit(&args.session, batch).await?;
@@ -27,7 +29,12 @@ pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
     } else {
         show::answers(&answer.calls)?;
     }
-    tell_recorded(&answer, derived);
+    if answer.calls.is_empty() {
+        eprintln!("windlass: the batch is empty, so there was nothing to run");
+    }
+    tell_recorded(&answer, began, derived);
+    show::warnings(&answer.calls);
+    folder::finish(&runtime).await;
     Ok(exit::of(&answer.calls))
 }
 
@@ -56,15 +63,20 @@ async fn with_progress(
     }
 }
 
-fn tell_recorded(answer: &BatchAnswer, derived: bool) {
-    let recorded = answer.calls.iter().filter(|call| call.is_recorded() && !call.is_conflict()).count();
-    if recorded == 0 {
-        return;
+fn tell_recorded(answer: &BatchAnswer, began: Timestamp, derived: bool) {
+    let known = || answer.calls.iter().filter(|call| call.is_recorded() && !call.is_conflict());
+    let recorded = known().filter(|call| show::ended_before(call, began)).count();
+    let (key, all) = (&answer.key, answer.calls.len());
+    if recorded > 0 {
+        let how = if derived { "; --new runs them anew" } else { "" };
+        eprintln!(
+            "windlass: {recorded} of {all} answers were on record under key {key} and were not run again{how}"
+        );
     }
-    let how = if derived { "; --new runs them anew" } else { "" };
-    let all = answer.calls.len();
-    eprintln!(
-        "windlass: {recorded} of {all} answers were on record under key {} and were not run again{how}",
-        answer.key
-    );
+    let open = known().count() - recorded;
+    if open > 0 {
+        eprintln!(
+            "windlass: {open} of {all} calls were left open by an earlier owner and were brought to their end"
+        );
+    }
 }

@@ -4,6 +4,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use std::io::Write;
 use windlass::CallAnswer;
+use windlass::core::time::Timestamp;
 
 /// A text in a table is cut here; `--json` shows it whole.
 const CELL_CHARS_MAX: usize = 120;
@@ -23,6 +24,9 @@ pub fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyh
     for row in rows {
         table.add_row(row.into_iter().map(|cell| shorten(&cell)));
     }
+    if let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+    }
     let text = table.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     print(&lines.join("\n"))
@@ -31,16 +35,41 @@ pub fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyh
 /// Prints how calls ended.
 pub fn answers(calls: &[CallAnswer]) -> anyhow::Result<()> {
     let rows = calls.iter().map(|call| {
-        let ran = call.call().end().map_or(0, |end| end.spent.ran_us / 1_000);
+        let end = call.call().end().filter(|_| !call.is_conflict());
         vec![
             call.id().to_string(),
             call.tool().to_string(),
             call.state().to_string(),
-            format!("{ran} ms"),
+            end.map_or(String::new(), |end| format!("{} ms", end.spent.ran_us / 1_000)),
+            call.handle().to_string().chars().take(HANDLE_CHARS).collect(),
             call.model_text(),
         ]
     });
-    table(&["ID", "TOOL", "STATE", "RAN", "ANSWER"], rows)
+    table(&["ID", "TOOL", "STATE", "RAN", "CALL", "ANSWER"], rows)
+}
+
+/// So much of a handle tells a call from all others of a folder, as good as always.
+const HANDLE_CHARS: usize = 8;
+
+/// Tells operators what the model is not told: what failed inside, and what needs a person.
+pub fn warnings(calls: &[CallAnswer]) {
+    for call in calls.iter().filter(|call| !call.is_recorded()) {
+        if let Some(detail) = call.failure().and_then(|failure| failure.detail.as_ref()) {
+            eprintln!("windlass: call {} ({}) failed inside: {}", call.handle(), call.id(), one_line(detail));
+        }
+    }
+    for call in calls.iter().filter(|call| call.state() == "unknown") {
+        let (handle, id, tool) = (call.handle(), call.id(), call.tool());
+        eprintln!(
+            "windlass: nobody knows whether {id} ({tool}) took effect, and it is not run again; look before you repeat \
+             it: windlass calls {handle} --journal"
+        );
+    }
+}
+
+/// Whether the answer was there before this command began: calls that an earlier owner left open end now.
+pub fn ended_before(call: &CallAnswer, began: Timestamp) -> bool {
+    call.call().end().is_some_and(|end| end.at < began)
 }
 
 /// Prints what the model is told.
@@ -65,12 +94,21 @@ fn shorten(text: &str) -> String {
     shown
 }
 
+fn one_line(text: &str) -> String {
+    text.chars().map(visible).collect()
+}
+
 fn visible(letter: char) -> char {
     match letter {
         '\n' => '⏎',
         letter if letter.is_control() => '·',
         letter => letter,
     }
+}
+
+/// Prints lines that are laid out already.
+pub fn text(text: &str) -> anyhow::Result<()> {
+    print(text)
 }
 
 /// Prints an empty line between two tables.

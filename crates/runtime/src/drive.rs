@@ -2,6 +2,8 @@
 
 use crate::error::Lost;
 use crate::held::Held;
+use crate::runtime::Inner;
+use crate::session::Session;
 use crate::stage::{attempt, prepare, settle};
 use std::future::Future;
 use std::pin::Pin;
@@ -21,13 +23,11 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     loop {
         match held.call.next() {
             Step::Prepare => prepare::note(&mut held)?,
-            // A call that may have taken effect keeps its claim until its end is in the lane: it enters too.
-            Step::Attempt { .. } | Step::Settle(Settlement::Unknown) if !held.admitted => {
-                match held.session.clone().admit(held) {
-                    Some(admitted) => held = admitted,
-                    None => return Ok(Driven::Parked),
-                }
-            }
+            Step::Attempt { .. } if held.tool.is_none() => attempt::pin(&mut held)?,
+            Step::Attempt { .. } if !held.admitted => match held.session.clone().admit(held) {
+                Some(admitted) => held = admitted,
+                None => return Ok(Driven::Parked),
+            },
             Step::Attempt { attempt, intent, redrive } => {
                 attempt::run(&mut held, attempt::Start { attempt, intent, redrive }).await?;
             }
@@ -47,7 +47,7 @@ async fn finish(mut ended: Vec<Box<Held>>) {
     // The ends are in the lane: whatever starts now commits its intent behind them.
     for held in &ended {
         if held.admitted {
-            session.leave().into_iter().for_each(start);
+            session.leave(&rt).into_iter().for_each(start);
         }
     }
     let count = ended.len() as u64;
@@ -57,7 +57,7 @@ async fn finish(mut ended: Vec<Box<Held>>) {
                 session.forget(&batch);
             }
         }
-        Err(lost) => batch.lose(lost),
+        Err(lost) => rt.closed(session.lose(lost)),
     }
     rt.closed(count);
 }
@@ -67,29 +67,42 @@ async fn finish(mut ended: Vec<Box<Held>>) {
 pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
     let mut ended = Vec::new();
     for held in calls {
-        let (batch, rt) = (held.batch.clone(), held.rt.clone());
+        let (session, rt) = (held.session.clone(), held.rt.clone());
         let mut driving = Box::pin(drive(held));
         match poll_once(driving.as_mut()).await {
-            Some(Ok(Driven::Ended(held))) => ended.push(held),
+            Some(Ok(Driven::Ended(held))) => {
+                // A call that was cut never entered the plan, and may have taken effect all the same: its end goes
+                // into the lane before the next call can start.
+                let was_cut = held.call.deaths > 0 && !held.admitted;
+                ended.push(held);
+                if was_cut {
+                    finish_all(std::mem::take(&mut ended)).await;
+                }
+            }
             Some(Ok(Driven::Parked)) => {}
-            Some(Err(lost)) => batch.lose(lost),
+            Some(Err(lost)) => give_up(&rt, &session, lost),
             None => {
-                rt.tasks.spawn(async move {
+                let tasks = rt.tasks.clone();
+                tasks.spawn(async move {
                     match driving.await {
                         Ok(Driven::Ended(held)) => finish(vec![held]).await,
                         Ok(Driven::Parked) => {}
-                        Err(lost) => batch.lose(lost),
+                        Err(lost) => give_up(&rt, &session, lost),
                     }
                 });
             }
         }
     }
-    if let Some(first) = ended.first() {
-        let rt = first.rt.clone();
-        let mut finishing = Box::pin(finish(ended));
-        if poll_once(finishing.as_mut()).await.is_none() {
-            rt.tasks.spawn(finishing);
-        }
+    finish_all(ended).await;
+}
+
+/// Finishes calls as far as that goes at once in the caller's own task, which takes their ends into the lane.
+async fn finish_all(ended: Vec<Box<Held>>) {
+    let Some(first) = ended.first() else { return };
+    let rt = first.rt.clone();
+    let mut finishing = Box::pin(finish(ended));
+    if poll_once(finishing.as_mut()).await.is_none() {
+        rt.tasks.spawn(finishing);
     }
 }
 
@@ -97,13 +110,19 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
 fn start(held: Box<Held>) {
     let tasks = held.rt.tasks.clone();
     tasks.spawn(async move {
-        let batch = held.batch.clone();
+        let (session, rt) = (held.session.clone(), held.rt.clone());
         match drive(held).await {
             Ok(Driven::Ended(held)) => finish(vec![held]).await,
             Ok(Driven::Parked) => {}
-            Err(lost) => batch.lose(lost),
+            Err(lost) => give_up(&rt, &session, lost),
         }
     });
+}
+
+/// A call cannot be driven on here: it is open in its journal, and no longer in this runtime. Nor are those that
+/// waited for it.
+fn give_up(rt: &Inner, session: &Session, lost: Lost) {
+    rt.closed(1 + session.lose(lost));
 }
 
 /// Polls a future once, and no more.

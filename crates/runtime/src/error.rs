@@ -56,6 +56,10 @@ pub enum BatchError {
 
 impl From<StoreError> for BatchError {
     fn from(error: StoreError) -> BatchError {
+        // A damaged journal is one session's; the store is well, and so are the others.
+        if let StoreError::Damaged { .. } = error {
+            return BatchError::Unreadable { what: error.to_string() };
+        }
         BatchError::Lost(error.into())
     }
 }
@@ -69,4 +73,20 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::ids::SessionNo;
+
+    #[test]
+    fn damage_is_the_sessions_and_not_the_stores() {
+        let damage = StoreError::Damaged { session: SessionNo(2), entry: 7, what: "hash".into() };
+        let error = BatchError::from(damage);
+        assert!(
+            matches!(&error, BatchError::Unreadable { what } if what.contains("session 2 is damaged at entry 7"))
+        );
+        assert!(matches!(BatchError::from(StoreError::Poisoned), BatchError::Lost(_)));
+    }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use windlass_testkit::proof::kill;
-use windlass_testkit::proof::results::Record;
 use windlass_testkit::proof::trial::Programs;
+use windlass_testkit::results::Record;
 
 const USAGE: &str = "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L]";
 /// Where every proof leaves a line.

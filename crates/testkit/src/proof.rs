@@ -10,7 +10,5 @@ pub mod history;
 pub mod kill;
 pub mod ledger;
 pub mod plan;
-pub mod results;
-pub mod seed;
 pub mod trial;
 pub mod worker;

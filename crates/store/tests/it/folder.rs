@@ -103,6 +103,13 @@ fn a_reader_makes_no_store() {
 }
 
 #[tokio::test]
+async fn a_format_that_never_was_is_damage() {
+    let folder = closed().await;
+    damage(&folder, |bytes| bytes[60..64].fill(0));
+    check_refused(&folder, "its beginning is damaged");
+}
+
+#[tokio::test]
 async fn a_newer_format_is_left_to_a_newer_windlass() {
     let folder = closed().await;
     outside(&folder).pragma_update(None, "user_version", 99).unwrap();

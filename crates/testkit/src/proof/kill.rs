@@ -3,9 +3,9 @@
 
 use super::check::{Histories, violations};
 use super::ledger::Ledger;
-use super::results::Record;
-use super::seed::Seed;
 use super::trial::{Ended, Planned, Programs, Trial};
+use crate::chance::Chance;
+use crate::results::Record;
 use anyhow::Result;
 use serde_json::json;
 use std::process::Child;
@@ -137,8 +137,8 @@ impl Rig<'_> {
 
     /// One folder: workers are killed until one is quicker than its killer, or enough were; then it is drained.
     fn trial(&self, number: u64, ledger: &mut Ledger) -> Result<()> {
-        let mut seed = Seed::new(self.options.seed).branch(number);
-        let planned = Planned::Seed(seed.number());
+        let mut seed = Chance::new(self.options.seed).branch(number);
+        let planned = Planned::Seed(seed.any());
         let mut trial = Trial::new(self.programs, ledger, (number, planned))?;
         let ran = self.kill_and_drain(&mut trial, &mut seed);
         let histories = trial.histories();
@@ -159,7 +159,7 @@ impl Rig<'_> {
         Ok(())
     }
 
-    fn kill_and_drain(&self, trial: &mut Trial<'_>, seed: &mut Seed) -> Result<()> {
+    fn kill_and_drain(&self, trial: &mut Trial<'_>, seed: &mut Chance) -> Result<()> {
         for _ in 0..KILLS_PER_TRIAL {
             if self.enough() {
                 break;
@@ -196,8 +196,8 @@ impl Rig<'_> {
 }
 
 /// From the first moment of a worker's life, or from the moment it has the store: its takeover, then its work.
-fn wait_for_the_instant(trial: &mut Trial<'_>, child: &mut Child, seed: &mut Seed) -> Result<()> {
-    let early = seed.chance(EARLY_PERCENT);
+fn wait_for_the_instant(trial: &mut Trial<'_>, child: &mut Child, seed: &mut Chance) -> Result<()> {
+    let early = seed.percent(EARLY_PERCENT);
     let most_us = if early { 25_000 } else { seed.one_of(&[3_000, 12_000, 50_000]) };
     let delay = Duration::from_micros(seed.between(0, most_us));
     while !early && !trial.has_told()? && child.try_wait()?.is_none() {

@@ -1,7 +1,7 @@
 //! What a worker submits, from one seed: sessions of batches of calls with mixed classes, and what the ledger is
 //! told to do with each.
 
-use super::seed::Seed;
+use crate::chance::Chance;
 use serde_json::{Value, json};
 use windlass::{Args, BatchRequest, CallRequest};
 
@@ -88,7 +88,7 @@ impl Kind {
 impl Plan {
     /// The plan of a seed: small enough to be over in a moment, and no two alike.
     pub fn of(seed: u64) -> Plan {
-        let mut seed = Seed::new(seed).branch(1);
+        let mut seed = Chance::new(seed).branch(1);
         let mut calls = 0;
         let sessions = 1..=seed.between(1, 3);
         Plan { sessions: sessions.map(|no| session(no, &mut seed, &mut calls)).collect() }
@@ -123,7 +123,7 @@ impl Plan {
     }
 }
 
-fn session(no: u64, seed: &mut Seed, calls: &mut u64) -> SessionPlan {
+fn session(no: u64, seed: &mut Chance, calls: &mut u64) -> SessionPlan {
     let batches = 1..=seed.between(1, 4);
     SessionPlan {
         name: format!("s{no}"),
@@ -132,16 +132,16 @@ fn session(no: u64, seed: &mut Seed, calls: &mut u64) -> SessionPlan {
     }
 }
 
-fn batch(no: u64, seed: &mut Seed, calls: &mut u64) -> BatchPlan {
+fn batch(no: u64, seed: &mut Chance, calls: &mut u64) -> BatchPlan {
     let count = seed.between(1, 5);
     BatchPlan {
         key: format!("b{no}"),
         calls: (0..count).map(|_| call(seed, calls)).collect(),
-        grows: count > 1 && seed.chance(15),
+        grows: count > 1 && seed.percent(15),
     }
 }
 
-fn call(seed: &mut Seed, calls: &mut u64) -> CallPlan {
+fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
     use Kind::{Keyed, Missing, Once, Read};
     *calls += 1;
     let kind = seed.one_of(&[Once, Once, Once, Once, Keyed, Keyed, Keyed, Read, Read, Read, Read, Missing]);
@@ -154,7 +154,7 @@ fn call(seed: &mut Seed, calls: &mut u64) -> CallPlan {
         4 => format!("late:{wait}"),
         _ => "ok".to_owned(),
     };
-    CallPlan { id: format!("c{calls}"), kind, order, long: seed.chance(8) }
+    CallPlan { id: format!("c{calls}"), kind, order, long: seed.percent(8) }
 }
 
 impl BatchPlan {

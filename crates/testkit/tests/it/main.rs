@@ -4,8 +4,19 @@
 #[cfg(test)]
 mod check;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod kill;
+#[cfg(test)]
+mod nth;
 #[cfg(test)]
 mod takeover;
 #[cfg(test)]
 mod tidy;
+
+/// Says aloud that a proof was not made here, and why. Where the environment says it must be, that is a failure.
+#[cfg(test)]
+fn skip(proof: &str, reason: &str, expected: &str) {
+    assert!(std::env::var_os(expected).is_none(), "{expected} is set, and {proof} cannot run: {reason}");
+    eprintln!("SKIP {proof}: {reason}");
+}

@@ -100,7 +100,10 @@ async fn large_output_is_never_held() {
 async fn bytes_that_are_no_text_are_kept_as_they_are() {
     let Ran { stdout, .. } = run(script("printf 'a\\377b'")).await;
     assert_eq!(stdout.media_type(), "application/octet-stream");
-    assert_eq!(stdout.into_result(&windlass::core::limits::Limits::default()), (serde_json::Value::Null, Some(b"a\xffb".to_vec())));
+    assert_eq!(
+        stdout.into_result(&windlass::core::limits::Limits::default()),
+        (serde_json::Value::Null, Some(b"a\xffb".to_vec()))
+    );
 }
 
 #[test]

@@ -1,0 +1,210 @@
+//! `windlass run`: answers in order, recorded answers byte for byte, and identity by key and id.
+
+use crate::rig::{Ran, Rig, text};
+use serde_json::{Value, json};
+
+/// A tool that leaves a line for each time it is run.
+const NOTE: &str = r#"
+[tools.note]
+description = "Leaves a note"
+command = ["./note.sh", "{n}"]
+input = { type = "object", properties = { n = { type = "integer" } }, required = ["n"] }
+class = "once"
+"#;
+
+fn rig() -> Rig {
+    let rig = Rig::with(NOTE);
+    rig.script("note.sh", "echo \"$1 $WINDLASS_CALL_ID\" >> notes\necho \"{\\\"noted\\\": $1}\"");
+    rig
+}
+
+fn note(id: &str, n: i32) -> Value {
+    json!({"id": id, "tool": "note", "args": {"n": n}})
+}
+
+/// Fifty calls; every fifth leaves a note.
+fn fifty() -> Vec<Value> {
+    let call = |n: i32| match n % 5 {
+        0 => note(&format!("c{n}"), n),
+        _ => json!({"id": format!("c{n}"), "tool": "add", "args": {"a": n, "b": 1000}}),
+    };
+    (0..50).map(call).collect()
+}
+
+fn batch(calls: &[Value]) -> String {
+    json!({"calls": calls}).to_string()
+}
+
+fn codes(ran: &Ran) -> Vec<Value> {
+    let calls = ran.json()["calls"].as_array().expect("calls").clone();
+    calls.iter().map(|call| call["outcome"]["failure"]["code"].clone()).collect()
+}
+
+#[test]
+fn fifty_answers_come_in_order_and_again_byte_for_byte() {
+    let rig = rig();
+    rig.write("fifty.json", batch(&fifty()));
+    let run = |more: &[&str]| rig.run(&[&["run", "fifty.json", "--key", "k"], more].concat()).expect(0);
+    let first = run(&["--json"]);
+    let calls = first.json()["calls"].as_array().expect("calls").clone();
+    assert_eq!(calls.len(), 50);
+    for (n, call) in calls.iter().enumerate() {
+        assert_eq!(text(&call["id"]), format!("c{n}"));
+        let expected = if n % 5 == 0 { json!({"noted": n}) } else { json!({"result": n + 1000}) };
+        assert_eq!(call["outcome"]["value"], expected, "{call}");
+    }
+    assert_eq!(first.stderr, "");
+    let notes = rig.lines("notes");
+    let expected: Vec<String> = (0..50).step_by(5).map(|n| format!("{n} c{n}")).collect();
+    assert_eq!(notes, expected);
+
+    let again = run(&["--json"]);
+    assert_eq!(again.stdout, first.stdout);
+    let said = "windlass: 50 of 50 answers were on record under key k and were not run again\n";
+    assert_eq!(again.stderr, said);
+    let (table, table_again) = (run(&[]), run(&[]));
+    assert_eq!(table.stdout, table_again.stdout);
+    assert_eq!(table.stdout.lines().count(), 51);
+    assert_eq!(rig.lines("notes"), notes, "nothing was started");
+}
+
+#[test]
+fn other_arguments_under_the_same_key_conflict_for_that_call_only() {
+    let rig = rig();
+    let mut calls = fifty();
+    rig.run_on(&["run", "-", "--key", "k"], batch(&calls)).expect(0);
+    let notes = rig.lines("notes");
+    calls[7]["args"]["b"] = json!(1001);
+    calls[10] = json!({"id": "c10", "tool": "echo", "args": {"message": "x"}});
+    let ran = rig.run_on(&["run", "-", "--key", "k", "--json"], batch(&calls)).expect(4);
+    let json = ran.json();
+    for (n, call) in json["calls"].as_array().expect("calls").iter().enumerate() {
+        let state = if n == 7 || n == 10 { "failed" } else { "succeeded" };
+        assert_eq!(call["state"], state, "{call}");
+    }
+    let failure = &json["calls"][7]["outcome"]["failure"];
+    assert_eq!((&failure["class"], &failure["code"]), (&json!("conflict"), &json!("conflict")));
+    insta::assert_snapshot!(text(&failure["message"]), @r#"The call "c7" of this batch is recorded with other arguments at /b. The recorded one is untouched and this one was not run; give it another id to run it."#);
+    insta::assert_snapshot!(text(&json["calls"][10]["outcome"]["failure"]["message"]), @r#"The call "c10" of this batch is recorded with another tool. The recorded one is untouched and this one was not run; give it another id to run it."#);
+    insta::assert_snapshot!(ran.stderr, @"windlass: 48 of 50 answers were on record under key k and were not run again");
+    assert_eq!(rig.lines("notes"), notes, "nothing was started");
+}
+
+#[test]
+fn a_key_is_derived_from_the_calls() {
+    let rig = rig();
+    rig.write("two.json", batch(&[note("a", 1), note("b", 2)]));
+    let first = rig.run(&["run", "two.json"]).expect(0);
+    assert_eq!(first.stderr, "");
+    let again = rig.run(&["run", "two.json"]).expect(0);
+    assert_eq!(again.stdout, first.stdout);
+    assert!(again.stderr.starts_with("windlass: 2 of 2 answers were on record under key "), "{again}");
+    assert!(again.stderr.ends_with(" and were not run again; --new runs them anew\n"), "{again}");
+    assert_eq!(rig.lines("notes").len(), 2);
+    // Blanks and the order of keys are no difference.
+    let spelled = r#"{"calls": [{"tool": "note", "args": { "n" : 1 }, "id": "a"}, {"id": "b", "args": "{\"n\": 2}", "tool": "note"}]}"#;
+    rig.run_on(&["run", "-"], spelled).expect(0);
+    assert_eq!(rig.lines("notes").len(), 2);
+    let anew = rig.run(&["run", "two.json", "--new"]).expect(0);
+    assert_eq!(anew.stderr, "");
+    assert_eq!(rig.lines("notes").len(), 4);
+    // Another session is another world.
+    rig.run(&["run", "two.json", "--session", "other"]).expect(0);
+    assert_eq!(rig.lines("notes").len(), 6);
+}
+
+#[test]
+fn calls_come_line_by_line_too() {
+    let rig = rig();
+    let lines =
+        format!("{}\n\n{}\r\n{}", note("a", 1), note("b", 2), json!({"id": "c", "tool": "get_current_time"}));
+    let ran = rig.run_on(&["run", "-", "--json"], &lines).expect(0);
+    assert_eq!(ran.states(), ["a succeeded", "b succeeded", "c succeeded"]);
+    let again = rig.run_on(&["run", "-", "--json"], &lines).expect(0);
+    assert_eq!(again.stdout, ran.stdout);
+    assert_eq!(rig.lines("notes").len(), 2);
+}
+
+#[test]
+fn calls_without_ids_are_new_each_time() {
+    let rig = rig();
+    let call = r#"{"tool": "note", "args": {"n": 1}}"#;
+    rig.run_on(&["run", "-"], call).expect(0);
+    let again = rig.run_on(&["run", "-", "--json"], call).expect(0);
+    assert_eq!(again.states(), ["call-1 succeeded"]);
+    assert_eq!(again.stderr, "");
+    assert_eq!(rig.lines("notes").len(), 2);
+}
+
+#[test]
+fn equal_calls_of_one_id_are_one_call() {
+    let rig = rig();
+    let ran =
+        rig.run_on(&["run", "-", "--json"], batch(&[note("a", 1), note("b", 2), note("a", 1)])).expect(0);
+    assert_eq!(ran.states(), ["a succeeded", "b succeeded", "a succeeded"]);
+    let json = ran.json();
+    assert_eq!(json["calls"][0], json["calls"][2]);
+    assert_eq!(rig.lines("notes"), ["1 a", "2 b"]);
+    assert_eq!(ran.stderr, "", "nothing was on record");
+}
+
+#[test]
+fn different_calls_of_one_id_are_both_refused() {
+    let rig = rig();
+    let calls = batch(&[note("a", 1), note("b", 2), note("a", 3)]);
+    let ran = rig.run_on(&["run", "-", "--json"], &calls).expect(4);
+    assert_eq!(ran.states(), ["a failed", "b succeeded", "a failed"]);
+    assert_eq!(codes(&ran), [json!("call_id_conflict"), Value::Null, json!("call_id_conflict")]);
+    assert_eq!(rig.lines("notes"), ["2 b"]);
+    let again = rig.run_on(&["run", "-", "--json"], &calls).expect(4);
+    assert_eq!(again.stdout, ran.stdout);
+    assert_eq!(rig.lines("notes"), ["2 b"]);
+}
+
+#[test]
+fn a_call_added_to_a_recorded_batch_runs_alone() {
+    let rig = rig();
+    let run = |calls: &[Value]| rig.run_on(&["run", "-", "--key", "k", "--json"], batch(calls)).expect(0);
+    let first = run(&[note("a", 1), note("b", 2)]);
+    let more = run(&[note("a", 1), note("c", 3), note("b", 2)]);
+    assert_eq!(more.states(), ["a succeeded", "c succeeded", "b succeeded"]);
+    assert_eq!(more.json()["calls"][2], first.json()["calls"][1]);
+    assert_eq!(rig.lines("notes"), ["1 a", "2 b", "3 c"]);
+    assert_eq!(more.stderr, "windlass: 2 of 3 answers were on record under key k and were not run again\n");
+    let again = run(&[note("a", 1), note("c", 3), note("b", 2)]);
+    assert_eq!(again.stdout, more.stdout);
+    assert_eq!(rig.lines("notes").len(), 3);
+}
+
+#[test]
+fn a_key_in_the_file_counts_and_the_command_line_wins() {
+    let rig = rig();
+    let file = json!({"key": "in-file", "calls": [note("a", 1)]}).to_string();
+    assert_eq!(rig.run_on(&["run", "-", "--json"], &file).expect(0).json()["key"], "in-file");
+    assert_eq!(rig.run_on(&["run", "-", "--json", "--key", "given"], &file).expect(0).json()["key"], "given");
+    assert_eq!(rig.lines("notes").len(), 2);
+}
+
+#[test]
+fn one_call_with_an_id_is_one_call_however_often() {
+    let rig = rig();
+    let first = rig.run(&["call", "note", r#"{"n": 1}"#, "--id", "x"]).expect(0);
+    let again = rig.run(&["call", "note", r#"{"n": 1}"#, "--id", "x"]).expect(0);
+    assert_eq!((first.stdout.as_str(), &again.stdout), ("{\"noted\":1}\n", &first.stdout));
+    assert_eq!(again.stderr, "windlass: this answer was on record; the tool was not run again\n");
+    rig.run(&["call", "note", r#"{"n": 2}"#, "--id", "x"]).expect(4);
+    assert_eq!(rig.lines("notes").len(), 1);
+    rig.run(&["call", "note", r#"{"n": 1}"#]).expect(0);
+    assert_eq!(rig.lines("notes").len(), 2);
+}
+
+#[test]
+fn every_exit_code_but_those_of_kills_and_damage() {
+    let rig = rig();
+    rig.run(&["call", "add", r#"{"a": 1, "b": 2}"#]).expect(0);
+    rig.run(&["call", "divide", r#"{"a": 1, "b": 0}"#]).expect(1);
+    rig.run(&["call"]).expect(2);
+    rig.run(&["call", "add", "--session", "no blanks"]).expect(4);
+    rig.write("a-file", "").run(&["--data", "a-file", "call", "add"]).expect(6);
+    // 3 is for `kills`, 5 for calls that stay open, which nothing does yet.
+}

@@ -1,0 +1,66 @@
+//! A command that writes a gigabyte: kept whole, told by its ends, read piece by piece, in bounded memory.
+
+use crate::rig::{Rig, finish, text, until};
+use serde_json::Value;
+
+/// How many bytes the command writes; set it lower where the disk is slow.
+const SIZE: &str = "WINDLASS_TEST_FLOOD_BYTES";
+/// What a large output may cost (SPEC §15), and what windlass takes before it has seen a byte of it.
+const MEMORY_KIB_MAX: u64 = 64 << 10;
+const PROGRAM_KIB: u64 = 32 << 10;
+/// The number on the first line.
+const FIRST: u64 = 100_000_000;
+
+#[test]
+fn a_flood_is_kept_and_memory_stays_bounded() {
+    let bytes: u64 = std::env::var(SIZE).map_or(1 << 30, |bytes| bytes.parse().expect("a number"));
+    // Each line is a number of nine digits, so every piece says where it is from.
+    let (lines, bytes) = (bytes / 10, bytes / 10 * 10);
+    let last = FIRST + lines - 1;
+    let rig = Rig::with(&format!("[tools.flood]\ncommand = [\"seq\", \"{FIRST}\", \"{last}\"]\n"));
+    let child = rig.start(&["call", "flood", "--json"]);
+    let status = format!("/proc/{}/status", child.id());
+    let watching = std::thread::spawn(move || {
+        let mut peak = 0;
+        until("windlass ends", || match peak_kib(&status) {
+            Some(kib) => {
+                peak = kib;
+                false
+            }
+            None => true,
+        });
+        peak
+    });
+    let ran = finish(child).expect(0);
+    let peak = watching.join().expect("it was watched");
+    assert!(peak > 0 && peak <= MEMORY_KIB_MAX + PROGRAM_KIB, "{bytes} bytes of output cost {peak} KiB");
+
+    let json = ran.json();
+    assert_eq!(json["outcome"]["kept"]["bytes"], bytes);
+    let parts: Vec<String> =
+        json["model"]["parts"].as_array().expect("parts").iter().map(|part| text(&part["text"])).collect();
+    assert!(parts[0].starts_with("100000000\n100000001\n"), "the head is shown");
+    let shown: usize = parts.iter().map(String::len).sum();
+    assert!(shown <= 50 << 10, "{shown} bytes are told");
+    let told = parts.join("\n");
+    assert!(told.contains(&format!("{last}\n")), "the tail is shown");
+    let how: Value = serde_json::from_str(parts.last().expect("a part")).expect("how to read on is JSON");
+    assert_eq!((&how["truncated"], &how["total"]), (&true.into(), &bytes.into()));
+
+    let middle = lines / 2;
+    let read = format!(r#"{{"artifact": {}, "offset": {}, "limit": 20}}"#, how["artifact"], middle * 10);
+    let read = rig.run(&["call", "read_artifact", &read]).expect(0).json();
+    assert_eq!(text(&read["text"]), format!("{}\n{}\n", FIRST + middle, FIRST + middle + 1));
+    assert_eq!(read["next_offset"], middle * 10 + 20);
+    // Reading on at the offset that the answer named follows on what it showed.
+    let next = how["next_offset"].as_u64().expect("an offset");
+    let rest = format!(r#"{{"artifact": {}, "offset": {next}, "limit": 10}}"#, how["artifact"]);
+    let rest = rig.run(&["call", "read_artifact", &rest]).expect(0).json();
+    assert_eq!(text(&rest["text"]), format!("{}\n", FIRST + next / 10));
+}
+
+fn peak_kib(status: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(status).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}

@@ -1,0 +1,13 @@
+//! The real binary, from outside: what people and programs get for what they type.
+#![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
+
+mod bad_input;
+mod batches;
+mod commands;
+mod configuration;
+mod data_folder;
+mod examples;
+mod flood;
+mod kills;
+mod rig;
+mod words;
