@@ -7,6 +7,7 @@ use crate::session::Session;
 use crate::stage::{attempt, prepare, settle};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use windlass_core::call::{Fact, Lost as LostAttempt, Settlement, Step};
 
@@ -43,12 +44,14 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
 async fn finish(mut ended: Vec<Box<Held>>) {
     let Some(first) = ended.first() else { return };
     let (rt, session, batch) = (first.rt.clone(), first.session.clone(), first.batch.clone());
+    if cfg!(feature = "mutant-claim-released-early") {
+        release(&rt, &session, &ended);
+        tokio::task::yield_now().await;
+    }
     let commit = batch.send(&session.lane, ended.iter_mut().map(|held| &mut **held));
     // The ends are in the lane: whatever starts now commits its intent behind them.
-    for held in &ended {
-        if held.admitted {
-            session.leave(&rt).into_iter().for_each(start);
-        }
+    if !cfg!(feature = "mutant-claim-released-early") {
+        release(&rt, &session, &ended);
     }
     let count = ended.len() as u64;
     match commit.durable().await {
@@ -60,6 +63,13 @@ async fn finish(mut ended: Vec<Box<Held>>) {
         Err(lost) => rt.closed(session.lose(lost)),
     }
     rt.closed(count);
+}
+
+/// Gives the claims of calls on.
+fn release(rt: &Arc<Inner>, session: &Arc<Session>, ended: &[Box<Held>]) {
+    for _left in ended.iter().filter(|held| held.admitted) {
+        session.leave(rt).into_iter().for_each(start);
+    }
 }
 
 /// Drives calls of one batch in their order: each as far as it gets at once in the caller's own task, the rest
