@@ -98,9 +98,6 @@ pub(crate) struct Commit<'a> {
 impl Commit<'_> {
     /// Waits until the change is durable.
     pub(crate) async fn durable(self) -> Result<(), Lost> {
-        if cfg!(feature = "mutant-early-ack") {
-            return Ok(());
-        }
         let answer = self.answer?;
         let lost = match point!("lane.durable", answer.await).map(|mut receipts| receipts.pop()) {
             Ok(Some(Ok(_))) => return Ok(()),

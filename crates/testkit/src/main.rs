@@ -6,11 +6,15 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use windlass_testkit::proof::programs::Build;
-use windlass_testkit::proof::{kill, points};
+use windlass_testkit::proof::trial::Planned;
+use windlass_testkit::proof::{kill, mutants, points};
 use windlass_testkit::results::Record;
 
 const USAGE: &str =
-    "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] | points [--short]";
+    "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--mutant FEATURE]
+       windlass-testkit points [--short]
+       windlass-testkit mutants
+each also takes [--results FILE]";
 /// Where every proof leaves a line.
 const RESULTS: &str = "proofs/results.jsonl";
 
@@ -19,6 +23,7 @@ fn main() -> Result<ExitCode> {
     match args.first().map(String::as_str) {
         Some("kill") => kill(&args[1..]),
         Some("points") => points(&args[1..]),
+        Some("mutants") => mutants(&args[1..]),
         _ => bail!("{USAGE}"),
     }
 }
@@ -31,18 +36,35 @@ fn kill(args: &[String]) -> Result<ExitCode> {
         time_max: Duration::from_secs(given("--seconds", 24 * 3_600)?),
         lanes: given("--lanes", lanes())?,
     };
-    let report = kill::run(&Build::like_this_program()?.programs()?, &options)?;
+    let mut build = Build::like_this_program()?;
+    if let Some(mutant) = text(args, "--mutant")? {
+        build = build.with_points();
+        build.features.push(mutant.clone());
+    }
+    let report = kill::run(&build.programs()?, &options)?;
     println!("{report:#?}");
-    finish(&report.record(options.seed), &report.violations)
+    finish(args, &report.record(options.seed), &report.violations)
 }
 
 fn points(args: &[String]) -> Result<ExitCode> {
     let programs = Build::like_this_program()?.with_points().programs()?;
     let every_visit = !args.iter().any(|arg| arg == "--short");
-    let options = points::Options { names: programs.points()?, every_visit, lanes: lanes() };
+    let options = points::Options {
+        planned: Planned::EveryWrite,
+        names: programs.points()?,
+        only: None,
+        every_visit,
+        lanes: lanes(),
+    };
     let report = points::run(&programs, &options)?;
     println!("{report:#?}");
-    finish(&report.record(), &report.violations)
+    finish(args, &report.record(), &report.violations)
+}
+
+fn mutants(args: &[String]) -> Result<ExitCode> {
+    let report = mutants::run(&Build::like_this_program()?, lanes())?;
+    println!("{report:#?}");
+    finish(args, &report.record(), &report.survived)
 }
 
 /// Workers wait for the disk most of the time.
@@ -50,8 +72,9 @@ fn lanes() -> u64 {
     2 * std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64)
 }
 
-fn finish(record: &Record, violations: &[String]) -> Result<ExitCode> {
-    record.append(Path::new(RESULTS))?;
+fn finish(args: &[String], record: &Record, violations: &[String]) -> Result<ExitCode> {
+    let results = text(args, "--results")?.map_or(RESULTS, String::as_str);
+    record.append(Path::new(results))?;
     println!("{}", record.line());
     for violation in violations {
         println!("VIOLATION {violation}");
@@ -61,7 +84,12 @@ fn finish(record: &Record, violations: &[String]) -> Result<ExitCode> {
 
 /// The number after an option.
 fn option(args: &[String], name: &str) -> Result<Option<u64>> {
-    let Some(at) = args.iter().position(|arg| arg == name) else { return Ok(None) };
-    let given = args.get(at + 1).with_context(|| format!("{name} needs a number; {USAGE}"))?;
+    let Some(given) = text(args, name)? else { return Ok(None) };
     given.parse().map(Some).with_context(|| format!("{name} needs a number, not {given:?}; {USAGE}"))
+}
+
+/// The word after an option.
+fn text<'a>(args: &'a [String], name: &str) -> Result<Option<&'a String>> {
+    let Some(at) = args.iter().position(|arg| arg == name) else { return Ok(None) };
+    args.get(at + 1).map(Some).with_context(|| format!("{name} needs a value; {USAGE}"))
 }

@@ -3,13 +3,15 @@
 //!
 //! [`plan`] says what is submitted, [`worker`] runs it, [`ledger`] is the way to the ledger, [`trial`] is one data
 //! folder through all its workers, [`check`] joins the three histories, [`kill`] is the rig that kills at random
-//! instants, [`points`] the one that kills at every write.
+//! instants, [`points`] the one that kills at every write. [`mutants`] shows that both
+//! can fail.
 
 pub mod aside;
 pub mod check;
 pub mod history;
 pub mod kill;
 pub mod ledger;
+pub mod mutants;
 pub mod plan;
 pub mod points;
 pub mod programs;

@@ -114,6 +114,14 @@ impl Plan {
         Plan { sessions: vec![SessionPlan { name: "s1".into(), batches, ahead: 2 }] }
     }
 
+    /// The same with no batch that grows.
+    pub fn whole(mut self) -> Plan {
+        for batch in self.sessions.iter_mut().flat_map(|session| &mut session.batches) {
+            batch.grows = false;
+        }
+        self
+    }
+
     /// Every call, with the session and the batch it belongs to.
     pub fn calls(&self) -> impl Iterator<Item = (&SessionPlan, &BatchPlan, &CallPlan)> {
         self.sessions.iter().flat_map(|session| {

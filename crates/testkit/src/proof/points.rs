@@ -25,8 +25,12 @@ const LEFT_BY: (&str, u64, &str) = ("write.commit", 5, "die-after");
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// What the workers submit.
+    pub planned: Planned,
     /// Every point there is, as `windlass-worker-points --points` lists them.
     pub names: Vec<String>,
+    /// Only this point with this action, in a new folder; for who knows what to look for.
+    pub only: Option<(&'static str, &'static str)>,
     /// Every visit, or only the first, the middle and the last.
     pub every_visit: bool,
     /// How many folders are worked on together.
@@ -81,8 +85,13 @@ struct Disturbance {
 pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
     let began = Instant::now();
     let mut report = Report::default();
-    let (fresh, calm) = undisturbed(programs, false)?;
-    let (left, _) = undisturbed(programs, true)?;
+    let (fresh, calm, broken) = undisturbed(programs, options.planned, false)?;
+    report.violations.extend(broken);
+    let (left, _, broken) = match options.only {
+        None => undisturbed(programs, options.planned, true)?,
+        Some(_) => Undisturbed::default(),
+    };
+    report.violations.extend(broken);
     registered(&options.names, &[&fresh, &left], &mut report.violations);
     let mut disturbances = Vec::new();
     for (visits, is_left) in [(&fresh, false), (&left, true)] {
@@ -97,10 +106,12 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
             }
         }
     }
+    let wanted = |name: &str, action: &str| options.only.is_none_or(|only| only == (name, action));
+    disturbances.retain(|disturbance| wanted(&disturbance.name, disturbance.action));
     let next = AtomicU64::new(0);
     let shared = Mutex::new(report);
     std::thread::scope(|scope| {
-        let lane = || lane(programs, (&disturbances, &next), (&calm, &shared));
+        let lane = || lane((programs, options), (&disturbances, &next), (&calm, &shared));
         let lanes: Vec<_> = (0..options.lanes.max(1)).map(|_| scope.spawn(lane)).collect();
         lanes
             .into_iter()
@@ -108,19 +119,24 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
     })?;
     let mut report = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     for name in &options.names {
-        for action in ACTIONS.iter().filter(|action| !report.hits.contains_key(&(name.clone(), **action))) {
-            report.violations.push(format!("points: {name} was never hit by {action}"));
+        for action in ACTIONS.into_iter().filter(|action| wanted(name, action)) {
+            if !report.hits.contains_key(&(name.clone(), action)) {
+                report.violations.push(format!("points: {name} was never hit by {action}"));
+            }
         }
     }
     report.took = began.elapsed();
     Ok(report)
 }
 
-/// Runs the plan without a disturbance: how often each point is visited, and how each call ends.
-fn undisturbed(programs: &Programs, left: bool) -> Result<(BTreeMap<String, u64>, Vec<(String, Value)>)> {
+/// How often each point is visited, how each call ends, and what is broken all the same.
+type Undisturbed = (BTreeMap<String, u64>, Calm, Vec<String>);
+
+/// Runs the plan without a disturbance.
+fn undisturbed(programs: &Programs, planned: Planned, left: bool) -> Result<Undisturbed> {
     let folder = tempfile::tempdir()?;
     let mut ledger = Ledger::start(&programs.ledger, folder.path())?;
-    let mut trial = Trial::new(programs, &mut ledger, (0, Planned::EveryWrite))?;
+    let mut trial = Trial::new(programs, &mut ledger, (0, planned))?;
     if left {
         leave(&mut trial)?;
     }
@@ -129,15 +145,12 @@ fn undisturbed(programs: &Programs, left: bool) -> Result<(BTreeMap<String, u64>
     let Ended::Done = trial.wait(&mut child)? else { bail!("the undisturbed run did not end well") };
     trial.drain()?;
     let histories = trial.histories()?;
-    let broken = violations(&histories);
-    if !broken.is_empty() {
-        bail!("the undisturbed run breaks promises: {broken:#?}");
-    }
+    let broken = violations(&histories).into_iter().map(|broken| format!("{broken} (undisturbed)"));
     let mut visits = BTreeMap::new();
     for name in std::fs::read_to_string(counted)?.lines() {
         *visits.entry(name.to_owned()).or_default() += 1;
     }
-    Ok((visits, ends(&histories)))
+    Ok((visits, ends(&histories), broken.collect()))
 }
 
 /// A worker that dies in the middle of its work.
@@ -175,16 +188,18 @@ fn ends(histories: &Histories) -> Vec<(String, Value)> {
 type Calm = Vec<(String, Value)>;
 
 fn lane(
-    programs: &Programs,
+    (programs, options): (&Programs, &Options),
     (disturbances, next): (&[Disturbance], &AtomicU64),
     (calm, report): (&Calm, &Mutex<Report>),
 ) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut ledger = Ledger::start(&programs.ledger, folder.path())?;
+    // Whoever looks for one thing knows what broke it.
+    let keep = options.only.is_none();
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
         let Some(disturbance) = disturbances.get(number as usize) else { return Ok(()) };
-        let mut trial = Trial::new(programs, &mut ledger, (number, Planned::EveryWrite))?;
+        let mut trial = Trial::new(programs, &mut ledger, (number, options.planned))?;
         let mut broken = Vec::new();
         let hit = match disturb(&mut trial, disturbance) {
             Ok(hit) => hit,
@@ -212,8 +227,10 @@ fn lane(
         }
         if !broken.is_empty() {
             let Disturbance { name, visit, action, left } = disturbance;
-            let kept = trial.keep();
-            let place = format!("{action} at visit {visit} of {name}, left: {left}, in {}", kept.display());
+            let mut place = format!("{action} at visit {visit} of {name}, left: {left}");
+            if keep {
+                place = format!("{place}, in {}", trial.keep().display());
+            }
             report.violations.extend(broken.into_iter().map(|broken| format!("{broken} ({place})")));
         }
     }

@@ -44,6 +44,8 @@ pub enum Planned {
     Seed(u64),
     /// [`Plan::every_write`].
     EveryWrite,
+    /// The same, but each batch is submitted whole and nothing beside it is written.
+    Whole,
 }
 
 impl Planned {
@@ -52,6 +54,7 @@ impl Planned {
         match self {
             Planned::Seed(seed) => Plan::of(seed),
             Planned::EveryWrite => Plan::every_write(),
+            Planned::Whole => Plan::every_write().whole(),
         }
     }
 
@@ -59,6 +62,7 @@ impl Planned {
         match self {
             Planned::Seed(seed) => seed.to_string(),
             Planned::EveryWrite => "every-write".to_owned(),
+            Planned::Whole => "whole".to_owned(),
         }
     }
 }

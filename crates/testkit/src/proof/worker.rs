@@ -61,7 +61,8 @@ pub fn main(args: Vec<String>) -> Result<ExitCode> {
     };
     let (plan, aside) = match plan.as_str() {
         "every-write" => (Plan::every_write(), true),
-        seed => (Plan::of(seed.parse().context("PLAN is a number or every-write")?), false),
+        "whole" => (Plan::every_write().whole(), false),
+        seed => (Plan::of(seed.parse().context("PLAN is a number, every-write or whole")?), false),
     };
     let worker = Worker { trial: trial.parse()?, number: number.parse()? };
     let options = Options { folder: folder.into(), ledger: ledger.clone(), worker, plan, aside };

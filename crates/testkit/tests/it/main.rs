@@ -10,6 +10,8 @@ mod kill;
 #[cfg(test)]
 mod nth;
 #[cfg(test)]
+mod points;
+#[cfg(test)]
 mod takeover;
 #[cfg(test)]
 mod tidy;

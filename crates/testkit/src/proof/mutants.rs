@@ -1,0 +1,142 @@
+//! Mutants: builds that break one rule on purpose. A proof that stays green against one of them proves nothing, so
+//! each must turn one red, for the reason it was made for.
+
+use super::points;
+use super::programs::{Build, cargo};
+use super::trial::Planned;
+use crate::results::Record;
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A rule that is broken, and what must notice it.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutant {
+    /// The feature that breaks it.
+    pub feature: &'static str,
+    /// Which proof is run.
+    pub proof: Proof,
+    /// What stands in what the proof says when it is red for this reason.
+    pub expected: &'static str,
+}
+
+/// The cheapest proof that shows it.
+#[derive(Clone, Copy, Debug)]
+pub enum Proof {
+    /// The suite of the SQLite store.
+    StoreSuite,
+    /// Workers that die before each commit.
+    Commits,
+}
+
+/// Every mutant there is.
+pub const MUTANTS: [Mutant; 5] = [
+    Mutant {
+        feature: "mutant-no-fence",
+        proof: Proof::StoreSuite,
+        expected: "sqlite_suite::a_stale_owner_changes_nothing",
+    },
+    Mutant {
+        feature: "mutant-guard-skipped",
+        proof: Proof::StoreSuite,
+        expected: "sqlite_suite::a_batch_is_recorded_once",
+    },
+    Mutant {
+        feature: "mutant-no-intent",
+        proof: Proof::Commits,
+        expected: "R3: the ledger was asked 2 times",
+    },
+    Mutant { feature: "mutant-early-ack", proof: Proof::Commits, expected: "R1: s1/" },
+    Mutant { feature: "mutant-claim-released-early", proof: Proof::Commits, expected: "order: " },
+];
+
+/// What is kept of the line that noticed a mutant.
+const LINE_CHARS_MAX: usize = 160;
+
+/// What was done and found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// For each mutant that was noticed, what noticed it.
+    pub noticed: Vec<String>,
+    /// Mutants that no proof noticed.
+    pub survived: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Report {
+    /// As a line of the results.
+    pub fn record(&self) -> Record {
+        Record {
+            proof: "mutants",
+            count: (self.noticed.len() + self.survived.len()) as u64,
+            seed: 0,
+            took: self.took,
+            violations: self.survived.len(),
+            more: json!({ "noticed": self.noticed }),
+        }
+    }
+}
+
+/// Builds every mutant and runs its proof. Cargo keeps builds with different features apart, so an ordinary one never
+/// sees a mutant; the worker, which has one name for all of them, is moved away.
+pub fn run(build: &Build, lanes: u64) -> Result<Report> {
+    let began = Instant::now();
+    let mut report = Report::default();
+    for mutant in MUTANTS {
+        let said = match mutant.proof {
+            Proof::StoreSuite => store_suite(&build.target, mutant.feature),
+            Proof::Commits => commits(build, mutant.feature, lanes),
+        };
+        let said = said.with_context(|| format!("{} could not be tried", mutant.feature))?;
+        match said.lines().find(|line| line.contains(mutant.expected)) {
+            Some(line) => {
+                let line: String = line.trim().chars().take(LINE_CHARS_MAX).collect();
+                report.noticed.push(format!("{}: {line}", mutant.feature));
+            }
+            None => report.survived.push(format!("{} was not noticed: {said}", mutant.feature)),
+        }
+    }
+    report.took = began.elapsed();
+    Ok(report)
+}
+
+/// Which cases of the store's suite fail.
+fn store_suite(target: &Path, feature: &str) -> Result<String> {
+    let suite = |more: &[&str]| {
+        let mut suite = cargo();
+        suite.args(["test", "--quiet", "--locked", "--package=windlass-store", "--test=it"]);
+        suite.args(["--features", feature]).arg("--target-dir").arg(target).args(more);
+        suite.output().context("cargo cannot be started")
+    };
+    // What cannot be built is not noticed, only broken.
+    let built = suite(&["--no-run"])?;
+    if !built.status.success() {
+        bail!("it cannot be built: {}", String::from_utf8_lossy(&built.stderr));
+    }
+    let ran = suite(&["sqlite_suite"])?;
+    if ran.status.success() {
+        return Ok("all cases passed".to_owned());
+    }
+    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+/// What is broken when workers die before their commits.
+fn commits(build: &Build, feature: &str, lanes: u64) -> Result<String> {
+    let features = vec!["kill-points".to_owned(), feature.to_owned()];
+    let mut programs = Build { features, ..build.clone() }.programs()?;
+    let folder = tempfile::tempdir()?;
+    let worker = folder.path().join("worker");
+    std::fs::copy(&programs.worker, &worker).context("the worker cannot be moved away")?;
+    std::fs::remove_file(std::mem::replace(&mut programs.worker, worker))?;
+    let options = points::Options {
+        // Whoever is told too early and asks again reads what is not there yet, and waits for ever.
+        planned: Planned::Whole,
+        names: programs.points()?,
+        only: Some(("write.commit", "die")),
+        every_visit: true,
+        lanes,
+    };
+    Ok(points::run(&programs, &options)?.violations.join("\n"))
+}
