@@ -23,14 +23,15 @@ pub const COUNTING: &CountingAlloc = &INSTRUMENTED_SYSTEM;
 /// How many allocations (and growths of one) the whole process made while `work` ran; nothing if [`COUNTING`] is
 /// not installed.
 pub fn during<T>(work: impl FnOnce() -> T) -> (T, Option<u64>) {
-    let before = counted();
+    let before = so_far();
     let result = work();
-    let after = counted();
-    // No program gets here without a single allocation: zero means that nobody counts.
-    (result, (after > 0).then_some(after - before))
+    (result, so_far().zip(before).map(|(after, before)| after - before))
 }
 
-fn counted() -> u64 {
+/// How many the whole process has made so far; nothing if nobody counts.
+pub fn so_far() -> Option<u64> {
     let stats = INSTRUMENTED_SYSTEM.stats();
-    (stats.allocations + stats.reallocations) as u64
+    let count = (stats.allocations + stats.reallocations) as u64;
+    // No program gets here without a single allocation: zero means that nobody counts.
+    (count > 0).then_some(count)
 }

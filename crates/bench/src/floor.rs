@@ -7,7 +7,8 @@ mod disk;
 mod handoff;
 mod sqlite;
 
-pub use call::{PerCall, Shape, args, dyn_call, lean_call, schema};
+pub(crate) use call::{LAP_CALLS, echo};
+pub use call::{PerCall, Shape, args, dyn_call, lean_call, parse, schema};
 pub use disk::fsync;
 pub use handoff::sqlite_handoff;
 pub use sqlite::{sqlite_attempts, sqlite_rows};
@@ -41,7 +42,7 @@ pub enum Error {
 }
 
 /// Runs `work` on a thread of its own, so that it may start an async runtime wherever it is called from.
-fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

@@ -55,3 +55,26 @@ impl Laps {
         Rate { count: self.laps.len() as u64 * each_lap, elapsed, p50 }
     }
 }
+
+/// Into how many turns a measurement is cut.
+const TURNS: u32 = 5;
+
+/// Measures a floor and what stands on it in turn, so that a machine that is slow for a while is slow for both; of
+/// each the median over the turns.
+pub(crate) fn in_turn<E>(
+    span: Duration,
+    mut floor: impl FnMut(Duration) -> Result<f64, E>,
+    mut ours: impl FnMut(Duration) -> Result<f64, E>,
+) -> Result<(f64, f64), E> {
+    let (mut floors, mut all) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        floors.push(floor(span / TURNS)?);
+        all.push(ours(span / TURNS)?);
+    }
+    Ok((median(floors), median(all)))
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    let middle = figures.len() / 2;
+    *figures.select_nth_unstable_by(middle, f64::total_cmp).1
+}

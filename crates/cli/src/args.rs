@@ -1,6 +1,6 @@
 //! The words of the command line.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Run tool calls durably.
@@ -34,6 +34,8 @@ pub enum Command {
     Calls(Calls),
     /// Check the data folder and show what is in force
     Doctor(Doctor),
+    /// Measure how fast this machine runs calls
+    Bench(Bench),
 }
 
 /// `windlass run`
@@ -119,4 +121,43 @@ pub struct Doctor {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `windlass bench`
+#[derive(Args)]
+#[command(after_help = "\
+Each figure stands beside its floor, the least any correct program must do, taken in the same run.
+The data folder is not touched.
+
+Example: windlass bench --part A --seconds 1")]
+pub struct Bench {
+    /// For how long each figure is measured
+    #[arg(long, default_value_t = 2.0, value_name = "N")]
+    pub seconds: f64,
+    /// Only this part
+    #[arg(long, ignore_case = true)]
+    pub part: Option<Part>,
+    /// Where the files of the bench are made, and removed again
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    pub dir: PathBuf,
+    /// With how many open calls a runtime is started
+    #[arg(long, default_value_t = windlass_bench::durable::OPEN, value_name = "CALLS")]
+    pub open: u64,
+    /// Also measure after so many calls
+    #[arg(long, value_name = "CALLS")]
+    pub aged: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A part of the bench.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Calls in memory
+    #[value(name = "A")]
+    A,
+    /// Durable calls
+    #[value(name = "C")]
+    C,
 }

@@ -43,10 +43,7 @@ pub async fn doctor(data: &Path, args: Doctor) -> anyhow::Result<ExitCode> {
             "configuration",
             configured.file.as_ref().map_or("none".to_string(), |file| file.display().to_string()),
         ),
-        (
-            "durability",
-            store.as_ref().map_or("nothing stored yet".to_string(), |store| store.durability().to_string()),
-        ),
+        ("durability", configured.declared.durability.to_string()),
         ("sessions", checked.len().to_string()),
         ("journal", if sound { "sound" } else { "damaged" }.to_string()),
     ];

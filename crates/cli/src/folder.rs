@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
-use windlass::store::{Store, StoreError};
+use windlass::store::{Durability, Store, StoreError};
 use windlass::{Config, Runtime, SystemClock};
 use windlass_tools::{Declared, Launcher, builtin, kill_survivors, load};
 
@@ -28,7 +28,7 @@ pub fn configured(data: &Path) -> anyhow::Result<Configured> {
                 .with_context(|| Usage(format!("could not read {}", file.display())))?;
             load(&text, file, Launcher::this_binary()?)?
         }
-        None => Declared { limits: Limits::default(), tools: Vec::new() },
+        None => Declared::default(),
     };
     Ok(Configured { file, declared })
 }
@@ -37,7 +37,11 @@ pub fn configured(data: &Path) -> anyhow::Result<Configured> {
 pub fn own(data: &Path) -> anyhow::Result<Runtime> {
     let configured = configured(data)?;
     let limits = configured.declared.limits.clone();
-    let store = SqliteStore::open(Options { limits: limits.clone(), ..Options::new(data) })?;
+    let durability = configured.declared.durability;
+    if durability == Durability::Relaxed {
+        eprintln!("windlass: durability is relaxed: a power cut may lose what was acknowledged");
+    }
+    let store = SqliteStore::open(Options { limits: limits.clone(), durability, ..Options::new(data) })?;
     let runtime = with_tools(Arc::new(store), limits, configured)?;
     let killed =
         kill_survivors(|call| runtime.is_call(call)).context("could not look for commands left behind")?;
@@ -50,24 +54,16 @@ pub fn own(data: &Path) -> anyhow::Result<Runtime> {
 /// Stays until every call has ended: those that an earlier owner left open in the session go on here too, and must
 /// not lose their owner once more because the calls that were asked for are answered.
 pub async fn finish(runtime: &Runtime) {
-    let mut told = false;
-    // Calls are counted as over just after they are answered, so the first looks come soon.
-    let mut wait = Duration::from_millis(1);
-    while runtime.open_calls() > 0 {
-        if !told && wait > LEFT_TOLD_AFTER {
-            let open = runtime.open_calls();
-            eprintln!("windlass: {open} calls that an earlier owner left open go on; waiting for their end");
-            told = true;
-        }
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(LOOK_EVERY_MAX);
+    if tokio::time::timeout(LEFT_TOLD_AFTER, runtime.idle()).await.is_ok() {
+        return;
     }
+    let open = runtime.open_calls();
+    eprintln!("windlass: {open} calls that an earlier owner left open go on; waiting for their end");
+    runtime.idle().await;
 }
 
 /// Longer than an answered call takes to be counted as over.
 const LEFT_TOLD_AFTER: Duration = Duration::from_millis(40);
-/// Nobody notices a command that ends this much later than it could.
-const LOOK_EVERY_MAX: Duration = Duration::from_millis(50);
 
 /// A runtime on nothing durable, to look at tools.
 pub fn tools_only(data: &Path) -> anyhow::Result<Runtime> {

@@ -1,6 +1,7 @@
 //! The windlass command line: one file per command, named like it.
 
 mod args;
+mod bench;
 mod call;
 mod calls;
 mod doctor;
@@ -52,5 +53,6 @@ async fn command(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tools(args) => tools::tools(&cli.data, args).await,
         Command::Calls(args) => calls::calls(&cli.data, args).await,
         Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
+        Command::Bench(args) => bench::bench(args),
     }
 }

@@ -120,6 +120,11 @@ fn visible(letter: char) -> char {
     }
 }
 
+/// Prints lines that are laid out already.
+pub fn text(text: &str) -> anyhow::Result<()> {
+    print(text)
+}
+
 /// Prints an empty line between two tables.
 pub fn blank() -> anyhow::Result<()> {
     print("")

@@ -8,8 +8,8 @@ use std::fmt::Write;
 ///
 /// One thing differs: RFC 8785 takes every number for an `f64`, which makes one number of integers beyond
 /// ±(2^53 − 1) that lie close together. Those are written with all their digits and an `n` behind them
-/// (`9007199254740993n`, as JavaScript writes a BigInt), which no other value is written as. Hence the text is for comparing and hashing,
-/// not for parsing.
+/// (`9007199254740993n`, as JavaScript writes a BigInt), which no other value is written as. Hence the text is for
+/// comparing and hashing, not for parsing.
 pub fn text(value: &Value) -> String {
     let mut out = String::new();
     let mut pending = vec![Piece::Value(value)];

@@ -58,6 +58,8 @@ limits! {
     chunk_bytes_max = 256 << 10;
     /// Calls that are open at once in the process; past that a batch is refused as overloaded.
     calls_open_max = 10_000;
+    /// Sessions that are remembered as owned; past that the idle ones are let go and taken again when they are used.
+    sessions_owned_max = 10_000;
     /// The last lines of a command's error output, told to the model when it fails.
     stderr_tail_bytes_max = 4 << 10;
     /// Threads for tools that are not quick: one that blocks its thread takes one of these, never the runtime's.

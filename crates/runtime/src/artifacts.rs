@@ -83,7 +83,9 @@ impl Artifacts {
     }
 
     async fn reserve(&self) -> Result<BlobNo, ArtifactError> {
-        Ok(BlobNo(self.store().reserve(Sequence::Blob, 1).await?))
+        let number = self.store().reserve(Sequence::Blob, 1).await;
+        // Without the store the tool's work cannot be recorded; that is not a failure of the tool.
+        number.map(BlobNo).map_err(|error| ArtifactError::Lost(self.lane.lose(error.into())))
     }
 
     fn kept(&self, blob: BlobNo, bytes: u64) -> Kept {

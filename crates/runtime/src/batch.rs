@@ -1,7 +1,7 @@
 //! An open batch in memory: its calls, who waits for them, and the one way in which its entries are written.
 
 use crate::error::Lost;
-use crate::held::Held;
+use crate::held::{Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::tool::Place;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,6 @@ pub(crate) struct Head {
 struct State {
     slots: Vec<Slot>,
     written: Written,
-    lost: Option<Lost>,
 }
 
 /// How far the store knows the batch.
@@ -61,7 +60,7 @@ enum Stage {
     /// Somebody drives it, or its end is on the way to the disk.
     Driven,
     /// It waits for its turn.
-    Parked(Box<Held>),
+    Parked(Box<Parked>),
     /// It ended, durably.
     Ended(Arc<Call>),
 }
@@ -105,7 +104,7 @@ impl OpenBatch {
     }
 
     fn with(head: Head, written: Written, slots: Vec<Slot>) -> OpenBatch {
-        OpenBatch { head, state: Mutex::new(State { slots, written, lost: None }), ended: Notify::new() }
+        OpenBatch { head, state: Mutex::new(State { slots, written }), ended: Notify::new() }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -128,6 +127,11 @@ impl OpenBatch {
             state.slots.push(slot);
             Placed::New(Ordinal((state.slots.len() - 1) as u16))
         })
+    }
+
+    /// Whether a call of this id was submitted before.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.lock().slots.iter().any(|slot| *slot.opened.id == *id)
     }
 
     /// Whether another call of the batch has the same id.
@@ -194,19 +198,19 @@ impl OpenBatch {
     }
 
     /// Puts a call aside until it is its turn.
-    pub(crate) fn park(&self, held: Box<Held>) {
+    pub(crate) fn park(&self, held: Held) {
         let place = usize::from(held.id.ordinal.0);
         if let Some(slot) = self.lock().slots.get_mut(place) {
-            slot.stage = Stage::Parked(held);
+            slot.stage = Stage::Parked(Box::new(held.park()));
         }
     }
 
     /// Takes a call whose turn it is.
-    pub(crate) fn unpark(&self, ordinal: Ordinal) -> Option<Box<Held>> {
+    pub(crate) fn unpark(&self, ordinal: Ordinal) -> Option<Parked> {
         let mut state = self.lock();
         let stage = &mut state.slots.get_mut(usize::from(ordinal.0))?.stage;
         match std::mem::replace(stage, Stage::Driven) {
-            Stage::Parked(held) => Some(held),
+            Stage::Parked(parked) => Some(*parked),
             other @ (Stage::Driven | Stage::Ended(_)) => {
                 *stage = other;
                 None
@@ -233,33 +237,41 @@ impl OpenBatch {
         self.lock().slots.iter().all(|slot| matches!(slot.stage, Stage::Ended(_)))
     }
 
-    /// Nothing more can be recorded: whoever waits is told so.
-    pub(crate) fn lose(&self, lost: Lost) {
-        self.lock().lost.get_or_insert(lost);
+    /// Lets go of the calls that wait for their turn, which are still open in the journal, and returns how many
+    /// there were. Whoever waits for them looks again.
+    pub(crate) fn abandon(&self) -> u64 {
+        let mut state = self.lock();
+        let parked = state.slots.iter_mut().filter(|slot| matches!(slot.stage, Stage::Parked(_)));
+        let abandoned = parked.map(|slot| slot.stage = Stage::Driven).count() as u64;
+        drop(state);
         self.ended.notify_waiters();
+        abandoned
     }
 
-    /// Waits until these calls have ended.
-    pub(crate) async fn ended(&self, ordinals: &[Ordinal]) -> Result<Vec<Arc<Call>>, Lost> {
+    /// Waits until these calls have ended, or until nothing more can be recorded.
+    pub(crate) async fn ended(&self, ordinals: &[Ordinal], lane: &Lane) -> Result<Vec<Arc<Call>>, Lost> {
         loop {
             let notified = self.ended.notified();
-            if let Some(calls) = self.try_ended(ordinals)? {
+            if let Some(calls) = self.try_ended(ordinals) {
                 return Ok(calls);
+            }
+            if let Some(lost) = lane.lost() {
+                return Err(lost);
             }
             notified.await;
         }
     }
 
-    fn try_ended(&self, ordinals: &[Ordinal]) -> Result<Option<Vec<Arc<Call>>>, Lost> {
+    fn try_ended(&self, ordinals: &[Ordinal]) -> Option<Vec<Arc<Call>>> {
         let state = self.lock();
         let mut calls = Vec::with_capacity(ordinals.len());
         for ordinal in ordinals {
             match state.slots.get(usize::from(ordinal.0)).map(|slot| &slot.stage) {
                 Some(Stage::Ended(call)) => calls.push(call.clone()),
-                _ => return state.lost.clone().map_or(Ok(None), Err),
+                _ => return None,
             }
         }
-        Ok(Some(calls))
+        Some(calls)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

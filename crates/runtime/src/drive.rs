@@ -1,9 +1,9 @@
 //! The path of a call, top to bottom. Everything that can happen to a call is an arm of one `match`.
 
-use crate::batch::OpenBatch;
 use crate::error::Lost;
 use crate::held::Held;
 use crate::runtime::Inner;
+use crate::session::Session;
 use crate::stage::{attempt, prepare, settle};
 use std::future::Future;
 use std::pin::Pin;
@@ -23,6 +23,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     loop {
         match held.call.next() {
             Step::Prepare => prepare::note(&mut held)?,
+            Step::Attempt { .. } if held.tool.is_none() => attempt::pin(&mut held)?,
             Step::Attempt { .. } if !held.admitted => match held.session.clone().admit(held) {
                 Some(admitted) => held = admitted,
                 None => return Ok(Driven::Parked),
@@ -46,7 +47,7 @@ async fn finish(mut ended: Vec<Box<Held>>) {
     // The ends are in the lane: whatever starts now commits its intent behind them.
     for held in &ended {
         if held.admitted {
-            session.leave().into_iter().for_each(start);
+            session.leave(&rt).into_iter().for_each(start);
         }
     }
     let count = ended.len() as u64;
@@ -56,7 +57,7 @@ async fn finish(mut ended: Vec<Box<Held>>) {
                 session.forget(&batch);
             }
         }
-        Err(lost) => batch.lose(lost),
+        Err(lost) => rt.closed(session.lose(lost)),
     }
     rt.closed(count);
 }
@@ -66,19 +67,19 @@ async fn finish(mut ended: Vec<Box<Held>>) {
 pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
     let mut ended = Vec::new();
     for held in calls {
-        let (batch, rt) = (held.batch.clone(), held.rt.clone());
+        let (session, rt) = (held.session.clone(), held.rt.clone());
         let mut driving = Box::pin(drive(held));
         match poll_once(driving.as_mut()).await {
             Some(Ok(Driven::Ended(held))) => ended.push(held),
             Some(Ok(Driven::Parked)) => {}
-            Some(Err(lost)) => give_up(&rt, &batch, lost),
+            Some(Err(lost)) => give_up(&rt, &session, lost),
             None => {
                 let tasks = rt.tasks.clone();
                 tasks.spawn(async move {
                     match driving.await {
                         Ok(Driven::Ended(held)) => finish(vec![held]).await,
                         Ok(Driven::Parked) => {}
-                        Err(lost) => give_up(&rt, &batch, lost),
+                        Err(lost) => give_up(&rt, &session, lost),
                     }
                 });
             }
@@ -97,19 +98,19 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
 fn start(held: Box<Held>) {
     let tasks = held.rt.tasks.clone();
     tasks.spawn(async move {
-        let (batch, rt) = (held.batch.clone(), held.rt.clone());
+        let (session, rt) = (held.session.clone(), held.rt.clone());
         match drive(held).await {
             Ok(Driven::Ended(held)) => finish(vec![held]).await,
             Ok(Driven::Parked) => {}
-            Err(lost) => give_up(&rt, &batch, lost),
+            Err(lost) => give_up(&rt, &session, lost),
         }
     });
 }
 
-/// A call cannot be driven on here: it is open in its journal, and no longer in this runtime.
-fn give_up(rt: &Inner, batch: &OpenBatch, lost: Lost) {
-    batch.lose(lost);
-    rt.closed(1);
+/// A call cannot be driven on here: it is open in its journal, and no longer in this runtime. Nor are those that
+/// waited for it.
+fn give_up(rt: &Inner, session: &Session, lost: Lost) {
+    rt.closed(1 + session.lose(lost));
 }
 
 /// Polls a future once, and no more.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use windlass_core::call::{Call, Fact};
 use windlass_core::entry::{Entry, Event, Packer};
 use windlass_core::ids::CallId;
+use windlass_core::json::Problem;
 use windlass_core::outcome::ModelAnswer;
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
@@ -23,8 +24,8 @@ pub(crate) struct Held {
     pub(crate) call: Call,
     /// Its tool, once prepared in this process.
     pub(crate) tool: Option<Arc<Registered>>,
-    /// Its arguments, while they need not be read from the journal.
-    pub(crate) parsed: Option<Parsed>,
+    /// Its arguments, or what is wrong with them, while they need not be read from the journal.
+    pub(crate) parsed: Option<Result<Parsed, Problem>>,
     /// Whether its claims are taken.
     pub(crate) admitted: bool,
     /// What the model is told, where it was made from a value that is kept beside the journal.
@@ -41,7 +42,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn call(&self, id: CallId, call: Call, parsed: Option<Parsed>) -> Box<Held> {
+    pub(crate) fn call(&self, id: CallId, call: Call, parsed: Option<Result<Parsed, Problem>>) -> Box<Held> {
         Box::new(Held {
             rt: self.rt.clone(),
             session: self.session.clone(),
@@ -58,7 +59,33 @@ impl Hold {
     }
 }
 
+/// A call that waits for its turn. It does not hold on to where it is driven, which holds on to it.
+pub(crate) struct Parked {
+    id: CallId,
+    call: Call,
+    tool: Option<Arc<Registered>>,
+    parsed: Option<Result<Parsed, Problem>>,
+    notes: Vec<Entry>,
+}
+
+impl Hold {
+    /// Goes on with a call whose turn has come.
+    pub(crate) fn unpark(&self, parked: Parked) -> Box<Held> {
+        let Parked { id, call, tool, parsed, notes } = parked;
+        let mut held = self.call(id, call, parsed);
+        held.tool = tool;
+        held.admitted = true;
+        held.notes = notes;
+        held
+    }
+}
+
 impl Held {
+    /// Puts the call aside until its turn comes: then its claims are taken.
+    pub(crate) fn park(self) -> Parked {
+        Parked { id: self.id, call: self.call, tool: self.tool, parsed: self.parsed, notes: self.notes }
+    }
+
     /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.
     pub(crate) fn note(&mut self, fact: Fact) -> Result<(), Lost> {
         let at = self.now();

@@ -73,8 +73,14 @@ impl Lane {
         &*self.store
     }
 
-    fn lose(&self, lost: Lost) -> Lost {
+    /// Nothing may follow: the first reason stands.
+    pub(crate) fn lose(&self, lost: Lost) -> Lost {
         self.lock().lost.get_or_insert(lost).clone()
+    }
+
+    /// Why nothing may follow, if nothing may.
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        self.lock().lost.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

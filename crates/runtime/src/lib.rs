@@ -35,3 +35,8 @@ pub use tool::{Cx, Output, Tool, ToolError, ToolFuture, tool_fn};
 pub use windlass_core as core;
 pub use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
 pub use windlass_store as store;
+
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -49,7 +49,7 @@ impl Default for Args {
 /// A call as it will be recorded, with its arguments as they were moved in.
 pub(crate) struct Asked {
     pub(crate) opened: Opened,
-    pub(crate) args: Option<Parsed>,
+    pub(crate) args: Option<Result<Parsed, json::Problem>>,
 }
 
 /// Arguments that need not be parsed again.
@@ -69,6 +69,9 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
     }
     if let Some(key) = &request.key {
         check_text("the batch's key", key, limits.batch_key_chars_max)?;
+    }
+    if let Some(turn) = &request.turn {
+        check_text("the batch's turn", turn, limits.batch_key_chars_max)?;
     }
     let ids_given = request.calls.iter().all(|call| call.id.is_some());
     let mut calls = Vec::with_capacity(request.calls.len());
@@ -94,28 +97,40 @@ fn asked(place: usize, call: CallRequest, limits: &Limits) -> Result<Asked, Batc
         }
         None => format!("call-{}", place + 1).into(),
     };
+    check_text(&format!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
     let (args, value) = arguments(call.args, limits);
-    let provider = call.provider.map(|data| Arc::from(data.to_string()));
+    let provider = call.provider.map(|data| opaque(place, data, limits)).transpose()?;
     Ok(Asked { opened: Opened { id, tool: call.tool.into(), args, provider }, args: value })
 }
 
-fn arguments(args: Args, limits: &Limits) -> (Arguments, Option<Parsed>) {
-    match args {
-        // Absent arguments are an empty object from here on, not only where they are read back.
-        Args::Json(Value::Null) => arguments(Args::Json(Value::Object(Map::new())), limits),
-        Args::Json(value) => match json::measure(&value, limits) {
-            Ok(size) => {
-                let text: Arc<str> = serde_json::to_string(&value).unwrap_or_default().into();
-                (Arguments { given: Given::Json, text }, Some(Parsed { value, size }))
-            }
-            // Writing or dropping it the usual way would recurse as deep as it is; what is recorded in its
-            // place is no JSON, so the call fails when it is prepared, now or after a crash.
-            Err(problem) => {
-                json::dismantle(value);
-                (Arguments { given: Given::Text, text: problem.to_string().into() }, None)
-            }
-        },
-        Args::Text(text) => (Arguments { given: Given::Text, text: text.into() }, None),
+/// Data that is kept and returned as it came, as far as it can be kept.
+fn opaque(place: usize, data: Value, limits: &Limits) -> Result<Arc<str>, BatchError> {
+    match json::measure(&data, limits) {
+        Ok(_) => Ok(data.to_string().into()),
+        Err(problem) => {
+            json::dismantle(data);
+            shape(format!("calls[{place}].provider cannot be kept: {problem}"))
+        }
+    }
+}
+
+fn arguments(args: Args, limits: &Limits) -> (Arguments, Option<Result<Parsed, json::Problem>>) {
+    let value = match args {
+        Args::Text(text) => return (Arguments { given: Given::Text, text: text.into() }, None),
+        Args::Json(Value::Null) => Value::Object(Map::new()),
+        Args::Json(value) => value,
+    };
+    match json::measure(&value, limits) {
+        Ok(size) => {
+            let text: Arc<str> = serde_json::to_string(&value).unwrap_or_default().into();
+            (Arguments { given: Given::Json, text }, Some(Ok(Parsed { value, size })))
+        }
+        // Writing or dropping it the usual way would recurse as deep as it is. What is recorded in its place is
+        // no JSON, so that the call also fails if it is prepared again after a crash.
+        Err(problem) => {
+            json::dismantle(value);
+            (Arguments { given: Given::Text, text: problem.to_string().into() }, Some(Err(problem)))
+        }
     }
 }
 
@@ -143,6 +158,6 @@ mod tests {
         let limits = Limits::default();
         let (recorded, parsed) = arguments(Args::default(), &limits);
         assert_eq!(&*recorded.text, "{}");
-        assert_eq!(parsed.unwrap().value, serde_json::json!({}));
+        assert_eq!(parsed.unwrap().unwrap().value, serde_json::json!({}));
     }
 }

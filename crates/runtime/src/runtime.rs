@@ -12,7 +12,7 @@ use crate::tool::Tool;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::limits::Limits;
 use windlass_store::Store;
@@ -25,7 +25,7 @@ const RETRY_AFTER_MS: u64 = 1_000;
 /// ```
 /// use windlass::{BatchRequest, CallRequest, Config, Runtime, ToolSpec, store::memory::MemoryStore, tool_fn};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let runtime = Runtime::new(Config::new(MemoryStore::default()));
+/// let runtime = Runtime::new(Config::new(MemoryStore::new()?));
 /// runtime.register(tool_fn(ToolSpec { name: "ping".into(), ..ToolSpec::default() }, |_, _| async {
 ///     Ok(serde_json::json!("pong").into())
 /// }))?;
@@ -64,6 +64,10 @@ pub(crate) struct Inner {
     pub(crate) tasks: tokio::runtime::Handle,
     sessions: Mutex<HashMap<String, Arc<OnceCell<Arc<Session>>>>>,
     open: AtomicU64,
+    /// Told when the last open call is over.
+    idle: Notify,
+    /// Calls that an earlier owner had left open.
+    taken_over: AtomicU64,
 }
 
 impl Runtime {
@@ -79,6 +83,8 @@ impl Runtime {
             tasks: tokio::runtime::Handle::current(),
             sessions: Mutex::default(),
             open: AtomicU64::new(0),
+            idle: Notify::new(),
+            taken_over: AtomicU64::new(0),
         }))
     }
 
@@ -115,7 +121,7 @@ impl Runtime {
 
     /// Takes over every session that was left with open calls. Returns how many calls go on.
     pub async fn resume(&self) -> Result<u64, BatchError> {
-        let before = self.open_calls();
+        let before = self.0.taken_over.load(Ordering::Relaxed);
         let mut after = None;
         loop {
             let sessions = self.0.store.sessions(after, SESSIONS_PAGE).await?;
@@ -127,7 +133,7 @@ impl Runtime {
                 }
             }
         }
-        Ok(self.open_calls() - before)
+        Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
     }
 
     /// Whether this text is the handle of a call of this runtime's store.
@@ -138,6 +144,17 @@ impl Runtime {
     /// How many calls are open.
     pub fn open_calls(&self) -> u64 {
         self.0.open.load(Ordering::Relaxed)
+    }
+
+    /// Waits until no call is open.
+    pub async fn idle(&self) {
+        loop {
+            let notified = self.0.idle.notified();
+            if self.open_calls() == 0 {
+                return;
+            }
+            notified.await;
+        }
     }
 
     /// The limits in force.
@@ -162,7 +179,12 @@ impl Inner {
             let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
             match sessions.get(name) {
                 Some(cell) => cell.clone(),
-                None => sessions.entry(name.to_string()).or_default().clone(),
+                None => {
+                    if sessions.len() as u64 >= self.limits.sessions_owned_max {
+                        sessions.retain(|_, cell| is_in_use(cell));
+                    }
+                    sessions.entry(name.to_string()).or_default().clone()
+                }
             }
         };
         let session = cell.get_or_try_init(|| self.take_over(name)).await?;
@@ -173,6 +195,7 @@ impl Inner {
         let (session, left) = Session::acquire(self, name).await?;
         // What was recorded is never refused, however much is open.
         self.open.fetch_add(left.len() as u64, Ordering::Relaxed);
+        self.taken_over.fetch_add(left.len() as u64, Ordering::Relaxed);
         let mut batches = left.into_iter().peekable();
         while let Some(first) = batches.next() {
             let batch = first.id.batch;
@@ -198,8 +221,17 @@ impl Inner {
 
     /// Counts calls as closed.
     pub(crate) fn closed(&self, count: u64) {
-        self.open.fetch_sub(count, Ordering::Relaxed);
+        if count > 0 && self.open.fetch_sub(count, Ordering::Relaxed) == count {
+            self.idle.notify_waiters();
+        }
     }
+}
+
+/// Whether somebody else holds the session, or it has an open call. Asked under the lock of the map, so nobody
+/// can begin to hold it in between.
+fn is_in_use(cell: &Arc<OnceCell<Arc<Session>>>) -> bool {
+    let alone = |session: &Arc<Session>| Arc::strong_count(session) == 1 && session.is_idle();
+    Arc::strong_count(cell) > 1 || !cell.get().is_some_and(alone)
 }
 
 fn check_session_name(name: &str) -> Result<(), BatchError> {

@@ -1,7 +1,7 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
 use crate::batch::{Head, OpenBatch};
-use crate::error::BatchError;
+use crate::error::{BatchError, Lost, chain};
 use crate::held::{Held, Hold};
 use crate::lane::Lane;
 use crate::runtime::Inner;
@@ -114,6 +114,24 @@ impl Session {
         }
     }
 
+    /// Nothing more can be recorded in this session: whoever waits is told so. Returns how many calls waited for
+    /// their turn and will not get it here.
+    pub(crate) fn lose(&self, lost: Lost) -> u64 {
+        tracing::error!(session = %self.name, error = %chain(&lost), "a session is lost to this runtime");
+        self.lane.lose(lost);
+        self.abandon()
+    }
+
+    /// Lets go of the calls that wait for their turn, which will not come here, and returns how many there were.
+    fn abandon(&self) -> u64 {
+        lock(&self.open).by_no.values().map(|batch| batch.abandon()).sum()
+    }
+
+    /// Whether it has no open call.
+    pub(crate) fn is_idle(&self) -> bool {
+        lock(&self.open).by_no.is_empty()
+    }
+
     /// Queues a prepared call. It is given back if it may start now; otherwise it is parked, and started when
     /// all that stand before it have left.
     pub(crate) fn admit(&self, mut held: Box<Held>) -> Option<Box<Held>> {
@@ -124,19 +142,26 @@ impl Session {
             return Some(held);
         }
         // Parked before the plan is let go: whoever leaves next must find it.
-        held.batch.clone().park(held);
+        let rt = held.rt.clone();
+        held.batch.clone().park(*held);
+        drop(plan);
+        // Whoever lost the session before this call was parked did not find it.
+        if self.lane.lost().is_some() {
+            rt.closed(self.abandon());
+        }
         None
     }
 
     /// A call that was admitted is over: the calls whose turn it is now.
-    pub(crate) fn leave(&self) -> Vec<Box<Held>> {
+    pub(crate) fn leave(self: &Arc<Session>, rt: &Arc<Inner>) -> Vec<Box<Held>> {
         let next = lock(&self.plan).leave();
-        next.into_iter().filter_map(|id| self.unpark(id)).collect()
+        next.into_iter().filter_map(|id| self.unpark(rt, id)).collect()
     }
 
-    fn unpark(&self, id: CallId) -> Option<Box<Held>> {
+    fn unpark(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {
         let batch = lock(&self.open).by_no.get(&id.batch).cloned()?;
-        batch.unpark(id.ordinal)
+        let parked = batch.unpark(id.ordinal)?;
+        Some(Hold { rt: rt.clone(), session: self.clone(), batch }.unpark(parked))
     }
 }
 

@@ -21,7 +21,8 @@ use windlass_store::Sequence;
 pub struct Submitted {
     rt: Arc<Inner>,
     key: Arc<str>,
-    batch: Option<Arc<OpenBatch>>,
+    /// Where its calls are; nowhere if it has none.
+    place: Option<(Arc<Session>, Arc<OpenBatch>)>,
     answers: Vec<Answering>,
 }
 
@@ -41,11 +42,11 @@ impl Submitted {
 
     /// Waits until all calls have ended and are durable. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
-        let Some(batch) = self.batch else {
+        let Some((session, batch)) = self.place else {
             return Ok(BatchAnswer { key: self.key, calls: Vec::new() });
         };
         let ordinals: Vec<Ordinal> = self.answers.iter().map(|answer| answer.ordinal).collect();
-        let calls = batch.ended(&ordinals).await?;
+        let calls = batch.ended(&ordinals, &session.lane).await?;
         let answers = self.answers.into_iter().zip(calls).map(|(answering, call)| CallAnswer {
             id: CallId { batch: batch.head.no, ordinal: answering.ordinal },
             store: self.rt.store.clone(),
@@ -66,10 +67,13 @@ pub(crate) async fn submit(
     let checked = check(request, &rt.limits)?;
     let key = key(rt, &checked)?;
     if checked.calls.is_empty() {
-        return Ok(Submitted { rt: rt.clone(), key, batch: None, answers: Vec::new() });
+        return Ok(Submitted { rt: rt.clone(), key, place: None, answers: Vec::new() });
     }
     let session = rt.session(session).await?;
     let admission = session.admission.lock().await;
+    if let Some(lost) = session.lane.lost() {
+        return Err(lost.into());
+    }
     let lookup = Lookup::of(session.lane.session(), &key);
     let batch = match session.find(lookup) {
         Some(open) => open,
@@ -81,7 +85,7 @@ pub(crate) async fn submit(
         session.forget(&batch);
     }
     drop(admission);
-    Ok(Submitted { rt: rt.clone(), key, batch: Some(batch), answers })
+    Ok(Submitted { rt: rt.clone(), key, place: Some((session, batch)), answers })
 }
 
 /// The recorded batch under this look-up, or a new one.
@@ -113,11 +117,18 @@ fn place(
     batch: &Arc<OpenBatch>,
     calls: Vec<Asked>,
 ) -> Result<(Vec<Answering>, Vec<Box<Held>>), BatchError> {
-    rt.opened(calls.len() as u64).inspect_err(|_| session.forget(batch))?;
+    let expected = calls.iter().filter(|asked| !batch.has(&asked.opened.id)).count() as u64;
+    let most = rt.limits.batch_calls_max;
+    if batch.len() as u64 + expected > most {
+        session.forget(batch);
+        let what =
+            format!("with these calls the batch would have more than {most}; give them a batch of their own");
+        return Err(BatchError::Shape { what });
+    }
+    rt.opened(expected).inspect_err(|_| session.forget(batch))?;
     let hold = Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() };
     let submission = Submission { before: batch.len(), at: rt.clock.now() };
     let (mut answers, mut new) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
-    let mut not_opened = 0;
     for asked in calls {
         let (ordinal, conflict) = match batch.place(&asked.opened, submission, &rt.limits) {
             Placed::New(ordinal) => {
@@ -129,10 +140,10 @@ fn place(
             Placed::Known(ordinal) => (ordinal, None),
             Placed::Conflict(ordinal, compared) => (ordinal, Some(conflict(&asked.opened, &compared))),
         };
-        not_opened += 1;
         answers.push(Answering { ordinal, known: usize::from(ordinal.0) < submission.before, conflict });
     }
-    rt.closed(not_opened);
+    // The same call twice in one submission is one call.
+    rt.closed(expected - new.len() as u64);
     Ok((answers, new))
 }
 

@@ -1,3 +1,34 @@
 //! Suites, rigs and house rules.
 
+pub mod chance;
+pub mod fault_store;
+pub mod results;
+pub mod scenario;
+pub mod shim;
 pub mod store_suite;
+
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The numbers given on the command line as `--name N`, each one of `known`.
+pub fn arguments(known: &[&'static str]) -> anyhow::Result<BTreeMap<&'static str, u64>> {
+    let mut found = BTreeMap::new();
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let name = known.iter().find(|name| arg.strip_prefix("--") == Some(name));
+        let Some(name) = name else { bail!("{arg}: it takes a number each for {known:?}, as `--name N`") };
+        let number = args.next().with_context(|| format!("{arg} takes a number"))?;
+        found.insert(*name, number.parse().with_context(|| format!("{arg} {number}"))?);
+    }
+    Ok(found)
+}
+
+/// Another program of the testkit, which cargo builds beside this one.
+pub fn sibling(name: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name(name);
+    if !path.exists() {
+        bail!("{} is missing; build it with `cargo build -p windlass-testkit --bins`", path.display());
+    }
+    Ok(path)
+}

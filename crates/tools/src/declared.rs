@@ -18,10 +18,13 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use windlass::Tool;
 use windlass::core::limits::Limits;
+use windlass::store::Durability;
 
 /// What a `windlass.toml` declares.
 #[derive(Clone)]
 pub struct Declared {
+    /// What an acknowledged commit survives: everything, unless less is asked for.
+    pub durability: Durability,
     /// The limits in force.
     pub limits: Limits,
     /// The tools, by name.
@@ -35,9 +38,10 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     let source = Source { text, file };
     let root = DeTable::parse(text).map_err(|error| source.rejected(error))?.into_inner();
     keys::check(&source, &root, &keys::FILE)?;
-    let mut declared = Declared { limits: Limits::default(), tools: Vec::new() };
+    let mut declared = Declared::default();
     for (key, value) in root {
         match key.get_ref().as_ref() {
+            "durability" => declared.durability = durability(&source, &value)?,
             "limits" => declared.limits = limits(&source, value)?,
             _ => declared.tools = tools(&source, value, &launcher)?,
         }
@@ -45,10 +49,32 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     Ok(declared)
 }
 
+impl Default for Declared {
+    /// What is in force without a file.
+    fn default() -> Declared {
+        Declared { durability: Durability::Full, limits: Limits::default(), tools: Vec::new() }
+    }
+}
+
 impl std::fmt::Debug for Declared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<String> = self.tools.iter().map(|tool| tool.spec().name).collect();
-        f.debug_struct("Declared").field("limits", &self.limits).field("tools", &names).finish()
+        f.debug_struct("Declared")
+            .field("durability", &self.durability)
+            .field("limits", &self.limits)
+            .field("tools", &names)
+            .finish()
+    }
+}
+
+fn durability(source: &Source<'_>, value: &Spanned<DeValue<'_>>) -> Result<Durability, ConfigError> {
+    match value.get_ref().as_str() {
+        Some("full") => Ok(Durability::Full),
+        Some("relaxed") => Ok(Durability::Relaxed),
+        _ => Err(source.value_error(
+            value.span(),
+            "`durability` is \"full\", or \"relaxed\" if a power cut may lose what was acknowledged",
+        )),
     }
 }
 

@@ -1,10 +1,12 @@
-//! Prints how many allocations the floors in memory make per call. Apart from `floors`, since counting takes time.
+//! Prints how many allocations a call in memory makes: the floors, and whole calls. Apart from what takes times,
+//! since counting takes time.
 
 use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 use windlass_bench::allocations::{self, CountingAlloc};
 use windlass_bench::floor::{self, Shape};
+use windlass_bench::memory::{self, Calls, Given};
 use windlass_bench::table::aligned;
 
 #[global_allocator]
@@ -12,13 +14,18 @@ static ALLOCATOR: &CountingAlloc = allocations::COUNTING;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let span = Duration::ZERO;
-    let floors = [
-        ("1: dyn call, arguments cloned", floor::dyn_call(span)?),
-        ("2: lean call, echo", floor::lean_call(span, Shape::Echo)?),
-        ("2: lean call, 40 properties", floor::lean_call(span, Shape::Wide)?),
+    let usual = Calls { shape: Shape::Echo, batch: 64, given: Given::Json };
+    let counted = [
+        ("floor 1: dyn call, arguments cloned", floor::dyn_call(span)?),
+        ("floor 2: lean call, echo", floor::lean_call(span, Shape::Echo)?),
+        ("floor 2: lean call, 40 properties", floor::lean_call(span, Shape::Wide)?),
+        ("whole call, batches of 64 (bar ≤ 30)", memory::calls(span, usual)?),
+        ("whole call, batches of 1", memory::calls(span, Calls { batch: 1, ..usual })?),
+        ("whole call, 40 properties", memory::calls(span, Calls { shape: Shape::Wide, ..usual })?),
+        ("whole call, arguments as text", memory::calls(span, Calls { given: Given::Text, ..usual })?),
     ];
-    let mut rows = vec![vec!["floor".to_owned(), "allocations per call".to_owned()]];
-    for (name, call) in floors {
+    let mut rows = vec![vec![String::new(), "allocations per call".to_owned()]];
+    for (name, call) in counted {
         let count = call.allocations.map_or("not counted".to_owned(), |count| format!("{count:.1}"));
         rows.push(vec![name.to_owned(), count]);
     }

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 /// Calls between two looks at the clock, so that looking costs nothing.
-const LAP_CALLS: u64 = 256;
+pub(crate) const LAP_CALLS: u64 = 256;
 
 /// Properties of [`Shape::Wide`].
 const WIDE_PROPERTIES: usize = 40;
@@ -82,6 +82,19 @@ pub fn lean_call(span: Duration, shape: Shape) -> Result<PerCall, Error> {
     })
 }
 
+/// What the arguments of one call cost as text: serde_json's parse.
+pub fn parse(span: Duration) -> Result<PerCall, Error> {
+    apart(|| {
+        let text = args(Shape::Echo).to_string();
+        measured(span, || async {
+            let value: Value = serde_json::from_str(black_box(&text))
+                .map_err(|problem| Error::Schema(problem.to_string()))?;
+            black_box(value);
+            Ok(())
+        })
+    })
+}
+
 trait Tool: Send + Sync {
     fn call(&self, args: Value) -> Pin<Box<dyn Future<Output = Value> + Send + '_>>;
 }
@@ -91,8 +104,13 @@ struct Echo;
 
 impl Tool for Echo {
     fn call(&self, args: Value) -> Pin<Box<dyn Future<Output = Value> + Send + '_>> {
-        Box::pin(async move { json!({ "message": args["message"] }) })
+        Box::pin(async move { echo(&args) })
     }
+}
+
+/// What the tool does, here and in Windlass.
+pub(crate) fn echo(args: &Value) -> Value {
+    json!({ "message": args["message"] })
 }
 
 struct Registered {

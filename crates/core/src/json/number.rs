@@ -7,6 +7,7 @@
 use super::parser::Fault;
 use crate::code::Code;
 use serde_json::Number;
+use std::fmt::Write;
 
 /// Reads the number that begins at `start`; returns it and the place behind it.
 pub(super) fn read(text: &str, start: usize) -> Result<(Number, usize), Fault> {
@@ -94,12 +95,64 @@ fn short(all: &Digits, exponent: i64) -> Option<f64> {
 }
 
 fn is_exact(text: &str, value: f64) -> bool {
-    if !value.is_finite() {
-        return false;
+    let Some(number) = Number::from_f64(value) else { return false };
+    let mut shortest = Short::default();
+    // Nearly always the digits are the shortest ones, which needs no allocation to find out.
+    if write!(shortest, "{number}").is_ok()
+        && let (Some(written), Some(shortest)) = (small(text), small(shortest.as_str()))
+        && written == shortest
+    {
+        return true;
     }
-    let written = significant(text);
     // No f64 has more than 767 significant digits.
+    let written = significant(text);
     written == significant(&format!("{value:e}")) || written == significant(&format!("{value:.800e}"))
+}
+
+/// A number as [`significant`] has it, if its digits fit a `u64`.
+fn small(text: &str) -> Option<(u64, i64)> {
+    let (mut value, mut exponent, mut is_fraction) = (0u64, 0i64, false);
+    let mut bytes = text.bytes();
+    for byte in bytes.by_ref() {
+        match byte {
+            b'0'..=b'9' => {
+                value = value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
+                exponent -= i64::from(is_fraction);
+            }
+            b'.' => is_fraction = true,
+            b'e' | b'E' => break,
+            _ => {}
+        }
+    }
+    let power = &text[text.len() - bytes.len()..];
+    exponent +=
+        if power.is_empty() { 0 } else { power.parse::<i64>().ok().filter(|power| power.abs() < 1 << 40)? };
+    while value != 0 && value.is_multiple_of(10) {
+        (value, exponent) = (value / 10, exponent + 1);
+    }
+    Some(if value == 0 { (0, 0) } else { (value, exponent) })
+}
+
+/// Room for the shortest text of any `f64`.
+#[derive(Default)]
+struct Short {
+    bytes: [u8; 32],
+    length: usize,
+}
+
+impl Short {
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+impl Write for Short {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let room = self.bytes.get_mut(self.length..self.length + text.len()).ok_or(std::fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.length += text.len();
+        Ok(())
+    }
 }
 
 /// A number as its digits without zeros around them, and the power of ten of the last one.
@@ -127,8 +180,16 @@ struct Digits {
 }
 
 /// Reads digits from `at`, going on from what `before` adds up to.
-fn digits(bytes: &[u8], mut at: usize, before: Digits) -> Digits {
+#[inline]
+fn digits(bytes: &[u8], start: usize, before: Digits) -> Digits {
     let Digits { mut value, mut overflown, .. } = before;
+    let mut at = start;
+    // Ten digits on top of less than a billion cannot overflow.
+    let unchecked_end = if value < 1_000_000_000 { bytes.len().min(start + 10) } else { start };
+    while at < unchecked_end && bytes[at].is_ascii_digit() {
+        value = value * 10 + u64::from(bytes[at] - b'0');
+        at += 1;
+    }
     while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10) {
         match value.checked_mul(10).and_then(|tens| tens.checked_add(u64::from(digit))) {
             Some(more) => value = more,

@@ -153,12 +153,13 @@ impl<'a> Parser<'a> {
             match &mut self.open {
                 Some(Frame::Array(items)) => items.push(value),
                 Some(Frame::Object { map, key, key_at }) => {
-                    if map.contains_key(key.as_str()) {
-                        let (at, what) =
-                            (*key_at, format!("the key {key:?} is there twice; keep one of the two"));
+                    if map.insert(std::mem::take(key), value).is_some() {
+                        // The key went into the map: read it once more, for the message and the pointer.
+                        let at = *key_at;
+                        *key = string::read(self.text, at + 1)?.0;
+                        let what = format!("the key {key:?} is there twice; keep one of the two");
                         return Err(Fault { code: Code::DuplicateKey, at, what });
                     }
-                    map.insert(std::mem::take(key), value);
                     if let More::Key(next, next_at) = more {
                         (*key, *key_at) = (next, next_at);
                         return Ok(None);

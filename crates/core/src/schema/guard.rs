@@ -2,8 +2,8 @@
 //!
 //! The schema is read as a graph: its nodes are the subschemas that can be reached from the root, its edges lead
 //! from a subschema to those applied to the same value (*in place*: references, `allOf`, …) or to a value inside
-//! it (*below*: `properties`, `items`, …). On the graph, unfolding is a sum, a reference that leads nowhere but to itself is a cycle of edges
-//! in place, and both take a time that is linear in what was written.
+//! it (*below*: `properties`, `items`, …). On the graph, unfolding is a sum, a reference that leads nowhere but to
+//! itself is a cycle of edges in place, and both take a time that is linear in what was written.
 
 mod graph;
 

@@ -118,6 +118,7 @@ fn problems_say_what_where_and_what_to_do() {
         r#""\udc00""#,
         "\"a\nb\"",
         "\"a long enough line\tb\"",
+        "\"a control\u{1}character with enough text behind it\"",
         "01",
         "-",
         "1.",

@@ -7,13 +7,13 @@ use crate::registry::Registered;
 use crate::stage::{prepare, settle};
 use crate::threads::{Ran, Threads};
 use crate::tool::{Cx, Output, ToolError};
-use std::sync::Arc;
 use windlass_core::call::{Fact, Intent, Result as Attempted, Returned, Started};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::AttemptNo;
 use windlass_core::json::{self, Size};
+use windlass_core::limits::Limits;
 use windlass_core::outcome::{Form, Kept, Outcome, Part, Success, Value};
 use windlass_core::projection::{self, Ends};
 use windlass_core::tool::EffectClass;
@@ -26,15 +26,15 @@ pub(crate) struct Start {
 }
 
 pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
-    let Some(tool) = pinned_tool(held)? else { return Ok(()) };
+    let Some(tool) = held.tool.clone() else { return pin(held) };
     let Start { attempt, intent, redrive } = start;
     held.note(Fact::Started(Started { attempt, redrive }))?;
     if intent == Intent::First {
         held.commit().await?;
     }
     let args = match held.parsed.take() {
-        Some(parsed) => Ok(parsed),
-        None => prepare::parse(held),
+        Some(Ok(parsed)) => Ok(parsed),
+        Some(Err(_)) | None => prepare::parse(held),
     };
     let began = held.rt.clock.elapsed_us();
     let ran = match args {
@@ -50,26 +50,21 @@ pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
     held.note(Fact::Returned(Returned { attempt, ran_us, result }))
 }
 
-/// The tool the call is pinned to. If it is gone or has changed while nobody owned the call, the call is
+/// Finds the tool the call is pinned to. If it is gone or has changed while nobody owned the call, the call is
 /// prepared again where running again is allowed, and ends where it is not.
-fn pinned_tool(held: &mut Held) -> Result<Option<Arc<Registered>>, Lost> {
-    if let Some(tool) = &held.tool {
-        return Ok(Some(tool.clone()));
-    }
+pub(crate) fn pin(held: &mut Held) -> Result<(), Lost> {
     let pin = held.call.pin;
-    let started = held.call.attempts > 0;
-    let found = prepare::find(held, &held.call.opened.tool);
-    match found {
+    match prepare::find(held, &held.call.opened.tool) {
         Ok(tool) if pin.is_some_and(|pin| pin.contract == tool.contract) => {
-            held.tool = Some(tool.clone());
-            Ok(Some(tool))
+            held.tool = Some(tool);
+            Ok(())
         }
         // Whatever ran before ran under another contract: only a call without effects may go on under this one.
-        _ if started && pin.is_some_and(|pin| pin.class != EffectClass::Read) => {
-            settle::unknown(held).map(|()| None)
+        _ if held.call.attempts > 0 && pin.is_some_and(|pin| pin.class != EffectClass::Read) => {
+            settle::unknown(held)
         }
-        Ok(_) => prepare::note(held).map(|()| None),
-        Err(failure) => settle::refused(held, failure).map(|()| None),
+        Ok(_) => prepare::note(held),
+        Err(failure) => settle::refused(held, failure),
     }
 }
 
@@ -114,8 +109,11 @@ async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<S
             return Err(Box::new(bad_output(problem.to_string(), None)));
         }
     };
+    check_parts(&parts, &limits)?;
     let text = serde_json::to_string(&value).unwrap_or_default();
-    check_output(tool, &value, (size, &text))?;
+    if let Some(problem) = broken_promise(tool, &value, size) {
+        return Err(Box::new(refused_output(held, problem, text).await));
+    }
     drop(value);
     let success = Success { value: Value::Inline(text.into()), parts };
     let full = projection::full_text(&success);
@@ -152,7 +150,13 @@ async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Succe
         let tail = artifacts.read(kept.artifact, kept.bytes.saturating_sub(most), most).await?;
         Ok::<_, ArtifactError>((head, tail))
     };
-    let (head, tail) = ends.await.map_err(|error| Box::new(failure(held, error.into())))?;
+    let (head, tail) = ends.await.map_err(|error| {
+        // What was just kept cannot be read: the store is lost, and that is not a failure of the tool.
+        if let ArtifactError::Lost(lost) = &error {
+            held.session.lane.lose(lost.clone());
+        }
+        Box::new(failure(held, error.into()))
+    })?;
     let ends = Ends { head: &head, tail: &tail, total: kept.bytes };
     let mut model = projection::project_ends(ends, Some(kept), &limits);
     model.parts.extend(parts.iter().cloned());
@@ -160,18 +164,40 @@ async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Succe
     Ok(Success { value: Value::Kept { kept, form: Form::Text }, parts })
 }
 
-fn check_output(
-    tool: &Registered,
-    value: &serde_json::Value,
-    (size, text): (Size, &str),
-) -> Result<(), Box<Failure>> {
-    let Some(schema) = &tool.output else { return Ok(()) };
-    schema.validate(value, size).map_err(|invalid| {
-        Box::new(bad_output(
-            format!("It does not fit the tool's own output schema.\n{invalid}"),
-            Some(text.to_string()),
-        ))
-    })
+/// What is wrong with a result by the tool's own output schema.
+fn broken_promise(tool: &Registered, value: &serde_json::Value, size: Size) -> Option<String> {
+    let invalid = tool.output.as_ref()?.validate(value, size).err()?;
+    Some(format!("It does not fit the tool's own output schema.\n{invalid}"))
+}
+
+/// The failure of a result that was refused, with the result itself: in the journal, or beside it if it is long.
+async fn refused_output(held: &mut Held, problem: String, text: String) -> Failure {
+    if projection::fits(&text, &held.rt.limits) {
+        return bad_output(problem, Some(text));
+    }
+    match Artifacts::new(held.session.lane.clone()).rows(text.as_bytes()).await {
+        Ok((kept, rows)) => {
+            held.carry(rows);
+            bad_output(format!("{problem}\nWhat it returned is kept as artifact {}.", kept.artifact), None)
+        }
+        Err(error) => failure(held, error.into()),
+    }
+}
+
+/// Parts lie in the journal, so they are bounded like everything there.
+fn check_parts(parts: &[Part], limits: &Limits) -> Result<(), Box<Failure>> {
+    let bytes = parts.iter().map(|part| match part {
+        Part::Text(text) => text.len(),
+        Part::Json(json) => json.len(),
+        Part::Image { data, .. } => data.len(),
+        Part::File { .. } => 0,
+    });
+    let (bytes, max) = (bytes.sum::<usize>() as u64, limits.result_json_bytes_max);
+    if bytes <= max {
+        return Ok(());
+    }
+    let what = format!("Its parts have {bytes} bytes and may have {max}; it must keep them as artifacts.");
+    Err(Box::new(bad_output(what, None)))
 }
 
 fn bad_output(what: String, raw: Option<String>) -> Failure {
@@ -195,15 +221,25 @@ fn failure(held: &Held, error: ToolError) -> Failure {
         source: Source::Tool,
         code: Code::ToolFailed,
         tool_code: error.tool_code,
-        message: error.message,
-        detail: error.detail,
+        message: shorten(error.message, &held.rt.limits),
+        detail: error.detail.map(|detail| shorten(detail, &held.rt.limits)),
         retry: error.retry,
         raw: None,
     }
 }
 
+/// What a tool says about its failure lies in the journal, so it is bounded like an answer.
+fn shorten(mut text: String, limits: &Limits) -> String {
+    let max = text.floor_char_boundary(limits.answer_bytes_max as usize);
+    if max < text.len() {
+        text.truncate(max);
+        text.push('…');
+    }
+    text
+}
+
 fn internal(held: &Held, code: Code, detail: String) -> Failure {
-    Failure::internal(code, &handle(held).to_string(), detail)
+    Failure::internal(code, &handle(held).to_string(), shorten(detail, &held.rt.limits))
 }
 
 fn handle(held: &Held) -> Handle {

@@ -18,7 +18,7 @@ pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
         Ok((tool, parsed)) => {
             let prepared = Prepared { contract: tool.contract, class: tool.class };
             held.tool = Some(tool);
-            held.parsed = Some(parsed);
+            held.parsed = Some(Ok(parsed));
             held.note(Fact::Prepared(prepared))
         }
         Err(failure) => settle::refused(held, failure),
@@ -36,7 +36,7 @@ fn check(held: &mut Held) -> Result<(Arc<Registered>, Parsed), Box<Failure>> {
     }
     let tool = find(held, &opened.tool)?;
     let parsed = match held.parsed.take() {
-        Some(parsed) => parsed,
+        Some(parsed) => parsed.map_err(unfit)?,
         None => parse(held)?,
     };
     validate(&tool, &parsed)?;
@@ -65,7 +65,11 @@ pub(crate) fn parse(held: &Held) -> Result<Parsed, Box<Failure>> {
         let size = json::measure(&value, limits)?;
         Ok(Parsed { value, size })
     });
-    parsed.map_err(|problem| Box::new(Failure::invalid_request(problem.code, problem.to_string())))
+    parsed.map_err(unfit)
+}
+
+fn unfit(problem: json::Problem) -> Box<Failure> {
+    Box::new(Failure::invalid_request(problem.code, problem.to_string()))
 }
 
 fn validate(tool: &Registered, parsed: &Parsed) -> Result<(), Box<Failure>> {

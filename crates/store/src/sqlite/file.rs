@@ -77,6 +77,9 @@ pub(super) fn create(folder: &Path, path: &Path) -> Result<(), StoreError> {
     getrandom::fill(&mut secret)
         .map_err(|error| StoreError::Io { doing: "draw its secret", source: Box::new(error) })?;
     schema::make(&unfinished, secret).map_err(|error| sql_failed(path, error))?;
+    // SQLite does not always say when it could not switch to the log; the file itself does.
+    recognise(&unfinished)
+        .map_err(|_| refused(path, "it could not be made whole; check the disk and try again"))?;
     let synced = File::open(&unfinished).and_then(|file| file.sync_all());
     synced.and_then(|()| std::fs::rename(&unfinished, path)).map_err(cannot)?;
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(cannot)

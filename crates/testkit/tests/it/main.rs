@@ -2,4 +2,15 @@
 
 // Inside `cfg(test)`, so that clippy holds helpers to the rules of tests.
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod nth;
+#[cfg(test)]
 mod tidy;
+
+/// Says aloud that a proof was not made here, and why. Where the environment says it must be, that is a failure.
+#[cfg(test)]
+fn skip(proof: &str, reason: &str, expected: &str) {
+    assert!(std::env::var_os(expected).is_none(), "{expected} is set, and {proof} cannot run: {reason}");
+    eprintln!("SKIP {proof}: {reason}");
+}

@@ -13,7 +13,8 @@ pub(super) struct Keys {
 }
 
 /// The file itself.
-pub(super) const FILE: Keys = Keys { place: "the file", known: &["limits", "tools"], later: &["mcp"] };
+pub(super) const FILE: Keys =
+    Keys { place: "the file", known: &["durability", "limits", "tools"], later: &["mcp"] };
 
 /// A tool.
 pub(super) const TOOL: Keys = Keys {

@@ -23,7 +23,8 @@ pub fn launch_main() -> ExitCode {
     match launch(std::env::args_os().skip(2).collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("the launcher could not do its work: {error}");
+            // This process has nobody to return to: its error output is the log of the call.
+            let _nobody_reads = writeln!(io::stderr(), "the launcher could not do its work: {error}");
             ExitCode::FAILURE
         }
     }

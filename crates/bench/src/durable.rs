@@ -1,0 +1,303 @@
+//! Part C: whole calls on SQLite, every acknowledged one safe from a power cut.
+//!
+//! Tools are quick and do nothing but answer, so that what is measured is Windlass. Arguments and results are about
+//! as long as the payloads of the floors once they are packed.
+
+use crate::Error;
+use crate::floor::{self, apart};
+use crate::rate::{Laps, Rate, in_turn};
+use crate::report::{Bar, Line, Table, Unit};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use windlass::core::limits::Limits;
+use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::{
+    Args, BatchRequest, CallRequest, Config, EffectClass, Flags, Output, Runtime, SystemClock, ToolSpec,
+    tool_fn,
+};
+
+/// What is measured, and where.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// For how long each.
+    pub span: Duration,
+    /// In which folder; not the system's for temporary files, which often lies in memory.
+    pub dir: PathBuf,
+    /// With how many open calls a runtime starts; the bar is for [`OPEN`].
+    pub open: u64,
+    /// After how many calls one figure is taken again.
+    pub aged: Option<u64>,
+}
+
+/// The open calls of the bar.
+pub const OPEN: u64 = 100_000;
+
+/// Calls of one batch, where many are submitted at once.
+const BATCH_CALLS: u64 = 100;
+
+/// A row of the hand-off: a packed `read` call.
+const ROW_BYTES: usize = 600;
+
+/// Of the batches that are submitted again.
+const AGAIN_BATCHES: u64 = 64;
+
+/// Every figure of the part. `tell` is told what is being measured.
+pub fn table(asked: &Asked, tell: &mut (dyn FnMut(&str) + Send)) -> Result<Table, Error> {
+    apart(|| {
+        let Asked { span, dir, .. } = asked;
+        let mut lines = vec![];
+        let mut telling = |what: String| {
+            tell(&what);
+            what
+        };
+        let what = telling("fsync: append 4 KiB, fdatasync".to_owned());
+        lines.push(Line::plain(what, (milliseconds(floor::fsync(dir, *span)?), Unit::Milliseconds)));
+        let what = telling("once, alone: p50".to_owned());
+        lines.push(alone(what, dir, *span)?);
+        for (at_once, least) in [(8, None), (64, Some(0.5)), (512, Some(0.5))] {
+            let what = telling(format!("once, {at_once} at once"));
+            let floor = |span| Ok(floor::sqlite_attempts(dir, at_once, span)?.per_second());
+            lines.push(concurrent((what, "once"), (dir, at_once, *span), floor, least)?);
+        }
+        let what = telling("read, 64 at once".to_owned());
+        let floor = |span| Ok(floor::sqlite_handoff(dir, 64, ROW_BYTES, span)?.per_second());
+        lines.push(concurrent((what, "read"), (dir, 64, *span), floor, Some(0.6))?);
+        let what = telling("submitted again, recorded".to_owned());
+        let again = Rig::new(dir)?.again(*span)?.per_second();
+        lines.push(Line::barred(what, (again, Unit::PerSecond), Bar::AtLeast(200_000.0)));
+        let what = telling(format!("start with {} open calls", asked.open));
+        let start = (start(dir, asked.open)?.as_secs_f64(), Unit::Seconds);
+        lines.push(match asked.open {
+            OPEN => Line::barred(what, start, Bar::AtMost(5.0)),
+            _ => Line::plain(what, start),
+        });
+        if let Some(calls) = asked.aged {
+            let what = telling(format!("once, 64 at once, after {calls} calls; the floor is before"));
+            lines.push(aged(what, (dir, *span), calls)?);
+        }
+        let title = "C. Durable, SQLite, synchronous=FULL; the floors are bare SQLite".to_owned();
+        Ok(Table { title, lines })
+    })
+}
+
+fn alone(what: String, dir: &Path, span: Duration) -> Result<Line, Error> {
+    let rig = Rig::new(dir)?;
+    let floor = |span| Ok(milliseconds(floor::sqlite_attempts(dir, 1, span)?));
+    let (floor, ours) =
+        in_turn(span, floor, |span| Ok::<_, Error>(milliseconds(rig.calls("once", 1, span)?)))?;
+    Ok(Line::against(what, (ours, Unit::Milliseconds), floor, Bar::AtMost(1.5)))
+}
+
+fn concurrent(
+    (what, tool): (String, &'static str),
+    (dir, at_once, span): (&Path, usize, Duration),
+    floor: impl FnMut(Duration) -> Result<f64, Error>,
+    least: Option<f64>,
+) -> Result<Line, Error> {
+    let rig = Rig::new(dir)?;
+    let (floor, ours) = in_turn(span, floor, |span| Ok(rig.calls(tool, at_once, span)?.per_second()))?;
+    let line = Line::against(what, (ours, Unit::PerSecond), floor, Bar::AtLeast(least.unwrap_or(0.0)));
+    Ok(if least.is_none() { Line { bar: None, met: None, ..line } } else { line })
+}
+
+/// The same figure before and after so many calls of the same sessions.
+fn aged(what: String, (dir, span): (&Path, Duration), calls: u64) -> Result<Line, Error> {
+    let rig = Rig::new(dir)?;
+    let young = rig.calls("once", 64, span)?.per_second();
+    rig.fill(64, calls)?;
+    let old = rig.calls("once", 64, span)?.per_second();
+    Ok(Line::against(what, (old, Unit::PerSecond), young, Bar::AtLeast(0.8)))
+}
+
+/// How long a runtime takes until every call that was left open goes on or is parked.
+fn start(dir: &Path, open: u64) -> Result<Duration, Error> {
+    let folder = tempfile::tempdir_in(dir)?;
+    let rig = Rig::at(folder)?;
+    let sessions = open.div_ceil(BATCH_CALLS);
+    rig.tokio.block_on(async {
+        for session in 0..sessions {
+            let calls = BATCH_CALLS.min(open - session * BATCH_CALLS);
+            // Nobody waits for the answer: there is none.
+            rig.windlass.submit(&format!("s{session}"), batch("left".to_owned(), "never", calls)).await?;
+        }
+        // All calls of a batch are recorded with it.
+        while rig.windlass.store().open_batches(None).await?.len() < sessions as usize {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok::<_, Error>(())
+    })?;
+    let folder = rig.leave();
+    let began = Instant::now();
+    let rig = Rig::at(folder)?;
+    let resumed = rig.tokio.block_on(rig.windlass.resume())?;
+    let took = began.elapsed();
+    if resumed != open {
+        return Err(Error::Wrong(format!("{resumed} calls went on, {open} were open")));
+    }
+    Ok(took)
+}
+
+/// A runtime of Windlass on a store in a folder of its own, and the threads it runs on.
+struct Rig {
+    windlass: Runtime,
+    tokio: tokio::runtime::Runtime,
+    /// So that no two batches have one key.
+    batches: Arc<AtomicU64>,
+    folder: TempDir,
+}
+
+/// So many sessions at once, each with batches of so many calls of one tool.
+#[derive(Clone, Copy)]
+struct Load {
+    sessions: usize,
+    calls: u64,
+    tool: &'static str,
+}
+
+impl Rig {
+    fn new(dir: &Path) -> Result<Rig, Error> {
+        Rig::at(tempfile::tempdir_in(dir)?)
+    }
+
+    fn at(folder: TempDir) -> Result<Rig, Error> {
+        let tokio = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
+        let limits = Limits { calls_open_max: u64::MAX / 2, ..Limits::default() };
+        let store = SqliteStore::open(Options { limits: limits.clone(), ..Options::new(folder.path()) })?;
+        let windlass = {
+            let _inside = tokio.enter();
+            Runtime::new(Config { store: Arc::new(store), clock: Arc::new(SystemClock::default()), limits })
+        };
+        windlass
+            .register(tool_fn(spec("once", EffectClass::Once), |args, _| async { Ok(Output::from(args)) }))?;
+        windlass
+            .register(tool_fn(spec("read", EffectClass::Read), |args, _| async { Ok(Output::from(args)) }))?;
+        windlass.register(tool_fn(spec("never", EffectClass::Keyed), |_, _| std::future::pending()))?;
+        Ok(Rig { windlass, tokio, batches: Arc::default(), folder })
+    }
+
+    /// Gives the folder up with whatever is open in it, as a process that ends does.
+    fn leave(self) -> TempDir {
+        let Rig { windlass, tokio, folder, .. } = self;
+        // The tasks of open calls hold the store, and end with their threads.
+        drop(tokio);
+        drop(windlass);
+        folder
+    }
+
+    /// One call after the other in each of so many sessions at once.
+    fn calls(&self, tool: &'static str, at_once: usize, span: Duration) -> Result<Rate, Error> {
+        self.under(Load { sessions: at_once, calls: 1, tool }, Duration::ZERO)?;
+        self.under(Load { sessions: at_once, calls: 1, tool }, span)
+    }
+
+    /// At least so many calls, spread over so many sessions.
+    fn fill(&self, sessions: usize, calls: u64) -> Result<(), Error> {
+        let mut made = 0;
+        while made < calls {
+            made += self.under(Load { sessions, calls: BATCH_CALLS, tool: "read" }, Duration::ZERO)?.count;
+        }
+        Ok(())
+    }
+
+    fn under(&self, load: Load, span: Duration) -> Result<Rate, Error> {
+        let Load { sessions, calls, tool } = load;
+        let session = |number: usize| {
+            let (windlass, batches) = (self.windlass.clone(), self.batches.clone());
+            async move {
+                let name = format!("s{number}");
+                let mut laps = Laps::start(span);
+                while laps.more() {
+                    let batch = batch(batches.fetch_add(1, Ordering::Relaxed).to_string(), tool, calls);
+                    let began = Instant::now();
+                    settled(&windlass, &name, batch).await?;
+                    laps.note(began);
+                }
+                Ok::<_, Error>(laps)
+            }
+        };
+        self.tokio.block_on(async {
+            let mut all = Laps::start(span);
+            if sessions == 1 {
+                all.join(session(0).await?);
+                return Ok(all.rate(calls));
+            }
+            let running: Vec<_> = (0..sessions).map(|number| tokio::spawn(session(number))).collect();
+            for laps in running {
+                match laps.await {
+                    Ok(laps) => all.join(laps?),
+                    Err(ended) => std::panic::resume_unwind(ended.into_panic()),
+                }
+            }
+            Ok(all.rate(calls))
+        })
+    }
+
+    /// Finished batches, submitted again and again.
+    fn again(&self, span: Duration) -> Result<Rate, Error> {
+        self.tokio.block_on(async {
+            for number in 0..AGAIN_BATCHES {
+                settled(&self.windlass, "again", batch(number.to_string(), "read", BATCH_CALLS)).await?;
+            }
+            let mut laps = Laps::start(span);
+            for number in (0..AGAIN_BATCHES).cycle() {
+                if !laps.more() {
+                    break;
+                }
+                let batch = batch(number.to_string(), "read", BATCH_CALLS);
+                let began = Instant::now();
+                let answer = self.windlass.submit("again", batch).await?.settled().await?;
+                laps.note(began);
+                if !answer.calls.iter().all(|call| call.is_recorded() && call.state() == "succeeded") {
+                    return Err(Error::Wrong("a recorded batch was not answered from the record".to_owned()));
+                }
+            }
+            Ok(laps.rate(BATCH_CALLS))
+        })
+    }
+}
+
+fn spec(name: &str, class: EffectClass) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        input_schema: Some(json!({
+            "type": "object",
+            "properties": { "message": { "type": "string" }, "number": { "type": "integer" } },
+            "required": ["message", "number"],
+            "additionalProperties": false,
+        })),
+        class: Some(class),
+        flags: Flags { quick: true, ..Flags::default() },
+        ..ToolSpec::default()
+    }
+}
+
+/// A batch of calls whose arguments all differ.
+fn batch(key: String, tool: &str, calls: u64) -> BatchRequest {
+    let call = |number: u64| CallRequest {
+        id: Some(format!("call_{number}")),
+        tool: tool.to_owned(),
+        args: Args::Json(json!({
+            "message": format!("{key}/{number}: a message that is about as long as what a model has to say"),
+            "number": number,
+        })),
+        provider: None,
+    };
+    let calls = (0..calls).map(call).collect();
+    BatchRequest { key: Some(key), turn: None, calls }
+}
+
+async fn settled(windlass: &Runtime, session: &str, batch: BatchRequest) -> Result<(), Error> {
+    let answer = windlass.submit(session, batch).await?.settled().await?;
+    match answer.calls.iter().find(|call| call.state() != "succeeded" || call.is_recorded()) {
+        Some(call) => Err(Error::Wrong(format!("{} is {}", call.id(), call.state()))),
+        None => Ok(()),
+    }
+}
+
+fn milliseconds(rate: Rate) -> f64 {
+    rate.p50.as_secs_f64() * 1e3
+}

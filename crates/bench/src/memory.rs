@@ -1,0 +1,148 @@
+//! Part A: whole calls in memory, nothing durable.
+//!
+//! Everything is on: identity, journal, validation, claims, limits, projection. What the floor does inside its loop
+//! (cloning the arguments) is inside ours too; the rest of a request is made before, as a model's turn is.
+
+use crate::Error;
+use crate::allocations;
+use crate::floor::{self, LAP_CALLS, PerCall, Shape, apart, echo};
+use crate::rate::{Laps, in_turn};
+use crate::report::{Bar, Line, Table, Unit};
+use serde_json::Value;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use windlass::store::MemoryStore;
+use windlass::{
+    Args, BatchRequest, CallRequest, Config, EffectClass, Flags, Output, Runtime, Tool, ToolSpec, tool_fn,
+};
+
+/// What is submitted.
+#[derive(Clone, Copy, Debug)]
+pub struct Calls {
+    /// With which arguments.
+    pub shape: Shape,
+    /// How many in one batch.
+    pub batch: usize,
+    /// In which form.
+    pub given: Given,
+}
+
+/// The form in which arguments are given.
+#[derive(Clone, Copy, Debug)]
+pub enum Given {
+    /// Parsed.
+    Json,
+    /// As text.
+    Text,
+}
+
+/// Every figure of the part, each for so long. `tell` is told what is being measured.
+pub fn table(span: Duration, tell: &mut (dyn FnMut(&str) + Send)) -> Result<Table, Error> {
+    let usual = Calls { shape: Shape::Echo, batch: 64, given: Given::Json };
+    let mut lines = Vec::new();
+    let mut line = |what: &str, asked: Calls, most: f64| {
+        tell(what);
+        let floor = |span| Ok(nanoseconds(floor::lean_call(span, asked.shape)?));
+        let (floor, ours) = in_turn(span, floor, |span| Ok::<_, Error>(nanoseconds(calls(span, asked)?)))?;
+        lines.push(Line::against(what, (ours, Unit::Nanoseconds), floor, Bar::AtMost(most)));
+        Ok::<_, Error>(())
+    };
+    line("batches of 64", usual, 3.5)?;
+    line("batches of 1", Calls { batch: 1, ..usual }, 6.0)?;
+    line("40-property schema", Calls { shape: Shape::Wide, ..usual }, 1.6)?;
+    let what = "arguments as text, on top";
+    tell(what);
+    let floor = |span| Ok(nanoseconds(floor::parse(span)?));
+    let (floor, on_top) = in_turn(span, floor, |span| {
+        let text = Calls { given: Given::Text, ..usual };
+        Ok::<_, Error>(nanoseconds(calls(span / 2, text)?) - nanoseconds(calls(span / 2, usual)?))
+    })?;
+    lines.push(Line::against(what, (on_top, Unit::Nanoseconds), floor, Bar::AtMost(1.5)));
+    let title =
+        "A. One call in memory, nothing durable; the floor is a lean call, or serde_json's parse".to_owned();
+    Ok(Table { title, lines })
+}
+
+/// Whole calls, one batch after the other, on a runtime of one thread.
+pub fn calls(span: Duration, asked: Calls) -> Result<PerCall, Error> {
+    apart(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        runtime.block_on(async {
+            let args = floor::args(asked.shape);
+            let mut laps = Laps::start(span);
+            while laps.more() {
+                let (windlass, requests) = fresh(asked).await?;
+                let began = Instant::now();
+                lap(&windlass, requests, (&args, asked.given)).await?;
+                laps.note(began);
+            }
+            let mut rate = laps.rate(LAP_CALLS);
+            rate.p50 /= LAP_CALLS as u32;
+            let (windlass, requests) = fresh(asked).await?;
+            let before = allocations::so_far();
+            lap(&windlass, requests, (&args, asked.given)).await?;
+            let counted = allocations::so_far().zip(before).map(|(after, before)| after - before);
+            Ok(PerCall { rate, allocations: counted.map(|count| count as f64 / LAP_CALLS as f64) })
+        })
+    })
+}
+
+/// A store of its own for each lap, since it keeps everything; and the lap's batches, each with a key of its own, so
+/// that nothing is answered from the record.
+async fn fresh(asked: Calls) -> Result<(Runtime, Vec<BatchRequest>), Error> {
+    let windlass = Runtime::new(Config::new(MemoryStore::new()?));
+    windlass.register(tool(asked.shape))?;
+    let call = |place: usize| CallRequest {
+        id: Some(format!("call_{place:04}")),
+        tool: "echo".to_owned(),
+        ..CallRequest::default()
+    };
+    let batches = LAP_CALLS as usize / asked.batch;
+    // The first one opens the session.
+    let mut requests = (0..=batches).map(|batch| BatchRequest {
+        key: Some(format!("batch-{batch}")),
+        turn: None,
+        calls: (0..asked.batch).map(call).collect(),
+    });
+    let args = floor::args(asked.shape);
+    lap(&windlass, requests.next(), (&args, asked.given)).await?;
+    Ok((windlass, requests.collect()))
+}
+
+fn tool(shape: Shape) -> impl Tool {
+    let spec = ToolSpec {
+        name: "echo".to_owned(),
+        input_schema: Some(floor::schema(shape)),
+        class: Some(EffectClass::Read),
+        flags: Flags { quick: true, ..Flags::default() },
+        ..ToolSpec::default()
+    };
+    tool_fn(spec, |args, _| async move { Ok(Output::from(echo(&args))) })
+}
+
+async fn lap(
+    windlass: &Runtime,
+    requests: impl IntoIterator<Item = BatchRequest>,
+    (args, given): (&Value, Given),
+) -> Result<(), Error> {
+    let text = args.to_string();
+    for mut request in requests {
+        for call in &mut request.calls {
+            call.args = match given {
+                Given::Json => Args::Json(black_box(args).clone()),
+                Given::Text => Args::Text(black_box(&text).clone()),
+            };
+        }
+        let answer = windlass.submit("bench", request).await?.settled().await?;
+        if let Some(call) = answer.calls.iter().find(|call| call.state() != "succeeded" || call.is_recorded())
+        {
+            return Err(Error::Wrong(format!("{} is {}", call.id(), call.state())));
+        }
+        black_box(answer);
+    }
+    Ok(())
+}
+
+fn nanoseconds(call: PerCall) -> f64 {
+    call.rate.p50.as_nanos() as f64
+}

@@ -1,0 +1,18 @@
+//! The runtime through its public face, on real stores.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::disallowed_methods,
+    reason = "a panic is how a test speaks"
+)]
+
+mod artifacts;
+mod commits;
+mod order;
+mod outcomes;
+mod registry;
+mod rig;
+mod submission;
+mod takeover;
+mod threads;

@@ -1,0 +1,61 @@
+//! Which tools are taken.
+
+use crate::rig::{memory, returns, spec};
+use serde_json::json;
+use windlass::{EffectClass, Flags, ToolSpec};
+
+fn named(name: &str) -> ToolSpec {
+    spec(name, EffectClass::Read)
+}
+
+#[tokio::test]
+async fn names_that_cannot_be_told_apart_are_refused() {
+    let runtime = memory();
+    runtime.register(returns(named("read_file"), Ok(json!(1)))).unwrap();
+    for name in ["read_file", "Read-File", "READ_FILE"] {
+        let refused = runtime.register(returns(named(name), Ok(json!(1)))).unwrap_err().to_string();
+        assert!(refused.contains("\"read_file\""), "{refused}");
+    }
+    let same_id = ToolSpec { id: "read_file".into(), ..named("other") };
+    assert!(runtime.register(returns(same_id, Ok(json!(1)))).is_err());
+    assert!(runtime.register(returns(named("no spaces"), Ok(json!(1)))).is_err());
+}
+
+#[tokio::test]
+async fn tools_are_listed_replaced_and_removed() {
+    let runtime = memory();
+    for name in ["zeta", "alpha", "midway"] {
+        runtime.register(returns(named(name), Ok(json!(1)))).unwrap();
+    }
+    let listed = || runtime.tools().iter().map(|tool| tool.spec.name.clone()).collect::<Vec<_>>();
+    assert_eq!(listed(), ["alpha", "midway", "zeta"]);
+    let second = ToolSpec { version: "2".into(), id: "other-id".into(), ..named("alpha") };
+    let old = runtime.replace(returns(second, Ok(json!(2)))).unwrap().unwrap();
+    assert_eq!(old.spec.version, "");
+    assert_eq!(runtime.unregister("alpha").unwrap().spec.version, "2");
+    assert!(runtime.unregister("alpha").is_none());
+    assert_eq!(listed(), ["midway", "zeta"]);
+    runtime.register(returns(ToolSpec { id: "other-id".into(), ..named("beta") }, Ok(json!(1)))).unwrap();
+}
+
+#[tokio::test]
+async fn a_schema_that_is_refused_is_named() {
+    let runtime = memory();
+    let bad = ToolSpec { input_schema: Some(json!({"type": "objekt"})), ..named("bad") };
+    let refused = runtime.register(returns(bad, Ok(json!(1)))).unwrap_err().to_string();
+    assert!(
+        refused.contains("input schema") && refused.contains("bad") && refused.contains("/type"),
+        "{refused}"
+    );
+    let outside = ToolSpec { output_schema: Some(json!({"$ref": "http://example.com/x"})), ..named("bad") };
+    let refused = runtime.register(returns(outside, Ok(json!(1)))).unwrap_err().to_string();
+    assert!(refused.contains("output schema"), "{refused}");
+    assert!(runtime.tools().is_empty());
+}
+
+#[tokio::test]
+async fn flags_that_contradict_each_other_are_refused() {
+    let flags = Flags { quick: true, cpu_bound: true, ..Flags::default() };
+    let refused = memory().register(returns(ToolSpec { flags, ..named("both") }, Ok(json!(1)))).unwrap_err();
+    assert!(refused.to_string().contains("quick"), "{refused}");
+}

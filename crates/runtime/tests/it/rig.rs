@@ -1,0 +1,110 @@
+//! What the tests share: runtimes, small tools, batches, answers as text.
+
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use windlass::store::StoreError;
+use windlass::store::memory::MemoryStore;
+use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::{
+    Args, BatchAnswer, BatchRequest, CallRequest, Config, Cx, EffectClass, Flags, Output, Runtime, Tool,
+    ToolError, ToolSpec, tool_fn,
+};
+
+pub fn memory() -> Runtime {
+    Runtime::new(Config::new(MemoryStore::new().unwrap()))
+}
+
+/// A runtime on SQLite, and the folder that goes with it.
+pub fn sqlite() -> (Runtime, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    (reopen(&folder), folder)
+}
+
+/// A runtime on the folder, as soon as whoever owned it has let go of it.
+pub fn reopen(folder: &tempfile::TempDir) -> Runtime {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match SqliteStore::open(Options::new(folder.path())) {
+            Ok(store) => return Runtime::new(Config::new(store)),
+            Err(StoreError::Owned { .. }) if Instant::now() < deadline => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+pub fn spec(name: &str, class: EffectClass) -> ToolSpec {
+    ToolSpec { name: name.into(), class: Some(class), ..ToolSpec::default() }
+}
+
+pub fn quick(name: &str, class: EffectClass) -> ToolSpec {
+    ToolSpec { flags: Flags { quick: true, ..Flags::default() }, ..spec(name, class) }
+}
+
+/// How often a tool ran.
+#[derive(Clone, Default)]
+pub struct Count(Arc<AtomicU32>);
+
+impl Count {
+    pub fn up(&self) -> u32 {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A tool that returns its arguments, and counts how often it ran.
+pub fn echo(spec: ToolSpec, count: &Count) -> impl Tool + use<> {
+    let count = count.clone();
+    tool_fn(spec, move |args, _: &Cx| {
+        count.up();
+        async move { Ok(args.into()) }
+    })
+}
+
+/// A tool that always returns the same.
+pub fn returns(spec: ToolSpec, result: Result<Value, ToolError>) -> impl Tool {
+    tool_fn(spec, move |_, _: &Cx| {
+        let result = result.clone();
+        async move { result.map(Output::from) }
+    })
+}
+
+pub fn call(id: &str, tool: &str, args: Value) -> CallRequest {
+    CallRequest { id: Some(id.into()), tool: tool.into(), args: Args::Json(args), provider: None }
+}
+
+pub fn batch(key: &str, calls: Vec<CallRequest>) -> BatchRequest {
+    BatchRequest { key: Some(key.into()), turn: None, calls }
+}
+
+pub async fn run(runtime: &Runtime, session: &str, batch: BatchRequest) -> BatchAnswer {
+    runtime.submit(session, batch).await.unwrap().settled().await.unwrap()
+}
+
+/// One call in a batch of its own, and its answer as JSON without what differs from run to run.
+pub async fn one(runtime: &Runtime, tool: &str, args: Value) -> Value {
+    let key = windlass::fresh_key().unwrap();
+    let answer = run(runtime, "s", batch(&key, vec![call("c", tool, args)])).await;
+    let mut shown = serde_json::to_value(&answer.calls[0]).unwrap();
+    for changing in ["call", "queued_ms", "waited_ms", "ran_ms"] {
+        shown.as_object_mut().unwrap().remove(changing);
+    }
+    shown
+}
+
+/// `id state` of each answer.
+pub fn states(answer: &BatchAnswer) -> String {
+    let calls = answer.calls.iter().map(|call| {
+        let code = call.failure().map(|failure| format!("/{}", failure.code)).unwrap_or_default();
+        format!("{} {}{code}", call.id(), call.state())
+    });
+    calls.collect::<Vec<_>>().join(", ")
+}
+
+pub fn n(value: u64) -> Value {
+    json!({ "n": value })
+}

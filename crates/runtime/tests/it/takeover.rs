@@ -1,0 +1,182 @@
+//! What an owner leaves behind, and what the next one makes of it.
+
+use crate::rig::{Count, batch, call, echo, n, reopen, run, spec, states};
+use serde_json::json;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+use windlass::store::memory::MemoryStore;
+use windlass::{Config, Cx, EffectClass, Runtime, ToolSpec, tool_fn};
+
+/// Runs `calls` on a folder until `running` of them have begun and none of them will return; then its owner is
+/// gone, as it would be after a kill.
+fn die_in_the_middle(folder: &tempfile::TempDir, tools: &[(&str, EffectClass)], running: usize) {
+    let owner = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (begun, begins) = mpsc::channel();
+    let guard = owner.enter();
+    let runtime = reopen(folder);
+    drop(guard);
+    for (name, class) in tools {
+        let begun = begun.clone();
+        let tool = tool_fn(spec(name, *class), move |_, _: &Cx| {
+            let begun = begun.clone();
+            async move {
+                begun.send(()).unwrap();
+                std::future::pending().await
+            }
+        });
+        runtime.register(tool).unwrap();
+    }
+    let calls = tools.iter().map(|(name, _)| call(name, name, n(1))).collect();
+    owner.block_on(async { drop(runtime.submit("s", batch("k", calls)).await.unwrap()) });
+    (0..running).for_each(|_| begins.recv().unwrap());
+    drop(runtime);
+    owner.shutdown_timeout(std::time::Duration::from_secs(5));
+}
+
+/// What each attempt of a tool was told: attempt, re-drive, idempotency key.
+type Told = Arc<Mutex<Vec<(u32, bool, String)>>>;
+
+fn telling(runtime: &Runtime, spec: ToolSpec) -> Told {
+    let told = Told::default();
+    let log = told.clone();
+    let tool = tool_fn(spec, move |args, cx: &Cx| {
+        log.lock().unwrap().push((cx.attempt().0, cx.is_redrive(), cx.idempotency_key()));
+        async move { Ok(args.into()) }
+    });
+    runtime.register(tool).unwrap();
+    told
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_class_goes_on_as_it_promises() {
+    for (class, state, ran) in [
+        (EffectClass::Read, "x succeeded, y succeeded", 2),
+        (EffectClass::Keyed, "x succeeded, y succeeded", 2),
+        (EffectClass::Once, "x unknown, y succeeded", 1),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_path_buf();
+        let folder = tokio::task::spawn_blocking(move || {
+            // Writes run one at a time: only x has begun. Reads run together, and nothing of them is recorded.
+            let running = if class == EffectClass::Read { 2 } else { 1 };
+            die_in_the_middle(&folder, &[("x", class), ("y", class)], running);
+            folder
+        })
+        .await
+        .unwrap();
+        assert_eq!(folder.path(), path);
+        let runtime = reopen(&folder);
+        let x = telling(&runtime, spec("x", class));
+        let y = telling(&runtime, spec("y", class));
+        let answer = run(&runtime, "s", batch("k", vec![call("x", "x", n(1)), call("y", "y", n(1))])).await;
+        assert_eq!(states(&answer), state, "{class}");
+        let (x, y) = (x.lock().unwrap().clone(), y.lock().unwrap().clone());
+        assert_eq!(x.len() + y.len(), ran, "{class}");
+        if class == EffectClass::Keyed {
+            let key = answer.calls[0].call();
+            assert_eq!((x[0].0, x[0].1, key.attempts, key.deaths), (2, true, 2, 1));
+            assert_ne!(x[0].2, y[0].2);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_is_the_same_over_attempts_and_restarts() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = {
+        let runtime = reopen(&folder);
+        let told = telling(&runtime, spec("x", EffectClass::Keyed));
+        run(&runtime, "s", batch("other", vec![call("x", "x", n(1))])).await;
+        run(&runtime, "s", batch("k2", vec![call("x", "x", n(1))])).await;
+        let told = told.lock().unwrap();
+        assert_ne!(told[0].2, told[1].2, "another batch, another key");
+        told[0].2.clone()
+    };
+    // The folder's secret makes the key, so the same identity elsewhere has another one.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let runtime = reopen(&elsewhere);
+    let told = telling(&runtime, spec("x", EffectClass::Keyed));
+    run(&runtime, "s", batch("other", vec![call("x", "x", n(1))])).await;
+    assert_ne!(told.lock().unwrap()[0].2, first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_that_changed_or_went_while_nobody_owned_the_call() {
+    for (class, changed, gone) in [
+        (EffectClass::Read, "x succeeded", "x failed/no_such_tool"),
+        (EffectClass::Keyed, "x unknown", "x unknown"),
+        (EffectClass::Once, "x unknown", "x unknown"),
+    ] {
+        for is_gone in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let folder = tokio::task::spawn_blocking(move || {
+                die_in_the_middle(&folder, &[("x", class)], 1);
+                folder
+            })
+            .await
+            .unwrap();
+            let runtime = reopen(&folder);
+            if !is_gone {
+                telling(&runtime, ToolSpec { version: "2".into(), ..spec("x", class) });
+            }
+            let answer = run(&runtime, "s", batch("k", vec![call("x", "x", n(1))])).await;
+            assert_eq!(states(&answer), if is_gone { gone } else { changed }, "{class}, gone: {is_gone}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn resume_takes_over_every_session_that_was_left() {
+    let store = MemoryStore::new().unwrap();
+    let first = Runtime::new(Config::new(store.clone()));
+    let started = Arc::new(Notify::new());
+    let begun = started.clone();
+    let stuck = tool_fn(spec("x", EffectClass::Keyed), move |_, _: &Cx| {
+        begun.notify_one();
+        std::future::pending()
+    });
+    first.register(stuck).unwrap();
+    for session in ["a", "b"] {
+        drop(first.submit(session, batch("k", vec![call("x", "x", n(1))])).await.unwrap());
+        started.notified().await;
+    }
+    let second = Runtime::new(Config::new(store));
+    let ran = Count::default();
+    second.register(echo(spec("x", EffectClass::Keyed), &ran)).unwrap();
+    assert_eq!(second.resume().await.unwrap(), 2);
+    for session in ["a", "b"] {
+        let answer = run(&second, session, batch("k", vec![call("x", "x", n(1))])).await;
+        assert_eq!(states(&answer), "x succeeded");
+    }
+    assert_eq!(ran.get(), 2);
+}
+
+#[tokio::test]
+async fn a_stale_owner_changes_nothing_and_is_told() {
+    let store = MemoryStore::new().unwrap();
+    let (stale, owner) = (Runtime::new(Config::new(store.clone())), Runtime::new(Config::new(store)));
+    let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begun, gate) = (started.clone(), go.clone());
+    let slow = tool_fn(spec("x", EffectClass::Once), move |_, _: &Cx| {
+        let (begun, gate) = (begun.clone(), gate.clone());
+        async move {
+            begun.notify_one();
+            gate.notified().await;
+            Ok(json!("too late").into())
+        }
+    });
+    stale.register(slow).unwrap();
+    owner.register(echo(spec("x", EffectClass::Once), &Count::default())).unwrap();
+    let again = || batch("k", vec![call("a", "x", n(1)), call("b", "x", n(2))]);
+    let waiting = stale.submit("s", again()).await.unwrap();
+    started.notified().await;
+
+    let taken = run(&owner, "s", again()).await;
+    assert_eq!(states(&taken), "a unknown, b succeeded");
+    go.notify_one();
+    let told = waiting.settled().await.map(|_| ()).unwrap_err();
+    assert_eq!(told.to_string(), "the session is lost to this runtime; its new owner goes on with it");
+    assert!(stale.submit("s", again()).await.is_err(), "it does not go on as if nothing had happened");
+    assert_eq!(states(&run(&owner, "s", again()).await), "a unknown, b succeeded");
+}

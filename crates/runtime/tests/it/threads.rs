@@ -1,0 +1,49 @@
+//! Tools that block their threads stop themselves, not the runtime.
+
+use crate::rig::{Count, batch, call, echo, memory, n, quick, run, spec, states};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use windlass::{Cx, EffectClass, Flags, ToolSpec, tool_fn};
+
+/// A tool that blocks its thread until it is let go.
+fn blocking(spec: ToolSpec) -> (impl windlass::Tool, mpsc::Sender<()>) {
+    let (go, gate) = mpsc::channel();
+    let gate = Arc::new(Mutex::new(gate));
+    let tool = tool_fn(spec, move |args, _: &Cx| {
+        let gate = gate.clone();
+        async move {
+            gate.lock().unwrap().recv().unwrap();
+            Ok(args.into())
+        }
+    });
+    (tool, go)
+}
+
+/// On a runtime with a single thread: if the tool blocked that one, nothing would ever come back.
+#[tokio::test(flavor = "current_thread")]
+async fn a_tool_that_blocks_its_thread_harms_nobody_else() {
+    for flags in [Flags::default(), Flags { cpu_bound: true, ..Flags::default() }] {
+        let runtime = memory();
+        let (tool, go) = blocking(ToolSpec { flags, ..spec("blocks", EffectClass::Read) });
+        runtime.register(tool).unwrap();
+        runtime.register(echo(quick("quick", EffectClass::Read), &Count::default())).unwrap();
+        runtime.register(echo(spec("task", EffectClass::Read), &Count::default())).unwrap();
+        let calls = vec![call("1", "blocks", n(1)), call("2", "quick", n(2)), call("3", "task", n(3))];
+        let blocked = runtime.submit("s", batch("k", calls)).await.unwrap();
+        let others = vec![call("2", "quick", n(2)), call("3", "task", n(3))];
+        assert_eq!(states(&run(&runtime, "s", batch("k", others)).await), "2 succeeded, 3 succeeded");
+        assert_eq!(runtime.open_calls(), 1);
+        go.send(()).unwrap();
+        let answer = blocked.settled().await.unwrap();
+        assert_eq!(states(&answer), "1 succeeded, 2 succeeded, 3 succeeded");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_runtime_can_be_dropped_while_a_tool_blocks() {
+    let runtime = memory();
+    let (tool, _go) = blocking(spec("blocks", EffectClass::Read));
+    runtime.register(tool).unwrap();
+    let submitted = runtime.submit("s", batch("k", vec![call("1", "blocks", n(1))])).await.unwrap();
+    drop((submitted, runtime));
+}

@@ -1,0 +1,289 @@
+//! A store that fails by plan: before or after the work, with an error, with silence, or late.
+//!
+//! Wrapped around any other store. What it does is decided by its [`Plan`] alone, so a run repeats; what it did is
+//! counted, so that a proof can show that its faults happened.
+
+use crate::chance::Chance;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use windlass_core::handle::Secret;
+use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Lookup, SessionNo};
+use windlass_store::{
+    Answer, BatchRow, Change, Durability, Inbound, JournalRow, Posted, Receipt, Refused, Sequence,
+    SessionRow, Store, StoreError,
+};
+
+/// What can be asked of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    Commit,
+    Post,
+    Reserve,
+    Session,
+    SessionByNo,
+    Sessions,
+    Batch,
+    OpenBatches,
+    Journal,
+    History,
+    Blob,
+    Inbound,
+}
+
+/// What happens instead of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// Nothing is done, and an error says so.
+    FailBefore,
+    /// It is done, and an error says it was not.
+    FailAfter,
+    /// Nothing is done, and no reply comes: the store is gone.
+    LostBefore,
+    /// It is done, and no reply comes.
+    LostAfter,
+    /// It is done, and the reply comes late.
+    Slow,
+}
+
+impl Fault {
+    pub const ALL: [Fault; 5] =
+        [Fault::FailBefore, Fault::FailAfter, Fault::LostBefore, Fault::LostAfter, Fault::Slow];
+}
+
+/// When which fault happens.
+#[derive(Clone, Debug)]
+pub enum Plan {
+    Never,
+    /// Once: when this method is asked for the n-th time, from 1.
+    Nth(Method, u64, Fault),
+    /// By chance: one in so many questions, one of these faults.
+    Seeded {
+        seed: u64,
+        one_in: u64,
+        faults: &'static [Fault],
+    },
+}
+
+/// How far a failed write reaches. After one, nobody knows what is written, so what comes behind it must not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// No more writes at all, as on one file.
+    Store,
+    /// No more writes to that session, as with one connection per owner.
+    Session,
+}
+
+/// How long a slow answer takes at most.
+const SLOW_MS_MAX: u64 = 3;
+
+/// A store with faults. Clones are the same store.
+#[derive(Clone)]
+pub struct FaultStore {
+    inner: Arc<dyn Store>,
+    reach: Reach,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    plan: Plan,
+    chance: Chance,
+    asked: BTreeMap<Method, u64>,
+    happened: BTreeMap<(Method, Fault), u64>,
+    /// Sessions whose writes are over.
+    poisoned: BTreeSet<SessionNo>,
+    /// All writes are over.
+    poisoned_whole: bool,
+    closed: bool,
+}
+
+impl FaultStore {
+    /// Faults by `plan` over `inner`.
+    pub fn new(inner: Arc<dyn Store>, plan: Plan, reach: Reach) -> FaultStore {
+        let seed = match plan {
+            Plan::Seeded { seed, .. } => seed,
+            Plan::Never | Plan::Nth(..) => 0,
+        };
+        let state = State {
+            plan,
+            chance: Chance::new(seed),
+            asked: BTreeMap::new(),
+            happened: BTreeMap::new(),
+            poisoned: BTreeSet::new(),
+            poisoned_whole: false,
+            closed: false,
+        };
+        FaultStore { inner, reach, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The owner is dead: nothing it still sends is done.
+    pub fn close(&self) {
+        self.lock().closed = true;
+    }
+
+    /// What happened, and how often.
+    pub fn happened(&self) -> BTreeMap<(Method, Fault), u64> {
+        self.lock().happened.clone()
+    }
+
+    /// How often this was asked.
+    pub fn asked(&self, method: Method) -> u64 {
+        self.lock().asked.get(&method).copied().unwrap_or(0)
+    }
+
+    /// The sessions that a failed write hit.
+    pub fn hit(&self) -> BTreeSet<SessionNo> {
+        self.lock().poisoned.clone()
+    }
+
+    fn read<T: Send + Unpin + 'static>(
+        &self,
+        method: Method,
+        ask: impl FnOnce(&dyn Store) -> Answer<T>,
+    ) -> Answer<T> {
+        let mut state = self.lock();
+        if state.closed {
+            return Answer::ready(Err(StoreError::Closed));
+        }
+        let fault = state.draw(method);
+        drop(state);
+        self.disturb(fault, ask)
+    }
+
+    /// A write is handed on under the lock: its place in the order is where it was asked for.
+    fn write<T: Send + Unpin + 'static>(
+        &self,
+        method: Method,
+        sessions: &[SessionNo],
+        ask: impl FnOnce(&dyn Store) -> Answer<T>,
+    ) -> Answer<T> {
+        let mut state = self.lock();
+        if state.closed {
+            return Answer::ready(Err(StoreError::Closed));
+        }
+        if state.poisoned_whole || sessions.iter().any(|session| state.poisoned.contains(session)) {
+            return Answer::ready(Err(StoreError::Poisoned));
+        }
+        let fault = state.draw(method);
+        if fault.is_some_and(|(fault, _)| fault != Fault::Slow) {
+            state.poisoned.extend(sessions);
+            state.poisoned_whole = self.reach == Reach::Store;
+        }
+        self.disturb(fault, ask)
+    }
+
+    fn disturb<T: Send + Unpin + 'static>(
+        &self,
+        fault: Option<(Fault, Duration)>,
+        ask: impl FnOnce(&dyn Store) -> Answer<T>,
+    ) -> Answer<T> {
+        let Some((fault, late)) = fault else { return ask(&*self.inner) };
+        match fault {
+            Fault::FailBefore => Answer::ready(Err(broken())),
+            Fault::LostBefore => Answer::reply(tokio::sync::oneshot::channel().1),
+            Fault::FailAfter | Fault::LostAfter => {
+                let done = ask(&*self.inner);
+                Answer::boxed(async move {
+                    drop(done.await);
+                    Err(if fault == Fault::FailAfter { broken() } else { StoreError::Closed })
+                })
+            }
+            Fault::Slow => {
+                let done = ask(&*self.inner);
+                Answer::boxed(async move {
+                    let answer = done.await;
+                    tokio::time::sleep(late).await;
+                    answer
+                })
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn draw(&mut self, method: Method) -> Option<(Fault, Duration)> {
+        let asked = self.asked.entry(method).or_default();
+        *asked += 1;
+        let fault = match self.plan {
+            Plan::Nth(planned, nth, fault) if planned == method && nth == *asked => Some(fault),
+            Plan::Seeded { one_in, faults, .. } if self.chance.below(one_in) == 0 => {
+                faults.get(self.chance.below(faults.len() as u64) as usize).copied()
+            }
+            Plan::Never | Plan::Nth(..) | Plan::Seeded { .. } => None,
+        }?;
+        *self.happened.entry((method, fault)).or_default() += 1;
+        Some((fault, Duration::from_millis(self.chance.below(SLOW_MS_MAX) + 1)))
+    }
+}
+
+fn broken() -> StoreError {
+    StoreError::Io { doing: "do what the plan made fail", source: "a planned fault".into() }
+}
+
+impl Store for FaultStore {
+    fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
+        let sessions: Vec<SessionNo> = changes.iter().map(|change| change.session).collect();
+        self.write(Method::Commit, &sessions, |inner| inner.commit(changes))
+    }
+
+    fn post(&self, message: Inbound) -> Answer<Posted> {
+        // A message is nobody's order: a lost one is sent again, so it ends no session.
+        self.write(Method::Post, &[], |inner| inner.post(message))
+    }
+
+    fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
+        self.read(Method::Reserve, |inner| inner.reserve(what, count))
+    }
+
+    fn session(&self, name: &str) -> Answer<Option<SessionRow>> {
+        self.read(Method::Session, |inner| inner.session(name))
+    }
+
+    fn session_by_no(&self, no: SessionNo) -> Answer<Option<SessionRow>> {
+        self.read(Method::SessionByNo, |inner| inner.session_by_no(no))
+    }
+
+    fn sessions(&self, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
+        self.read(Method::Sessions, |inner| inner.sessions(after, limit))
+    }
+
+    fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
+        self.read(Method::Batch, |inner| inner.batch(lookup))
+    }
+
+    fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
+        self.read(Method::OpenBatches, |inner| inner.open_batches(session))
+    }
+
+    fn journal(&self, batch: BatchNo) -> Answer<Vec<JournalRow>> {
+        self.read(Method::Journal, |inner| inner.journal(batch))
+    }
+
+    fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>> {
+        self.read(Method::History, |inner| inner.history(session, before, limit))
+    }
+
+    fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
+        self.read(Method::Blob, |inner| inner.blob(blob, offset, len))
+    }
+
+    fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
+        self.read(Method::Inbound, |inner| inner.inbound(session, limit))
+    }
+
+    fn secret(&self) -> &Secret {
+        self.inner.secret()
+    }
+
+    fn durability(&self) -> Durability {
+        self.inner.durability()
+    }
+
+    fn commits(&self) -> u64 {
+        self.inner.commits()
+    }
+}
