@@ -2,6 +2,7 @@
 
 pub mod chance;
 pub mod fault_store;
+pub mod powercut;
 pub mod results;
 pub mod scenario;
 pub mod shim;

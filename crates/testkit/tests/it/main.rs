@@ -6,6 +6,8 @@ mod faults;
 #[cfg(test)]
 mod nth;
 #[cfg(test)]
+mod powercut;
+#[cfg(test)]
 mod tidy;
 
 /// Says aloud that a proof was not made here, and why. Where the environment says it must be, that is a failure.
