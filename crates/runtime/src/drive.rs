@@ -23,11 +23,17 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     loop {
         match held.call.next() {
             Step::Prepare => prepare::note(&mut held)?,
-            Step::Attempt { .. } if held.tool.is_none() => attempt::pin(&mut held)?,
-            Step::Attempt { .. } if !held.admitted => match held.session.clone().admit(held) {
-                Some(admitted) => held = admitted,
-                None => return Ok(Driven::Parked),
-            },
+            // Claims follow from the tool, so it is found first; a call that has run keeps those it had.
+            Step::Attempt { .. } if held.tool.is_none() && held.call.attempts == 0 => {
+                attempt::pin(&mut held)?
+            }
+            // A call that may have taken effect keeps its claim until its end is in the lane: it enters too.
+            Step::Attempt { .. } | Step::Settle(Settlement::Unknown) if !held.admitted => {
+                match held.session.clone().admit(held) {
+                    Some(admitted) => held = admitted,
+                    None => return Ok(Driven::Parked),
+                }
+            }
             Step::Attempt { attempt, intent, redrive } => {
                 attempt::run(&mut held, attempt::Start { attempt, intent, redrive }).await?;
             }
@@ -70,7 +76,15 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
         let (session, rt) = (held.session.clone(), held.rt.clone());
         let mut driving = Box::pin(drive(held));
         match poll_once(driving.as_mut()).await {
-            Some(Ok(Driven::Ended(held))) => ended.push(held),
+            Some(Ok(Driven::Ended(held))) => {
+                // A call that was cut never entered the plan, and may have taken effect all the same: its end goes
+                // into the lane before the next call can start.
+                let was_cut = held.call.deaths > 0 && !held.admitted;
+                ended.push(held);
+                if was_cut {
+                    finish_all(std::mem::take(&mut ended)).await;
+                }
+            }
             Some(Ok(Driven::Parked)) => {}
             Some(Err(lost)) => give_up(&rt, &session, lost),
             None => {
@@ -85,12 +99,16 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
             }
         }
     }
-    if let Some(first) = ended.first() {
-        let rt = first.rt.clone();
-        let mut finishing = Box::pin(finish(ended));
-        if poll_once(finishing.as_mut()).await.is_none() {
-            rt.tasks.spawn(finishing);
-        }
+    finish_all(ended).await;
+}
+
+/// Finishes calls as far as that goes at once in the caller's own task, which takes their ends into the lane.
+async fn finish_all(ended: Vec<Box<Held>>) {
+    let Some(first) = ended.first() else { return };
+    let rt = first.rt.clone();
+    let mut finishing = Box::pin(finish(ended));
+    if poll_once(finishing.as_mut()).await.is_none() {
+        rt.tasks.spawn(finishing);
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod chance;
 pub mod fault_store;
 pub mod powercut;
+pub mod proof;
 pub mod results;
 pub mod scenario;
 pub mod shim;

@@ -2,11 +2,17 @@
 
 // Inside `cfg(test)`, so that clippy holds helpers to the rules of tests.
 #[cfg(test)]
+mod check;
+#[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod kill;
 #[cfg(test)]
 mod nth;
 #[cfg(test)]
 mod powercut;
+#[cfg(test)]
+mod takeover;
 #[cfg(test)]
 mod tidy;
 

@@ -1,0 +1,208 @@
+//! The kill rig: `kill -9` at random instants, from the first moment of a worker's life to its last, also while it
+//! takes over what the one before it left.
+
+use super::check::{Histories, violations};
+use super::ledger::Ledger;
+use super::trial::{Ended, Planned, Programs, Trial};
+use crate::chance::Chance;
+use crate::results::Record;
+use anyhow::Result;
+use serde_json::json;
+use std::process::Child;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Workers of one folder that are killed before it is drained and checked.
+const KILLS_PER_TRIAL: u64 = 24;
+/// Workers that are killed so many moments after they were started, whatever they have reached.
+const EARLY_PERCENT: u64 = 30;
+/// How often it is looked whether a worker has the store.
+const LOOK: Duration = Duration::from_micros(300);
+/// After so many violations there is no need for more.
+const VIOLATIONS_MAX: usize = 20;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many kills.
+    pub kills: u64,
+    /// Where the numbers come from.
+    pub seed: u64,
+    /// Stop after this long, however few kills it were.
+    pub time_max: Duration,
+    /// How many folders are worked on together.
+    pub lanes: u64,
+}
+
+/// What was done and found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Workers killed with calls to be answered.
+    pub kills: u64,
+    /// Of these, before the store was open, while it took over, and while it worked.
+    pub starting: u64,
+    /// See above.
+    pub taking_over: u64,
+    /// See above.
+    pub working: u64,
+    /// Data folders that were drained and checked.
+    pub trials: u64,
+    /// Calls in them.
+    pub calls: u64,
+    /// Answers that were given to a client, all of which must be kept.
+    pub answers: u64,
+    /// Lines of the ledger.
+    pub effects: u64,
+    /// Calls that ended as `unknown`.
+    pub unknown: u64,
+    /// Attempts that were lost with their worker.
+    pub lost: u64,
+    /// Every broken promise.
+    pub violations: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Report {
+    /// As a line of the results.
+    pub fn record(&self, seed: u64) -> Record {
+        Record {
+            proof: "kill",
+            count: self.kills,
+            seed,
+            took: self.took,
+            violations: self.violations.len(),
+            more: json!({
+                "starting": self.starting, "taking_over": self.taking_over, "working": self.working,
+                "trials": self.trials, "calls": self.calls, "answers": self.answers, "effects": self.effects,
+                "unknown": self.unknown, "lost_attempts": self.lost,
+            }),
+        }
+    }
+
+    fn add(&mut self, histories: &Histories) {
+        self.trials += 1;
+        self.calls += histories.journal.calls.len() as u64;
+        self.effects += histories.effects.len() as u64;
+        let answers = histories.told.iter().flat_map(|told| &told.answers);
+        self.answers += answers.map(|answer| answer.calls.len() as u64).sum::<u64>();
+        for call in &histories.journal.calls {
+            self.unknown += u64::from(call.state() == "unknown");
+            self.lost += u64::from(call.deaths);
+        }
+    }
+}
+
+/// Kills until there were enough, or time is up, or it is clear that something is broken.
+pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
+    let rig = Rig {
+        programs,
+        options,
+        began: Instant::now(),
+        trials: AtomicU64::new(0),
+        kills: AtomicU64::new(0),
+        report: Mutex::default(),
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..options.lanes.max(1)).map(|_| scope.spawn(|| rig.lane())).collect();
+        lanes
+            .into_iter()
+            .try_for_each(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    let mut report = rig.report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report.took = rig.began.elapsed();
+    Ok(report)
+}
+
+struct Rig<'a> {
+    programs: &'a Programs,
+    options: &'a Options,
+    began: Instant,
+    trials: AtomicU64,
+    kills: AtomicU64,
+    report: Mutex<Report>,
+}
+
+impl Rig<'_> {
+    fn lane(&self) -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let mut ledger = Ledger::start(&self.programs.ledger, folder.path())?;
+        while !self.enough() {
+            let number = self.trials.fetch_add(1, Ordering::Relaxed);
+            self.trial(number, &mut ledger)?;
+        }
+        Ok(())
+    }
+
+    /// One folder: workers are killed until one is quicker than its killer, or enough were; then it is drained.
+    fn trial(&self, number: u64, ledger: &mut Ledger) -> Result<()> {
+        let mut seed = Chance::new(self.options.seed).branch(number);
+        let planned = Planned::Seed(seed.any());
+        let mut trial = Trial::new(self.programs, ledger, (number, planned))?;
+        let ran = self.kill_and_drain(&mut trial, &mut seed);
+        let histories = trial.histories();
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut broken: Vec<String> = ran.err().map(|error| format!("{error:#}")).into_iter().collect();
+        match histories {
+            Ok(histories) => {
+                report.add(&histories);
+                broken.extend(violations(&histories));
+            }
+            Err(error) => broken.push(format!("R1: the folder cannot be read: {error:#}")),
+        }
+        if !broken.is_empty() {
+            let kept = trial.keep();
+            let place = format!("seed {} trial {number} in {}", self.options.seed, kept.display());
+            report.violations.extend(broken.into_iter().map(|broken| format!("{broken} ({place})")));
+        }
+        Ok(())
+    }
+
+    fn kill_and_drain(&self, trial: &mut Trial<'_>, seed: &mut Chance) -> Result<()> {
+        for _ in 0..KILLS_PER_TRIAL {
+            if self.enough() {
+                break;
+            }
+            let mut child = trial.start(&[])?;
+            wait_for_the_instant(trial, &mut child, seed)?;
+            match trial.kill(&mut child)? {
+                Ended::Killed => {}
+                Ended::Done => break,
+                Ended::Lost => anyhow::bail!("R8: the store failed without a cause"),
+            }
+            let told = trial.last_told()?;
+            if told.reached("done") {
+                break;
+            }
+            self.kills.fetch_add(1, Ordering::Relaxed);
+            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+            report.kills += 1;
+            match (told.reached("opened"), told.reached("resumed")) {
+                (false, _) => report.starting += 1,
+                (true, false) => report.taking_over += 1,
+                (true, true) => report.working += 1,
+            }
+        }
+        trial.drain()
+    }
+
+    fn enough(&self) -> bool {
+        let broken = self.report.lock().unwrap_or_else(PoisonError::into_inner).violations.len();
+        self.kills.load(Ordering::Relaxed) >= self.options.kills
+            || self.began.elapsed() >= self.options.time_max
+            || broken >= VIOLATIONS_MAX
+    }
+}
+
+/// From the first moment of a worker's life, or from the moment it has the store: its takeover, then its work.
+fn wait_for_the_instant(trial: &mut Trial<'_>, child: &mut Child, seed: &mut Chance) -> Result<()> {
+    let early = seed.percent(EARLY_PERCENT);
+    let most_us = if early { 25_000 } else { seed.one_of(&[3_000, 12_000, 50_000]) };
+    let delay = Duration::from_micros(seed.between(0, most_us));
+    while !early && !trial.has_told()? && child.try_wait()?.is_none() {
+        std::thread::sleep(LOOK);
+    }
+    std::thread::sleep(delay);
+    Ok(())
+}

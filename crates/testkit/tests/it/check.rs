@@ -1,0 +1,96 @@
+//! The checker sees what it is there to see: whole histories pass, and each broken one is named.
+
+use crate::kill::programs;
+use serde_json::json;
+use windlass::core::ids::EntryNo;
+use windlass_testkit::proof::check::{Histories, violations};
+use windlass_testkit::proof::history::Recorded;
+use windlass_testkit::proof::ledger::{Effect, Ledger};
+use windlass_testkit::proof::trial::{Planned, Trial};
+
+/// The histories of a plan that nobody disturbed.
+fn whole() -> Histories {
+    let (programs, folder) = (programs(), tempfile::tempdir().unwrap());
+    let mut ledger = Ledger::start(&programs.ledger, folder.path()).unwrap();
+    let mut trial = Trial::new(&programs, &mut ledger, (7, Planned::EveryWrite)).unwrap();
+    trial.drain().unwrap();
+    trial.histories().unwrap()
+}
+
+/// The recorded call of this id.
+fn call<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Recorded {
+    histories.journal.calls.iter_mut().find(|call| call.name.ends_with(&format!("/{id}"))).unwrap()
+}
+
+/// What the ledger saw of the call of this id.
+fn effect<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Effect {
+    histories.effects.iter_mut().find(|effect| effect.call.ends_with(&format!("/{id}"))).unwrap()
+}
+
+/// A second line of the ledger for this call, by a later attempt of a later worker.
+fn again(histories: &mut Histories, id: &str) {
+    let mut again = effect(histories, id).clone();
+    again.number = 1_000;
+    again.worker.number = 2;
+    again.attempt += 1;
+    histories.effects.push(again);
+}
+
+/// Changes a sound history into one that must be noticed.
+type Break = fn(&mut Histories);
+
+#[test]
+fn each_broken_promise_is_named() {
+    let whole = whole();
+    assert_eq!(violations(&whole), [""; 0]);
+    let cases: [(Break, &str); 18] = [
+        (
+            |all| all.journal.calls.retain(|call| !call.name.ends_with("/c2")),
+            "R1: s1/b1/c2: worker 1 was told its end and it is gone",
+        ),
+        (
+            |all| all.journal.calls.retain(|call| !call.name.ends_with("/c2")),
+            "R1: s1/b1/c2 is recorded 0 times",
+        ),
+        (|all| call(all, "c1").answer["state"] = json!("failed"), "R1: s1/b1/c1: worker 1 was told"),
+        (|all| all.told[1].answers[0].calls[0]["ran_ms"] = json!(99_999), "worker 2 was told"),
+        (|all| all.told[0].answers[0].calls.reverse(), "R1: worker 1 was answered"),
+        (|all| call(all, "c6").ended.push(EntryNo(99)), "R8: s1/b2/c6 ended 2 times"),
+        (|all| call(all, "c6").ended.clear(), "R8: s1/b2/c6 ended 0 times"),
+        (|all| call(all, "c7").started[0] = EntryNo(1), "order: s1/b2/c7 started at entry 1, before"),
+        (|all| call(all, "c2").name.push('x'), "R1: s1/b1/c2x was never submitted"),
+        (|all| effect(all, "c2").call.push('x'), "R2: the ledger saw s1/b1/c2x, which is not recorded"),
+        (|all| again(all, "c1"), "R3: the ledger was asked 2 times"),
+        (|all| again(all, "c3"), "R2: worker 2 ran it at line 1000, after worker 1 was told its end"),
+        (
+            |all| {
+                again(all, "c3");
+                all.told.clear()
+            },
+            "R2: line 1000 is of a run after the recorded one",
+        ),
+        (|all| effect(all, "c2").key.push('x'), "R3: line 2 came under another key"),
+        (|all| effect(all, "c1").hash = 0, "came with another class or arguments"),
+        (|all| effect(all, "c1").handle.push('x'), "came under another handle"),
+        (
+            |all| all.effects.retain(|effect| !effect.call.ends_with("/c1")),
+            "R3: it succeeded and the ledger knows nothing of it",
+        ),
+        (
+            |all| {
+                call(all, "c1").deaths = 1;
+                all.told.clear()
+            },
+            "R3: it is succeeded , and must be (\"unknown\", \"\")",
+        ),
+    ];
+    for (number, (spoil, expected)) in cases.into_iter().enumerate() {
+        let mut spoiled = whole.clone();
+        spoil(&mut spoiled);
+        let found = violations(&spoiled);
+        assert!(
+            found.iter().any(|line| line.contains(expected)),
+            "case {number}: {expected:?} in {found:#?}"
+        );
+    }
+}

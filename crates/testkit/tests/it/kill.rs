@@ -1,0 +1,34 @@
+//! Workers are killed at random instants, and nothing that was promised is broken.
+
+use std::time::Duration;
+use windlass_testkit::proof::kill::{Options, run};
+use windlass_testkit::proof::trial::Programs;
+
+/// About 25 s on two idle cores; the long form is `cargo run -p windlass-testkit -- kill --count 100000`.
+const KILLS: u64 = 1_000;
+const TIME_MAX: Duration = Duration::from_secs(180);
+
+pub(crate) fn programs() -> Programs {
+    Programs {
+        worker: env!("CARGO_BIN_EXE_windlass-worker").into(),
+        ledger: env!("CARGO_BIN_EXE_windlass-ledger").into(),
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_nothing_recorded_runs_again() {
+    let report = run(&programs(), &Options { kills: KILLS, seed: 1, time_max: TIME_MAX, lanes: 4 }).unwrap();
+    println!("{report:#?}");
+    assert_eq!(report.violations, [""; 0]);
+    assert!(report.kills >= KILLS, "{} kills in {} s", report.kills, report.took.as_secs());
+    // What the rig is for did happen.
+    for (what, count) in [
+        ("killed while starting", report.starting),
+        ("killed while taking over", report.taking_over),
+        ("killed while working", report.working),
+        ("attempts lost", report.lost),
+        ("unknown ends", report.unknown),
+    ] {
+        assert!(count > 0, "no {what}");
+    }
+}
