@@ -6,9 +6,13 @@
 #![warn(missing_docs)]
 
 mod answer;
+mod chain;
 mod change;
 mod error;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod queue;
 pub mod sqlite;
 
 pub use answer::Answer;
@@ -17,6 +21,8 @@ pub use change::{
 };
 pub use error::StoreError;
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 
 use std::sync::Arc;
