@@ -12,6 +12,9 @@
 //! (there is one format, and no step); TLS; removing the rows of writers that died; waking an owner when a message
 //! was posted; failover to a replica that may lack what was acknowledged; and tuning (the COMMIT is its own round
 //! trip, and nothing is known of pools in between such as pgbouncer).
+//!
+//! One thing must change before several workers may use it: fences are counted, so whoever sends a change under
+//! the next fence behind a taking that it then loses writes under the winner's.
 
 mod connection;
 mod group;
@@ -83,12 +86,17 @@ impl PostgresStore {
     /// Opens the store of a database, making its tables if there are none. Others may open it too.
     pub async fn open(options: Options) -> Result<PostgresStore, StoreError> {
         let place = Place::of(&options)?;
+        let no_thread =
+            |error: std::io::Error| place.refused("no thread could be started", Some(Box::new(error)));
         let readers = Readers::start(place.config.clone(), options.patience, options.readers);
-        let readers =
-            readers.map_err(|error| place.refused("no thread could be started", Some(Box::new(error))))?;
+        let readers = readers.map_err(no_thread)?;
         let opened = place.open(&readers).await?;
         if opened.format > schema::KNOWN {
-            return Err(StoreError::Newer { path: place.name, found: opened.format, known: schema::KNOWN });
+            return Err(StoreError::Newer {
+                path: place.name.clone(),
+                found: opened.format,
+                known: schema::KNOWN,
+            });
         }
         let damaged = || place.refused("its secret is damaged; restore it from a backup", None);
         let secret = opened.secret.ok_or_else(damaged)?;
@@ -102,16 +110,14 @@ impl PostgresStore {
         });
         let durability = if opened.fsync { Durability::Full } else { Durability::Relaxed };
         let mut store = PostgresStore { lanes, threads: Vec::new(), readers, secret, durability };
+        let mut starting = Vec::new();
         for at in 0..store.lanes.queues.len() {
-            let started = lane::start(&store.lanes, at, random()?);
-            let (thread, ready) = started
-                .map_err(|error| place.refused("no thread could be started", Some(Box::new(error))))?;
+            let (thread, ready) = lane::start(&store.lanes, at, random()?).map_err(no_thread)?;
             store.threads.push(thread);
-            match ready.await {
-                Ok(Ok(())) => {}
-                Ok(Err(failure)) => return Err(place.failed(failure)),
-                Err(_gone) => return Err(StoreError::Closed),
-            }
+            starting.push(ready);
+        }
+        for ready in starting {
+            ready.await.map_err(|_gone| StoreError::Closed)?.map_err(|failure| place.failed(failure))?;
         }
         Ok(store)
     }
