@@ -1,8 +1,8 @@
 //! The store on PostgreSQL: **a spike** that keeps the contract honest, not yet a store to run on.
 //!
 //! It passes the suite of every store, and shows what the contract means where several processes write: a write
-//! goes `commit` → [`queue`](crate::queue) of the session's [`lane`] → one transaction per [`group`], whose changes
-//! are [`judge`]d while their sessions' rows are locked → answer. A read goes to one of the [`readers`].
+//! goes `commit` → `queue` of the session's `lane` → one transaction per `group`, whose changes
+//! are judged (`judge`) while their sessions' rows are locked → answer. A read goes to one of the `readers`.
 //!
 //! When the answer to a COMMIT is lost, the lane reads back whether it was done: each group carries a number that
 //! its transaction writes into the lane's own row, and whoever reads that row waits for the transaction. If it

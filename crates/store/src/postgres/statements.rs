@@ -49,7 +49,9 @@ statements! {
     insert_chunks = "INSERT INTO windlass.chunks (piece, digest, data)
                      SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[])";
     insert_messages = "INSERT INTO windlass.inbound (session, key, key_hash, digest, body)
-                       SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[])";
+                       SELECT m.session, m.key, m.key_hash, m.digest, m.body
+                       FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[])
+                       WITH ORDINALITY AS m (session, key, key_hash, digest, body, place) ORDER BY m.place";
     adopt = "UPDATE windlass.inbound i SET body = NULL
              FROM unnest($1::bigint[], $2::bytea[]) AS adopted (session, key_hash)
              WHERE i.session = adopted.session AND i.key_hash = adopted.key_hash AND i.body IS NOT NULL";

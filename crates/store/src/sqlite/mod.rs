@@ -1,8 +1,8 @@
 //! The store on SQLite: one file, one process that writes it, one thread of that process that does.
 //!
-//! A write goes `commit` → [`queue`](crate::queue) → [`writer`] → [`apply`] → answer; [`checkpoint`] brings the write-ahead
-//! log home. A read goes to a connection of the [`pool`], [`read`] asks and [`history`] verifies. [`file`],
-//! [`schema`] and [`lock`] are about opening.
+//! A write goes `commit` → `queue` → `writer` → `apply` → answer; `checkpoint` brings the write-ahead
+//! log home. A read goes to a connection of the `pool`, `read` asks and `history` verifies. `file`,
+//! `schema` and `lock` are about opening.
 
 mod apply;
 mod checkpoint;

@@ -117,13 +117,21 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
         }
     };
     let down = async {
-        let mut bytes = vec![0; 64 << 10];
+        let (mut bytes, mut swallowed) = (vec![0; 64 << 10], Vec::new());
         loop {
             let count = from_server.read(&mut bytes).await?;
-            if count == 0 || swallowing.load(Ordering::SeqCst) {
+            if count == 0 {
                 return Ok::<(), std::io::Error>(());
             }
-            to_client.write_all(&bytes[..count]).await?;
+            if !swallowing.load(Ordering::SeqCst) {
+                to_client.write_all(&bytes[..count]).await?;
+                continue;
+            }
+            // What comes first may still belong to the statement before.
+            swallowed.extend_from_slice(&bytes[..count]);
+            if swallowed.windows(7).any(|window| window == b"COMMIT\0") {
+                return Ok(());
+            }
         }
     };
     // However it ends, it has ended.
