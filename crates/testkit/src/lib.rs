@@ -1,5 +1,6 @@
 //! Suites, rigs and house rules.
 
+<<<<<<< HEAD
 pub mod chance;
 pub mod fault_store;
 pub mod powercut;
@@ -7,6 +8,9 @@ pub mod proof;
 pub mod results;
 pub mod scenario;
 pub mod shim;
+=======
+pub mod postgres;
+>>>>>>> pg
 pub mod store_suite;
 
 use anyhow::{Context, bail};

@@ -63,24 +63,8 @@ pub(crate) fn pin(held: &mut Held) -> Result<(), Lost> {
         _ if held.call.attempts > 0 && pin.is_some_and(|pin| pin.class != EffectClass::Read) => {
             settle::unknown(held)
         }
-        // It would run under claims that are not its own.
-        Ok(tool) if held.call.attempts > 0 && pin.is_some_and(|pin| pin.class != tool.class) => {
-            settle::refused(held, Box::new(changed(&tool)))
-        }
         Ok(_) => prepare::note(held),
         Err(failure) => settle::refused(held, failure),
-    }
-}
-
-fn changed(tool: &Registered) -> Failure {
-    let message = format!(
-        "The tool {:?} was changed while this call was interrupted, so it was not run again. Call it anew.",
-        tool.spec.name
-    );
-    Failure {
-        class: FailureClass::Unavailable,
-        source: Source::Runtime,
-        ..Failure::invalid_request(Code::Conflict, message)
     }
 }
 

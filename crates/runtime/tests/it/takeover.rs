@@ -180,22 +180,3 @@ async fn a_stale_owner_changes_nothing_and_is_told() {
     assert!(stale.submit("s", again()).await.is_err(), "it does not go on as if nothing had happened");
     assert_eq!(states(&run(&owner, "s", again()).await), "a unknown, b succeeded");
 }
-
-/// A `read` that changed its class while it was interrupted would run under claims that are not its own.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_that_became_another_class_is_not_run_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = tokio::task::spawn_blocking(move || {
-        // The once call's intent takes the start of the read along: both are recorded as running.
-        die_in_the_middle(&folder, &[("y", EffectClass::Read), ("x", EffectClass::Read)], 2);
-        folder
-    })
-    .await
-    .unwrap();
-    let runtime = reopen(&folder);
-    let told = telling(&runtime, spec("x", EffectClass::Keyed));
-    telling(&runtime, spec("y", EffectClass::Read));
-    let answer = run(&runtime, "s", batch("k", vec![call("y", "y", n(1)), call("x", "x", n(1))])).await;
-    // Nothing of these reads was recorded, so both are new calls here, of whatever class.
-    assert_eq!((states(&answer).as_str(), told.lock().unwrap().len()), ("y succeeded, x succeeded", 1));
-}

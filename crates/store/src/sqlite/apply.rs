@@ -4,8 +4,8 @@
 //! leaves no trace. Only what the demands did not foresee (a row that is there already) is found while writing;
 //! then the whole group is rolled back and done again without that change.
 
-use super::chain::{Link, Linked, START, int, piece_key, row_key, uint};
 use super::statements::Statements;
+use crate::chain::{Link, Linked, START, int, piece_key, row_key, uint};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::{Inbound, Posted};
 use rusqlite::{Connection, Error, OptionalExtension};

@@ -3,10 +3,10 @@
 
 use super::apply::{Applier, Fault};
 use super::checkpoint::Checkpoints;
-use super::queue::{Queue, Request};
 use super::{checkpoint, file};
-use crate::change::{Receipt, Refused};
-use crate::{Durability, Posted, StoreError};
+use crate::change::Refused;
+use crate::queue::{self, EndOnDrop, Queue, Request, Told};
+use crate::{Durability, StoreError};
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -98,16 +98,9 @@ struct Thread {
     wal_bytes_max: u64,
 }
 
-/// What a request of the group will be told once the group is durable.
-enum Told {
-    Commit(Vec<Result<Receipt, Refused>>),
-    Post(Posted),
-}
-
 impl Thread {
     fn run(self, conn: &Connection) {
-        // However this ends, a panic included, nobody may wait for a writer that is gone.
-        let _told = PoisonOnEnd(&self.queue);
+        let _told = EndOnDrop(&self.queue);
         let mut applier = match Applier::new(conn) {
             Ok(applier) => applier,
             Err(error) => {
@@ -119,16 +112,14 @@ impl Thread {
             match write(&mut applier, &group) {
                 Ok(told) => {
                     self.commits.fetch_add(1, Ordering::Relaxed);
-                    answer(group, told);
+                    for (request, told) in group.into_iter().zip(told) {
+                        request.answer(told);
+                    }
                 }
                 Err(error) => {
                     tracing::error!(%error, "a write failed; the store is closed until it is opened anew");
                     self.queue.poison();
-                    let error = Arc::new(error);
-                    for request in group {
-                        let source = Box::new(Shared(Arc::clone(&error)));
-                        request.fail(StoreError::Io { doing: "write", source });
-                    }
+                    queue::fail_group(group, error);
                     return;
                 }
             }
@@ -187,39 +178,4 @@ fn apply(
         }
     }
     Ok(Ok(told))
-}
-
-fn answer(group: Vec<Request>, told: Vec<Told>) {
-    for (request, told) in group.into_iter().zip(told) {
-        // Whoever asked may be gone; what it asked for is durable all the same.
-        match (request, told) {
-            (Request::Commit { reply, .. }, Told::Commit(receipts)) => drop(reply.send(Ok(receipts))),
-            (Request::Post { reply, .. }, Told::Post(posted)) => drop(reply.send(Ok(posted))),
-            (request, _) => request.fail(StoreError::Poisoned),
-        }
-    }
-}
-
-struct PoisonOnEnd<'a>(&'a Queue);
-
-impl Drop for PoisonOnEnd<'_> {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// One failure, told to everybody in the group.
-#[derive(Debug)]
-struct Shared(Arc<rusqlite::Error>);
-
-impl std::fmt::Display for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for Shared {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.0)
-    }
 }

@@ -1,22 +1,38 @@
-//! What waits for the writer. Its order is the order in which `commit` was called, so it is filled by the
+//! What waits for a writer, whichever database it writes to. Its order is the order in which `commit` was called, so it is filled by the
 //! caller and not by a future that may be polled late.
 
 use crate::change::{Change, Receipt, Refused};
 use crate::{Inbound, Posted, StoreError};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// To whom the answer goes.
-pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// One thing to be written.
-pub(super) enum Request {
+pub(crate) enum Request {
     Commit { changes: Vec<Change>, reply: Reply<Vec<Result<Receipt, Refused>>> },
     Post { message: Inbound, reply: Reply<Posted> },
 }
 
+/// What a request of a group is told once the group is durable.
+pub(crate) enum Told {
+    Commit(Vec<Result<Receipt, Refused>>),
+    Post(Posted),
+}
+
 impl Request {
+    /// Answers with what was done.
+    pub fn answer(self, told: Told) {
+        // Whoever asked may be gone; what it asked for is durable all the same.
+        match (self, told) {
+            (Request::Commit { reply, .. }, Told::Commit(receipts)) => drop(reply.send(Ok(receipts))),
+            (Request::Post { reply, .. }, Told::Post(posted)) => drop(reply.send(Ok(posted))),
+            (request, _) => request.fail(StoreError::Poisoned),
+        }
+    }
+
     /// Answers with an error.
     pub fn fail(self, error: StoreError) {
         // Whoever asked may be gone; then nobody needs the answer.
@@ -35,7 +51,7 @@ impl Request {
 }
 
 /// The queue in front of the writer.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     state: Mutex<State>,
     filled: Condvar,
     emptied: Condvar,
@@ -144,5 +160,41 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Held by the thread of a writer: however that ends, a panic included, nobody may wait for a writer that is gone.
+pub(crate) struct EndOnDrop<'a>(pub &'a Queue);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Tells everybody in a group that it failed, and why.
+pub(crate) fn fail_group<E>(group: Vec<Request>, error: E)
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let error = Arc::new(error);
+    for request in group {
+        request.fail(StoreError::Io { doing: "write", source: Box::new(Shared(Arc::clone(&error))) });
+    }
+}
+
+/// One failure, told to everybody in the group.
+#[derive(Debug)]
+struct Shared<E>(Arc<E>);
+
+impl<E: std::fmt::Display> std::fmt::Display for Shared<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for Shared<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.0)
     }
 }
