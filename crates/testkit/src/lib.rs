@@ -1,16 +1,13 @@
 //! Suites, rigs and house rules.
 
-<<<<<<< HEAD
 pub mod chance;
 pub mod fault_store;
+pub mod postgres;
 pub mod powercut;
 pub mod proof;
 pub mod results;
 pub mod scenario;
 pub mod shim;
-=======
-pub mod postgres;
->>>>>>> pg
 pub mod store_suite;
 
 use anyhow::{Context, bail};
