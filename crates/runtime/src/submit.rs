@@ -114,8 +114,9 @@ fn place(
     calls: Vec<Asked>,
 ) -> Result<(Vec<Answering>, Vec<Box<Held>>), BatchError> {
     rt.opened(calls.len() as u64).inspect_err(|_| session.forget(batch))?;
-    let hold = Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() };
+    let hold = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
     let submission = Submission { before: batch.len(), at: rt.clock.now() };
+    batch.expect(calls.len());
     let (mut answers, mut new) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
     let mut not_opened = 0;
     for asked in calls {

@@ -36,17 +36,18 @@ pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
         Some(parsed) => Ok(parsed),
         None => prepare::parse(held),
     };
-    let began = held.rt.clock.elapsed_us();
+    let began = held.on.rt.clock.elapsed_us();
     let ran = match args {
         Ok(parsed) => {
             let cx = context(held, attempt, redrive);
-            Threads::run(&held.rt, tool.clone(), parsed.value, cx).await
+            Threads::run(&held.on.rt, &tool, parsed.value, cx).await
         }
         // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
         Err(failure) => Ran::Returned(Err(ToolError::internal(failure.message))),
     };
-    let ran_us = held.rt.clock.elapsed_us().saturating_sub(began);
+    let ran_us = held.on.rt.clock.elapsed_us().saturating_sub(began);
     let result = result(held, &tool, ran).await;
+    held.begin_stage();
     held.note(Fact::Returned(Returned { attempt, ran_us, result }))
 }
 
@@ -79,9 +80,9 @@ fn context(held: &Held, attempt: AttemptNo, redrive: bool) -> Cx {
         id: held.call.opened.id.clone(),
         attempt,
         redrive,
-        fence: held.session.lane.fence(),
-        place: held.batch.head.place.clone(),
-        artifacts: Artifacts::new(held.session.lane.clone()),
+        fence: held.on.session.lane.fence(),
+        place: held.on.batch.head.place.clone(),
+        artifacts: Artifacts::new(held.on.session.lane.clone()),
     }
 }
 
@@ -106,8 +107,8 @@ async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<S
     if let Some(kept) = kept {
         return streamed(held, kept, parts).await;
     }
-    let limits = held.rt.limits.clone();
-    let size = match json::measure_result(&value, &limits) {
+    let limits = &*held.on.rt.limits;
+    let size = match json::measure_result(&value, limits) {
         Ok(size) => size,
         Err(problem) => {
             json::dismantle(value);
@@ -119,10 +120,11 @@ async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<S
     drop(value);
     let success = Success { value: Value::Inline(text.into()), parts };
     let full = projection::full_text(&success);
-    if projection::fits(&full, &limits) && !tool.spec.flags.persist_output {
+    if projection::fits(&full, limits) && !tool.spec.flags.persist_output {
         return Ok(success);
     }
-    let rows = Artifacts::new(held.session.lane.clone()).rows(full.as_bytes()).await;
+    let limits = held.on.rt.limits.clone();
+    let rows = Artifacts::new(held.on.session.lane.clone()).rows(full.as_bytes()).await;
     let (kept, rows) = rows.map_err(|error| Box::new(failure(held, error.into())))?;
     held.carry(rows);
     let whole = Outcome::Succeeded(success.clone());
@@ -144,8 +146,8 @@ fn kept_value(success: Success, kept: Kept) -> Success {
 
 /// A result that the tool has kept itself: the model is told its ends.
 async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Success, Box<Failure>> {
-    let limits = held.rt.limits.clone();
-    let artifacts = Artifacts::new(held.session.lane.clone());
+    let limits = held.on.rt.limits.clone();
+    let artifacts = Artifacts::new(held.on.session.lane.clone());
     let most = limits.answer_bytes_max;
     let ends = async {
         let head = artifacts.read(kept.artifact, 0, most).await?;
@@ -207,5 +209,5 @@ fn internal(held: &Held, code: Code, detail: String) -> Failure {
 }
 
 fn handle(held: &Held) -> Handle {
-    Artifacts::new(held.session.lane.clone()).call_handle(held.id)
+    Artifacts::new(held.on.session.lane.clone()).call_handle(held.id)
 }
