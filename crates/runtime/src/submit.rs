@@ -126,8 +126,9 @@ fn place(
         return Err(BatchError::Shape { what });
     }
     rt.opened(expected).inspect_err(|_| session.forget(batch))?;
-    let hold = Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() };
+    let hold = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
     let submission = Submission { before: batch.len(), at: rt.clock.now() };
+    batch.expect(calls.len());
     let (mut answers, mut new) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
     for asked in calls {
         let (ordinal, conflict) = match batch.place(&asked.opened, submission, &rt.limits) {

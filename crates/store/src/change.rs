@@ -131,6 +131,21 @@ impl Change {
         })
     }
 
+    /// Whether a batch that one of its rows makes is open in the end; `None` if none does.
+    pub(crate) fn leaves_open(&self, wanted: BatchNo) -> Option<bool> {
+        let (mut made, mut open) = (false, true);
+        for row in &self.rows {
+            match row {
+                Row::Batch { no, .. } if *no == wanted => (made, open) = (true, true),
+                Row::Close(no) if *no == wanted => open = false,
+                Row::Reopen(no) if *no == wanted => open = true,
+                Row::Batch { .. } | Row::Close(_) | Row::Reopen(_) => {}
+                Row::Journal { .. } | Row::Chunk { .. } | Row::Adopt { .. } => {}
+            }
+        }
+        made.then_some(open)
+    }
+
     /// Whether one of its rows makes this batch: then writing the row finds out whether it is absent.
     pub(crate) fn makes(&self, wanted: Lookup) -> bool {
         self.rows.iter().any(|row| matches!(row, Row::Batch { lookup, .. } if *lookup == wanted))

@@ -199,7 +199,9 @@ impl<'c> Applier<'c> {
                 Row::Batch { no, lookup } => {
                     self.sql.insert_batch.execute((int(no.0), session, lookup.0))?;
                     *wrote = true;
-                    self.sql.insert_open.execute((session, int(no.0)))?;
+                    if change.leaves_open(*no) == Some(true) {
+                        self.sql.insert_open.execute((session, int(no.0)))?;
+                    }
                 }
                 Row::Journal { batch, row, count, data } => {
                     let (first, key) = (seat.head + 1, row_key(*batch, *row));
@@ -218,6 +220,8 @@ impl<'c> Applier<'c> {
                     seat.last_row = Some(key);
                     seat.chain = link;
                 }
+                // What the batch is in the end was written with the batch.
+                Row::Close(no) | Row::Reopen(no) if change.leaves_open(*no).is_some() => {}
                 Row::Close(no) => {
                     self.sql.delete_open.execute((session, int(no.0)))?;
                 }

@@ -5,7 +5,7 @@ use super::apply::{Applier, Fault};
 use super::checkpoint::Checkpoints;
 use super::{checkpoint, file};
 use crate::change::Refused;
-use crate::queue::{self, EndOnDrop, Queue, Request, Told};
+use crate::queue::{self, EndOnDrop, Gather, Queue, Request, Told};
 use crate::{Durability, StoreError};
 use rusqlite::Connection;
 use std::collections::HashMap;
@@ -13,10 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use windlass_core::limits::Limits;
 
 /// The queue holds this many groups; past that whoever writes must wait.
 const GROUPS_WAITING_MAX: usize = 16;
+
+/// The writer waits at most this long for those it has just answered.
+const GATHER_MAX: Duration = Duration::from_micros(500);
 
 /// The writer and the checkpointer, until they are dropped; then everything that waits is written, the log is
 /// brought home, and both threads have ended.
@@ -108,10 +112,15 @@ impl Thread {
                 return;
             }
         };
-        while let Some(group) = self.queue.take(self.group_max) {
+        let mut gather = Gather::default();
+        while let Some(group) = self.queue.take(self.group_max, gather) {
+            let began = Instant::now();
             match write(&mut applier, &group) {
                 Ok(told) => {
                     self.commits.fetch_add(1, Ordering::Relaxed);
+                    // A wait that is short beside a commit costs the first little and saves the others much.
+                    let patience = (began.elapsed() / 2).min(GATHER_MAX);
+                    gather = Gather { changes: group.iter().map(Request::changes).sum(), patience };
                     for (request, told) in group.into_iter().zip(told) {
                         request.answer(told);
                     }
