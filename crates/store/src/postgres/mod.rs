@@ -48,6 +48,9 @@ use windlass_core::limits::Limits;
 /// A queue holds this many groups; past that whoever writes must wait.
 const GROUPS_WAITING_MAX: usize = 16;
 
+/// A server that takes longer to be reached is tried again.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
 /// A store in a database that others may share.
 ///
 /// Dropping it writes what waits.
@@ -262,7 +265,7 @@ impl Place {
         let name = |config: &Config| format!("postgresql:{}", config.get_dbname().unwrap_or_default()).into();
         match parsed {
             Ok(mut config) => {
-                config.application_name("windlass").connect_timeout(options.patience);
+                config.application_name("windlass").connect_timeout(CONNECT_MAX);
                 Ok(Place { name: name(&config), config })
             }
             Err(error) => {

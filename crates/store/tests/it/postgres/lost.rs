@@ -149,7 +149,7 @@ async fn lost_connections_are_made_anew() {
     let outside = outside(&database).await;
     for row in 1..6 {
         let ended = "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
-                     WHERE application_name = 'windlass'";
+                     WHERE application_name = 'windlass' AND datname = current_database()";
         let ended: i64 = outside.query_one(ended, &[]).await.unwrap().get(0);
         assert!(ended > 0, "nothing was ended");
         one(&store, held(session, vec![journal(batch, row, 1)])).await.unwrap();
