@@ -1,7 +1,7 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
 use crate::batch::{Head, OpenBatch};
-use crate::error::{BatchError, Lost, chain};
+use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold};
 use crate::lane::Lane;
 use crate::runtime::Inner;
@@ -39,7 +39,7 @@ impl Session {
     ) -> Result<(Arc<Session>, Vec<Box<Held>>), BatchError> {
         let (store, limits) = (rt.store.clone(), rt.limits.clone());
         let lane = match store.session(name).await? {
-            Some(row) => Lane::take(store, limits, &row),
+            Some(row) => Lane::take(store, limits, &row, chance()?),
             None => {
                 let no = SessionNo(store.reserve(Sequence::Session, 1).await?);
                 Lane::open(store, limits, no, name)
@@ -165,6 +165,13 @@ impl Session {
         let parked = batch.unpark(id.ordinal)?;
         Some(Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch }).unpark(parked))
     }
+}
+
+/// What makes this taking another than everybody else's.
+fn chance() -> Result<u32, BatchError> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes).map_err(no_randomness)?;
+    Ok(u32::from_le_bytes(bytes))
 }
 
 /// Adds up the rows of a batch's journal.

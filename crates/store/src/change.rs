@@ -25,11 +25,16 @@ pub enum Hold {
         /// Its name.
         name: String,
     },
-    /// The session had this fence when it was read; from now on it has the next. Refused with
-    /// [`Refused::Fenced`] if somebody took it in between.
+    /// The session had the fence `from` when it was read; from now on it has `to`. Refused with
+    /// [`Refused::Fenced`] if somebody took it in between, or if `to` is not larger.
+    ///
+    /// Changes may be sent behind this one before it is answered. So two who read the same fence must not choose
+    /// the same `to`: the loser's next changes would be taken for the winner's. See [`Fence::after`].
     Take {
         /// The fence that was read.
         from: Fence,
+        /// The fence from now on.
+        to: Fence,
     },
     /// The session is ours under this fence.
     Held(Fence),

@@ -205,7 +205,7 @@ impl<'g> Judge<'g> {
 
     fn hold(&self, change: &'g Change, made: &mut HashSet<Key>) -> Result<Seat<'g>, Refused> {
         let now = self.known.seats.get(&int(change.session.0));
-        let (from, taken) = match &change.hold {
+        let (from, to) = match &change.hold {
             Hold::Open { name } => {
                 let key = Key::Name(digest(name.as_bytes()));
                 if now.is_some() || self.known.keys.contains(&key) {
@@ -214,15 +214,18 @@ impl<'g> Judge<'g> {
                 made.insert(key);
                 return Ok(Seat { fence: 1, head: 0, chain: START, kept: Kept::New { name } });
             }
-            Hold::Take { from } => (from, 1),
-            Hold::Held(from) => (from, 0),
+            Hold::Take { from, to } => (from, Some(*to)),
+            Hold::Held(from) => (from, None),
         };
         let mut seat = *now.ok_or(Refused::Fenced { now: Fence(0) })?;
         if seat.fence != from.0 {
             return Err(Refused::Fenced { now: Fence(seat.fence) });
         }
-        seat.fence += taken;
-        if taken > 0 {
+        if let Some(to) = to {
+            if to <= *from {
+                return Err(Refused::Fenced { now: *from });
+            }
+            seat.fence = to.0;
             seat.change();
         }
         Ok(seat)

@@ -12,9 +12,6 @@
 //! (there is one format, and no step); TLS; removing the rows of writers that died; waking an owner when a message
 //! was posted; failover to a replica that may lack what was acknowledged; and tuning (the COMMIT is its own round
 //! trip, and nothing is known of pools in between such as pgbouncer).
-//!
-//! One thing must change before several workers may use it: fences are counted, so whoever sends a change under
-//! the next fence behind a taking that it then loses writes under the winner's.
 
 mod connection;
 mod group;

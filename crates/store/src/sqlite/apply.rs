@@ -132,7 +132,7 @@ impl<'c> Applier<'c> {
             Hold::Open { .. } => {
                 return Ok(Ok(Seat { fence: 1, head: 0, last_row: None, chain: START, changed: false }));
             }
-            Hold::Take { from } | Hold::Held(from) => *from,
+            Hold::Take { from, .. } | Hold::Held(from) => *from,
         };
         let Some(mut seat) = self.seat(change.session)? else {
             return Ok(Err(Refused::Fenced { now: Fence(0) }));
@@ -140,8 +140,11 @@ impl<'c> Applier<'c> {
         if seat.fence != from.0 {
             return Ok(Err(Refused::Fenced { now: Fence(seat.fence) }));
         }
-        if matches!(change.hold, Hold::Take { .. }) {
-            seat.fence += 1;
+        if let Hold::Take { to, .. } = change.hold {
+            if to <= from {
+                return Ok(Err(Refused::Fenced { now: from }));
+            }
+            seat.fence = to.0;
         }
         Ok(Ok(seat))
     }

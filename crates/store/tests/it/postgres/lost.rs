@@ -69,7 +69,7 @@ async fn rounds(store: &Arc<dyn Store>, name: &str) -> SessionNo {
     for round in 0..ROUNDS {
         let (fence, row) = (Fence(round + 1), round as u32 * 3 + 1);
         let change = |hold, rows| Change { hold, ..held(session, rows) };
-        let take = change(Hold::Take { from: fence }, vec![journal(batch, row, 1)]);
+        let take = change(Hold::Take { from: fence, to: Fence(fence.0 + 1) }, vec![journal(batch, row, 1)]);
         let held = |row| change(Hold::Held(Fence(fence.0 + 1)), vec![journal(batch, row, 1)]);
         // All three are on the way at once.
         let sent = [take, held(row + 1), held(row + 2)].map(|change| store.commit(vec![change]));

@@ -25,7 +25,7 @@ async fn of_two_workers_who_take_one_wins() {
     for turn in 0..40 {
         let session = open_session(&a, &turn.to_string()).await;
         let batch = begin(&a, session, "k").await;
-        let take = || with(Hold::Take { from: Fence(1) }, session, vec![journal(batch, 1, 1)]);
+        let take = || with(Hold::Take { from: Fence(1), to: Fence(2) }, session, vec![journal(batch, 1, 1)]);
         let race = [&a, &b].map(|store| store.commit(vec![take()]));
         let mut winners = Vec::new();
         for (worker, answer) in race.into_iter().enumerate() {
@@ -69,7 +69,7 @@ async fn a_thousand_stale_writes_change_nothing() {
     let Some([old, new]) = two().await else { return };
     let session = open_session(&old, "s").await;
     let batch = begin(&old, session, "k").await;
-    one(&new, with(Hold::Take { from: Fence(1) }, session, vec![])).await.unwrap();
+    one(&new, with(Hold::Take { from: Fence(1), to: Fence(2) }, session, vec![])).await.unwrap();
     let blob = BlobNo(next(&old, Sequence::Blob).await);
     let other = BatchNo(next(&old, Sequence::Batch).await);
     let stale = |turn: u32| match turn % 5 {
@@ -148,9 +148,9 @@ async fn sessions_that_change_hands_stay_in_order_without_gaps() {
         let (mut applied, mut row) = (0, 1 + worker as u32);
         for _taking in 0..TAKINGS {
             let from = store.session_by_no(session).await.unwrap().unwrap().fence;
-            // Nothing is sent behind the taking until that is known: whoever lost would guess the winner's fence.
             row += 2;
-            let take = with(Hold::Take { from }, session, vec![journal(batch, row, 1)]);
+            let to = from.after(worker as u32);
+            let take = with(Hold::Take { from, to }, session, vec![journal(batch, row, 1)]);
             if one(store, take).await.is_err() {
                 continue;
             }
@@ -158,7 +158,7 @@ async fn sessions_that_change_hands_stay_in_order_without_gaps() {
             let mut sent = Vec::new();
             for count in 2..6 {
                 row += 2;
-                let mine = Hold::Held(Fence(from.0 + 1));
+                let mine = Hold::Held(to);
                 sent.push(store.commit(vec![with(mine, session, vec![journal(batch, row, count)])]));
             }
             let mut refused = false;
