@@ -51,10 +51,17 @@ async fn finish(mut ended: Vec<Box<Held>>) {
     let Some(first) = ended.first() else { return };
     let on = first.on.clone();
     let Hold { rt, session, batch } = &*on;
+    let admitted = ended.iter().filter(|held| held.admitted).count();
+    let release = || session.leave(rt, admitted).into_iter().for_each(start);
+    if cfg!(feature = "mutant-claim-released-early") {
+        release();
+        tokio::task::yield_now().await;
+    }
     let commit = batch.send(&session.lane, &mut ended);
     // The ends are in the lane: whatever starts now commits its intent behind them.
-    let admitted = ended.iter().filter(|held| held.admitted).count();
-    session.leave(rt, admitted).into_iter().for_each(start);
+    if !cfg!(feature = "mutant-claim-released-early") {
+        release();
+    }
     let count = ended.len() as u64;
     match commit.durable().await {
         Ok(()) => {

@@ -5,6 +5,9 @@
 //! that was recorded. Read `drive` first: it is the path of every call.
 #![warn(missing_docs)]
 
+#[macro_use]
+pub mod points;
+
 mod answer;
 mod artifacts;
 mod batch;

@@ -9,6 +9,9 @@
 //! refuses whoever is not the owner any more.
 #![warn(missing_docs)]
 
+#[macro_use]
+pub mod points;
+
 mod answer;
 mod chain;
 mod change;

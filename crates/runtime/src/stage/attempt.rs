@@ -29,7 +29,7 @@ pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
     let Some(tool) = held.tool.clone() else { return pin(held) };
     let Start { attempt, intent, redrive } = start;
     held.note(Fact::Started(Started { attempt, redrive }))?;
-    if intent == Intent::First {
+    if intent == Intent::First && !cfg!(feature = "mutant-no-intent") {
         held.commit().await?;
     }
     let args = match held.parsed.take() {

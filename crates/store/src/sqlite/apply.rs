@@ -59,7 +59,7 @@ impl<'c> Applier<'c> {
 
     /// Begins a group.
     pub fn begin(&mut self) -> Result<(), Error> {
-        self.sql.begin.execute(())?;
+        point!("write.begin", self.sql.begin.execute(()))?;
         let now = self.sql.data_version.query_row((), |row| row.get(0))?;
         if now != self.data_version || self.seats.len() > SEATS_MAX {
             self.seats.clear();
@@ -74,10 +74,10 @@ impl<'c> Applier<'c> {
             if let Some(seat) = self.seats.get_mut(&no) {
                 seat.changed = false;
                 let row = (int(no.0), int(seat.fence), int(seat.head), seat.last_row, seat.chain);
-                self.sql.update_session.execute(row)?;
+                point!("write.owner", self.sql.update_session.execute(row))?;
             }
         }
-        self.sql.commit.execute(())?;
+        point!("write.commit", self.sql.commit.execute(()))?;
         Ok(())
     }
 
@@ -85,7 +85,7 @@ impl<'c> Applier<'c> {
     pub fn rollback(&mut self) -> Result<(), Error> {
         self.seats.clear();
         self.changed.clear();
-        self.sql.rollback.execute(())?;
+        point!("write.rollback", self.sql.rollback.execute(()))?;
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl<'c> Applier<'c> {
         if let Some(kept) = kept {
             return Ok(if kept == digest { Posted::Again } else { Posted::Differs });
         }
-        self.sql.insert_message.execute((key.0, key.1, digest, &message.body))?;
+        point!("write.message", self.sql.insert_message.execute((key.0, key.1, digest, &message.body)))?;
         Ok(Posted::New)
     }
 
@@ -137,7 +137,7 @@ impl<'c> Applier<'c> {
         let Some(mut seat) = self.seat(change.session)? else {
             return Ok(Err(Refused::Fenced { now: Fence(0) }));
         };
-        if seat.fence != from.0 {
+        if seat.fence != from.0 && !cfg!(feature = "mutant-no-fence") {
             return Ok(Err(Refused::Fenced { now: Fence(seat.fence) }));
         }
         if let Hold::Take { to, .. } = change.hold {
@@ -177,7 +177,8 @@ impl<'c> Applier<'c> {
     /// What the change demands and is not so.
     fn unmet(&mut self, change: &Change) -> Result<Option<Refused>, Error> {
         for Guard::Absent(lookup) in &change.guards {
-            if !change.makes(*lookup) && self.sql.batch.exists([lookup.0])? {
+            let unknown = !change.makes(*lookup) && !cfg!(feature = "mutant-guard-skipped");
+            if unknown && self.sql.batch.exists([lookup.0])? {
                 return Ok(Some(Refused::Exists));
             }
         }
@@ -194,16 +195,16 @@ impl<'c> Applier<'c> {
     fn write(&mut self, change: &Change, seat: &mut Seat, wrote: &mut bool) -> Result<(), Fault> {
         let session = int(change.session.0);
         if let Hold::Open { name } = &change.hold {
-            self.sql.insert_session.execute((session, name, START))?;
+            point!("write.session", self.sql.insert_session.execute((session, name, START)))?;
             *wrote = true;
         }
         for row in &change.rows {
             match row {
                 Row::Batch { no, lookup } => {
-                    self.sql.insert_batch.execute((int(no.0), session, lookup.0))?;
+                    point!("write.batch", self.sql.insert_batch.execute((int(no.0), session, lookup.0)))?;
                     *wrote = true;
                     if change.leaves_open(*no) == Some(true) {
-                        self.sql.insert_open.execute((session, int(no.0)))?;
+                        point!("write.open", self.sql.insert_open.execute((session, int(no.0))))?;
                     }
                 }
                 Row::Journal { batch, row, count, data } => {
@@ -218,7 +219,7 @@ impl<'c> Applier<'c> {
                     };
                     let link = linked.link(&seat.chain);
                     let kept = (key, session, int(first), *count, seat.last_row, link, &data[..]);
-                    self.sql.insert_journal.execute(kept)?;
+                    point!("write.journal", self.sql.insert_journal.execute(kept))?;
                     seat.head += u64::from(*count);
                     seat.last_row = Some(key);
                     seat.chain = link;
@@ -226,17 +227,18 @@ impl<'c> Applier<'c> {
                 // What the batch is in the end was written with the batch.
                 Row::Close(no) | Row::Reopen(no) if change.leaves_open(*no).is_some() => {}
                 Row::Close(no) => {
-                    self.sql.delete_open.execute((session, int(no.0)))?;
+                    point!("write.close", self.sql.delete_open.execute((session, int(no.0))))?;
                 }
                 Row::Reopen(no) => {
-                    self.sql.reopen.execute((session, int(no.0)))?;
+                    point!("write.reopen", self.sql.reopen.execute((session, int(no.0))))?;
                 }
                 Row::Chunk { blob, seq, data } => {
                     let digest = *blake3::hash(data).as_bytes();
-                    self.sql.insert_chunk.execute((piece_key(*blob, *seq), digest, &data[..]))?;
+                    let piece = (piece_key(*blob, *seq), digest, &data[..]);
+                    point!("write.chunk", self.sql.insert_chunk.execute(piece))?;
                 }
                 Row::Adopt { key } => {
-                    if self.sql.adopt.execute((session, key))? == 0 {
+                    if point!("write.adopt", self.sql.adopt.execute((session, key)))? == 0 {
                         return Err(Fault::Redo(Refused::Adopted));
                     }
                 }

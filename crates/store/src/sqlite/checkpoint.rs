@@ -113,19 +113,19 @@ pub(super) fn run(conn: &Connection, checkpoints: &Checkpoints) {
     let _told = StoppedOnEnd(checkpoints);
     while checkpoints.next() {
         // What is in the log is durable: if it cannot be brought home now (a full disk), it can be later.
-        if let Err(error) = checkpoint(conn, BRING_HOME) {
+        if let Err(error) = point!("log.home", checkpoint(conn, BRING_HOME)) {
             tracing::warn!(%error, "a checkpoint failed; the write-ahead log grows until one succeeds");
         }
         checkpoints.finished();
     }
-    if let Err(error) = checkpoint(conn, EMPTY) {
+    if let Err(error) = point!("log.empty", checkpoint(conn, EMPTY)) {
         tracing::warn!(%error, "the last checkpoint failed; the next start makes up for it");
     }
 }
 
 /// Brings home what an earlier process left in the log, as far as readers allow.
 pub(super) fn catch_up(conn: &Connection) -> Result<(), rusqlite::Error> {
-    checkpoint(conn, BRING_HOME).map(drop)
+    point!("log.catch-up", checkpoint(conn, BRING_HOME)).map(drop)
 }
 
 /// Only tells how long the log is.

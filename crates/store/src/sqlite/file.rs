@@ -72,17 +72,18 @@ pub(super) fn create(folder: &Path, path: &Path) -> Result<(), StoreError> {
             Ok(()) | Err(_) => {}
         }
     }
-    private(OpenOptions::new().write(true).create_new(true)).open(&unfinished).map_err(cannot)?;
+    point!("file.new", private(OpenOptions::new().write(true).create_new(true)).open(&unfinished))
+        .map_err(cannot)?;
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)
         .map_err(|error| StoreError::Io { doing: "draw its secret", source: Box::new(error) })?;
-    schema::make(&unfinished, secret).map_err(|error| sql_failed(path, error))?;
+    point!("file.schema", schema::make(&unfinished, secret)).map_err(|error| sql_failed(path, error))?;
     // SQLite does not always say when it could not switch to the log; the file itself does.
     recognise(&unfinished)
         .map_err(|_| refused(path, "it could not be made whole; check the disk and try again"))?;
-    let synced = File::open(&unfinished).and_then(|file| file.sync_all());
-    synced.and_then(|()| std::fs::rename(&unfinished, path)).map_err(cannot)?;
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(cannot)
+    point!("file.sync", File::open(&unfinished).and_then(|file| file.sync_all())).map_err(cannot)?;
+    point!("file.rename", std::fs::rename(&unfinished, path)).map_err(cannot)?;
+    point!("file.sync-folder", File::open(folder).and_then(|folder| folder.sync_all())).map_err(cannot)
 }
 
 /// Looks at the file's first bytes, before SQLite might repair, and so change, what is not ours.

@@ -36,7 +36,8 @@ impl OwnerLock {
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        file.set_len(0).and_then(|()| file.write_all(introduction().as_bytes())).map_err(failed)?;
+        let mut introduce = || file.set_len(0).and_then(|()| file.write_all(introduction().as_bytes()));
+        point!("lock.introduce", introduce()).map_err(failed)?;
         Ok(OwnerLock { _file: file })
     }
 }

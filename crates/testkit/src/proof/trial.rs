@@ -28,6 +28,15 @@ pub struct Programs {
     pub ledger: PathBuf,
 }
 
+impl Programs {
+    /// The kill points of a worker that was built with them.
+    pub fn points(&self) -> Result<Vec<String>> {
+        let listed =
+            Command::new(&self.worker).arg("--points").output().context("the worker cannot be started")?;
+        Ok(String::from_utf8(listed.stdout)?.lines().map(str::to_owned).collect())
+    }
+}
+
 /// Which plan a trial runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Planned {

@@ -1,12 +1,14 @@
 //! The worker that is killed: it opens a data folder, submits a plan, and says on standard output what it was told,
 //! one JSON object per line.
 
+use super::aside;
 use super::ledger::{Client, Request, Worker};
 use super::plan::{BatchPlan, Kind, Plan, SessionPlan, hash};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -40,6 +42,8 @@ pub struct Options {
     pub worker: Worker,
     /// What it submits.
     pub plan: Plan,
+    /// Whether it also does what no runtime does yet: see [`aside`].
+    pub aside: bool,
 }
 
 /// What became of a worker that was not killed.
@@ -48,6 +52,27 @@ pub enum Ended {
     Done,
     /// The store failed, for this reason.
     Lost(String),
+}
+
+/// The worker's program, by the words it was started with.
+pub fn main(args: Vec<String>) -> Result<ExitCode> {
+    let [folder, ledger, trial, number, plan] = &args[..] else {
+        bail!("usage: windlass-worker FOLDER LEDGER TRIAL WORKER PLAN")
+    };
+    let (plan, aside) = match plan.as_str() {
+        "every-write" => (Plan::every_write(), true),
+        seed => (Plan::of(seed.parse().context("PLAN is a number or every-write")?), false),
+    };
+    let worker = Worker { trial: trial.parse()?, number: number.parse()? };
+    let options = Options { folder: folder.into(), ledger: ledger.clone(), worker, plan, aside };
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    match threads.block_on(run(options))? {
+        Ended::Done => Ok(ExitCode::from(DONE)),
+        Ended::Lost(why) => {
+            eprintln!("{why}");
+            Ok(ExitCode::from(LOST))
+        }
+    }
 }
 
 /// Runs a plan to its end.
@@ -95,6 +120,9 @@ async fn answered(options: Options) -> Result<()> {
     };
     if tokio::time::timeout(CLOSED_AFTER, closed).await.is_err() {
         bail!("all is answered and {} calls are open", runtime.open_calls());
+    }
+    if options.aside {
+        aside::run(&**runtime.store()).await?;
     }
     say(&json!({"phase": "done"}))
 }

@@ -1,0 +1,55 @@
+//! Writes that a store can do and no runtime does yet, so that they have their kill points visited: a message for a
+//! session's owner, its adoption, and a change that turns out to be impossible half-way.
+
+use anyhow::{Result, anyhow, bail};
+use windlass_core::ids::{BlobNo, Fence, SessionNo};
+use windlass_store::{Change, Hold, Inbound, Posted, Refused, Row, Sequence, Store};
+
+const SESSION: &str = "aside";
+const KEY: &str = "message";
+
+/// Does what is still to be done of it; whoever died in the middle is followed by one who goes on.
+pub async fn run(store: &dyn Store) -> Result<()> {
+    let (session, fence) = own(store).await?;
+    let message = Inbound { session, key: KEY.to_owned(), body: b"hello".to_vec() };
+    if store.post(message).await? == Posted::Differs {
+        bail!("R1: the message changed");
+    }
+    let held = |rows| Change { session, hold: Hold::Held(fence), guards: vec![], rows };
+    if !store.inbound(session, 1).await?.is_empty() {
+        commit(store, held(vec![Row::Adopt { key: KEY.to_owned() }])).await??;
+    }
+    if !store.inbound(session, 1).await?.is_empty() {
+        bail!("R1: the message was adopted and waits");
+    }
+    let blob = BlobNo(store.reserve(Sequence::Blob, 1).await?);
+    let piece = Row::Chunk { blob, seq: 0, data: b"piece"[..].into() };
+    if commit(store, held(vec![piece.clone(), piece])).await? != Err(Refused::Exists) {
+        bail!("R1: a piece was kept twice");
+    }
+    if store.blob(blob, 0, 1).await?.is_some() {
+        bail!("R1: half of a change was kept");
+    }
+    Ok(())
+}
+
+/// Opens or takes the session.
+async fn own(store: &dyn Store) -> Result<(SessionNo, Fence)> {
+    let (session, hold, fence) = match store.session(SESSION).await? {
+        Some(row) => {
+            let to = row.fence.after(0);
+            (row.no, Hold::Take { from: row.fence, to }, to)
+        }
+        None => {
+            let no = SessionNo(store.reserve(Sequence::Session, 1).await?);
+            (no, Hold::Open { name: SESSION.to_owned() }, Fence(1))
+        }
+    };
+    commit(store, Change { session, hold, guards: vec![], rows: vec![] }).await??;
+    Ok((session, fence))
+}
+
+async fn commit(store: &dyn Store, change: Change) -> Result<Result<(), Refused>> {
+    let answer = store.commit(vec![change]).await?.pop();
+    answer.map(|answer| answer.map(drop)).ok_or_else(|| anyhow!("a commit was not answered"))
+}

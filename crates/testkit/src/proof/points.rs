@@ -1,0 +1,253 @@
+//! Kill it at every write: at each kill point, before and after, by death and by error, in a new folder and in one
+//! that another worker left. The next workers go on undisturbed, and the end is compared with that of a run in which
+//! nothing happened.
+
+use super::check::{Histories, violations};
+use super::ledger::Ledger;
+use super::trial::{Ended, Planned, Programs, Trial};
+use crate::results::Record;
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What can happen at a point, by the names the worker knows.
+pub const ACTIONS: [&str; 4] = ["die", "die-after", "fail", "fail-after"];
+
+/// Points whose failure is not the store's: it goes on, and makes up for it later.
+const MADE_UP_FOR: [&str; 2] = ["log.home", "log.empty"];
+
+/// Where the worker before the one that takes over dies: in the middle of its work.
+const LEFT_BY: (&str, u64, &str) = ("write.commit", 5, "die-after");
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Every point there is, as `windlass-worker-points --points` lists them.
+    pub names: Vec<String>,
+    /// Every visit, or only the first, the middle and the last.
+    pub every_visit: bool,
+    /// How many folders are worked on together.
+    pub lanes: u64,
+}
+
+/// What was done and found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Runs that were disturbed.
+    pub runs: u64,
+    /// How often each point was hit by each action.
+    pub hits: BTreeMap<(String, &'static str), u64>,
+    /// Runs that ended before the visit they were to be disturbed at.
+    pub missed: u64,
+    /// Calls that ended as `unknown`.
+    pub unknown: u64,
+    /// Every broken promise.
+    pub violations: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Report {
+    /// As a line of the results.
+    pub fn record(&self) -> Record {
+        let points: BTreeSet<&String> = self.hits.keys().map(|(name, _)| name).collect();
+        Record {
+            proof: "points",
+            count: self.hits.values().sum(),
+            seed: 0,
+            took: self.took,
+            violations: self.violations.len(),
+            more: json!({
+                "points": points.len(), "pairs": self.hits.len(), "missed": self.missed, "unknown": self.unknown,
+            }),
+        }
+    }
+}
+
+/// One disturbed run.
+#[derive(Clone, Debug)]
+struct Disturbance {
+    name: String,
+    visit: u64,
+    action: &'static str,
+    /// Whether the folder was left by another worker.
+    left: bool,
+}
+
+/// Disturbs every point in every way.
+pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
+    let began = Instant::now();
+    let mut report = Report::default();
+    let (fresh, calm) = undisturbed(programs, false)?;
+    let (left, _) = undisturbed(programs, true)?;
+    registered(&options.names, &[&fresh, &left], &mut report.violations);
+    let mut disturbances = Vec::new();
+    for (visits, is_left) in [(&fresh, false), (&left, true)] {
+        for (name, &count) in visits {
+            for visit in chosen(count, options.every_visit) {
+                disturbances.extend(ACTIONS.map(|action| Disturbance {
+                    name: name.clone(),
+                    visit,
+                    action,
+                    left: is_left,
+                }));
+            }
+        }
+    }
+    let next = AtomicU64::new(0);
+    let shared = Mutex::new(report);
+    std::thread::scope(|scope| {
+        let lane = || lane(programs, (&disturbances, &next), (&calm, &shared));
+        let lanes: Vec<_> = (0..options.lanes.max(1)).map(|_| scope.spawn(lane)).collect();
+        lanes
+            .into_iter()
+            .try_for_each(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    let mut report = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for name in &options.names {
+        for action in ACTIONS.iter().filter(|action| !report.hits.contains_key(&(name.clone(), **action))) {
+            report.violations.push(format!("points: {name} was never hit by {action}"));
+        }
+    }
+    report.took = began.elapsed();
+    Ok(report)
+}
+
+/// Runs the plan without a disturbance: how often each point is visited, and how each call ends.
+fn undisturbed(programs: &Programs, left: bool) -> Result<(BTreeMap<String, u64>, Vec<(String, Value)>)> {
+    let folder = tempfile::tempdir()?;
+    let mut ledger = Ledger::start(&programs.ledger, folder.path())?;
+    let mut trial = Trial::new(programs, &mut ledger, (0, Planned::EveryWrite))?;
+    if left {
+        leave(&mut trial)?;
+    }
+    let counted = folder.path().join("visits");
+    let mut child = trial.start(&[("WINDLASS_KILL_VISITS", counted.display().to_string())])?;
+    let Ended::Done = trial.wait(&mut child)? else { bail!("the undisturbed run did not end well") };
+    trial.drain()?;
+    let histories = trial.histories()?;
+    let broken = violations(&histories);
+    if !broken.is_empty() {
+        bail!("the undisturbed run breaks promises: {broken:#?}");
+    }
+    let mut visits = BTreeMap::new();
+    for name in std::fs::read_to_string(counted)?.lines() {
+        *visits.entry(name.to_owned()).or_default() += 1;
+    }
+    Ok((visits, ends(&histories)))
+}
+
+/// A worker that dies in the middle of its work.
+fn leave(trial: &mut Trial<'_>) -> Result<()> {
+    let (name, visit, action) = LEFT_BY;
+    let mut child = trial.start(&[("WINDLASS_KILL_POINT", format!("{name} {visit} {action}"))])?;
+    let Ended::Killed = trial.wait(&mut child)? else { bail!("{name} was not visited {visit} times") };
+    Ok(())
+}
+
+/// The list of points and the points that are visited are the same.
+fn registered(names: &[String], visits: &[&BTreeMap<String, u64>], found: &mut Vec<String>) {
+    let visited: BTreeSet<&String> = visits.iter().flat_map(|visits| visits.keys()).collect();
+    let names: BTreeSet<&String> = names.iter().collect();
+    found.extend(names.difference(&visited).map(|name| format!("points: {name} is never visited")));
+    found.extend(visited.difference(&names).map(|name| format!("points: {name} is not registered")));
+}
+
+fn chosen(count: u64, every: bool) -> BTreeSet<u64> {
+    if every { (1..=count).collect() } else { [1, count.div_ceil(2), count].into() }
+}
+
+/// How each call ended, without what differs from run to run.
+fn ends(histories: &Histories) -> Vec<(String, Value)> {
+    let calls = histories.journal.calls.iter();
+    calls
+        .map(|call| {
+            let failure = &call.answer["outcome"]["failure"];
+            let value = call.value.as_ref().map(|value| json!([value["call"], value["filler"]]));
+            (call.name.clone(), json!([call.state(), failure["code"], failure["message"], value]))
+        })
+        .collect()
+}
+
+type Calm = Vec<(String, Value)>;
+
+fn lane(
+    programs: &Programs,
+    (disturbances, next): (&[Disturbance], &AtomicU64),
+    (calm, report): (&Calm, &Mutex<Report>),
+) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut ledger = Ledger::start(&programs.ledger, folder.path())?;
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let Some(disturbance) = disturbances.get(number as usize) else { return Ok(()) };
+        let mut trial = Trial::new(programs, &mut ledger, (number, Planned::EveryWrite))?;
+        let mut broken = Vec::new();
+        let hit = match disturb(&mut trial, disturbance) {
+            Ok(hit) => hit,
+            Err(error) => {
+                broken.push(format!("{error:#}"));
+                true
+            }
+        };
+        let histories = trial.histories();
+        let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+        match &histories {
+            Ok(histories) => {
+                broken.extend(violations(histories));
+                broken.extend(compared(histories, calm));
+                let unknown = histories.journal.calls.iter().filter(|call| call.state() == "unknown");
+                report.unknown += unknown.count() as u64;
+            }
+            Err(error) => broken.push(format!("R1: the folder cannot be read: {error:#}")),
+        }
+        report.runs += 1;
+        if hit {
+            *report.hits.entry((disturbance.name.clone(), disturbance.action)).or_default() += 1;
+        } else {
+            report.missed += 1;
+        }
+        if !broken.is_empty() {
+            let Disturbance { name, visit, action, left } = disturbance;
+            let kept = trial.keep();
+            let place = format!("{action} at visit {visit} of {name}, left: {left}, in {}", kept.display());
+            report.violations.extend(broken.into_iter().map(|broken| format!("{broken} ({place})")));
+        }
+    }
+}
+
+/// Runs one worker into the point, and the next ones without. Whether the point was hit.
+fn disturb(trial: &mut Trial<'_>, disturbance: &Disturbance) -> Result<bool> {
+    let Disturbance { name, visit, action, left } = disturbance;
+    if *left {
+        leave(trial)?;
+    }
+    let mut child = trial.start(&[("WINDLASS_KILL_POINT", format!("{name} {visit} {action}"))])?;
+    let hit = match (trial.wait(&mut child)?, *action) {
+        (Ended::Killed, "die" | "die-after") => true,
+        (Ended::Lost, "fail" | "fail-after") => true,
+        (Ended::Done, "fail" | "fail-after") => MADE_UP_FOR.contains(&name.as_str()),
+        (Ended::Done, _) => false,
+        (Ended::Killed | Ended::Lost, _) => bail!("R8: the worker did not end as it was told"),
+    };
+    trial.drain()?;
+    Ok(hit)
+}
+
+/// Every call ended as it does undisturbed; only what must not be repeated and was cut may be `unknown`.
+fn compared(histories: &Histories, calm: &Calm) -> Vec<String> {
+    let ended = ends(histories);
+    let mut found = Vec::new();
+    if ended.len() != calm.len() {
+        found.push(format!("R1: {} calls are recorded, undisturbed {}", ended.len(), calm.len()));
+    }
+    for ((name, end), (_, calm)) in ended.iter().zip(calm) {
+        if end != calm && end[0] != "unknown" {
+            found.push(format!("R3: {name} ended as {end}, undisturbed as {calm}"));
+        }
+    }
+    found
+}
