@@ -141,7 +141,7 @@ impl OpenBatch {
 
     /// Whether a call of this id was submitted before.
     pub(crate) fn has(&self, id: &str) -> bool {
-        self.lock().slots.iter().any(|slot| *slot.opened.id == *id)
+        !self.lock().alike(id).places.is_empty()
     }
 
     /// Whether another call of the batch has the same id.

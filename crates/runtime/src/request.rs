@@ -147,6 +147,7 @@ fn arguments(
     writer: &mut JsonWriter,
 ) -> (Arguments, Option<Result<Parsed, json::Problem>>) {
     let value = match args {
+        Args::Text(text) if text.len() as u64 > limits.args_bytes_max => return too_large(&text, limits),
         Args::Text(text) => return (Arguments { given: Given::Text, text: text.into() }, None),
         Args::Json(Value::Null) => Value::Object(Map::new()),
         Args::Json(value) => value,
@@ -163,6 +164,14 @@ fn arguments(
             (Arguments { given: Given::Text, text: problem.to_string().into() }, Some(Err(problem)))
         }
     }
+}
+
+/// Text that is too large to be kept is known by its hash, so that the same call is still the same.
+fn too_large(text: &str, limits: &Limits) -> (Arguments, Option<Result<Parsed, json::Problem>>) {
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    let kept = format!("(not kept: {} bytes of arguments with the hash {hash})", text.len());
+    let problem = json::parse(text, limits).map(|_| None).unwrap_or_else(Some);
+    (Arguments { given: Given::Text, text: kept.into() }, problem.map(Err))
 }
 
 fn check_text(what: fmt::Arguments<'_>, text: &str, max: u64) -> Result<(), BatchError> {
