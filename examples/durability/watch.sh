@@ -8,6 +8,7 @@ set -u
 windlass="${1:-windlass}"
 here="$(cd "$(dirname "$0")" && pwd)"
 folder="$(mktemp -d)"
+trap 'rm -rf "$folder"' EXIT
 cp "$here/windlass.toml" "$here/effect.sh" "$here/batch.json" "$folder"
 cd "$folder" || exit 1
 
@@ -39,5 +40,3 @@ echo "== what is recorded of the calls, and of the charge that was cut off"
 "$windlass" calls
 charge="$("$windlass" calls | awk '$3 == "charge" { print $1 }')"
 "$windlass" calls "$charge" --journal
-
-rm -rf "$folder"

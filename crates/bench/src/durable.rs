@@ -115,8 +115,7 @@ fn aged(what: String, (dir, span): (&Path, Duration), calls: u64) -> Result<Line
 
 /// How long a runtime takes until every call that was left open goes on or is parked.
 fn start(dir: &Path, open: u64) -> Result<Duration, Error> {
-    let folder = tempfile::tempdir_in(dir)?;
-    let rig = Rig::at(folder)?;
+    let rig = Rig::new(dir)?;
     let sessions = open.div_ceil(BATCH_CALLS);
     rig.tokio.block_on(async {
         for session in 0..sessions {
@@ -130,9 +129,14 @@ fn start(dir: &Path, open: u64) -> Result<Duration, Error> {
         }
         Ok::<_, Error>(())
     })?;
-    let folder = rig.leave();
+    // A process cannot die here and go on, so the next owner starts from a copy of what it would find.
+    let left = tempfile::tempdir_in(dir)?;
+    for file in ["windlass.db", "windlass.db-wal"] {
+        std::fs::copy(rig.folder.path().join(file), left.path().join(file))?;
+    }
+    drop(rig);
     let began = Instant::now();
-    let rig = Rig::at(folder)?;
+    let rig = Rig::at(left)?;
     let resumed = rig.tokio.block_on(rig.windlass.resume())?;
     let took = began.elapsed();
     if resumed != open {
@@ -177,15 +181,6 @@ impl Rig {
             .register(tool_fn(spec("read", EffectClass::Read), |args, _| async { Ok(Output::from(args)) }))?;
         windlass.register(tool_fn(spec("never", EffectClass::Keyed), |_, _| std::future::pending()))?;
         Ok(Rig { windlass, tokio, batches: Arc::default(), folder })
-    }
-
-    /// Gives the folder up with whatever is open in it, as a process that ends does.
-    fn leave(self) -> TempDir {
-        let Rig { windlass, tokio, folder, .. } = self;
-        // The tasks of open calls hold the store, and end with their threads.
-        drop(tokio);
-        drop(windlass);
-        folder
     }
 
     /// One call after the other in each of so many sessions at once.

@@ -7,7 +7,7 @@ mod disk;
 mod handoff;
 mod sqlite;
 
-pub(crate) use call::{LAP_CALLS, echo};
+pub(crate) use call::echo;
 pub use call::{PerCall, Shape, args, dyn_call, lean_call, parse, schema};
 pub use disk::fsync;
 pub use handoff::sqlite_handoff;

@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::allocations;
-use crate::floor::{self, LAP_CALLS, PerCall, Shape, apart, echo};
+use crate::floor::{self, PerCall, Shape, apart, echo};
 use crate::rate::{Laps, in_turn};
 use crate::report::{Bar, Line, Table, Unit};
 use serde_json::Value;
@@ -15,6 +15,12 @@ use windlass::store::MemoryStore;
 use windlass::{
     Args, BatchRequest, CallRequest, Config, EffectClass, Flags, Output, Runtime, Tool, ToolSpec, tool_fn,
 };
+
+/// Calls between two looks at the clock, as in the floors: a lap fits between two interruptions.
+const LAP_CALLS: u64 = 256;
+
+/// Laps that one store keeps: enough that its first pages do not count.
+const STORE_LAPS: usize = 16;
 
 /// What is submitted.
 #[derive(Clone, Copy, Debug)]
@@ -71,23 +77,28 @@ pub fn calls(span: Duration, asked: Calls) -> Result<PerCall, Error> {
             let args = floor::args(asked.shape);
             let mut laps = Laps::start(span);
             while laps.more() {
-                let (windlass, requests) = fresh(asked).await?;
-                let began = Instant::now();
-                lap(&windlass, requests, (&args, asked.given)).await?;
-                laps.note(began);
+                let (windlass, mut requests) = fresh(asked).await?;
+                while !requests.is_empty() {
+                    let rest = requests.split_off(requests.len().min(LAP_CALLS as usize / asked.batch));
+                    let began = Instant::now();
+                    lap(&windlass, requests, (&args, asked.given)).await?;
+                    laps.note(began);
+                    requests = rest;
+                }
             }
             let mut rate = laps.rate(LAP_CALLS);
             rate.p50 /= LAP_CALLS as u32;
             let (windlass, requests) = fresh(asked).await?;
             let before = allocations::so_far();
+            let calls = (requests.len() * asked.batch) as f64;
             lap(&windlass, requests, (&args, asked.given)).await?;
             let counted = allocations::so_far().zip(before).map(|(after, before)| after - before);
-            Ok(PerCall { rate, allocations: counted.map(|count| count as f64 / LAP_CALLS as f64) })
+            Ok(PerCall { rate, allocations: counted.map(|count| count as f64 / calls) })
         })
     })
 }
 
-/// A store of its own for each lap, since it keeps everything; and the lap's batches, each with a key of its own, so
+/// A store of its own for a few laps, since it keeps everything; and their batches, each with a key of its own, so
 /// that nothing is answered from the record.
 async fn fresh(asked: Calls) -> Result<(Runtime, Vec<BatchRequest>), Error> {
     let windlass = Runtime::new(Config::new(MemoryStore::new()?));
@@ -97,7 +108,7 @@ async fn fresh(asked: Calls) -> Result<(Runtime, Vec<BatchRequest>), Error> {
         tool: "echo".to_owned(),
         ..CallRequest::default()
     };
-    let batches = LAP_CALLS as usize / asked.batch;
+    let batches = STORE_LAPS * LAP_CALLS as usize / asked.batch;
     // The first one opens the session.
     let mut requests = (0..=batches).map(|batch| BatchRequest {
         key: Some(format!("batch-{batch}")),

@@ -167,9 +167,9 @@ mod tests {
         assert_eq!(
             text,
             "figures\n\n\
-             \x20       measured    floor  ratio\n\
+             \x20      measured    floor  ratio\n\
              fsync  0.250 ms\n\
-             call   1,200 ns      400  3.00×        bar ≤ 3.5×, met\n\
+             call   1,200 ns      400  3.00×       bar ≤ 3.5×, met\n\
              calls  40,000/s  100,000   40 %    bar ≥ 50 %, missed\n\
              start    6.00 s                  bar ≤ 5.00 s, missed\n"
         );

@@ -22,8 +22,8 @@ pub fn aligned(rows: &[Vec<String>]) -> String {
 
 /// A whole number with its thousands set apart: `12,345`.
 pub fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::from(if value <= -0.5 { "-" } else { "" });
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index) % 3 == 0 {
             text.push(',');
@@ -42,8 +42,8 @@ mod tests {
         let rows = [["a", "1,000"], ["long", "2"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(aligned(&rows), "a     1,000\nlong      2\n");
         assert_eq!(
-            ["7", "999", "1,000", "1,234,567"],
-            [7.2, 999.0, 1000.0, 1234567.0].map(thousands).each_ref().map(String::as_str)
+            ["7", "-999", "1,000", "1,234,567"],
+            [7.2, -999.0, 1000.0, 1234567.0].map(thousands).each_ref().map(String::as_str)
         );
     }
 }

@@ -93,7 +93,7 @@ fn show_list(calls: &[Recorded], as_json: bool) -> anyhow::Result<()> {
         let answer = &call.answer;
         let ran = answer.call().end().map_or(String::new(), |end| format!("{} ms", end.spent.ran_us / 1_000));
         vec![
-            answer.handle().to_string(),
+            show::short_handle(answer),
             call.session.clone(),
             answer.id().to_string(),
             answer.tool().to_string(),

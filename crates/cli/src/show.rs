@@ -1,6 +1,6 @@
 //! How things are printed: aligned tables for people, JSON for programs.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
 use std::io::Write;
 use windlass::CallAnswer;
@@ -8,6 +8,9 @@ use windlass::core::time::Timestamp;
 
 /// A text in a table is cut here; `--json` shows it whole.
 const CELL_CHARS_MAX: usize = 120;
+
+/// The columns whose text may be broken into lines.
+const PROSE: [&str; 7] = ["ANSWER", "DESCRIPTION", "FOUND", "JOURNAL", "RECORDED", "STORY", "WHY"];
 
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
@@ -27,6 +30,12 @@ pub fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyh
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
     }
+    // On a narrow terminal only prose is broken: a handle in two pieces can be neither read nor copied.
+    for (column, heading) in table.column_iter_mut().zip(headings) {
+        if !PROSE.contains(heading) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
     let text = table.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     print(&lines.join("\n"))
@@ -41,7 +50,7 @@ pub fn answers(calls: &[CallAnswer]) -> anyhow::Result<()> {
             call.tool().to_string(),
             call.state().to_string(),
             end.map_or(String::new(), |end| format!("{} ms", end.spent.ran_us / 1_000)),
-            call.handle().to_string().chars().take(HANDLE_CHARS).collect(),
+            short_handle(call),
             call.model_text(),
         ]
     });
@@ -50,6 +59,11 @@ pub fn answers(calls: &[CallAnswer]) -> anyhow::Result<()> {
 
 /// So much of a handle tells a call from all others of a folder, as good as always.
 const HANDLE_CHARS: usize = 8;
+
+/// As much of a handle as people need to type.
+pub fn short_handle(call: &CallAnswer) -> String {
+    call.handle().to_string().chars().take(HANDLE_CHARS).collect()
+}
 
 /// Tells operators what the model is not told: what failed inside, and what needs a person.
 pub fn warnings(calls: &[CallAnswer]) {

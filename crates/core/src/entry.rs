@@ -15,7 +15,7 @@
 mod wire;
 
 use crate::batch::Opening;
-use crate::call::Fact;
+use crate::call::{Fact, Kind, Opened};
 use crate::ids::Ordinal;
 use crate::time::Timestamp;
 
@@ -73,38 +73,77 @@ pub const FORMAT: u8 = 1;
 /// The subject of a batch's own entries; ordinals stay below.
 const BATCH_SUBJECT: u16 = u16::MAX;
 
-/// Packs entries one after the other, ready to be committed.
-#[derive(Debug)]
+/// Packs entries one after the other, ready to be committed. An empty one has no memory.
+#[derive(Debug, Default)]
 pub struct Packer {
     bytes: Vec<u8>,
     count: u32,
 }
 
-impl Default for Packer {
-    fn default() -> Packer {
-        Packer { bytes: vec![FORMAT], count: 0 }
-    }
-}
-
 impl Packer {
     /// Adds an entry.
     pub fn push(&mut self, entry: &Entry) {
+        match &entry.event {
+            Event::Batch(opening) => self.batch(entry.at, opening),
+            Event::Call { ordinal, fact } => self.fact(entry.at, *ordinal, fact),
+        }
+    }
+
+    /// Adds that a batch was asked for.
+    pub fn batch(&mut self, at: Timestamp, opening: &Opening) {
+        let head = Head { kind: wire::BATCH_OPENED, subject: BATCH_SUBJECT, at };
+        self.entry(head, |bytes| wire::write_batch(opening, bytes), &[]);
+    }
+
+    /// Adds that a call was asked for.
+    pub fn opened(&mut self, at: Timestamp, ordinal: Ordinal, opened: &Opened) {
+        let head = Head { kind: wire::kind_number(Kind::Opened), subject: ordinal.0, at };
+        self.entry(head, |bytes| wire::write_opened(opened, bytes), opened.args.text.as_bytes());
+    }
+
+    /// Adds a fact about a call.
+    pub fn fact(&mut self, at: Timestamp, ordinal: Ordinal, fact: &Fact) {
+        let head = Head { kind: wire::kind_number(fact.kind()), subject: ordinal.0, at };
+        self.entry(head, |bytes| wire::write_fact(fact, bytes), wire::payload(fact));
+    }
+
+    /// Moves the entries of another here, behind those there are.
+    pub fn append(&mut self, other: &mut Packer) {
+        self.start(0);
+        self.bytes.extend_from_slice(other.bytes.get(1..).unwrap_or_default());
+        self.count += std::mem::take(&mut other.count);
+        other.bytes.clear();
+    }
+
+    /// Makes room for so many bytes.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.start(bytes);
+    }
+
+    fn start(&mut self, room: usize) {
+        if self.bytes.is_empty() {
+            self.bytes.reserve(room + 1);
+            self.bytes.push(FORMAT);
+        } else {
+            self.bytes.reserve(room);
+        }
+    }
+
+    fn entry(&mut self, head: Head, fields: impl FnOnce(&mut Vec<u8>), payload: &[u8]) {
+        self.start(HEAD_BYTES + FIELDS_BYTES + payload.len());
         self.count += 1;
-        let (kind, subject) = match &entry.event {
-            Event::Batch(_) => (wire::BATCH_OPENED, BATCH_SUBJECT),
-            Event::Call { ordinal, fact } => (wire::kind_number(fact.kind()), ordinal.0),
-        };
-        self.bytes.push(kind);
-        self.bytes.extend_from_slice(&subject.to_le_bytes());
-        self.bytes.extend_from_slice(&entry.at.0.to_le_bytes());
-        let lengths = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; 8]);
-        wire::write_fields(&entry.event, &mut self.bytes);
-        let fields = (self.bytes.len() - lengths - 8) as u32;
-        let payload = wire::payload(&entry.event);
-        self.bytes.extend_from_slice(payload);
-        self.bytes[lengths..lengths + 4].copy_from_slice(&fields.to_le_bytes());
-        self.bytes[lengths + 4..lengths + 8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        let bytes = &mut self.bytes;
+        let start = bytes.len();
+        bytes.extend_from_slice(&[0; HEAD_BYTES]);
+        fields(bytes);
+        let fields = (bytes.len() - start - HEAD_BYTES) as u32;
+        bytes.extend_from_slice(payload);
+        let written = &mut bytes[start..start + HEAD_BYTES];
+        written[0] = head.kind;
+        written[1..3].copy_from_slice(&head.subject.to_le_bytes());
+        written[3..11].copy_from_slice(&head.at.0.to_le_bytes());
+        written[11..15].copy_from_slice(&fields.to_le_bytes());
+        written[15..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
     }
 
     /// How many entries were added.
@@ -112,11 +151,35 @@ impl Packer {
         self.count
     }
 
+    /// How many bytes they take.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// The row.
-    pub fn finish(self) -> Vec<u8> {
+    pub fn finish(mut self) -> Vec<u8> {
+        self.start(0);
         self.bytes
     }
 }
+
+/// What every entry begins with; the lengths follow when they are known.
+struct Head {
+    kind: u8,
+    subject: u16,
+    at: Timestamp,
+}
+
+/// The bytes before the fields.
+const HEAD_BYTES: usize = 19;
+
+/// Room for the fields of most entries.
+const FIELDS_BYTES: usize = 64;
 
 /// Reads the entries of a row.
 pub fn unpack(row: &[u8]) -> Result<Vec<Entry>, Unreadable> {

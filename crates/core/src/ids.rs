@@ -44,6 +44,14 @@ number! {
     BlobNo(u64)
 }
 
+impl Fence {
+    /// A fence that is larger than this one and, by chance, nobody else's who takes over after it: the count of
+    /// owners, and `chance`.
+    pub fn after(self, chance: u32) -> Fence {
+        Fence(((self.0 >> 32) + 1) << 32 | u64::from(chance))
+    }
+}
+
 /// A call inside: its batch and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId {

@@ -4,11 +4,12 @@ use crate::error::Lost;
 use crate::held::{Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::tool::Place;
+use std::borrow::BorrowMut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Opening, compare};
-use windlass_core::call::{Call, Fact, Opened};
-use windlass_core::entry::{Entry, Event, Packer};
+use windlass_core::call::{Call, Opened};
+use windlass_core::entry::Packer;
 use windlass_core::ids::{BatchNo, Lookup, Ordinal};
 use windlass_core::limits::Limits;
 use windlass_core::time::Timestamp;
@@ -32,6 +33,10 @@ pub(crate) struct Head {
 
 struct State {
     slots: Vec<Slot>,
+    /// A hash of each call's id, by ordinal: most calls have an id of their own, and that is seen here.
+    ids: Vec<u64>,
+    /// How many calls have not ended durably.
+    open: usize,
     written: Written,
 }
 
@@ -53,6 +58,8 @@ struct Written {
 struct Slot {
     opened: Opened,
     opened_at: Timestamp,
+    /// Whether another call of the batch has the same id.
+    has_twin: bool,
     stage: Stage,
 }
 
@@ -87,7 +94,7 @@ pub(crate) enum Placed {
 impl OpenBatch {
     /// A batch that nobody has recorded yet.
     pub(crate) fn new(head: Head) -> OpenBatch {
-        OpenBatch::with(head, Written::default(), Vec::new())
+        OpenBatch { head, state: Mutex::new(State::new(Written::default(), 0)), ended: Notify::new() }
     }
 
     /// A batch that was read back, with `rows` rows of journal; calls that have not ended are to be driven.
@@ -95,16 +102,15 @@ impl OpenBatch {
         let ended = batch.calls.iter().filter(|call| call.end().is_some()).count();
         let calls = batch.calls.len();
         let written = Written { recorded: true, open: ended < calls, calls, ended, row: rows };
-        let slots = batch.calls.iter().map(|call| Slot {
-            opened: call.opened.clone(),
-            opened_at: call.opened_at,
-            stage: if call.end().is_some() { Stage::Ended(Arc::new(call.clone())) } else { Stage::Driven },
-        });
-        OpenBatch::with(head, written, slots.collect())
-    }
-
-    fn with(head: Head, written: Written, slots: Vec<Slot>) -> OpenBatch {
-        OpenBatch { head, state: Mutex::new(State { slots, written }), ended: Notify::new() }
+        let mut state = State::new(written, calls);
+        for call in &batch.calls {
+            let alike = state.alike(&call.opened.id);
+            let place = state.add(call.opened.clone(), call.opened_at, &alike);
+            if call.end().is_some() {
+                state.end(place, Arc::new(call.clone()));
+            }
+        }
+        OpenBatch { head, state: Mutex::new(state), ended: Notify::new() }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -114,32 +120,33 @@ impl OpenBatch {
         let Submission { before, at } = submission;
         let mut state = self.lock();
         let mut conflict = None;
-        for (place, slot) in state.slots.iter().enumerate().filter(|(_, slot)| slot.opened.id == asked.id) {
+        let alike = state.alike(&asked.id);
+        for &place in &alike.places {
             let ordinal = Ordinal(place as u16);
-            match compare(&slot.opened, asked, limits) {
+            match compare(&state.slots[place].opened, asked, limits) {
                 Compared::Same => return Placed::Known(ordinal),
                 other if place < before => conflict = Some(Placed::Conflict(ordinal, other)),
                 Compared::OtherTool | Compared::OtherArgs(_) => {}
             }
         }
-        conflict.unwrap_or_else(|| {
-            let slot = Slot { opened: asked.clone(), opened_at: at, stage: Stage::Driven };
-            state.slots.push(slot);
-            Placed::New(Ordinal((state.slots.len() - 1) as u16))
-        })
+        conflict.unwrap_or_else(|| Placed::New(Ordinal(state.add(asked.clone(), at, &alike) as u16)))
+    }
+
+    /// Makes room for so many more calls.
+    pub(crate) fn expect(&self, calls: usize) {
+        let mut state = self.lock();
+        state.slots.reserve(calls);
+        state.ids.reserve(calls);
     }
 
     /// Whether a call of this id was submitted before.
     pub(crate) fn has(&self, id: &str) -> bool {
-        self.lock().slots.iter().any(|slot| *slot.opened.id == *id)
+        !self.lock().alike(id).places.is_empty()
     }
 
     /// Whether another call of the batch has the same id.
     pub(crate) fn has_twin(&self, ordinal: Ordinal) -> bool {
-        let state = self.lock();
-        let own = usize::from(ordinal.0);
-        let Some(id) = state.slots.get(own).map(|slot| &slot.opened.id) else { return false };
-        state.slots.iter().enumerate().any(|(place, slot)| place != own && slot.opened.id == *id)
+        self.lock().slots.get(usize::from(ordinal.0)).is_some_and(|slot| slot.has_twin)
     }
 
     /// How many calls it has.
@@ -149,16 +156,15 @@ impl OpenBatch {
 
     /// Sends what the given calls have noted, with everything that must be recorded before it. The order is
     /// fixed when this returns.
-    pub(crate) fn send<'a, 'h>(
-        &self,
-        lane: &'a Lane,
-        calls: impl Iterator<Item = &'h mut Held>,
-    ) -> Commit<'a> {
+    pub(crate) fn send<'a>(&self, lane: &'a Lane, calls: &mut [impl BorrowMut<Held>]) -> Commit<'a> {
         let mut state = self.lock();
         let mut packer = Packer::default();
-        let (mut guards, mut rows) = (Vec::new(), Vec::new());
+        let noted: usize = calls.iter().map(|held| held.borrow().noted_bytes()).sum();
+        packer.reserve(noted + state.unwritten_bytes());
+        let (mut guards, mut rows) = (Vec::new(), Vec::with_capacity(3));
         self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
         for held in calls {
+            let held = held.borrow_mut();
             state.written.ended += usize::from(held.call.end().is_some());
             held.take_notes(&mut packer, &mut rows);
         }
@@ -184,13 +190,12 @@ impl OpenBatch {
             guards.push(Guard::Absent(head.lookup));
             rows.push(Row::Batch { no: head.no, lookup: head.lookup });
             let opening = Opening { key: head.place.batch_key.clone(), turn: head.turn.clone() };
-            packer.push(&Entry { at: head.opened_at, event: Event::Batch(opening) });
+            packer.batch(head.opened_at, &opening);
         } else if !state.written.open {
             rows.push(Row::Reopen(head.no));
         }
         for (slot, place) in state.slots.iter().zip(0..).skip(state.written.calls) {
-            let event = Event::Call { ordinal: Ordinal(place), fact: Fact::Opened(slot.opened.clone()) };
-            packer.push(&Entry { at: slot.opened_at, event });
+            packer.opened(slot.opened_at, Ordinal(place), &slot.opened);
         }
         state.written.recorded = true;
         state.written.open = true;
@@ -222,11 +227,9 @@ impl OpenBatch {
     pub(crate) fn settle(&self, ended: Vec<Box<Held>>) -> bool {
         let mut state = self.lock();
         for held in ended {
-            if let Some(slot) = state.slots.get_mut(usize::from(held.id.ordinal.0)) {
-                slot.stage = Stage::Ended(Arc::new(held.call));
-            }
+            state.end(usize::from(held.id.ordinal.0), Arc::new(held.call));
         }
-        let over = state.slots.iter().all(|slot| matches!(slot.stage, Stage::Ended(_)));
+        let over = state.open == 0;
         drop(state);
         self.ended.notify_waiters();
         over
@@ -234,7 +237,7 @@ impl OpenBatch {
 
     /// Whether it has no open call.
     pub(crate) fn is_over(&self) -> bool {
-        self.lock().slots.iter().all(|slot| matches!(slot.stage, Stage::Ended(_)))
+        self.lock().open == 0
     }
 
     /// Lets go of the calls that wait for their turn, which are still open in the journal, and returns how many
@@ -277,4 +280,59 @@ impl OpenBatch {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl State {
+    fn new(written: Written, calls: usize) -> State {
+        State { slots: Vec::with_capacity(calls), ids: Vec::with_capacity(calls), open: 0, written }
+    }
+
+    /// Adds a call, open, and says where.
+    fn add(&mut self, opened: Opened, opened_at: Timestamp, alike: &Alike) -> usize {
+        for &twin in &alike.places {
+            self.slots[twin].has_twin = true;
+        }
+        self.ids.push(alike.fingerprint);
+        self.slots.push(Slot { opened, opened_at, has_twin: !alike.places.is_empty(), stage: Stage::Driven });
+        self.open += 1;
+        self.slots.len() - 1
+    }
+
+    /// A call ended, durably.
+    fn end(&mut self, place: usize, call: Arc<Call>) {
+        if let Some(slot) = self.slots.get_mut(place) {
+            self.open -= usize::from(!matches!(slot.stage, Stage::Ended(_)));
+            slot.stage = Stage::Ended(call);
+        }
+    }
+
+    /// The calls with this id.
+    fn alike(&self, id: &str) -> Alike {
+        let fingerprint = fingerprint(id);
+        let same = |place: &usize| *self.slots[*place].opened.id == *id;
+        let places = self.ids.iter().zip(0..).filter(|(of, _)| **of == fingerprint);
+        Alike { fingerprint, places: places.map(|(_, place)| place).filter(same).collect() }
+    }
+
+    /// About how many bytes the entries of calls take that are not recorded yet.
+    fn unwritten_bytes(&self) -> usize {
+        /// Everything but the texts.
+        const ENTRY_BYTES: usize = 64;
+        let texts = |opened: &Opened| opened.id.len() + opened.tool.len() + opened.args.text.len();
+        let unwritten = self.slots.iter().skip(self.written.calls);
+        unwritten.map(|slot| ENTRY_BYTES + texts(&slot.opened)).sum()
+    }
+}
+
+/// The calls that have the id of another.
+struct Alike {
+    fingerprint: u64,
+    places: Vec<usize>,
+}
+
+/// A hash that is the same for the same id, and quick: what it finds is compared.
+fn fingerprint(id: &str) -> u64 {
+    // FNV-1a.
+    id.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,8 +1,7 @@
 //! The path of a call, top to bottom. Everything that can happen to a call is an arm of one `match`.
 
 use crate::error::Lost;
-use crate::held::Held;
-use crate::runtime::Inner;
+use crate::held::{Held, Hold};
 use crate::session::Session;
 use crate::stage::{attempt, prepare, settle};
 use std::future::Future;
@@ -21,14 +20,21 @@ pub(crate) enum Driven {
 
 /// Drives a call until it ends or has to wait for others.
 async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
+    held.begin_stage();
     loop {
         match held.call.next() {
             Step::Prepare => prepare::note(&mut held)?,
-            Step::Attempt { .. } if held.tool.is_none() => attempt::pin(&mut held)?,
-            Step::Attempt { .. } if !held.admitted => match held.session.clone().admit(held) {
-                Some(admitted) => held = admitted,
-                None => return Ok(Driven::Parked),
-            },
+            // Claims follow from the tool, so it is found first; a call that has run keeps those it had.
+            Step::Attempt { .. } if held.tool.is_none() && held.call.attempts == 0 => {
+                attempt::pin(&mut held)?
+            }
+            // A call that may have taken effect keeps its claim until its end is in the lane: it enters too.
+            Step::Attempt { .. } | Step::Settle(Settlement::Unknown) if !held.admitted => {
+                match Session::admit(held) {
+                    Some(admitted) => held = admitted,
+                    None => return Ok(Driven::Parked),
+                }
+            }
             Step::Attempt { attempt, intent, redrive } => {
                 attempt::run(&mut held, attempt::Start { attempt, intent, redrive }).await?;
             }
@@ -43,22 +49,25 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
 /// Commits the ends of calls of one batch together, gives their claims on, and answers.
 async fn finish(mut ended: Vec<Box<Held>>) {
     let Some(first) = ended.first() else { return };
-    let (rt, session, batch) = (first.rt.clone(), first.session.clone(), first.batch.clone());
+    let on = first.on.clone();
+    let Hold { rt, session, batch } = &*on;
+    let admitted = ended.iter().filter(|held| held.admitted).count();
+    let release = || session.leave(rt, admitted).into_iter().for_each(start);
     if cfg!(feature = "mutant-claim-released-early") {
-        release(&rt, &session, &ended);
+        release();
         tokio::task::yield_now().await;
     }
-    let commit = batch.send(&session.lane, ended.iter_mut().map(|held| &mut **held));
+    let commit = batch.send(&session.lane, &mut ended);
     // The ends are in the lane: whatever starts now commits its intent behind them.
     if !cfg!(feature = "mutant-claim-released-early") {
-        release(&rt, &session, &ended);
+        release();
     }
     let count = ended.len() as u64;
     let durable = if cfg!(feature = "mutant-early-ack") { Ok(()) } else { commit.durable().await };
     match durable {
         Ok(()) => {
             if batch.settle(ended) {
-                session.forget(&batch);
+                session.forget(batch);
             }
         }
         Err(lost) => rt.closed(session.lose(lost)),
@@ -66,74 +75,63 @@ async fn finish(mut ended: Vec<Box<Held>>) {
     rt.closed(count);
 }
 
-/// Gives the claims of calls on.
-fn release(rt: &Arc<Inner>, session: &Arc<Session>, ended: &[Box<Held>]) {
-    for _left in ended.iter().filter(|held| held.admitted) {
-        session.leave(rt).into_iter().for_each(start);
-    }
-}
-
 /// Drives calls of one batch in their order: each as far as it gets at once in the caller's own task, the rest
 /// in tasks of their own. A caller that goes away stops nothing.
 pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
-    let mut ended = Vec::new();
+    let Some(on) = calls.first().map(|held| held.on.clone()) else { return };
+    let mut ended = Vec::with_capacity(calls.len());
+    // One call after the other is driven in the same memory, until one is left in it.
+    let mut free = None;
     for held in calls {
-        let (session, rt) = (held.session.clone(), held.rt.clone());
-        let mut driving = Box::pin(drive(held));
-        match poll_once(driving.as_mut()).await {
-            Some(Ok(Driven::Ended(held))) => {
-                // A call that was cut never entered the plan, and may have taken effect all the same: its end goes
-                // into the lane before the next call can start.
-                let was_cut = held.call.deaths > 0 && !held.admitted;
-                ended.push(held);
-                if was_cut {
-                    finish_all(std::mem::take(&mut ended)).await;
-                }
+        let driving = drive(held);
+        let mut driving = match free.take() {
+            Some(mut memory) => {
+                Pin::set(&mut memory, driving);
+                memory
             }
-            Some(Ok(Driven::Parked)) => {}
-            Some(Err(lost)) => give_up(&rt, &session, lost),
+            None => Box::pin(driving),
+        };
+        match poll_once(driving.as_mut()).await {
+            Some(driven) => {
+                match driven {
+                    Ok(Driven::Ended(held)) => ended.push(held),
+                    Ok(Driven::Parked) => {}
+                    Err(lost) => give_up(&on, lost),
+                }
+                free = Some(driving);
+            }
             None => {
-                let tasks = rt.tasks.clone();
-                tasks.spawn(async move {
-                    match driving.await {
-                        Ok(Driven::Ended(held)) => finish(vec![held]).await,
-                        Ok(Driven::Parked) => {}
-                        Err(lost) => give_up(&rt, &session, lost),
-                    }
-                });
+                on.rt.tasks.spawn(drive_on(driving, on.clone()));
             }
         }
     }
-    finish_all(ended).await;
+    if !ended.is_empty() {
+        let mut finishing = Box::pin(finish(ended));
+        if poll_once(finishing.as_mut()).await.is_none() {
+            on.rt.tasks.spawn(finishing);
+        }
+    }
 }
 
-/// Finishes calls as far as that goes at once in the caller's own task, which takes their ends into the lane.
-async fn finish_all(ended: Vec<Box<Held>>) {
-    let Some(first) = ended.first() else { return };
-    let rt = first.rt.clone();
-    let mut finishing = Box::pin(finish(ended));
-    if poll_once(finishing.as_mut()).await.is_none() {
-        rt.tasks.spawn(finishing);
+/// Drives a call to its end or until it has to wait for others.
+async fn drive_on(driving: Pin<Box<impl Future<Output = Result<Driven, Lost>>>>, on: Arc<Hold>) {
+    match driving.await {
+        Ok(Driven::Ended(held)) => finish(vec![held]).await,
+        Ok(Driven::Parked) => {}
+        Err(lost) => give_up(&on, lost),
     }
 }
 
 /// Drives a call whose turn has come in a task of its own.
 fn start(held: Box<Held>) {
-    let tasks = held.rt.tasks.clone();
-    tasks.spawn(async move {
-        let (session, rt) = (held.session.clone(), held.rt.clone());
-        match drive(held).await {
-            Ok(Driven::Ended(held)) => finish(vec![held]).await,
-            Ok(Driven::Parked) => {}
-            Err(lost) => give_up(&rt, &session, lost),
-        }
-    });
+    let on = held.on.clone();
+    on.rt.tasks.spawn(drive_on(Box::pin(drive(held)), on.clone()));
 }
 
 /// A call cannot be driven on here: it is open in its journal, and no longer in this runtime. Nor are those that
 /// waited for it.
-fn give_up(rt: &Inner, session: &Session, lost: Lost) {
-    rt.closed(1 + session.lose(lost));
+fn give_up(on: &Hold, lost: Lost) {
+    on.rt.closed(1 + on.session.lose(lost));
 }
 
 /// Polls a future once, and no more.

@@ -64,6 +64,11 @@ impl From<StoreError> for BatchError {
     }
 }
 
+/// The machine has no randomness to give, so nothing unique can be made.
+pub(crate) fn no_randomness(error: getrandom::Error) -> BatchError {
+    StoreError::Io { doing: "get random numbers from the machine", source: Box::new(error) }.into()
+}
+
 /// An error with all its causes on one line, for logs and operators.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

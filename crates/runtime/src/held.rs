@@ -8,7 +8,7 @@ use crate::runtime::Inner;
 use crate::session::Session;
 use std::sync::Arc;
 use windlass_core::call::{Call, Fact};
-use windlass_core::entry::{Entry, Event, Packer};
+use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
 use windlass_core::json::Problem;
 use windlass_core::outcome::ModelAnswer;
@@ -17,9 +17,7 @@ use windlass_store::Row;
 
 /// A call that is being driven, by this holder alone.
 pub(crate) struct Held {
-    pub(crate) rt: Arc<Inner>,
-    pub(crate) session: Arc<Session>,
-    pub(crate) batch: Arc<OpenBatch>,
+    pub(crate) on: Arc<Hold>,
     pub(crate) id: CallId,
     pub(crate) call: Call,
     /// Its tool, once prepared in this process.
@@ -30,11 +28,17 @@ pub(crate) struct Held {
     pub(crate) admitted: bool,
     /// What the model is told, where it was made from a value that is kept beside the journal.
     pub(crate) model: Option<ModelAnswer>,
-    notes: Vec<Entry>,
+    /// When the stage it is in began: what is noted there is noted then.
+    at: Timestamp,
+    /// Packed at once, since whoever waits for a turn or an answer should take little room.
+    notes: Packer,
     rows: Vec<Row>,
 }
 
-/// A call, and where it is driven.
+/// Room for what a call notes until it is first committed.
+const NOTES_BYTES: usize = 256;
+
+/// Where calls are driven; one for all that came together.
 pub(crate) struct Hold {
     pub(crate) rt: Arc<Inner>,
     pub(crate) session: Arc<Session>,
@@ -42,18 +46,22 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn call(&self, id: CallId, call: Call, parsed: Option<Result<Parsed, Problem>>) -> Box<Held> {
+    pub(crate) fn call(
+        self: &Arc<Hold>,
+        id: CallId,
+        call: Call,
+        parsed: Option<Result<Parsed, Problem>>,
+    ) -> Box<Held> {
         Box::new(Held {
-            rt: self.rt.clone(),
-            session: self.session.clone(),
-            batch: self.batch.clone(),
+            on: self.clone(),
             id,
+            at: call.opened_at,
             call,
             tool: None,
             parsed,
             admitted: false,
             model: None,
-            notes: Vec::new(),
+            notes: Packer::default(),
             rows: Vec::new(),
         })
     }
@@ -65,12 +73,12 @@ pub(crate) struct Parked {
     call: Call,
     tool: Option<Arc<Registered>>,
     parsed: Option<Result<Parsed, Problem>>,
-    notes: Vec<Entry>,
+    notes: Packer,
 }
 
 impl Hold {
     /// Goes on with a call whose turn has come.
-    pub(crate) fn unpark(&self, parked: Parked) -> Box<Held> {
+    pub(crate) fn unpark(self: &Arc<Hold>, parked: Parked) -> Box<Held> {
         let Parked { id, call, tool, parsed, notes } = parked;
         let mut held = self.call(id, call, parsed);
         held.tool = tool;
@@ -88,9 +96,11 @@ impl Held {
 
     /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.
     pub(crate) fn note(&mut self, fact: Fact) -> Result<(), Lost> {
-        let at = self.now();
-        self.call.apply(at, &fact).map_err(Lost::Broken)?;
-        self.notes.push(Entry { at, event: Event::Call { ordinal: self.id.ordinal, fact } });
+        self.call.apply(self.at, &fact).map_err(Lost::Broken)?;
+        if self.notes.is_empty() {
+            self.notes.reserve(NOTES_BYTES);
+        }
+        self.notes.fact(self.at, self.id.ordinal, &fact);
         Ok(())
     }
 
@@ -101,19 +111,27 @@ impl Held {
 
     /// Writes what was noted, and waits until it is durable.
     pub(crate) async fn commit(&mut self) -> Result<(), Lost> {
-        let batch = self.batch.clone();
-        let session = self.session.clone();
-        batch.send(&session.lane, std::iter::once(self)).durable().await
+        let on = self.on.clone();
+        on.batch.send(&on.session.lane, std::slice::from_mut(self)).durable().await
     }
 
     pub(crate) fn take_notes(&mut self, packer: &mut Packer, rows: &mut Vec<Row>) {
-        for entry in self.notes.drain(..) {
-            packer.push(&entry);
-        }
+        packer.append(&mut self.notes);
         rows.append(&mut self.rows);
     }
 
+    /// How many bytes it has noted.
+    pub(crate) fn noted_bytes(&self) -> usize {
+        self.notes.len()
+    }
+
+    /// A stage begins.
+    pub(crate) fn begin_stage(&mut self) {
+        self.at = self.on.rt.clock.now();
+    }
+
+    /// When the stage began.
     pub(crate) fn now(&self) -> Timestamp {
-        self.rt.clock.now()
+        self.at
     }
 }

@@ -26,11 +26,13 @@ struct State {
 }
 
 impl Lane {
-    /// The way to a session that is recorded: the first change takes it.
-    pub(crate) fn take(store: Arc<dyn Store>, limits: Arc<Limits>, row: &SessionRow) -> Lane {
-        let first = Some(Hold::Take { from: row.fence });
+    /// The way to a session that is recorded: the first change takes it. Of all who try so after the same fence,
+    /// each brings another `chance`.
+    pub(crate) fn take(store: Arc<dyn Store>, limits: Arc<Limits>, row: &SessionRow, chance: u32) -> Lane {
+        let fence = row.fence.after(chance);
+        let first = Some(Hold::Take { from: row.fence, to: fence });
         let state = Mutex::new(State { first, lost: None });
-        Lane { store, limits, session: row.no, fence: Fence(row.fence.0 + 1), state }
+        Lane { store, limits, session: row.no, fence, state }
     }
 
     /// The way to a session that is new: the first change opens it.

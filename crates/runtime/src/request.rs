@@ -2,6 +2,7 @@
 
 use crate::error::BatchError;
 use serde_json::{Map, Value};
+use std::fmt;
 use std::sync::Arc;
 use windlass_core::call::{Arguments, Given, Opened};
 use windlass_core::json::{self, Size};
@@ -68,15 +69,21 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
         ));
     }
     if let Some(key) = &request.key {
-        check_text("the batch's key", key, limits.batch_key_chars_max)?;
+        check_text(format_args!("the batch's key"), key, limits.batch_key_chars_max)?;
     }
     if let Some(turn) = &request.turn {
-        check_text("the batch's turn", turn, limits.batch_key_chars_max)?;
+        check_text(format_args!("the batch's turn"), turn, limits.batch_key_chars_max)?;
     }
     let ids_given = request.calls.iter().all(|call| call.id.is_some());
-    let mut calls = Vec::with_capacity(request.calls.len());
+    let mut calls: Vec<Asked> = Vec::with_capacity(request.calls.len());
+    let mut writer = JsonWriter::default();
     for (place, call) in request.calls.into_iter().enumerate() {
-        calls.push(asked(place, call, limits)?);
+        // The calls of a turn often go to one tool: its name is kept once.
+        let tool = match calls.last() {
+            Some(last) if *last.opened.tool == *call.tool => last.opened.tool.clone(),
+            _ => call.tool.as_str().into(),
+        };
+        calls.push(asked((place, tool), call, limits, &mut writer)?);
     }
     Ok(Checked { key: request.key, turn: request.turn, ids_given, calls })
 }
@@ -89,18 +96,38 @@ pub(crate) struct Checked {
     pub(crate) calls: Vec<Asked>,
 }
 
-fn asked(place: usize, call: CallRequest, limits: &Limits) -> Result<Asked, BatchError> {
+/// Writes values as compact JSON, all into the same memory.
+#[derive(Default)]
+struct JsonWriter {
+    bytes: Vec<u8>,
+}
+
+impl JsonWriter {
+    fn text(&mut self, value: &Value) -> Arc<str> {
+        self.bytes.clear();
+        let written = serde_json::to_writer(&mut self.bytes, value);
+        debug_assert!(written.is_ok(), "a value with text for keys can be written");
+        std::str::from_utf8(&self.bytes).unwrap_or_default().into()
+    }
+}
+
+fn asked(
+    (place, tool): (usize, Arc<str>),
+    call: CallRequest,
+    limits: &Limits,
+    writer: &mut JsonWriter,
+) -> Result<Asked, BatchError> {
     let id: Arc<str> = match call.id {
         Some(id) => {
-            check_text(&format!("calls[{place}].id"), &id, limits.call_id_chars_max)?;
+            check_text(format_args!("calls[{place}].id"), &id, limits.call_id_chars_max)?;
             id.into()
         }
         None => format!("call-{}", place + 1).into(),
     };
-    check_text(&format!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
-    let (args, value) = arguments(call.args, limits);
+    check_text(format_args!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
+    let (args, value) = arguments(call.args, limits, writer);
     let provider = call.provider.map(|data| opaque(place, data, limits)).transpose()?;
-    Ok(Asked { opened: Opened { id, tool: call.tool.into(), args, provider }, args: value })
+    Ok(Asked { opened: Opened { id, tool, args, provider }, args: value })
 }
 
 /// Data that is kept and returned as it came, as far as it can be kept.
@@ -114,15 +141,20 @@ fn opaque(place: usize, data: Value, limits: &Limits) -> Result<Arc<str>, BatchE
     }
 }
 
-fn arguments(args: Args, limits: &Limits) -> (Arguments, Option<Result<Parsed, json::Problem>>) {
+fn arguments(
+    args: Args,
+    limits: &Limits,
+    writer: &mut JsonWriter,
+) -> (Arguments, Option<Result<Parsed, json::Problem>>) {
     let value = match args {
+        Args::Text(text) if text.len() as u64 > limits.args_bytes_max => return too_large(&text, limits),
         Args::Text(text) => return (Arguments { given: Given::Text, text: text.into() }, None),
         Args::Json(Value::Null) => Value::Object(Map::new()),
         Args::Json(value) => value,
     };
     match json::measure(&value, limits) {
         Ok(size) => {
-            let text: Arc<str> = serde_json::to_string(&value).unwrap_or_default().into();
+            let text = writer.text(&value);
             (Arguments { given: Given::Json, text }, Some(Ok(Parsed { value, size })))
         }
         // Writing or dropping it the usual way would recurse as deep as it is. What is recorded in its place is
@@ -134,7 +166,19 @@ fn arguments(args: Args, limits: &Limits) -> (Arguments, Option<Result<Parsed, j
     }
 }
 
-fn check_text(what: &str, text: &str, max: u64) -> Result<(), BatchError> {
+/// Text that is too large to be kept is known by its hash, so that the same call is still the same.
+fn too_large(text: &str, limits: &Limits) -> (Arguments, Option<Result<Parsed, json::Problem>>) {
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    let kept = format!("(not kept: {} bytes of arguments with the hash {hash})", text.len());
+    let problem = json::parse(text, limits).map(|_| None).unwrap_or_else(Some);
+    (Arguments { given: Given::Text, text: kept.into() }, problem.map(Err))
+}
+
+fn check_text(what: fmt::Arguments<'_>, text: &str, max: u64) -> Result<(), BatchError> {
+    let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if is_plain && !text.is_empty() && text.len() as u64 <= max {
+        return Ok(());
+    }
     let chars = text.chars().count() as u64;
     if chars == 0 || chars > max {
         return shape(format!("{what} has {chars} characters and must have 1 to {max}"));
@@ -156,7 +200,7 @@ mod tests {
     #[test]
     fn absent_arguments_are_an_empty_object() {
         let limits = Limits::default();
-        let (recorded, parsed) = arguments(Args::default(), &limits);
+        let (recorded, parsed) = arguments(Args::default(), &limits, &mut JsonWriter::default());
         assert_eq!(&*recorded.text, "{}");
         assert_eq!(parsed.unwrap().unwrap().value, serde_json::json!({}));
     }

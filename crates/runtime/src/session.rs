@@ -1,7 +1,7 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
 use crate::batch::{Head, OpenBatch};
-use crate::error::{BatchError, Lost, chain};
+use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold};
 use crate::lane::Lane;
 use crate::runtime::Inner;
@@ -39,7 +39,7 @@ impl Session {
     ) -> Result<(Arc<Session>, Vec<Box<Held>>), BatchError> {
         let (store, limits) = (rt.store.clone(), rt.limits.clone());
         let lane = match store.session(name).await? {
-            Some(row) => Lane::take(store, limits, &row),
+            Some(row) => Lane::take(store, limits, &row, chance()?),
             None => {
                 let no = SessionNo(store.reserve(Sequence::Session, 1).await?);
                 Lane::open(store, limits, no, name)
@@ -67,7 +67,7 @@ impl Session {
     ) -> Result<Vec<Box<Held>>, BatchError> {
         let (folded, rows) = self.read(row.no).await?;
         let batch = self.insert(OpenBatch::recorded(self.head(&row, &folded), &folded, rows));
-        let hold = Hold { rt: rt.clone(), session: self.clone(), batch };
+        let hold = Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch });
         let calls = folded.calls.into_iter().zip(0..);
         let open = calls.filter(|(call, _)| call.end().is_none());
         Ok(open
@@ -134,35 +134,44 @@ impl Session {
 
     /// Queues a prepared call. It is given back if it may start now; otherwise it is parked, and started when
     /// all that stand before it have left.
-    pub(crate) fn admit(&self, mut held: Box<Held>) -> Option<Box<Held>> {
+    pub(crate) fn admit(mut held: Box<Held>) -> Option<Box<Held>> {
         let claim = held.call.pin.map_or(Claim::Write, |pin| Claim::of(pin.class));
         held.admitted = true;
-        let mut plan = lock(&self.plan);
+        let on = held.on.clone();
+        let mut plan = lock(&on.session.plan);
         if plan.enter(held.id, claim) {
             return Some(held);
         }
         // Parked before the plan is let go: whoever leaves next must find it.
-        let rt = held.rt.clone();
-        held.batch.clone().park(*held);
+        on.batch.park(*held);
         drop(plan);
         // Whoever lost the session before this call was parked did not find it.
-        if self.lane.lost().is_some() {
-            rt.closed(self.abandon());
+        if on.session.lane.lost().is_some() {
+            on.rt.closed(on.session.abandon());
         }
         None
     }
 
-    /// A call that was admitted is over: the calls whose turn it is now.
-    pub(crate) fn leave(self: &Arc<Session>, rt: &Arc<Inner>) -> Vec<Box<Held>> {
-        let next = lock(&self.plan).leave();
+    /// So many calls that were admitted are over: the calls whose turn it is now.
+    pub(crate) fn leave(self: &Arc<Session>, rt: &Arc<Inner>, count: usize) -> Vec<Box<Held>> {
+        let mut plan = lock(&self.plan);
+        let next: Vec<CallId> = (0..count).flat_map(|_| plan.leave()).collect();
+        drop(plan);
         next.into_iter().filter_map(|id| self.unpark(rt, id)).collect()
     }
 
     fn unpark(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {
         let batch = lock(&self.open).by_no.get(&id.batch).cloned()?;
         let parked = batch.unpark(id.ordinal)?;
-        Some(Hold { rt: rt.clone(), session: self.clone(), batch }.unpark(parked))
+        Some(Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch }).unpark(parked))
     }
+}
+
+/// What makes this taking another than everybody else's.
+fn chance() -> Result<u32, BatchError> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes).map_err(no_randomness)?;
+    Ok(u32::from_le_bytes(bytes))
 }
 
 /// Adds up the rows of a batch's journal.

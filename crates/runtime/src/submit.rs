@@ -3,7 +3,7 @@
 use crate::answer::{BatchAnswer, CallAnswer};
 use crate::batch::{Head, OpenBatch, Placed, Submission};
 use crate::drive;
-use crate::error::BatchError;
+use crate::error::{BatchError, no_randomness};
 use crate::held::{Held, Hold};
 use crate::request::{Asked, BatchRequest, Checked, check};
 use crate::runtime::Inner;
@@ -126,8 +126,9 @@ fn place(
         return Err(BatchError::Shape { what });
     }
     rt.opened(expected).inspect_err(|_| session.forget(batch))?;
-    let hold = Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() };
+    let hold = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
     let submission = Submission { before: batch.len(), at: rt.clock.now() };
+    batch.expect(calls.len());
     let (mut answers, mut new) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
     for asked in calls {
         let (ordinal, conflict) = match batch.place(&asked.opened, submission, &rt.limits) {
@@ -161,9 +162,7 @@ fn key(rt: &Inner, checked: &Checked) -> Result<Arc<str>, BatchError> {
 /// A key that no other batch has.
 pub fn fresh_key() -> Result<String, BatchError> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| BatchError::Shape {
-        what: format!("the machine gives no random numbers for a key ({error}); give the batch one"),
-    })?;
+    getrandom::fill(&mut bytes).map_err(no_randomness)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

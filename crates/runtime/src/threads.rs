@@ -3,12 +3,10 @@
 
 use crate::registry::Registered;
 use crate::runtime::Inner;
-use crate::tool::{Cx, Output, ToolError};
+use crate::tool::{Cx, Output, ToolError, ToolFuture};
 use serde_json::Value;
 use std::any::Any;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -31,12 +29,13 @@ pub(crate) struct Threads {
 
 impl Threads {
     /// Runs one attempt where the tool's flags say.
-    pub(crate) async fn run(rt: &Inner, tool: Arc<Registered>, args: Value, cx: Cx) -> Ran {
+    pub(crate) async fn run(rt: &Inner, tool: &Arc<Registered>, args: Value, cx: Cx) -> Ran {
         let flags = tool.spec.flags;
-        let attempt = async move { tool.tool.run(args, &cx).await };
         if flags.quick {
-            return in_place(attempt).await;
+            return in_place(|| tool.tool.run(args, &cx)).await;
         }
+        let tool = tool.clone();
+        let attempt = async move { tool.tool.run(args, &cx).await };
         let threads = match rt.threads.handle(&rt.limits) {
             Ok(threads) => threads,
             Err(error) => return Ran::Returned(Err(ToolError::internal(format!("no threads: {error}")))),
@@ -71,9 +70,12 @@ impl Drop for Threads {
     }
 }
 
-/// Polls an attempt in the caller's task, and catches its panic.
-async fn in_place(attempt: impl Future<Output = Result<Output, ToolError>>) -> Ran {
-    let mut attempt = pin!(attempt);
+/// Makes an attempt and polls it in the caller's task, and catches its panic in both.
+async fn in_place<'a>(attempt: impl FnOnce() -> ToolFuture<'a>) -> Ran {
+    let mut attempt = match catch_unwind(AssertUnwindSafe(attempt)) {
+        Ok(attempt) => attempt,
+        Err(panic) => return Ran::Panicked(text(&*panic)),
+    };
     std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| attempt.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Ran::Returned),
         Err(panic) => Poll::Ready(Ran::Panicked(text(&*panic))),

@@ -25,11 +25,16 @@ pub enum Hold {
         /// Its name.
         name: String,
     },
-    /// The session had this fence when it was read; from now on it has the next. Refused with
-    /// [`Refused::Fenced`] if somebody took it in between.
+    /// The session had the fence `from` when it was read; from now on it has `to`. Refused with
+    /// [`Refused::Fenced`] if somebody took it in between, or if `to` is not larger.
+    ///
+    /// Changes may be sent behind this one before it is answered. So two who read the same fence must not choose
+    /// the same `to`: the loser's next changes would be taken for the winner's. See [`Fence::after`].
     Take {
         /// The fence that was read.
         from: Fence,
+        /// The fence from now on.
+        to: Fence,
     },
     /// The session is ours under this fence.
     Held(Fence),
@@ -129,6 +134,21 @@ impl Change {
             Row::Chunk { blob, seq, .. } => blob.0 < BLOBS_MAX && *seq < BLOB_PIECES_MAX,
             Row::Adopt { .. } => true,
         })
+    }
+
+    /// Whether a batch that one of its rows makes is open in the end; `None` if none does.
+    pub(crate) fn leaves_open(&self, wanted: BatchNo) -> Option<bool> {
+        let (mut made, mut open) = (false, true);
+        for row in &self.rows {
+            match row {
+                Row::Batch { no, .. } if *no == wanted => (made, open) = (true, true),
+                Row::Close(no) if *no == wanted => open = false,
+                Row::Reopen(no) if *no == wanted => open = true,
+                Row::Batch { .. } | Row::Close(_) | Row::Reopen(_) => {}
+                Row::Journal { .. } | Row::Chunk { .. } | Row::Adopt { .. } => {}
+            }
+        }
+        made.then_some(open)
     }
 
     /// Whether one of its rows makes this batch: then writing the row finds out whether it is absent.

@@ -1,6 +1,10 @@
 //! Where journals live. The contract ([`Store`]) is prose here and one suite in `windlass-testkit`; memory and
 //! SQLite keep it.
 //!
+//! The feature `postgres` adds a spike on PostgreSQL that keeps it too, with several connections and several
+//! processes, so that the contract stays one that they can keep. It is not yet a store to run on: leases, takeover
+//! between many workers, a policy for migrations and tuning are missing.
+//!
 //! A store knows nothing of calls: it keeps rows, in the order in which a session's owner sent them, and
 //! refuses whoever is not the owner any more.
 #![warn(missing_docs)]
@@ -9,9 +13,13 @@
 pub mod points;
 
 mod answer;
+mod chain;
 mod change;
 mod error;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod queue;
 pub mod sqlite;
 
 pub use answer::Answer;
@@ -20,6 +28,8 @@ pub use change::{
 };
 pub use error::StoreError;
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 
 pub mod chance;
 pub mod fault_store;
+pub mod postgres;
+pub mod powercut;
 pub mod proof;
 pub mod results;
 pub mod scenario;

@@ -97,6 +97,9 @@ pub fn short_work() -> Vec<Client> {
     vec![a, b]
 }
 
+/// How many clients do endless work at once, in sessions of their own.
+pub const CLIENTS: u64 = 4;
+
 /// Work that goes on until something ends it: round `round` of client `client`.
 pub fn endless(client: u64, round: u64) -> Batch {
     let tools: &[&'static str] = match round % 8 {

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 /// Calls between two looks at the clock, so that looking costs nothing.
-pub(crate) const LAP_CALLS: u64 = 256;
+const LAP_CALLS: u64 = 256;
 
 /// Properties of [`Shape::Wide`].
 const WIDE_PROPERTIES: usize = 40;

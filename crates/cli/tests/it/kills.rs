@@ -17,12 +17,16 @@ class = "keyed"
 [tools.read]
 command = ["./work.sh"]
 class = "read"
+
+[tools.stuck]
+command = ["sh", "-c", "echo stuck >> log; while :; do sleep 1; done"]
+class = "once"
 "#;
 
 const WORK: &str = r#"
 say() { echo "$1 $WINDLASS_CALL_ID $WINDLASS_ATTEMPT $WINDLASS_IDEMPOTENCY_KEY" >> "log"; }
 say begin
-sleep 0.02
+sleep 0.05
 say done
 echo "{\"did\": \"$WINDLASS_CALL_ID\"}"
 "#;
@@ -147,7 +151,7 @@ fn a_killed_batch_is_brought_to_its_end_and_nothing_is_repeated() {
         assert_eq!(effects(&rig), after, "what is over was run again");
         assert_eq!(rig.processes(), [0; 0]);
     }
-    assert!(killed >= rounds, "only {killed} kills hit a run");
+    assert!(killed > rounds / 2, "only {killed} kills hit a run");
     assert!(unknown > 0, "no kill hit a call that must not be repeated, so nothing was shown");
     rig.run(&["doctor"]).expect(0);
 }
@@ -157,11 +161,11 @@ fn an_unknown_call_is_told_with_the_next_step() {
     let rig = rig();
     rig.write(
         "batch.json",
-        r#"{"key": "k", "calls": [{"id": "once-a", "tool": "once"}, {"id": "b", "tool": "read"}]}"#,
+        r#"{"key": "k", "calls": [{"id": "a", "tool": "stuck"}, {"id": "b", "tool": "read"}]}"#,
     );
     assert!(run_and_kill(&rig, "batch.json", 1));
     let ran = rig.run(&["run", "batch.json", "--json"]).expect(3);
-    assert_eq!(ran.states(), ["once-a unknown", "b succeeded"]);
+    assert_eq!(ran.states(), ["a unknown", "b succeeded"]);
     let call = &ran.json()["calls"][0];
     assert!(call["outcome"]["since"].is_string(), "{call}");
     let told = format!("{}\n{}", text(&call["model"]["parts"][0]["text"]), rig.redact(&ran.stderr));

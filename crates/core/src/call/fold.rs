@@ -160,13 +160,15 @@ impl Call {
     /// An end needs an outcome of its own, unless an attempt returned one; and a model answer that is the
     /// value needs a value in the journal.
     fn can_end(&self, ended: &Ended) -> bool {
-        let outcome = ended.outcome.as_ref().or(self.returned_outcome().as_ref()).map(|outcome| {
-            matches!(outcome, Outcome::Succeeded(success) if matches!(success.value, Value::Inline(_)))
-        });
-        match (outcome, &ended.model) {
-            (None, _) => false,
-            (Some(inline), Model::ValueText | Model::ValueString) => inline,
-            (Some(_), Model::Own(_)) => true,
+        let value = match (&ended.outcome, &self.state) {
+            (Some(Outcome::Succeeded(success)), _)
+            | (None, State::Returned { result: Result::Ok(success), .. }) => Some(&success.value),
+            (Some(_), _) | (None, State::Returned { result: Result::Failed(_), .. }) => None,
+            (None, _) => return false,
+        };
+        match &ended.model {
+            Model::ValueText | Model::ValueString => matches!(value, Some(Value::Inline(_))),
+            Model::Own(_) => true,
         }
     }
 
@@ -186,17 +188,18 @@ impl Call {
     }
 
     fn ended(&mut self, at: Timestamp, ended: &Ended) {
-        let Some(outcome) = ended.outcome.clone().or_else(|| self.returned_outcome()) else { return };
+        // What was returned becomes the outcome; the state it is taken from is over.
+        let outcome = match (&ended.outcome, std::mem::replace(&mut self.state, State::Opened)) {
+            (Some(outcome), _) => outcome.clone(),
+            (None, State::Returned { result: Result::Ok(success), .. }) => Outcome::Succeeded(success),
+            (None, State::Returned { result: Result::Failed(failure), .. }) => Outcome::Failed(failure),
+            (None, other) => {
+                self.state = other;
+                return;
+            }
+        };
         let model = answer(&outcome, &ended.model);
         self.state = State::Ended(Box::new(End { outcome, model, spent: ended.spent, at }));
-    }
-
-    fn returned_outcome(&self) -> Option<Outcome> {
-        let State::Returned { result, .. } = &self.state else { return None };
-        Some(match result {
-            Result::Ok(success) => Outcome::Succeeded(success.clone()),
-            Result::Failed(failure) => Outcome::Failed(failure.clone()),
-        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! The fields of each kind of entry. Keys and numbers here are released: add, never change.
 
-use super::Event;
 use crate::batch::Opening;
 use crate::call::{
     Arguments, Ended, Fact, Given, Kind, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent,
@@ -196,23 +195,22 @@ struct PartFields {
     name: Option<String>,
 }
 
-/// Appends the fields of `event`.
-pub(super) fn write_fields(event: &Event, bytes: &mut Vec<u8>) {
-    match event {
-        Event::Batch(opening) => {
-            encode(&BatchFields { key: &opening.key, turn: opening.turn.as_deref() }, bytes);
-        }
-        Event::Call { fact, .. } => write_fact(fact, bytes),
-    }
+/// Appends the fields of a batch's own entry.
+pub(super) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
+    encode(&BatchFields { key: &opening.key, turn: opening.turn.as_deref() }, bytes);
 }
 
-fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
+/// Appends the fields of a call's first entry.
+pub(super) fn write_opened(opened: &Opened, bytes: &mut Vec<u8>) {
+    let given = opened.args.given.as_str();
+    let provider = opened.provider.as_deref();
+    encode(&OpenedFields { id: &opened.id, tool: &opened.tool, given, provider }, bytes);
+}
+
+/// Appends the fields of a fact.
+pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
     match fact {
-        Fact::Opened(opened) => {
-            let given = opened.args.given.as_str();
-            let provider = opened.provider.as_deref();
-            encode(&OpenedFields { id: &opened.id, tool: &opened.tool, given, provider }, bytes);
-        }
+        Fact::Opened(opened) => write_opened(opened, bytes),
         Fact::Prepared(prepared) => {
             let class = prepared.class.as_str();
             encode(&PreparedFields { contract: &prepared.contract.0, class }, bytes);
@@ -233,14 +231,14 @@ fn encode<T: Encode<()>>(fields: &T, bytes: &mut Vec<u8>) {
 }
 
 /// The bytes that stand behind the fields as they are: arguments, and the value a tool returned.
-pub(super) fn payload(event: &Event) -> &[u8] {
-    match event {
-        Event::Call { fact: Fact::Opened(opened), .. } => opened.args.text.as_bytes(),
-        Event::Call { fact: Fact::Returned(returned), .. } => match &returned.result {
+pub(super) fn payload(fact: &Fact) -> &[u8] {
+    match fact {
+        Fact::Opened(opened) => opened.args.text.as_bytes(),
+        Fact::Returned(returned) => match &returned.result {
             Attempted::Ok(Success { value: Value::Inline(text), .. }) => text.as_bytes(),
             Attempted::Ok(_) | Attempted::Failed(_) => &[],
         },
-        Event::Batch(_) | Event::Call { .. } => &[],
+        Fact::Prepared(_) | Fact::Started(_) | Fact::Lost(_) | Fact::Ended(_) => &[],
     }
 }
 

@@ -36,17 +36,18 @@ pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
         Some(Ok(parsed)) => Ok(parsed),
         Some(Err(_)) | None => prepare::parse(held),
     };
-    let began = held.rt.clock.elapsed_us();
+    let began = held.on.rt.clock.elapsed_us();
     let ran = match args {
         Ok(parsed) => {
             let cx = context(held, attempt, redrive);
-            Threads::run(&held.rt, tool.clone(), parsed.value, cx).await
+            Threads::run(&held.on.rt, &tool, parsed.value, cx).await
         }
         // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
         Err(failure) => Ran::Returned(Err(ToolError::internal(failure.message))),
     };
-    let ran_us = held.rt.clock.elapsed_us().saturating_sub(began);
+    let ran_us = held.on.rt.clock.elapsed_us().saturating_sub(began);
     let result = result(held, &tool, ran).await;
+    held.begin_stage();
     held.note(Fact::Returned(Returned { attempt, ran_us, result }))
 }
 
@@ -74,9 +75,9 @@ fn context(held: &Held, attempt: AttemptNo, redrive: bool) -> Cx {
         id: held.call.opened.id.clone(),
         attempt,
         redrive,
-        fence: held.session.lane.fence(),
-        place: held.batch.head.place.clone(),
-        artifacts: Artifacts::new(held.session.lane.clone()),
+        fence: held.on.session.lane.fence(),
+        place: held.on.batch.head.place.clone(),
+        artifacts: Artifacts::new(held.on.session.lane.clone()),
     }
 }
 
@@ -101,15 +102,15 @@ async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<S
     if let Some(kept) = kept {
         return streamed(held, kept, parts).await;
     }
-    let limits = held.rt.limits.clone();
-    let size = match json::measure_result(&value, &limits) {
+    let limits = &*held.on.rt.limits;
+    let size = match json::measure_result(&value, limits) {
         Ok(size) => size,
         Err(problem) => {
             json::dismantle(value);
             return Err(Box::new(bad_output(problem.to_string(), None)));
         }
     };
-    check_parts(&parts, &limits)?;
+    check_parts(&parts, limits)?;
     let text = serde_json::to_string(&value).unwrap_or_default();
     if let Some(problem) = broken_promise(tool, &value, size) {
         return Err(Box::new(refused_output(held, problem, text).await));
@@ -117,10 +118,11 @@ async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<S
     drop(value);
     let success = Success { value: Value::Inline(text.into()), parts };
     let full = projection::full_text(&success);
-    if projection::fits(&full, &limits) && !tool.spec.flags.persist_output {
+    if projection::fits(&full, limits) && !tool.spec.flags.persist_output {
         return Ok(success);
     }
-    let rows = Artifacts::new(held.session.lane.clone()).rows(full.as_bytes()).await;
+    let limits = held.on.rt.limits.clone();
+    let rows = Artifacts::new(held.on.session.lane.clone()).rows(full.as_bytes()).await;
     let (kept, rows) = rows.map_err(|error| Box::new(failure(held, error.into())))?;
     held.carry(rows);
     let whole = Outcome::Succeeded(success.clone());
@@ -142,8 +144,8 @@ fn kept_value(success: Success, kept: Kept) -> Success {
 
 /// A result that the tool has kept itself: the model is told its ends.
 async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Success, Box<Failure>> {
-    let limits = held.rt.limits.clone();
-    let artifacts = Artifacts::new(held.session.lane.clone());
+    let limits = held.on.rt.limits.clone();
+    let artifacts = Artifacts::new(held.on.session.lane.clone());
     let most = limits.answer_bytes_max;
     let ends = async {
         let head = artifacts.read(kept.artifact, 0, most).await?;
@@ -153,7 +155,7 @@ async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Succe
     let (head, tail) = ends.await.map_err(|error| {
         // What was just kept cannot be read: the store is lost, and that is not a failure of the tool.
         if let ArtifactError::Lost(lost) = &error {
-            held.session.lane.lose(lost.clone());
+            held.on.session.lane.lose(lost.clone());
         }
         Box::new(failure(held, error.into()))
     })?;
@@ -172,10 +174,10 @@ fn broken_promise(tool: &Registered, value: &serde_json::Value, size: Size) -> O
 
 /// The failure of a result that was refused, with the result itself: in the journal, or beside it if it is long.
 async fn refused_output(held: &mut Held, problem: String, text: String) -> Failure {
-    if projection::fits(&text, &held.rt.limits) {
+    if projection::fits(&text, &held.on.rt.limits) {
         return bad_output(problem, Some(text));
     }
-    match Artifacts::new(held.session.lane.clone()).rows(text.as_bytes()).await {
+    match Artifacts::new(held.on.session.lane.clone()).rows(text.as_bytes()).await {
         Ok((kept, rows)) => {
             held.carry(rows);
             bad_output(format!("{problem}\nWhat it returned is kept as artifact {}.", kept.artifact), None)
@@ -221,8 +223,8 @@ fn failure(held: &Held, error: ToolError) -> Failure {
         source: Source::Tool,
         code: Code::ToolFailed,
         tool_code: error.tool_code,
-        message: shorten(error.message, &held.rt.limits),
-        detail: error.detail.map(|detail| shorten(detail, &held.rt.limits)),
+        message: shorten(error.message, &held.on.rt.limits),
+        detail: error.detail.map(|detail| shorten(detail, &held.on.rt.limits)),
         retry: error.retry,
         raw: None,
     }
@@ -239,9 +241,9 @@ fn shorten(mut text: String, limits: &Limits) -> String {
 }
 
 fn internal(held: &Held, code: Code, detail: String) -> Failure {
-    Failure::internal(code, &handle(held).to_string(), shorten(detail, &held.rt.limits))
+    Failure::internal(code, &handle(held).to_string(), shorten(detail, &held.on.rt.limits))
 }
 
 fn handle(held: &Held) -> Handle {
-    Artifacts::new(held.session.lane.clone()).call_handle(held.id)
+    Artifacts::new(held.on.session.lane.clone()).call_handle(held.id)
 }

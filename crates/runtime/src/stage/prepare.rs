@@ -27,7 +27,7 @@ pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
 
 fn check(held: &mut Held) -> Result<(Arc<Registered>, Parsed), Box<Failure>> {
     let opened = &held.call.opened;
-    if held.batch.has_twin(held.id.ordinal) {
+    if held.on.batch.has_twin(held.id.ordinal) {
         let message = format!(
             "Two different calls of this batch have the id {:?}, so neither was run. Give each call its own id.",
             opened.id
@@ -45,8 +45,8 @@ fn check(held: &mut Held) -> Result<(Arc<Registered>, Parsed), Box<Failure>> {
 
 /// The tool that was asked for, or the failure that names the nearest.
 pub(crate) fn find(held: &Held, asked: &str) -> Result<Arc<Registered>, Box<Failure>> {
-    held.rt.registry.find(asked).ok_or_else(|| {
-        let hint = match held.rt.registry.nearest(asked) {
+    held.on.rt.registry.find(asked).ok_or_else(|| {
+        let hint = match held.on.rt.registry.nearest(asked) {
             Some(nearest) => format!("Did you mean {nearest:?}?"),
             None => "Use one of the tools you were given.".to_string(),
         };
@@ -60,7 +60,7 @@ pub(crate) fn find(held: &Held, asked: &str) -> Result<Arc<Registered>, Box<Fail
 
 /// Reads the arguments from the record.
 pub(crate) fn parse(held: &Held) -> Result<Parsed, Box<Failure>> {
-    let limits = &held.rt.limits;
+    let limits = &held.on.rt.limits;
     let parsed = parse_args(&held.call.opened.args, limits).and_then(|value| {
         let size = json::measure(&value, limits)?;
         Ok(Parsed { value, size })

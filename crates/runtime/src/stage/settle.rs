@@ -35,7 +35,7 @@ pub(crate) fn refused(held: &mut Held, failure: Box<Failure>) -> Result<(), Lost
 }
 
 fn told(held: &Held, outcome: &Outcome) -> Model {
-    Model::Own(projection::project(outcome, None, &held.rt.limits))
+    Model::Own(projection::project(outcome, None, &held.on.rt.limits))
 }
 
 fn end(held: &mut Held, outcome: Option<Outcome>, model: Model) -> Result<(), Lost> {

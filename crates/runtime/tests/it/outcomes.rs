@@ -209,6 +209,16 @@ async fn nothing_a_tool_or_caller_says_grows_without_bound() {
         assert!(kept < 60_000 && failure.raw.is_none(), "{}: {kept} bytes", call.id());
     }
     assert!(answer.calls[2].failure().unwrap().message.contains("kept as artifact"));
+    let text = |text: &str| Args::Text(format!("{{\"a\": \"{text}\"}}"));
+    let huge =
+        |fill: &str| CallRequest { args: text(&fill.repeat(5 << 20)), ..call("huge", "any", json!({})) };
+    let answer = run(&runtime, "s", batch("huge", vec![huge("x")])).await;
+    assert_eq!(states(&answer), "huge failed/too_large");
+    assert!(answer.calls[0].call().opened.args.text.len() < 200);
+    let again = vec![huge("x")];
+    assert_eq!(states(&run(&runtime, "s", batch("huge", again)).await), "huge failed/too_large");
+    let other = vec![huge("y")];
+    assert_eq!(states(&run(&runtime, "s", batch("huge", other)).await), "huge failed/conflict");
     let cases = [
         BatchRequest { turn: Some(long.clone()), ..batch("k2", vec![call("a", "any", n(1))]) },
         batch("k2", vec![call("a", &long, n(1))]),

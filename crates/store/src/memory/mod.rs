@@ -210,10 +210,11 @@ impl State {
                 return Err(Refused::Exists);
             }
             Hold::Open { .. } => Fence(1),
-            Hold::Take { from } | Hold::Held(from) if now == Fence(0) || now != *from => {
+            Hold::Take { from, .. } | Hold::Held(from) if now == Fence(0) || now != *from => {
                 return Err(Refused::Fenced { now });
             }
-            Hold::Take { from } => Fence(from.0 + 1),
+            Hold::Take { from, to } if to <= from => return Err(Refused::Fenced { now }),
+            Hold::Take { to, .. } => *to,
             Hold::Held(fence) => *fence,
         };
         for guard in &change.guards {

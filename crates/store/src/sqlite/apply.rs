@@ -4,8 +4,8 @@
 //! leaves no trace. Only what the demands did not foresee (a row that is there already) is found while writing;
 //! then the whole group is rolled back and done again without that change.
 
-use super::chain::{Link, Linked, START, int, piece_key, row_key, uint};
 use super::statements::Statements;
+use crate::chain::{Link, Linked, START, int, piece_key, row_key, uint};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::{Inbound, Posted};
 use rusqlite::{Connection, Error, OptionalExtension};
@@ -132,7 +132,7 @@ impl<'c> Applier<'c> {
             Hold::Open { .. } => {
                 return Ok(Ok(Seat { fence: 1, head: 0, last_row: None, chain: START, changed: false }));
             }
-            Hold::Take { from } | Hold::Held(from) => *from,
+            Hold::Take { from, .. } | Hold::Held(from) => *from,
         };
         let Some(mut seat) = self.seat(change.session)? else {
             return Ok(Err(Refused::Fenced { now: Fence(0) }));
@@ -140,8 +140,11 @@ impl<'c> Applier<'c> {
         if seat.fence != from.0 && !cfg!(feature = "mutant-no-fence") {
             return Ok(Err(Refused::Fenced { now: Fence(seat.fence) }));
         }
-        if matches!(change.hold, Hold::Take { .. }) {
-            seat.fence += 1;
+        if let Hold::Take { to, .. } = change.hold {
+            if to <= from {
+                return Ok(Err(Refused::Fenced { now: from }));
+            }
+            seat.fence = to.0;
         }
         Ok(Ok(seat))
     }
@@ -200,7 +203,9 @@ impl<'c> Applier<'c> {
                 Row::Batch { no, lookup } => {
                     point!("write.batch", self.sql.insert_batch.execute((int(no.0), session, lookup.0)))?;
                     *wrote = true;
-                    point!("write.open", self.sql.insert_open.execute((session, int(no.0))))?;
+                    if change.leaves_open(*no) == Some(true) {
+                        point!("write.open", self.sql.insert_open.execute((session, int(no.0))))?;
+                    }
                 }
                 Row::Journal { batch, row, count, data } => {
                     let (first, key) = (seat.head + 1, row_key(*batch, *row));
@@ -219,6 +224,8 @@ impl<'c> Applier<'c> {
                     seat.last_row = Some(key);
                     seat.chain = link;
                 }
+                // What the batch is in the end was written with the batch.
+                Row::Close(no) | Row::Reopen(no) if change.leaves_open(*no).is_some() => {}
                 Row::Close(no) => {
                     point!("write.close", self.sql.delete_open.execute((session, int(no.0))))?;
                 }

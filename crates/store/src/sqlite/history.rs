@@ -1,7 +1,7 @@
 //! Journal rows and the chain that vouches for them. A row is given out only after its link was computed again.
 
-use super::chain::{Link, Linked, START, int, row_key, row_of, uint};
 use super::pool::Pool;
+use crate::chain::{self, Link, START, int, row_key, row_of, uint};
 use crate::{JournalRow, StoreError};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use std::collections::HashMap;
@@ -160,17 +160,12 @@ impl Found {
 
     /// The row, and the place before it, if its link is what it must be.
     fn trusted(self) -> Result<(JournalRow, Option<Place>), StoreError> {
-        let JournalRow { session, batch, row, first, count, ref data } = self.row;
-        let linked = Linked { session: session.0, batch: batch.0, row, first: first.0, count, data };
-        let damaged = |what: &str| StoreError::Damaged { session, entry: first.0, what: what.to_owned() };
         let before = match (self.prev, self.prev_link) {
             (None, _) => None,
-            (Some(key), Some(link)) => Some(Place { key, link, end: first.0 }),
-            (Some(_), None) => return Err(damaged("the row before it is missing")),
+            (Some(key), Some(link)) => Some(Place { key, link, end: self.row.first.0 }),
+            (Some(_), None) => return Err(chain::damaged(&self.row, "the row before it is missing")),
         };
-        if linked.link(before.as_ref().map_or(&START, |before| &before.link)) != self.link {
-            return Err(damaged("its hash is another"));
-        }
+        chain::verify(&self.row, before.as_ref().map_or(&START, |before| &before.link), &self.link)?;
         Ok((self.row, before))
     }
 }

@@ -1,31 +1,30 @@
 //! The store on SQLite: one file, one process that writes it, one thread of that process that does.
 //!
-//! A write goes `commit` → [`queue`] → [`writer`] → [`apply`] → answer; [`checkpoint`] brings the write-ahead
-//! log home. A read goes to a connection of the [`pool`], [`read`] asks and [`history`] verifies. [`file`],
-//! [`schema`] and [`lock`] are about opening.
+//! A write goes `commit` → `queue` → `writer` → `apply` → answer; `checkpoint` brings the write-ahead
+//! log home. A read goes to a connection of the `pool`, `read` asks and `history` verifies. `file`,
+//! `schema` and `lock` are about opening.
 
 mod apply;
-mod chain;
 mod checkpoint;
 mod file;
 mod history;
 mod lock;
 mod pool;
-mod queue;
 mod read;
 mod schema;
 mod statements;
 mod writer;
 
+use crate::chain::{row_of, uint};
 use crate::change::{Change, Receipt, Refused};
+use crate::queue::{self, Request};
 use crate::{
     Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Sequence, SessionRow, Store, StoreError,
 };
-use chain::{row_of, uint};
 use history::Places;
 use lock::OwnerLock;
 use pool::Pool;
-use queue::Request;
+
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

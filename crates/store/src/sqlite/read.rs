@@ -1,8 +1,8 @@
 //! Questions about sessions, batches, blobs and messages. They are microseconds from the page cache, so they
 //! are answered where they are asked.
 
-use super::chain::{int, piece_key, uint};
 use super::pool::Pool;
+use crate::chain::{int, piece_key, uint};
 use crate::{BLOB_PIECES_MAX, BatchRow, Inbound, SessionRow, StoreError};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};

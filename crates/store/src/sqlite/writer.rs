@@ -3,20 +3,24 @@
 
 use super::apply::{Applier, Fault};
 use super::checkpoint::Checkpoints;
-use super::queue::{Queue, Request};
 use super::{checkpoint, file};
-use crate::change::{Receipt, Refused};
-use crate::{Durability, Posted, StoreError};
+use crate::change::Refused;
+use crate::queue::{self, EndOnDrop, Gather, Queue, Request, Told};
+use crate::{Durability, StoreError};
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use windlass_core::limits::Limits;
 
 /// The queue holds this many groups; past that whoever writes must wait.
 const GROUPS_WAITING_MAX: usize = 16;
+
+/// The writer waits at most this long for those it has just answered.
+const GATHER_MAX: Duration = Duration::from_micros(500);
 
 /// The writer and the checkpointer, until they are dropped; then everything that waits is written, the log is
 /// brought home, and both threads have ended.
@@ -98,16 +102,9 @@ struct Thread {
     wal_bytes_max: u64,
 }
 
-/// What a request of the group will be told once the group is durable.
-enum Told {
-    Commit(Vec<Result<Receipt, Refused>>),
-    Post(Posted),
-}
-
 impl Thread {
     fn run(self, conn: &Connection) {
-        // However this ends, a panic included, nobody may wait for a writer that is gone.
-        let _told = PoisonOnEnd(&self.queue);
+        let _told = EndOnDrop(&self.queue);
         let mut applier = match Applier::new(conn) {
             Ok(applier) => applier,
             Err(error) => {
@@ -115,20 +112,23 @@ impl Thread {
                 return;
             }
         };
-        while let Some(group) = self.queue.take(self.group_max) {
+        let mut gather = Gather::default();
+        while let Some(group) = self.queue.take(self.group_max, gather) {
+            let began = Instant::now();
             match write(&mut applier, &group) {
                 Ok(told) => {
                     self.commits.fetch_add(1, Ordering::Relaxed);
-                    answer(group, told);
+                    // A wait that is short beside a commit costs the first little and saves the others much.
+                    let patience = (began.elapsed() / 2).min(GATHER_MAX);
+                    gather = Gather { changes: group.iter().map(Request::changes).sum(), patience };
+                    for (request, told) in group.into_iter().zip(told) {
+                        request.answer(told);
+                    }
                 }
                 Err(error) => {
                     tracing::error!(%error, "a write failed; the store is closed until it is opened anew");
                     self.queue.poison();
-                    let error = Arc::new(error);
-                    for request in group {
-                        let source = Box::new(Shared(Arc::clone(&error)));
-                        request.fail(StoreError::Io { doing: "write", source });
-                    }
+                    queue::fail_group(group, error);
                     return;
                 }
             }
@@ -187,39 +187,4 @@ fn apply(
         }
     }
     Ok(Ok(told))
-}
-
-fn answer(group: Vec<Request>, told: Vec<Told>) {
-    for (request, told) in group.into_iter().zip(told) {
-        // Whoever asked may be gone; what it asked for is durable all the same.
-        match (request, told) {
-            (Request::Commit { reply, .. }, Told::Commit(receipts)) => drop(reply.send(Ok(receipts))),
-            (Request::Post { reply, .. }, Told::Post(posted)) => drop(reply.send(Ok(posted))),
-            (request, _) => request.fail(StoreError::Poisoned),
-        }
-    }
-}
-
-struct PoisonOnEnd<'a>(&'a Queue);
-
-impl Drop for PoisonOnEnd<'_> {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// One failure, told to everybody in the group.
-#[derive(Debug)]
-struct Shared(Arc<rusqlite::Error>);
-
-impl std::fmt::Display for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for Shared {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.0)
-    }
 }

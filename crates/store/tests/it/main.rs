@@ -3,6 +3,8 @@
 
 mod damage;
 mod folder;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod sqlite;
 
 use std::sync::Arc;

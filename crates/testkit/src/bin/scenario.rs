@@ -16,8 +16,6 @@ use windlass_testkit::scenario::{self, Reply, Runs, Told};
 
 /// The store could not be had or was lost.
 const FOLDER: u8 = 6;
-/// The client of endless work asks for so many batches at once, in sessions of their own.
-const CLIENTS: u64 = 4;
 /// The last calls must let go of the store within this.
 const LETTING_GO: Duration = Duration::from_secs(20);
 
@@ -63,7 +61,7 @@ async fn main() -> anyhow::Result<ExitCode> {
 
 /// Works until the store is lost.
 async fn endless(runtime: &windlass::Runtime) -> bool {
-    let clients: Vec<_> = (0..CLIENTS)
+    let clients: Vec<_> = (0..scenario::CLIENTS)
         .map(|client| {
             let runtime = runtime.clone();
             tokio::spawn(async move {

@@ -36,7 +36,10 @@ pub async fn run(store: &dyn Store) -> Result<()> {
 /// Opens or takes the session.
 async fn own(store: &dyn Store) -> Result<(SessionNo, Fence)> {
     let (session, hold, fence) = match store.session(SESSION).await? {
-        Some(row) => (row.no, Hold::Take { from: row.fence }, Fence(row.fence.0 + 1)),
+        Some(row) => {
+            let to = row.fence.after(0);
+            (row.no, Hold::Take { from: row.fence, to }, to)
+        }
         None => {
             let no = SessionNo(store.reserve(Sequence::Session, 1).await?);
             (no, Hold::Open { name: SESSION.to_owned() }, Fence(1))

@@ -27,9 +27,6 @@ fn effect<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Effect {
     histories.effects.iter_mut().find(|effect| effect.call.ends_with(&format!("/{id}"))).unwrap()
 }
 
-/// Breaks one thing.
-type Spoil = fn(&mut Histories);
-
 /// A second line of the ledger for this call, by a later attempt of a later worker.
 fn again(histories: &mut Histories, id: &str) {
     let mut again = effect(histories, id).clone();
@@ -39,11 +36,14 @@ fn again(histories: &mut Histories, id: &str) {
     histories.effects.push(again);
 }
 
+/// Changes a sound history into one that must be noticed.
+type Break = fn(&mut Histories);
+
 #[test]
 fn each_broken_promise_is_named() {
     let whole = whole();
     assert_eq!(violations(&whole), [""; 0]);
-    let cases: [(Spoil, &str); 18] = [
+    let cases: [(Break, &str); 18] = [
         (
             |all| all.journal.calls.retain(|call| !call.name.ends_with("/c2")),
             "R1: s1/b1/c2: worker 1 was told its end and it is gone",

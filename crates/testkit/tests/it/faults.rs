@@ -56,7 +56,7 @@ async fn a_failed_commit_is_there_whole_or_not_at_all() {
             // Whoever opens anew reads what is there, and goes on from it.
             let take = Change {
                 session,
-                hold: Hold::Take { from: Fence(1) },
+                hold: Hold::Take { from: Fence(1), to: Fence(2) },
                 guards: vec![],
                 rows: vec![journal(batch, if done { 2 } else { 0 }, 1)],
             };

@@ -12,6 +12,8 @@ mod nth;
 #[cfg(test)]
 mod points;
 #[cfg(test)]
+mod powercut;
+#[cfg(test)]
 mod takeover;
 #[cfg(test)]
 mod tidy;

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use windlass_core::json::dismantle;
 
-/// Generous, because the machine may be busy; what these schemas are after takes seconds to for ever.
-const QUICKLY: Duration = Duration::from_millis(1_500);
+/// Very generous, because the machine may be busy: what these schemas are after takes for ever.
+const QUICKLY: Duration = Duration::from_secs(30);
 
 #[test]
 fn hostile_schemas_are_refused() {

@@ -55,7 +55,7 @@ const NOT_IN_CORE: [&str; 14] = [
 /// What core must not even reach through others. (A schema library may have `getrandom` for its hash maps.)
 const NOT_BELOW_CORE: [&str; 7] = ["hyper", "libsqlite3-sys", "mio", "reqwest", "rusqlite", "tokio", "ureq"];
 
-/// `cargo metadata` of the workspace, asked once per process.
+/// `cargo metadata` of the workspace with every feature, as `deny.toml` says; asked once per process.
 fn metadata() -> &'static Value {
     static METADATA: OnceLock<Value> = OnceLock::new();
     METADATA.get_or_init(|| {
@@ -67,7 +67,7 @@ fn metadata() -> &'static Value {
         let mut refused = String::new();
         for way in ways {
             let output = Command::new(env!("CARGO"))
-                .args(["metadata", "--format-version", "1", "--locked"])
+                .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
                 .args(way)
                 .current_dir(root())
                 .output()

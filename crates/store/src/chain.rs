@@ -1,15 +1,16 @@
 //! The hash chain of a session's journal, and the keys under which rows lie.
 
+use crate::{JournalRow, StoreError};
 use windlass_core::ids::{BatchNo, BlobNo};
 
 /// What a row is chained to: the hash of everything before it.
-pub(super) type Link = [u8; 32];
+pub(crate) type Link = [u8; 32];
 
 /// What the first row of a session is chained to.
-pub(super) const START: Link = [0; 32];
+pub(crate) const START: Link = [0; 32];
 
 /// All of a journal row that its link vouches for.
-pub(super) struct Linked<'a> {
+pub(crate) struct Linked<'a> {
     pub session: u64,
     pub batch: u64,
     pub row: u32,
@@ -34,28 +35,46 @@ impl Linked<'_> {
     }
 }
 
+/// Whether a journal row is the one whose link was kept, after one of this link.
+pub(crate) fn verify(row: &JournalRow, prev: &Link, link: &Link) -> Result<(), StoreError> {
+    let linked = Linked {
+        session: row.session.0,
+        batch: row.batch.0,
+        row: row.row,
+        first: row.first.0,
+        count: row.count,
+        data: &row.data,
+    };
+    if linked.link(prev) == *link { Ok(()) } else { Err(damaged(row, "its hash is another")) }
+}
+
+/// What is wrong with a journal row.
+pub(crate) fn damaged(row: &JournalRow, what: &str) -> StoreError {
+    StoreError::Damaged { session: row.session, entry: row.first.0, what: what.to_owned() }
+}
+
 /// The key of a journal row. [`Change::fits`](crate::Change) has made sure that the parts do not overlap.
-pub(super) fn row_key(batch: BatchNo, row: u32) -> i64 {
+pub(crate) fn row_key(batch: BatchNo, row: u32) -> i64 {
     int(batch.0 << 20 | u64::from(row))
 }
 
 /// The batch and the row of a journal key.
-pub(super) fn row_of(key: i64) -> (u64, u32) {
+pub(crate) fn row_of(key: i64) -> (u64, u32) {
     (uint(key) >> 20, (uint(key) & 0xf_ffff) as u32)
 }
 
 /// The key of a piece of a blob.
-pub(super) fn piece_key(blob: BlobNo, seq: u32) -> i64 {
+pub(crate) fn piece_key(blob: BlobNo, seq: u32) -> i64 {
     int(blob.0 << 24 | u64::from(seq))
 }
 
-/// SQLite's integers are signed; our numbers stay far below the sign.
-pub(super) fn int(number: u64) -> i64 {
+/// The integers of databases are signed; our numbers stay far below the sign.
+pub(crate) fn int(number: u64) -> i64 {
     number.cast_signed()
 }
 
 /// The number that [`int`] wrote.
-pub(super) fn uint(number: i64) -> u64 {
+pub(crate) fn uint(number: i64) -> u64 {
     number.cast_unsigned()
 }
 

@@ -1,22 +1,39 @@
-//! What waits for the writer. Its order is the order in which `commit` was called, so it is filled by the
+//! What waits for a writer, whichever database it writes to. Its order is the order in which `commit` was called, so it is filled by the
 //! caller and not by a future that may be polled late.
 
 use crate::change::{Change, Receipt, Refused};
 use crate::{Inbound, Posted, StoreError};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// To whom the answer goes.
-pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// One thing to be written.
-pub(super) enum Request {
+pub(crate) enum Request {
     Commit { changes: Vec<Change>, reply: Reply<Vec<Result<Receipt, Refused>>> },
     Post { message: Inbound, reply: Reply<Posted> },
 }
 
+/// What a request of a group is told once the group is durable.
+pub(crate) enum Told {
+    Commit(Vec<Result<Receipt, Refused>>),
+    Post(Posted),
+}
+
 impl Request {
+    /// Answers with what was done.
+    pub fn answer(self, told: Told) {
+        // Whoever asked may be gone; what it asked for is durable all the same.
+        match (self, told) {
+            (Request::Commit { reply, .. }, Told::Commit(receipts)) => drop(reply.send(Ok(receipts))),
+            (Request::Post { reply, .. }, Told::Post(posted)) => drop(reply.send(Ok(posted))),
+            (request, _) => request.fail(StoreError::Poisoned),
+        }
+    }
+
     /// Answers with an error.
     pub fn fail(self, error: StoreError) {
         // Whoever asked may be gone; then nobody needs the answer.
@@ -26,7 +43,7 @@ impl Request {
         }
     }
 
-    fn changes(&self) -> usize {
+    pub fn changes(&self) -> usize {
         match self {
             Request::Commit { changes, .. } => changes.len().max(1),
             Request::Post { .. } => 1,
@@ -34,8 +51,18 @@ impl Request {
     }
 }
 
+/// For whom the writer waits before it writes. Whoever was just answered has often more to say at once: a call
+/// whose intent is durable, its end. To write the first of them alone would make all others wait for two commits.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Gather {
+    /// How many changes are expected.
+    pub changes: usize,
+    /// How long it waits for them.
+    pub patience: Duration,
+}
+
 /// The queue in front of the writer.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     state: Mutex<State>,
     filled: Condvar,
     emptied: Condvar,
@@ -46,7 +73,8 @@ pub(super) struct Queue {
 struct State {
     requests: VecDeque<Request>,
     changes: usize,
-    writer_sleeps: bool,
+    /// The writer sleeps until so many changes wait.
+    sleeps_until: Option<usize>,
     ended: Option<Ended>,
 }
 
@@ -75,7 +103,8 @@ impl Queue {
             None => {
                 state.changes += request.changes();
                 state.requests.push_back(request);
-                if std::mem::take(&mut state.writer_sleeps) {
+                if state.sleeps_until.is_some_and(|wanted| state.changes >= wanted) {
+                    state.sleeps_until = None;
                     self.filled.notify_one();
                 }
             }
@@ -83,14 +112,22 @@ impl Queue {
     }
 
     /// Everything that waits, up to about `changes_max` changes; `None` when the queue is closed and empty.
-    pub fn take(&self, changes_max: usize) -> Option<Vec<Request>> {
+    pub fn take(&self, changes_max: usize, gather: Gather) -> Option<Vec<Request>> {
         let mut state = self.lock();
         while state.requests.is_empty() {
             if state.ended.is_some() {
                 return None;
             }
-            state.writer_sleeps = true;
+            state.sleeps_until = Some(1);
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let expected = gather.changes.min(changes_max);
+        if state.changes < expected {
+            state.sleeps_until = Some(expected);
+            let few = |state: &mut State| state.changes < expected && state.ended.is_none();
+            let woken = self.filled.wait_timeout_while(state, gather.patience, few);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state.sleeps_until = None;
         }
         let was_full = state.changes >= self.changes_max;
         let mut taken = Vec::with_capacity(state.requests.len().min(changes_max));
@@ -144,5 +181,41 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Held by the thread of a writer: however that ends, a panic included, nobody may wait for a writer that is gone.
+pub(crate) struct EndOnDrop<'a>(pub &'a Queue);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Tells everybody in a group that it failed, and why.
+pub(crate) fn fail_group<E>(group: Vec<Request>, error: E)
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let error = Arc::new(error);
+    for request in group {
+        request.fail(StoreError::Io { doing: "write", source: Box::new(Shared(Arc::clone(&error))) });
+    }
+}
+
+/// One failure, told to everybody in the group.
+#[derive(Debug)]
+struct Shared<E>(Arc<E>);
+
+impl<E: std::fmt::Display> std::fmt::Display for Shared<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for Shared<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.0)
     }
 }

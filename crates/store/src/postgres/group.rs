@@ -1,0 +1,305 @@
+//! One group in one transaction: lock and ask, judge, write, commit. Three flights of messages, however many changes.
+
+use super::connection::{Failure, answered};
+use super::judge::{Asked, Entries, Kept, Key, Known, Message, Seat, Writes, judge};
+use super::statements::Statements;
+use crate::chain::{Link, uint};
+use crate::queue::{Request, Told};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Statement};
+use windlass_core::ids::Lookup;
+
+/// What one statement carries at most, far below the gigabyte a message may have.
+const STATEMENT_BYTES_MAX: usize = 16 << 20;
+
+/// A connection that writes.
+pub(super) struct Writing {
+    pub client: Client,
+    pub sql: Statements,
+}
+
+/// Which group of which writer this is.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    pub writer: [u8; 16],
+    pub group: i64,
+}
+
+/// Why a group is not known to be durable.
+pub(super) enum Fault {
+    /// Nothing of it will ever be there.
+    Undone(Failure),
+    /// It was to be committed, and no answer came.
+    InDoubt { failure: Failure, told: Vec<Told> },
+}
+
+/// What became of a group.
+pub(super) enum Done {
+    /// It is durable.
+    Committed(Vec<Told>),
+    /// There was nothing to write.
+    Nothing(Vec<Told>),
+}
+
+impl Writing {
+    /// Applies a group.
+    pub async fn group(&self, group: &[Request], mark: Mark) -> Result<Done, Fault> {
+        let asked = Asked::of(group);
+        let known = answered(Box::pin(self.ask(&asked))).await.map_err(Fault::Undone)?;
+        let (told, writes) = judge(group, known);
+        if writes.is_empty() {
+            answered(self.client.batch_execute("ROLLBACK")).await.map_err(Fault::Undone)?;
+            return Ok(Done::Nothing(told));
+        }
+        let right = answered(Box::pin(self.write(&writes, mark))).await.map_err(Fault::Undone)?;
+        right.map_err(|what| Fault::Undone(Failure::Impossible(what)))?;
+        // Every statement before it succeeded, so this cannot quietly become a ROLLBACK.
+        match answered(self.client.batch_execute("COMMIT")).await {
+            Ok(()) => Ok(Done::Committed(told)),
+            Err(failure) => Err(Fault::InDoubt { failure, told }),
+        }
+    }
+
+    /// Whether this writer's last group has this mark. Waits for a transaction that still holds the mark.
+    pub async fn is_done(&self, mark: Mark) -> Result<bool, Failure> {
+        let row = answered(self.client.query_opt(&self.sql.marked, &[&&mark.writer[..]])).await?;
+        let last: i64 = row.ok_or(Failure::Impossible("the writer's own row is gone"))?.try_get(0)?;
+        match mark.group - last {
+            0 => Ok(true),
+            1 => Ok(false),
+            _ => Err(Failure::Impossible("somebody else wrote under this writer's mark")),
+        }
+    }
+
+    /// Begins, takes the locks, and asks; in this order, which is why the futures are polled in it.
+    async fn ask<'g>(&self, asked: &Asked) -> Result<Known<'g>, Error> {
+        let (client, sql) = (&self.client, &self.sql);
+        let sessions: Vec<i64> = asked.sessions.iter().copied().collect();
+        let mut wanted = Wanted::default();
+        asked.keys.iter().for_each(|key| wanted.add(key));
+        let (of, keys): (Vec<i64>, Vec<&[u8]>) =
+            asked.messages.iter().map(|(of, key)| (*of, &key[..])).unzip();
+        let Wanted { names, lookups, batches, rows, pieces } = &wanted;
+        let batches_wanted = batches.len() + lookups.len();
+        let (_begun, sessions, names, batches, rows, pieces, messages) = tokio::try_join!(
+            biased;
+            client.batch_execute("BEGIN"),
+            query(client, &sql.lock_sessions, sessions.len(), [&sessions]),
+            query(client, &sql.names, names.len(), [names]),
+            query(client, &sql.batches, batches_wanted, [batches, lookups]),
+            query(client, &sql.rows, rows.len(), [rows]),
+            query(client, &sql.pieces, pieces.len(), [pieces]),
+            query(client, &sql.messages, of.len(), [&of, &keys]),
+        )?;
+        let mut known = Known::default();
+        for row in sessions {
+            let (fence, head) = (uint(row.try_get(1)?), uint(row.try_get(2)?));
+            let seat = Seat { fence, head, chain: fixed(row.try_get(3)?), kept: Kept::Same };
+            known.seats.insert(row.try_get(0)?, seat);
+        }
+        for row in names {
+            known.keys.insert(Key::Name(fixed(row.try_get(0)?)));
+        }
+        for row in batches {
+            known.keys.insert(Key::Batch(row.try_get(0)?));
+            known.keys.insert(Key::Lookup(Lookup(fixed(row.try_get(1)?))));
+        }
+        for row in rows {
+            known.keys.insert(Key::Row(row.try_get(0)?));
+        }
+        for row in pieces {
+            known.keys.insert(Key::Piece(row.try_get(0)?));
+        }
+        for row in messages {
+            let kept = Message { digest: fixed(row.try_get(2)?), waiting: row.try_get(3)? };
+            known.messages.insert((row.try_get(0)?, fixed(row.try_get(1)?)), kept);
+        }
+        Ok(known)
+    }
+
+    /// Writes everything. Says what cannot be right.
+    async fn write(&self, writes: &Writes<'_>, mark: Mark) -> Result<Result<(), &'static str>, Error> {
+        let (updated, marked, adopted, ..) = tokio::try_join!(
+            self.update_sessions(writes),
+            self.mark(mark),
+            self.messages(writes),
+            self.insert_sessions(writes),
+            self.batches(writes),
+            self.journal(&writes.journal),
+            self.pieces(&writes.pieces),
+        )?;
+        let changed = writes.seats.values().filter(|seat| seat.kept == Kept::Changed).count() as u64;
+        Ok(if updated != changed {
+            Err("a session that is locked was not updated")
+        } else if marked != 1 {
+            Err("the writer's own row is not what it was")
+        } else if adopted != writes.adopted.len() as u64 {
+            Err("a message that waits was not adopted")
+        } else {
+            Ok(())
+        })
+    }
+
+    async fn mark(&self, mark: Mark) -> Result<u64, Error> {
+        self.client.execute(&self.sql.mark, &[&&mark.writer[..], &mark.group]).await
+    }
+
+    async fn update_sessions(&self, writes: &Writes<'_>) -> Result<u64, Error> {
+        let changed: Vec<_> = writes.seats.iter().filter(|(_, seat)| seat.kept == Kept::Changed).collect();
+        let no = column(&changed, |(no, _)| **no);
+        let fence = column(&changed, |(_, seat)| seat.fence.cast_signed());
+        let head = column(&changed, |(_, seat)| seat.head.cast_signed());
+        let chain = column(&changed, |(_, seat)| &seat.chain[..]);
+        self.execute(&self.sql.update_sessions, no.len(), &[&no, &fence, &head, &chain]).await
+    }
+
+    async fn insert_sessions(&self, writes: &Writes<'_>) -> Result<u64, Error> {
+        let (mut names, mut seats) = (Vec::new(), Vec::new());
+        for (no, seat) in &writes.seats {
+            if let Kept::New { name } = seat.kept {
+                names.push((name.as_bytes(), super::judge::digest(name.as_bytes())));
+                seats.push((*no, seat));
+            }
+        }
+        let no = column(&seats, |(no, _)| *no);
+        let name = column(&names, |(name, _)| *name);
+        let key = column(&names, |(_, key)| &key[..]);
+        let fence = column(&seats, |(_, seat)| seat.fence.cast_signed());
+        let head = column(&seats, |(_, seat)| seat.head.cast_signed());
+        let chain = column(&seats, |(_, seat)| &seat.chain[..]);
+        self.execute(&self.sql.insert_sessions, no.len(), &[&no, &name, &key, &fence, &head, &chain]).await
+    }
+
+    /// Batches, and which of them are open.
+    async fn batches(&self, writes: &Writes<'_>) -> Result<(), Error> {
+        let no = column(&writes.batches, |batch| batch.0);
+        let session = column(&writes.batches, |batch| batch.1);
+        let lookup = column(&writes.batches, |batch| &batch.2.0[..]);
+        self.execute(&self.sql.insert_batches, no.len(), &[&no, &session, &lookup]).await?;
+        for (statement, wanted) in [(&self.sql.insert_open, true), (&self.sql.delete_open, false)] {
+            let batches = writes.open.iter().filter(|(_, open)| **open == wanted);
+            let (session, no): (Vec<i64>, Vec<i64>) = batches.map(|(key, _)| *key).unzip();
+            self.execute(statement, no.len(), &[&session, &no]).await?;
+        }
+        Ok(())
+    }
+
+    async fn journal(&self, rows: &[Entries<'_>]) -> Result<(), Error> {
+        for rows in parts(rows, |row| row.data.len()) {
+            let key = column(rows, |row| row.key);
+            let session = column(rows, |row| row.session);
+            let first = column(rows, |row| row.first);
+            let count = column(rows, |row| row.count);
+            let before = column(rows, |row| &row.before[..]);
+            let link = column(rows, |row| &row.link[..]);
+            let data = column(rows, |row| row.data);
+            let columns: [Param<'_>; 7] = [&key, &session, &first, &count, &before, &link, &data];
+            self.client.execute(&self.sql.insert_journal, &columns).await?;
+        }
+        Ok(())
+    }
+
+    async fn pieces(&self, pieces: &[(i64, Link, &[u8])]) -> Result<(), Error> {
+        for pieces in parts(pieces, |piece| piece.2.len()) {
+            let key = column(pieces, |piece| piece.0);
+            let digest = column(pieces, |piece| &piece.1[..]);
+            let data = column(pieces, |piece| piece.2);
+            self.client.execute(&self.sql.insert_chunks, &[&key, &digest, &data]).await?;
+        }
+        Ok(())
+    }
+
+    /// New messages, and then how many were adopted: one may be sent and adopted in the same group.
+    async fn messages(&self, writes: &Writes<'_>) -> Result<u64, Error> {
+        for messages in parts(&writes.messages, |message| message.2.body.len()) {
+            let session = column(messages, |message| message.2.session.0.cast_signed());
+            let key = column(messages, |message| message.2.key.as_bytes());
+            let key_hash = column(messages, |message| &message.0[..]);
+            let digest = column(messages, |message| &message.1[..]);
+            let body = column(messages, |message| &message.2.body[..]);
+            let columns: [Param<'_>; 5] = [&session, &key, &key_hash, &digest, &body];
+            self.client.execute(&self.sql.insert_messages, &columns).await?;
+        }
+        let (session, key) =
+            (column(&writes.adopted, |key| key.0), column(&writes.adopted, |key| &key.1[..]));
+        self.execute(&self.sql.adopt, key.len(), &[&session, &key]).await
+    }
+
+    /// Does nothing with nothing.
+    async fn execute(&self, statement: &Statement, rows: usize, columns: &[Param<'_>]) -> Result<u64, Error> {
+        if rows == 0 { Ok(0) } else { self.client.execute(statement, columns).await }
+    }
+}
+
+type Param<'a> = &'a (dyn ToSql + Sync);
+
+/// Asks nothing about nothing.
+async fn query<const N: usize>(
+    client: &Client,
+    statement: &Statement,
+    asked: usize,
+    params: [Param<'_>; N],
+) -> Result<Vec<tokio_postgres::Row>, Error> {
+    if asked == 0 { Ok(Vec::new()) } else { client.query(statement, &params).await }
+}
+
+/// One column of many rows: PostgreSQL takes them as an array.
+fn column<'a, R, T>(rows: &'a [R], of: impl Fn(&'a R) -> T) -> Vec<T> {
+    rows.iter().map(of).collect()
+}
+
+/// Rows in parts that one statement can carry.
+fn parts<T>(mut rows: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let mut carried = 0;
+        let fits = rows.iter().take_while(|row| {
+            carried += bytes(row);
+            carried <= STATEMENT_BYTES_MAX
+        });
+        let (part, rest) = rows.split_at(fits.count().max(1).min(rows.len()));
+        rows = rest;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// Keys by the question that asks for them.
+#[derive(Default)]
+struct Wanted<'a> {
+    names: Vec<&'a [u8]>,
+    lookups: Vec<&'a [u8]>,
+    batches: Vec<i64>,
+    rows: Vec<i64>,
+    pieces: Vec<i64>,
+}
+
+impl<'a> Wanted<'a> {
+    fn add(&mut self, key: &'a Key) {
+        match key {
+            Key::Name(name) => self.names.push(name),
+            Key::Lookup(lookup) => self.lookups.push(&lookup.0),
+            Key::Batch(no) => self.batches.push(*no),
+            Key::Row(row) => self.rows.push(*row),
+            Key::Piece(piece) => self.pieces.push(*piece),
+        }
+    }
+}
+
+/// Bytes of a fixed number. If it is another number they are damaged, and match nothing.
+pub(super) fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().unwrap_or([0xff; N])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_as_large_as_they_may_be() {
+        let sizes = |rows: &[usize]| parts(rows, |row| *row).map(<[usize]>::len).collect::<Vec<_>>();
+        let max = STATEMENT_BYTES_MAX;
+        assert_eq!(sizes(&[]), [0; 0]);
+        assert_eq!(sizes(&[1, 2, 3]), [3]);
+        assert_eq!(sizes(&[max, 1, max - 1, 1]), [1, 2, 1]);
+        assert_eq!(sizes(&[max + 1, max + 1]), [1, 1]);
+    }
+}

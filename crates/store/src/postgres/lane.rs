@@ -1,0 +1,175 @@
+//! A lane: one queue, one thread, one connection, one group after the other. A session always takes the same lane,
+//! so its changes apply in the order in which they were sent; several lanes have several transactions in flight.
+
+use super::connection::{Failure, Meaning, Patience, answered, connect};
+use super::group::{Done, Fault, Mark, Writing};
+use super::statements::Statements;
+use crate::queue::{self, EndOnDrop, Gather, Queue, Request, Told};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio_postgres::Config;
+
+/// What all lanes of a store share.
+pub(super) struct Lanes {
+    pub queues: Vec<Queue>,
+    pub config: Config,
+    pub patience: Duration,
+    pub group_max: usize,
+    pub commits: AtomicU64,
+}
+
+impl Lanes {
+    /// After this nobody knows what is recorded, until the store is opened anew.
+    fn poison(&self) {
+        self.queues.iter().for_each(Queue::poison);
+    }
+}
+
+/// Says whether a lane could connect.
+pub(super) type Ready = oneshot::Receiver<Result<(), Failure>>;
+
+/// Starts the thread of a lane; it has connected once the receiver says so.
+pub(super) fn start(
+    lanes: &Arc<Lanes>,
+    at: usize,
+    writer: [u8; 16],
+) -> std::io::Result<(JoinHandle<()>, Ready)> {
+    let (ready, started) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let lane = Lane { lanes: Arc::clone(lanes), at, mark: Mark { writer, group: 0 }, connection: None };
+    let name = format!("windlass-postgres-{at}");
+    let thread = std::thread::Builder::new().name(name).spawn(move || lane.run(&runtime, ready))?;
+    Ok((thread, started))
+}
+
+struct Lane {
+    lanes: Arc<Lanes>,
+    at: usize,
+    /// The last group that is known to be committed.
+    mark: Mark,
+    connection: Option<Writing>,
+}
+
+impl Lane {
+    fn run(mut self, runtime: &Runtime, ready: oneshot::Sender<Result<(), Failure>>) {
+        let lanes = Arc::clone(&self.lanes);
+        let queue = &lanes.queues[self.at];
+        let _told = EndOnDrop(queue);
+        let entered = runtime.block_on(self.enter());
+        let failed = entered.is_err();
+        if ready.send(entered).is_err() || failed {
+            return;
+        }
+        while let Some(group) = queue.take(lanes.group_max, Gather::default()) {
+            match runtime.block_on(self.write(&group)) {
+                Ok(told) => group.into_iter().zip(told).for_each(|(request, told)| request.answer(told)),
+                Err(failure) => {
+                    tracing::error!(%failure, "a write failed; the store is closed until it is opened anew");
+                    lanes.poison();
+                    queue::fail_group(group, failure);
+                    return;
+                }
+            }
+        }
+        runtime.block_on(self.leave());
+    }
+
+    /// Writes a group, however often it takes, and decides whether it was written when no answer came.
+    async fn write(&mut self, group: &[Request]) -> Result<Vec<Told>, Failure> {
+        let mut patience = Patience::new(self.lanes.patience);
+        loop {
+            let failure = match self.attempt(group).await {
+                Ok(Done::Nothing(told)) => return Ok(told),
+                Ok(Done::Committed(told)) => return Ok(self.committed(told)),
+                Err(Fault::Undone(failure)) => {
+                    self.undo(&failure).await;
+                    failure
+                }
+                Err(Fault::InDoubt { failure, told }) => {
+                    self.connection = None;
+                    if self.decide().await.map_err(|why| Failure::Undecided(Box::new(why)))? {
+                        return Ok(self.committed(told));
+                    }
+                    failure
+                }
+            };
+            patience.after(failure).await?;
+        }
+    }
+
+    async fn attempt(&mut self, group: &[Request]) -> Result<Done, Fault> {
+        let mark = Mark { group: self.mark.group + 1, ..self.mark };
+        self.connected().await.map_err(Fault::Undone)?.group(group, mark).await
+    }
+
+    fn committed(&mut self, told: Vec<Told>) -> Vec<Told> {
+        self.mark.group += 1;
+        self.lanes.commits.fetch_add(1, Ordering::Relaxed);
+        told
+    }
+
+    /// Reads back whether the group in doubt is there.
+    async fn decide(&mut self) -> Result<bool, Failure> {
+        let mark = Mark { group: self.mark.group + 1, ..self.mark };
+        let mut patience = Patience::new(self.lanes.patience);
+        loop {
+            let asked = match self.connected().await {
+                Ok(connection) => connection.is_done(mark).await,
+                Err(failure) => Err(failure),
+            };
+            match asked {
+                Ok(done) => {
+                    tracing::info!(done, "the answer to a COMMIT was lost; it was read back");
+                    return Ok(done);
+                }
+                Err(failure) => {
+                    self.connection = None;
+                    patience.after(failure).await?;
+                }
+            }
+        }
+    }
+
+    /// Makes the connection ready for another group, or gives it up.
+    async fn undo(&mut self, failure: &Failure) {
+        if failure.meaning() != Meaning::Lost
+            && let Some(connection) = &self.connection
+            && answered(connection.client.batch_execute("ROLLBACK")).await.is_ok()
+        {
+            return;
+        }
+        self.connection = None;
+    }
+
+    async fn connected(&mut self) -> Result<&Writing, Failure> {
+        let connection = match self.connection.take() {
+            Some(connection) if !connection.client.is_closed() => connection,
+            _ => {
+                let client = connect(&self.lanes.config).await?;
+                let sql = answered(Statements::prepare(&client)).await?;
+                Writing { client, sql }
+            }
+        };
+        Ok(self.connection.insert(connection))
+    }
+
+    /// Makes the row in which this lane counts its groups.
+    async fn enter(&mut self) -> Result<(), Failure> {
+        let writer = self.mark.writer;
+        let client = &self.connected().await?.client;
+        let sql = "INSERT INTO windlass.writers (id, last) VALUES ($1, 0)";
+        answered(client.execute(sql, &[&&writer[..]])).await?;
+        Ok(())
+    }
+
+    async fn leave(&mut self) {
+        let Some(connection) = &self.connection else { return };
+        let sql = "DELETE FROM windlass.writers WHERE id = $1";
+        // A row that stays is a few bytes and says nothing about anybody.
+        let _left = answered(connection.client.execute(sql, &[&&self.mark.writer[..]])).await;
+    }
+}

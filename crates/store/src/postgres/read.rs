@@ -1,0 +1,186 @@
+//! Questions about sessions, batches, blobs and messages.
+
+use super::group::fixed;
+use super::judge::digest;
+use super::readers::{Readers, Unanswered};
+use crate::chain::{int, piece_key, uint};
+use crate::{Answer, BLOB_PIECES_MAX, BatchRow, Inbound, Sequence, SessionRow, StoreError};
+use std::sync::Arc;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row};
+use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
+
+/// How many pieces of a blob are fetched at a time, so that a large one never lies whole in memory twice.
+const PIECES_AT_ONCE: i64 = 16;
+
+type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Numbers of a sequence, `count` from the returned one on.
+pub(super) fn reserve(readers: &Readers, what: Sequence, count: u64) -> Answer<u64> {
+    let sequence = match what {
+        Sequence::Session => "windlass.session_no",
+        Sequence::Batch => "windlass.batch_no",
+        Sequence::Blob => "windlass.blob_no",
+    };
+    readers.ask("reserve numbers", move |client| async move {
+        let sql = "SELECT windlass.reserve($1::text::regclass, $2)";
+        let params: [Typed<'_>; 2] = [(&sequence, Type::TEXT), (&most(count), Type::INT8)];
+        let rows = client.query_typed(sql, &params).await?;
+        let first: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?;
+        Ok(uint(first.unwrap_or(i64::MAX)))
+    })
+}
+
+/// The session of this name.
+pub(super) fn session(readers: &Readers, name: &str) -> Answer<Option<SessionRow>> {
+    let key = digest(name.as_bytes());
+    readers.ask("read a session", move |client| async move {
+        let sql = "SELECT no, name, fence, head FROM windlass.sessions WHERE name_key = $1";
+        one(&client, sql, &[(&&key[..], Type::BYTEA)], session_row).await
+    })
+}
+
+/// The session of this number.
+pub(super) fn session_by_no(readers: &Readers, no: SessionNo) -> Answer<Option<SessionRow>> {
+    readers.ask("read a session", move |client| async move {
+        let sql = "SELECT no, name, fence, head FROM windlass.sessions WHERE no = $1";
+        one(&client, sql, &[(&int(no.0), Type::INT8)], session_row).await
+    })
+}
+
+/// The sessions after one, by number.
+pub(super) fn sessions(readers: &Readers, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
+    let after = after.map_or(-1, |after| int(after.0));
+    readers.ask("read the sessions", move |client| async move {
+        let sql = "SELECT no, name, fence, head FROM windlass.sessions WHERE no > $1 ORDER BY no LIMIT $2";
+        all(&client, sql, &[(&after, Type::INT8), (&most(limit), Type::INT8)], session_row).await
+    })
+}
+
+/// The batch found by this look-up.
+pub(super) fn batch(readers: &Readers, lookup: Lookup) -> Answer<Option<BatchRow>> {
+    readers.ask("read a batch", move |client| async move {
+        let sql = "SELECT b.no, b.session, b.lookup, o.no IS NOT NULL
+                   FROM windlass.batches b LEFT JOIN windlass.open_batches o USING (session, no)
+                   WHERE b.lookup = $1";
+        one(&client, sql, &[(&&lookup.0[..], Type::BYTEA)], batch_row).await
+    })
+}
+
+/// The open batches, oldest first.
+pub(super) fn open_batches(readers: &Readers, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
+    let session = session.map(|session| int(session.0));
+    readers.ask("read the open batches", move |client| async move {
+        let sql = "SELECT b.no, b.session, b.lookup, TRUE
+                   FROM windlass.open_batches o JOIN windlass.batches b USING (session, no)
+                   WHERE $1::bigint IS NULL OR o.session = $1 ORDER BY no";
+        all(&client, sql, &[(&session, Type::INT8)], batch_row).await
+    })
+}
+
+/// The messages for a session that wait, oldest first.
+pub(super) fn inbound(readers: &Readers, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
+    readers.ask("read the waiting messages", move |client| async move {
+        let sql = "SELECT key, body FROM windlass.inbound
+                   WHERE session = $1 AND body IS NOT NULL ORDER BY no LIMIT $2";
+        let params: [Typed<'_>; 2] = [(&int(session.0), Type::INT8), (&most(limit), Type::INT8)];
+        let message = |row: &Row| Ok(Inbound { session, key: text(row, 0)?, body: row.try_get(1)? });
+        all(&client, sql, &params, message).await
+    })
+}
+
+/// Bytes of a blob. A piece is read whole even if a part of it is wanted, because its digest is of the whole.
+pub(super) fn blob(readers: &Readers, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
+    readers.ask("read a blob", move |client| blob_bytes(client, blob, offset, len))
+}
+
+async fn blob_bytes(
+    client: Arc<Client>,
+    blob: BlobNo,
+    offset: u64,
+    len: u64,
+) -> Result<Option<Vec<u8>>, Unanswered> {
+    let sql = "SELECT length(data)::bigint FROM windlass.chunks WHERE piece = $1";
+    let key = piece_key(blob, 0);
+    let length = |row: &Row| Ok(uint(row.try_get(0)?));
+    let Some(piece_bytes) = one(&client, sql, &[(&key, Type::INT8)], length).await? else { return Ok(None) };
+    let start = offset.checked_div(piece_bytes).filter(|start| *start < u64::from(BLOB_PIECES_MAX));
+    let Some(mut piece) = start.map(|start| start as u32) else { return Ok(Some(Vec::new())) };
+    let last = piece_key(blob, BLOB_PIECES_MAX - 1);
+    let (mut bytes, mut skip) = (Vec::new(), (offset % piece_bytes) as usize);
+    loop {
+        let wanted = usize::try_from(len).unwrap_or(usize::MAX).saturating_sub(bytes.len());
+        if wanted == 0 {
+            return Ok(Some(bytes));
+        }
+        let most = (wanted as u64 / piece_bytes).saturating_add(2).min(PIECES_AT_ONCE.cast_unsigned());
+        let sql = "SELECT digest, data FROM windlass.chunks
+                   WHERE piece BETWEEN $1 AND $2 ORDER BY piece LIMIT $3";
+        let (from, most) = (piece_key(blob, piece), int(most));
+        let params: [Typed<'_>; 3] = [(&from, Type::INT8), (&last, Type::INT8), (&most, Type::INT8)];
+        let rows = client.query_typed(sql, &params).await?;
+        for row in &rows {
+            let (kept, data): (&[u8], &[u8]) = (row.try_get(0)?, row.try_get(1)?);
+            if digest(data) != *kept {
+                return Err(StoreError::DamagedBlob { blob, piece }.into());
+            }
+            let wanted = usize::try_from(len).unwrap_or(usize::MAX).saturating_sub(bytes.len());
+            let rest = data.get(skip..).unwrap_or_default();
+            bytes.extend_from_slice(&rest[..wanted.min(rest.len())]);
+            (skip, piece) = (0, piece + 1);
+        }
+        if (rows.len() as i64) < most || piece >= BLOB_PIECES_MAX {
+            return Ok(Some(bytes));
+        }
+    }
+}
+
+/// The one row, if there is one.
+pub(super) async fn one<T>(
+    client: &Client,
+    sql: &str,
+    params: &[Typed<'_>],
+    read: impl Fn(&Row) -> Result<T, Error>,
+) -> Result<Option<T>, Unanswered> {
+    let rows = client.query_typed(sql, params).await?;
+    Ok(rows.first().map(read).transpose()?)
+}
+
+/// All rows.
+pub(super) async fn all<T>(
+    client: &Client,
+    sql: &str,
+    params: &[Typed<'_>],
+    read: impl Fn(&Row) -> Result<T, Error>,
+) -> Result<Vec<T>, Unanswered> {
+    let rows = client.query_typed(sql, params).await?;
+    Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
+}
+
+fn session_row(row: &Row) -> Result<SessionRow, Error> {
+    Ok(SessionRow {
+        no: SessionNo(uint(row.try_get(0)?)),
+        name: text(row, 1)?,
+        fence: Fence(uint(row.try_get(2)?)),
+        head: EntryNo(uint(row.try_get(3)?)),
+    })
+}
+
+fn batch_row(row: &Row) -> Result<BatchRow, Error> {
+    Ok(BatchRow {
+        no: BatchNo(uint(row.try_get(0)?)),
+        session: SessionNo(uint(row.try_get(1)?)),
+        lookup: Lookup(fixed(row.try_get(2)?)),
+        open: row.try_get(3)?,
+    })
+}
+
+/// Text that was kept as bytes.
+fn text(row: &Row, column: usize) -> Result<String, Error> {
+    Ok(String::from_utf8_lossy(row.try_get(column)?).into_owned())
+}
+
+/// A limit as PostgreSQL takes it.
+pub(super) fn most(limit: u64) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

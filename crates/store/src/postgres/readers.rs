@@ -1,0 +1,136 @@
+//! A few connections for reading, on a thread of their own. Questions to one connection follow each other without
+//! waiting for answers.
+
+use super::connection::{Failure, Meaning, Patience, answered, connect};
+use crate::{Answer, StoreError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::{Mutex, oneshot};
+use tokio_postgres::{Client, Config};
+
+/// The connections that read.
+pub(super) struct Readers {
+    runtime: Option<Runtime>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: Config,
+    patience: Duration,
+    connections: Vec<Mutex<Option<Arc<Client>>>>,
+    next: AtomicUsize,
+}
+
+/// Why a question has no answer.
+pub(super) enum Unanswered {
+    /// The database failed.
+    Sql(tokio_postgres::Error),
+    /// The answer is an error.
+    Store(StoreError),
+}
+
+impl From<tokio_postgres::Error> for Unanswered {
+    fn from(error: tokio_postgres::Error) -> Unanswered {
+        Unanswered::Sql(error)
+    }
+}
+
+impl From<StoreError> for Unanswered {
+    fn from(error: StoreError) -> Unanswered {
+        Unanswered::Store(error)
+    }
+}
+
+impl Readers {
+    /// Readers; their connections are made when they are first needed.
+    pub fn start(config: Config, patience: Duration, connections: usize) -> std::io::Result<Readers> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("windlass-postgres-read")
+            .enable_all()
+            .build()?;
+        let connections = (0..connections.max(1)).map(|_| Mutex::default()).collect();
+        let shared = Arc::new(Shared { config, patience, connections, next: AtomicUsize::new(0) });
+        Ok(Readers { runtime: Some(runtime), shared })
+    }
+
+    /// Does something on the readers' thread.
+    pub fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Answer<T> {
+        let Some(runtime) = &self.runtime else { return Answer::ready(Err(StoreError::Closed)) };
+        let (reply, answer) = oneshot::channel();
+        runtime.spawn(async move {
+            // Whoever asked may be gone; then nobody needs the answer.
+            drop(reply.send(work.await));
+        });
+        Answer::reply(answer)
+    }
+
+    /// Answers a question on one of the connections; on another one if that is lost.
+    pub fn ask<T, Q, A>(&self, doing: &'static str, question: Q) -> Answer<T>
+    where
+        T: Send + 'static,
+        Q: Fn(Arc<Client>) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<T, Unanswered>> + Send,
+    {
+        let shared = Arc::clone(&self.shared);
+        self.run(async move {
+            let mut patience = Patience::new(shared.patience);
+            loop {
+                let failure = match shared.asked(&question).await {
+                    Ok(Ok(answer)) => return Ok(answer),
+                    Ok(Err(error)) => return Err(error),
+                    Err(failure) => failure,
+                };
+                let tried = patience.after(failure).await;
+                tried.map_err(|failure| StoreError::Io { doing, source: Box::new(failure) })?;
+            }
+        })
+    }
+}
+
+impl Shared {
+    async fn asked<T, A>(&self, question: impl Fn(Arc<Client>) -> A) -> Result<Result<T, StoreError>, Failure>
+    where
+        A: Future<Output = Result<T, Unanswered>>,
+    {
+        let place = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
+        let client = {
+            let mut kept = self.connections[place].lock().await;
+            match &*kept {
+                Some(client) if !client.is_closed() => Arc::clone(client),
+                _ => Arc::clone(kept.insert(Arc::new(connect(&self.config).await?))),
+            }
+        };
+        let answer = answered(async {
+            match question(Arc::clone(&client)).await {
+                Ok(answer) => Ok(Ok(answer)),
+                Err(Unanswered::Store(error)) => Ok(Err(error)),
+                Err(Unanswered::Sql(error)) => Err(error),
+            }
+        });
+        let answer = answer.await;
+        if let Err(failure) = &answer
+            && failure.meaning() == Meaning::Lost
+        {
+            let mut kept = self.connections[place].lock().await;
+            if kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, &client)) {
+                *kept = None;
+            }
+        }
+        answer
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        // Waiting for it is not allowed where stores are dropped, and reads owe nobody anything.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

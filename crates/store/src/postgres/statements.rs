@@ -1,0 +1,60 @@
+//! Every statement of a writer, prepared once per connection.
+
+use tokio_postgres::{Client, Error, Statement};
+
+/// Declares each statement once: its field and its SQL.
+macro_rules! statements {
+    ($($name:ident = $sql:literal;)+) => {
+        /// A writer's statements.
+        pub(super) struct Statements {
+            $(pub $name: Statement,)+
+        }
+
+        impl Statements {
+            /// Prepares them all.
+            pub async fn prepare(client: &Client) -> Result<Statements, Error> {
+                Ok(Statements { $($name: client.prepare($sql).await?,)+ })
+            }
+        }
+    };
+}
+
+statements! {
+    // In the order of their numbers, so that two groups never wait for each other.
+    lock_sessions = "SELECT no, fence, head, chain FROM windlass.sessions
+                     WHERE no = ANY($1) ORDER BY no FOR UPDATE";
+    names = "SELECT name_key FROM windlass.sessions WHERE name_key = ANY($1)";
+    batches = "SELECT no, lookup FROM windlass.batches WHERE no = ANY($1) OR lookup = ANY($2)";
+    rows = "SELECT row FROM windlass.journal WHERE row = ANY($1)";
+    pieces = "SELECT piece FROM windlass.chunks WHERE piece = ANY($1)";
+    messages = "SELECT i.session, i.key_hash, i.digest, i.body IS NOT NULL
+                FROM windlass.inbound i JOIN unnest($1::bigint[], $2::bytea[]) AS asked (session, key_hash)
+                USING (session, key_hash)";
+    insert_sessions = "INSERT INTO windlass.sessions (no, name, name_key, fence, head, chain)
+                       SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bytea[])";
+    update_sessions = "UPDATE windlass.sessions s SET fence = new.fence, head = new.head, chain = new.chain
+                       FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) AS new (no, fence, head, chain)
+                       WHERE s.no = new.no";
+    insert_batches = "INSERT INTO windlass.batches (no, session, lookup)
+                      SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])";
+    insert_open = "INSERT INTO windlass.open_batches (session, no)
+                   SELECT b.session, b.no FROM windlass.batches b
+                   JOIN unnest($1::bigint[], $2::bigint[]) AS opened (session, no) USING (session, no)
+                   ON CONFLICT DO NOTHING";
+    delete_open = "DELETE FROM windlass.open_batches o
+                   USING unnest($1::bigint[], $2::bigint[]) AS closed (session, no)
+                   WHERE o.session = closed.session AND o.no = closed.no";
+    insert_journal = "INSERT INTO windlass.journal (row, session, first, count, before, link, data)
+                      SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[], $7::bytea[])";
+    insert_chunks = "INSERT INTO windlass.chunks (piece, digest, data)
+                     SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[])";
+    insert_messages = "INSERT INTO windlass.inbound (session, key, key_hash, digest, body)
+                       SELECT m.session, m.key, m.key_hash, m.digest, m.body
+                       FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[])
+                       WITH ORDINALITY AS m (session, key, key_hash, digest, body, place) ORDER BY m.place";
+    adopt = "UPDATE windlass.inbound i SET body = NULL
+             FROM unnest($1::bigint[], $2::bytea[]) AS adopted (session, key_hash)
+             WHERE i.session = adopted.session AND i.key_hash = adopted.key_hash AND i.body IS NOT NULL";
+    mark = "UPDATE windlass.writers SET last = $2::bigint WHERE id = $1 AND last = $2::bigint - 1";
+    marked = "SELECT last FROM windlass.writers WHERE id = $1 FOR UPDATE";
+}

@@ -1,0 +1,158 @@
+//! The answer to a COMMIT is lost: whatever happened to it, whoever asked is told the truth.
+
+use super::proxy::{Cut, Proxy};
+use super::{cluster, open, outside};
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::ids::{EntryNo, Fence, SessionNo};
+use windlass_store::postgres::Options;
+use windlass_store::{Change, Hold, Inbound, Posted, PostgresStore, Receipt, Row, Store, StoreError};
+use windlass_testkit::store_suite::{begin, held, journal, one, open as open_session};
+
+const SESSIONS: u64 = 8;
+const ROUNDS: u64 = 12;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_lost_after_the_commit_is_read_back() {
+    every_commit_is_answered_truthfully(Cut::AfterReply).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_lost_during_the_commit_is_decided() {
+    every_commit_is_answered_truthfully(Cut::AfterForwarding).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_never_arrived_is_done_again() {
+    every_commit_is_answered_truthfully(Cut::BeforeForwarding).await;
+}
+
+/// Several sessions, several rounds of several commits on the way, and every third COMMIT ends in a cut: each is
+/// applied once and acknowledged.
+async fn every_commit_is_answered_truthfully(cut: Cut) {
+    let Some(cluster) = cluster() else { return };
+    let database = cluster.database();
+    let proxy = Proxy::start(cluster, cut).await;
+    let store = open(&proxy.url(&database)).await;
+    proxy.cutting(3);
+    let owners: Vec<_> = (0..SESSIONS)
+        .map(|owner| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { rounds(&store, &format!("s{owner}")).await })
+        })
+        .collect();
+    let mut sessions = Vec::new();
+    for owner in owners {
+        sessions.push(owner.await.unwrap());
+    }
+    proxy.cutting(0);
+    assert!(proxy.cuts() >= 10, "{cut:?} happened {} times", proxy.cuts());
+
+    let direct = open(&database).await;
+    for session in sessions {
+        let row = direct.session_by_no(session).await.unwrap().unwrap();
+        assert_eq!((row.fence, row.head), (Fence(1 + ROUNDS), EntryNo(1 + 3 * ROUNDS)));
+        let history = direct.history(session, None, 1_000).await.unwrap();
+        let order: Vec<_> = history.iter().rev().map(|row| u64::from(row.row)).collect();
+        assert_eq!(order, (0..=3 * ROUNDS).collect::<Vec<_>>());
+        assert_eq!(direct.inbound(session, 1_000).await.unwrap().len() as u64, ROUNDS / 2);
+    }
+    let counted = "SELECT sum(last)::bigint FROM windlass.writers";
+    let counted: i64 = outside(&database).await.query_one(counted, &[]).await.unwrap().get(0);
+    assert_eq!(store.commits(), counted as u64, "what it says it committed is what was committed");
+}
+
+/// What an owner does: takes the session anew, writes, posts, adopts; it checks every answer.
+async fn rounds(store: &Arc<dyn Store>, name: &str) -> SessionNo {
+    let session = open_session(store, name).await;
+    let batch = begin(store, session, "k").await;
+    for round in 0..ROUNDS {
+        let (fence, row) = (Fence(round + 1), round as u32 * 3 + 1);
+        let change = |hold, rows| Change { hold, ..held(session, rows) };
+        let take = change(Hold::Take { from: fence, to: Fence(fence.0 + 1) }, vec![journal(batch, row, 1)]);
+        let held = |row| change(Hold::Held(Fence(fence.0 + 1)), vec![journal(batch, row, 1)]);
+        // All three are on the way at once.
+        let sent = [take, held(row + 1), held(row + 2)].map(|change| store.commit(vec![change]));
+        let message = Inbound { session, key: round.to_string(), body: vec![1] };
+        let (posted, again) = (store.post(message.clone()), store.post(message));
+        for (answer, first) in sent.into_iter().zip(round * 3 + 2..) {
+            let answer = answer.await.unwrap();
+            assert_eq!(answer, [Ok(Receipt { first: EntryNo(first) })], "{name} in round {round}");
+        }
+        assert_eq!((posted.await.unwrap(), again.await.unwrap()), (Posted::New, Posted::Again));
+        if round % 2 == 0 {
+            let adopt = Row::Adopt { key: round.to_string() };
+            let adopted = change(Hold::Held(Fence(fence.0 + 1)), vec![adopt]);
+            one(store, adopted).await.unwrap();
+        }
+    }
+    session
+}
+
+/// The server is still at the COMMIT when it is read back: whoever asks must wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_takes_its_time_is_waited_for() {
+    let Some(cluster) = cluster() else { return };
+    let database = cluster.database();
+    let proxy = Proxy::start(cluster, Cut::AfterForwarding).await;
+    let store = open(&proxy.url(&database)).await;
+    let session = open_session(&store, "s").await;
+    let batch = begin(&store, session, "k").await;
+    let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+                    'BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END';
+                CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON windlass.journal
+                    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()";
+    outside(&database).await.batch_execute(slow).await.unwrap();
+    proxy.cutting(1);
+    let answer = store.commit(vec![held(session, vec![journal(batch, 1, 1)])]);
+    assert_eq!(answer.await.unwrap(), [Ok(Receipt { first: EntryNo(2) })]);
+    assert_eq!(proxy.cuts(), 1, "it was decided, not done again");
+    assert_eq!(store.journal(batch).await.unwrap().len(), 2);
+}
+
+/// It cannot be found out: then it is an error, and nothing more is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_decided_is_an_error() {
+    let Some(cluster) = cluster() else { return };
+    for (cut, applied) in [(Cut::AfterReply, true), (Cut::BeforeForwarding, false)] {
+        let database = cluster.database();
+        let proxy = Proxy::for_good(cluster, cut).await;
+        let patience = Duration::from_millis(200);
+        let options = Options { patience, ..Options::new(proxy.url(&database)) };
+        let store: Arc<dyn Store> = Arc::new(PostgresStore::open(options).await.unwrap());
+        let session = open_session(&store, "s").await;
+        let batch = begin(&store, session, "k").await;
+        let commits = store.commits();
+        proxy.cutting(1);
+        let answer = store.commit(vec![held(session, vec![journal(batch, 1, 1)])]).await;
+        let Err(StoreError::Io { doing: "write", source }) = answer else { panic!("{cut:?}: {answer:?}") };
+        assert!(source.to_string().contains("could not be found out"), "{source}");
+        assert!(source.source().is_some(), "it says why");
+        for session in [session, SessionNo(session.0 + 1)] {
+            let later = store.commit(vec![held(session, vec![])]).await;
+            assert!(matches!(later, Err(StoreError::Poisoned)), "{later:?}");
+        }
+        assert_eq!(store.commits(), commits);
+        let rows = open(&database).await.journal(batch).await.unwrap().len();
+        assert_eq!(rows, 1 + usize::from(applied), "{cut:?}");
+    }
+}
+
+/// Every connection is ended by the server between two writes: nobody notices.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_connections_are_made_anew() {
+    let Some(cluster) = cluster() else { return };
+    let database = cluster.database();
+    let store = open(&database).await;
+    let session = open_session(&store, "s").await;
+    let batch = begin(&store, session, "k").await;
+    let outside = outside(&database).await;
+    for row in 1..6 {
+        let ended = "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+                     WHERE application_name = 'windlass' AND datname = current_database()";
+        let ended: i64 = outside.query_one(ended, &[]).await.unwrap().get(0);
+        assert!(ended > 0, "nothing was ended");
+        one(&store, held(session, vec![journal(batch, row, 1)])).await.unwrap();
+        assert_eq!(store.journal(batch).await.unwrap().len() as u32, row + 1);
+    }
+}

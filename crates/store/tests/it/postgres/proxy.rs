@@ -1,0 +1,155 @@
+//! A way to PostgreSQL that loses connections around a COMMIT, exactly where it is told to.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use windlass_testkit::postgres::Cluster;
+
+/// Where the connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The server never sees the COMMIT.
+    BeforeForwarding,
+    /// The server has the COMMIT, and may still be at it.
+    AfterForwarding,
+    /// The server has answered, and the answer is not passed on.
+    AfterReply,
+}
+
+/// A proxy on a port of its own.
+pub struct Proxy {
+    port: u16,
+    plan: Arc<Plan>,
+}
+
+struct Plan {
+    cut: Cut,
+    /// Every how many COMMITs; 0 for none.
+    every: AtomicU32,
+    seen: AtomicU32,
+    cuts: AtomicU32,
+    /// After a cut nobody gets through any more.
+    for_good: bool,
+    closed: AtomicBool,
+}
+
+impl Proxy {
+    /// Cuts at every so-maniest COMMIT, once [`cutting`](Proxy::cutting) has begun.
+    pub async fn start(cluster: &Cluster, cut: Cut) -> Proxy {
+        Proxy::run(cluster.socket(), cut, false).await
+    }
+
+    /// Cuts at a COMMIT, and lets nobody through from then on.
+    pub async fn for_good(cluster: &Cluster, cut: Cut) -> Proxy {
+        Proxy::run(cluster.socket(), cut, true).await
+    }
+
+    /// Cuts every so many COMMITs from now on; 0: none.
+    pub fn cutting(&self, every: u32) {
+        self.plan.every.store(every, Ordering::SeqCst);
+    }
+
+    /// How often it has cut.
+    pub fn cuts(&self) -> u32 {
+        self.plan.cuts.load(Ordering::SeqCst)
+    }
+
+    /// A database as it is reached through here.
+    pub fn url(&self, database: &str) -> String {
+        let (_, rest) = database.split_once(' ').unwrap();
+        format!("host=127.0.0.1 port={} {rest}", self.port)
+    }
+
+    async fn run(socket: PathBuf, cut: Cut, for_good: bool) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let [every, seen, cuts] = [(); 3].map(|()| AtomicU32::new(0));
+        let plan = Arc::new(Plan { cut, every, seen, cuts, for_good, closed: AtomicBool::new(false) });
+        let shared = Arc::clone(&plan);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if shared.closed.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let server = UnixStream::connect(&socket).await.unwrap();
+                let plan = Arc::clone(&shared);
+                tokio::spawn(async move { carry(client, server, &plan).await });
+            }
+        });
+        Proxy { port, plan }
+    }
+}
+
+impl Plan {
+    /// Whether the connection is cut at this COMMIT.
+    fn cuts_here(&self) -> bool {
+        let every = self.every.load(Ordering::SeqCst);
+        let cuts = every > 0 && (self.seen.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(every);
+        if cuts {
+            self.cuts.fetch_add(1, Ordering::SeqCst);
+            self.closed.store(self.for_good, Ordering::SeqCst);
+        }
+        cuts
+    }
+}
+
+/// Carries both ways until one side ends or the plan says so; then both ends are closed.
+async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    let swallowing = AtomicBool::new(false);
+    let up = async {
+        // The first message has no kind.
+        let mut message = read_message(&mut from_client, 0).await?;
+        loop {
+            let cut = (message == *b"Q\0\0\0\x0bCOMMIT\0" && plan.cuts_here()).then_some(plan.cut);
+            if cut == Some(Cut::BeforeForwarding) {
+                return Ok::<(), std::io::Error>(());
+            }
+            swallowing.store(cut == Some(Cut::AfterReply), Ordering::SeqCst);
+            to_server.write_all(&message).await?;
+            if cut == Some(Cut::AfterForwarding) {
+                return Ok(());
+            }
+            message = read_message(&mut from_client, 1).await?;
+        }
+    };
+    let down = async {
+        let (mut bytes, mut swallowed) = (vec![0; 64 << 10], Vec::new());
+        loop {
+            let count = from_server.read(&mut bytes).await?;
+            if count == 0 {
+                return Ok::<(), std::io::Error>(());
+            }
+            if !swallowing.load(Ordering::SeqCst) {
+                to_client.write_all(&bytes[..count]).await?;
+                continue;
+            }
+            // What comes first may still belong to the statement before.
+            swallowed.extend_from_slice(&bytes[..count]);
+            if swallowed.windows(7).any(|window| window == b"COMMIT\0") {
+                return Ok(());
+            }
+        }
+    };
+    // However it ends, it has ended.
+    tokio::select! {
+        _ended = up => {}
+        _ended = down => {}
+    }
+}
+
+/// One message of the client: a kind of some bytes, the length of the rest, the rest.
+async fn read_message(
+    from: &mut (impl AsyncReadExt + Unpin),
+    kind_bytes: usize,
+) -> Result<Vec<u8>, std::io::Error> {
+    let mut message = vec![0; kind_bytes + 4];
+    from.read_exact(&mut message).await?;
+    let length = u32::from_be_bytes(message[kind_bytes..].try_into().unwrap());
+    message.resize(kind_bytes + length as usize, 0);
+    from.read_exact(&mut message[kind_bytes + 4..]).await?;
+    Ok(message)
+}
