@@ -56,6 +56,9 @@ pub enum BatchError {
 
 impl From<StoreError> for BatchError {
     fn from(error: StoreError) -> BatchError {
+        if matches!(error, StoreError::Damaged { .. } | StoreError::DamagedBlob { .. }) {
+            return BatchError::Unreadable { what: error.to_string() };
+        }
         BatchError::Lost(error.into())
     }
 }

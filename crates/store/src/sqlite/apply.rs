@@ -5,6 +5,7 @@
 //! then the whole group is rolled back and done again without that change.
 
 use super::chain::{Link, Linked, START, int, piece_key, row_key, uint};
+use super::seal::{Sealed, message_digest, open_part, piece_digest};
 use super::statements::Statements;
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::{Inbound, Posted};
@@ -33,6 +34,8 @@ struct Seat {
     head: u64,
     last_row: Option<i64>,
     chain: Link,
+    /// The sum over its open batches.
+    open: i64,
     changed: bool,
 }
 
@@ -73,8 +76,17 @@ impl<'c> Applier<'c> {
         for no in self.changed.drain(..) {
             if let Some(seat) = self.seats.get_mut(&no) {
                 seat.changed = false;
-                let row = (int(no.0), int(seat.fence), int(seat.head), seat.last_row, seat.chain);
-                self.sql.update_session.execute(row)?;
+                let Seat { fence, head, last_row, chain, open, .. } = *seat;
+                let seal = Sealed { no: no.0, fence, head, last_row, chain, open }.seal();
+                self.sql.update_session.execute((
+                    int(no.0),
+                    int(fence),
+                    int(head),
+                    last_row,
+                    chain,
+                    open,
+                    seal,
+                ))?;
             }
         }
         self.sql.commit.execute(())?;
@@ -115,7 +127,7 @@ impl<'c> Applier<'c> {
 
     /// Keeps a message, if its key is new.
     pub fn post(&mut self, message: &Inbound) -> Result<Posted, Error> {
-        let digest = *blake3::hash(&message.body).as_bytes();
+        let digest = message_digest(int(message.session.0), &message.key, &message.body);
         let key = (int(message.session.0), &message.key);
         let kept = self.sql.message.query_row(key, |row| row.get::<_, Link>(0)).optional()?;
         if let Some(kept) = kept {
@@ -130,7 +142,14 @@ impl<'c> Applier<'c> {
         let from = match &change.hold {
             // Whether name and number are free is found by writing the row, first of all.
             Hold::Open { .. } => {
-                return Ok(Ok(Seat { fence: 1, head: 0, last_row: None, chain: START, changed: false }));
+                return Ok(Ok(Seat {
+                    fence: 1,
+                    head: 0,
+                    last_row: None,
+                    chain: START,
+                    open: 0,
+                    changed: false,
+                }));
             }
             Hold::Take { from } | Hold::Held(from) => *from,
         };
@@ -157,6 +176,7 @@ impl<'c> Applier<'c> {
                 head: uint(row.get(1)?),
                 last_row: row.get(2)?,
                 chain: row.get(3)?,
+                open: row.get(4)?,
                 changed: false,
             })
         });
@@ -200,6 +220,7 @@ impl<'c> Applier<'c> {
                     self.sql.insert_batch.execute((int(no.0), session, lookup.0))?;
                     *wrote = true;
                     self.sql.insert_open.execute((session, int(no.0)))?;
+                    seat.open = seat.open.wrapping_add(open_part(no.0));
                 }
                 Row::Journal { batch, row, count, data } => {
                     let (first, key) = (seat.head + 1, row_key(*batch, *row));
@@ -219,14 +240,18 @@ impl<'c> Applier<'c> {
                     seat.chain = link;
                 }
                 Row::Close(no) => {
-                    self.sql.delete_open.execute((session, int(no.0)))?;
+                    if self.sql.delete_open.execute((session, int(no.0)))? > 0 {
+                        seat.open = seat.open.wrapping_sub(open_part(no.0));
+                    }
                 }
                 Row::Reopen(no) => {
-                    self.sql.reopen.execute((session, int(no.0)))?;
+                    if self.sql.reopen.execute((session, int(no.0)))? > 0 {
+                        seat.open = seat.open.wrapping_add(open_part(no.0));
+                    }
                 }
                 Row::Chunk { blob, seq, data } => {
-                    let digest = *blake3::hash(data).as_bytes();
-                    self.sql.insert_chunk.execute((piece_key(*blob, *seq), digest, &data[..]))?;
+                    let key = piece_key(*blob, *seq);
+                    self.sql.insert_chunk.execute((key, piece_digest(key, data), &data[..]))?;
                 }
                 Row::Adopt { key } => {
                     if self.sql.adopt.execute((session, key))? == 0 {

@@ -1,6 +1,6 @@
 //! The store's file: recognising it before SQLite may touch it, making a new one whole, opening connections.
 
-use super::schema;
+use super::{log, schema};
 use crate::StoreError;
 use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeSet;
@@ -149,6 +149,24 @@ fn logged_pages(log: &Path) -> Result<BTreeSet<u64>, std::io::Error> {
         log.seek_relative(PAGE_BYTES.cast_signed())?;
     }
     Ok(pages)
+}
+
+/// Refuses a log that is damaged before its end: SQLite would use what stands before and forget the rest.
+pub(super) fn check_log(path: &Path) -> Result<(), StoreError> {
+    match log::is_whole(&beside(path, "-wal")) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(refused(path, "its write-ahead log is damaged; restore both from a backup")),
+        Err(error) => Err(failed(path, "check that its write-ahead log can be read", error)),
+    }
+}
+
+/// Refuses a file whose small tables are damaged.
+pub(super) fn check_tables(conn: &Connection, path: &Path) -> Result<(), StoreError> {
+    match schema::problem(conn) {
+        Ok(None) => Ok(()),
+        Ok(Some(what)) => Err(refused(path, &format!("it is damaged ({what}); restore it from a backup"))),
+        Err(error) => Err(sql_failed(path, error)),
+    }
 }
 
 /// Refuses the formats of the future.

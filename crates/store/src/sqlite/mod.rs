@@ -10,10 +10,12 @@ mod checkpoint;
 mod file;
 mod history;
 mod lock;
+mod log;
 mod pool;
 mod queue;
 mod read;
 mod schema;
+mod seal;
 mod statements;
 mod writer;
 
@@ -90,11 +92,13 @@ impl SqliteStore {
             file::create(&folder, &path)?;
         }
         file::recognise(&path)?;
+        file::check_log(&path)?;
         let conn = file::connect(&path).map_err(|error| file::sql_failed(&path, error))?;
         let failed = |error| file::sql_failed(&path, error);
         file::check_format(&path, schema::format(&conn).map_err(failed)?)?;
         file::check_whole(&conn, &path)?;
         schema::update(&conn).map_err(failed)?;
+        file::check_tables(&conn, &path)?;
         checkpoint::catch_up(&conn).map_err(failed)?;
         let secret = secret(&conn, &path)?;
         let next = next_numbers(&conn).map_err(failed)?;

@@ -2,6 +2,8 @@
 
 // Inside `cfg(test)`, so that clippy holds helpers to the rules of tests.
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod nth;
