@@ -101,6 +101,13 @@ impl<'c> Applier<'c> {
         Ok(())
     }
 
+    /// Undoes a group that failed, whether SQLite has undone it already or not.
+    pub fn recover(&mut self, conn: &Connection) -> Result<(), Error> {
+        self.seats.clear();
+        self.changed.clear();
+        if conn.is_autocommit() { Ok(()) } else { self.rollback() }
+    }
+
     /// Applies one change.
     pub fn change(&mut self, change: &Change) -> Result<Result<Receipt, Refused>, Fault> {
         if !change.fits() {

@@ -218,9 +218,26 @@ pub(super) fn sql_failed(path: &Path, error: rusqlite::Error) -> StoreError {
             "it is damaged; restore it from a backup"
         }
         Some(rusqlite::ErrorCode::DiskFull) => "the disk is full; make room",
-        _ => "check that the folder is readable and writable",
+        _ => "check that the folder is readable and writable and the disk not full",
     };
     StoreError::Open { path: path.to_owned(), help: help.to_owned(), source: Some(Box::new(error)) }
+}
+
+/// Whether opening may have failed for want of room. SQLite asks for room for its shared memory in a way that it
+/// reports as any failure of the disk; opening once more does no harm.
+pub(super) fn may_be_full(error: &StoreError) -> bool {
+    let StoreError::Open { source: Some(source), .. } = error else { return false };
+    let full = source.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    let sqlite = source.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
+    full == Some(std::io::ErrorKind::StorageFull)
+        || matches!(
+            sqlite,
+            Some(
+                rusqlite::ErrorCode::DiskFull
+                    | rusqlite::ErrorCode::SystemIoFailure
+                    | rusqlite::ErrorCode::CannotOpen
+            )
+        )
 }
 
 fn failed(path: &Path, help: &str, error: std::io::Error) -> StoreError {

@@ -6,6 +6,8 @@ mod damage;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod full;
+#[cfg(test)]
 mod nth;
 #[cfg(test)]
 mod powercut;
