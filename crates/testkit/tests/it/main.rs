@@ -8,6 +8,10 @@ mod faults;
 #[cfg(test)]
 mod full;
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod internal;
+#[cfg(test)]
 mod nth;
 #[cfg(test)]
 mod powercut;
