@@ -59,3 +59,27 @@ fn code(error: &anyhow::Error) -> u8 {
     let usage = error.is::<Usage>() || error.is::<ConfigError>() || error.is::<RegisterError>();
     if usage { USAGE } else { FAILED }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_cannot_be_had_or_was_lost_is_told_apart() {
+        let lost = || BatchError::from(StoreError::Poisoned);
+        let damaged = StoreError::Damaged {
+            session: windlass::core::ids::SessionNo(1),
+            entry: 1,
+            what: "its hash is another".to_owned(),
+        };
+        for error in [
+            anyhow::Error::new(lost()),
+            anyhow::Error::new(BatchError::from(damaged)),
+            anyhow::Error::new(StoreError::Closed),
+            anyhow::Error::new(lost()).context("while it ran"),
+        ] {
+            assert_eq!(code(&error), FOLDER, "{error:#}");
+        }
+        assert!(lost().to_string().contains("what was acknowledged is safe"), "{}", lost());
+    }
+}

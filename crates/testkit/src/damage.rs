@@ -70,7 +70,7 @@ impl Specimen {
         let owner = scenario::runtime(store.clone(), &runs)?;
         scenario::run(&owner, work.clone(), |_| {}).await;
         drop(owner);
-        let left_open = scenario::open_work();
+        let left_open = scenario::open_work("d");
         // The intent is written, the end is not.
         let plan = Plan::Nth(Method::Commit, 2, Fault::FailBefore);
         let faulty = FaultStore::new(store.clone(), plan, Reach::Store);

@@ -98,8 +98,14 @@ pub fn short_work() -> Vec<Client> {
 }
 
 /// Work whose call has effects, so that its intent is a commit of its own.
-pub fn open_work() -> Vec<Client> {
-    vec![vec![vec![batch("d", "d1", &["send"])]]]
+pub fn open_work(session: &str) -> Vec<Client> {
+    vec![vec![vec![batch(session, &format!("{session}1"), &["send"])]]]
+}
+
+/// Calls of every class and every end that a call comes to by itself, in little space.
+pub fn golden_work() -> Vec<Client> {
+    let tools = ["look", "put", "send", "kept", "fail", "broken", "panics", "no_such_tool", "invalid"];
+    vec![vec![vec![batch("golden", "g1", &tools)], vec![batch("golden", "g2", &["send", "look"])]]]
 }
 
 /// How many clients do endless work at once, in sessions of their own.

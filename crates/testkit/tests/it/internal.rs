@@ -1,0 +1,161 @@
+//! Internal errors stay internal: whatever breaks inside, the model is told one sentence with a reference.
+
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use windlass::store::memory::MemoryStore;
+use windlass::{
+    ArtifactError, BatchError, BatchRequest, CallAnswer, CallRequest, Config, Cx, Lost, Runtime, Tool,
+    ToolError, ToolFuture, ToolSpec,
+};
+use windlass_core::call::{Illegal, Kind as FactKind};
+use windlass_core::failure::FailureClass;
+use windlass_core::handle::{Handle, Kind};
+use windlass_core::ids::{BlobNo, Fence, SessionNo};
+use windlass_store::{Refused, Store, StoreError};
+use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+
+/// Stands in everything that no model may see.
+const SECRET: &str = "SECRET-8271";
+
+/// One of each. A new one does not compile until it is listed here.
+fn store_errors() -> Vec<StoreError> {
+    let source = || -> Box<dyn std::error::Error + Send + Sync> { SECRET.into() };
+    let all = vec![
+        StoreError::Owned { folder: SECRET.into(), holder: SECRET.to_owned() },
+        StoreError::Open { path: SECRET.into(), help: SECRET.to_owned(), source: Some(source()) },
+        StoreError::Newer { path: SECRET.into(), found: 9, known: 1 },
+        StoreError::UnsafeSqlite { found: SECRET.to_owned(), needed: "1" },
+        StoreError::Damaged { session: SessionNo(8_271), entry: 8_271, what: SECRET.to_owned() },
+        StoreError::DamagedBlob { blob: BlobNo(8_271), piece: 8_271 },
+        StoreError::Io { doing: SECRET, source: source() },
+        StoreError::Poisoned,
+        StoreError::ReadOnly { folder: SECRET.into() },
+        StoreError::Closed,
+    ];
+    for error in &all {
+        match error {
+            StoreError::Owned { .. }
+            | StoreError::Open { .. }
+            | StoreError::Newer { .. }
+            | StoreError::UnsafeSqlite { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::DamagedBlob { .. }
+            | StoreError::Io { .. }
+            | StoreError::Poisoned
+            | StoreError::ReadOnly { .. }
+            | StoreError::Closed => {}
+        }
+    }
+    all
+}
+
+fn losses() -> Vec<Lost> {
+    let mut all: Vec<Lost> = store_errors().into_iter().map(Lost::from).collect();
+    for refused in
+        [Refused::Fenced { now: Fence(8_271) }, Refused::Exists, Refused::Adopted, Refused::TooLarge]
+    {
+        all.push(Lost::Refused(refused));
+    }
+    all.push(Lost::Broken(Illegal { state: SECRET, fact: FactKind::Opened, attempts: 8_271 }));
+    for lost in &all {
+        match lost {
+            Lost::Store(_) | Lost::Refused(_) | Lost::Broken(_) => {}
+        }
+    }
+    all
+}
+
+/// Every way in which something inside can come out of a tool.
+fn internal_errors() -> Vec<ToolError> {
+    let mut all: Vec<ToolError> = Vec::new();
+    for lost in losses() {
+        all.push(ArtifactError::Lost(lost.clone()).into());
+        all.push(ToolError::internal(windlass::chain(&lost)));
+        all.push(ToolError::internal(windlass::chain(&BatchError::Lost(lost))).did_not_happen());
+    }
+    for error in store_errors() {
+        all.push(ToolError::internal(windlass::chain(&BatchError::from(error))));
+    }
+    all.push(ToolError { class: FailureClass::Internal, ..ToolError::new(SECRET) });
+    all.push(ToolError {
+        class: FailureClass::Internal,
+        tool_code: Some(SECRET.to_owned()),
+        detail: Some(SECRET.to_owned()),
+        ..ToolError::new(SECRET)
+    });
+    all
+}
+
+/// A tool that fails as it is told, or panics.
+struct Breaks(Mutex<Vec<ToolError>>);
+
+impl Tool for Breaks {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "breaks".to_owned(), ..ToolSpec::default() }
+    }
+
+    fn run<'a>(&'a self, _args: Value, _cx: &'a Cx) -> ToolFuture<'a> {
+        let error = self.0.lock().unwrap().pop();
+        Box::pin(async move { Err(error.unwrap_or_else(|| panic!("{SECRET}"))) })
+    }
+}
+
+/// A tool that reads an artifact which cannot be read.
+struct Reads(Handle);
+
+impl Tool for Reads {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "reads".to_owned(), ..ToolSpec::default() }
+    }
+
+    fn run<'a>(&'a self, _args: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move { Ok(json!(cx.read_artifact(self.0, 0, 10).await?).into()) })
+    }
+}
+
+async fn call(runtime: &Runtime, tool: &str) -> CallAnswer {
+    let args = windlass::Args::Json(json!({}));
+    let call = CallRequest { tool: tool.to_owned(), args, ..CallRequest::default() };
+    let batch = BatchRequest { calls: vec![call], ..BatchRequest::default() };
+    runtime.submit("s", batch).await.unwrap().settled().await.unwrap().calls.remove(0)
+}
+
+#[track_caller]
+fn check_internal(answer: &CallAnswer, code: &str) {
+    let reference = answer.handle();
+    let told: Value = serde_json::from_str(&answer.model_text()).unwrap();
+    let sentence = format!("An internal error occurred; the operator finds it under reference {reference}.");
+    assert_eq!(told, json!({"error": sentence, "code": code}));
+    // What programs get is written for the same eyes.
+    let shown = serde_json::to_string(answer).unwrap();
+    for hidden in [SECRET, "8271", "planned fault", "the store", "session"] {
+        assert!(!shown.contains(hidden), "{hidden}: {shown}");
+    }
+    let detail = answer.failure().and_then(|failure| failure.detail.as_deref());
+    assert!(detail.is_some_and(|detail| !detail.is_empty()), "operators are told nothing");
+}
+
+#[tokio::test]
+async fn every_internal_error_is_one_sentence_for_the_model() {
+    let errors = internal_errors();
+    let count = errors.len();
+    let runtime = Runtime::new(Config::new(MemoryStore::new().unwrap()));
+    runtime.register(Breaks(Mutex::new(errors))).unwrap();
+    for _ in 0..count {
+        check_internal(&call(&runtime, "breaks").await, "internal");
+    }
+    check_internal(&call(&runtime, "breaks").await, "tool_panicked");
+    println!("{count} internal errors and a panic, one sentence");
+}
+
+#[tokio::test]
+async fn a_store_that_fails_under_a_tool_is_one_sentence_for_the_model() {
+    for fault in [Fault::FailBefore, Fault::LostBefore] {
+        let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
+        let artifact = Handle::seal(inner.secret(), Kind::Artifact, 1);
+        let store = FaultStore::new(inner, Plan::Nth(Method::Blob, 1, fault), Reach::Session);
+        let runtime = Runtime::new(Config::new(store));
+        runtime.register(Reads(artifact)).unwrap();
+        check_internal(&call(&runtime, "reads").await, "internal");
+    }
+}
