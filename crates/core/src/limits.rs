@@ -70,6 +70,8 @@ limits! {
     group_changes_max = 1_024;
     /// Past this size of the write-ahead log the writer waits for a checkpoint, so that the log stays bounded.
     wal_bytes_max = 64 << 20;
+    /// Kept free on the disk, and used when it is full, so that running work can end.
+    ballast_bytes = 1 << 20;
 }
 
 #[cfg(test)]

@@ -56,8 +56,8 @@ pub enum BatchError {
 
 impl From<StoreError> for BatchError {
     fn from(error: StoreError) -> BatchError {
-        // A damaged journal is one session's; the store is well, and so are the others.
-        if let StoreError::Damaged { .. } = error {
+        // Damage is one session's, or one artifact's; the store is well, and so are the others.
+        if matches!(error, StoreError::Damaged { .. } | StoreError::DamagedBlob { .. }) {
             return BatchError::Unreadable { what: error.to_string() };
         }
         BatchError::Lost(error.into())

@@ -2,7 +2,7 @@
 
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
-use crate::error::BatchError;
+use crate::error::{BatchError, chain};
 use crate::registry::{RegisterError, Registered, Registry};
 use crate::request::BatchRequest;
 use crate::session::Session;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::limits::Limits;
-use windlass_store::Store;
+use windlass_store::{SessionRow, Store};
 
 /// When to come back to an overloaded runtime.
 const RETRY_AFTER_MS: u64 = 1_000;
@@ -119,7 +119,8 @@ impl Runtime {
         submit::submit(&self.0, session, batch).await
     }
 
-    /// Takes over every session that was left with open calls. Returns how many calls go on.
+    /// Takes over every session that was left with open calls. Returns how many calls go on. A session whose journal
+    /// cannot be read stands still; the others go on.
     pub async fn resume(&self) -> Result<u64, BatchError> {
         let before = self.0.taken_over.load(Ordering::Relaxed);
         let mut after = None;
@@ -128,12 +129,22 @@ impl Runtime {
             let Some(last) = sessions.last() else { break };
             after = Some(last.no);
             for row in &sessions {
-                if !self.0.store.open_batches(Some(row.no)).await?.is_empty() {
-                    self.0.session(&row.name).await?;
+                match self.take_over(row).await {
+                    Err(error @ BatchError::Unreadable { .. }) => {
+                        tracing::error!(session = %row.name, error = %chain(&error), "a session stands still");
+                    }
+                    taken => taken?,
                 }
             }
         }
         Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
+    }
+
+    async fn take_over(&self, row: &SessionRow) -> Result<(), BatchError> {
+        if !self.0.store.open_batches(Some(row.no)).await?.is_empty() {
+            self.0.session(&row.name).await?;
+        }
+        Ok(())
     }
 
     /// Whether this text is the handle of a call of this runtime's store.

@@ -65,7 +65,7 @@ impl Session {
         rt: &Arc<Inner>,
         row: BatchRow,
     ) -> Result<Vec<Box<Held>>, BatchError> {
-        let (folded, rows) = self.read(row.no).await?;
+        let (folded, rows) = self.read(&row).await?;
         let batch = self.insert(OpenBatch::recorded(self.head(&row, &folded), &folded, rows));
         let hold = Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch });
         let calls = folded.calls.into_iter().zip(0..);
@@ -75,10 +75,19 @@ impl Session {
             .collect())
     }
 
-    /// Reads a batch back: what its journal adds up to, and how many rows that has.
-    pub(crate) async fn read(&self, no: BatchNo) -> Result<(Batch, u32), BatchError> {
-        let rows = self.lane.store().journal(no).await?;
-        Ok((fold(&rows)?, rows.len() as u32))
+    /// Reads a batch back: what its journal adds up to, and how many rows that has. The journal vouches for itself;
+    /// that it is the one asked for, and all of it, is checked here.
+    pub(crate) async fn read(&self, found: &BatchRow) -> Result<(Batch, u32), BatchError> {
+        let rows = self.lane.store().journal(found.no).await?;
+        let batch = fold(&rows)?;
+        let session = self.lane.session();
+        let own = rows.iter().zip(0..).all(|(row, place)| row.session == session && row.row == place);
+        if own && Lookup::of(session, &batch.opening.key) == found.lookup {
+            return Ok((batch, rows.len() as u32));
+        }
+        Err(BatchError::Unreadable {
+            what: format!("session {session}: the journal found for a batch is not its own, or not whole"),
+        })
     }
 
     pub(crate) fn head(&self, row: &BatchRow, batch: &Batch) -> Head {

@@ -96,7 +96,12 @@ async fn load_or_make(
 ) -> Result<Arc<OpenBatch>, BatchError> {
     let batch = match rt.store.batch(lookup).await? {
         Some(row) => {
-            let (folded, rows) = session.read(row.no).await?;
+            let (folded, rows) = session.read(&row).await?;
+            // Open batches were taken over with the session; nobody would ever end this one.
+            if folded.calls.iter().any(|call| call.end().is_none()) {
+                let what = format!("session {}: an open batch is not listed as open", session.lane.session());
+                return Err(BatchError::Unreadable { what });
+            }
             OpenBatch::recorded(session.head(&row, &folded), &folded, rows)
         }
         None => OpenBatch::new(Head {

@@ -97,6 +97,11 @@ pub fn short_work() -> Vec<Client> {
     vec![a, b]
 }
 
+/// Work whose call has effects, so that its intent is a commit of its own.
+pub fn open_work() -> Vec<Client> {
+    vec![vec![vec![batch("d", "d1", &["send"])]]]
+}
+
 /// How many clients do endless work at once, in sessions of their own.
 pub const CLIENTS: u64 = 4;
 

@@ -4,6 +4,7 @@
 //! leaves no trace. Only what the demands did not foresee (a row that is there already) is found while writing;
 //! then the whole group is rolled back and done again without that change.
 
+use super::seal::{Sealed, message_digest, open_part, piece_digest};
 use super::statements::Statements;
 use crate::chain::{Link, Linked, START, int, piece_key, row_key, uint};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
@@ -33,6 +34,8 @@ struct Seat {
     head: u64,
     last_row: Option<i64>,
     chain: Link,
+    /// The sum over its open batches.
+    open: i64,
     changed: bool,
 }
 
@@ -73,7 +76,9 @@ impl<'c> Applier<'c> {
         for no in self.changed.drain(..) {
             if let Some(seat) = self.seats.get_mut(&no) {
                 seat.changed = false;
-                let row = (int(no.0), int(seat.fence), int(seat.head), seat.last_row, seat.chain);
+                let Seat { fence, head, last_row, chain, open, .. } = *seat;
+                let seal = Sealed { no: no.0, fence, head, last_row, chain, open }.seal();
+                let row = (int(no.0), int(fence), int(head), last_row, chain, open, seal);
                 point!("write.owner", self.sql.update_session.execute(row))?;
             }
         }
@@ -87,6 +92,13 @@ impl<'c> Applier<'c> {
         self.changed.clear();
         point!("write.rollback", self.sql.rollback.execute(()))?;
         Ok(())
+    }
+
+    /// Undoes a group that failed, whether SQLite has undone it already or not.
+    pub fn recover(&mut self, conn: &Connection) -> Result<(), Error> {
+        self.seats.clear();
+        self.changed.clear();
+        if conn.is_autocommit() { Ok(()) } else { self.rollback() }
     }
 
     /// Applies one change.
@@ -115,7 +127,7 @@ impl<'c> Applier<'c> {
 
     /// Keeps a message, if its key is new.
     pub fn post(&mut self, message: &Inbound) -> Result<Posted, Error> {
-        let digest = *blake3::hash(&message.body).as_bytes();
+        let digest = message_digest(int(message.session.0), &message.key, &message.body);
         let key = (int(message.session.0), &message.key);
         let kept = self.sql.message.query_row(key, |row| row.get::<_, Link>(0)).optional()?;
         if let Some(kept) = kept {
@@ -130,7 +142,14 @@ impl<'c> Applier<'c> {
         let from = match &change.hold {
             // Whether name and number are free is found by writing the row, first of all.
             Hold::Open { .. } => {
-                return Ok(Ok(Seat { fence: 1, head: 0, last_row: None, chain: START, changed: false }));
+                return Ok(Ok(Seat {
+                    fence: 1,
+                    head: 0,
+                    last_row: None,
+                    chain: START,
+                    open: 0,
+                    changed: false,
+                }));
             }
             Hold::Take { from, .. } | Hold::Held(from) => *from,
         };
@@ -160,6 +179,7 @@ impl<'c> Applier<'c> {
                 head: uint(row.get(1)?),
                 last_row: row.get(2)?,
                 chain: row.get(3)?,
+                open: row.get(4)?,
                 changed: false,
             })
         });
@@ -205,6 +225,7 @@ impl<'c> Applier<'c> {
                     *wrote = true;
                     if change.leaves_open(*no) == Some(true) {
                         point!("write.open", self.sql.insert_open.execute((session, int(no.0))))?;
+                        seat.open = seat.open.wrapping_add(open_part(no.0));
                     }
                 }
                 Row::Journal { batch, row, count, data } => {
@@ -227,14 +248,18 @@ impl<'c> Applier<'c> {
                 // What the batch is in the end was written with the batch.
                 Row::Close(no) | Row::Reopen(no) if change.leaves_open(*no).is_some() => {}
                 Row::Close(no) => {
-                    point!("write.close", self.sql.delete_open.execute((session, int(no.0))))?;
+                    if point!("write.close", self.sql.delete_open.execute((session, int(no.0))))? > 0 {
+                        seat.open = seat.open.wrapping_sub(open_part(no.0));
+                    }
                 }
                 Row::Reopen(no) => {
-                    point!("write.reopen", self.sql.reopen.execute((session, int(no.0))))?;
+                    if point!("write.reopen", self.sql.reopen.execute((session, int(no.0))))? > 0 {
+                        seat.open = seat.open.wrapping_add(open_part(no.0));
+                    }
                 }
                 Row::Chunk { blob, seq, data } => {
-                    let digest = *blake3::hash(data).as_bytes();
-                    let piece = (piece_key(*blob, *seq), digest, &data[..]);
+                    let key = piece_key(*blob, *seq);
+                    let piece = (key, piece_digest(key, data), &data[..]);
                     point!("write.chunk", self.sql.insert_chunk.execute(piece))?;
                 }
                 Row::Adopt { key } => {

@@ -1,6 +1,7 @@
 //! Bringing the write-ahead log home, on a thread and a connection of its own: in the writer it would cost
 //! every waiting call milliseconds.
 
+use super::ballast::{Ballast, is_full};
 use super::file::PAGE_BYTES;
 use rusqlite::Connection;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -109,11 +110,16 @@ impl Checkpoints {
 }
 
 /// The checkpointer's thread.
-pub(super) fn run(conn: &Connection, checkpoints: &Checkpoints) {
+pub(super) fn run(conn: &Connection, checkpoints: &Checkpoints, ballast: &Ballast) {
     let _told = StoppedOnEnd(checkpoints);
     while checkpoints.next() {
-        // What is in the log is durable: if it cannot be brought home now (a full disk), it can be later.
-        if let Err(error) = point!("log.home", checkpoint(conn, BRING_HOME)) {
+        let mut brought = point!("log.home", checkpoint(conn, BRING_HOME));
+        if brought.as_ref().is_err_and(is_full) && ballast.release() {
+            tracing::warn!("the disk is full; the ballast is released");
+            brought = checkpoint(conn, BRING_HOME);
+        }
+        // What is in the log is durable: if it cannot be brought home now, it can be later.
+        if let Err(error) = brought {
             tracing::warn!(%error, "a checkpoint failed; the write-ahead log grows until one succeeds");
         }
         checkpoints.finished();

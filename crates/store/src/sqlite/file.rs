@@ -1,6 +1,6 @@
 //! The store's file: recognising it before SQLite may touch it, making a new one whole, opening connections.
 
-use super::schema;
+use super::{log, schema};
 use crate::StoreError;
 use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeSet;
@@ -152,6 +152,24 @@ fn logged_pages(log: &Path) -> Result<BTreeSet<u64>, std::io::Error> {
     Ok(pages)
 }
 
+/// Refuses a log that is damaged before its end: SQLite would use what stands before and forget the rest.
+pub(super) fn check_log(path: &Path) -> Result<(), StoreError> {
+    match log::is_whole(&beside(path, "-wal")) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(refused(path, "its write-ahead log is damaged; restore both from a backup")),
+        Err(error) => Err(failed(path, "check that its write-ahead log can be read", error)),
+    }
+}
+
+/// Refuses a file whose small tables are damaged.
+pub(super) fn check_tables(conn: &Connection, path: &Path) -> Result<(), StoreError> {
+    match schema::problem(conn) {
+        Ok(None) => Ok(()),
+        Ok(Some(what)) => Err(refused(path, &format!("it is damaged ({what}); restore it from a backup"))),
+        Err(error) => Err(sql_failed(path, error)),
+    }
+}
+
 /// Refuses the formats of the future, and the one that never was: a file is under its name only when it is whole.
 pub(super) fn check_format(path: &Path, found: u32) -> Result<(), StoreError> {
     let known = schema::KNOWN;
@@ -204,9 +222,26 @@ pub(super) fn sql_failed(path: &Path, error: rusqlite::Error) -> StoreError {
             "it is damaged; restore it from a backup"
         }
         Some(rusqlite::ErrorCode::DiskFull) => "the disk is full; make room",
-        _ => "check that the folder is readable and writable",
+        _ => "check that the folder is readable and writable and the disk not full",
     };
     StoreError::Open { path: path.to_owned(), help: help.to_owned(), source: Some(Box::new(error)) }
+}
+
+/// Whether opening may have failed for want of room. SQLite asks for room for its shared memory in a way that it
+/// reports as any failure of the disk; opening once more does no harm.
+pub(super) fn may_be_full(error: &StoreError) -> bool {
+    let StoreError::Open { source: Some(source), .. } = error else { return false };
+    let full = source.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    let sqlite = source.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
+    full == Some(std::io::ErrorKind::StorageFull)
+        || matches!(
+            sqlite,
+            Some(
+                rusqlite::ErrorCode::DiskFull
+                    | rusqlite::ErrorCode::SystemIoFailure
+                    | rusqlite::ErrorCode::CannotOpen
+            )
+        )
 }
 
 fn failed(path: &Path, help: &str, error: std::io::Error) -> StoreError {

@@ -29,14 +29,43 @@ type Page = (Vec<JournalRow>, Option<Place>);
 
 /// The rows of a batch.
 pub(super) fn of_batch(pool: &Pool, batch: BatchNo) -> Result<Vec<JournalRow>, StoreError> {
-    let found: Vec<Found> = pool.read("read a journal", |conn| {
+    let (found, behind): (Vec<Found>, Option<Found>) = pool.read("read a journal", |conn| {
         let sql = "SELECT j.row, j.session, j.first, j.count, j.prev, j.link, p.link, j.data
                    FROM journal j LEFT JOIN journal p ON p.row = j.prev
-                   WHERE j.row BETWEEN ?1 AND ?2 ORDER BY j.row";
-        let range = (row_key(batch, 0), row_key(batch, crate::BATCH_ROWS_MAX - 1));
-        conn.prepare_cached(sql)?.query_map(range, Found::read)?.collect()
+                   WHERE j.row >= ?1 ORDER BY j.row";
+        let mut select = conn.prepare_cached(sql)?;
+        let mut rows = select.query([row_key(batch, 0)])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            if row_of(row.get(0)?).0 != batch.0 {
+                // Whatever is wrong with a row of others is theirs.
+                return Ok((found, Found::read(row).ok()));
+            }
+            found.push(Found::read(row)?);
+        }
+        Ok((found, None))
     })?;
-    found.into_iter().map(|found| found.trusted().map(|(row, _)| row)).collect()
+    let mut rows = Vec::with_capacity(found.len());
+    for found in found {
+        rows.push(found.trusted()?.0);
+    }
+    if let Some(first) = rows.first().filter(|first| first.row > 0) {
+        let what = "the first rows of its batch are missing".to_owned();
+        return Err(StoreError::Damaged { session: first.session, entry: first.first.0, what });
+    }
+    // A last row under a wrong key would be missed by nobody else: it lies where it lay.
+    if let (Some(last), Some(mut behind)) = (rows.last(), behind) {
+        (behind.row.batch, behind.row.row) = (batch, last.row + 1);
+        if behind.trusted().is_ok() {
+            let (session, entry) = (last.session, last.first.0 + u64::from(last.count));
+            return Err(StoreError::Damaged {
+                session,
+                entry,
+                what: "its row is in another place".to_owned(),
+            });
+        }
+    }
+    Ok(rows)
 }
 
 /// The rows of a session before an entry, newest first: a walk back from its last row, or from where an

@@ -5,13 +5,16 @@
 //! `schema` and `lock` are about opening.
 
 mod apply;
+mod ballast;
 mod checkpoint;
 mod file;
 mod history;
 mod lock;
+mod log;
 mod pool;
 mod read;
 mod schema;
+mod seal;
 mod statements;
 mod writer;
 
@@ -21,6 +24,7 @@ use crate::queue::{self, Request};
 use crate::{
     Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Sequence, SessionRow, Store, StoreError,
 };
+use ballast::Ballast;
 use history::Places;
 use lock::OwnerLock;
 use pool::Pool;
@@ -77,27 +81,25 @@ impl SqliteStore {
     /// ([`StoreError::Newer`]), if the file is not a whole store of ours ([`StoreError::Open`]; it is not touched),
     /// or if the SQLite library is not safe ([`StoreError::UnsafeSqlite`]).
     pub fn open(options: Options) -> Result<SqliteStore, StoreError> {
-        let Options { folder, durability, limits } = options;
-        let path = file::path(&folder);
-        if durability == Durability::Memory {
+        let path = file::path(&options.folder);
+        if options.durability == Durability::Memory {
             return Err(file::refused(&path, "on a disk the durability is full or relaxed"));
         }
         file::check_library()?;
-        file::make_folder(&folder)?;
-        let lock = OwnerLock::take(&folder)?;
-        if !path.exists() {
-            file::create(&folder, &path)?;
-        }
-        file::recognise(&path)?;
-        let conn = file::connect(&path).map_err(|error| file::sql_failed(&path, error))?;
-        let failed = |error| file::sql_failed(&path, error);
-        file::check_format(&path, schema::format(&conn).map_err(failed)?)?;
-        file::check_whole(&conn, &path)?;
-        schema::update(&conn).map_err(failed)?;
-        checkpoint::catch_up(&conn).map_err(failed)?;
-        let secret = secret(&conn, &path)?;
-        let next = next_numbers(&conn).map_err(failed)?;
-        let writer = Writer::start(&path, durability, &limits)?;
+        file::make_folder(&options.folder)?;
+        let lock = OwnerLock::take(&options.folder)?;
+        let ballast = Ballast::of(&options.folder);
+        let (secret, next) = match open_file(&path, &options) {
+            // Even opening needs a little room.
+            Err(error) if file::may_be_full(&error) && ballast.release() => open_file(&path, &options)?,
+            opened => {
+                let opened = opened?;
+                ballast.make(&options.limits);
+                opened
+            }
+        };
+        let Options { durability, limits, .. } = options;
+        let writer = Writer::start((&path, ballast), durability, &limits)?;
         let access = Access::Owner { writer, next, _lock: lock };
         Ok(SqliteStore { pool: Pool::new(path), places: Places::default(), access, secret, durability })
     }
@@ -207,6 +209,23 @@ impl Store for SqliteStore {
             Access::Reader { .. } => 0,
         }
     }
+}
+
+/// Makes the file if there is none, and looks it over: its secret, and the first free numbers.
+fn open_file(path: &Path, options: &Options) -> Result<(Secret, [AtomicU64; 3]), StoreError> {
+    if !path.exists() {
+        file::create(&options.folder, path)?;
+    }
+    file::recognise(path)?;
+    file::check_log(path)?;
+    let failed = |error| file::sql_failed(path, error);
+    let conn = file::connect(path).map_err(failed)?;
+    file::check_format(path, schema::format(&conn).map_err(failed)?)?;
+    file::check_whole(&conn, path)?;
+    schema::update(&conn).map_err(failed)?;
+    file::check_tables(&conn, path)?;
+    checkpoint::catch_up(&conn).map_err(failed)?;
+    Ok((secret(&conn, path)?, next_numbers(&conn).map_err(failed)?))
 }
 
 fn secret(conn: &Connection, path: &Path) -> Result<Secret, StoreError> {

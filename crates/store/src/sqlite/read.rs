@@ -2,6 +2,7 @@
 //! are answered where they are asked.
 
 use super::pool::Pool;
+use super::seal::{Sealed, message_digest, open_part, piece_digest};
 use crate::chain::{int, piece_key, uint};
 use crate::{BLOB_PIECES_MAX, BatchRow, Inbound, SessionRow, StoreError};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
@@ -9,21 +10,20 @@ use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
 
 /// The session of this name.
 pub(super) fn session(pool: &Pool, name: &str) -> Result<Option<SessionRow>, StoreError> {
-    pool.read("read a session", |conn| {
-        let sql = "SELECT no, name, fence, head FROM sessions WHERE name = ?1";
-        conn.prepare_cached(sql)?.query_row([name], session_row).optional()
-    })
+    let found = pool.read("read a session", |conn| {
+        let sql = "SELECT no, name, fence, head, last_row, chain, open, seal FROM sessions WHERE name = ?1";
+        conn.prepare_cached(sql)?.query_row([name], sealed_row).optional()
+    })?;
+    found.map(Found::trusted).transpose()
 }
 
 /// The session of this number.
 pub(super) fn session_by_no(pool: &Pool, no: SessionNo) -> Result<Option<SessionRow>, StoreError> {
-    pool.read("read a session", |conn| {
-        let sql = "SELECT no, name, fence, head FROM sessions WHERE no = ?1";
-        conn.prepare_cached(sql)?.query_row([int(no.0)], session_row).optional()
-    })
+    let found = pool.read("read a session", |conn| sealed(conn, no))?;
+    found.map(Found::trusted).transpose()
 }
 
-/// The sessions after one, by number.
+/// The sessions after one, by number. A damaged one does not hide the others: it is refused when it is asked for.
 pub(super) fn sessions(
     pool: &Pool,
     after: Option<SessionNo>,
@@ -46,32 +46,53 @@ pub(super) fn batch(pool: &Pool, lookup: Lookup) -> Result<Option<BatchRow>, Sto
     })
 }
 
-/// The open batches, oldest first.
+/// The open batches, oldest first; those of one session are what its row vouches for.
 pub(super) fn open_batches(pool: &Pool, session: Option<SessionNo>) -> Result<Vec<BatchRow>, StoreError> {
-    pool.read("read the open batches", |conn| match session {
-        Some(session) => {
-            let sql =
-                "SELECT b.no, b.session, b.lookup, TRUE FROM open_batches o JOIN batches b ON b.no = o.no
-                       WHERE o.session = ?1 ORDER BY o.no";
-            conn.prepare_cached(sql)?.query_map([int(session.0)], batch_row)?.collect()
-        }
-        None => {
+    let Some(session) = session else {
+        return pool.read("read the open batches", |conn| {
             let sql =
                 "SELECT b.no, b.session, b.lookup, TRUE FROM open_batches o JOIN batches b ON b.no = o.no
                        ORDER BY o.no";
             conn.prepare_cached(sql)?.query_map((), batch_row)?.collect()
-        }
-    })
+        });
+    };
+    let (open, found): (Vec<BatchRow>, _) = pool.read("read the open batches", |conn| {
+        // One view of the file: the session's row and its batches belong together.
+        let view = conn.unchecked_transaction()?;
+        let sql = "SELECT b.no, b.session, b.lookup, TRUE FROM open_batches o JOIN batches b ON b.no = o.no
+                   WHERE o.session = ?1 ORDER BY o.no";
+        let open =
+            view.prepare_cached(sql)?.query_map([int(session.0)], batch_row)?.collect::<Result<_, _>>()?;
+        Ok((open, sealed(&view, session)?))
+    })?;
+    let sum = open.iter().fold(0, |sum: i64, batch| sum.wrapping_add(open_part(batch.no.0)));
+    let head = found.as_ref().map_or(0, |found| found.sealed.head);
+    let expected = found.as_ref().map_or(0, |found| found.sealed.open);
+    found.map(Found::trusted).transpose()?;
+    if sum != expected || open.iter().any(|batch| batch.session != session) {
+        let what = "its open batches are not those it had".to_owned();
+        return Err(StoreError::Damaged { session, entry: head, what });
+    }
+    Ok(open)
 }
 
 /// The messages for a session that wait, oldest first.
 pub(super) fn inbound(pool: &Pool, session: SessionNo, limit: u64) -> Result<Vec<Inbound>, StoreError> {
-    pool.read("read the waiting messages", |conn| {
-        let sql =
-            "SELECT key, body FROM inbound WHERE session = ?1 AND body IS NOT NULL ORDER BY no LIMIT ?2";
-        let message = |row: &Row<'_>| Ok(Inbound { session, key: row.get(0)?, body: row.get(1)? });
+    let found: Vec<(Inbound, [u8; 32])> = pool.read("read the waiting messages", |conn| {
+        let sql = "SELECT key, body, digest FROM inbound WHERE session = ?1 AND body IS NOT NULL
+                   ORDER BY no LIMIT ?2";
+        let message =
+            |row: &Row<'_>| Ok((Inbound { session, key: row.get(0)?, body: row.get(1)? }, row.get(2)?));
         conn.prepare_cached(sql)?.query_map((int(session.0), most(limit)), message)?.collect()
-    })
+    })?;
+    let trusted = found.into_iter().map(|(message, digest)| {
+        if message_digest(int(session.0), &message.key, &message.body) == digest {
+            return Ok(message);
+        }
+        let what = format!("the message {:?} for it is not what was sent", message.key);
+        Err(StoreError::Damaged { session, entry: 0, what })
+    });
+    trusted.collect()
 }
 
 /// Bytes of a blob. A piece is read whole even if a part of it is wanted, because its digest is of the whole.
@@ -80,9 +101,9 @@ pub(super) fn blob(pool: &Pool, blob: BlobNo, offset: u64, len: u64) -> Result<O
         let Some(piece_bytes) = piece_bytes(conn, blob)? else { return Ok(Ok(None)) };
         let start = offset.checked_div(piece_bytes).filter(|start| *start < u64::from(BLOB_PIECES_MAX));
         let Some(start) = start.map(|start| start as u32) else { return Ok(Ok(Some(Vec::new()))) };
-        let sql = "SELECT digest, data FROM chunks WHERE piece BETWEEN ?1 AND ?2 ORDER BY piece";
+        let sql = "SELECT piece, digest, data FROM chunks WHERE piece >= ?1 ORDER BY piece";
         let mut select = conn.prepare_cached(sql)?;
-        let mut pieces = select.query((piece_key(blob, start), piece_key(blob, BLOB_PIECES_MAX - 1)))?;
+        let mut pieces = select.query([piece_key(blob, start)])?;
         let mut bytes = Vec::new();
         let mut skip = (offset % piece_bytes) as usize;
         for piece in start.. {
@@ -91,8 +112,14 @@ pub(super) fn blob(pool: &Pool, blob: BlobNo, offset: u64, len: u64) -> Result<O
                 break;
             }
             let Some(row) = pieces.next()? else { break };
-            let data = row.get_ref(1)?.as_blob()?;
-            if *blake3::hash(data).as_bytes() != row.get::<_, [u8; 32]>(0)? {
+            let (key, data) = (row.get::<_, i64>(0)?, row.get_ref(2)?.as_blob()?);
+            let own = piece_key(blob, piece);
+            let is_own = piece_digest(own, data) == row.get::<_, [u8; 32]>(1)?;
+            // Behind the last piece lies another blob's, unless it is our next one under a wrong key.
+            if !is_own && key > piece_key(blob, BLOB_PIECES_MAX - 1) {
+                break;
+            }
+            if !is_own || key != own {
                 return Ok(Err(StoreError::DamagedBlob { blob, piece }));
             }
             let rest = data.get(skip..).unwrap_or_default();
@@ -108,6 +135,41 @@ fn piece_bytes(conn: &Connection, blob: BlobNo) -> Result<Option<u64>, Error> {
     let sql = "SELECT length(data) FROM chunks WHERE piece = ?1";
     let first = conn.prepare_cached(sql)?.query_row([piece_key(blob, 0)], |row| row.get(0)).optional()?;
     Ok(first.map(uint))
+}
+
+/// A session's row as it lies in the file, not trusted yet.
+struct Found {
+    row: SessionRow,
+    sealed: Sealed,
+    seal: i64,
+}
+
+impl Found {
+    fn trusted(self) -> Result<SessionRow, StoreError> {
+        if self.sealed.seal() == self.seal {
+            return Ok(self.row);
+        }
+        let what = "its own row is not what was written".to_owned();
+        Err(StoreError::Damaged { session: self.row.no, entry: self.row.head.0, what })
+    }
+}
+
+fn sealed(conn: &Connection, no: SessionNo) -> Result<Option<Found>, Error> {
+    let sql = "SELECT no, name, fence, head, last_row, chain, open, seal FROM sessions WHERE no = ?1";
+    conn.prepare_cached(sql)?.query_row([int(no.0)], sealed_row).optional()
+}
+
+fn sealed_row(row: &Row<'_>) -> Result<Found, Error> {
+    let session = session_row(row)?;
+    let sealed = Sealed {
+        no: session.no.0,
+        fence: session.fence.0,
+        head: session.head.0,
+        last_row: row.get(4)?,
+        chain: row.get(5)?,
+        open: row.get(6)?,
+    };
+    Ok(Found { row: session, sealed, seal: row.get(7)? })
 }
 
 fn session_row(row: &Row<'_>) -> Result<SessionRow, Error> {

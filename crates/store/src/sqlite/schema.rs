@@ -1,6 +1,8 @@
 //! The format of the file, and the steps from each older one to the newest.
 
 use super::file::PAGE_BYTES;
+use super::seal::{open_part, schema_digest};
+use crate::chain::uint;
 use rusqlite::{Connection, OptionalExtension};
 use std::path::Path;
 use windlass_core::handle::Secret;
@@ -25,6 +27,7 @@ pub(super) fn make(path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error>
     let mut insert = conn.prepare("INSERT INTO meta (key, value) VALUES (?1, ?2)")?;
     insert.execute(("secret", secret))?;
     insert.execute(("secret_digest", blake3::hash(&secret).as_bytes()))?;
+    insert.execute(("schema_digest", schema_digest(&conn)?))?;
     drop(insert);
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.close().map_err(|(_, error)| error)
@@ -32,7 +35,55 @@ pub(super) fn make(path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error>
 
 /// Brings a file of an older format to the newest.
 pub(super) fn update(conn: &Connection) -> Result<(), rusqlite::Error> {
-    migrate(conn, STEPS)
+    if format(conn)? < KNOWN {
+        migrate(conn, STEPS)?;
+        let digest = schema_digest(conn)?;
+        conn.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('schema_digest', ?1)", [digest])?;
+    }
+    Ok(())
+}
+
+/// What is wrong with the file as far as it is small: how the tables are defined, and that tables and indexes agree.
+/// Journals and blobs are verified when they are read. `None`: nothing is.
+pub(super) fn problem(conn: &Connection) -> Result<Option<String>, rusqlite::Error> {
+    let kept = "SELECT value FROM meta WHERE key = 'schema_digest'";
+    let kept = conn.query_row(kept, (), |row| row.get::<_, [u8; 32]>(0)).optional()?;
+    if kept != Some(schema_digest(conn)?) {
+        return Ok(Some("its tables are not those it was made with".to_owned()));
+    }
+    // The batches are the many: that index and table agree is found by adding both up, which is quicker than SQLite's
+    // way of looking for each row of one in the other (a million: 0.7 s instead of 3.8 s).
+    let checks = [
+        "PRAGMA integrity_check(meta)",
+        "PRAGMA integrity_check(sessions)",
+        "PRAGMA integrity_check(open_batches)",
+        "PRAGMA integrity_check(inbound)",
+        "PRAGMA quick_check(batches)",
+    ];
+    for check in checks {
+        let found: String = conn.query_row(check, (), |row| row.get(0))?;
+        if found != "ok" {
+            return Ok(Some(found));
+        }
+    }
+    let table = sum(conn, "SELECT no, lookup FROM batches NOT INDEXED")?;
+    let index = sum(conn, "SELECT no, lookup FROM batches ORDER BY lookup")?;
+    Ok((table != index).then(|| "the batches and their index differ".to_owned()))
+}
+
+/// A sum over numbers and look-ups in which every bit of each counts.
+fn sum(conn: &Connection, sql: &str) -> Result<u64, rusqlite::Error> {
+    let mut select = conn.prepare(sql)?;
+    let mut rows = select.query(())?;
+    let mut sum = 0_u64;
+    while let Some(row) = rows.next()? {
+        sum = sum.wrapping_add(open_part(uint(row.get(0)?)).cast_unsigned());
+        for lane in row.get_ref(1)?.as_blob()?.chunks(8) {
+            let number = lane.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            sum = sum.wrapping_add(number);
+        }
+    }
+    Ok(sum)
 }
 
 fn migrate(conn: &Connection, steps: &[&str]) -> Result<(), rusqlite::Error> {

@@ -11,7 +11,9 @@ CREATE TABLE sessions (
     fence    INTEGER NOT NULL,
     head     INTEGER NOT NULL,          -- its last entry
     last_row INTEGER,                   -- the journal row of that entry
-    chain    BLOB    NOT NULL           -- the link of that row
+    chain    BLOB    NOT NULL,          -- the link of that row
+    open     INTEGER NOT NULL,          -- a sum over its open batches, which vouches for the set of them
+    seal     INTEGER NOT NULL           -- a hash of all of this but the name
 ) STRICT;
 
 CREATE TABLE batches (
@@ -39,7 +41,7 @@ CREATE TABLE journal (
 
 CREATE TABLE chunks (
     piece  INTEGER PRIMARY KEY,         -- blob << 24 | piece of the blob
-    digest BLOB NOT NULL,
+    digest BLOB NOT NULL,               -- of the key and the data
     data   BLOB NOT NULL
 ) STRICT;
 
@@ -47,7 +49,7 @@ CREATE TABLE inbound (
     no      INTEGER PRIMARY KEY,
     session INTEGER NOT NULL,
     key     TEXT    NOT NULL,
-    digest  BLOB    NOT NULL,           -- of the body, so that a repetition is known after it is gone
+    digest  BLOB    NOT NULL,           -- of session, key and body, so that a repetition is known after the body is gone
     body    BLOB,                       -- NULL once adopted
     UNIQUE (session, key)
 ) STRICT;

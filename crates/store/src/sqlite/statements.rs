@@ -24,9 +24,10 @@ statements! {
     commit = "COMMIT";
     rollback = "ROLLBACK";
     data_version = "PRAGMA data_version";
-    session = "SELECT fence, head, last_row, chain FROM sessions WHERE no = ?1";
-    insert_session = "INSERT INTO sessions (no, name, fence, head, chain) VALUES (?1, ?2, 1, 0, ?3)";
-    update_session = "UPDATE sessions SET fence = ?2, head = ?3, last_row = ?4, chain = ?5 WHERE no = ?1";
+    session = "SELECT fence, head, last_row, chain, open FROM sessions WHERE no = ?1";
+    insert_session = "INSERT INTO sessions (no, name, fence, head, chain, open, seal) VALUES (?1, ?2, 1, 0, ?3, 0, 0)";
+    update_session = "UPDATE sessions SET fence = ?2, head = ?3, last_row = ?4, chain = ?5, open = ?6, seal = ?7
+                      WHERE no = ?1";
     batch = "SELECT 1 FROM batches WHERE lookup = ?1";
     insert_batch = "INSERT INTO batches (no, session, lookup) VALUES (?1, ?2, ?3)";
     insert_open = "INSERT INTO open_batches (session, no) VALUES (?1, ?2)";

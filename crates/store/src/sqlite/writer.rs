@@ -2,6 +2,7 @@
 //! bounded by rows and not by waits for the disk.
 
 use super::apply::{Applier, Fault};
+use super::ballast::{Ballast, is_full};
 use super::checkpoint::Checkpoints;
 use super::{checkpoint, file};
 use crate::change::Refused;
@@ -33,7 +34,11 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts both threads on a file that is open already.
-    pub fn start(path: &Path, durability: Durability, limits: &Limits) -> Result<Writer, StoreError> {
+    pub fn start(
+        (path, ballast): (&Path, Ballast),
+        durability: Durability,
+        limits: &Limits,
+    ) -> Result<Writer, StoreError> {
         let failed = |error| file::sql_failed(path, error);
         let (conn, checkpointer) =
             (file::connect(path).map_err(failed)?, file::connect(path).map_err(failed)?);
@@ -47,7 +52,9 @@ impl Writer {
         let queue = Arc::new(Queue::new(group_max * GROUPS_WAITING_MAX));
         let commits = Arc::new(AtomicU64::new(0));
         let checkpoints = Arc::new(Checkpoints::default());
+        let ballast = Arc::new(ballast);
         let thread = Thread {
+            ballast: Arc::clone(&ballast),
             queue: Arc::clone(&queue),
             commits: Arc::clone(&commits),
             checkpoints: Arc::clone(&checkpoints),
@@ -62,7 +69,7 @@ impl Writer {
         let shared = Arc::clone(&checkpoints);
         let second = std::thread::Builder::new()
             .name("windlass-checkpoint".to_owned())
-            .spawn(move || checkpoint::run(&checkpointer, &shared))
+            .spawn(move || checkpoint::run(&checkpointer, &shared, &ballast))
             .map_err(spawn_failed)?;
         let first =
             std::thread::Builder::new().name("windlass-writer".to_owned()).spawn(move || thread.run(&conn));
@@ -95,6 +102,7 @@ impl Drop for Writer {
 const CACHE_KIB_NEGATED: i64 = -(32 << 10);
 
 struct Thread {
+    ballast: Arc<Ballast>,
     queue: Arc<Queue>,
     commits: Arc<AtomicU64>,
     checkpoints: Arc<Checkpoints>,
@@ -115,7 +123,12 @@ impl Thread {
         let mut gather = Gather::default();
         while let Some(group) = self.queue.take(self.group_max, gather) {
             let began = Instant::now();
-            match write(&mut applier, &group) {
+            let mut written = write(&mut applier, &group);
+            if written.as_ref().is_err_and(is_full) && self.ballast.release() {
+                tracing::warn!("the disk is full; the ballast is released so that running work can end");
+                written = applier.recover(conn).and_then(|()| write(&mut applier, &group));
+            }
+            match written {
                 Ok(told) => {
                     self.commits.fetch_add(1, Ordering::Relaxed);
                     // A wait that is short beside a commit costs the first little and saves the others much.

@@ -4,7 +4,11 @@
 #[cfg(test)]
 mod check;
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod full;
 #[cfg(test)]
 mod kill;
 #[cfg(test)]

@@ -1,0 +1,76 @@
+//! What vouches for rows outside the journal's chain: a session's own row, its set of open batches, pieces of blobs,
+//! messages, and the definitions of the tables.
+
+use crate::chain::{Link, uint};
+use rusqlite::{Connection, Error};
+
+/// All of a session's row that changes. Its name does not, and stands in the table and in an index.
+#[derive(Clone, Copy)]
+pub(super) struct Sealed {
+    pub no: u64,
+    pub fence: u64,
+    pub head: u64,
+    pub last_row: Option<i64>,
+    pub chain: Link,
+    pub open: i64,
+}
+
+impl Sealed {
+    /// The seal of the row. All of it fills two blocks of the hash.
+    pub fn seal(&self) -> i64 {
+        let mut fixed = [0; 80];
+        fixed[..8].copy_from_slice(&self.no.to_le_bytes());
+        fixed[8..16].copy_from_slice(&self.fence.to_le_bytes());
+        fixed[16..24].copy_from_slice(&self.head.to_le_bytes());
+        // No row has the key -1.
+        fixed[24..32].copy_from_slice(&self.last_row.unwrap_or(-1).to_le_bytes());
+        fixed[32..64].copy_from_slice(&self.chain);
+        fixed[64..72].copy_from_slice(&self.open.to_le_bytes());
+        first_eight(&blake3::hash(&fixed))
+    }
+}
+
+/// What an open batch adds to the sum in its session's row, and takes away when it is closed: the sum vouches for the
+/// set (SplitMix64, so that no two sets that damage could make of each other have the same).
+pub(super) fn open_part(batch: u64) -> i64 {
+    let mut z = batch.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)).cast_signed()
+}
+
+/// The digest of a piece of a blob, in its place.
+pub(super) fn piece_digest(key: i64, data: &[u8]) -> Link {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&key.to_le_bytes()).update(data);
+    *hasher.finalize().as_bytes()
+}
+
+/// The digest of a message, with whom it is for and by what it is known.
+pub(super) fn message_digest(session: i64, key: &str, body: &[u8]) -> Link {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&session.to_le_bytes()).update(&(key.len() as u64).to_le_bytes());
+    hasher.update(key.as_bytes()).update(body);
+    *hasher.finalize().as_bytes()
+}
+
+/// The digest of how the tables are defined and where they begin.
+pub(super) fn schema_digest(conn: &Connection) -> Result<Link, Error> {
+    let sql = "SELECT type, name, tbl_name, rootpage, coalesce(sql, '') FROM sqlite_schema ORDER BY rowid";
+    let mut hasher = blake3::Hasher::new();
+    let mut select = conn.prepare(sql)?;
+    let mut rows = select.query(())?;
+    while let Some(row) = rows.next()? {
+        for column in [0, 1, 2, 4] {
+            let text: String = row.get(column)?;
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        }
+        hasher.update(&uint(row.get(3)?).to_le_bytes());
+    }
+    Ok(*hasher.finalize().as_bytes())
+}
+
+fn first_eight(hash: &blake3::Hash) -> i64 {
+    let bytes = hash.as_bytes();
+    i64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
+}
