@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 /// What can happen at a point, by the names the worker knows.
 pub const ACTIONS: [&str; 4] = ["die", "die-after", "fail", "fail-after"];
 
-/// Points whose failure is not the store's: it goes on, and makes up for it later.
-const MADE_UP_FOR: [&str; 2] = ["log.home", "log.empty"];
+/// Points whose failure is not the store's: it goes on and makes up for it later, or opens once more with the ballast
+/// released.
+const MADE_UP_FOR: [&str; 3] = ["log.home", "log.empty", "log.catch-up"];
 
 /// Where the worker before the one that takes over dies: in the middle of its work.
 const LEFT_BY: (&str, u64, &str) = ("write.commit", 5, "die-after");
