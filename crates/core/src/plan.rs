@@ -70,16 +70,6 @@ impl Plan {
         self.groups.pop_front();
         self.groups.front_mut().map(|group| std::mem::take(&mut group.waiting)).unwrap_or_default()
     }
-
-    /// How many calls have entered and not left.
-    pub fn len(&self) -> usize {
-        self.groups.iter().map(|group| group.unfinished).sum()
-    }
-
-    /// Whether nobody is in it.
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
 }
 
 #[cfg(test)]

@@ -88,11 +88,6 @@ impl Schema {
         if self.validator.is_valid(value) { Ok(()) } else { Err(self.explain(value, size)) }
     }
 
-    /// The schema as it was given.
-    pub fn source(&self) -> &Value {
-        &self.source
-    }
-
     /// What the schema unfolds to: its subschemas with every reference followed, and the entries of their lists.
     pub fn nodes(&self) -> u64 {
         self.bounds.nodes

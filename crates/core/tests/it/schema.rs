@@ -62,7 +62,6 @@ fn what_fits_is_taken() {
     for (schema, value) in cases {
         let compiled = compile(&schema).unwrap_or_else(|refused| panic!("{refused}"));
         validate(&compiled, &value).unwrap_or_else(|invalid| panic!("{schema}: {invalid}"));
-        assert_eq!(compiled.source(), &schema);
     }
 }
 

@@ -131,7 +131,8 @@ impl Thread {
             match written {
                 Ok(told) => {
                     self.commits.fetch_add(1, Ordering::Relaxed);
-                    // A wait that is short beside a commit costs the first little and saves the others much.
+                    // Short beside a commit: whoever comes back in time need not wait for a commit of its own. How
+                    // much that gains under which load is still to be measured.
                     let patience = (began.elapsed() / 2).min(GATHER_MAX);
                     gather = Gather { changes: group.iter().map(Request::changes).sum(), patience };
                     for (request, told) in group.into_iter().zip(told) {
