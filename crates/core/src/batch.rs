@@ -5,6 +5,7 @@ use crate::canonical;
 use crate::entry::{Entry, Event};
 use crate::json;
 use crate::limits::Limits;
+use crate::outcome::JsonText;
 use crate::time::Timestamp;
 use serde_json::Value;
 
@@ -18,6 +19,8 @@ pub struct Opening {
     pub key: std::sync::Arc<str>,
     /// The turn of the conversation, if the caller said so.
     pub turn: Option<String>,
+    /// What the host attached for tools and hooks, as a JSON object; outside identity.
+    pub inputs: Option<JsonText>,
 }
 
 /// A batch, as its journal adds up to it.
@@ -27,6 +30,8 @@ pub struct Batch {
     pub opening: Opening,
     /// When it was asked for.
     pub opened_at: Timestamp,
+    /// When the last of its entries was noted: until then somebody owned it.
+    pub seen_at: Timestamp,
     /// Its calls, by ordinal.
     pub calls: Vec<Call>,
 }
@@ -59,7 +64,7 @@ impl Batch {
         let mut entries = entries.into_iter().enumerate();
         let mut batch = match entries.next() {
             Some((_, Entry { at, event: Event::Batch(opening) })) => {
-                Batch { opening: opening.clone(), opened_at: *at, calls: Vec::new() }
+                Batch { opening: opening.clone(), opened_at: *at, seen_at: *at, calls: Vec::new() }
             }
             _ => return Err(Broken::NoOpening),
         };
@@ -71,6 +76,7 @@ impl Batch {
 
     fn apply(&mut self, place: usize, entry: &Entry) -> Result<(), Broken> {
         let Event::Call { ordinal, fact } = &entry.event else { return Err(Broken::Misplaced { place }) };
+        self.seen_at = self.seen_at.max(entry.at);
         let known = self.calls.len();
         match (self.calls.get_mut(usize::from(ordinal.0)), fact) {
             (None, Fact::Opened(opened)) if usize::from(ordinal.0) == known => {

@@ -8,12 +8,16 @@ mod fact;
 mod fold;
 
 pub use fact::{
-    Arguments, Ended, Fact, Given, Kind, Lost, Model, Opened, Prepared, Result, Returned, Spent, Started,
+    Accepted, Arguments, CancelAsked, Cause, Ended, Fact, Given, Kind, Lost, Made, Model, Opened, Parked,
+    Prepared, Reason, Reconciled, Resolved, Resolver, Result, Returned, Spent, Started, Stopped, Verdict,
 };
 pub use fold::{Call, End, Illegal, Pin, State};
 
+use crate::attempt::Rules;
+use crate::failure::{Failure, Retry};
 use crate::ids::AttemptNo;
-use crate::outcome::Outcome;
+use crate::outcome::{Effect, Outcome, Success};
+use crate::time::Timestamp;
 use crate::tool::EffectClass;
 
 /// What is to be done with a call now.
@@ -32,6 +36,15 @@ pub enum Step<'a> {
     },
     /// The journal says it runs, and whoever asks is not running it: its owner died. Record that.
     Lose(AttemptNo),
+    /// Ask the tool whether the attempt that did not return took effect.
+    Reconcile(AttemptNo),
+    /// Try it again: choose when, and record that; or, if that would be too late, settle it as exhausted.
+    Retry {
+        /// How long the tool asks to wait.
+        after_ms: Option<u64>,
+    },
+    /// Wait until its time has come.
+    Park(Parked),
     /// Its attempts are over: make the outcome and record it.
     Settle(Settlement<'a>),
     /// It ended.
@@ -50,34 +63,154 @@ pub enum Intent {
 /// What an ended series of attempts adds up to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Settlement<'a> {
-    /// The tool returned.
+    /// As the last attempt returned.
     Returned(&'a Result),
-    /// Its attempt was lost and it must not run again: nobody knows whether it took effect.
+    /// The tool knew the answer before any attempt.
+    Answered(&'a Success),
+    /// An attempt that did not return took effect, with this result.
+    Landed(&'a Success),
+    /// It failed, and was tried as often as its rule allows.
+    Exhausted(&'a Failure),
+    /// An attempt took too long, and is not made again.
+    TimedOut(Cause),
+    /// The attempt certainly did not take effect, and is not made again.
+    DidNotHappen,
+    /// Its owner died each time it ran.
+    Poison,
+    /// It was cancelled, having done this.
+    Cancelled(Effect),
+    /// An attempt did not return and must not be made again: nobody knows whether it took effect.
     Unknown,
 }
 
 impl Call {
     /// What is to be done now.
-    pub fn next(&self) -> Step<'_> {
-        match (&self.state, self.pin.as_ref().map(|pin| pin.class)) {
-            (State::Opened, _) | (State::Ready | State::Interrupted { .. }, None) => Step::Prepare,
-            (State::Ready, Some(class)) => self.attempt(class, false),
-            (State::Interrupted { .. }, Some(class @ (EffectClass::Read | EffectClass::Keyed))) => {
-                self.attempt(class, true)
+    pub fn next(&self, now: Timestamp) -> Step<'_> {
+        match &self.state {
+            State::Ended(end) => Step::Done(end),
+            State::Running { attempt } => Step::Lose(*attempt),
+            State::Returned { result, .. } => self.after_return(result),
+            State::Opened | State::Ready | State::Retrying(_) if self.cancel.is_some() => {
+                Step::Settle(Settlement::Cancelled(self.effect()))
             }
-            (State::Interrupted { .. }, Some(EffectClass::Once)) => Step::Settle(Settlement::Unknown),
-            (State::Running { attempt }, _) => Step::Lose(*attempt),
-            (State::Returned { result, .. }, _) => Step::Settle(Settlement::Returned(result)),
-            (State::Ended(end), _) => Step::Done(end),
+            State::Opened => Step::Prepare,
+            State::Ready => match self.answer_at_once() {
+                Some(answer) => Step::Settle(Settlement::Answered(answer)),
+                None => self.attempt(false),
+            },
+            State::Retrying(parked) if now < parked.wake_at => Step::Park(*parked),
+            State::Retrying(_) => self.attempt(false),
+            State::Interrupted { attempt } => self.after_loss(*attempt),
+            State::Stopped { attempt, cause, began } => self.after_stop(*attempt, *cause, *began),
+            State::Reconciled { verdict, .. } => self.after_verdict(verdict),
         }
     }
 
-    fn attempt(&self, class: EffectClass, redrive: bool) -> Step<'_> {
-        let intent = match class {
-            EffectClass::Read => Intent::WithResult,
-            EffectClass::Keyed | EffectClass::Once => Intent::First,
+    fn attempt(&self, redrive: bool) -> Step<'_> {
+        // A recorded retry of what may be repeated is its own intent.
+        let repeated = matches!(self.state, State::Retrying(_));
+        let intent = match self.class() {
+            Some(EffectClass::Read) => Intent::WithResult,
+            Some(EffectClass::Keyed) if repeated => Intent::WithResult,
+            Some(EffectClass::Keyed | EffectClass::Once) => Intent::First,
+            None => return Step::Prepare,
         };
         Step::Attempt { attempt: AttemptNo(self.attempts + 1), intent, redrive }
+    }
+
+    fn after_return<'a>(&'a self, result: &'a Result) -> Step<'a> {
+        let failure = match result {
+            Result::Ok(_) => return Step::Settle(Settlement::Returned(result)),
+            Result::Failed(failure) => failure,
+        };
+        let Retry::Safe { after_ms } = failure.retry else {
+            return Step::Settle(Settlement::Returned(result));
+        };
+        let repeatable = self.class() != Some(EffectClass::Once) || failure.did_not_happen;
+        match (repeatable && self.cancel.is_none(), self.tries < self.rules().attempts) {
+            (true, true) => Step::Retry { after_ms },
+            (true, false) if self.tries > 1 => Step::Settle(Settlement::Exhausted(failure)),
+            (true | false, true | false) => Step::Settle(Settlement::Returned(result)),
+        }
+    }
+
+    fn after_loss(&self, attempt: AttemptNo) -> Step<'_> {
+        match self.class() {
+            Some(EffectClass::Once) => self.ask_or_give_up(attempt),
+            Some(_) if self.cancel.is_some() => Step::Settle(Settlement::Cancelled(self.effect())),
+            Some(_) if self.is_poison() => Step::Settle(Settlement::Poison),
+            Some(_) => self.attempt(true),
+            None => Step::Prepare,
+        }
+    }
+
+    fn after_stop(&self, attempt: AttemptNo, cause: Cause, began: bool) -> Step<'_> {
+        let cancelled = self.cancel.is_some() || cause == Cause::Cancel;
+        match self.class() {
+            Some(EffectClass::Once) if began => self.ask_or_give_up(attempt),
+            _ if cancelled => Step::Settle(Settlement::Cancelled(self.effect())),
+            _ if cause == Cause::Total || self.tries >= self.rules().attempts => {
+                Step::Settle(Settlement::TimedOut(cause))
+            }
+            _ => Step::Retry { after_ms: None },
+        }
+    }
+
+    fn after_verdict<'a>(&'a self, verdict: &'a Verdict) -> Step<'a> {
+        match (verdict, self.cancel.is_some()) {
+            (Verdict::Landed(success), false) => Step::Settle(Settlement::Landed(success)),
+            (Verdict::Landed(_), true) => Step::Settle(Settlement::Cancelled(Effect::Landed)),
+            (Verdict::Unknown, false) => Step::Settle(Settlement::Unknown),
+            (Verdict::Unknown | Verdict::DidNotHappen, true) => {
+                Step::Settle(Settlement::Cancelled(self.effect()))
+            }
+            (Verdict::DidNotHappen, false) if self.is_poison() => Step::Settle(Settlement::Poison),
+            (Verdict::DidNotHappen, false) if self.tries >= self.rules().attempts => {
+                Step::Settle(Settlement::DidNotHappen)
+            }
+            (Verdict::DidNotHappen, false) => Step::Retry { after_ms: None },
+        }
+    }
+
+    /// An attempt that must not be repeated did not return.
+    fn ask_or_give_up(&self, attempt: AttemptNo) -> Step<'_> {
+        match (self.reconciles, self.cancel.is_some()) {
+            (true, _) => Step::Reconcile(attempt),
+            (false, true) => Step::Settle(Settlement::Cancelled(self.effect())),
+            (false, false) => Step::Settle(Settlement::Unknown),
+        }
+    }
+
+    /// What a call that is cancelled now has done: we never state what we do not know.
+    fn effect(&self) -> Effect {
+        if self.may_have_landed { Effect::Unknown } else { Effect::None }
+    }
+
+    fn is_poison(&self) -> bool {
+        self.deaths >= self.rules().deaths
+    }
+
+    /// Whether it ran at so many deaths of its owner that one more sets it aside: it is run alone then, so that no
+    /// other call is taken for it.
+    pub fn is_suspect(&self) -> bool {
+        self.deaths > 0 && self.deaths + 1 >= self.rules().deaths
+    }
+
+    /// How its attempts are made.
+    pub fn rules(&self) -> Rules {
+        match &self.rules {
+            Some(rules) => **rules,
+            None => Rules::unsaid(self.class().unwrap_or(EffectClass::Once)),
+        }
+    }
+
+    /// The class it is pinned to, once prepared.
+    pub fn class(&self) -> Option<EffectClass> {
+        self.pin.map(|pin| pin.class)
+    }
+
+    fn answer_at_once(&self) -> Option<&Success> {
+        self.made.as_ref()?.answer.as_ref()
     }
 
     /// The outcome, once there is one.
@@ -93,7 +226,10 @@ impl Call {
             | State::Ready
             | State::Running { .. }
             | State::Interrupted { .. }
-            | State::Returned { .. } => None,
+            | State::Returned { .. }
+            | State::Stopped { .. }
+            | State::Reconciled { .. }
+            | State::Retrying(_) => None,
         }
     }
 }

@@ -47,6 +47,16 @@ codes! {
     Conflict = "conflict";
     /// Two different calls of one batch have the same id.
     CallIdConflict = "call_id_conflict";
+    /// A deadline ran out.
+    Timeout = "timeout";
+    /// It certainly did not take effect.
+    DidNotHappen = "did_not_happen";
+    /// The owner died each time it ran.
+    Poison = "poison";
+    /// Too many attempts of the tool block their threads.
+    ToolStuck = "tool_stuck";
+    /// A hook refused it.
+    Refused = "refused";
     /// The tool said that it could not do its work.
     ToolFailed = "tool_failed";
     /// The tool's code panicked.

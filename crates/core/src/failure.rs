@@ -1,5 +1,6 @@
 //! Why a call failed: for the model a sentence and a code, for operators the detail.
 
+use crate::attempt::Deadline;
 use crate::code::Code;
 
 /// Declares an enum whose variants have a fixed text, in journals and answers alike.
@@ -76,7 +77,7 @@ named! {
 pub enum Retry {
     /// Trying again gives the same, or does harm.
     Never,
-    /// Certainly nothing happened; it may be tried again, after so many milliseconds if the tool said so.
+    /// It may be tried again, after so many milliseconds if the tool said so.
     Safe {
         /// How long the tool asks to wait.
         after_ms: Option<u64>,
@@ -105,6 +106,8 @@ pub struct Failure {
     pub detail: Option<String>,
     /// Whether it may be tried again.
     pub retry: Retry,
+    /// Whether it is certain that nothing happened: then even a `once` call may be tried again.
+    pub did_not_happen: bool,
     /// The value that was refused, as JSON text, where there is one.
     pub raw: Option<String>,
 }
@@ -120,7 +123,38 @@ impl Failure {
             message: message.into(),
             detail: None,
             retry: Retry::Never,
+            did_not_happen: false,
             raw: None,
+        }
+    }
+
+    /// A deadline ran out.
+    pub fn timeout(deadline: Deadline, ms: u64) -> Failure {
+        let message = match deadline {
+            Deadline::Queue => {
+                format!("The call did not start within {ms} ms and was given up; nothing ran.")
+            }
+            Deadline::Attempt => format!("The tool did not finish within {ms} ms and was stopped."),
+            Deadline::Silence => format!("The tool gave no sign of life for {ms} ms and was stopped."),
+            Deadline::Total => format!("The call was not over within {ms} ms and was given up."),
+        };
+        Failure {
+            class: FailureClass::Timeout,
+            source: Source::Runtime,
+            did_not_happen: deadline == Deadline::Queue,
+            ..Failure::invalid_request(Code::Timeout, message)
+        }
+    }
+
+    /// The call certainly did not take effect, although it was started.
+    pub fn did_not_happen() -> Failure {
+        let message = "The call was interrupted and certainly did not take effect; it may be made again.";
+        Failure {
+            class: FailureClass::Unavailable,
+            source: Source::Runtime,
+            retry: Retry::Safe { after_ms: None },
+            did_not_happen: true,
+            ..Failure::invalid_request(Code::DidNotHappen, message)
         }
     }
 

@@ -66,6 +66,36 @@ limits! {
     tool_threads_max = 8;
     /// Threads for tools that compute or block by declaration.
     blocking_threads_max = 64;
+    /// How long a call may wait for its first start, in milliseconds, unless its tool says so.
+    queue_ms = 600_000;
+    /// How long one attempt may take, in milliseconds, unless the tool says so.
+    attempt_ms = 30_000;
+    /// How long a call may take in all, in milliseconds, unless its tool says so.
+    total_ms = 600_000;
+    /// How long a tool may go on after it was told to stop, in milliseconds, unless it says so.
+    grace_ms = 50;
+    /// How long the end of a stopped attempt is waited for, in milliseconds; then its thread is given up as stuck.
+    stop_wait_ms = 1_000;
+    /// Attempts of one tool that may block their threads at once; past that its calls are refused until one lets go.
+    stuck_attempts_max = 4;
+    /// How often a call that may be repeated is tried, unless its tool says so.
+    retry_attempts = 3;
+    /// The longest wait before a second attempt, in milliseconds, unless the tool says so; it doubles with each.
+    retry_base_ms = 200;
+    /// The longest wait before an attempt, in milliseconds, unless the tool says so.
+    retry_cap_ms = 30_000;
+    /// A call under which the owner died so often is set aside: it is probably what killed it.
+    deaths_max = 3;
+    /// How long a call that is suspected of killing its owner runs alone, in milliseconds, before the others go on.
+    suspect_alone_ms = 10_000;
+    /// After a death, how long every start is recorded before it is made, in milliseconds, so that the guilty is found.
+    careful_ms = 600_000;
+    /// A jump of the wall clock by more than this, in milliseconds, is recorded by the calls that waited through it.
+    clock_jump_ms = 5_000;
+    /// What is kept of the last output of an attempt that was stopped, in bytes.
+    partial_bytes_max = 16 << 10;
+    /// Messages for a session that its owner reads at once.
+    inbound_page = 256;
     /// Changes that share one commit; more would make the first of them wait for the last.
     group_changes_max = 1_024;
     /// Past this size of the write-ahead log the writer waits for a checkpoint, so that the log stays bounded.

@@ -1,5 +1,6 @@
 //! What is known of a tool without running it.
 
+use crate::attempt::{Deadlines, RetryRule};
 use crate::failure::named;
 use serde_json::Value;
 
@@ -94,6 +95,12 @@ pub struct ToolSpec {
     pub hints: Hints,
     /// What acts.
     pub flags: Flags,
+    /// How long its calls may take; what is not said is the default.
+    pub deadlines: Deadlines,
+    /// How long an attempt may go on after it was told to stop, in milliseconds; none means the default.
+    pub grace_ms: Option<u64>,
+    /// How often it may be tried; what is not said is the default.
+    pub retry: RetryRule,
     /// The author's version of what the tool does; a change makes it another contract.
     pub version: String,
 }
@@ -142,6 +149,8 @@ impl ToolSpec {
         for (name, flag) in self.flags.table() {
             hasher.field(format!("{name}={flag}").as_bytes());
         }
+        let rules = format!("{:?} {:?} {:?}", self.deadlines, self.grace_ms, self.retry);
+        hasher.field(rules.as_bytes());
         hasher.digest()
     }
 }
@@ -283,6 +292,9 @@ mod tests {
         assert_eq!(changed(|s| s.description = "d".into()), (false, true));
         assert_eq!(changed(|s| s.output_schema = Some(json!({}))), (false, true));
         assert_eq!(changed(|s| s.flags.quick = true), (false, true));
+        assert_eq!(changed(|s| s.deadlines.queue_ms = Some(1)), (false, true));
+        assert_eq!(changed(|s| s.grace_ms = Some(1)), (false, true));
+        assert_eq!(changed(|s| s.retry.attempts = Some(1)), (false, true));
         assert_eq!(changed(|s| s.hints.sends_out = Some(true)), (false, true));
     }
 }

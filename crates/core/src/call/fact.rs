@@ -1,8 +1,10 @@
 //! The facts a call's journal is made of. A released kind never changes; fields may be added.
 
+use crate::attempt::{Deadline, Deadlines, Rules};
 use crate::failure::{Failure, named};
 use crate::ids::AttemptNo;
 use crate::outcome::{JsonText, ModelAnswer, Outcome, Success};
+use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 use std::sync::Arc;
 
@@ -21,6 +23,18 @@ pub enum Fact {
     Returned(Returned),
     /// The call is over.
     Ended(Box<Ended>),
+    /// An attempt was stopped.
+    Stopped(Stopped),
+    /// The tool said whether an attempt that did not return took effect.
+    Reconciled(Reconciled),
+    /// It waits, and for what.
+    Parked(Parked),
+    /// Somebody asked to cancel it.
+    CancelAsked(CancelAsked),
+    /// An operator lets it go on although its tool has changed.
+    Accepted(Accepted),
+    /// It became known whether a call that ended as unknown took effect.
+    Resolved(Box<Resolved>),
 }
 
 named! {
@@ -38,6 +52,18 @@ named! {
         Returned = "returned",
         /// [`Fact::Ended`]
         Ended = "ended",
+        /// [`Fact::Stopped`]
+        Stopped = "stopped",
+        /// [`Fact::Reconciled`]
+        Reconciled = "reconciled",
+        /// [`Fact::Parked`]
+        Parked = "parked",
+        /// [`Fact::CancelAsked`]
+        CancelAsked = "cancel_asked",
+        /// [`Fact::Accepted`]
+        Accepted = "accepted",
+        /// [`Fact::Resolved`]
+        Resolved = "resolved",
     }
 }
 
@@ -51,6 +77,12 @@ impl Fact {
             Fact::Lost(_) => Kind::Lost,
             Fact::Returned(_) => Kind::Returned,
             Fact::Ended(_) => Kind::Ended,
+            Fact::Stopped(_) => Kind::Stopped,
+            Fact::Reconciled(_) => Kind::Reconciled,
+            Fact::Parked(_) => Kind::Parked,
+            Fact::CancelAsked(_) => Kind::CancelAsked,
+            Fact::Accepted(_) => Kind::Accepted,
+            Fact::Resolved(_) => Kind::Resolved,
         }
     }
 }
@@ -66,6 +98,8 @@ pub struct Opened {
     pub args: Arguments,
     /// Opaque data of the model's provider, as JSON; returned with the answer.
     pub provider: Option<JsonText>,
+    /// How long it may take, where its caller said so; outside identity.
+    pub deadlines: Option<Box<Deadlines>>,
 }
 
 /// Arguments as they were given.
@@ -88,12 +122,29 @@ named! {
 }
 
 /// Its tool was found and its arguments fit: the call is pinned to the tool's contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
     /// The contract of the tool.
     pub contract: Digest,
     /// The class it had.
     pub class: EffectClass,
+    /// How its attempts are made; `None` for [`Rules::unsaid`].
+    pub rules: Option<Arc<Rules>>,
+    /// Whether the tool can be asked if an attempt took effect.
+    pub reconciles: bool,
+    /// What was made of the call on the way; most calls run as they were asked for.
+    pub made: Option<Arc<Made>>,
+}
+
+/// What preparation made of a call. Fixed once it is recorded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Made {
+    /// The arguments that run, as JSON, where they are not those that were asked for.
+    pub args: Option<JsonText>,
+    /// What the tool attached for its attempts, as JSON.
+    pub payload: Option<JsonText>,
+    /// The answer, where the tool had it at once.
+    pub answer: Option<Success>,
 }
 
 /// An attempt starts.
@@ -103,6 +154,8 @@ pub struct Started {
     pub attempt: AttemptNo,
     /// Whether it is because an earlier one was lost.
     pub redrive: bool,
+    /// By how much the wall clock jumped while the call waited, in microseconds, where that is worth telling.
+    pub clock_jump_us: Option<i64>,
 }
 
 /// An attempt was running when its owner died.
@@ -110,6 +163,136 @@ pub struct Started {
 pub struct Lost {
     /// Which one.
     pub attempt: AttemptNo,
+    /// Whether the death counts against the call: not where its owner left in good order, nor where another call
+    /// was under suspicion and ran alone.
+    pub blamed: bool,
+}
+
+/// An attempt was stopped: it did not return within its grace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Which one.
+    pub attempt: AttemptNo,
+    /// How long it ran, in microseconds, by the monotonic clock.
+    pub ran_us: u64,
+    /// Why.
+    pub cause: Cause,
+    /// Whether the tool was started at all.
+    pub began: bool,
+    /// Whether the tool still blocks its thread.
+    pub stuck: bool,
+    /// The last of what it had written.
+    pub output: Option<Arc<str>>,
+}
+
+named! {
+    /// Why an attempt was stopped.
+    Cause {
+        /// It took too long.
+        Attempt = "attempt",
+        /// It gave no sign of life.
+        Silence = "silence",
+        /// The call took too long.
+        Total = "total",
+        /// Somebody asked to cancel it.
+        Cancel = "cancel",
+    }
+}
+
+impl Cause {
+    /// The deadline that ran out, if one did.
+    pub fn deadline(self) -> Option<Deadline> {
+        match self {
+            Cause::Attempt => Some(Deadline::Attempt),
+            Cause::Silence => Some(Deadline::Silence),
+            Cause::Total => Some(Deadline::Total),
+            Cause::Cancel => None,
+        }
+    }
+}
+
+/// The tool said whether an attempt that did not return took effect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reconciled {
+    /// Which one.
+    pub attempt: AttemptNo,
+    /// What it said.
+    pub verdict: Verdict,
+}
+
+/// Whether an attempt took effect.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It did, and this is its result.
+    Landed(Success),
+    /// It did not.
+    DidNotHappen,
+    /// That cannot be told.
+    Unknown,
+}
+
+/// It waits, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parked {
+    /// For what.
+    pub reason: Reason,
+    /// Until when, by the wall clock.
+    pub wake_at: Timestamp,
+    /// How long at most, in microseconds, whatever the wall clock says.
+    pub length_us: u64,
+}
+
+named! {
+    /// What a parked call waits for.
+    Reason {
+        /// The time of its next attempt.
+        Retry = "retry",
+        /// An operator who accepts the changed tool.
+        ToolChanged = "tool_changed",
+        /// Its tool to be registered.
+        NoSuchTool = "no_such_tool",
+        /// Its tool to be resumed.
+        ToolPaused = "tool_paused",
+    }
+}
+
+/// Somebody asked to cancel it. That is no end: what its attempt returns in time still counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CancelAsked {
+    /// Why, if they said so.
+    pub reason: Option<Arc<str>>,
+}
+
+/// An operator lets it go on under what its tool has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The contract from now on.
+    pub contract: Digest,
+    /// The class from now on.
+    pub class: EffectClass,
+    /// Whether the tool can be asked if an attempt took effect.
+    pub reconciles: bool,
+}
+
+/// It became known whether a call that ended as unknown took effect. The outcome and the answer are those from now on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved {
+    /// How it ended after all.
+    pub outcome: Outcome,
+    /// What the model is told from now on.
+    pub model: ModelAnswer,
+    /// Who says so.
+    pub by: Resolver,
+}
+
+named! {
+    /// Who resolved a call.
+    Resolver {
+        /// An operator.
+        Operator = "operator",
+        /// The tool, which was asked again.
+        Tool = "tool",
+    }
 }
 
 /// An attempt returned.

@@ -1,10 +1,15 @@
 //! The state that facts add up to.
 
-use super::fact::{Ended, Fact, Kind, Model, Opened, Prepared, Result, Returned, Spent, Started};
+use super::fact::{
+    CancelAsked, Cause, Ended, Fact, Kind, Lost, Made, Model, Opened, Parked, Prepared, Reason, Reconciled,
+    Resolved, Resolver, Result, Returned, Spent, Started, Stopped, Verdict,
+};
+use crate::attempt::Rules;
 use crate::ids::AttemptNo;
-use crate::outcome::{ModelAnswer, Outcome, Part, Value};
+use crate::outcome::{Effect, ModelAnswer, Outcome, Part, Value};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
+use std::sync::Arc;
 
 /// A call, as its journal adds up to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,14 +20,30 @@ pub struct Call {
     pub opened_at: Timestamp,
     /// What it is pinned to, once prepared.
     pub pin: Option<Pin>,
+    /// How its attempts are made, once prepared; see [`Call::rules`].
+    pub rules: Option<Arc<Rules>>,
+    /// What preparation made of it.
+    pub made: Option<Arc<Made>>,
+    /// Whether its tool can be asked if an attempt took effect.
+    pub reconciles: bool,
+    /// Whether an attempt may have taken effect without telling us.
+    pub may_have_landed: bool,
     /// How many attempts were started.
     pub attempts: u32,
-    /// How many of them were lost with their owner.
+    /// How many of them count against the rule of its tool: not those that were lost and may be repeated.
+    pub tries: u32,
+    /// How many deaths of its owner count against it.
     pub deaths: u32,
     /// When the first attempt started.
     pub first_started_at: Option<Timestamp>,
+    /// How long it waited for its next attempts, in microseconds.
+    pub waited_us: u64,
     /// How long its attempts ran, in microseconds.
     pub ran_us: u64,
+    /// Who asked to cancel it, if somebody did.
+    pub cancel: Option<CancelAsked>,
+    /// What it waits for, and since when.
+    pub parked: Option<(Parked, Timestamp)>,
     /// Where it stands.
     pub state: State,
 }
@@ -60,6 +81,24 @@ pub enum State {
         /// What.
         result: Result,
     },
+    /// An attempt was stopped.
+    Stopped {
+        /// Which one.
+        attempt: AttemptNo,
+        /// Why.
+        cause: Cause,
+        /// Whether the tool was started at all.
+        began: bool,
+    },
+    /// An attempt that did not return was asked after.
+    Reconciled {
+        /// Which one.
+        attempt: AttemptNo,
+        /// What the tool said of it.
+        verdict: Verdict,
+    },
+    /// It waits for its next attempt.
+    Retrying(Parked),
     /// It is over.
     Ended(Box<End>),
 }
@@ -69,7 +108,12 @@ impl State {
     pub fn name(&self) -> &'static str {
         match self {
             State::Opened | State::Ready => "queued",
-            State::Running { .. } | State::Interrupted { .. } | State::Returned { .. } => "running",
+            State::Running { .. }
+            | State::Interrupted { .. }
+            | State::Returned { .. }
+            | State::Stopped { .. }
+            | State::Reconciled { .. } => "running",
+            State::Retrying(_) => "retrying",
             State::Ended(end) => end.outcome.name(),
         }
     }
@@ -86,6 +130,15 @@ pub struct End {
     pub spent: Spent,
     /// When.
     pub at: Timestamp,
+    /// When it became known how it ended, where it ended as unknown.
+    pub resolved: Option<(Resolver, Timestamp)>,
+}
+
+impl End {
+    /// Whether it is not known if the call took effect, so that it can be resolved.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.outcome, Outcome::Unknown | Outcome::Cancelled { effect: Effect::Unknown })
+    }
 }
 
 /// A fact that cannot follow what is recorded: the journal is damaged, or the code that wrote it is wrong.
@@ -107,10 +160,18 @@ impl Call {
             opened,
             opened_at: at,
             pin: None,
+            rules: None,
+            made: None,
+            reconciles: false,
+            may_have_landed: false,
             attempts: 0,
+            tries: 0,
             deaths: 0,
             first_started_at: None,
+            waited_us: 0,
             ran_us: 0,
+            cancel: None,
+            parked: None,
             state: State::Opened,
         }
     }
@@ -119,28 +180,49 @@ impl Call {
     pub fn apply(&mut self, at: Timestamp, fact: &Fact) -> std::result::Result<(), Illegal> {
         match (&self.state, fact) {
             (State::Opened | State::Ready, Fact::Prepared(prepared)) => {
-                self.prepared(*prepared);
+                self.prepared(prepared);
                 self.state = State::Ready;
             }
             // A tool that changed while its owner was gone is asked again, as long as running again is allowed.
-            (State::Interrupted { .. }, Fact::Prepared(prepared)) => self.prepared(*prepared),
-            (State::Ready, Fact::Started(started)) if self.is_next(started) && !started.redrive => {
+            (State::Interrupted { .. } | State::Retrying(_), Fact::Prepared(prepared)) => {
+                self.prepared(prepared);
+            }
+            (State::Ready | State::Retrying(_), Fact::Started(started))
+                if self.is_next(started) && !started.redrive =>
+            {
                 self.started(at, *started);
             }
             (State::Interrupted { .. }, Fact::Started(started)) if self.may_run_again(started) => {
                 self.started(at, *started);
             }
-            (State::Running { attempt }, Fact::Lost(lost)) if *attempt == lost.attempt => {
-                self.deaths += 1;
-                self.state = State::Interrupted { attempt: lost.attempt };
-            }
+            (State::Running { attempt }, Fact::Lost(lost)) if *attempt == lost.attempt => self.lost(*lost),
             (State::Running { attempt }, Fact::Returned(returned)) if *attempt == returned.attempt => {
                 self.returned(returned);
             }
+            (State::Running { attempt }, Fact::Stopped(stopped)) if *attempt == stopped.attempt => {
+                self.stopped(stopped);
+            }
             (
-                State::Opened | State::Ready | State::Interrupted { .. } | State::Returned { .. },
-                Fact::Ended(ended),
-            ) if self.can_end(ended) => self.ended(at, ended),
+                State::Interrupted { attempt } | State::Stopped { attempt, .. },
+                Fact::Reconciled(reconciled),
+            ) if *attempt == reconciled.attempt && self.reconciles => self.reconciled(reconciled),
+            (state, Fact::Parked(parked)) if can_park(state, parked.reason) => self.park(at, *parked),
+            (state, Fact::CancelAsked(asked)) if is_open(state) && self.cancel.is_none() => {
+                self.cancel = Some(asked.clone());
+            }
+            (state, Fact::Accepted(accepted)) if is_open(state) && self.pin.is_some() => {
+                self.pin = Some(Pin { contract: accepted.contract, class: accepted.class });
+                self.reconciles = accepted.reconciles;
+                self.parked = None;
+            }
+            (state, Fact::Ended(ended))
+                if is_open(state) && !matches!(state, State::Running { .. }) && self.can_end(ended) =>
+            {
+                self.ended(at, ended);
+            }
+            (State::Ended(end), Fact::Resolved(resolved)) if can_resolve(end, resolved) => {
+                self.resolved(at, resolved);
+            }
             (state, fact) => {
                 return Err(Illegal { state: state.name(), fact: fact.kind(), attempts: self.attempts });
             }
@@ -172,19 +254,63 @@ impl Call {
         }
     }
 
-    fn prepared(&mut self, prepared: Prepared) {
+    fn prepared(&mut self, prepared: &Prepared) {
         self.pin = Some(Pin { contract: prepared.contract, class: prepared.class });
+        self.rules = prepared.rules.clone();
+        self.reconciles = prepared.reconciles;
+        self.made = prepared.made.clone();
+        self.parked = None;
     }
 
     fn started(&mut self, at: Timestamp, started: Started) {
+        if let State::Retrying(_) = self.state {
+            self.waited_us += self.parked.map_or(0, |(_, since)| at.since(since));
+        }
+        self.parked = None;
         self.attempts += 1;
         self.first_started_at.get_or_insert(at);
         self.state = State::Running { attempt: started.attempt };
     }
 
+    fn lost(&mut self, lost: Lost) {
+        self.deaths += u32::from(lost.blamed);
+        // What may be repeated is driven again, apart from its retries; what must not be has been tried.
+        self.tries += u32::from(self.class() == Some(EffectClass::Once));
+        self.may_have_landed |= self.has_effects();
+        self.state = State::Interrupted { attempt: lost.attempt };
+    }
+
     fn returned(&mut self, returned: &Returned) {
         self.ran_us += returned.ran_us;
+        self.tries += 1;
+        self.may_have_landed |= self.has_effects()
+            && matches!(&returned.result, Result::Failed(failure) if !failure.did_not_happen);
         self.state = State::Returned { attempt: returned.attempt, result: returned.result.clone() };
+    }
+
+    fn stopped(&mut self, stopped: &Stopped) {
+        self.ran_us += stopped.ran_us;
+        self.tries += 1;
+        self.may_have_landed |= self.has_effects() && stopped.began;
+        let Stopped { attempt, cause, began, .. } = *stopped;
+        self.state = State::Stopped { attempt, cause, began };
+    }
+
+    fn reconciled(&mut self, reconciled: &Reconciled) {
+        // Of a call that must not be repeated no other attempt can be open: this one settles it.
+        self.may_have_landed &= reconciled.verdict != Verdict::DidNotHappen;
+        self.state = State::Reconciled { attempt: reconciled.attempt, verdict: reconciled.verdict.clone() };
+    }
+
+    fn park(&mut self, at: Timestamp, parked: Parked) {
+        self.parked = Some((parked, at));
+        if parked.reason == Reason::Retry {
+            self.state = State::Retrying(parked);
+        }
+    }
+
+    fn has_effects(&self) -> bool {
+        self.class() != Some(EffectClass::Read)
     }
 
     fn ended(&mut self, at: Timestamp, ended: &Ended) {
@@ -199,8 +325,39 @@ impl Call {
             }
         };
         let model = answer(&outcome, &ended.model);
-        self.state = State::Ended(Box::new(End { outcome, model, spent: ended.spent, at }));
+        self.parked = None;
+        self.state = State::Ended(Box::new(End { outcome, model, spent: ended.spent, at, resolved: None }));
     }
+
+    fn resolved(&mut self, at: Timestamp, resolved: &Resolved) {
+        if let State::Ended(end) = &mut self.state {
+            end.outcome = resolved.outcome.clone();
+            end.model = resolved.model.clone();
+            end.resolved = Some((resolved.by, at));
+        }
+    }
+}
+
+fn is_open(state: &State) -> bool {
+    !matches!(state, State::Ended(_))
+}
+
+/// A retry follows what may be tried again; every other wait is for the tool, and nothing runs meanwhile.
+fn can_park(state: &State, reason: Reason) -> bool {
+    match (state, reason) {
+        (State::Returned { result: Result::Failed(_), .. } | State::Stopped { .. }, Reason::Retry) => true,
+        (State::Reconciled { verdict: Verdict::DidNotHappen, .. }, Reason::Retry) => true,
+        (_, Reason::Retry) => false,
+        (State::Running { .. } | State::Returned { .. } | State::Reconciled { .. } | State::Ended(_), _) => {
+            false
+        }
+        (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
+    }
+}
+
+/// Only what is not known is superseded, and only by what is known: once.
+fn can_resolve(end: &End, resolved: &Resolved) -> bool {
+    end.is_unknown() && matches!(resolved.outcome, Outcome::Succeeded(_) | Outcome::Failed(_))
 }
 
 /// The model's answer, read from what was recorded: never projected anew.

@@ -1,17 +1,19 @@
 //! The fields of each kind of entry. Keys and numbers here are released: add, never change.
 
+mod attempt;
+mod outcome;
+
 use crate::batch::Opening;
 use crate::call::{
     Arguments, Ended, Fact, Given, Kind, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent,
     Started,
 };
-use crate::code::Code;
-use crate::failure::{Failure, FailureClass, Retry, Source};
-use crate::handle::Handle;
 use crate::ids::AttemptNo;
-use crate::outcome::{Effect, Form, Kept, ModelAnswer, Outcome, Part, Success, Value};
+use crate::outcome::{ModelAnswer, Success, Value};
 use crate::tool::{Digest, EffectClass};
+use attempt::{DeadlineFields, MadeFields, RuleFields};
 use minicbor::{Decode, Encode};
+use outcome::{FailureFields, KeptFields, OutcomeFields, PartFields, read_parts, write_parts};
 use std::sync::Arc;
 
 pub(super) const BATCH_OPENED: u8 = 1;
@@ -24,6 +26,12 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Lost => 5,
         Kind::Returned => 6,
         Kind::Ended => 7,
+        Kind::Stopped => 8,
+        Kind::Reconciled => 9,
+        Kind::Parked => 10,
+        Kind::CancelAsked => 11,
+        Kind::Accepted => 12,
+        Kind::Resolved => 13,
     }
 }
 
@@ -48,6 +56,8 @@ struct BatchFields<'a> {
     key: &'a str,
     #[b(1)]
     turn: Option<&'a str>,
+    #[b(2)]
+    inputs: Option<&'a str>,
 }
 
 #[derive(Encode, Decode)]
@@ -61,6 +71,8 @@ struct OpenedFields<'a> {
     given: &'a str,
     #[b(3)]
     provider: Option<&'a str>,
+    #[n(4)]
+    deadlines: Option<DeadlineFields>,
 }
 
 #[derive(Encode, Decode)]
@@ -70,6 +82,12 @@ struct PreparedFields<'a> {
     contract: &'a [u8],
     #[b(1)]
     class: &'a str,
+    #[n(2)]
+    rules: Option<RuleFields>,
+    #[n(3)]
+    reconciles: Option<bool>,
+    #[n(4)]
+    made: Option<MadeFields>,
 }
 
 #[derive(Encode, Decode)]
@@ -79,6 +97,8 @@ struct StartedFields {
     attempt: u32,
     #[n(1)]
     redrive: bool,
+    #[n(2)]
+    clock_jump_us: Option<i64>,
 }
 
 #[derive(Encode, Decode)]
@@ -86,6 +106,8 @@ struct StartedFields {
 struct LostFields {
     #[n(0)]
     attempt: u32,
+    #[n(1)]
+    innocent: Option<bool>,
 }
 
 #[derive(Encode, Decode)]
@@ -123,88 +145,18 @@ struct EndedFields {
     ran_us: u64,
 }
 
-#[derive(Encode, Decode)]
-#[cbor(map)]
-struct OutcomeFields {
-    #[n(0)]
-    name: String,
-    #[n(1)]
-    failure: Option<FailureFields>,
-    #[n(2)]
-    reason: Option<String>,
-    #[n(3)]
-    effect: Option<String>,
-    #[n(4)]
-    value: Option<String>,
-    #[n(5)]
-    kept: Option<KeptFields>,
-    #[n(6)]
-    parts: Option<Vec<PartFields>>,
-}
-
-#[derive(Encode, Decode)]
-#[cbor(map)]
-struct FailureFields {
-    #[n(0)]
-    class: String,
-    #[n(1)]
-    source: String,
-    #[n(2)]
-    code: String,
-    #[n(3)]
-    tool_code: Option<String>,
-    #[n(4)]
-    message: String,
-    #[n(5)]
-    detail: Option<String>,
-    #[n(6)]
-    retry_safe: Option<bool>,
-    #[n(7)]
-    retry_after_ms: Option<u64>,
-    #[n(8)]
-    exhausted: Option<u32>,
-    #[n(9)]
-    raw: Option<String>,
-}
-
-#[derive(Encode, Decode)]
-#[cbor(map)]
-struct KeptFields {
-    #[cbor(n(0), with = "minicbor::bytes")]
-    artifact: Vec<u8>,
-    #[n(1)]
-    bytes: u64,
-    #[n(2)]
-    form: Option<String>,
-}
-
-#[derive(Encode, Decode)]
-#[cbor(map)]
-struct PartFields {
-    #[n(0)]
-    text: Option<String>,
-    #[n(1)]
-    json: Option<String>,
-    #[cbor(n(2), with = "minicbor::bytes")]
-    image: Option<Vec<u8>>,
-    #[n(3)]
-    file: Option<KeptFields>,
-    #[n(4)]
-    media_type: Option<String>,
-    #[n(5)]
-    name: Option<String>,
-}
-
 /// Appends the fields of a batch's own entry.
 pub(super) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
-    encode(&BatchFields { key: &opening.key, turn: opening.turn.as_deref() }, bytes);
+    let Opening { key, turn, inputs } = opening;
+    encode(&BatchFields { key, turn: turn.as_deref(), inputs: inputs.as_deref() }, bytes);
 }
 
 /// Appends the fields of a call's first entry.
 pub(super) fn write_opened(opened: &Opened, bytes: &mut Vec<u8>) {
     let given = opened.args.given.as_str();
     let provider = opened.provider.as_deref();
-    encode(&OpenedFields { id: &opened.id, tool: &opened.tool, given, provider }, bytes);
+    let deadlines = opened.deadlines.as_deref().map(DeadlineFields::from);
+    encode(&OpenedFields { id: &opened.id, tool: &opened.tool, given, provider, deadlines }, bytes);
 }
 
 /// Appends the fields of a fact.
@@ -212,15 +164,31 @@ pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
     match fact {
         Fact::Opened(opened) => write_opened(opened, bytes),
         Fact::Prepared(prepared) => {
-            let class = prepared.class.as_str();
-            encode(&PreparedFields { contract: &prepared.contract.0, class }, bytes);
+            let fields = PreparedFields {
+                contract: &prepared.contract.0,
+                class: prepared.class.as_str(),
+                rules: prepared.rules.as_deref().map(RuleFields::from),
+                reconciles: prepared.reconciles.then_some(true),
+                made: prepared.made.as_deref().map(MadeFields::from),
+            };
+            encode(&fields, bytes);
         }
         Fact::Started(started) => {
-            encode(&StartedFields { attempt: started.attempt.0, redrive: started.redrive }, bytes);
+            let Started { attempt, redrive, clock_jump_us } = *started;
+            encode(&StartedFields { attempt: attempt.0, redrive, clock_jump_us }, bytes);
         }
-        Fact::Lost(lost) => encode(&LostFields { attempt: lost.attempt.0 }, bytes),
+        Fact::Lost(lost) => {
+            let innocent = (!lost.blamed).then_some(true);
+            encode(&LostFields { attempt: lost.attempt.0, innocent }, bytes);
+        }
         Fact::Returned(returned) => encode(&ReturnedFields::from(returned), bytes),
         Fact::Ended(ended) => encode(&EndedFields::from(&**ended), bytes),
+        Fact::Stopped(stopped) => encode(&attempt::StoppedFields::from(stopped), bytes),
+        Fact::Reconciled(reconciled) => encode(&attempt::ReconciledFields::from(reconciled), bytes),
+        Fact::Parked(parked) => encode(&attempt::ParkedFields::from(parked), bytes),
+        Fact::CancelAsked(asked) => encode(&attempt::CancelAskedFields::from(asked), bytes),
+        Fact::Accepted(accepted) => encode(&attempt::AcceptedFields::from(accepted), bytes),
+        Fact::Resolved(resolved) => encode(&attempt::ResolvedFields::from(&**resolved), bytes),
     }
 }
 
@@ -238,7 +206,16 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
             Attempted::Ok(Success { value: Value::Inline(text), .. }) => text.as_bytes(),
             Attempted::Ok(_) | Attempted::Failed(_) => &[],
         },
-        Fact::Prepared(_) | Fact::Started(_) | Fact::Lost(_) | Fact::Ended(_) => &[],
+        Fact::Stopped(stopped) => stopped.output.as_deref().unwrap_or_default().as_bytes(),
+        Fact::Prepared(_)
+        | Fact::Started(_)
+        | Fact::Lost(_)
+        | Fact::Ended(_)
+        | Fact::Reconciled(_)
+        | Fact::Parked(_)
+        | Fact::CancelAsked(_)
+        | Fact::Accepted(_)
+        | Fact::Resolved(_) => &[],
     }
 }
 
@@ -247,24 +224,33 @@ pub(super) fn read_batch(kind: u8, fields: &[u8]) -> Result<Opening, Problem> {
         return Err(Problem::Kind);
     }
     let fields: BatchFields<'_> = minicbor::decode(fields)?;
-    Ok(Opening { key: fields.key.into(), turn: fields.turn.map(str::to_string) })
+    let (turn, inputs) = (fields.turn.map(str::to_string), fields.inputs.map(Arc::from));
+    Ok(Opening { key: fields.key.into(), turn, inputs })
 }
 
 pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact, Problem> {
     let known = Kind::ALL.iter().find(|known| kind_number(**known) == kind).ok_or(Problem::Kind)?;
     Ok(match known {
         Kind::Opened => Fact::Opened(read_opened(minicbor::decode(fields)?, payload)?),
-        Kind::Prepared => Fact::Prepared(read_prepared(&minicbor::decode(fields)?)?),
+        Kind::Prepared => Fact::Prepared(read_prepared(minicbor::decode(fields)?)?),
         Kind::Started => {
             let fields: StartedFields = minicbor::decode(fields)?;
-            Fact::Started(Started { attempt: AttemptNo(fields.attempt), redrive: fields.redrive })
+            let StartedFields { attempt, redrive, clock_jump_us } = fields;
+            Fact::Started(Started { attempt: AttemptNo(attempt), redrive, clock_jump_us })
         }
         Kind::Lost => {
             let fields: LostFields = minicbor::decode(fields)?;
-            Fact::Lost(Lost { attempt: AttemptNo(fields.attempt) })
+            let blamed = fields.innocent != Some(true);
+            Fact::Lost(Lost { attempt: AttemptNo(fields.attempt), blamed })
         }
         Kind::Returned => Fact::Returned(read_returned(minicbor::decode(fields)?, payload)?),
         Kind::Ended => Fact::Ended(Box::new(read_ended(minicbor::decode(fields)?)?)),
+        Kind::Stopped => Fact::Stopped(attempt::read_stopped(&minicbor::decode(fields)?, payload)?),
+        Kind::Reconciled => Fact::Reconciled(attempt::read_reconciled(minicbor::decode(fields)?)?),
+        Kind::Parked => Fact::Parked(attempt::read_parked(&minicbor::decode(fields)?)?),
+        Kind::CancelAsked => Fact::CancelAsked(attempt::read_cancel_asked(minicbor::decode(fields)?)),
+        Kind::Accepted => Fact::Accepted(attempt::read_accepted(&minicbor::decode(fields)?)?),
+        Kind::Resolved => Fact::Resolved(Box::new(attempt::read_resolved(minicbor::decode(fields)?)?)),
     })
 }
 
@@ -274,13 +260,22 @@ fn read_opened(fields: OpenedFields<'_>, payload: &[u8]) -> Result<Opened, Probl
         tool: fields.tool.into(),
         args: Arguments { given: known(Given::parse(fields.given), fields.given)?, text: text(payload)? },
         provider: fields.provider.map(Arc::from),
+        deadlines: fields.deadlines.map(|fields| Box::new(fields.read())),
     })
 }
 
-fn read_prepared(fields: &PreparedFields<'_>) -> Result<Prepared, Problem> {
-    let contract = fields.contract.try_into().map_err(|_| wrong("a contract digest has 32 bytes"))?;
-    let class = known(EffectClass::parse(fields.class), fields.class)?;
-    Ok(Prepared { contract: Digest(contract), class })
+fn read_prepared(fields: PreparedFields<'_>) -> Result<Prepared, Problem> {
+    Ok(Prepared {
+        contract: digest(fields.contract)?,
+        class: known(EffectClass::parse(fields.class), fields.class)?,
+        rules: fields.rules.map(|fields| Arc::new(fields.read())),
+        reconciles: fields.reconciles.unwrap_or(false),
+        made: fields.made.map(|fields| fields.read().map(Arc::new)).transpose()?,
+    })
+}
+
+fn digest(bytes: &[u8]) -> Result<Digest, Problem> {
+    bytes.try_into().map(Digest).map_err(|_| wrong("a contract digest has 32 bytes"))
 }
 
 fn read_returned(fields: ReturnedFields, payload: &[u8]) -> Result<Returned, Problem> {
@@ -330,174 +325,6 @@ impl From<&Ended> for EndedFields {
         let Spent { queued_us, waited_us, ran_us } = ended.spent;
         let outcome = ended.outcome.as_ref().map(OutcomeFields::from);
         EndedFields { outcome, model, model_parts, is_error, queued_us, waited_us, ran_us }
-    }
-}
-
-impl From<&Outcome> for OutcomeFields {
-    fn from(outcome: &Outcome) -> OutcomeFields {
-        let mut fields = OutcomeFields {
-            name: outcome.name().to_string(),
-            failure: None,
-            reason: None,
-            effect: None,
-            value: None,
-            kept: None,
-            parts: None,
-        };
-        match outcome {
-            Outcome::Succeeded(Success { value, parts }) => {
-                fields.kept = value.into();
-                fields.parts = write_parts(parts);
-                if let Value::Inline(text) = value {
-                    fields.value = Some(text.to_string());
-                }
-            }
-            Outcome::Failed(failure) => fields.failure = Some((&**failure).into()),
-            Outcome::Denied { reason } => fields.reason = Some(reason.clone()),
-            Outcome::Cancelled { effect } => fields.effect = Some(effect.as_str().to_string()),
-            Outcome::Unknown => {}
-        }
-        fields
-    }
-}
-
-impl OutcomeFields {
-    fn read(self) -> Result<Outcome, Problem> {
-        let missing = || wrong("an outcome lacks what its name promises");
-        Ok(match self.name.as_str() {
-            "succeeded" => {
-                let value = match (self.kept, self.value) {
-                    (Some(kept), _) => kept.read_value()?,
-                    (None, Some(text)) => Value::Inline(text.into()),
-                    (None, None) => return Err(missing()),
-                };
-                Outcome::Succeeded(Success { value, parts: read_parts(self.parts)? })
-            }
-            "failed" => Outcome::Failed(Box::new(self.failure.ok_or_else(missing)?.read()?)),
-            "denied" => Outcome::Denied { reason: self.reason.ok_or_else(missing)? },
-            "cancelled" => {
-                let effect = self.effect.ok_or_else(missing)?;
-                Outcome::Cancelled { effect: known(Effect::parse(&effect), &effect)? }
-            }
-            "unknown" => Outcome::Unknown,
-            other => return Err(wrong(&format!("{other:?} is no outcome"))),
-        })
-    }
-}
-
-impl From<&Failure> for FailureFields {
-    fn from(failure: &Failure) -> FailureFields {
-        let (retry_safe, retry_after_ms, exhausted) = match failure.retry {
-            Retry::Never => (None, None, None),
-            Retry::Safe { after_ms } => (Some(true), after_ms, None),
-            Retry::Exhausted { attempts } => (None, None, Some(attempts)),
-        };
-        FailureFields {
-            class: failure.class.to_string(),
-            source: failure.source.to_string(),
-            code: failure.code.to_string(),
-            tool_code: failure.tool_code.clone(),
-            message: failure.message.clone(),
-            detail: failure.detail.clone(),
-            retry_safe,
-            retry_after_ms,
-            exhausted,
-            raw: failure.raw.clone(),
-        }
-    }
-}
-
-impl FailureFields {
-    fn read(self) -> Result<Failure, Problem> {
-        let retry = match (self.retry_safe, self.exhausted) {
-            (Some(true), _) => Retry::Safe { after_ms: self.retry_after_ms },
-            (_, Some(attempts)) => Retry::Exhausted { attempts },
-            _ => Retry::Never,
-        };
-        Ok(Failure {
-            class: known(FailureClass::parse(&self.class), &self.class)?,
-            source: known(Source::parse(&self.source), &self.source)?,
-            code: known(Code::parse(&self.code), &self.code)?,
-            tool_code: self.tool_code,
-            message: self.message,
-            detail: self.detail,
-            retry,
-            raw: self.raw,
-        })
-    }
-}
-
-impl From<&Value> for Option<KeptFields> {
-    fn from(value: &Value) -> Option<KeptFields> {
-        match value {
-            Value::Inline(_) => None,
-            Value::Kept { kept, form } => {
-                Some(KeptFields { form: Some(form.to_string()), ..KeptFields::from(*kept) })
-            }
-        }
-    }
-}
-
-impl From<Kept> for KeptFields {
-    fn from(kept: Kept) -> KeptFields {
-        KeptFields { artifact: kept.artifact.0.to_le_bytes().to_vec(), bytes: kept.bytes, form: None }
-    }
-}
-
-impl KeptFields {
-    fn read_value(self) -> Result<Value, Problem> {
-        let form = self.form.as_deref().unwrap_or(Form::Json.as_str());
-        let form = known(Form::parse(form), form)?;
-        Ok(Value::Kept { kept: self.read()?, form })
-    }
-
-    fn read(self) -> Result<Kept, Problem> {
-        let artifact = self.artifact.try_into().map_err(|_| wrong("an artifact's handle has 16 bytes"))?;
-        Ok(Kept { artifact: Handle(u128::from_le_bytes(artifact)), bytes: self.bytes })
-    }
-}
-
-fn write_parts(parts: &[Part]) -> Option<Vec<PartFields>> {
-    (!parts.is_empty()).then(|| parts.iter().map(PartFields::from).collect())
-}
-
-fn read_parts(parts: Option<Vec<PartFields>>) -> Result<Vec<Part>, Problem> {
-    parts.unwrap_or_default().into_iter().map(PartFields::read).collect()
-}
-
-impl From<&Part> for PartFields {
-    fn from(part: &Part) -> PartFields {
-        let mut fields =
-            PartFields { text: None, json: None, image: None, file: None, media_type: None, name: None };
-        match part {
-            Part::Text(text) => fields.text = Some(text.clone()),
-            Part::Json(json) => fields.json = Some(json.to_string()),
-            Part::Image { media_type, data } => {
-                fields.image = Some(data.to_vec());
-                fields.media_type = Some(media_type.clone());
-            }
-            Part::File { kept, media_type, name } => {
-                fields.file = Some((*kept).into());
-                fields.media_type = Some(media_type.clone());
-                fields.name = Some(name.clone());
-            }
-        }
-        fields
-    }
-}
-
-impl PartFields {
-    fn read(self) -> Result<Part, Problem> {
-        let media_type = self.media_type.unwrap_or_default();
-        Ok(match (self.text, self.json, self.image, self.file) {
-            (Some(text), ..) => Part::Text(text),
-            (_, Some(json), ..) => Part::Json(json.into()),
-            (_, _, Some(image), _) => Part::Image { media_type, data: image.into() },
-            (_, _, _, Some(file)) => {
-                Part::File { kept: file.read()?, media_type, name: self.name.unwrap_or_default() }
-            }
-            (None, None, None, None) => return Err(wrong("a part of an unknown kind")),
-        })
     }
 }
 

@@ -9,7 +9,7 @@ use windlass_core::time::Timestamp;
 
 fn opened(id: &str, tool: &str, args: &str) -> Opened {
     let args = Arguments { given: Given::Text, text: args.into() };
-    Opened { id: id.into(), tool: tool.into(), args, provider: None }
+    Opened { id: id.into(), tool: tool.into(), args, provider: None, deadlines: None }
 }
 
 fn entry(event: Event) -> Entry {
@@ -21,7 +21,7 @@ fn call(ordinal: u16, fact: Fact) -> Entry {
 }
 
 fn opening() -> Entry {
-    entry(Event::Batch(Opening { key: "k".into(), turn: None }))
+    entry(Event::Batch(Opening { key: "k".into(), turn: None, inputs: None }))
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_batch_is_its_entries() {
 #[test]
 fn a_journal_that_does_not_add_up_is_named() {
     let first = || call(0, Fact::Opened(opened("a", "t", "{}")));
-    let lost = || call(0, Fact::Lost(Lost { attempt: AttemptNo(1) }));
+    let lost = || call(0, Fact::Lost(Lost { attempt: AttemptNo(1), blamed: true }));
     assert_eq!(Batch::fold(&[]), Err(Broken::NoOpening));
     assert_eq!(Batch::fold(&[first()]), Err(Broken::NoOpening));
     assert_eq!(Batch::fold(&[opening(), opening()]), Err(Broken::Misplaced { place: 1 }));

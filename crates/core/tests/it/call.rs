@@ -18,11 +18,12 @@ fn opened() -> Opened {
         tool: "t".into(),
         args: Arguments { given: Given::Json, text: "{}".into() },
         provider: None,
+        deadlines: None,
     }
 }
 
 fn prepared(class: EffectClass) -> Fact {
-    Fact::Prepared(Prepared { contract: Digest([1; 32]), class })
+    Fact::Prepared(Prepared { contract: Digest([1; 32]), class, rules: None, reconciles: false, made: None })
 }
 
 fn returned(attempt: AttemptNo) -> Fact {
@@ -83,19 +84,27 @@ impl Life {
     fn live(&mut self, deaths: &[Death]) -> Result<(), Died> {
         let (mut commits, mut acts) = (0, 0);
         loop {
-            match self.call.next() {
+            match self.call.next(Timestamp(0)) {
                 Step::Prepare => self.note(prepared(self.class)),
                 Step::Attempt { attempt, intent, redrive } => {
-                    self.note(Fact::Started(Started { attempt, redrive }));
+                    self.note(Fact::Started(Started { attempt, redrive, clock_jump_us: None }));
                     if intent == Intent::First {
                         self.commit(deaths, &mut commits)?;
                     }
                     self.act(deaths, &mut acts)?;
                     self.note(returned(attempt));
                 }
-                Step::Lose(attempt) => self.note(Fact::Lost(Lost { attempt })),
+                Step::Lose(attempt) => self.note(Fact::Lost(Lost { attempt, blamed: true })),
                 Step::Settle(Settlement::Returned(_)) => self.note(ended(None)),
                 Step::Settle(Settlement::Unknown) => self.note(ended(Some(Outcome::Unknown))),
+                // This tool neither fails nor can be asked, so poison is all that is left.
+                Step::Settle(Settlement::Poison) => {
+                    let poison = Failure::invalid_request(Code::Poison, "");
+                    self.note(ended(Some(Outcome::Failed(Box::new(poison)))));
+                }
+                step @ (Step::Reconcile(_) | Step::Retry { .. } | Step::Park(_) | Step::Settle(_)) => {
+                    panic!("{step:?} after {:?}", self.committed)
+                }
                 Step::Done(_) if self.noted.is_empty() => return Ok(()),
                 Step::Done(_) => self.commit(deaths, &mut commits)?,
             }
@@ -177,8 +186,10 @@ fn a_refused_call_ends_without_an_attempt() {
 #[test]
 fn what_cannot_follow_is_refused_and_changes_nothing() {
     use EffectClass::Once;
-    let started = |attempt, redrive| Fact::Started(Started { attempt: AttemptNo(attempt), redrive });
-    let lost = |attempt| Fact::Lost(Lost { attempt: AttemptNo(attempt) });
+    let started = |attempt, redrive| {
+        Fact::Started(Started { attempt: AttemptNo(attempt), redrive, clock_jump_us: None })
+    };
+    let lost = |attempt| Fact::Lost(Lost { attempt: AttemptNo(attempt), blamed: true });
     let cases: [(&str, Vec<Fact>, Fact); 9] = [
         ("started before it was prepared", vec![], started(1, false)),
         ("the second attempt first", vec![prepared(Once)], started(2, false)),
@@ -210,7 +221,7 @@ fn the_model_is_told_the_value_itself() {
         let attempt = AttemptNo(1);
         let facts = [
             prepared(EffectClass::Read),
-            Fact::Started(Started { attempt, redrive: false }),
+            Fact::Started(Started { attempt, redrive: false, clock_jump_us: None }),
             Fact::Returned(Returned { attempt, ran_us: 1, result: Attempted::Ok(success) }),
             Fact::Ended(Box::new(Ended { outcome: None, model, spent: Spent::default() })),
         ];
@@ -261,7 +272,7 @@ proptest! {
             for fact in &life.committed[..cut] {
                 prop_assert!(call.apply(Timestamp(0), fact).is_ok());
             }
-            let over = matches!(call.next(), Step::Done(_));
+            let over = matches!(call.next(Timestamp(0)), Step::Done(_));
             prop_assert_eq!(over, cut == life.committed.len());
         }
     }
@@ -275,9 +286,9 @@ proptest! {
             let fact = match pick {
                 0 => prepared(EffectClass::Once),
                 1 => prepared(EffectClass::Read),
-                2 => Fact::Started(Started { attempt, redrive: false }),
-                3 => Fact::Started(Started { attempt, redrive: true }),
-                4 => Fact::Lost(Lost { attempt }),
+                2 => Fact::Started(Started { attempt, redrive: false, clock_jump_us: None }),
+                3 => Fact::Started(Started { attempt, redrive: true, clock_jump_us: None }),
+                4 => Fact::Lost(Lost { attempt, blamed: true }),
                 5 => returned(attempt),
                 6 => ended(None),
                 _ => ended(Some(Outcome::Unknown)),
@@ -289,7 +300,7 @@ proptest! {
             if before.end().is_some() {
                 prop_assert_eq!(&call, &before, "the end is final");
             }
-            let _ = call.next();
+            let _ = call.next(Timestamp(0));
         }
     }
 }

@@ -29,6 +29,7 @@ fn failure(retry: Retry) -> Box<Failure> {
         message: "it went wrong".into(),
         detail: Some("for operators".into()),
         retry,
+        did_not_happen: false,
         raw: Some("[1]".into()),
     })
 }
@@ -55,13 +56,21 @@ fn returned(result: Attempted) -> Entry {
 /// One of each kind, and of each form its fields can take.
 fn golden() -> Vec<(&'static str, Entry)> {
     let kept = Kept { artifact: Handle(u128::MAX - 1), bytes: 1 << 40 };
-    let opening = Opening { key: "key".into(), turn: Some("turn 7".into()) };
+    let opening = Opening { key: "key".into(), turn: Some("turn 7".into()), inputs: None };
     let answer = ModelAnswer { parts: parts(), is_error: true };
     let opened = Opened {
         id: "call_1".into(),
         tool: "echo".into(),
         args: Arguments { given: Given::Text, text: "{\"message\": \"hi\"}".into() },
         provider: Some("{\"signature\":\"x\"}".into()),
+        deadlines: None,
+    };
+    let prepared = Prepared {
+        contract: Digest([9; 32]),
+        class: EffectClass::Keyed,
+        rules: None,
+        reconciles: false,
+        made: None,
     };
     let success = |value| Success { value, parts: parts() };
     let inline = || Value::Inline("{\"echoed\":\"hi\"}".into());
@@ -69,9 +78,12 @@ fn golden() -> Vec<(&'static str, Entry)> {
     vec![
         ("batch_opened", Entry { at: Timestamp(-1), event: Event::Batch(opening) }),
         ("opened", call(Fact::Opened(opened))),
-        ("prepared", call(Fact::Prepared(Prepared { contract: Digest([9; 32]), class: EffectClass::Keyed }))),
-        ("started", call(Fact::Started(Started { attempt: AttemptNo(2), redrive: true }))),
-        ("lost", call(Fact::Lost(Lost { attempt: AttemptNo(1) }))),
+        ("prepared", call(Fact::Prepared(prepared.clone()))),
+        (
+            "started",
+            call(Fact::Started(Started { attempt: AttemptNo(2), redrive: true, clock_jump_us: None })),
+        ),
+        ("lost", call(Fact::Lost(Lost { attempt: AttemptNo(1), blamed: true }))),
         ("returned_value", returned(Attempted::Ok(success(inline())))),
         ("returned_kept", returned(Attempted::Ok(success(Value::Kept { kept, form: Form::Json })))),
         ("returned_failure", returned(Attempted::Failed(failure(Retry::Safe { after_ms: Some(9) })))),
@@ -140,7 +152,7 @@ fn what_is_newer_is_named() {
 #[test]
 fn fields_of_a_newer_release_are_passed_over() {
     // The fields of `lost` are {0: 1}; a newer release may write {0: 1, 99: "x"}.
-    let row = pack(&[call(Fact::Lost(Lost { attempt: AttemptNo(1) }))]);
+    let row = pack(&[call(Fact::Lost(Lost { attempt: AttemptNo(1), blamed: true }))]);
     let fields = 1 + 1 + 2 + 8;
     let mut newer = row[..fields].to_vec();
     let longer = [0xa2, 0x00, 0x01, 0x18, 99, 0x61, b'x'];

@@ -1,0 +1,293 @@
+//! What is kept of the rules of attempts, of stops, waits and resolutions.
+
+use super::outcome::{OutcomeFields, PartFields, SuccessFields, read_parts, write_parts};
+use super::{Problem, digest, known, text, wrong};
+use crate::attempt::{Deadlines, Rules};
+use crate::call::{
+    Accepted, CancelAsked, Cause, Made, Parked, Reason, Reconciled, Resolved, Resolver, Stopped, Verdict,
+};
+use crate::ids::AttemptNo;
+use crate::outcome::ModelAnswer;
+use crate::time::Timestamp;
+use crate::tool::EffectClass;
+use minicbor::{Decode, Encode};
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct DeadlineFields {
+    #[n(0)]
+    queue_ms: Option<u64>,
+    #[n(1)]
+    attempt_ms: Option<u64>,
+    #[n(2)]
+    silence_ms: Option<u64>,
+    #[n(3)]
+    total_ms: Option<u64>,
+}
+
+impl From<&Deadlines> for DeadlineFields {
+    fn from(deadlines: &Deadlines) -> DeadlineFields {
+        let Deadlines { queue_ms, attempt_ms, silence_ms, total_ms } = *deadlines;
+        DeadlineFields { queue_ms, attempt_ms, silence_ms, total_ms }
+    }
+}
+
+impl DeadlineFields {
+    pub(super) fn read(self) -> Deadlines {
+        let DeadlineFields { queue_ms, attempt_ms, silence_ms, total_ms } = self;
+        Deadlines { queue_ms, attempt_ms, silence_ms, total_ms }
+    }
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct RuleFields {
+    #[n(0)]
+    queue_ms: u64,
+    #[n(1)]
+    attempt_ms: u64,
+    #[n(2)]
+    silence_ms: u64,
+    #[n(3)]
+    total_ms: u64,
+    #[n(4)]
+    grace_ms: u64,
+    #[n(5)]
+    attempts: u32,
+    #[n(6)]
+    base_ms: u64,
+    #[n(7)]
+    cap_ms: u64,
+    #[n(8)]
+    deaths: u32,
+}
+
+impl From<&Rules> for RuleFields {
+    fn from(rules: &Rules) -> RuleFields {
+        let Rules { queue_ms, attempt_ms, silence_ms, total_ms, grace_ms, attempts, base_ms, cap_ms, deaths } =
+            *rules;
+        RuleFields { queue_ms, attempt_ms, silence_ms, total_ms, grace_ms, attempts, base_ms, cap_ms, deaths }
+    }
+}
+
+impl RuleFields {
+    pub(super) fn read(self) -> Rules {
+        let RuleFields {
+            queue_ms,
+            attempt_ms,
+            silence_ms,
+            total_ms,
+            grace_ms,
+            attempts,
+            base_ms,
+            cap_ms,
+            deaths,
+        } = self;
+        Rules { queue_ms, attempt_ms, silence_ms, total_ms, grace_ms, attempts, base_ms, cap_ms, deaths }
+    }
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct MadeFields {
+    #[n(0)]
+    args: Option<String>,
+    #[n(1)]
+    payload: Option<String>,
+    #[n(2)]
+    answer: Option<SuccessFields>,
+}
+
+impl From<&Made> for MadeFields {
+    fn from(made: &Made) -> MadeFields {
+        MadeFields {
+            args: made.args.as_deref().map(str::to_string),
+            payload: made.payload.as_deref().map(str::to_string),
+            answer: made.answer.as_ref().map(SuccessFields::from),
+        }
+    }
+}
+
+impl MadeFields {
+    pub(super) fn read(self) -> Result<Made, Problem> {
+        Ok(Made {
+            args: self.args.map(Into::into),
+            payload: self.payload.map(Into::into),
+            answer: self.answer.map(SuccessFields::read).transpose()?,
+        })
+    }
+}
+
+/// The output stands behind the fields.
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct StoppedFields {
+    #[n(0)]
+    attempt: u32,
+    #[n(1)]
+    ran_us: u64,
+    #[n(2)]
+    cause: String,
+    #[n(3)]
+    began: bool,
+    #[n(4)]
+    stuck: Option<bool>,
+    #[n(5)]
+    has_output: Option<bool>,
+}
+
+impl From<&Stopped> for StoppedFields {
+    fn from(stopped: &Stopped) -> StoppedFields {
+        StoppedFields {
+            attempt: stopped.attempt.0,
+            ran_us: stopped.ran_us,
+            cause: stopped.cause.to_string(),
+            began: stopped.began,
+            stuck: stopped.stuck.then_some(true),
+            has_output: stopped.output.is_some().then_some(true),
+        }
+    }
+}
+
+pub(super) fn read_stopped(fields: &StoppedFields, payload: &[u8]) -> Result<Stopped, Problem> {
+    Ok(Stopped {
+        attempt: AttemptNo(fields.attempt),
+        ran_us: fields.ran_us,
+        cause: known(Cause::parse(&fields.cause), &fields.cause)?,
+        began: fields.began,
+        stuck: fields.stuck.unwrap_or(false),
+        output: fields.has_output.map(|_| text(payload)).transpose()?,
+    })
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct ReconciledFields {
+    #[n(0)]
+    attempt: u32,
+    /// 0: cannot be told, 1: did not happen, 2: landed.
+    #[n(1)]
+    verdict: u8,
+    #[n(2)]
+    landed: Option<SuccessFields>,
+}
+
+impl From<&Reconciled> for ReconciledFields {
+    fn from(reconciled: &Reconciled) -> ReconciledFields {
+        let (verdict, landed) = match &reconciled.verdict {
+            Verdict::Unknown => (0, None),
+            Verdict::DidNotHappen => (1, None),
+            Verdict::Landed(success) => (2, Some(success.into())),
+        };
+        ReconciledFields { attempt: reconciled.attempt.0, verdict, landed }
+    }
+}
+
+pub(super) fn read_reconciled(fields: ReconciledFields) -> Result<Reconciled, Problem> {
+    let verdict = match (fields.verdict, fields.landed) {
+        (0, _) => Verdict::Unknown,
+        (1, _) => Verdict::DidNotHappen,
+        (2, Some(landed)) => Verdict::Landed(landed.read()?),
+        (other, _) => return Err(wrong(&format!("{other} is no verdict"))),
+    };
+    Ok(Reconciled { attempt: AttemptNo(fields.attempt), verdict })
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct ParkedFields {
+    #[n(0)]
+    reason: String,
+    #[n(1)]
+    wake_at: i64,
+    #[n(2)]
+    length_us: u64,
+}
+
+impl From<&Parked> for ParkedFields {
+    fn from(parked: &Parked) -> ParkedFields {
+        let Parked { reason, wake_at, length_us } = *parked;
+        ParkedFields { reason: reason.to_string(), wake_at: wake_at.0, length_us }
+    }
+}
+
+pub(super) fn read_parked(fields: &ParkedFields) -> Result<Parked, Problem> {
+    let reason = known(Reason::parse(&fields.reason), &fields.reason)?;
+    Ok(Parked { reason, wake_at: Timestamp(fields.wake_at), length_us: fields.length_us })
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct CancelAskedFields {
+    #[n(0)]
+    reason: Option<String>,
+}
+
+impl From<&CancelAsked> for CancelAskedFields {
+    fn from(asked: &CancelAsked) -> CancelAskedFields {
+        CancelAskedFields { reason: asked.reason.as_deref().map(str::to_string) }
+    }
+}
+
+pub(super) fn read_cancel_asked(fields: CancelAskedFields) -> CancelAsked {
+    CancelAsked { reason: fields.reason.map(Into::into) }
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct AcceptedFields {
+    #[cbor(n(0), with = "minicbor::bytes")]
+    contract: Vec<u8>,
+    #[n(1)]
+    class: String,
+    #[n(2)]
+    reconciles: Option<bool>,
+}
+
+impl From<&Accepted> for AcceptedFields {
+    fn from(accepted: &Accepted) -> AcceptedFields {
+        AcceptedFields {
+            contract: accepted.contract.0.to_vec(),
+            class: accepted.class.to_string(),
+            reconciles: accepted.reconciles.then_some(true),
+        }
+    }
+}
+
+pub(super) fn read_accepted(fields: &AcceptedFields) -> Result<Accepted, Problem> {
+    Ok(Accepted {
+        contract: digest(&fields.contract)?,
+        class: known(EffectClass::parse(&fields.class), &fields.class)?,
+        reconciles: fields.reconciles.unwrap_or(false),
+    })
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct ResolvedFields {
+    #[n(0)]
+    outcome: OutcomeFields,
+    #[n(1)]
+    model_parts: Option<Vec<PartFields>>,
+    #[n(2)]
+    is_error: bool,
+    #[n(3)]
+    by: String,
+}
+
+impl From<&Resolved> for ResolvedFields {
+    fn from(resolved: &Resolved) -> ResolvedFields {
+        ResolvedFields {
+            outcome: (&resolved.outcome).into(),
+            model_parts: write_parts(&resolved.model.parts),
+            is_error: resolved.model.is_error,
+            by: resolved.by.to_string(),
+        }
+    }
+}
+
+pub(super) fn read_resolved(fields: ResolvedFields) -> Result<Resolved, Problem> {
+    let model = ModelAnswer { parts: read_parts(fields.model_parts)?, is_error: fields.is_error };
+    let by = known(Resolver::parse(&fields.by), &fields.by)?;
+    Ok(Resolved { outcome: fields.outcome.read()?, model, by })
+}
