@@ -205,3 +205,8 @@ fn parsed(text: &JsonText) -> Json {
 pub fn wall_time(at: Timestamp) -> String {
     jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |at| format!("{at:.3}"))
 }
+
+/// The same, where a field is written.
+pub(crate) fn as_wall_time<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&wall_time(*at))
+}

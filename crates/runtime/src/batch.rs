@@ -189,7 +189,8 @@ impl OpenBatch {
         if !state.written.recorded {
             guards.push(Guard::Absent(head.lookup));
             rows.push(Row::Batch { no: head.no, lookup: head.lookup });
-            let opening = Opening { key: head.place.batch_key.clone(), turn: head.turn.clone() };
+            let opening =
+                Opening { key: head.place.batch_key.clone(), turn: head.turn.clone(), inputs: None };
             packer.batch(head.opened_at, &opening);
         } else if !state.written.open {
             rows.push(Row::Reopen(head.no));

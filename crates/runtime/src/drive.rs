@@ -22,7 +22,7 @@ pub(crate) enum Driven {
 async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     held.begin_stage();
     loop {
-        match held.call.next() {
+        match held.call.next(held.now()) {
             Step::Prepare => prepare::note(&mut held)?,
             // Claims follow from the tool, so it is found first; a call that has run keeps those it had.
             Step::Attempt { .. } if held.tool.is_none() && held.call.attempts == 0 => {
@@ -38,9 +38,13 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             Step::Attempt { attempt, intent, redrive } => {
                 attempt::run(&mut held, attempt::Start { attempt, intent, redrive }).await?;
             }
-            Step::Lose(attempt) => held.note(Fact::Lost(LostAttempt { attempt }))?,
+            Step::Lose(attempt) => held.note(Fact::Lost(LostAttempt { attempt, blamed: true }))?,
             Step::Settle(Settlement::Returned(_)) => settle::returned(&mut held)?,
             Step::Settle(Settlement::Unknown) => settle::unknown(&mut held)?,
+            // TODO the rest
+            Step::Settle(_) | Step::Park(_) | Step::Retry { .. } | Step::Reconcile(_) => {
+                settle::unknown(&mut held)?
+            }
             Step::Done(_) => return Ok(Driven::Ended(held)),
         }
     }

@@ -134,6 +134,12 @@ fn story(fact: &Fact) -> String {
                 Attempted::Failed(failure) => format!("{ran} and failed: {}", shorten(&failure.message)),
             }
         }
+        Fact::Stopped(_)
+        | Fact::Reconciled(_)
+        | Fact::Parked(_)
+        | Fact::CancelAsked(_)
+        | Fact::Accepted(_)
+        | Fact::Resolved(_) => String::new(),
         Fact::Ended(ended) => match &ended.outcome {
             None => "the call is over, as the attempt returned".to_string(),
             Some(Outcome::Failed(failure)) => {

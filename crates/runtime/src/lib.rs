@@ -10,6 +10,7 @@ pub mod points;
 
 mod answer;
 mod artifacts;
+pub mod ask;
 mod batch;
 mod clock;
 mod drive;
@@ -21,6 +22,7 @@ mod registry;
 mod request;
 mod runtime;
 mod session;
+mod signal;
 mod stage;
 mod submit;
 mod threads;
@@ -28,14 +30,19 @@ mod tool;
 
 pub use answer::{BatchAnswer, CallAnswer, wall_time};
 pub use artifacts::{ArtifactError, ArtifactWriter};
+pub use ask::{AskError, Asked, Resolution, Target};
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
 pub use registry::{RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
-pub use runtime::{Config, Runtime};
+pub use runtime::{Config, OpenCall, Runtime};
 pub use submit::{Submitted, fresh_key};
-pub use tool::{Cx, Output, Tool, ToolError, ToolFuture, tool_fn};
+pub use tool::{
+    Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool, ToolError,
+    ToolFuture, tool_fn, with_reconcile,
+};
 pub use windlass_core as core;
+pub use windlass_core::attempt::{Deadlines, RetryRule};
 pub use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
 pub use windlass_store as store;
 

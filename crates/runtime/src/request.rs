@@ -127,7 +127,7 @@ fn asked(
     check_text(format_args!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
     let (args, value) = arguments(call.args, limits, writer);
     let provider = call.provider.map(|data| opaque(place, data, limits)).transpose()?;
-    Ok(Asked { opened: Opened { id, tool, args, provider }, args: value })
+    Ok(Asked { opened: Opened { id, tool, args, provider, deadlines: None }, args: value })
 }
 
 /// Data that is kept and returned as it came, as far as it can be kept.

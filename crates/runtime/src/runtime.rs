@@ -1,5 +1,7 @@
 //! The runtime: tools, sessions, and the one way in.
 
+use crate::answer::CallAnswer;
+use crate::ask::{AskError, Asked, Resolution, Target};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
 use crate::error::{BatchError, chain};
@@ -15,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::limits::Limits;
+use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
 
 /// When to come back to an overloaded runtime.
@@ -37,6 +40,29 @@ const RETRY_AFTER_MS: u64 = 1_000;
 /// ```
 #[derive(Clone)]
 pub struct Runtime(Arc<Inner>);
+
+/// A call that is open.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct OpenCall {
+    /// The session's name.
+    pub session: String,
+    /// The batch's key.
+    pub batch: String,
+    /// Our handle of the call.
+    pub call: String,
+    /// The model's id of the call.
+    pub id: String,
+    /// The tool, as it was asked for.
+    pub tool: String,
+    /// The state's name.
+    pub state: &'static str,
+    /// What it waits for, if it does: `claim`, `retry`, `tool_changed`, `no_such_tool`, `tool_paused`, `suspect`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<&'static str>,
+    /// When it was asked for.
+    #[serde(serialize_with = "crate::answer::as_wall_time")]
+    pub opened_at: Timestamp,
+}
 
 /// What a runtime is made of.
 pub struct Config {
@@ -150,6 +176,34 @@ impl Runtime {
     /// Whether this text is the handle of a call of this runtime's store.
     pub fn is_call(&self, handle: &str) -> bool {
         Handle::parse(handle).and_then(|handle| handle.open(self.0.store.secret(), Kind::Call)).is_some()
+    }
+
+    /// Asks calls to stop. Durable when this returns; each call writes its own end.
+    pub async fn cancel(&self, target: Target<'_>, reason: Option<&str>) -> Result<Asked, AskError> {
+        crate::ask::post_cancel(&*self.0.store, target, reason).await
+    }
+
+    /// Says how a call that ended as unknown ended after all.
+    pub async fn resolve(&self, call: &str, resolution: Resolution) -> Result<CallAnswer, AskError> {
+        let _ = (call, resolution);
+        Err(AskError::Conflict)
+    }
+
+    /// Asks the tool of a call that ended as unknown whether it took effect, and resolves it if the tool can tell.
+    pub async fn reconcile(&self, call: &str) -> Result<CallAnswer, AskError> {
+        let _ = call;
+        Err(AskError::Conflict)
+    }
+
+    /// Lets a call that waits as `tool_changed` go on under what its tool has become.
+    pub async fn accept(&self, call: &str) -> Result<(), AskError> {
+        let _ = call;
+        Err(AskError::Conflict)
+    }
+
+    /// The calls that are open here, oldest first, recorded or not.
+    pub fn open(&self) -> Vec<OpenCall> {
+        Vec::new()
     }
 
     /// How many calls are open.

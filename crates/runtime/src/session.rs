@@ -91,7 +91,7 @@ impl Session {
     }
 
     pub(crate) fn head(&self, row: &BatchRow, batch: &Batch) -> Head {
-        let place = Place { session: self.name.clone(), batch_key: batch.opening.key.clone() };
+        let place = Place { session: self.name.clone(), batch_key: batch.opening.key.clone(), inputs: None };
         Head {
             no: row.no,
             lookup: row.lookup,

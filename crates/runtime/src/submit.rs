@@ -107,7 +107,7 @@ async fn load_or_make(
         None => OpenBatch::new(Head {
             no: BatchNo(rt.store.reserve(Sequence::Batch, 1).await?),
             lookup,
-            place: Arc::new(Place { session: session.name.clone(), batch_key: key.clone() }),
+            place: Arc::new(Place { session: session.name.clone(), batch_key: key.clone(), inputs: None }),
             turn: checked.turn.clone(),
             opened_at: rt.clock.now(),
         }),

@@ -1,10 +1,14 @@
 //! The trait a tool implements, what it returns, and the context it is given.
 
 use crate::artifacts::{ArtifactError, ArtifactWriter, Artifacts};
-use serde_json::Value;
+use crate::clock::Clock;
+use crate::signal::Signal;
+use serde_json::{Map, Value};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::call::Made;
 use windlass_core::failure::{FailureClass, Retry};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, CallId, Fence};
@@ -21,6 +25,73 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Does the work of one attempt.
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a>;
+
+    /// Looks at a call before it is allowed: attaches something for its attempts, or answers at once. It has no
+    /// effects of its own, and may be asked again until the call's next commit. `None`: there is nothing to look at.
+    fn prepare<'a>(&'a self, _args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<PrepareFuture<'a>> {
+        None
+    }
+
+    /// Who can tell whether an attempt that did not return took effect, if somebody can. Asked for after a crash, a
+    /// timeout or a cancel of a `once` call, and when an operator wants to know.
+    fn reconciler(&self) -> Option<&dyn Reconcile> {
+        None
+    }
+}
+
+/// Tells whether an attempt that did not return took effect, without any effect of its own.
+pub trait Reconcile: Send + Sync {
+    /// Asks the other side, by [`Cx::idempotency_key`] or by the arguments.
+    fn reconcile<'a>(&'a self, args: Value, cx: &'a Cx) -> ReconcileFuture<'a>;
+}
+
+/// Whether an attempt took effect. A failure means that it cannot be told now.
+pub type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Result<Reconciled, ToolError>> + Send + 'a>>;
+
+/// Whether an attempt took effect.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reconciled {
+    /// It did, and this is its result.
+    Landed(Output),
+    /// It certainly did not.
+    DidNotHappen,
+    /// That cannot be told.
+    Unknown,
+}
+
+/// A look at a call before it is allowed.
+pub type PrepareFuture<'a> = Pin<Box<dyn Future<Output = Result<Prepared, ToolError>> + Send + 'a>>;
+
+/// What a tool made of a call before it is allowed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prepared {
+    /// Its attempts get this, as [`Cx::payload`].
+    Payload(Value),
+    /// This is the answer; there is no attempt.
+    Answer(Value),
+}
+
+/// What is known of a call while it is prepared.
+pub struct PrepareCx<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) place: &'a Place,
+}
+
+impl PrepareCx<'_> {
+    /// The model's id of the call.
+    pub fn id(&self) -> &str {
+        self.id
+    }
+
+    /// The name of the session.
+    pub fn session(&self) -> &str {
+        &self.place.session
+    }
+
+    /// What the host attached to the batch under this name.
+    pub fn input(&self, name: &str) -> Option<&Value> {
+        self.place.inputs.as_ref()?.get(name)
+    }
 }
 
 /// An attempt under way.
@@ -56,6 +127,10 @@ pub struct ToolError {
     pub detail: Option<String>,
     /// Whether it may be tried again.
     pub retry: Retry,
+    /// Whether it is certain that nothing happened: then even a `once` call may be tried again.
+    pub did_not_happen: bool,
+    /// Whether it only ended because it was told to stop: then the stop counts, and not this failure.
+    pub stopped: bool,
 }
 
 impl ToolError {
@@ -67,7 +142,14 @@ impl ToolError {
             tool_code: None,
             detail: None,
             retry: Retry::Never,
+            did_not_happen: false,
+            stopped: false,
         }
+    }
+
+    /// It ended because it was told to stop, and does not know what came of its work.
+    pub fn stopped() -> ToolError {
+        ToolError { stopped: true, ..ToolError::new("The tool was stopped.") }
     }
 
     /// Something is broken that is none of the model's business; it sees a fixed sentence, operators `detail`.
@@ -75,9 +157,20 @@ impl ToolError {
         ToolError { class: FailureClass::Internal, detail: Some(detail.into()), ..ToolError::new("") }
     }
 
+    /// The same, but it may be tried again where the effect class allows that.
+    pub fn safe_to_retry(self) -> ToolError {
+        ToolError { retry: Retry::Safe { after_ms: None }, ..self }
+    }
+
+    /// The same, but it may be tried again after so many milliseconds where the effect class allows that.
+    pub fn safe_to_retry_after(self, after_ms: u64) -> ToolError {
+        ToolError { retry: Retry::Safe { after_ms: Some(after_ms) }, ..self }
+    }
+
     /// The same, but certainly nothing happened: even a `once` call may be tried again.
     pub fn did_not_happen(self) -> ToolError {
-        ToolError { retry: Retry::Safe { after_ms: None }, ..self }
+        let retry = if self.retry == Retry::Never { Retry::Safe { after_ms: None } } else { self.retry };
+        ToolError { retry, did_not_happen: true, ..self }
     }
 }
 
@@ -98,9 +191,16 @@ pub struct Cx {
     pub(crate) call: CallId,
     pub(crate) id: Arc<str>,
     pub(crate) attempt: AttemptNo,
+    pub(crate) attempts_max: u32,
     pub(crate) redrive: bool,
     pub(crate) fence: Fence,
     pub(crate) place: Arc<Place>,
+    pub(crate) made: Option<Arc<Made>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// By the clock that never jumps.
+    pub(crate) due_us: u64,
+    pub(crate) grace_ms: u64,
+    pub(crate) signal: Arc<Signal>,
     pub(crate) artifacts: Artifacts,
 }
 
@@ -109,6 +209,8 @@ pub struct Cx {
 pub(crate) struct Place {
     pub(crate) session: Arc<str>,
     pub(crate) batch_key: Arc<str>,
+    /// What the host attached for tools and hooks.
+    pub(crate) inputs: Option<Map<String, Value>>,
 }
 
 impl Cx {
@@ -135,6 +237,53 @@ impl Cx {
     /// Which attempt this is, from 1.
     pub fn attempt(&self) -> AttemptNo {
         self.attempt
+    }
+
+    /// How many attempts there may be.
+    pub fn attempts_max(&self) -> u32 {
+        self.attempts_max
+    }
+
+    /// How long this attempt may still take; none left means that it is about to be stopped.
+    pub fn time_left(&self) -> Duration {
+        Duration::from_micros(self.due_us.saturating_sub(self.clock.elapsed_us()))
+    }
+
+    /// Waits until the attempt is to stop: its time is up, or it is cancelled. What it returns within its
+    /// [grace](Self::grace) counts; then it is dropped.
+    pub async fn stopping(&self) {
+        self.signal.told().await;
+    }
+
+    /// Whether the attempt is to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.signal.cause().is_some()
+    }
+
+    /// How long the attempt may go on after it was told to stop.
+    pub fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms)
+    }
+
+    /// A sign of life: the silence deadline begins anew.
+    pub fn heartbeat(&self) {
+        self.signal.alive(self.clock.elapsed_us());
+    }
+
+    /// Something the attempt has to say while it runs: a sign of life, and the last of it is kept if it is stopped.
+    pub fn output(&self, bytes: &[u8]) {
+        self.heartbeat();
+        self.signal.output(bytes, self.limits().partial_bytes_max as usize);
+    }
+
+    /// What the tool attached when the call was prepared, as JSON.
+    pub fn payload(&self) -> Option<&str> {
+        self.made.as_ref()?.payload.as_deref()
+    }
+
+    /// What the host attached to the batch under this name.
+    pub fn input(&self, name: &str) -> Option<&Value> {
+        self.place.inputs.as_ref()?.get(name)
     }
 
     /// Whether an earlier attempt was running when its owner died.
@@ -208,5 +357,55 @@ where
 
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
         Box::pin((self.run)(args, cx))
+    }
+}
+
+/// The tool, with a closure that tells whether an attempt that did not return took effect.
+pub fn with_reconcile<T, F, Fut>(tool: T, reconcile: F) -> impl Tool
+where
+    T: Tool,
+    F: Fn(Value, &Cx) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Reconciled, ToolError>> + Send + 'static,
+{
+    WithReconcile { tool, reconciler: FnReconcile(reconcile) }
+}
+
+struct WithReconcile<T, F> {
+    tool: T,
+    reconciler: FnReconcile<F>,
+}
+
+struct FnReconcile<F>(F);
+
+impl<T, F, Fut> Tool for WithReconcile<T, F>
+where
+    T: Tool,
+    F: Fn(Value, &Cx) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Reconciled, ToolError>> + Send + 'static,
+{
+    fn spec(&self) -> ToolSpec {
+        self.tool.spec()
+    }
+
+    fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        self.tool.run(args, cx)
+    }
+
+    fn prepare<'a>(&'a self, args: &'a Value, cx: &'a PrepareCx<'a>) -> Option<PrepareFuture<'a>> {
+        self.tool.prepare(args, cx)
+    }
+
+    fn reconciler(&self) -> Option<&dyn Reconcile> {
+        Some(&self.reconciler)
+    }
+}
+
+impl<F, Fut> Reconcile for FnReconcile<F>
+where
+    F: Fn(Value, &Cx) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Reconciled, ToolError>> + Send + 'static,
+{
+    fn reconcile<'a>(&'a self, args: Value, cx: &'a Cx) -> ReconcileFuture<'a> {
+        Box::pin((self.0)(args, cx))
     }
 }

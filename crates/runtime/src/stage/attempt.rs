@@ -28,7 +28,7 @@ pub(crate) struct Start {
 pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
     let Some(tool) = held.tool.clone() else { return pin(held) };
     let Start { attempt, intent, redrive } = start;
-    held.note(Fact::Started(Started { attempt, redrive }))?;
+    held.note(Fact::Started(Started { attempt, redrive, clock_jump_us: None }))?;
     if intent == Intent::First && !cfg!(feature = "mutant-no-intent") {
         held.commit().await?;
     }
@@ -74,7 +74,13 @@ fn context(held: &Held, attempt: AttemptNo, redrive: bool) -> Cx {
         call: held.id,
         id: held.call.opened.id.clone(),
         attempt,
+        attempts_max: held.call.rules().attempts,
         redrive,
+        made: held.call.made.clone(),
+        clock: held.on.rt.clock.clone(),
+        due_us: u64::MAX,
+        grace_ms: held.call.rules().grace_ms,
+        signal: std::sync::Arc::new(crate::signal::Signal::new(0)),
         fence: held.on.session.lane.fence(),
         place: held.on.batch.head.place.clone(),
         artifacts: Artifacts::new(held.on.session.lane.clone()),
@@ -226,6 +232,7 @@ fn failure(held: &Held, error: ToolError) -> Failure {
         message: shorten(error.message, &held.on.rt.limits),
         detail: error.detail.map(|detail| shorten(detail, &held.on.rt.limits)),
         retry: error.retry,
+        did_not_happen: error.did_not_happen,
         raw: None,
     }
 }

@@ -16,7 +16,13 @@ use windlass_core::json;
 pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
     match check(held) {
         Ok((tool, parsed)) => {
-            let prepared = Prepared { contract: tool.contract, class: tool.class };
+            let prepared = Prepared {
+                contract: tool.contract,
+                class: tool.class,
+                rules: None,
+                reconciles: tool.tool.reconciler().is_some(),
+                made: None,
+            };
             held.tool = Some(tool);
             held.parsed = Some(Ok(parsed));
             held.note(Fact::Prepared(prepared))

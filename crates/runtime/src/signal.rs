@@ -1,0 +1,105 @@
+//! What passes between a running attempt and whoever watches it: the word to stop, signs of life, the last output.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+use windlass_core::call::Cause;
+
+/// One per attempt, shared by the tool's [`Cx`](crate::Cx) and its watcher.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    /// 0, or one more than the place of the cause in [`Cause::ALL`].
+    cause: AtomicU8,
+    told: Notify,
+    /// When the tool last gave a sign of life, by the clock that never jumps.
+    alive_us: AtomicU64,
+    output: Mutex<VecDeque<u8>>,
+}
+
+impl Signal {
+    pub(crate) fn new(now_us: u64) -> Signal {
+        Signal {
+            cause: AtomicU8::new(0),
+            told: Notify::new(),
+            alive_us: AtomicU64::new(now_us),
+            output: Mutex::default(),
+        }
+    }
+
+    /// Tells the attempt to stop. The first cause stands.
+    pub(crate) fn stop(&self, cause: Cause) {
+        let place = Cause::ALL.iter().position(|known| *known == cause).unwrap_or_default() as u8;
+        if self.cause.compare_exchange(0, place + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.told.notify_waiters();
+        }
+    }
+
+    /// Why it is to stop, if it is.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        let place = usize::from(self.cause.load(Ordering::SeqCst)).checked_sub(1)?;
+        Cause::ALL.get(place).copied()
+    }
+
+    /// Waits until it is told to stop.
+    pub(crate) async fn told(&self) -> Cause {
+        loop {
+            let told = self.told.notified();
+            if let Some(cause) = self.cause() {
+                return cause;
+            }
+            told.await;
+        }
+    }
+
+    pub(crate) fn alive(&self, now_us: u64) {
+        self.alive_us.fetch_max(now_us, Ordering::Relaxed);
+    }
+
+    pub(crate) fn alive_us(&self) -> u64 {
+        self.alive_us.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the last `max` bytes of what the attempt writes.
+    pub(crate) fn output(&self, bytes: &[u8], max: usize) {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = &bytes[bytes.len().saturating_sub(max)..];
+        let excess = (output.len() + bytes.len()).saturating_sub(max);
+        output.drain(..excess);
+        output.extend(bytes);
+    }
+
+    /// The last of what it has written, if it has.
+    pub(crate) fn last_output(&self) -> Option<String> {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(output.make_contiguous());
+        (!text.is_empty()).then(|| text.into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_cause_stands() {
+        let signal = Signal::new(0);
+        assert_eq!(signal.cause(), None);
+        for &cause in Cause::ALL {
+            signal.stop(cause);
+            assert_eq!(signal.cause(), Some(Cause::ALL[0]));
+        }
+    }
+
+    #[test]
+    fn the_last_output_is_kept() {
+        let signal = Signal::new(0);
+        assert_eq!(signal.last_output(), None);
+        for piece in ["one ", "two ", "three ", &"x".repeat(20)] {
+            signal.output(piece.as_bytes(), 10);
+        }
+        assert_eq!(signal.last_output(), Some("x".repeat(10)));
+        signal.output("yz".as_bytes(), 10);
+        assert_eq!(signal.last_output(), Some("xxxxxxxxyz".to_string()));
+    }
+}
