@@ -84,10 +84,12 @@ pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
 
 /// Its next attempt would come too late.
 pub(crate) fn exhausted(held: &mut Held) -> Result<(), Lost> {
-    let failure = match &held.call.state {
-        State::Returned { result: Attempted::Failed(failure), .. } => (**failure).clone(),
-        State::Stopped { cause, .. } => timed_out(held, *cause),
-        _ => Failure::did_not_happen(),
+    let failure = if let State::Returned { result: Attempted::Failed(failure), .. } = &held.call.state {
+        (**failure).clone()
+    } else if let State::Stopped { cause, .. } = held.call.state {
+        timed_out(held, cause)
+    } else {
+        Failure::did_not_happen()
     };
     let retry = Retry::Exhausted { attempts: held.call.tries };
     ended(held, Outcome::Failed(Box::new(Failure { retry, ..failure })))
@@ -110,10 +112,8 @@ fn timed_out(held: &Held, cause: Cause) -> Failure {
 }
 
 fn last_output(held: &Held) -> Option<String> {
-    match &held.call.state {
-        State::Stopped { output: Some(output), .. } => Some(output.to_string()),
-        _ => None,
-    }
+    let State::Stopped { output, .. } = &held.call.state else { return None };
+    output.as_deref().map(str::to_string)
 }
 
 fn poison(held: &Held) -> Failure {
