@@ -20,7 +20,10 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
             let prepared = Prepared {
                 contract: tool.contract,
                 class: tool.class,
-                rules: None,
+                rules: {
+                    let rules = windlass_core::attempt::Rules::of(&tool.spec, &held.on.rt.limits);
+                    (rules != windlass_core::attempt::Rules::unsaid(tool.class)).then(|| Arc::new(rules))
+                },
                 reconciles: tool.tool.reconciler().is_some(),
                 made: None,
             };
