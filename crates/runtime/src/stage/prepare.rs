@@ -7,7 +7,7 @@ use crate::request::Parsed;
 use crate::stage::settle;
 use std::sync::Arc;
 use windlass_core::batch::parse_args;
-use windlass_core::call::{Fact, Prepared, Reason};
+use windlass_core::call::{Fact, Prepared};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::json;
@@ -35,10 +35,9 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
     }
 }
 
-/// Why the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.
-pub(crate) fn missing(held: &Held) -> Option<Reason> {
-    let gone = !held.past.fresh && held.on.rt.registry.find(&held.call.opened.tool).is_none();
-    gone.then_some(Reason::NoSuchTool)
+/// Whether the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.
+pub(crate) fn must_wait(held: &Held) -> bool {
+    !held.past.fresh && held.on.rt.registry.find(&held.call.opened.tool).is_none()
 }
 
 fn check(held: &mut Held) -> Result<(Arc<Registered>, Parsed), Box<Failure>> {
