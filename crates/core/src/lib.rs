@@ -7,6 +7,7 @@
 pub mod batch;
 pub mod call;
 pub mod canonical;
+pub mod claim;
 pub mod code;
 pub mod entry;
 pub mod failure;
@@ -17,6 +18,7 @@ pub mod limits;
 pub mod outcome;
 pub mod plan;
 pub mod projection;
+pub mod rate;
 pub mod schema;
 pub mod time;
 pub mod tool;
