@@ -26,7 +26,7 @@ pub(super) struct Line {
     turns: BTreeSet<Turn>,
     /// Whether it is in the ring of its gate: it is not empty and its session has room.
     pub(super) stands: bool,
-    since: u64,
+    pub(super) since: u64,
     before: u32,
     after: u32,
 }

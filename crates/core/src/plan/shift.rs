@@ -1,6 +1,6 @@
 //! How a call moves: from queue to line, from line to running, and out.
 
-use super::line::Turn;
+use super::line::{Lines, Turn};
 use super::room::{Full, Pool, ToolNo};
 use super::slab::NONE;
 use super::trie::{Space, Wanted, Who};
@@ -276,12 +276,13 @@ impl Planner {
         self.sessions[session].running[pool as usize] < self.room.session_max[pool as usize]
     }
 
-    /// Limits or gates have changed: all lines are formed again.
+    /// Limits or gates have changed: all lines are formed again, those that stand longest first.
     pub(super) fn line_up_again(&mut self) {
-        let lines: Vec<u32> =
-            self.session_nos.values().flat_map(|&session| self.sessions[session].lines.clone()).collect();
-        let waiting: Vec<u32> =
-            lines.iter().flat_map(|&line| self.lines.turns(line)).map(|turn| turn.call).collect();
+        let sessions = self.session_nos.values();
+        let mut lines: Vec<u32> = sessions.flat_map(|&no| self.sessions[no].lines.iter().copied()).collect();
+        lines.sort_by_key(|&line| (!self.lines.line(line).stands, self.lines.line(line).since));
+        let turns = lines.iter().flat_map(|&line| self.lines.turns(line));
+        let waiting: Vec<u32> = turns.map(|turn| turn.call).collect();
         for &number in &waiting {
             self.leave_line(number);
         }
@@ -343,39 +344,36 @@ impl Planner {
             self.room.take(call.tool, now_us);
         }
         (call.doing, call.flags.started) = (Doing::Running, true);
+        let (session, pool) = (call.session, call.pool);
         self.take_room(number);
+        // Its session was served: the others come first.
+        self.each_line(session, pool, Lines::requeue);
     }
 
     pub(super) fn take_room(&mut self, number: u32) {
-        let Call { session: of, pool, .. } = self.calls[number];
+        let Call { session, pool, .. } = self.calls[number];
         self.room.running[pool as usize] += 1;
-        let session = &mut self.sessions[of];
-        session.running[pool as usize] += 1;
-        let full = session.running[pool as usize] >= self.room.session_max[pool as usize];
-        for &line in &session.lines {
-            if self.lines.line(line).pool != pool {
-                continue;
-            }
-            if full {
-                self.lines.leave_ring(line);
-            } else {
-                self.lines.requeue(line);
+        self.sessions[session].running[pool as usize] += 1;
+        if !self.has_room(session, pool) {
+            self.each_line(session, pool, Lines::leave_ring);
+        }
+    }
+
+    fn each_line(&mut self, session: u32, pool: Pool, change: fn(&mut Lines, u32)) {
+        for &line in &self.sessions[session].lines {
+            if self.lines.line(line).pool == pool {
+                change(&mut self.lines, line);
             }
         }
     }
 
     pub(super) fn give_room_back(&mut self, number: u32) {
-        let Call { session: of, pool, .. } = self.calls[number];
+        let Call { session, pool, .. } = self.calls[number];
         self.room.running[pool as usize] -= 1;
-        let session = &mut self.sessions[of];
-        session.running[pool as usize] -= 1;
-        if session.running[pool as usize] + 1 != self.room.session_max[pool as usize] {
-            return;
-        }
-        for &line in &session.lines {
-            if self.lines.line(line).pool == pool {
-                self.lines.join_ring(line);
-            }
+        let before = self.has_room(session, pool);
+        self.sessions[session].running[pool as usize] -= 1;
+        if !before && self.has_room(session, pool) {
+            self.each_line(session, pool, Lines::join_ring);
         }
     }
 
