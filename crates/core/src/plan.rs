@@ -10,6 +10,7 @@ mod line;
 mod room;
 mod shift;
 mod slab;
+mod sorted;
 mod stuck;
 mod trie;
 mod turns;

@@ -7,7 +7,7 @@
 
 use super::room::Pool;
 use super::slab::{NONE, Slab};
-use std::collections::BTreeSet;
+use super::sorted::Sorted;
 
 /// The place of a call in its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ pub(super) struct Line {
     pub(super) session: u32,
     pub(super) gate: u32,
     pub(super) pool: Pool,
-    turns: BTreeSet<Turn>,
+    turns: Sorted<Turn>,
     /// Whether it is in the ring of its gate: it is not empty and its session has room.
     pub(super) stands: bool,
     pub(super) since: u64,
@@ -50,9 +50,9 @@ pub(super) struct Lines {
     lines: Slab<Line>,
     gates: Vec<Gate>,
     /// The gates to be looked at, the one whose first line stands longest first.
-    open: [BTreeSet<(u64, u32)>; 2],
+    open: [Sorted<(u64, u32)>; 2],
     /// The gates that open by themselves, and when.
-    due: BTreeSet<(u64, u32)>,
+    due: Sorted<(u64, u32)>,
     clock: u64,
 }
 
@@ -89,7 +89,7 @@ impl Lines {
     }
 
     pub(super) fn first(&self, line: u32) -> Option<Turn> {
-        self.lines[line].turns.first().copied()
+        self.lines[line].turns.first()
     }
 
     pub(super) fn line(&self, line: u32) -> &Line {
@@ -98,7 +98,7 @@ impl Lines {
 
     /// All that stand in a line, in order.
     pub(super) fn turns(&self, line: u32) -> Vec<Turn> {
-        self.lines[line].turns.iter().copied().collect()
+        self.lines[line].turns.iter().collect()
     }
 
     /// Puts a line that is not empty at the end of its ring.
@@ -143,7 +143,7 @@ impl Lines {
             self.open[pool as usize].remove(&(since, gate));
             match after {
                 NONE => ring.open = false,
-                after => drop(self.open[pool as usize].insert((self.lines[after].since, gate))),
+                after => self.open[pool as usize].insert((self.lines[after].since, gate)),
             }
         }
         if self.gates[gate as usize].rings.iter().all(|ring| ring.first == NONE) {
@@ -172,7 +172,7 @@ impl Lines {
 
     /// The gate to be looked at next, and the line that stands there longest.
     pub(super) fn next(&self, pool: Pool) -> Option<(u32, u32)> {
-        let &(_, gate) = self.open[pool as usize].first()?;
+        let (_, gate) = self.open[pool as usize].first()?;
         Some((gate, self.gates[gate as usize].rings[pool as usize].first))
     }
 
@@ -207,7 +207,7 @@ impl Lines {
 
     /// Reopens the gates whose time has come.
     pub(super) fn reopen_due(&mut self, now_us: u64) {
-        while let Some(&(due_us, gate)) = self.due.first() {
+        while let Some((due_us, gate)) = self.due.first() {
             if due_us > now_us {
                 return;
             }
@@ -218,7 +218,7 @@ impl Lines {
 
     /// When a gate opens by itself.
     pub(super) fn next_due(&self) -> Option<u64> {
-        self.due.first().map(|(due_us, _)| *due_us).filter(|due_us| *due_us < u64::MAX)
+        self.due.first().map(|(due_us, _)| due_us).filter(|due_us| *due_us < u64::MAX)
     }
 
     fn set_due(&mut self, gate: u32, due_us: Option<u64>) {

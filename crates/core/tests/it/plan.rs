@@ -443,3 +443,53 @@ fn what_is_over_leaves_nothing_behind() {
     );
     assert_eq!(story.planner.kept(), 0);
 }
+
+/// 10,000 calls in 100 sessions of different weight: the process, each session and the limited tool never hold more
+/// than they may, every session goes on at the same pace while it has calls, and nothing is kept at the end.
+#[test]
+fn many_sessions_share_what_there_is() {
+    const SESSIONS: usize = 100;
+    let limits = Limits { session_calls_running_max: 4, ..Limits::default() };
+    let mut story = Story::new(&limits);
+    let (one, plain) = (story.tool("one"), story.tool("plain"));
+    // The first session has a hundred times the calls of the last.
+    let share = |session: usize| 2 * (SESSIONS - session) - 1;
+    let mut waiting = vec![0; SESSIONS];
+    for n in 0..share(0) {
+        for session in (0..SESSIONS).filter(|&session| n < share(session)) {
+            let call = CallId { batch: BatchNo(session as u64), ordinal: Ordinal(n as u16) };
+            let tool = if n % 10 == 9 { one } else { plain };
+            let wants = Wants::Claims(if n % 3 == 0 {
+                Claims::of(windlass_core::tool::EffectClass::Read)
+            } else {
+                Claims::NONE
+            });
+            story.planner.enter(0, Ask { wants, ..Ask::new(SessionNo(session as u64), call, tool) }).unwrap();
+            waiting[session] += 1;
+        }
+    }
+    assert_eq!(waiting.iter().sum::<usize>(), 10_000);
+    let (mut running, mut served): (Vec<CallId>, Vec<usize>) = (Vec::new(), vec![0; SESSIONS]);
+    let mut ready = Ready::default();
+    while waiting.iter().sum::<usize>() + running.len() > 0 {
+        story.planner.start_ready(0, &mut ready);
+        for call in ready.start.drain(..) {
+            waiting[call.batch.0 as usize] -= 1;
+            served[call.batch.0 as usize] += 1;
+            running.push(call);
+        }
+        let of = |session| running.iter().filter(|call| call.batch.0 as usize == session).count();
+        let limited = running.iter().filter(|call| call.ordinal.0 % 10 == 9).count();
+        assert!(running.len() <= 64 && limited <= 1 && (0..SESSIONS).all(|session| of(session) <= 4));
+        // Those that still wait were served equally often; what waits for the limited tool only is apart.
+        let plainly = (0..SESSIONS).filter(|&session| waiting[session] > share(session) / 10 + 1);
+        let (least, most) = plainly.fold((usize::MAX, 0), |(least, most), session| {
+            (least.min(served[session]), most.max(served[session]))
+        });
+        assert!(least == usize::MAX || most - least <= 2, "{least} to {most} were served");
+        // The oldest half ends.
+        let ends = running.len().div_ceil(2);
+        running.drain(..ends).for_each(|call| assert!(story.planner.leave(call)));
+    }
+    assert_eq!(story.planner.kept(), 0);
+}
