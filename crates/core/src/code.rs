@@ -57,6 +57,8 @@ codes! {
     ToolStuck = "tool_stuck";
     /// A hook refused it.
     Refused = "refused";
+    /// The tool's provider did not give it.
+    ProviderFailed = "provider_failed";
     /// The tool said that it could not do its work.
     ToolFailed = "tool_failed";
     /// The tool's code panicked.

@@ -3,6 +3,7 @@
 use crate::error::Lost;
 use crate::held::{Held, Parked};
 use crate::lane::{Commit, Lane};
+use crate::request::inputs_text;
 use crate::tool::Place;
 use std::borrow::BorrowMut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -189,8 +190,11 @@ impl OpenBatch {
         if !state.written.recorded {
             guards.push(Guard::Absent(head.lookup));
             rows.push(Row::Batch { no: head.no, lookup: head.lookup });
-            let opening =
-                Opening { key: head.place.batch_key.clone(), turn: head.turn.clone(), inputs: None };
+            let opening = Opening {
+                key: head.place.batch_key.clone(),
+                turn: head.turn.clone(),
+                inputs: head.place.inputs.as_ref().map(inputs_text),
+            };
             packer.batch(head.opened_at, &opening);
         } else if !state.written.open {
             rows.push(Row::Reopen(head.no));

@@ -23,10 +23,10 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     held.begin_stage();
     loop {
         match held.call.next(held.now()) {
-            Step::Prepare => prepare::note(&mut held)?,
+            Step::Prepare => prepare::note(&mut held).await?,
             // Claims follow from the tool, so it is found first; a call that has run keeps those it had.
             Step::Attempt { .. } if held.tool.is_none() && held.call.attempts == 0 => {
-                attempt::pin(&mut held)?
+                attempt::pin(&mut held).await?
             }
             // A call that may have taken effect keeps its claim until its end is in the lane: it enters too.
             Step::Attempt { .. } | Step::Settle(Settlement::Unknown) if !held.admitted => {
@@ -41,6 +41,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             Step::Lose(attempt) => held.note(Fact::Lost(LostAttempt { attempt, blamed: true }))?,
             Step::Settle(Settlement::Returned(_)) => settle::returned(&mut held)?,
             Step::Settle(Settlement::Unknown) => settle::unknown(&mut held)?,
+            Step::Settle(Settlement::Answered(_)) => settle::answered(&mut held)?,
             // TODO the rest
             Step::Settle(_) | Step::Park(_) | Step::Retry { .. } | Step::Reconcile(_) => {
                 settle::unknown(&mut held)?

@@ -3,6 +3,7 @@
 use crate::artifacts::{ArtifactError, Artifacts};
 use crate::error::Lost;
 use crate::held::Held;
+use crate::hooks;
 use crate::registry::Registered;
 use crate::stage::{prepare, settle};
 use crate::threads::{Ran, Threads};
@@ -26,7 +27,7 @@ pub(crate) struct Start {
 }
 
 pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
-    let Some(tool) = held.tool.clone() else { return pin(held) };
+    let Some(tool) = held.tool.clone() else { return pin(held).await };
     let Start { attempt, intent, redrive } = start;
     held.note(Fact::Started(Started { attempt, redrive, clock_jump_us: None }))?;
     if intent == Intent::First && !cfg!(feature = "mutant-no-intent") {
@@ -53,9 +54,9 @@ pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
 
 /// Finds the tool the call is pinned to. If it is gone or has changed while nobody owned the call, the call is
 /// prepared again where running again is allowed, and ends where it is not.
-pub(crate) fn pin(held: &mut Held) -> Result<(), Lost> {
+pub(crate) async fn pin(held: &mut Held) -> Result<(), Lost> {
     let pin = held.call.pin;
-    match prepare::find(held, &held.call.opened.tool) {
+    match prepare::find(held).await {
         Ok(tool) if pin.is_some_and(|pin| pin.contract == tool.contract) => {
             held.tool = Some(tool);
             Ok(())
@@ -64,7 +65,7 @@ pub(crate) fn pin(held: &mut Held) -> Result<(), Lost> {
         _ if held.call.attempts > 0 && pin.is_some_and(|pin| pin.class != EffectClass::Read) => {
             settle::unknown(held)
         }
-        Ok(_) => prepare::note(held),
+        Ok(_) => prepare::note(held).await,
         Err(failure) => settle::refused(held, failure),
     }
 }
@@ -89,11 +90,13 @@ fn context(held: &Held, attempt: AttemptNo, redrive: bool) -> Cx {
 
 async fn result(held: &mut Held, tool: &Registered, ran: Ran) -> Attempted {
     let failure = match ran {
-        Ran::Returned(Ok(output)) => match success(held, tool, output).await {
-            Ok(success) => return Attempted::Ok(success),
+        Ran::Returned(returned) => match hooks::after(held, tool, returned).await {
+            Ok(output) => match success(held, tool, output).await {
+                Ok(success) => return Attempted::Ok(success),
+                Err(failure) => failure,
+            },
             Err(failure) => failure,
         },
-        Ran::Returned(Err(error)) => Box::new(failure(held, error)),
         Ran::Panicked(what) => Box::new(internal(held, Code::ToolPanicked, what)),
     };
     if let Some(detail) = &failure.detail {
@@ -103,7 +106,11 @@ async fn result(held: &mut Held, tool: &Registered, ran: Ran) -> Attempted {
 }
 
 /// Checks what the tool returned, and keeps what is too long for an answer beside the journal.
-async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<Success, Box<Failure>> {
+pub(crate) async fn success(
+    held: &mut Held,
+    tool: &Registered,
+    output: Output,
+) -> Result<Success, Box<Failure>> {
     let Output { value, kept, parts } = output;
     if let Some(kept) = kept {
         return streamed(held, kept, parts).await;
@@ -173,7 +180,7 @@ async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Succe
 }
 
 /// What is wrong with a result by the tool's own output schema.
-fn broken_promise(tool: &Registered, value: &serde_json::Value, size: Size) -> Option<String> {
+pub(crate) fn broken_promise(tool: &Registered, value: &serde_json::Value, size: Size) -> Option<String> {
     let invalid = tool.output.as_ref()?.validate(value, size).err()?;
     Some(format!("It does not fit the tool's own output schema.\n{invalid}"))
 }
@@ -220,7 +227,7 @@ fn bad_output(what: String, raw: Option<String>) -> Failure {
     }
 }
 
-fn failure(held: &Held, error: ToolError) -> Failure {
+pub(crate) fn failure(held: &Held, error: ToolError) -> Failure {
     if error.class == FailureClass::Internal {
         return internal(held, Code::Internal, error.detail.unwrap_or(error.message));
     }
@@ -238,7 +245,7 @@ fn failure(held: &Held, error: ToolError) -> Failure {
 }
 
 /// What a tool says about its failure lies in the journal, so it is bounded like an answer.
-fn shorten(mut text: String, limits: &Limits) -> String {
+pub(crate) fn shorten(mut text: String, limits: &Limits) -> String {
     let max = text.floor_char_boundary(limits.answer_bytes_max as usize);
     if max < text.len() {
         text.truncate(max);
@@ -247,10 +254,10 @@ fn shorten(mut text: String, limits: &Limits) -> String {
     text
 }
 
-fn internal(held: &Held, code: Code, detail: String) -> Failure {
+pub(crate) fn internal(held: &Held, code: Code, detail: String) -> Failure {
     Failure::internal(code, &handle(held).to_string(), shorten(detail, &held.on.rt.limits))
 }
 
-fn handle(held: &Held) -> Handle {
+pub(crate) fn handle(held: &Held) -> Handle {
     Artifacts::new(held.on.session.lane.clone()).call_handle(held.id)
 }

@@ -21,6 +21,17 @@ pub(crate) fn returned(held: &mut Held) -> Result<(), Lost> {
     end(held, None, model)
 }
 
+/// The call ends as its tool answered before any attempt.
+pub(crate) fn answered(held: &mut Held) -> Result<(), Lost> {
+    let Some(success) = held.call.made.as_ref().and_then(|made| made.answer.clone()) else { return Ok(()) };
+    let outcome = Outcome::Succeeded(success);
+    let model = match held.model.take() {
+        Some(answer) => Model::Own(answer),
+        None => told(held, &outcome),
+    };
+    end(held, Some(outcome), model)
+}
+
 /// The call ends because it must not be repeated and nobody knows whether it took effect.
 pub(crate) fn unknown(held: &mut Held) -> Result<(), Lost> {
     let model = told(held, &Outcome::Unknown);

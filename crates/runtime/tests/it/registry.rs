@@ -27,7 +27,7 @@ async fn tools_are_listed_replaced_and_removed() {
     for name in ["zeta", "alpha", "midway"] {
         runtime.register(returns(named(name), Ok(json!(1)))).unwrap();
     }
-    let listed = || runtime.tools().iter().map(|tool| tool.spec.name.clone()).collect::<Vec<_>>();
+    let listed = || runtime.tools().iter().map(|tool| tool.summary.name.clone()).collect::<Vec<_>>();
     assert_eq!(listed(), ["alpha", "midway", "zeta"]);
     let second = ToolSpec { version: "2".into(), id: "other-id".into(), ..named("alpha") };
     let old = runtime.replace(returns(second, Ok(json!(2)))).unwrap().unwrap();

@@ -74,11 +74,11 @@ pub fn returns(spec: ToolSpec, result: Result<Value, ToolError>) -> impl Tool {
 }
 
 pub fn call(id: &str, tool: &str, args: Value) -> CallRequest {
-    CallRequest { id: Some(id.into()), tool: tool.into(), args: Args::Json(args), provider: None }
+    CallRequest { id: Some(id.into()), tool: tool.into(), args: Args::Json(args), ..CallRequest::default() }
 }
 
 pub fn batch(key: &str, calls: Vec<CallRequest>) -> BatchRequest {
-    BatchRequest { key: Some(key.into()), turn: None, calls }
+    BatchRequest { key: Some(key.into()), calls, ..BatchRequest::default() }
 }
 
 pub async fn run(runtime: &Runtime, session: &str, batch: BatchRequest) -> BatchAnswer {
