@@ -232,7 +232,7 @@ pub(crate) async fn shown(
                         let refused = refused(held, message);
                         with_raw(held, refused, raw.take().unwrap_or(output)).await
                     }
-                    Err(failure) => reworded(held, failure, message),
+                    Err(failure) => Box::new(reworded(held, *failure, message)),
                 });
                 continue;
             }
@@ -272,13 +272,13 @@ fn broken(held: &Held, (place, stage): (usize, &str), why: String) -> Box<Failur
 }
 
 /// The failure, told to the model in other words; operators see what it was.
-fn reworded(held: &Held, failure: Box<Failure>, message: String) -> Box<Failure> {
+fn reworded(held: &Held, failure: Failure, message: String) -> Failure {
     let message = attempt::shorten(message, &held.on.rt.limits);
     let was = match &failure.detail {
         Some(detail) => format!("{} ({detail})", failure.message),
         None => failure.message.clone(),
     };
-    Box::new(Failure { message, detail: Some(was), ..*failure })
+    Failure { message, detail: Some(was), ..failure }
 }
 
 /// A hook is broken and the tool had failed: whether something happened is still what the tool said.

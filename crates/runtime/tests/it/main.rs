@@ -9,10 +9,13 @@
 
 mod artifacts;
 mod commits;
+mod hooks;
 mod order;
 mod outcomes;
+mod prepare;
 mod registry;
 mod rig;
+mod scopes;
 mod submission;
 mod takeover;
 mod threads;
