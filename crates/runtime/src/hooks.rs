@@ -26,7 +26,6 @@ use windlass_core::tool::EffectClass;
 /// fixed. One that fails or panics is an internal failure of the call. It must not block its thread.
 ///
 /// ```
-/// use serde_json::json;
 /// use windlass::{Before, BeforeFuture, Hook, HookCx};
 ///
 /// /// Nobody writes outside the workspace of the user.
@@ -51,7 +50,8 @@ pub trait Hook: Send + Sync + 'static {
         None
     }
 
-    /// Looks at what a tool returned, before it is recorded; never at what is replayed. `None`: it has nothing to say.
+    /// Looks at what a tool returned, or how it failed, before that is recorded; never at what is replayed, nor at an
+    /// attempt that was stopped. `None`: it has nothing to say.
     fn after<'a>(
         &'a self,
         _cx: &'a HookCx<'a>,
@@ -181,9 +181,8 @@ pub(crate) async fn before(
 pub(crate) async fn after(
     held: &mut Held,
     tool: &Registered,
-    returned: Result<Output, ToolError>,
+    returned: Result<Output, Box<Failure>>,
 ) -> Result<Output, Box<Failure>> {
-    let returned = returned.map_err(|error| Box::new(attempt::failure(held, error)));
     if held.on.rt.hooks.is_empty() {
         return returned;
     }

@@ -89,15 +89,16 @@ fn context(held: &Held, attempt: AttemptNo, redrive: bool) -> Cx {
 }
 
 async fn result(held: &mut Held, tool: &Registered, ran: Ran) -> Attempted {
-    let failure = match ran {
-        Ran::Returned(returned) => match hooks::after(held, tool, returned).await {
-            Ok(output) => match success(held, tool, output).await {
-                Ok(success) => return Attempted::Ok(success),
-                Err(failure) => failure,
-            },
+    let returned = match ran {
+        Ran::Returned(returned) => returned.map_err(|error| Box::new(failure(held, error))),
+        Ran::Panicked(what) => Err(Box::new(internal(held, Code::ToolPanicked, what))),
+    };
+    let failure = match hooks::after(held, tool, returned).await {
+        Ok(output) => match success(held, tool, output).await {
+            Ok(success) => return Attempted::Ok(success),
             Err(failure) => failure,
         },
-        Ran::Panicked(what) => Box::new(internal(held, Code::ToolPanicked, what)),
+        Err(failure) => failure,
     };
     if let Some(detail) = &failure.detail {
         tracing::error!(call = %handle(held), tool = %tool.spec.name, code = %failure.code, detail, "a call failed inside");

@@ -314,6 +314,18 @@ async fn a_hook_that_waits_holds_up_its_own_call_only() {
 }
 
 #[tokio::test]
+async fn a_panic_of_a_tool_is_shown_too() {
+    let runtime = hooked(vec![Arc::new(after(|_, result| {
+        Ok(After::Fail(format!("seen: {}", result.unwrap_err().code)))
+    }))]);
+    let panics = tool_fn(quick("panics", EffectClass::Read), |_, _: &Cx| async { panic!("secret") });
+    runtime.register(panics).unwrap();
+    let answer = run(&runtime, "s", batch("k", vec![call("c", "panics", json!({}))])).await;
+    let told = r#"{"error":"seen: tool_panicked","code":"tool_panicked"}"#.to_string();
+    assert_eq!(ran(&answer), ("c failed/tool_panicked".to_string(), told));
+}
+
+#[tokio::test]
 async fn no_hook_has_to_walk_what_is_refused_anyway() {
     let runtime = hooked(vec![Arc::new(after(|_, result| {
         assert!(result.is_err(), "it is not shown");
