@@ -61,6 +61,8 @@ codes! {
     ClaimNotCovered = "claim_not_covered";
     /// A call inside another needs room that is held by calls which wait for it.
     WouldDeadlock = "would_deadlock";
+    /// The tool's provider did not give it.
+    ProviderFailed = "provider_failed";
     /// The tool said that it could not do its work.
     ToolFailed = "tool_failed";
     /// The tool's code panicked.

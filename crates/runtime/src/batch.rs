@@ -3,6 +3,7 @@
 use crate::error::Lost;
 use crate::held::{Ack, Held, Parked};
 use crate::lane::{Commit, Lane};
+use crate::request::inputs_text;
 use crate::signal::Signal;
 use crate::tool::Place;
 use crate::wheel::Alarm;
@@ -228,8 +229,11 @@ impl OpenBatch {
         if !state.written.recorded {
             guards.push(Guard::Absent(head.lookup));
             rows.push(Row::Batch { no: head.no, lookup: head.lookup });
-            let opening =
-                Opening { key: head.place.batch_key.clone(), turn: head.turn.clone(), inputs: None };
+            let opening = Opening {
+                key: head.place.batch_key.clone(),
+                turn: head.turn.clone(),
+                inputs: head.place.inputs.as_ref().map(inputs_text),
+            };
             packer.batch(head.opened_at, &opening);
         } else if !state.written.open {
             rows.push(Row::Reopen(head.no));

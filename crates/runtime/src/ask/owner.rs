@@ -169,8 +169,8 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
     let since_us = rt.clock.elapsed_us();
     let past = Past { since_us, counted_us: 0, fresh: false, waited: false, parked_at: None };
     let mut held = hold.call(id, recorded.clone(), past);
-    let tool = match attempt::pin(&mut held).map_err(BatchError::from)? {
-        attempt::Pinned::Tool(tool) if tool.tool.reconciler().is_some() => tool,
+    let tool = match attempt::pin(&mut held).await.map_err(BatchError::from)? {
+        attempt::Pinned::Tool(tool) if tool.reconciles => tool,
         attempt::Pinned::Tool(_) => {
             return Err(unfit("its tool cannot be asked: say yourself what happened"));
         }
@@ -247,7 +247,7 @@ async fn load(rt: &Arc<Inner>, session: &Arc<Session>, no: BatchNo) -> Result<Ar
     let lookup = Lookup::of(session.lane.session(), &key);
     let row = BatchRow { no, session: session.lane.session(), lookup, open: false };
     let (folded, rows) = session.read(&row).await?;
-    Ok(Arc::new(OpenBatch::recorded(session.head(&row, &folded), &folded, rows)))
+    Ok(Arc::new(OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows)))
 }
 
 async fn answer(rt: &Arc<Inner>, id: CallId) -> Result<CallAnswer, AskError> {

@@ -8,7 +8,7 @@ use windlass_store::{MemoryStore, Store};
 
 fn runtime(store: &Arc<dyn Store>) -> Runtime {
     let clock = Arc::new(SystemClock::default());
-    Runtime::new(Config { store: store.clone(), clock, limits: Default::default() })
+    Runtime::new(Config { store: store.clone(), clock, limits: Default::default(), hooks: Vec::new() })
 }
 
 fn batch() -> BatchRequest {
@@ -16,7 +16,7 @@ fn batch() -> BatchRequest {
         id: Some(id.into()),
         tool: "work".into(),
         args: Args::Json(serde_json::json!({})),
-        provider: None,
+        ..CallRequest::default()
     };
     BatchRequest { key: Some("b".into()), calls: vec![call("cut"), call("next")], ..BatchRequest::default() }
 }
