@@ -126,7 +126,8 @@ async fn a_long_answer_at_once_is_kept_like_a_result() {
     let answer = run(&runtime, "s", batch("k", vec![call("c", "x", n(1))])).await;
     let shown = serde_json::to_value(&answer.calls[0]).unwrap();
     assert_eq!(shown["outcome"]["kept"]["bytes"], 100_000);
-    assert!(answer.calls[0].model_text().len() < 60_000);
+    let told = answer.calls[0].model_text();
+    assert!(told.starts_with("xxx") && told.contains("next_offset") && told.len() < 60_000, "{told}");
 }
 
 #[tokio::test]
