@@ -1,5 +1,6 @@
 //! Find the tool, parse and validate the arguments, ask the hooks and the tool: all before any effect.
 
+use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::held::Held;
 use crate::hooks::{self, Trouble, caught};
@@ -8,6 +9,7 @@ use crate::request::Parsed;
 use crate::stage::{result, settle};
 use crate::tool::{PrepareCx, Prepared as Attached, ToolError};
 use serde_json::Value;
+use std::pin::pin;
 use std::sync::Arc;
 use windlass_core::batch::parse_args;
 use windlass_core::call::{Fact, Made, Prepared};
@@ -19,8 +21,22 @@ use windlass_core::limits::Limits;
 /// Notes that the call is prepared, or that it ended because it cannot be. Whoever drives the call may drop this while
 /// it waits for a provider, a hook or the tool: nothing is noted before all of them have answered.
 pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
-    held.seen_generation = held.on.rt.registry.generation();
-    match prepared(held).await {
+    let rt = held.on.rt.clone();
+    held.seen_generation = rt.registry.generation();
+    let (deadline, due_us) = held.deadline();
+    let prepared = {
+        let mut preparing = pin!(prepared(held));
+        match poll_once(preparing.as_mut()).await {
+            Some(prepared) => Some(prepared),
+            // Only providers, hooks and tools that wait for something need a deadline.
+            None => tokio::select! {
+                prepared = preparing => Some(prepared),
+                () = rt.wheel.until(due_us) => None,
+            },
+        }
+    };
+    let Some(prepared) = prepared else { return settle::overdue(held, deadline) };
+    match prepared {
         Ok(prepared) => held.note(Fact::Prepared(prepared)),
         Err(failure) => {
             if let Some(detail) = &failure.detail {

@@ -316,3 +316,24 @@ async fn a_call_keeps_its_deadlines_over_a_takeover() {
     let answer = run(&runtime, "s", request()).await;
     assert_eq!(answer.calls[0].call().rules().total_ms, 500_000);
 }
+
+/// A hook that never answers is given up when the call should have started.
+#[tokio::test]
+async fn preparing_has_the_queue_deadline() {
+    struct Forever;
+    impl windlass::Hook for Forever {
+        fn before<'a>(&'a self, _: &'a windlass::HookCx<'a>) -> Option<windlass::BeforeFuture<'a>> {
+            Some(Box::pin(std::future::pending()))
+        }
+    }
+    let store = windlass::store::memory::MemoryStore::new().unwrap();
+    let hooks: Vec<std::sync::Arc<dyn windlass::Hook>> = vec![std::sync::Arc::new(Forever)];
+    let runtime = windlass::Runtime::new(windlass::Config { hooks, ..windlass::Config::new(store) });
+    let count = crate::rig::Count::default();
+    runtime.register(crate::rig::echo(crate::rig::spec("t", windlass::EffectClass::Read), &count)).unwrap();
+    let deadlines = windlass::Deadlines { queue_ms: Some(5), ..windlass::Deadlines::default() };
+    let call = windlass::CallRequest { deadlines, ..crate::rig::call("c", "t", crate::rig::n(1)) };
+    let answer = crate::rig::run(&runtime, "s", crate::rig::batch("k", vec![call])).await;
+    assert_eq!(crate::rig::states(&answer), "c failed/timeout");
+    assert_eq!(count.get(), 0);
+}
