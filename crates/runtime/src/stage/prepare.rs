@@ -6,6 +6,7 @@ use crate::registry::Registered;
 use crate::request::Parsed;
 use crate::stage::settle;
 use std::sync::Arc;
+use windlass_core::attempt::Rules;
 use windlass_core::batch::parse_args;
 use windlass_core::call::{Fact, Prepared, Reason};
 use windlass_core::code::Code;
@@ -20,7 +21,7 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
             let prepared = Prepared {
                 contract: tool.contract,
                 class: tool.class,
-                rules: None,
+                rules: rules(held, &tool),
                 reconciles: tool.tool.reconciler().is_some(),
                 made: None,
             };
@@ -30,6 +31,14 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
         }
         Err(failure) => settle::refused(held, failure),
     }
+}
+
+/// How the call's attempts are made, as it is recorded: a journal that says nothing of rules means the usual ones.
+fn rules(held: &Held, tool: &Registered) -> Option<Arc<Rules>> {
+    let rules = Rules::of(&tool.spec, &held.on.rt.limits);
+    let asked = held.call.opened.deadlines.as_deref();
+    let rules = asked.map_or(rules, |asked| rules.shortened(asked));
+    (rules != Rules::unsaid(tool.class)).then(|| Arc::new(rules))
 }
 
 /// Why the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.
