@@ -39,12 +39,14 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                     None => return Ok(Driven::Parked),
                 }
             }
-            Step::Prepare | Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
+            Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
                 settle::overdue(&mut held, late)?;
             }
-            Step::Prepare => match prepare::missing(&held) {
-                Some(reason) => return park::wait_for_tool(held, reason).await,
-                None => prepare::note(&mut held).await?,
+            // How long it may wait its tool says, if that is there.
+            Step::Prepare => match (prepare::missing(&held), held.overdue()) {
+                (Some(_), Some(late)) => settle::overdue(&mut held, late)?,
+                (Some(reason), None) => return park::wait_for_tool(held, reason).await,
+                (None, _) => prepare::note(&mut held).await?,
             },
             Step::Attempt { .. } if !held.admitted => match Session::admit(held) {
                 Some(admitted) => held = admitted,
