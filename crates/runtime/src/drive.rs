@@ -39,10 +39,12 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                     None => return Ok(Driven::Parked),
                 }
             }
-            Step::Prepare | Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
+            Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
                 settle::overdue(&mut held, late)?;
             }
             Step::Prepare if !held.waits_for_tool => match prepare::must_wait(&held).await {
+                // How long it may wait its tool says, if that is there.
+                true if let Some(late) = held.overdue() => settle::overdue(&mut held, late)?,
                 true => held.waits_for_tool = true,
                 false => prepare::note(&mut held).await?,
             },

@@ -32,7 +32,11 @@ pub(crate) async fn cancel(
         let what = batch::Asked::Cancel(reason.map(|reason| shortened(reason).into()));
         let asked = reach(rt, &session, scope, &(what, ack));
         acked.recv().await;
-        return Ok(asked);
+        // Whoever was asked and could not record it has let go too.
+        return match session.lane.lost() {
+            Some(lost) => Err(BatchError::from(lost).into()),
+            None => Ok(asked),
+        };
     }
     let (row, ..) = super::find(&*rt.store, target).await?;
     let session = rt.session(&row.name).await?;
@@ -102,6 +106,7 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
         if !asking.insert(key.clone()) {
             continue;
         }
+        moment!("at.adopt");
         match Ask::decode(&body) {
             Ok(Ask::Cancel { scope, reason }) => {
                 let what = batch::Asked::Cancel(reason.map(Into::into));

@@ -85,12 +85,14 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         Some(Err(_)) | None => prepare::parse(held),
     };
     let began_us = rt.clock.elapsed_us();
+    moment!("at.start");
     let watched = match args {
         Ok(parsed) => watch(held, tool, parsed.value, Frame::new(held, attempt, redrive, began_us)).await,
         // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
         Err(failure) => Watched::Ran(Ran::Returned(Err(ToolError::internal(failure.message)))),
     };
     let ran_us = rt.clock.elapsed_us().saturating_sub(began_us);
+    moment!("at.end");
     let fact = match watched {
         Watched::Ran(ran) => {
             let result = result::of(held, tool, ran).await;
@@ -231,6 +233,7 @@ async fn supervise<F: Future<Output = Ran>>(
             }
         }
     };
+    moment!("at.stop");
     let grace_us = crate::held::due_us(rt.clock.elapsed_us(), rules.grace_ms);
     tokio::select! {
         biased;
