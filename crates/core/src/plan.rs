@@ -94,6 +94,12 @@ pub enum Refused {
         /// Which.
         call: CallId,
     },
+    /// It has started, or is not in.
+    #[error("what call {call} claims can no longer change: it has started or is over")]
+    TooLate {
+        /// Which.
+        call: CallId,
+    },
     /// The call around it is not there, never started, or is over.
     #[error("the call {parent} is not running, so nothing can run inside it")]
     NoParent {
@@ -124,7 +130,7 @@ impl Refused {
     /// The code under which the call fails.
     pub fn code(&self) -> Code {
         match self {
-            Refused::Twice { .. } | Refused::NoParent { .. } => Code::Internal,
+            Refused::Twice { .. } | Refused::TooLate { .. } | Refused::NoParent { .. } => Code::Internal,
             Refused::NotCovered { .. } => Code::ClaimNotCovered,
             Refused::WouldDeadlock { .. } => Code::WouldDeadlock,
         }
@@ -192,6 +198,8 @@ pub struct Planner {
     deadlocked: Vec<(CallId, Refused)>,
     /// Whether something happened since that can have made calls wait for each other.
     suspects_deadlock: bool,
+    /// Whether calls inside others wait for room that only lending calls hold, though these can go on for now.
+    watches_deadlock: bool,
 }
 
 #[derive(Debug)]
@@ -306,6 +314,7 @@ impl Planner {
             cleared: Vec::new(),
             deadlocked: Vec::new(),
             suspects_deadlock: false,
+            watches_deadlock: false,
         }
     }
 
@@ -368,9 +377,10 @@ impl Planner {
     }
 
     /// A call stops until [`wake`](Self::wake): it holds no room. If it has started it keeps its claims; if not, it
-    /// keeps its place in its session until its batch was answered. `false` if it was not in, or parked before.
+    /// keeps its place in its session until its batch was answered. `false` if it was not in, parked before, or refused.
     pub fn park(&mut self, call: CallId) -> bool {
-        let Some(number) = self.find(call).filter(|&number| !self.calls[number].flags.parked) else {
+        let parks = |call: &Call| !call.flags.parked && call.doing != Doing::Refused;
+        let Some(number) = self.find(call).filter(|&number| parks(&self.calls[number])) else {
             return false;
         };
         self.uncount(number);
@@ -481,7 +491,7 @@ impl Planner {
     pub fn reclaim(&mut self, now_us: u64, call: CallId, claims: Claims) -> Result<Reclaimed, Refused> {
         match self.find(call).filter(|&number| !self.calls[number].flags.started) {
             Some(number) => self.change_claims(now_us, number, claims),
-            None => Err(Refused::Twice { call }),
+            None => Err(Refused::TooLate { call }),
         }
     }
 

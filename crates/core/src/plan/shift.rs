@@ -449,7 +449,7 @@ impl Planner {
             call.inside = None;
             return doing == Doing::Left;
         }
-        if doing == Doing::Lending {
+        if matches!(doing, Doing::Lending | Doing::Left) {
             self.suspect(tool);
         }
         false

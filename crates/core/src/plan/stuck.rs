@@ -5,7 +5,7 @@
 //! another that runs under the same such limit is refused at once. Longer circles (A inside B, B inside A, in two
 //! sessions) are looked for when a limit is held only by calls that lend, and the youngest in the circle is refused.
 
-use super::room::{Full, ToolNo};
+use super::room::Full;
 use super::slab::NONE;
 use super::{Call, Doing, Limit, Planner, Refused};
 use std::collections::BTreeMap;
@@ -41,29 +41,39 @@ impl Planner {
         Ok(())
     }
 
-    /// Something happened to calls of this tool; if it is held by lending calls only, they may wait for each other.
+    /// A call of this tool waits inside another or lends, or one inside it left: calls may wait for each other now, if
+    /// a limit on the tool is held by lending calls only, or one on any tool is, and somebody waits for it.
     pub(super) fn suspect(&mut self, tool: u32) {
-        if tool != ToolNo::UNLIMITED.0 {
-            let tool = &self.room.tools[tool];
-            let groups = tool.groups.iter().map(|&group| &self.room.groups[group].held);
-            self.suspects_deadlock |=
-                groups.chain([&tool.held]).any(|held| held.running_max().is_some() && held.is_all_lent());
-        }
+        let tool = &self.room.tools[tool];
+        let groups = tool.groups.iter().map(|&group| &self.room.groups[group].held);
+        let lent = groups.chain([&tool.held]).any(|held| held.is_all_lent());
+        self.suspects_deadlock |= lent || self.watches_deadlock;
     }
 
     /// Takes one call out of every circle.
     pub(super) fn find_deadlocks(&mut self) {
         while std::mem::take(&mut self.suspects_deadlock) {
+            let numbers = self.call_nos.values().copied();
+            let blocked: Vec<u32> = numbers.filter(|&number| self.is_blocked(number)).collect();
+            self.watches_deadlock = !blocked.is_empty();
+            if blocked.is_empty() {
+                return;
+            }
             let waiting = self.waiting();
             let alive = self.alive(&waiting);
-            let stuck = waiting.iter().filter(|(parent, _)| !alive.contains(parent));
-            let stuck = stuck.flat_map(|(_, inside)| inside.iter().copied());
-            let lined = stuck.filter(|&number| self.calls[number].doing == Doing::Lined);
-            let Some(youngest) = lined.max_by_key(|&number| self.calls[number].age) else { return };
+            let is_stuck = |parent: &u32| waiting.contains_key(parent) && !alive.contains(parent);
+            let stuck = blocked.into_iter().filter(|&number| is_stuck(&self.calls[number].parent));
+            let Some(youngest) = stuck.max_by_key(|&number| self.calls[number].age) else { return };
             self.refuse(youngest);
             // There may be other circles.
             self.suspects_deadlock = true;
         }
+    }
+
+    /// Whether a call inside another waits for room that only lending calls hold.
+    fn is_blocked(&self, number: u32) -> bool {
+        let Call { parent, doing, tool, .. } = self.calls[number];
+        parent != NONE && doing == Doing::Lined && self.lent_out(tool).is_some()
     }
 
     /// The calls that only wait for calls inside, with these.
@@ -114,8 +124,8 @@ impl Planner {
         }
     }
 
-    /// The limit that keeps this tool's calls from starting, and who holds it, if all of these wait for calls inside.
-    fn holders(&self, tool: u32) -> Option<(Limit, Vec<u32>)> {
+    /// The limit that keeps this tool's calls from starting, if only lending calls hold it; and the group it is on.
+    fn lent_out(&self, tool: u32) -> Option<(Limit, Option<u32>)> {
         let (held, limit, group) = match self.room.fits(tool, 0).err()? {
             Full::Tool { max } => (&self.room.tools[tool].held, self.tool_limit(tool, max), None),
             Full::Group { group, max } => {
@@ -123,9 +133,12 @@ impl Planner {
             }
             Full::Paused | Full::Gone | Full::Rate { .. } => return None,
         };
-        if !held.is_all_lent() {
-            return None;
-        }
+        held.is_all_lent().then_some((limit, group))
+    }
+
+    /// The same, with who holds it.
+    fn holders(&self, tool: u32) -> Option<(Limit, Vec<u32>)> {
+        let (limit, group) = self.lent_out(tool)?;
         let holds = |number: &u32| {
             let call = &self.calls[*number];
             let same = match group {

@@ -288,6 +288,11 @@ fn a_call_that_waits_for_calls_inside_lends_its_room() {
 fn a_limit_held_by_the_calls_around_is_refused() {
     check("a t=one : write x; b in=a t=one : ^; c in=a t=plain : ^; d in=c t=one : ^", "a | no | c | no");
     check("a t=two : write x; b in=a t=pair : ^", "a | no");
+    // Parked, it holds nothing; it comes back before the call inside it got room.
+    check(
+        "a t=one : write x; b in=a t=plain : ^; park a; d s2 t=one : ; c in=b t=one : ^; wake a; end d; lend a; lend b",
+        "a | b | - | d | - | - | a | - | !c",
+    );
     // In a circle over two sessions, the youngest is refused.
     let circle = "a t=one : write x; b s2 t=two : write x; c s3 t=two : ; d in=a t=pair : ^; e s2 in=b t=one : ^; lend a; lend b; end c; why e";
     check(

@@ -174,10 +174,7 @@ impl World {
             10 => drop(
                 self.pick(dice, |world, at| world.is_open(at)).map(|at| self.cancel(at, dice.roll(2) == 0)),
             ),
-            11 => drop(
-                self.pick(dice, |world, at| world.is_open(at) && !world.calls[at].parked)
-                    .map(|at| self.park(at)),
-            ),
+            11 => drop(self.pick(dice, |world, at| world.may_park(at)).map(|at| self.park(at))),
             12 => drop(
                 self.pick(dice, |world, at| world.is_open(at) && world.calls[at].parked)
                     .map(|at| self.wake(at)),
@@ -216,6 +213,10 @@ impl World {
 
     fn may_end(&self, at: usize) -> bool {
         self.calls[at].state == State::Running && !self.calls[at].parked && !self.has_inside(at)
+    }
+
+    fn may_park(&self, at: usize) -> bool {
+        self.is_open(at) && !self.calls[at].parked && self.calls[at].state != State::Refused
     }
 
     fn fresh(&mut self, dice: &mut Dice, session: usize, claims: Vec<Claimed>) -> Call {
@@ -376,9 +377,7 @@ impl World {
         assert!(self.planner.park(self.calls[at].id));
         let call = &mut self.calls[at];
         call.parked = true;
-        if call.state != State::Refused || call.started.is_some() {
-            call.state = State::Waiting;
-        }
+        call.state = State::Waiting;
         if call.started.is_none() {
             call.joined = None;
             call.place = call.place.filter(|_| !call.answered);
