@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use windlass_tools::command::{Ended, Held, Invocation, Running, Tail, failure, spawn};
+use windlass_tools::command::{Ended, Held, Invocation, Piece, Running, Tail, failure, spawn};
 use windlass_tools::{LAUNCH_ARG, Launcher};
 
 /// The binary that is a launcher, or an owner.
@@ -42,8 +42,10 @@ pub async fn run(invocation: Invocation) -> Ran {
 pub async fn finish(mut running: Running) -> Ran {
     let finished = async {
         let mut stdout = Held::new(8 << 20);
-        while let Some(piece) = running.stdout().await.expect("readable") {
-            assert!(stdout.take(piece).is_none(), "the test's output is small");
+        while let Some(piece) = running.next().await.expect("readable") {
+            if let Piece::Stdout(piece) = piece {
+                assert!(stdout.take(piece).is_none(), "the test's output is small");
+            }
         }
         Ran { ended: running.end().await, stdout }
     };
@@ -64,9 +66,10 @@ impl Ran {
         match failure("Deploy", &self.ended, &self.stdout) {
             None => format!("result {}", self.text()),
             Some(error) => format!(
-                "{} {:?} {}\n{}{}",
+                "{} {:?}{} {}\n{}{}",
                 error.class,
                 error.retry,
+                if error.did_not_happen { ", did not happen" } else { "" },
                 error.tool_code.unwrap_or_default(),
                 error.message,
                 error.detail.unwrap_or_default(),
@@ -79,8 +82,10 @@ impl Ran {
 pub async fn wait_for_line(running: &mut Running, line: &str) -> String {
     let mut seen = String::new();
     while !seen.lines().any(|seen| seen == line) {
-        let piece = running.stdout().await.expect("readable").expect("more output");
-        seen.push_str(std::str::from_utf8(piece).expect("text"));
+        let piece = running.next().await.expect("readable").expect("more output");
+        if let Piece::Stdout(piece) = piece {
+            seen.push_str(std::str::from_utf8(piece).expect("text"));
+        }
     }
     seen
 }

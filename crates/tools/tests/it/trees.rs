@@ -46,7 +46,7 @@ async fn dropping_a_command_kills_its_tree() {
 async fn a_command_may_end_well_when_asked_to() {
     let mut running = start(script("trap 'echo bye; exit 3' TERM; echo ready; sleep 1000 & wait")).await;
     wait_for_line(&mut running, "ready").await;
-    running.terminate().await.expect("asked");
+    running.terminate().await;
     let ran = finish(running).await;
     assert!(matches!(ran.ended.end, End::Exited(3)), "{:?}", ran.ended.end);
     assert_eq!(ran.text(), "bye");
