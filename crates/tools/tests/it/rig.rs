@@ -40,7 +40,7 @@ pub async fn run(invocation: Invocation) -> Ran {
 }
 
 pub async fn finish(mut running: Running) -> Ran {
-    let finished = async {
+    in_time(async {
         let mut stdout = Held::new(8 << 20);
         while let Some(piece) = running.next().await.expect("readable") {
             if let Piece::Stdout(piece) = piece {
@@ -48,8 +48,13 @@ pub async fn finish(mut running: Running) -> Ran {
             }
         }
         Ran { ended: running.end().await, stdout }
-    };
-    tokio::time::timeout(PATIENCE, finished).await.expect("the command ends in time")
+    })
+    .await
+}
+
+/// What comes of it, if it comes in time.
+pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it ends in time")
 }
 
 /// A test that waits longer has failed.
