@@ -87,7 +87,7 @@ impl Ran {
 pub async fn wait_for_line(running: &mut Running, line: &str) -> String {
     let mut seen = String::new();
     while !seen.lines().any(|seen| seen == line) {
-        let piece = running.next().await.expect("readable").expect("more output");
+        let piece = in_time(running.next()).await.expect("readable").expect("more output");
         if let Piece::Stdout(piece) = piece {
             seen.push_str(std::str::from_utf8(piece).expect("text"));
         }

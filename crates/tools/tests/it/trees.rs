@@ -1,7 +1,8 @@
 //! Nothing of a command stays: whatever it started, and whoever dies.
 
 use crate::rig::{
-    RIG, alive, finish, in_time, launcher_of, lives, run, script, signal, start, until, wait_for_line, words,
+    RIG, alive, finish, folder, in_time, launcher_of, lives, run, script, signal, start, until,
+    wait_for_line, words,
 };
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
@@ -99,9 +100,21 @@ async fn the_whole_group_is_asked_to_end() {
     let mut running = start(invocation).await;
     wait_for_line(&mut running, "ready").await;
     running.terminate().await;
-    in_time(wait_for_line(&mut running, "asked")).await;
+    wait_for_line(&mut running, "asked").await;
     drop(running);
     until("the tree is gone", || alive(&call).is_empty());
+}
+
+#[tokio::test]
+async fn a_chain_of_forks_in_a_session_of_its_own_is_caught() {
+    let invocation =
+        script("hop='hop() { hop & exit; }; hop'; setsid /bin/sh -c \"$hop\"; echo ready; sleep 1000");
+    let call = invocation.call.clone();
+    let mut running = start(invocation).await;
+    wait_for_line(&mut running, "ready").await;
+    drop(running);
+    // The chain has a link without a number now and then, so that nobody is seen; the launcher outlives it.
+    until("the tree is gone", || (0..5).all(|_| alive(&call).is_empty()));
 }
 
 #[tokio::test]
@@ -135,25 +148,40 @@ async fn a_command_that_floods_is_killed_when_dropped() {
 
 /// Somebody outside the tree has the pipe, as after the command passed it on, and does not stop writing.
 #[tokio::test]
-async fn a_stranger_with_the_pipe_neither_holds_up_the_end_nor_floods_the_output() {
+async fn a_stranger_with_the_pipe_does_not_hold_up_the_end() {
     let mut running = start(script("trap 'exit 0' TERM; echo $$; sleep 1000 & wait")).await;
     let first = running.next().await.expect("readable").expect("its number");
     let Piece::Stdout(number) = first else { panic!("{first:?}") };
     let number = std::str::from_utf8(number).expect("text").trim();
     let pipe =
         std::fs::OpenOptions::new().write(true).open(format!("/proc/{number}/fd/1")).expect("the pipe");
-    let launcher = running.launcher_id().expect("it lives").cast_signed();
     let stranger = std::thread::spawn(move || {
-        until("the launcher is gone", || !lives(launcher));
         let mut pipe = pipe;
-        while pipe.write_all(b"stranger ").is_ok() {}
+        while pipe.write_all(&[b'x'; 4096]).is_ok() {}
     });
     running.terminate().await;
-    while in_time(running.next()).await.expect("readable").is_some() {}
     let ended = in_time(running.end()).await.end;
     assert!(matches!(ended, End::Exited(0)), "{ended:?}");
     // Our end is closed, so writing fails.
     stranger.join().expect("it ends too");
+}
+
+#[tokio::test]
+async fn what_lies_in_the_pipes_at_the_end_is_read() {
+    let invocation = script("seq 9000 >&2; seq 9000; exit 1");
+    let call = invocation.call.clone();
+    let mut running = start(invocation).await;
+    let launcher = running.launcher_id().expect("it lives").cast_signed();
+    until("the command is over", || alive(&call).is_empty() && !lives(launcher));
+    let mut said = [0, 0];
+    while let Some(piece) = in_time(running.next()).await.expect("readable") {
+        match piece {
+            Piece::Stdout(piece) => said[0] += piece.len(),
+            Piece::Stderr(piece) => said[1] += piece.len(),
+        }
+    }
+    assert_eq!(said, [43893, 43893]);
+    assert!(running.end().await.stderr.text().ends_with("\n9000"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,11 +211,14 @@ async fn what_a_dead_launcher_leaves_is_killed_when_dropped() {
 #[tokio::test]
 async fn nothing_starts_for_an_owner_that_is_gone_before_it_gave_the_input() {
     // More than the socket holds, so that the owner waits while it gives it.
-    let invocation = Invocation { stdin: vec![b'x'; 64 << 20], ..words(&["sleep", "1000"]) };
+    let (_guard, folder) = folder();
+    let invocation =
+        Invocation { stdin: vec![b'x'; 64 << 20], cwd: folder.clone(), ..words(&["touch", "started"]) };
     let call = invocation.call.clone();
     let starting = tokio::time::timeout(Duration::ZERO, start(invocation)).await;
     assert!(starting.is_err(), "it is still being given its input");
     until("the launcher is gone", || alive(&call).is_empty());
+    assert!(!folder.join("started").exists());
 }
 
 #[tokio::test]
