@@ -13,13 +13,17 @@ use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::json;
 
 /// Notes that the call is prepared, or that it ended because it cannot be.
-pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
+pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
+    held.seen_generation = held.on.rt.registry.generation();
     match check(held) {
         Ok((tool, parsed)) => {
             let prepared = Prepared {
                 contract: tool.contract,
                 class: tool.class,
-                rules: None,
+                rules: {
+                    let rules = windlass_core::attempt::Rules::of(&tool.spec, &held.on.rt.limits);
+                    (rules != windlass_core::attempt::Rules::unsaid(tool.class)).then(|| Arc::new(rules))
+                },
                 reconciles: tool.tool.reconciler().is_some(),
                 made: None,
             };
@@ -29,6 +33,11 @@ pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
         }
         Err(failure) => settle::refused(held, failure),
     }
+}
+
+/// Whether the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.
+pub(crate) fn must_wait(held: &Held) -> bool {
+    !held.past.fresh && held.on.rt.registry.find(&held.call.opened.tool).is_none()
 }
 
 fn check(held: &mut Held) -> Result<(Arc<Registered>, Parsed), Box<Failure>> {
