@@ -76,28 +76,14 @@ impl Tool for CommandTool {
 impl Reconcile for CommandTool {
     fn reconcile<'a>(&'a self, args: Value, cx: &'a Cx) -> ReconcileFuture<'a> {
         let Some(words) = &self.reconcile else { return Box::pin(async { Ok(Reconciled::Unknown) }) };
-        let asked = async move {
+        Box::pin(async move {
             // What still runs could take effect after it was found that it did not.
             end_earlier_attempts(cx).await?;
             let done = self.follow(words, &args, cx).await?;
-            match done.ended.end {
-                End::Exited(0) => Ok(Reconciled::Landed(done.into_output(cx).await?)),
-                End::Exited(EXIT_SAFE) => Ok(Reconciled::DidNotHappen),
-                End::Exited(_) | End::Signalled(_) | End::NotStarted(_) | End::Lost => {
-                    let failure = failure(self.spec.display_title(), &done.ended, &done.stdout);
-                    let said = failure.map(|error| error.detail.unwrap_or(error.message));
-                    tracing::warn!(call = %cx.call(), said, "a command that reconciles could not tell");
-                    Ok(Reconciled::Unknown)
-                }
-            }
-        };
-        Box::pin(async move {
-            match tokio::time::timeout(cx.time_left(), asked).await {
-                Ok(reconciled) => reconciled,
-                Err(_) => {
-                    tracing::warn!(call = %cx.call(), "a command that reconciles took longer than an attempt may");
-                    Ok(Reconciled::Unknown)
-                }
+            match failure(self.spec.display_title(), &done.ended, &done.stdout) {
+                None => Ok(Reconciled::Landed(done.into_output(cx).await?)),
+                Some(_) if matches!(done.ended.end, End::Exited(EXIT_SAFE)) => Ok(Reconciled::DidNotHappen),
+                Some(error) => Err(error),
             }
         })
     }
@@ -142,6 +128,9 @@ impl CommandTool {
     /// Runs a command to its end. Told to stop, it asks the command to end and goes on reading: what the command
     /// makes of its grace counts. Dropping this future drops `running`, and with it goes all that was started.
     async fn follow(&self, words: &Template, args: &Value, cx: &Cx) -> Result<Done, ToolError> {
+        if cx.is_stopping() {
+            return Err(ToolError::stopped().did_not_happen());
+        }
         let limits = cx.limits();
         let tail = Tail::new(limits.stderr_tail_bytes_max as usize);
         let mut running = spawn(&self.launcher, self.invocation(words, args, cx)?, tail).await?;

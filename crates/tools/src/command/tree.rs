@@ -1,7 +1,8 @@
 //! The launcher of one command and all that is below it, as their owner sees them.
 
 use super::run::Invocation;
-use crate::launcher::{CALL_VARIABLE, Launcher, Report, TERMINATE, kill_survivors};
+use crate::launcher::{CALL_VARIABLE, Launcher, Report, TERMINATE, kill_below, kill_orphans};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
@@ -119,7 +120,7 @@ impl Tree {
     fn chase(&self) -> State {
         tracing::warn!(call = self.call, "the launcher of a command died; killing what it left");
         let call = self.call.clone();
-        State::Chased(tokio::task::spawn_blocking(move || kill_survivors(|handle| handle == call)))
+        State::Chased(tokio::task::spawn_blocking(move || kill_orphans(&call)))
     }
 }
 
@@ -138,17 +139,29 @@ impl Drop for Tree {
     }
 }
 
-/// Makes sure that a launcher that was told to kill does so.
+/// Makes sure that a launcher that was told to kill does so. The call may have a later launcher by now, with whose
+/// command it does not meddle.
 async fn see_off(mut launcher: Child, call: String) {
     let ended = tokio::time::timeout(LAUNCHER_ENDS_WITHIN, launcher.wait()).await;
     if matches!(ended, Ok(Ok(status)) if status.success()) {
         return;
     }
+    let hangs = launcher.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let killed = tokio::task::spawn_blocking({
         let call = call.clone();
-        move || kill_survivors(|handle| handle == call)
+        move || {
+            if let Some(hangs) = hangs {
+                kill_below(hangs)?;
+                // It has no children now, so nothing is orphaned.
+                let _ = kill_process(hangs, Signal::KILL);
+            }
+            kill_orphans(&call)
+        }
     });
-    if let Ok(Err(error)) = killed.await {
+    let killed = killed.await;
+    // Only now, because its number must be no other's until here.
+    let _ = launcher.wait().await;
+    if let Ok(Err(error)) = killed {
         tracing::error!(call, %error, "a command that was stopped is still there");
     }
 }

@@ -122,6 +122,15 @@ pub fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// The same, letting others go on meanwhile.
+pub async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await; // tidy: another process does it, nothing tells us
+    }
+}
+
 pub fn signal(pid: i32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid).expect("a process number");
     rustix::process::kill_process(pid, signal).expect("it can be signalled");
