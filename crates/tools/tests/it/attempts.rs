@@ -52,7 +52,7 @@ impl Stage {
         let waiting = self.submit().await;
         wait_until("the command is ready", || self.folder.join("ready").exists()).await;
         let handle = self.runtime.open()[0].call.clone();
-        let asked = self.runtime.cancel(Target::Call(&handle), None).await.expect("it is open");
+        let asked = in_time(self.runtime.cancel(Target::Call(&handle), None)).await.expect("it is open");
         assert_eq!(asked.asked, 1);
         in_time(end(waiting)).await
     }
@@ -264,7 +264,7 @@ async fn sleep_ends_when_it_is_told_to() {
     let runtime = with_builtin();
     let waiting = submit(&runtime, "sleep", json!({ "ms": 600_000 })).await;
     wait_until("it sleeps", || runtime.open().iter().any(|open| open.state == "running")).await;
-    runtime.cancel(Target::Session("s"), None).await.expect("it is open");
+    in_time(runtime.cancel(Target::Session("s"), None)).await.expect("it is open");
     assert_eq!(in_time(end(waiting)).await, "cancelled{none}, 1 attempts");
 }
 

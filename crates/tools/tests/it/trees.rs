@@ -197,6 +197,26 @@ async fn a_drop_waits_for_nobody_and_what_a_hanging_launcher_leaves_is_killed() 
     until("the tree is gone", || alive(&call).is_empty() && !strays.iter().any(|pid| lives(*pid)));
 }
 
+/// As when the call is tried again before its first attempt is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn seeing_off_a_launcher_that_hangs_spares_what_a_later_one_started() {
+    let first = script("trap '' TERM; echo ready; sleep 1000");
+    let later = script("setsid sleep 1000 & trap 'exit 0' TERM; echo ready; sleep 1000 & wait");
+    let later = Invocation { call: first.call.clone(), ..later };
+    let mut running = start(first).await;
+    wait_for_line(&mut running, "ready").await;
+    let launcher = running.launcher_id().expect("it lives").cast_signed();
+    signal(launcher, Signal::STOP);
+    drop(running);
+    let mut running = start(later).await;
+    wait_for_line(&mut running, "ready").await;
+    // It is waited for when all of its work has been done for it.
+    until("the first is seen off", || !std::path::Path::new(&format!("/proc/{launcher}")).exists());
+    running.terminate().await;
+    let ran = finish(running).await;
+    assert!(matches!(ran.ended.end, End::Exited(0)), "{:?}", ran.ended.end);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_launcher_leaves_is_killed_when_dropped() {
     let invocation = script("setsid sleep 1000 & echo ready; sleep 1000");
