@@ -1,6 +1,7 @@
 //! `windlass call`: one call.
 
 use crate::args::Call;
+use crate::owner::Owner;
 use crate::{exit, folder, show};
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,9 +11,12 @@ pub async fn call(data: &Path, args: Call) -> anyhow::Result<ExitCode> {
     let key = args.id.as_ref().map(|id| format!("call:{id}"));
     let call = CallRequest { id: args.id, tool: args.tool, args: Args::Text(args.args), provider: None };
     let began = SystemClock::default().now();
-    let runtime = folder::own(data)?;
+    let mut owner = Owner::take(data)?;
+    let runtime = owner.runtime();
     let batch = BatchRequest { key, turn: None, calls: vec![call] };
-    let answer = runtime.submit(&args.session, batch).await?.settled().await?;
+    let settled = async { runtime.submit(&args.session, batch).await?.settled().await };
+    let Some(answer) = owner.unless_stopped(settled).await else { return Ok(owner.leave().await) };
+    let answer = answer?;
     let Some(call) = answer.calls.first() else { return Ok(ExitCode::SUCCESS) };
     if args.json {
         show::json(call)?;
@@ -23,6 +27,9 @@ pub async fn call(data: &Path, args: Call) -> anyhow::Result<ExitCode> {
         eprintln!("windlass: this answer was on record; the tool was not run again");
     }
     show::warnings(&answer.calls);
-    folder::finish(&runtime).await;
+    if owner.unless_stopped(folder::finish(&runtime)).await.is_none() {
+        return Ok(owner.leave().await);
+    }
+    owner.close().await;
     Ok(exit::of(&answer.calls))
 }

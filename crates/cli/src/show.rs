@@ -50,7 +50,7 @@ pub fn answers(calls: &[CallAnswer]) -> anyhow::Result<()> {
             call.tool().to_string(),
             call.state().to_string(),
             end.map_or(String::new(), |end| format!("{} ms", end.spent.ran_us / 1_000)),
-            short_handle(call),
+            short_handle(&call.handle().to_string()),
             call.model_text(),
         ]
     });
@@ -61,8 +61,8 @@ pub fn answers(calls: &[CallAnswer]) -> anyhow::Result<()> {
 const HANDLE_CHARS: usize = 8;
 
 /// As much of a handle as people need to type.
-pub fn short_handle(call: &CallAnswer) -> String {
-    call.handle().to_string().chars().take(HANDLE_CHARS).collect()
+pub fn short_handle(handle: &str) -> String {
+    handle.chars().take(HANDLE_CHARS).collect()
 }
 
 /// Tells operators what the model is not told: what failed inside, and what needs a person.
@@ -75,8 +75,8 @@ pub fn warnings(calls: &[CallAnswer]) {
     for call in calls.iter().filter(|call| call.state() == "unknown") {
         let (handle, id, tool) = (call.handle(), call.id(), call.tool());
         eprintln!(
-            "windlass: nobody knows whether {id} ({tool}) took effect, and it is not run again; look before you repeat \
-             it: windlass calls {handle} --journal"
+            "windlass: nobody knows whether {id} ({tool}) took effect, and it is not run again; look: windlass calls \
+             {handle} --journal, and say what you found: windlass resolve {handle}"
         );
     }
 }
@@ -89,6 +89,21 @@ pub fn ended_before(call: &CallAnswer, began: Timestamp) -> bool {
 /// Prints what the model is told.
 pub fn model(call: &CallAnswer) -> anyhow::Result<()> {
     print(&call.model_text())
+}
+
+/// Where nobody drives a session, what is asked of its calls waits for the next one who does.
+pub fn left_for_next(session: &str) -> String {
+    format!("recorded; it takes effect when a process next drives session {session}, e.g. `windlass run`")
+}
+
+/// Says that a request about this call was left for the next owner.
+pub fn left(call: &serde_json::Value, as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        let mut shown = call.clone();
+        shown["left_for_next_owner"] = true.into();
+        return json(&shown);
+    }
+    print(&left_for_next(call["session"].as_str().unwrap_or_default()))
 }
 
 /// Prints a line; a reader that has gone away is no error.

@@ -24,6 +24,7 @@ mod runtime;
 mod session;
 mod signal;
 mod stage;
+mod story;
 mod submit;
 mod threads;
 mod tool;
