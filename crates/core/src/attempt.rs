@@ -137,7 +137,7 @@ impl Rules {
         let doubled = self.base_ms.saturating_mul(1 << tries.saturating_sub(1).min(32));
         let most = u128::from(doubled.min(self.cap_ms).saturating_mul(1_000));
         // The high half of the product: an even share of `most`.
-        u64::try_from(most * u128::from(chance) >> 64).unwrap_or(u64::MAX)
+        u64::try_from((most * u128::from(chance)) >> 64).unwrap_or(u64::MAX)
     }
 }
 

@@ -101,7 +101,9 @@ impl Call {
             State::Retrying(parked) if now < parked.wake_at => Step::Park(*parked),
             State::Retrying(_) => self.attempt(false),
             State::Interrupted { attempt } => self.after_loss(*attempt),
-            State::Stopped { attempt, cause, began } => self.after_stop(*attempt, *cause, *began),
+            State::Stopped { attempt, cause, may_have_acted, .. } => {
+                self.after_stop(*attempt, *cause, *may_have_acted)
+            }
             State::Reconciled { verdict, .. } => self.after_verdict(verdict),
         }
     }
@@ -144,10 +146,10 @@ impl Call {
         }
     }
 
-    fn after_stop(&self, attempt: AttemptNo, cause: Cause, began: bool) -> Step<'_> {
+    fn after_stop(&self, attempt: AttemptNo, cause: Cause, may_have_acted: bool) -> Step<'_> {
         let cancelled = self.cancel.is_some() || cause == Cause::Cancel;
         match self.class() {
-            Some(EffectClass::Once) if began => self.ask_or_give_up(attempt),
+            Some(EffectClass::Once) if may_have_acted => self.ask_or_give_up(attempt),
             _ if cancelled => Step::Settle(Settlement::Cancelled(self.effect())),
             _ if cause == Cause::Total || self.tries >= self.rules().attempts => {
                 Step::Settle(Settlement::TimedOut(cause))

@@ -4,6 +4,7 @@
 //! one function that says what happens next.
 #![warn(missing_docs)]
 
+pub mod ask;
 pub mod attempt;
 pub mod batch;
 pub mod call;

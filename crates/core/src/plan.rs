@@ -60,6 +60,32 @@ impl Plan {
         first
     }
 
+    /// A call that waits gives up its place: the calls that may start because of it, in order.
+    pub fn withdraw(&mut self, call: CallId) -> Vec<CallId> {
+        let holds = |group: &Group| group.waiting.contains(&call);
+        let Some(place) = self.groups.iter().position(holds) else { return Vec::new() };
+        let group = &mut self.groups[place];
+        group.waiting.retain(|waiting| *waiting != call);
+        group.unfinished -= 1;
+        if group.unfinished > 0 {
+            return Vec::new();
+        }
+        self.groups.remove(place);
+        let reads = |group: Option<&Group>| group.is_some_and(|group| group.claim == Claim::Read);
+        if place == 0 || !reads(self.groups.get(place - 1)) || !reads(self.groups.get(place)) {
+            return Vec::new();
+        }
+        // What stood between two groups of reads is gone: they are one.
+        let Some(Group { unfinished, waiting, .. }) = self.groups.remove(place) else { return Vec::new() };
+        let joined = &mut self.groups[place - 1];
+        joined.unfinished += unfinished;
+        if place == 1 {
+            return waiting;
+        }
+        joined.waiting.extend(waiting);
+        Vec::new()
+    }
+
     /// A call that had started is finished: the calls that may start because of it, in order.
     pub fn leave(&mut self) -> Vec<CallId> {
         let Some(first) = self.groups.front_mut() else { return Vec::new() };
@@ -77,7 +103,7 @@ mod tests {
     use super::*;
     use crate::ids::{BatchNo, Ordinal};
 
-    /// Runs `script` ("r" and "w" enter in turn, "." lets one running call leave) and tells what started when.
+    /// Runs `script` ("r" and "w" enter in turn, "." lets one running call leave, a number gives up its place) and tells what started when.
     fn check(script: &str) -> String {
         let mut plan = Plan::default();
         let (mut told, mut ordinal) = (Vec::new(), 0);
@@ -85,6 +111,10 @@ mod tests {
             let call = CallId { batch: BatchNo(1), ordinal: Ordinal(ordinal) };
             let started = match letter {
                 '.' => plan.leave(),
+                '0'..='9' => {
+                    let ordinal = Ordinal(letter as u16 - '0' as u16);
+                    plan.withdraw(CallId { batch: BatchNo(1), ordinal })
+                }
                 claim => {
                     ordinal += 1;
                     let claim = if claim == 'r' { Claim::Read } else { Claim::Write };
@@ -105,5 +135,14 @@ mod tests {
         assert_eq!(check("rrw.."), "0 1   2");
         assert_eq!(check("wrwr..."), "0    1 2 3");
         assert_eq!(check("r.w.r."), "0  1  2 ");
+    }
+
+    #[test]
+    fn who_gives_up_its_place_stands_in_nobody_elses_way() {
+        assert_eq!(check("rwr1.."), "0   2  ");
+        assert_eq!(check("ww1."), "0   ");
+        assert_eq!(check("wrwr2.."), "0     1+3 ");
+        assert_eq!(check("rwrr2.."), "0     1 3");
+        assert_eq!(check("w1."), "0  ", "who is not waiting has no place to give up");
     }
 }

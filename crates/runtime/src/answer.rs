@@ -160,6 +160,9 @@ fn failure(failure: &Failure) -> Json {
     set("source", failure.source.as_str().into());
     set("message", failure.message.as_str().into());
     set("retry", retry(failure.retry));
+    if failure.did_not_happen {
+        set("did_not_happen", true.into());
+    }
     if let Some(code) = &failure.tool_code {
         set("tool_code", code.as_str().into());
     }

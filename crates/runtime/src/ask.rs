@@ -1,8 +1,20 @@
 //! What people and programs ask of calls that are under way or over: cancel, resolve, accept.
 
+mod owner;
+
+pub(crate) use owner::{accept, adopt, cancel, reconcile, resolve as resolve_call, see};
+
 use crate::error::BatchError;
+use crate::session::fold;
 use serde_json::Value;
-use windlass_store::Store;
+use windlass_core::ask::{Ask, Scope};
+use windlass_core::batch::Batch;
+use windlass_core::call::{Call, Reason, State};
+use windlass_core::handle::{Handle, Kind};
+use windlass_core::ids::{BatchNo, CallId, Lookup};
+use windlass_core::limits::Limits;
+use windlass_core::{json, projection};
+use windlass_store::{Inbound, Posted, SessionRow, Store};
 
 /// What is to be cancelled.
 #[derive(Clone, Copy, Debug)]
@@ -71,19 +83,142 @@ pub enum AskError {
 
 /// Leaves the request to cancel for the next owner of the session; for a store that nobody drives.
 pub async fn post_cancel(
-    _store: &dyn Store,
-    _target: Target<'_>,
-    _reason: Option<&str>,
+    store: &dyn Store,
+    target: Target<'_>,
+    reason: Option<&str>,
 ) -> Result<Asked, AskError> {
-    Err(AskError::Conflict)
+    let (session, scope, calls) = find(store, target).await?;
+    let over = calls.iter().filter(|call| call.end().is_some()).count() as u64;
+    let asked = calls.len() as u64 - over;
+    if asked > 0 {
+        let ask = Ask::Cancel { scope, reason: reason.map(shortened) };
+        post(store, &session, &ask).await?;
+    }
+    Ok(Asked { asked, over })
 }
 
 /// Leaves the resolution of a call for the next owner of its session; for a store that nobody drives.
-pub async fn post_resolve(_store: &dyn Store, _call: &str, _resolution: &Resolution) -> Result<(), AskError> {
-    Err(AskError::Conflict)
+pub async fn post_resolve(store: &dyn Store, call: &str, resolution: &Resolution) -> Result<(), AskError> {
+    let (session, id, recorded) = find_call(store, call).await?;
+    let ask = resolve(id, resolution)?;
+    check_unknown(&recorded, &recorded.state)?;
+    post(store, &session, &ask).await
 }
 
 /// Leaves for the next owner of its session that a call may go on although its tool has changed.
-pub async fn post_accept(_store: &dyn Store, _call: &str) -> Result<(), AskError> {
-    Err(AskError::Conflict)
+pub async fn post_accept(store: &dyn Store, call: &str) -> Result<(), AskError> {
+    let (session, id, recorded) = find_call(store, call).await?;
+    check_changed(&recorded)?;
+    post(store, &session, &Ask::Accept { call: id }).await
+}
+
+/// Why a reason is no longer than this: it lies in the journal of every call it reaches.
+const REASON_CHARS_MAX: usize = 1_000;
+
+fn shortened(reason: &str) -> String {
+    reason.chars().take(REASON_CHARS_MAX).collect()
+}
+
+fn resolve(call: CallId, resolution: &Resolution) -> Result<Ask, AskError> {
+    let landed = match resolution {
+        Resolution::DidNotHappen => None,
+        Resolution::Landed(value) => {
+            let limits = Limits::default();
+            json::measure_result(value, &limits).map_err(|problem| AskError::Invalid {
+                what: format!("the value cannot be kept: {problem}"),
+            })?;
+            let text = value.to_string();
+            if !projection::fits(&text, &limits) {
+                let what =
+                    "the value is too long for an answer; give a shorter one that says where the rest is";
+                return Err(AskError::Invalid { what: what.to_string() });
+            }
+            Some(text.into())
+        }
+    };
+    Ok(Ask::Resolve { call, landed })
+}
+
+fn check_unknown(call: &Call, state: &State) -> Result<(), AskError> {
+    match call.end() {
+        Some(end) if end.is_unknown() || end.resolved.is_some() => Ok(()),
+        Some(_) => {
+            Err(AskError::Unfit { state: state.name(), hint: "only a call that is unknown can be resolved" })
+        }
+        None => Err(AskError::Unfit {
+            state: state.name(),
+            hint: "it is still open: wait for its end, or cancel it",
+        }),
+    }
+}
+
+fn check_changed(call: &Call) -> Result<(), AskError> {
+    let waits = call.parked.is_some_and(|(parked, _)| parked.reason == Reason::ToolChanged);
+    if waits {
+        return Ok(());
+    }
+    Err(AskError::Unfit {
+        state: call.state.name(),
+        hint: "only a call that waits because its tool has changed can be accepted",
+    })
+}
+
+async fn post(store: &dyn Store, session: &SessionRow, ask: &Ask) -> Result<(), AskError> {
+    let (session, key) = (session.no, ask.key(session.head.0));
+    let posted = store.post(Inbound { session, key, body: ask.encode() }).await;
+    match posted.map_err(BatchError::from)? {
+        Posted::New | Posted::Again => Ok(()),
+        // Only a resolution can differ in what matters; who cancels again may give another reason.
+        Posted::Differs if matches!(ask, Ask::Resolve { .. }) => Err(AskError::Conflict),
+        Posted::Differs => Ok(()),
+    }
+}
+
+/// What a cancel reaches, as it is recorded.
+async fn find(store: &dyn Store, target: Target<'_>) -> Result<(SessionRow, Scope, Vec<Call>), AskError> {
+    let (name, key) = match target {
+        Target::Call(handle) => {
+            let (session, id, call) = find_call(store, handle).await?;
+            return Ok((session, Scope::Call(id), vec![call]));
+        }
+        Target::Batch { session, key } => (session, Some(key)),
+        Target::Session(session) => (session, None),
+    };
+    let row = store.session(name).await.map_err(BatchError::from)?;
+    let session = row.ok_or_else(|| AskError::NotFound { what: format!("session {name:?}") })?;
+    let Some(key) = key else {
+        let mut calls = Vec::new();
+        for row in store.open_batches(Some(session.no)).await.map_err(BatchError::from)? {
+            calls.extend(read(store, row.no).await?.map(|batch| batch.calls).unwrap_or_default());
+        }
+        return Ok((session, Scope::Session, calls));
+    };
+    let row = store.batch(Lookup::of(session.no, key)).await.map_err(BatchError::from)?;
+    let row = row.ok_or_else(|| AskError::NotFound { what: format!("batch {key:?} in session {name:?}") })?;
+    let calls = read(store, row.no).await?.map(|batch| batch.calls).unwrap_or_default();
+    Ok((session, Scope::Batch(row.no), calls))
+}
+
+/// A call by its handle, as it is recorded.
+async fn find_call(store: &dyn Store, handle: &str) -> Result<(SessionRow, CallId, Call), AskError> {
+    let unknown = || AskError::NotFound { what: format!("call {handle:?}") };
+    let id = opened(store, handle).ok_or_else(unknown)?;
+    let rows = store.journal(id.batch).await.map_err(BatchError::from)?;
+    let no = rows.first().map(|row| row.session).ok_or_else(unknown)?;
+    let session = store.session_by_no(no).await.map_err(BatchError::from)?.ok_or_else(unknown)?;
+    let mut batch = fold(&rows)?;
+    let place = usize::from(id.ordinal.0);
+    if place >= batch.calls.len() {
+        return Err(unknown());
+    }
+    Ok((session, id, batch.calls.swap_remove(place)))
+}
+
+fn opened(store: &dyn Store, handle: &str) -> Option<CallId> {
+    Handle::parse(handle)?.open(store.secret(), Kind::Call).map(CallId::unpacked)
+}
+
+async fn read(store: &dyn Store, batch: BatchNo) -> Result<Option<Batch>, AskError> {
+    let rows = store.journal(batch).await.map_err(BatchError::from)?;
+    if rows.is_empty() { Ok(None) } else { Ok(Some(fold(&rows)?)) }
 }

@@ -1,14 +1,17 @@
 //! An open batch in memory: its calls, who waits for them, and the one way in which its entries are written.
 
 use crate::error::Lost;
-use crate::held::{Held, Parked};
+use crate::held::{Ack, Held, Parked};
 use crate::lane::{Commit, Lane};
+use crate::signal::Signal;
 use crate::tool::Place;
+use crate::wheel::Alarm;
 use std::borrow::BorrowMut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Opening, compare};
-use windlass_core::call::{Call, Opened};
+use windlass_core::call::{Call, Cause, Fact, Opened};
 use windlass_core::entry::Packer;
 use windlass_core::ids::{BatchNo, Lookup, Ordinal};
 use windlass_core::limits::Limits;
@@ -20,6 +23,34 @@ pub(crate) struct OpenBatch {
     pub(crate) head: Head,
     state: Mutex<State>,
     ended: Notify,
+    /// Whether something was ever asked of one of its calls.
+    asked: AtomicBool,
+}
+
+/// What is asked of a call by somebody who does not drive it.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    /// To stop.
+    Cancel(Option<Arc<str>>),
+    /// To go on under what its tool has become.
+    Accept,
+}
+
+/// What was asked, and who waits until it is recorded.
+pub(crate) struct Heard {
+    pub(crate) what: Asked,
+    pub(crate) ack: Option<Ack>,
+}
+
+/// Where something that is asked of a call has found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// Driven: its driver hears of it.
+    Driven,
+    /// Parked: it must be woken.
+    Parked,
+    /// Over: nothing changes.
+    Over,
 }
 
 /// What is known of a batch before its calls.
@@ -61,6 +92,10 @@ struct Slot {
     /// Whether another call of the batch has the same id.
     has_twin: bool,
     stage: Stage,
+    /// What was asked of it and not heard yet.
+    asked: Vec<Heard>,
+    /// By which its running attempt is told to stop.
+    signal: Option<Arc<Signal>>,
 }
 
 enum Stage {
@@ -94,7 +129,7 @@ pub(crate) enum Placed {
 impl OpenBatch {
     /// A batch that nobody has recorded yet.
     pub(crate) fn new(head: Head) -> OpenBatch {
-        OpenBatch { head, state: Mutex::new(State::new(Written::default(), 0)), ended: Notify::new() }
+        OpenBatch::from(head, State::new(Written::default(), 0))
     }
 
     /// A batch that was read back, with `rows` rows of journal; calls that have not ended are to be driven.
@@ -110,7 +145,11 @@ impl OpenBatch {
                 state.end(place, Arc::new(call.clone()));
             }
         }
-        OpenBatch { head, state: Mutex::new(state), ended: Notify::new() }
+        OpenBatch::from(head, state)
+    }
+
+    fn from(head: Head, state: State) -> OpenBatch {
+        OpenBatch { head, state: Mutex::new(state), ended: Notify::new(), asked: AtomicBool::new(false) }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -203,15 +242,111 @@ impl OpenBatch {
         state.written.calls = state.slots.len();
     }
 
-    /// Puts a call aside until it is its turn.
-    pub(crate) fn park(&self, held: Held) {
+    /// Puts a call aside until something wakes it. `false`: something was asked of it meanwhile, so it must be.
+    pub(crate) fn park(&self, held: Held, alarm: Option<Alarm>) -> bool {
         let place = usize::from(held.id.ordinal.0);
-        if let Some(slot) = self.lock().slots.get_mut(place) {
-            slot.stage = Stage::Parked(Box::new(held.park()));
+        match self.lock().slots.get_mut(place) {
+            Some(slot) => {
+                slot.stage = Stage::Parked(Box::new(held.park(alarm)));
+                slot.asked.is_empty()
+            }
+            None => true,
         }
     }
 
-    /// Takes a call whose turn it is.
+    /// Asks something of a call.
+    pub(crate) fn ask(&self, ordinal: Ordinal, heard: Heard) -> Reached {
+        let mut state = self.lock();
+        let Some(slot) = state.slots.get_mut(usize::from(ordinal.0)) else { return Reached::Over };
+        let reached = match slot.stage {
+            Stage::Ended(_) => return Reached::Over,
+            Stage::Parked(_) => Reached::Parked,
+            Stage::Driven => Reached::Driven,
+        };
+        if let (Asked::Cancel(_), Some(signal)) = (&heard.what, &slot.signal) {
+            signal.stop(Cause::Cancel);
+        }
+        slot.asked.push(heard);
+        self.asked.store(true, Ordering::SeqCst);
+        reached
+    }
+
+    /// Whether something was ever asked of one of its calls.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// Whether a call was asked to stop and has not heard it.
+    pub(crate) fn is_cancelled(&self, ordinal: Ordinal) -> bool {
+        let cancels = |slot: &Slot| slot.asked.iter().any(|heard| matches!(heard.what, Asked::Cancel(_)));
+        self.was_asked() && self.lock().slots.get(usize::from(ordinal.0)).is_some_and(cancels)
+    }
+
+    /// What was asked of a call since this was last looked at.
+    pub(crate) fn hear(&self, ordinal: Ordinal) -> Vec<Heard> {
+        let mut state = self.lock();
+        state
+            .slots
+            .get_mut(usize::from(ordinal.0))
+            .map(|slot| std::mem::take(&mut slot.asked))
+            .unwrap_or_default()
+    }
+
+    /// An attempt of a call runs and can be told to stop, until what is returned is dropped. If a cancel was asked for
+    /// before, it is told at once.
+    pub(crate) fn runs(&self, ordinal: Ordinal, signal: &Arc<Signal>) -> Runs<'_> {
+        if let Some(slot) = self.lock().slots.get_mut(usize::from(ordinal.0)) {
+            if slot.asked.iter().any(|heard| matches!(heard.what, Asked::Cancel(_))) {
+                signal.stop(Cause::Cancel);
+            }
+            slot.signal = Some(signal.clone());
+        }
+        Runs { batch: self, ordinal }
+    }
+
+    /// The calls, as they can be seen from outside: a parked or ended one whole, a driven one as it was asked for.
+    pub(crate) fn look(&self, mut see: impl FnMut(Ordinal, Seen<'_>)) {
+        for (slot, place) in self.lock().slots.iter().zip(0..) {
+            let seen = match &slot.stage {
+                Stage::Ended(_) => Seen::Over,
+                Stage::Parked(parked) => Seen::Parked(&slot.opened, slot.opened_at, parked),
+                Stage::Driven => Seen::Driven(&slot.opened, slot.opened_at, slot.signal.is_some()),
+            };
+            see(Ordinal(place), seen);
+        }
+    }
+
+    /// Adds a fact to a call that is over, with the rows that belong to it.
+    pub(crate) fn amend<'a>(
+        &self,
+        lane: &'a Lane,
+        (ordinal, at, fact): (Ordinal, Timestamp, &Fact),
+        mut rows: Vec<Row>,
+    ) -> Result<(Commit<'a>, Arc<Call>), NotOver> {
+        let mut state = self.lock();
+        let slot = state.slots.get(usize::from(ordinal.0)).ok_or(NotOver)?;
+        let Stage::Ended(call) = &slot.stage else { return Err(NotOver) };
+        let mut call = Call::clone(call);
+        call.apply(at, fact).map_err(|_| NotOver)?;
+        let mut packer = Packer::default();
+        packer.fact(at, ordinal, fact);
+        let (batch, row) = (self.head.no, state.written.row);
+        rows.push(Row::Journal { batch, row, count: packer.count(), data: packer.finish().into() });
+        state.written.row += 1;
+        Ok((lane.send(Vec::new(), rows), Arc::new(call)))
+    }
+
+    /// The call that was amended, durably.
+    pub(crate) fn amended(&self, ordinal: Ordinal, call: Arc<Call>) {
+        self.lock().end(usize::from(ordinal.0), call);
+    }
+
+    /// Whether the store knows it.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.lock().written.recorded
+    }
+
+    /// Takes a call that waits.
     pub(crate) fn unpark(&self, ordinal: Ordinal) -> Option<Parked> {
         let mut state = self.lock();
         let stage = &mut state.slots.get_mut(usize::from(ordinal.0))?.stage;
@@ -294,7 +429,14 @@ impl State {
             self.slots[twin].has_twin = true;
         }
         self.ids.push(alike.fingerprint);
-        self.slots.push(Slot { opened, opened_at, has_twin: !alike.places.is_empty(), stage: Stage::Driven });
+        self.slots.push(Slot {
+            opened,
+            opened_at,
+            has_twin: !alike.places.is_empty(),
+            stage: Stage::Driven,
+            asked: Vec::new(),
+            signal: None,
+        });
         self.open += 1;
         self.slots.len() - 1
     }
@@ -304,6 +446,8 @@ impl State {
         if let Some(slot) = self.slots.get_mut(place) {
             self.open -= usize::from(!matches!(slot.stage, Stage::Ended(_)));
             slot.stage = Stage::Ended(call);
+            // Whoever asked something of it has their answer.
+            slot.asked.clear();
         }
     }
 
@@ -322,6 +466,34 @@ impl State {
         let texts = |opened: &Opened| opened.id.len() + opened.tool.len() + opened.args.text.len();
         let unwritten = self.slots.iter().skip(self.written.calls);
         unwritten.map(|slot| ENTRY_BYTES + texts(&slot.opened)).sum()
+    }
+}
+
+/// A fact cannot be added: the call is not over, or not so that the fact could follow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotOver;
+
+/// A call as it can be seen from outside.
+pub(crate) enum Seen<'a> {
+    /// Somebody drives it; whether an attempt runs.
+    Driven(&'a Opened, Timestamp, bool),
+    /// It waits.
+    Parked(&'a Opened, Timestamp, &'a Parked),
+    /// It is over.
+    Over,
+}
+
+/// An attempt that runs, until this is dropped.
+pub(crate) struct Runs<'a> {
+    batch: &'a OpenBatch,
+    ordinal: Ordinal,
+}
+
+impl Drop for Runs<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.batch.lock().slots.get_mut(usize::from(self.ordinal.0)) {
+            slot.signal = None;
+        }
     }
 }
 

@@ -1,15 +1,20 @@
 //! The one door to time.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use windlass_core::time::Timestamp;
 
-/// Tells the time. Everything that needs it asks here.
+/// Tells the time, and waits for it. Everything that needs it asks here.
 pub trait Clock: Send + Sync + 'static {
     /// The time of day, for entries.
     fn now(&self) -> Timestamp;
 
     /// Microseconds by a clock that never jumps, for durations.
     fn elapsed_us(&self) -> u64;
+
+    /// Waits so many microseconds of the clock that never jumps, or less.
+    fn wait<'a>(&'a self, us: u64) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 }
 
 /// The machine's clocks.
@@ -17,6 +22,9 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock {
     started: Instant,
 }
+
+/// Nobody waits longer at once; whoever has to looks again.
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
 #[expect(clippy::disallowed_methods, reason = "this is the door")]
 impl Default for SystemClock {
@@ -34,5 +42,10 @@ impl Clock for SystemClock {
 
     fn elapsed_us(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn wait<'a>(&'a self, us: u64) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        // Timers round up to a millisecond; a deadline that is a little late is no worse than one that spins.
+        Box::pin(tokio::time::sleep(Duration::from_micros(us).min(WAIT_MAX)))
     }
 }

@@ -3,49 +3,69 @@
 use crate::error::Lost;
 use crate::held::{Held, Hold};
 use crate::session::Session;
-use crate::stage::{attempt, prepare, settle};
+use crate::stage::{attempt, park, prepare, reconcile, retry, settle};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use windlass_core::call::{Fact, Lost as LostAttempt, Settlement, Step};
+use windlass_core::call::{Fact, Lost as LostAttempt, Step};
 
 /// What became of a call that was driven.
 pub(crate) enum Driven {
     /// It ended; its end is noted and not committed yet.
     Ended(Box<Held>),
-    /// It waits for its turn, and whoever lets it start drives it again.
+    /// It waits, and whoever wakes it drives it again.
     Parked,
 }
 
-/// Drives a call until it ends or has to wait for others.
+/// Drives a call until it ends or has to wait.
 async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     held.begin_stage();
     loop {
-        match held.call.next(held.now()) {
-            Step::Prepare => prepare::note(&mut held)?,
-            // Claims follow from the tool, so it is found first; a call that has run keeps those it had.
-            Step::Attempt { .. } if held.tool.is_none() && held.call.attempts == 0 => {
-                attempt::pin(&mut held)?
+        held.hear()?;
+        let step = held.call.next(held.decision_time());
+        match step {
+            Step::Done(_) => return Ok(Driven::Ended(held)),
+            Step::Lose(attempt) => {
+                let blamed = held.on.rt.last_owner_died;
+                held.note(Fact::Lost(LostAttempt { attempt, blamed }))?;
             }
             // A call that may have taken effect keeps its claim until its end is in the lane: it enters too.
-            Step::Attempt { .. } | Step::Settle(Settlement::Unknown) if !held.admitted => {
+            Step::Attempt { .. } | Step::Reconcile(_) | Step::Settle(_) | Step::Park(_)
+                if !held.admitted && held.call.attempts > 0 =>
+            {
                 match Session::admit(held) {
                     Some(admitted) => held = admitted,
                     None => return Ok(Driven::Parked),
                 }
             }
-            Step::Attempt { attempt, intent, redrive } => {
-                attempt::run(&mut held, attempt::Start { attempt, intent, redrive }).await?;
+            Step::Prepare | Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
+                settle::overdue(&mut held, late)?;
             }
-            Step::Lose(attempt) => held.note(Fact::Lost(LostAttempt { attempt, blamed: true }))?,
-            Step::Settle(Settlement::Returned(_)) => settle::returned(&mut held)?,
-            Step::Settle(Settlement::Unknown) => settle::unknown(&mut held)?,
-            // TODO the rest
-            Step::Settle(_) | Step::Park(_) | Step::Retry { .. } | Step::Reconcile(_) => {
-                settle::unknown(&mut held)?
-            }
-            Step::Done(_) => return Ok(Driven::Ended(held)),
+            Step::Prepare => match prepare::missing(&held) {
+                Some(reason) => return park::wait_for_tool(held, reason).await,
+                None => prepare::note(&mut held).await?,
+            },
+            Step::Attempt { .. } if !held.admitted => match Session::admit(held) {
+                Some(admitted) => held = admitted,
+                None => return Ok(Driven::Parked),
+            },
+            Step::Attempt { attempt, intent, redrive } => match attempt::pin(&mut held)? {
+                attempt::Pinned::Tool(tool) => {
+                    attempt::run(&mut held, &tool, attempt::Start { attempt, intent, redrive }).await?;
+                }
+                attempt::Pinned::Again => prepare::note(&mut held).await?,
+                attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
+            },
+            Step::Reconcile(attempt) => match attempt::pin(&mut held)? {
+                attempt::Pinned::Tool(tool) => reconcile::note(&mut held, &tool, attempt).await?,
+                attempt::Pinned::Again => settle::unknown(&mut held)?,
+                attempt::Pinned::Wait(_) if held.overdue().is_some() => settle::unknown(&mut held)?,
+                attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
+            },
+            Step::Retry { after_ms } => retry::note(&mut held, after_ms).await?,
+            Step::Park(parked) => return park::until(held, parked).await,
+            Step::Settle(_) => settle::note(&mut held)?,
         }
     }
 }
@@ -117,7 +137,7 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
     }
 }
 
-/// Drives a call to its end or until it has to wait for others.
+/// Drives a call to its end or until it has to wait.
 async fn drive_on(driving: Pin<Box<impl Future<Output = Result<Driven, Lost>>>>, on: Arc<Hold>) {
     match driving.await {
         Ok(Driven::Ended(held)) => finish(vec![held]).await,
@@ -127,7 +147,7 @@ async fn drive_on(driving: Pin<Box<impl Future<Output = Result<Driven, Lost>>>>,
 }
 
 /// Drives a call whose turn has come in a task of its own.
-fn start(held: Box<Held>) {
+pub(crate) fn start(held: Box<Held>) {
     let on = held.on.clone();
     on.rt.tasks.spawn(drive_on(Box::pin(drive(held)), on.clone()));
 }
@@ -139,7 +159,7 @@ fn give_up(on: &Hold, lost: Lost) {
 }
 
 /// Polls a future once, and no more.
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending => Poll::Ready(None),

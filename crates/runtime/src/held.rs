@@ -1,13 +1,16 @@
 //! A call in the hands of whoever drives it: its state, and what it has noted and not yet committed.
 
-use crate::batch::OpenBatch;
+use crate::batch::{Heard, OpenBatch};
 use crate::error::Lost;
 use crate::registry::Registered;
 use crate::request::Parsed;
 use crate::runtime::Inner;
 use crate::session::Session;
+use crate::wheel::Alarm;
 use std::sync::Arc;
-use windlass_core::call::{Call, Fact};
+use tokio::sync::mpsc;
+use windlass_core::attempt::{Deadline, Rules};
+use windlass_core::call::{Call, CancelAsked, Fact, State};
 use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
 use windlass_core::json::Problem;
@@ -28,11 +31,44 @@ pub(crate) struct Held {
     pub(crate) admitted: bool,
     /// What the model is told, where it was made from a value that is kept beside the journal.
     pub(crate) model: Option<ModelAnswer>,
+    /// What its past in this process means for it.
+    pub(crate) past: Past,
+    /// Whether an operator lets it go on under what its tool has become.
+    pub(crate) accepted: bool,
+    /// When its tool was last looked for: a registry that has not changed since has the same.
+    pub(crate) seen_generation: u64,
+    /// Whoever asked something of it waits until these are dropped: then it is recorded.
+    acks: Vec<Ack>,
     /// When the stage it is in began: what is noted there is noted then.
     at: Timestamp,
     /// Packed at once, since whoever waits for a turn or an answer should take little room.
     notes: Packer,
     rows: Vec<Row>,
+}
+
+/// Dropped when what was asked is recorded.
+pub(crate) type Ack = mpsc::Sender<()>;
+
+/// What a call's past in this process means for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Past {
+    /// Since when this process has it, by the clock that never jumps.
+    pub(crate) since_us: u64,
+    /// How long earlier owners had it; time in which nobody did is not counted.
+    pub(crate) counted_us: u64,
+    /// Whether it was submitted to this runtime, rather than taken over.
+    pub(crate) fresh: bool,
+    /// Whether it may have waited so long that a deadline has passed.
+    pub(crate) waited: bool,
+    /// When it was last parked, by the wall clock and by the one that never jumps.
+    pub(crate) parked_at: Option<(Timestamp, u64)>,
+}
+
+impl Past {
+    /// When so many milliseconds of the call's time have passed.
+    fn due_us(&self, ms: u64) -> u64 {
+        self.since_us.saturating_add(ms.saturating_mul(1_000).saturating_sub(self.counted_us))
+    }
 }
 
 /// Room for what a call notes until it is first committed.
@@ -46,52 +82,75 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn call(
-        self: &Arc<Hold>,
-        id: CallId,
-        call: Call,
-        parsed: Option<Result<Parsed, Problem>>,
-    ) -> Box<Held> {
+    pub(crate) fn call(self: &Arc<Hold>, id: CallId, call: Call, past: Past) -> Box<Held> {
         Box::new(Held {
             on: self.clone(),
             id,
             at: call.opened_at,
             call,
             tool: None,
-            parsed,
+            parsed: None,
             admitted: false,
             model: None,
+            past,
+            accepted: false,
+            seen_generation: 0,
+            acks: Vec::new(),
             notes: Packer::default(),
             rows: Vec::new(),
         })
     }
 }
 
-/// A call that waits for its turn. It does not hold on to where it is driven, which holds on to it.
+/// A call that waits. It does not hold on to where it is driven, which holds on to it.
 pub(crate) struct Parked {
     id: CallId,
     call: Call,
     tool: Option<Arc<Registered>>,
     parsed: Option<Result<Parsed, Problem>>,
+    past: Past,
+    admitted: bool,
+    acks: Vec<Ack>,
     notes: Packer,
+    /// What wakes it at the latest.
+    pub(crate) alarm: Option<Alarm>,
+}
+
+impl Parked {
+    /// Whether it waits in the plan, for its turn.
+    pub(crate) fn waits_for_turn(&self) -> bool {
+        !self.admitted
+    }
+
+    pub(crate) fn call(&self) -> &Call {
+        &self.call
+    }
 }
 
 impl Hold {
-    /// Goes on with a call whose turn has come.
+    /// Goes on with a call that waited.
     pub(crate) fn unpark(self: &Arc<Hold>, parked: Parked) -> Box<Held> {
-        let Parked { id, call, tool, parsed, notes } = parked;
-        let mut held = self.call(id, call, parsed);
+        let Parked { id, call, tool, parsed, past, admitted, acks, notes, alarm } = parked;
+        if let Some(alarm) = alarm {
+            self.rt.wheel.clear(alarm);
+        }
+        let mut held = self.call(id, call, Past { waited: true, ..past });
+        held.parsed = parsed;
         held.tool = tool;
-        held.admitted = true;
+        held.admitted = admitted;
+        held.acks = acks;
         held.notes = notes;
         held
     }
 }
 
 impl Held {
-    /// Puts the call aside until its turn comes: then its claims are taken.
-    pub(crate) fn park(self) -> Parked {
-        Parked { id: self.id, call: self.call, tool: self.tool, parsed: self.parsed, notes: self.notes }
+    /// Puts the call aside until something wakes it.
+    pub(crate) fn park(self, alarm: Option<Alarm>) -> Parked {
+        let now_us = self.on.rt.clock.elapsed_us();
+        let past = Past { parked_at: Some((self.at, now_us)), ..self.past };
+        let Held { id, call, tool, parsed, admitted, acks, notes, .. } = self;
+        Parked { id, call, tool, parsed, past, admitted, acks, notes, alarm }
     }
 
     /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.
@@ -104,6 +163,26 @@ impl Held {
         Ok(())
     }
 
+    /// Notes what was asked of the call meanwhile.
+    pub(crate) fn hear(&mut self) -> Result<(), Lost> {
+        if !self.on.batch.was_asked() {
+            return Ok(());
+        }
+        for Heard { what, ack } in self.on.batch.hear(self.id.ordinal) {
+            match what {
+                crate::batch::Asked::Cancel(reason)
+                    if self.call.cancel.is_none() && self.call.end().is_none() =>
+                {
+                    self.note(Fact::CancelAsked(CancelAsked { reason }))?;
+                }
+                crate::batch::Asked::Cancel(_) => {}
+                crate::batch::Asked::Accept => self.accepted = true,
+            }
+            self.acks.extend(ack);
+        }
+        Ok(())
+    }
+
     /// Adds rows that travel with the next commit.
     pub(crate) fn carry(&mut self, rows: Vec<Row>) {
         self.rows.extend(rows);
@@ -112,12 +191,19 @@ impl Held {
     /// Writes what was noted, and waits until it is durable.
     pub(crate) async fn commit(&mut self) -> Result<(), Lost> {
         let on = self.on.clone();
-        on.batch.send(&on.session.lane, std::slice::from_mut(self)).durable().await
+        on.batch.send(&on.session.lane, std::slice::from_mut(self)).durable().await?;
+        self.acks.clear();
+        Ok(())
     }
 
     pub(crate) fn take_notes(&mut self, packer: &mut Packer, rows: &mut Vec<Row>) {
         packer.append(&mut self.notes);
         rows.append(&mut self.rows);
+    }
+
+    /// The rows it carries.
+    pub(crate) fn take_rows(&mut self) -> Vec<Row> {
+        std::mem::take(&mut self.rows)
     }
 
     /// How many bytes it has noted.
@@ -134,4 +220,57 @@ impl Held {
     pub(crate) fn now(&self) -> Timestamp {
         self.at
     }
+
+    /// The time by which it is decided what is to be done: a call that was parked as long as it was to be is due,
+    /// whatever the wall clock says.
+    pub(crate) fn decision_time(&self) -> Timestamp {
+        match (&self.call.state, self.past.parked_at) {
+            (State::Retrying(parked), Some((_, parked_us)))
+                if self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= parked.length_us =>
+            {
+                self.at.max(parked.wake_at)
+            }
+            _ => self.at,
+        }
+    }
+
+    /// The deadline that ends it while it does not run, and when that is due by the clock that never jumps.
+    pub(crate) fn deadline(&self) -> (Deadline, u64) {
+        let rules = self.rules();
+        let total = self.past.due_us(rules.total_ms);
+        if self.call.attempts > 0 {
+            return (Deadline::Total, total);
+        }
+        let queue = self.past.due_us(rules.queue_ms);
+        if queue <= total { (Deadline::Queue, queue) } else { (Deadline::Total, total) }
+    }
+
+    /// The deadline that has passed while it waited, if one has.
+    pub(crate) fn overdue(&self) -> Option<Deadline> {
+        if !self.past.waited {
+            return None;
+        }
+        let (deadline, due_us) = self.deadline();
+        (self.on.rt.clock.elapsed_us() >= due_us).then_some(deadline)
+    }
+
+    /// When the call must be over, by the clock that never jumps.
+    pub(crate) fn total_due_us(&self) -> u64 {
+        self.past.due_us(self.rules().total_ms)
+    }
+
+    /// How its attempts are made; before it is prepared, as the limits and its caller say.
+    pub(crate) fn rules(&self) -> Rules {
+        if self.call.pin.is_some() {
+            return self.call.rules();
+        }
+        let limits = &self.on.rt.limits;
+        let rules = Rules { queue_ms: limits.queue_ms, total_ms: limits.total_ms, ..self.call.rules() };
+        self.call.opened.deadlines.as_deref().map_or(rules, |asked| rules.shortened(asked))
+    }
+}
+
+/// When so many milliseconds have passed since then.
+pub(crate) fn due_us(since_us: u64, ms: u64) -> u64 {
+    since_us.saturating_add(ms.saturating_mul(1_000))
 }

@@ -15,6 +15,7 @@ mod batch;
 mod clock;
 mod drive;
 mod error;
+mod gate;
 mod held;
 pub mod inspect;
 mod lane;
@@ -28,6 +29,7 @@ mod story;
 mod submit;
 mod threads;
 mod tool;
+mod wheel;
 
 pub use answer::{BatchAnswer, CallAnswer, wall_time};
 pub use artifacts::{ArtifactError, ArtifactWriter};

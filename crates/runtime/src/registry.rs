@@ -2,6 +2,7 @@
 
 use crate::tool::Tool;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use windlass_core::limits::Limits;
 use windlass_core::schema::{self, Role, Schema};
@@ -18,6 +19,14 @@ pub struct Registered {
     pub(crate) tool: Arc<dyn Tool>,
     pub(crate) input: Option<Schema>,
     pub(crate) output: Option<Schema>,
+    /// Its attempts that were stopped and still block a thread.
+    pub(crate) stuck: AtomicU64,
+}
+
+impl Registered {
+    pub(crate) fn is_paused(&self) -> bool {
+        false
+    }
 }
 
 /// Why a tool was not accepted.
@@ -53,6 +62,7 @@ pub enum RegisterError {
 pub(crate) struct Registry {
     limits: Arc<Limits>,
     tools: RwLock<Tools>,
+    generation: AtomicU64,
 }
 
 #[derive(Default)]
@@ -64,7 +74,12 @@ struct Tools {
 
 impl Registry {
     pub(crate) fn new(limits: Arc<Limits>) -> Registry {
-        Registry { limits, tools: RwLock::default() }
+        Registry { limits, tools: RwLock::default(), generation: AtomicU64::new(1) }
+    }
+
+    /// Changes with every change of the tools.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
     }
 
     pub(crate) fn register(&self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
@@ -79,6 +94,7 @@ impl Registry {
             }
         }
         tools.insert(registered);
+        self.generation.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
@@ -92,10 +108,12 @@ impl Registry {
         }
         let old = tools.remove(name);
         tools.insert(registered);
+        self.generation.fetch_add(1, Ordering::SeqCst);
         Ok(old)
     }
 
     pub(crate) fn unregister(&self, name: &str) -> Option<Arc<Registered>> {
+        self.generation.fetch_add(1, Ordering::SeqCst);
         self.tools.write().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
@@ -133,7 +151,7 @@ impl Registry {
         let input = compile(&spec.input_schema, Role::Input)?;
         let output = compile(&spec.output_schema, Role::Output)?;
         let (class, contract) = (spec.effect_class(), spec.contract_digest());
-        Ok(Registered { spec, class, contract, tool, input, output })
+        Ok(Registered { spec, class, contract, tool, input, output, stuck: AtomicU64::new(0) })
     }
 }
 

@@ -1,21 +1,24 @@
 //! The runtime: tools, sessions, and the one way in.
 
 use crate::answer::CallAnswer;
-use crate::ask::{AskError, Asked, Resolution, Target};
+use crate::ask::{self, AskError, Asked, Resolution, Target};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
 use crate::error::{BatchError, chain};
+use crate::gate::Gate;
 use crate::registry::{RegisterError, Registered, Registry};
 use crate::request::BatchRequest;
 use crate::session::Session;
 use crate::submit::{self, Submitted};
 use crate::threads::Threads;
 use crate::tool::Tool;
+use crate::wheel::{self, Wheel};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
+use windlass_core::ids::CallId;
 use windlass_core::limits::Limits;
 use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
@@ -94,13 +97,32 @@ pub(crate) struct Inner {
     idle: Notify,
     /// Calls that an earlier owner had left open.
     taken_over: AtomicU64,
+    pub(crate) wheel: Arc<Wheel>,
+    pub(crate) gate: Gate,
+    /// Calls that wait for their tool.
+    tool_waits: Mutex<Vec<(Weak<Session>, CallId)>>,
+    /// Whether the last owner of the store was cut off: then what it ran may be what killed it.
+    pub(crate) last_owner_died: bool,
+    /// Until when every start is recorded before it is made, by the clock that never jumps.
+    careful_until_us: u64,
+    chance: AtomicU64,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.wheel.stop();
+    }
 }
 
 impl Runtime {
     /// A runtime without tools. Must be called within a tokio runtime, which then drives the calls.
     pub fn new(config: Config) -> Runtime {
         let limits = Arc::new(config.limits);
-        Runtime(Arc::new(Inner {
+        let wheel = Arc::new(Wheel::new(config.clock.clone()));
+        let last_owner_died = config.store.last_owner_died();
+        let careful_us = if last_owner_died { limits.careful_ms.saturating_mul(1_000) } else { 0 };
+        let careful_until_us = config.clock.elapsed_us().saturating_add(careful_us);
+        let inner = Arc::new(Inner {
             store: config.store,
             clock: config.clock,
             registry: Registry::new(limits.clone()),
@@ -111,7 +133,15 @@ impl Runtime {
             open: AtomicU64::new(0),
             idle: Notify::new(),
             taken_over: AtomicU64::new(0),
-        }))
+            wheel: wheel.clone(),
+            gate: Gate::default(),
+            tool_waits: Mutex::default(),
+            last_owner_died,
+            careful_until_us,
+            chance: AtomicU64::new(seed()),
+        });
+        inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
+        Runtime(inner)
     }
 
     /// Adds a tool. Its schemas are compiled now; a name that cannot be told from a registered one is refused.
@@ -121,12 +151,16 @@ impl Runtime {
 
     /// Adds a tool that is shared.
     pub fn register_shared(&self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
-        self.0.registry.register(tool)
+        self.0.registry.register(tool)?;
+        self.0.tools_changed();
+        Ok(())
     }
 
     /// Puts a tool in the place of the one with its name, and returns that one.
     pub fn replace(&self, tool: impl Tool) -> Result<Option<Arc<Registered>>, RegisterError> {
-        self.0.registry.replace(Arc::new(tool))
+        let old = self.0.registry.replace(Arc::new(tool))?;
+        self.0.tools_changed();
+        Ok(old)
     }
 
     /// Takes a tool away and returns it. Calls that run keep it.
@@ -180,30 +214,39 @@ impl Runtime {
 
     /// Asks calls to stop. Durable when this returns; each call writes its own end.
     pub async fn cancel(&self, target: Target<'_>, reason: Option<&str>) -> Result<Asked, AskError> {
-        crate::ask::post_cancel(&*self.0.store, target, reason).await
+        ask::cancel(&self.0, target, reason).await
     }
 
     /// Says how a call that ended as unknown ended after all.
     pub async fn resolve(&self, call: &str, resolution: Resolution) -> Result<CallAnswer, AskError> {
-        let _ = (call, resolution);
-        Err(AskError::Conflict)
+        ask::resolve_call(&self.0, call, &resolution).await
     }
 
     /// Asks the tool of a call that ended as unknown whether it took effect, and resolves it if the tool can tell.
     pub async fn reconcile(&self, call: &str) -> Result<CallAnswer, AskError> {
-        let _ = call;
-        Err(AskError::Conflict)
+        ask::reconcile(&self.0, call).await
     }
 
     /// Lets a call that waits as `tool_changed` go on under what its tool has become.
     pub async fn accept(&self, call: &str) -> Result<(), AskError> {
-        let _ = call;
-        Err(AskError::Conflict)
+        ask::accept(&self.0, call).await
     }
 
     /// The calls that are open here, oldest first, recorded or not.
     pub fn open(&self) -> Vec<OpenCall> {
-        Vec::new()
+        let sessions = self.0.owned();
+        let mut open = Vec::new();
+        for session in sessions {
+            for batch in session.open_batches() {
+                ask::see(&self.0, &session, &batch, &mut open);
+            }
+        }
+        open
+    }
+
+    /// How many stopped attempts still block a thread, because their tools ignore the word to stop.
+    pub fn stuck_attempts(&self) -> u64 {
+        self.0.threads.stuck()
     }
 
     /// How many calls are open.
@@ -233,6 +276,14 @@ impl Runtime {
     }
 }
 
+/// Where the chances of this runtime begin.
+fn seed() -> u64 {
+    let mut bytes = [0; 8];
+    // Without randomness waits are still spread by what was drawn before.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
 /// Sessions are looked through in pages of this size.
 const SESSIONS_PAGE: u64 = 1_000;
 
@@ -258,6 +309,8 @@ impl Inner {
 
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
         let (session, left) = Session::acquire(self, name).await?;
+        // What was asked of them while nobody owned them they hear before they go on.
+        ask::adopt(self, &session).await?;
         // What was recorded is never refused, however much is open.
         self.open.fetch_add(left.len() as u64, Ordering::Relaxed);
         self.taken_over.fetch_add(left.len() as u64, Ordering::Relaxed);
@@ -271,6 +324,43 @@ impl Inner {
             drive::start_all(calls).await;
         }
         Ok(session)
+    }
+
+    /// The sessions that this runtime owns, by name.
+    pub(crate) fn owned(&self) -> Vec<Arc<Session>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owned: Vec<_> = sessions.values().filter_map(|cell| cell.get().cloned()).collect();
+        owned.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+        owned
+    }
+
+    /// A number from all of `u64`, for waits that are to be spread (splitmix64).
+    pub(crate) fn chance(&self) -> u64 {
+        let mut mixed = self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Whether every start is recorded before it is made.
+    pub(crate) fn is_careful(&self) -> bool {
+        self.last_owner_died && self.clock.elapsed_us() < self.careful_until_us
+    }
+
+    /// A call waits for its tool: it is woken when the registry changes.
+    pub(crate) fn waits_for_tool(&self, session: &Arc<Session>, call: CallId) {
+        let mut waits = self.tool_waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.push((Arc::downgrade(session), call));
+    }
+
+    /// The tools are others than before: whoever waits for one looks again.
+    pub(crate) fn tools_changed(self: &Arc<Inner>) {
+        let waits = std::mem::take(&mut *self.tool_waits.lock().unwrap_or_else(PoisonError::into_inner));
+        for (session, call) in waits {
+            if let Some(session) = session.upgrade() {
+                session.wake(self, call);
+            }
+        }
     }
 
     /// Counts calls as open, or refuses them.

@@ -1,17 +1,21 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
 use crate::batch::{Head, OpenBatch};
+use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
-use crate::held::{Held, Hold};
+use crate::held::{Held, Hold, Past};
 use crate::lane::Lane;
 use crate::runtime::Inner;
 use crate::tool::Place;
-use std::collections::HashMap;
+use crate::wheel::When;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::Batch;
+use windlass_core::call::Call;
 use windlass_core::entry;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal, SessionNo};
 use windlass_core::plan::{Claim, Plan};
+use windlass_core::time::Timestamp;
 use windlass_store::{BatchRow, JournalRow, Sequence};
 
 /// A session that this runtime owns.
@@ -20,9 +24,14 @@ pub(crate) struct Session {
     pub(crate) lane: Arc<Lane>,
     /// Held while a batch is looked up and its calls are queued, so that batches queue in the order they came.
     pub(crate) admission: tokio::sync::Mutex<()>,
+    /// What is asked of its calls is taken one after the other.
+    pub(crate) asking: tokio::sync::Mutex<Asking>,
     plan: Mutex<Plan>,
     open: Mutex<Open>,
 }
+
+/// The messages that are being made into entries, by key.
+pub(crate) type Asking = HashSet<String>;
 
 /// The batches with an open call.
 #[derive(Default)]
@@ -49,6 +58,7 @@ impl Session {
             name: name.into(),
             lane: Arc::new(lane),
             admission: tokio::sync::Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
             plan: Mutex::default(),
             open: Mutex::default(),
         });
@@ -71,7 +81,10 @@ impl Session {
         let calls = folded.calls.into_iter().zip(0..);
         let open = calls.filter(|(call, _)| call.end().is_none());
         Ok(open
-            .map(|(call, place)| hold.call(CallId { batch: row.no, ordinal: Ordinal(place) }, call, None))
+            .map(|(call, place)| {
+                let past = taken_over(rt, &call, folded.seen_at);
+                hold.call(CallId { batch: row.no, ordinal: Ordinal(place) }, call, past)
+            })
             .collect())
     }
 
@@ -103,6 +116,17 @@ impl Session {
 
     pub(crate) fn find(&self, lookup: Lookup) -> Option<Arc<OpenBatch>> {
         lock(&self.open).by_lookup.get(&lookup).cloned()
+    }
+
+    pub(crate) fn find_no(&self, no: BatchNo) -> Option<Arc<OpenBatch>> {
+        lock(&self.open).by_no.get(&no).cloned()
+    }
+
+    /// The batches with an open call, oldest first.
+    pub(crate) fn open_batches(&self) -> Vec<Arc<OpenBatch>> {
+        let mut batches: Vec<_> = lock(&self.open).by_no.values().cloned().collect();
+        batches.sort_unstable_by_key(|batch| batch.head.no);
+        batches
     }
 
     pub(crate) fn insert(&self, batch: OpenBatch) -> Arc<OpenBatch> {
@@ -151,9 +175,20 @@ impl Session {
         if plan.enter(held.id, claim) {
             return Some(held);
         }
+        let alarm = match held.deadline() {
+            // It is late already, and waits for its turn to end.
+            _ if held.overdue().is_some() => None,
+            (_, u64::MAX) => None,
+            (_, due_us) => Some(on.rt.wheel.alarm(When { due_us, wall: None }, &on.session, held.id)),
+        };
         // Parked before the plan is let go: whoever leaves next must find it.
-        on.batch.park(*held);
+        held.admitted = false;
+        let id = held.id;
+        let undisturbed = on.batch.park(*held, alarm);
         drop(plan);
+        if !undisturbed {
+            on.session.wake(&on.rt, id);
+        }
         // Whoever lost the session before this call was parked did not find it.
         if on.session.lane.lost().is_some() {
             on.rt.closed(on.session.abandon());
@@ -161,12 +196,42 @@ impl Session {
         None
     }
 
+    /// Puts a call aside until it is woken, at the latest then. It keeps its claims.
+    pub(crate) fn park(held: Box<Held>, when: When) {
+        let (on, id) = (held.on.clone(), held.id);
+        let alarm = on.rt.wheel.alarm(when, &on.session, id);
+        if !on.batch.park(*held, Some(alarm)) {
+            on.session.wake(&on.rt, id);
+        }
+        if on.session.lane.lost().is_some() {
+            on.rt.closed(on.session.abandon());
+        }
+    }
+
+    /// Goes on with a call that is parked: something was asked of it, it is due, or what it waited for may be there.
+    /// One that waits for its turn is only woken to end.
+    pub(crate) fn wake(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
+        let mut plan = lock(&self.plan);
+        let Some(held) = self.unpark(rt, id) else { return };
+        let next = if held.admitted { Vec::new() } else { plan.withdraw(id) };
+        drop(plan);
+        next.into_iter().filter_map(|id| self.take_turn(rt, id)).for_each(drive::start);
+        drive::start(held);
+    }
+
     /// So many calls that were admitted are over: the calls whose turn it is now.
     pub(crate) fn leave(self: &Arc<Session>, rt: &Arc<Inner>, count: usize) -> Vec<Box<Held>> {
         let mut plan = lock(&self.plan);
         let next: Vec<CallId> = (0..count).flat_map(|_| plan.leave()).collect();
         drop(plan);
-        next.into_iter().filter_map(|id| self.unpark(rt, id)).collect()
+        next.into_iter().filter_map(|id| self.take_turn(rt, id)).collect()
+    }
+
+    /// The call whose turn has come: its claims are taken.
+    fn take_turn(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {
+        let mut held = self.unpark(rt, id)?;
+        held.admitted = true;
+        Some(held)
     }
 
     fn unpark(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {
@@ -174,6 +239,12 @@ impl Session {
         let parked = batch.unpark(id.ordinal)?;
         Some(Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch }).unpark(parked))
     }
+}
+
+/// The clocks of a call that is taken over: they go on where they were when somebody last owned it.
+fn taken_over(rt: &Inner, call: &Call, seen_at: Timestamp) -> Past {
+    let counted_us = seen_at.since(call.opened_at);
+    Past { since_us: rt.clock.elapsed_us(), counted_us, fresh: false, waited: true, parked_at: None }
 }
 
 /// What makes this taking another than everybody else's.

@@ -1,5 +1,9 @@
 //! One file per arm of [`drive`](crate::drive), with its name.
 
 pub(crate) mod attempt;
+pub(crate) mod park;
 pub(crate) mod prepare;
+pub(crate) mod reconcile;
+pub(crate) mod result;
+pub(crate) mod retry;
 pub(crate) mod settle;

@@ -4,7 +4,7 @@ use crate::answer::{BatchAnswer, CallAnswer};
 use crate::batch::{Head, OpenBatch, Placed, Submission};
 use crate::drive;
 use crate::error::{BatchError, no_randomness};
-use crate::held::{Held, Hold};
+use crate::held::{Held, Hold, Past};
 use crate::request::{Asked, BatchRequest, Checked, check};
 use crate::runtime::Inner;
 use crate::session::Session;
@@ -133,13 +133,17 @@ fn place(
     rt.opened(expected).inspect_err(|_| session.forget(batch))?;
     let hold = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
     let submission = Submission { before: batch.len(), at: rt.clock.now() };
+    let since_us = rt.clock.elapsed_us();
+    let past = Past { since_us, counted_us: 0, fresh: true, waited: false, parked_at: None };
     batch.expect(calls.len());
     let (mut answers, mut new) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
     for asked in calls {
         let (ordinal, conflict) = match batch.place(&asked.opened, submission, &rt.limits) {
             Placed::New(ordinal) => {
                 let id = CallId { batch: batch.head.no, ordinal };
-                new.push(hold.call(id, Call::new(asked.opened, submission.at), asked.args));
+                let mut held = hold.call(id, Call::new(asked.opened, submission.at), past);
+                held.parsed = asked.args;
+                new.push(held);
                 answers.push(Answering { ordinal, known: false, conflict: None });
                 continue;
             }

@@ -6,11 +6,14 @@ use crate::runtime::Inner;
 use crate::tool::{Cx, Output, ToolError, ToolFuture};
 use serde_json::Value;
 use std::any::Any;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::JoinError;
+use tokio::sync::Notify;
+use tokio::task::{JoinError, JoinHandle};
 use windlass_core::limits::Limits;
 
 /// How an attempt came back.
@@ -24,61 +27,192 @@ pub(crate) enum Ran {
 /// The threads on which tools run; started with the first tool that needs them.
 #[derive(Default)]
 pub(crate) struct Threads {
-    runtime: OnceLock<std::io::Result<Runtime>>,
+    /// The last one takes new attempts. One in which tools block threads is left to them.
+    pools: Mutex<Vec<Pool>>,
+    /// Attempts that were stopped and still block a thread.
+    stuck: Arc<AtomicU64>,
+}
+
+/// A set of threads.
+struct Pool {
+    runtime: Option<Runtime>,
+    load: Arc<Load>,
+}
+
+/// What a set of threads has to do.
+#[derive(Default)]
+struct Load {
+    running: AtomicU64,
+    stuck: AtomicU64,
 }
 
 impl Threads {
-    /// Runs one attempt where the tool's flags say.
-    pub(crate) async fn run(rt: &Inner, tool: &Arc<Registered>, args: Value, cx: Cx) -> Ran {
-        let flags = tool.spec.flags;
-        if flags.quick {
-            return in_place(|| tool.tool.run(args, &cx)).await;
-        }
-        let tool = tool.clone();
-        let attempt = async move { tool.tool.run(args, &cx).await };
-        let threads = match rt.threads.handle(&rt.limits) {
-            Ok(threads) => threads,
-            Err(error) => return Ran::Returned(Err(ToolError::internal(format!("no threads: {error}")))),
+    /// Starts one attempt on a thread that is not the runtime's own.
+    pub(crate) fn start(rt: &Inner, tool: &Arc<Registered>, args: Value, cx: Cx) -> std::io::Result<Attempt> {
+        let (threads, load) = rt.threads.pool(&rt.limits)?;
+        let (state, changed) = (AtomicU8::new(RUNS), Notify::new());
+        let life = Life { state, changed, load, tool: tool.clone(), stuck: rt.threads.stuck.clone() };
+        let life = Arc::new(life);
+        life.load.running.fetch_add(1, Ordering::SeqCst);
+        let guard = Guard(life.clone());
+        let attempt = async move {
+            let life = guard;
+            life.0.tool.tool.run(args, &cx).await
         };
-        let joined = if flags.cpu_bound {
-            threads.spawn_blocking(move || Handle::current().block_on(attempt)).await
+        let joined = if tool.spec.flags.cpu_bound {
+            // A thread that blocks cannot be aborted: whoever gives the attempt up tells it.
+            let stop = life.clone();
+            let stoppable = async move {
+                tokio::select! {
+                    biased;
+                    ran = attempt => ran,
+                    () = stop.reaches(GIVEN_UP) => Err(ToolError::stopped()),
+                }
+            };
+            threads.spawn_blocking(move || Handle::current().block_on(stoppable))
         } else {
-            threads.spawn(attempt).await
+            threads.spawn(attempt)
         };
-        joined.map_or_else(|error| Ran::Panicked(panic_text(error)), Ran::Returned)
+        Ok(Attempt { joined, life })
     }
 
-    fn handle(&self, limits: &Limits) -> Result<&Handle, &std::io::Error> {
-        let started = self.runtime.get_or_init(|| {
-            Builder::new_multi_thread()
-                .worker_threads(limits.tool_threads_max as usize)
-                .max_blocking_threads(limits.blocking_threads_max as usize)
-                .thread_name("windlass-tool")
-                .enable_all()
-                .build()
-        });
-        started.as_ref().map(Runtime::handle)
+    /// How many attempts were stopped and still block a thread.
+    pub(crate) fn stuck(&self) -> u64 {
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    fn pool(&self, limits: &Limits) -> std::io::Result<(Handle, Arc<Load>)> {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Pool { runtime: Some(runtime), load }) = pools.last()
+            && load.stuck.load(Ordering::SeqCst) == 0
+        {
+            return Ok((runtime.handle().clone(), load.clone()));
+        }
+        pools.retain(|pool| pool.load.running.load(Ordering::SeqCst) > 0);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(limits.tool_threads_max as usize)
+            .max_blocking_threads(limits.blocking_threads_max as usize)
+            .thread_name("windlass-tool")
+            .enable_all()
+            .build()?;
+        let (handle, load) = (runtime.handle().clone(), Arc::<Load>::default());
+        pools.push(Pool { runtime: Some(runtime), load: load.clone() });
+        Ok((handle, load))
     }
 }
 
-impl Drop for Threads {
+impl Drop for Pool {
     fn drop(&mut self) {
         // A tool that blocks its thread must not block whoever drops the runtime.
-        if let Some(Ok(runtime)) = self.runtime.take() {
+        if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
+/// An attempt on a thread that is not the runtime's own.
+pub(crate) struct Attempt {
+    joined: JoinHandle<Result<Output, ToolError>>,
+    life: Arc<Life>,
+}
+
+impl Attempt {
+    /// Waits for its return.
+    pub(crate) async fn returned(&mut self) -> Ran {
+        (&mut self.joined).await.map_or_else(|error| Ran::Panicked(panic_text(error)), Ran::Returned)
+    }
+
+    /// Drops its future as soon as it lets go of its thread, and waits for that until `due_us`. `true`: it still
+    /// blocks its thread; it is counted until it lets go.
+    pub(crate) async fn give_up(self, rt: &Inner, due_us: u64) -> bool {
+        self.life.give_up();
+        self.joined.abort();
+        tokio::select! {
+            biased;
+            () = self.life.reaches(OVER) => false,
+            () = rt.wheel.until(due_us) => self.life.is_stuck(),
+        }
+    }
+}
+
+const RUNS: u8 = 0;
+const GIVEN_UP: u8 = 1;
+const STUCK: u8 = 2;
+const OVER: u8 = 3;
+
+/// Whether an attempt still has its thread.
+struct Life {
+    state: AtomicU8,
+    changed: Notify,
+    load: Arc<Load>,
+    tool: Arc<Registered>,
+    stuck: Arc<AtomicU64>,
+}
+
+impl Life {
+    fn give_up(&self) {
+        let _ = self.state.compare_exchange(RUNS, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    async fn reaches(&self, wanted: u8) {
+        loop {
+            let changed = self.changed.notified();
+            if self.state.load(Ordering::SeqCst) >= wanted {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Counts it as stuck, unless it is over by now.
+    fn is_stuck(&self) -> bool {
+        // Counted first: whoever ends it takes it off again only if it is marked.
+        self.counts().for_each(|count| _ = count.fetch_add(1, Ordering::SeqCst));
+        let stuck = self.state.compare_exchange(GIVEN_UP, STUCK, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if !stuck {
+            self.counts().for_each(|count| _ = count.fetch_sub(1, Ordering::SeqCst));
+        }
+        stuck
+    }
+
+    fn counts(&self) -> impl Iterator<Item = &AtomicU64> {
+        [&self.load.stuck, &self.tool.stuck, &*self.stuck].into_iter()
+    }
+}
+
+/// Lies in the attempt's future, and so goes with it.
+struct Guard(Arc<Life>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.0.state.swap(OVER, Ordering::SeqCst) == STUCK {
+            self.0.counts().for_each(|count| _ = count.fetch_sub(1, Ordering::SeqCst));
+        }
+        self.0.load.running.fetch_sub(1, Ordering::SeqCst);
+        self.0.changed.notify_waiters();
+    }
+}
+
 /// Makes an attempt and polls it in the caller's task, and catches its panic in both.
-async fn in_place<'a>(attempt: impl FnOnce() -> ToolFuture<'a>) -> Ran {
-    let mut attempt = match catch_unwind(AssertUnwindSafe(attempt)) {
-        Ok(attempt) => attempt,
-        Err(panic) => return Ran::Panicked(text(&*panic)),
-    };
-    std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| attempt.as_mut().poll(cx))) {
-        Ok(poll) => poll.map(Ran::Returned),
-        Err(panic) => Poll::Ready(Ran::Panicked(text(&*panic))),
+pub(crate) async fn in_place<'a>(attempt: impl FnOnce() -> ToolFuture<'a>) -> Ran {
+    match caught(attempt).await {
+        Ok(returned) => Ran::Returned(returned),
+        Err(panic) => Ran::Panicked(panic),
+    }
+}
+
+/// Makes a future and polls it, and gives back the words of its panic.
+pub(crate) async fn caught<F>(make: impl FnOnce() -> F) -> Result<F::Output, String>
+where
+    F: Future + Unpin,
+{
+    let mut future = catch_unwind(AssertUnwindSafe(make)).map_err(|panic| text(&*panic))?;
+    std::future::poll_fn(|cx| {
+        match catch_unwind(AssertUnwindSafe(|| std::pin::Pin::new(&mut future).poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Poll::Ready(Err(text(&*panic))),
+        }
     })
     .await
 }

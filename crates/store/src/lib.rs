@@ -93,6 +93,10 @@ pub trait Store: Send + Sync + 'static {
     /// What an acknowledged commit survives.
     fn durability(&self) -> Durability;
 
+    /// Whether whoever owned the store last was cut off, rather than closing it: then what it was doing may be what
+    /// killed it. Once this was asked, closing the store in good order clears it.
+    fn last_owner_died(&self) -> bool;
+
     /// How often the store waited for durability since it was opened: group commits, not changes. A store that
     /// never waits counts how often it would have for a caller on its own.
     fn commits(&self) -> u64;

@@ -283,6 +283,10 @@ impl Store for FaultStore {
         self.inner.durability()
     }
 
+    fn last_owner_died(&self) -> bool {
+        self.inner.last_owner_died()
+    }
+
     fn commits(&self) -> u64 {
         self.inner.commits()
     }

@@ -177,8 +177,8 @@ pub struct Stopped {
     pub ran_us: u64,
     /// Why.
     pub cause: Cause,
-    /// Whether the tool was started at all.
-    pub began: bool,
+    /// Whether it may have taken effect: the tool was started, and has not said that nothing happened.
+    pub may_have_acted: bool,
     /// Whether the tool still blocks its thread.
     pub stuck: bool,
     /// The last of what it had written.

@@ -87,8 +87,10 @@ pub enum State {
         attempt: AttemptNo,
         /// Why.
         cause: Cause,
-        /// Whether the tool was started at all.
-        began: bool,
+        /// Whether it may have taken effect: the tool was started, and has not said that nothing happened.
+        may_have_acted: bool,
+        /// The last of what it had written.
+        output: Option<Arc<str>>,
     },
     /// An attempt that did not return was asked after.
     Reconciled {
@@ -291,9 +293,10 @@ impl Call {
     fn stopped(&mut self, stopped: &Stopped) {
         self.ran_us += stopped.ran_us;
         self.tries += 1;
-        self.may_have_landed |= self.has_effects() && stopped.began;
-        let Stopped { attempt, cause, began, .. } = *stopped;
-        self.state = State::Stopped { attempt, cause, began };
+        self.may_have_landed |= self.has_effects() && stopped.may_have_acted;
+        let Stopped { attempt, cause, may_have_acted, .. } = *stopped;
+        let output = stopped.output.clone();
+        self.state = State::Stopped { attempt, cause, may_have_acted, output };
     }
 
     fn reconciled(&mut self, reconciled: &Reconciled) {

@@ -1,22 +1,24 @@
 //! Run the tool once: commit the intent, run, note the end.
 
-use crate::artifacts::{ArtifactError, Artifacts};
+use crate::artifacts::Artifacts;
+use crate::drive::poll_once;
 use crate::error::Lost;
-use crate::held::Held;
+use crate::gate::Gate;
+use crate::held::{Held, due_us};
 use crate::registry::Registered;
-use crate::stage::{prepare, settle};
-use crate::threads::{Ran, Threads};
-use crate::tool::{Cx, Output, ToolError};
-use windlass_core::call::{Fact, Intent, Result as Attempted, Returned, Started};
+use crate::signal::Signal;
+use crate::stage::{prepare, result, settle};
+use crate::threads::{Ran, Threads, in_place};
+use crate::tool::{Cx, ToolError};
+use serde_json::Value;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use windlass_core::call::{Accepted, Cause, Fact, Intent, Reason, Returned, Started, Stopped};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
-use windlass_core::handle::Handle;
 use windlass_core::ids::AttemptNo;
-use windlass_core::json::{self, Size};
-use windlass_core::limits::Limits;
-use windlass_core::outcome::{Form, Kept, Outcome, Part, Success, Value};
-use windlass_core::projection::{self, Ends};
-use windlass_core::tool::EffectClass;
 
 /// The attempt that is to be made.
 pub(crate) struct Start {
@@ -25,232 +27,252 @@ pub(crate) struct Start {
     pub(crate) redrive: bool,
 }
 
-pub(crate) async fn run(held: &mut Held, start: Start) -> Result<(), Lost> {
-    let Some(tool) = held.tool.clone() else { return pin(held) };
+/// Whether the call can go on with its tool.
+pub(crate) enum Pinned {
+    /// It can, with this one.
+    Tool(Arc<Registered>),
+    /// The tool has changed, and the call was never started: it is prepared anew.
+    Again,
+    /// It waits for its tool.
+    Wait(Reason),
+}
+
+/// Finds the tool the call is pinned to, as it is registered now.
+pub(crate) fn pin(held: &mut Held) -> Result<Pinned, Lost> {
+    let registry = &held.on.rt.registry;
+    let found = match &held.tool {
+        Some(tool) if held.seen_generation == registry.generation() => Some(tool.clone()),
+        _ => registry.find(&held.call.opened.tool),
+    };
+    let Some(tool) = found else { return Ok(Pinned::Wait(Reason::NoSuchTool)) };
+    if tool.is_paused() {
+        return Ok(Pinned::Wait(Reason::ToolPaused));
+    }
+    if held.call.pin.is_some_and(|pin| pin.contract == tool.contract) {
+        held.seen_generation = registry.generation();
+        held.tool = Some(tool.clone());
+        return Ok(Pinned::Tool(tool));
+    }
+    if held.call.attempts == 0 {
+        return Ok(Pinned::Again);
+    }
+    if !std::mem::take(&mut held.accepted) {
+        return Ok(Pinned::Wait(Reason::ToolChanged));
+    }
+    let reconciles = tool.tool.reconciler().is_some();
+    held.note(Fact::Accepted(Accepted { contract: tool.contract, class: tool.class, reconciles }))?;
+    held.tool = Some(tool.clone());
+    Ok(Pinned::Tool(tool))
+}
+
+pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -> Result<(), Lost> {
+    let rt = held.on.rt.clone();
+    if tool.stuck.load(Ordering::Relaxed) >= rt.limits.stuck_attempts_max {
+        return settle::refused(held, Box::new(too_many_stuck(tool)));
+    }
+    let _passage = Gate::pass(&rt, held.call.is_suspect()).await;
     let Start { attempt, intent, redrive } = start;
-    held.note(Fact::Started(Started { attempt, redrive, clock_jump_us: None }))?;
-    if intent == Intent::First && !cfg!(feature = "mutant-no-intent") {
+    held.note(Fact::Started(Started { attempt, redrive, clock_jump_us: clock_jump(held) }))?;
+    if (intent == Intent::First && !cfg!(feature = "mutant-no-intent")) || rt.is_careful() {
         held.commit().await?;
     }
     let args = match held.parsed.take() {
         Some(Ok(parsed)) => Ok(parsed),
         Some(Err(_)) | None => prepare::parse(held),
     };
-    let began = held.on.rt.clock.elapsed_us();
-    let ran = match args {
-        Ok(parsed) => {
-            let cx = context(held, attempt, redrive);
-            Threads::run(&held.on.rt, &tool, parsed.value, cx).await
-        }
+    let began_us = rt.clock.elapsed_us();
+    let watched = match args {
+        Ok(parsed) => watch(held, tool, parsed.value, Frame::new(held, attempt, redrive, began_us)).await,
         // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
-        Err(failure) => Ran::Returned(Err(ToolError::internal(failure.message))),
+        Err(failure) => Watched::Ran(Ran::Returned(Err(ToolError::internal(failure.message)))),
     };
-    let ran_us = held.on.rt.clock.elapsed_us().saturating_sub(began);
-    let result = result(held, &tool, ran).await;
+    let ran_us = rt.clock.elapsed_us().saturating_sub(began_us);
+    let fact = match watched {
+        Watched::Ran(ran) => {
+            let result = result::of(held, tool, ran).await;
+            Fact::Returned(Returned { attempt, ran_us, result })
+        }
+        Watched::Stopped(stop) => {
+            if stop.stuck {
+                let call = result::handle(held);
+                tracing::error!(%call, tool = %tool.spec.name, stuck = rt.threads.stuck(), "a stopped tool blocks its thread");
+            }
+            let output = stop.output.map(Into::into);
+            let Stop { cause, may_have_acted, stuck, .. } = stop;
+            Fact::Stopped(Stopped { attempt, ran_us, cause, may_have_acted, stuck, output })
+        }
+    };
     held.begin_stage();
-    held.note(Fact::Returned(Returned { attempt, ran_us, result }))
+    held.note(fact)
 }
 
-/// Finds the tool the call is pinned to. If it is gone or has changed while nobody owned the call, the call is
-/// prepared again where running again is allowed, and ends where it is not.
-pub(crate) fn pin(held: &mut Held) -> Result<(), Lost> {
-    let pin = held.call.pin;
-    match prepare::find(held, &held.call.opened.tool) {
-        Ok(tool) if pin.is_some_and(|pin| pin.contract == tool.contract) => {
-            held.tool = Some(tool);
-            Ok(())
-        }
-        // Whatever ran before ran under another contract: only a call without effects may go on under this one.
-        _ if held.call.attempts > 0 && pin.is_some_and(|pin| pin.class != EffectClass::Read) => {
-            settle::unknown(held)
-        }
-        Ok(_) => prepare::note(held),
-        Err(failure) => settle::refused(held, failure),
+/// What became of an attempt that was watched.
+enum Watched {
+    Ran(Ran),
+    Stopped(Stop),
+}
+
+struct Stop {
+    cause: Cause,
+    may_have_acted: bool,
+    stuck: bool,
+    output: Option<String>,
+}
+
+/// What one attempt is given.
+pub(crate) struct Frame {
+    pub(crate) attempt: AttemptNo,
+    pub(crate) redrive: bool,
+    /// When it must be over, by the clock that never jumps.
+    pub(crate) due_us: u64,
+    pub(crate) signal: Arc<Signal>,
+}
+
+impl Frame {
+    fn new(held: &Held, attempt: AttemptNo, redrive: bool, now_us: u64) -> Frame {
+        let due_us = due_us(now_us, held.call.rules().attempt_ms).min(held.total_due_us());
+        Frame { attempt, redrive, due_us, signal: Arc::new(Signal::new(now_us)) }
     }
 }
 
-fn context(held: &Held, attempt: AttemptNo, redrive: bool) -> Cx {
+/// Runs the tool where its flags say, and stops it when its time is up or somebody asked for that.
+async fn watch(held: &Held, tool: &Arc<Registered>, args: Value, frame: Frame) -> Watched {
+    let (signal, due_us) = (frame.signal.clone(), frame.due_us);
+    let cx = context(held, frame);
+    if held.on.batch.is_cancelled(held.id.ordinal) {
+        return Watched::stopped(Cause::Cancel, &signal, Left::NeverStarted);
+    }
+    if tool.spec.flags.quick {
+        let attempt = pin!(in_place(|| tool.tool.run(args, &cx)));
+        return match supervise(held, attempt, (&signal, due_us)).await {
+            Ok(ran) => Watched::ran(ran, &signal),
+            Err(cause) => Watched::stopped(cause, &signal, Left::Dropped),
+        };
+    }
+    let mut attempt = match Threads::start(&held.on.rt, tool, args, cx) {
+        Ok(attempt) => attempt,
+        Err(error) => {
+            return Watched::Ran(Ran::Returned(Err(ToolError::internal(format!("no threads: {error}")))));
+        }
+    };
+    let supervised = {
+        let returned = pin!(attempt.returned());
+        supervise(held, returned, (&signal, due_us)).await
+    };
+    match supervised {
+        Ok(ran) => Watched::ran(ran, &signal),
+        Err(cause) => {
+            let rt = &held.on.rt;
+            let wait_until = crate::held::due_us(rt.clock.elapsed_us(), rt.limits.stop_wait_ms);
+            let left = if attempt.give_up(rt, wait_until).await { Left::Stuck } else { Left::Dropped };
+            Watched::stopped(cause, &signal, left)
+        }
+    }
+}
+
+/// How a stopped attempt was left.
+#[derive(PartialEq)]
+enum Left {
+    NeverStarted,
+    Dropped,
+    Stuck,
+}
+
+impl Watched {
+    fn stopped(cause: Cause, signal: &Signal, left: Left) -> Watched {
+        let (may_have_acted, stuck) = (left != Left::NeverStarted, left == Left::Stuck);
+        Watched::Stopped(Stop { cause, may_have_acted, stuck, output: signal.last_output() })
+    }
+
+    /// What the tool returned in time counts, unless it says that it only stopped because it was told to.
+    fn ran(ran: Ran, signal: &Signal) -> Watched {
+        match (ran, signal.cause()) {
+            (Ran::Returned(Err(error)), Some(cause)) if error.stopped => Watched::Stopped(Stop {
+                cause,
+                may_have_acted: !error.did_not_happen,
+                stuck: false,
+                output: signal.last_output(),
+            }),
+            (ran, _) => Watched::Ran(ran),
+        }
+    }
+}
+
+/// Waits for the attempt; tells it to stop when it is time; gives it up when its grace is over.
+async fn supervise<F: Future<Output = Ran>>(
+    held: &Held,
+    mut attempt: std::pin::Pin<&mut F>,
+    (signal, due_us): (&Arc<Signal>, u64),
+) -> Result<Ran, Cause> {
+    // Most quick tools are done at once, and need no deadline.
+    if let Some(ran) = poll_once(attempt.as_mut()).await {
+        return Ok(ran);
+    }
+    let (rt, rules) = (&held.on.rt, held.call.rules());
+    let _runs = held.on.batch.runs(held.id.ordinal, signal);
+    let cause = loop {
+        let silent_us = crate::held::due_us(signal.alive_us(), rules.silence_ms);
+        tokio::select! {
+            biased;
+            ran = attempt.as_mut() => return Ok(ran),
+            cause = signal.told() => break cause,
+            () = rt.wheel.until(due_us.min(silent_us)) => {
+                let now_us = rt.clock.elapsed_us();
+                let total = held.total_due_us();
+                if now_us >= due_us {
+                    signal.stop(if due_us >= total { Cause::Total } else { Cause::Attempt });
+                } else if now_us >= crate::held::due_us(signal.alive_us(), rules.silence_ms) {
+                    signal.stop(Cause::Silence);
+                }
+            }
+        }
+    };
+    let grace_us = crate::held::due_us(rt.clock.elapsed_us(), rules.grace_ms);
+    tokio::select! {
+        biased;
+        ran = attempt => Ok(ran),
+        () = rt.wheel.until(grace_us) => Err(cause),
+    }
+}
+
+pub(crate) fn context(held: &Held, frame: Frame) -> Cx {
+    let rules = held.call.rules();
     Cx {
         call: held.id,
         id: held.call.opened.id.clone(),
-        attempt,
-        attempts_max: held.call.rules().attempts,
-        redrive,
-        made: held.call.made.clone(),
-        clock: held.on.rt.clock.clone(),
-        due_us: u64::MAX,
-        grace_ms: held.call.rules().grace_ms,
-        signal: std::sync::Arc::new(crate::signal::Signal::new(0)),
+        attempt: frame.attempt,
+        attempts_max: rules.attempts,
+        redrive: frame.redrive,
         fence: held.on.session.lane.fence(),
         place: held.on.batch.head.place.clone(),
+        made: held.call.made.clone(),
+        clock: held.on.rt.clock.clone(),
+        due_us: frame.due_us,
+        grace_ms: rules.grace_ms,
+        signal: frame.signal,
         artifacts: Artifacts::new(held.on.session.lane.clone()),
     }
 }
 
-async fn result(held: &mut Held, tool: &Registered, ran: Ran) -> Attempted {
-    let failure = match ran {
-        Ran::Returned(Ok(output)) => match success(held, tool, output).await {
-            Ok(success) => return Attempted::Ok(success),
-            Err(failure) => failure,
-        },
-        Ran::Returned(Err(error)) => Box::new(failure(held, error)),
-        Ran::Panicked(what) => Box::new(internal(held, Code::ToolPanicked, what)),
-    };
-    if let Some(detail) = &failure.detail {
-        tracing::error!(call = %handle(held), tool = %tool.spec.name, code = %failure.code, detail, "a call failed inside");
-    }
-    Attempted::Failed(failure)
+/// By how much the wall clock jumped while the call was parked, if that is worth telling.
+fn clock_jump(held: &Held) -> Option<i64> {
+    let (parked_at, parked_us) = held.past.parked_at?;
+    let clock = &held.on.rt.clock;
+    let passed = i64::try_from(clock.elapsed_us().saturating_sub(parked_us)).unwrap_or(i64::MAX);
+    let jump = clock.now().0.saturating_sub(parked_at.0).saturating_sub(passed);
+    let most = held.on.rt.limits.clock_jump_ms.saturating_mul(1_000);
+    (jump.unsigned_abs() > most).then_some(jump)
 }
 
-/// Checks what the tool returned, and keeps what is too long for an answer beside the journal.
-async fn success(held: &mut Held, tool: &Registered, output: Output) -> Result<Success, Box<Failure>> {
-    let Output { value, kept, parts } = output;
-    if let Some(kept) = kept {
-        return streamed(held, kept, parts).await;
-    }
-    let limits = &*held.on.rt.limits;
-    let size = match json::measure_result(&value, limits) {
-        Ok(size) => size,
-        Err(problem) => {
-            json::dismantle(value);
-            return Err(Box::new(bad_output(problem.to_string(), None)));
-        }
-    };
-    check_parts(&parts, limits)?;
-    let text = serde_json::to_string(&value).unwrap_or_default();
-    if let Some(problem) = broken_promise(tool, &value, size) {
-        return Err(Box::new(refused_output(held, problem, text).await));
-    }
-    drop(value);
-    let success = Success { value: Value::Inline(text.into()), parts };
-    let full = projection::full_text(&success);
-    if projection::fits(&full, limits) && !tool.spec.flags.persist_output {
-        return Ok(success);
-    }
-    let limits = held.on.rt.limits.clone();
-    let rows = Artifacts::new(held.on.session.lane.clone()).rows(full.as_bytes()).await;
-    let (kept, rows) = rows.map_err(|error| Box::new(failure(held, error.into())))?;
-    held.carry(rows);
-    let whole = Outcome::Succeeded(success.clone());
-    held.model = Some(projection::project(&whole, Some(kept), &limits));
-    Ok(kept_value(success, kept))
-}
-
-/// The value as it is recorded once all its text is kept: not a second time, unless parts were added to it.
-fn kept_value(success: Success, kept: Kept) -> Success {
-    let has_text = success.parts.iter().any(|part| matches!(part, Part::Text(_) | Part::Json(_)));
-    match success.value {
-        Value::Inline(text) if !has_text => {
-            let form = if text.starts_with('"') { Form::Text } else { Form::Json };
-            Success { value: Value::Kept { kept, form }, parts: success.parts }
-        }
-        value @ (Value::Inline(_) | Value::Kept { .. }) => Success { value, parts: success.parts },
-    }
-}
-
-/// A result that the tool has kept itself: the model is told its ends.
-async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Success, Box<Failure>> {
-    let limits = held.on.rt.limits.clone();
-    let artifacts = Artifacts::new(held.on.session.lane.clone());
-    let most = limits.answer_bytes_max;
-    let ends = async {
-        let head = artifacts.read(kept.artifact, 0, most).await?;
-        let tail = artifacts.read(kept.artifact, kept.bytes.saturating_sub(most), most).await?;
-        Ok::<_, ArtifactError>((head, tail))
-    };
-    let (head, tail) = ends.await.map_err(|error| {
-        // What was just kept cannot be read: the store is lost, and that is not a failure of the tool.
-        if let ArtifactError::Lost(lost) = &error {
-            held.on.session.lane.lose(lost.clone());
-        }
-        Box::new(failure(held, error.into()))
-    })?;
-    let ends = Ends { head: &head, tail: &tail, total: kept.bytes };
-    let mut model = projection::project_ends(ends, Some(kept), &limits);
-    model.parts.extend(parts.iter().cloned());
-    held.model = Some(model);
-    Ok(Success { value: Value::Kept { kept, form: Form::Text }, parts })
-}
-
-/// What is wrong with a result by the tool's own output schema.
-fn broken_promise(tool: &Registered, value: &serde_json::Value, size: Size) -> Option<String> {
-    let invalid = tool.output.as_ref()?.validate(value, size).err()?;
-    Some(format!("It does not fit the tool's own output schema.\n{invalid}"))
-}
-
-/// The failure of a result that was refused, with the result itself: in the journal, or beside it if it is long.
-async fn refused_output(held: &mut Held, problem: String, text: String) -> Failure {
-    if projection::fits(&text, &held.on.rt.limits) {
-        return bad_output(problem, Some(text));
-    }
-    match Artifacts::new(held.on.session.lane.clone()).rows(text.as_bytes()).await {
-        Ok((kept, rows)) => {
-            held.carry(rows);
-            bad_output(format!("{problem}\nWhat it returned is kept as artifact {}.", kept.artifact), None)
-        }
-        Err(error) => failure(held, error.into()),
-    }
-}
-
-/// Parts lie in the journal, so they are bounded like everything there.
-fn check_parts(parts: &[Part], limits: &Limits) -> Result<(), Box<Failure>> {
-    let bytes = parts.iter().map(|part| match part {
-        Part::Text(text) => text.len(),
-        Part::Json(json) => json.len(),
-        Part::Image { data, .. } => data.len(),
-        Part::File { .. } => 0,
-    });
-    let (bytes, max) = (bytes.sum::<usize>() as u64, limits.result_json_bytes_max);
-    if bytes <= max {
-        return Ok(());
-    }
-    let what = format!("Its parts have {bytes} bytes and may have {max}; it must keep them as artifacts.");
-    Err(Box::new(bad_output(what, None)))
-}
-
-fn bad_output(what: String, raw: Option<String>) -> Failure {
+fn too_many_stuck(tool: &Registered) -> Failure {
+    let message = format!(
+        "The tool {:?} does not stop when it is told to, and too many of its calls still hang. Do without it.",
+        tool.spec.name
+    );
     Failure {
-        class: FailureClass::Execution,
-        source: Source::Tool,
-        raw,
-        ..Failure::invalid_request(
-            Code::InvalidOutput,
-            format!("The tool returned something that is refused. {what}"),
-        )
+        class: FailureClass::ResourceLimit,
+        source: Source::Runtime,
+        did_not_happen: true,
+        ..Failure::invalid_request(Code::ToolStuck, message)
     }
-}
-
-fn failure(held: &Held, error: ToolError) -> Failure {
-    if error.class == FailureClass::Internal {
-        return internal(held, Code::Internal, error.detail.unwrap_or(error.message));
-    }
-    Failure {
-        class: error.class,
-        source: Source::Tool,
-        code: Code::ToolFailed,
-        tool_code: error.tool_code,
-        message: shorten(error.message, &held.on.rt.limits),
-        detail: error.detail.map(|detail| shorten(detail, &held.on.rt.limits)),
-        retry: error.retry,
-        did_not_happen: error.did_not_happen,
-        raw: None,
-    }
-}
-
-/// What a tool says about its failure lies in the journal, so it is bounded like an answer.
-fn shorten(mut text: String, limits: &Limits) -> String {
-    let max = text.floor_char_boundary(limits.answer_bytes_max as usize);
-    if max < text.len() {
-        text.truncate(max);
-        text.push('…');
-    }
-    text
-}
-
-fn internal(held: &Held, code: Code, detail: String) -> Failure {
-    Failure::internal(code, &handle(held).to_string(), shorten(detail, &held.on.rt.limits))
-}
-
-fn handle(held: &Held) -> Handle {
-    Artifacts::new(held.on.session.lane.clone()).call_handle(held.id)
 }

@@ -7,13 +7,14 @@ use crate::request::Parsed;
 use crate::stage::settle;
 use std::sync::Arc;
 use windlass_core::batch::parse_args;
-use windlass_core::call::{Fact, Prepared};
+use windlass_core::call::{Fact, Prepared, Reason};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::json;
 
 /// Notes that the call is prepared, or that it ended because it cannot be.
-pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
+pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
+    held.seen_generation = held.on.rt.registry.generation();
     match check(held) {
         Ok((tool, parsed)) => {
             let prepared = Prepared {
@@ -29,6 +30,12 @@ pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
         }
         Err(failure) => settle::refused(held, failure),
     }
+}
+
+/// Why the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.
+pub(crate) fn missing(held: &Held) -> Option<Reason> {
+    let gone = !held.past.fresh && held.on.rt.registry.find(&held.call.opened.tool).is_none();
+    gone.then_some(Reason::NoSuchTool)
 }
 
 fn check(held: &mut Held) -> Result<(Arc<Registered>, Parsed), Box<Failure>> {

@@ -1,14 +1,39 @@
 //! Make the outcome and what the model is told of it.
 
+use crate::artifacts::Artifacts;
 use crate::error::Lost;
 use crate::held::Held;
-use windlass_core::call::{Ended, Fact, Model, Result as Attempted, Spent, State};
-use windlass_core::failure::Failure;
-use windlass_core::outcome::{Outcome, Success, Value};
+use windlass_core::attempt::Deadline;
+use windlass_core::call::{
+    Cause, Ended, Fact, Model, Reason, Result as Attempted, Settlement, Spent, State, Step,
+};
+use windlass_core::code::Code;
+use windlass_core::failure::{Failure, Retry};
+use windlass_core::outcome::{Effect, Outcome, Success, Value};
 use windlass_core::projection;
+use windlass_core::tool::EffectClass;
+
+/// The call ends as its attempts add up.
+pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
+    let Step::Settle(settlement) = held.call.next(held.decision_time()) else { return Ok(()) };
+    let outcome = match settlement {
+        Settlement::Returned(_) => return returned(held),
+        Settlement::Answered(success) | Settlement::Landed(success) => Outcome::Succeeded(success.clone()),
+        Settlement::Exhausted(failure) => {
+            let retry = Retry::Exhausted { attempts: held.call.tries };
+            Outcome::Failed(Box::new(Failure { retry, ..failure.clone() }))
+        }
+        Settlement::TimedOut(cause) => Outcome::Failed(Box::new(timed_out(held, cause))),
+        Settlement::DidNotHappen => Outcome::Failed(Box::new(Failure::did_not_happen())),
+        Settlement::Poison => Outcome::Failed(Box::new(poison(held))),
+        Settlement::Cancelled(effect) => Outcome::Cancelled { effect },
+        Settlement::Unknown => return unknown(held),
+    };
+    ended(held, outcome)
+}
 
 /// The call ends as its last attempt returned.
-pub(crate) fn returned(held: &mut Held) -> Result<(), Lost> {
+fn returned(held: &mut Held) -> Result<(), Lost> {
     let State::Returned { result, .. } = &held.call.state else { return Ok(()) };
     let model = match (result, held.model.take()) {
         (_, Some(answer)) => Model::Own(answer),
@@ -23,13 +48,83 @@ pub(crate) fn returned(held: &mut Held) -> Result<(), Lost> {
 
 /// The call ends because it must not be repeated and nobody knows whether it took effect.
 pub(crate) fn unknown(held: &mut Held) -> Result<(), Lost> {
-    let model = told(held, &Outcome::Unknown);
-    end(held, Some(Outcome::Unknown), model)
+    let outcome = if held.call.cancel.is_some() {
+        Outcome::Cancelled { effect: Effect::Unknown }
+    } else {
+        Outcome::Unknown
+    };
+    ended(held, outcome)
 }
 
 /// The call ends without an attempt.
 pub(crate) fn refused(held: &mut Held, failure: Box<Failure>) -> Result<(), Lost> {
-    let outcome = Outcome::Failed(failure);
+    ended(held, Outcome::Failed(failure))
+}
+
+/// A deadline passed while the call did not run.
+pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
+    let once = held.call.class() == Some(EffectClass::Once);
+    if held.call.may_have_landed && once {
+        return unknown(held);
+    }
+    let rules = held.rules();
+    let ms = if deadline == Deadline::Queue { rules.queue_ms } else { rules.total_ms };
+    let mut failure = Failure::timeout(deadline, ms);
+    failure.did_not_happen = !held.call.may_have_landed;
+    if let Some((parked, _)) = &held.call.parked {
+        failure.message.push_str(match parked.reason {
+            Reason::Retry => " It waited for its next attempt.",
+            Reason::ToolChanged => " Its tool had changed, and no operator accepted that.",
+            Reason::NoSuchTool => " Its tool was not there.",
+            Reason::ToolPaused => " Its tool was paused.",
+        });
+    }
+    ended(held, Outcome::Failed(Box::new(failure)))
+}
+
+/// Its next attempt would come too late.
+pub(crate) fn exhausted(held: &mut Held) -> Result<(), Lost> {
+    let failure = if let State::Returned { result: Attempted::Failed(failure), .. } = &held.call.state {
+        (**failure).clone()
+    } else if let State::Stopped { cause, .. } = held.call.state {
+        timed_out(held, cause)
+    } else {
+        Failure::did_not_happen()
+    };
+    let retry = Retry::Exhausted { attempts: held.call.tries };
+    ended(held, Outcome::Failed(Box::new(Failure { retry, ..failure })))
+}
+
+fn timed_out(held: &Held, cause: Cause) -> Failure {
+    let rules = held.call.rules();
+    let (deadline, ms) = match cause {
+        Cause::Silence => (Deadline::Silence, rules.silence_ms),
+        Cause::Total => (Deadline::Total, rules.total_ms),
+        Cause::Attempt | Cause::Cancel => (Deadline::Attempt, rules.attempt_ms),
+    };
+    let tries = held.call.tries;
+    let retry = if tries > 1 { Retry::Exhausted { attempts: tries } } else { Retry::Never };
+    let mut failure = Failure { retry, raw: last_output(held), ..Failure::timeout(deadline, ms) };
+    if held.call.may_have_landed {
+        failure.message.push_str(" It may have taken effect.");
+    }
+    failure
+}
+
+fn last_output(held: &Held) -> Option<String> {
+    let State::Stopped { output, .. } = &held.call.state else { return None };
+    output.as_deref().map(str::to_string)
+}
+
+fn poison(held: &Held) -> Failure {
+    let reference = Artifacts::new(held.on.session.lane.clone()).call_handle(held.id).to_string();
+    let deaths = held.call.deaths;
+    let detail = format!("the owner died {deaths} times while the call was running; it is set aside");
+    tracing::error!(call = %reference, tool = %held.call.opened.tool, deaths, "a call is set aside as poison");
+    Failure::internal(Code::Poison, &reference, detail)
+}
+
+fn ended(held: &mut Held, outcome: Outcome) -> Result<(), Lost> {
     let model = told(held, &outcome);
     end(held, Some(outcome), model)
 }
@@ -41,6 +136,7 @@ fn told(held: &Held, outcome: &Outcome) -> Model {
 fn end(held: &mut Held, outcome: Option<Outcome>, model: Model) -> Result<(), Lost> {
     let call = &held.call;
     let started = call.first_started_at.unwrap_or_else(|| held.now());
-    let spent = Spent { queued_us: started.since(call.opened_at), waited_us: 0, ran_us: call.ran_us };
+    let queued_us = started.since(call.opened_at);
+    let spent = Spent { queued_us, waited_us: call.waited_us, ran_us: call.ran_us };
     held.note(Fact::Ended(Box::new(Ended { outcome, model, spent })))
 }

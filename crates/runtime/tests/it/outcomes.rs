@@ -53,7 +53,7 @@ async fn a_tool_error_is_told_to_the_model_and_its_detail_is_not() {
     let answer = one(&with_tools(), "outside", json!({})).await;
     let failure = json!({
         "class": "external", "code": "tool_failed", "source": "tool", "message": "the other side said no",
-        "retry": "safe", "tool_code": "E42",
+        "retry": {"exhausted": {"attempts": 3}}, "did_not_happen": true, "tool_code": "E42",
     });
     assert_eq!(answer["outcome"]["failure"], failure);
     assert_eq!(text(&answer), r#"{"error":"the other side said no","code":"tool_failed"}"#);

@@ -169,6 +169,10 @@ impl Store for MemoryStore {
         Durability::Memory
     }
 
+    fn last_owner_died(&self) -> bool {
+        false
+    }
+
     fn commits(&self) -> u64 {
         self.state().commits
     }

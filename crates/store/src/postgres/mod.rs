@@ -234,6 +234,10 @@ impl Store for PostgresStore {
         self.durability
     }
 
+    fn last_owner_died(&self) -> bool {
+        false
+    }
+
     fn commits(&self) -> u64 {
         self.lanes.commits.load(Ordering::Relaxed)
     }

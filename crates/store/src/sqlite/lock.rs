@@ -1,14 +1,19 @@
 //! Who owns a data folder: whoever holds the lock on `owner.lock`. The kernel releases it when the process
-//! dies, so there is never a stale one to clean up.
+//! dies, so there is never a stale one to clean up. The text in it stays when a process dies and goes when it leaves
+//! in good order, so that the next one knows which it was.
 
 use crate::StoreError;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The right to write in a folder, until it is dropped.
 pub(super) struct OwnerLock {
-    _file: File,
+    file: File,
+    last_owner_died: bool,
+    /// Whether somebody was told that the last owner died.
+    told: AtomicBool,
 }
 
 const FILE: &str = "owner.lock";
@@ -36,9 +41,26 @@ impl OwnerLock {
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
+        let last_owner_died = file.metadata().map_err(failed)?.len() > 0;
         let mut introduce = || file.set_len(0).and_then(|()| file.write_all(introduction().as_bytes()));
         point!("lock.introduce", introduce()).map_err(failed)?;
-        Ok(OwnerLock { _file: file })
+        Ok(OwnerLock { file, last_owner_died, told: AtomicBool::new(false) })
+    }
+
+    /// Whether whoever had the folder last died.
+    pub fn last_owner_died(&self) -> bool {
+        self.told.store(true, Ordering::Relaxed);
+        self.last_owner_died
+    }
+}
+
+impl Drop for OwnerLock {
+    fn drop(&mut self) {
+        // Whoever only left a message behind a dead owner has not gone on with its work: the next one is still to know.
+        if !self.last_owner_died || *self.told.get_mut() {
+            // If it cannot be cleared, this looks like a death, which does no harm.
+            let _ = self.file.set_len(0);
+        }
     }
 }
 

@@ -52,7 +52,7 @@ pub struct SqliteStore {
 
 /// What the store may do.
 enum Access {
-    Owner { writer: Writer, next: [AtomicU64; 3], _lock: OwnerLock },
+    Owner { writer: Writer, next: [AtomicU64; 3], lock: OwnerLock },
     Reader { folder: PathBuf },
 }
 
@@ -100,7 +100,7 @@ impl SqliteStore {
         };
         let Options { durability, limits, .. } = options;
         let writer = Writer::start((&path, ballast), durability, &limits)?;
-        let access = Access::Owner { writer, next, _lock: lock };
+        let access = Access::Owner { writer, next, lock };
         Ok(SqliteStore { pool: Pool::new(path), places: Places::default(), access, secret, durability })
     }
 
@@ -201,6 +201,13 @@ impl Store for SqliteStore {
 
     fn durability(&self) -> Durability {
         self.durability
+    }
+
+    fn last_owner_died(&self) -> bool {
+        match &self.access {
+            Access::Owner { lock, .. } => lock.last_owner_died(),
+            Access::Reader { .. } => false,
+        }
     }
 
     fn commits(&self) -> u64 {

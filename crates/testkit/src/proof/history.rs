@@ -168,7 +168,7 @@ impl Journal {
             match fact {
                 Fact::Started(_) => call.started.push(number),
                 Fact::Ended(_) => call.ended.push(number),
-                Fact::Opened(_) | Fact::Prepared(_) | Fact::Lost(_) | Fact::Returned(_) => {}
+                _ => {}
             }
         }
         self.calls.extend(calls.into_values());

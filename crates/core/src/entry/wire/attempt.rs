@@ -129,7 +129,7 @@ pub(super) struct StoppedFields {
     #[n(2)]
     cause: String,
     #[n(3)]
-    began: bool,
+    may_have_acted: bool,
     #[n(4)]
     stuck: Option<bool>,
     #[n(5)]
@@ -142,7 +142,7 @@ impl From<&Stopped> for StoppedFields {
             attempt: stopped.attempt.0,
             ran_us: stopped.ran_us,
             cause: stopped.cause.to_string(),
-            began: stopped.began,
+            may_have_acted: stopped.may_have_acted,
             stuck: stopped.stuck.then_some(true),
             has_output: stopped.output.is_some().then_some(true),
         }
@@ -154,7 +154,7 @@ pub(super) fn read_stopped(fields: &StoppedFields, payload: &[u8]) -> Result<Sto
         attempt: AttemptNo(fields.attempt),
         ran_us: fields.ran_us,
         cause: known(Cause::parse(&fields.cause), &fields.cause)?,
-        began: fields.began,
+        may_have_acted: fields.may_have_acted,
         stuck: fields.stuck.unwrap_or(false),
         output: fields.has_output.map(|_| text(payload)).transpose()?,
     })

@@ -1,0 +1,292 @@
+//! How the owner of a session takes what is asked of its calls, and makes it into entries.
+
+use super::{AskError, Asked, Resolution, Target, check_changed, check_unknown, opened, shortened};
+use crate::answer::CallAnswer;
+use crate::batch::{self, Heard, OpenBatch, Reached, Seen};
+use crate::error::{BatchError, chain};
+use crate::held::{Ack, Hold, Past};
+use crate::runtime::{Inner, OpenCall};
+use crate::session::{Session, fold};
+use crate::stage::{attempt, reconcile as stage, result};
+use crate::tool::Reconciled;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use windlass_core::ask::{Ask, Scope};
+use windlass_core::call::{Call, Fact, Reason, Resolved, Resolver};
+use windlass_core::failure::Failure;
+use windlass_core::handle::{Handle, Kind};
+use windlass_core::ids::{AttemptNo, BatchNo, CallId, Lookup, Ordinal};
+use windlass_core::outcome::{JsonText, Outcome, Success, Value};
+use windlass_core::projection;
+use windlass_store::{BatchRow, Inbound, Row};
+
+/// Asks calls to stop. What is recorded of them is asked through `inbound`, so that it is durable; what is not yet
+/// was never acknowledged, and hears of it directly.
+pub(crate) async fn cancel(
+    rt: &Arc<Inner>,
+    target: Target<'_>,
+    reason: Option<&str>,
+) -> Result<Asked, AskError> {
+    if let Some((session, scope)) = unrecorded(rt, target) {
+        let (ack, mut acked) = mpsc::channel(1);
+        let what = batch::Asked::Cancel(reason.map(|reason| shortened(reason).into()));
+        let asked = reach(rt, &session, scope, &(what, ack));
+        acked.recv().await;
+        return Ok(asked);
+    }
+    let (row, ..) = super::find(&*rt.store, target).await?;
+    let session = rt.session(&row.name).await?;
+    let asked = super::post_cancel(&*rt.store, target, reason).await?;
+    adopt(rt, &session).await?;
+    Ok(asked)
+}
+
+/// Where a cancel goes that reaches calls the store does not know yet.
+fn unrecorded(rt: &Inner, target: Target<'_>) -> Option<(Arc<Session>, Scope)> {
+    let owned = |name: &str| rt.owned().into_iter().find(|session| *session.name == *name);
+    let (session, batch, scope) = match target {
+        Target::Call(handle) => {
+            let id = opened(&*rt.store, handle)?;
+            let found =
+                rt.owned().into_iter().find_map(|session| Some((session.find_no(id.batch)?, session)));
+            let (batch, session) = found?;
+            (session, batch, Scope::Call(id))
+        }
+        Target::Batch { session, key } => {
+            let session = owned(session)?;
+            let batch = session.find(Lookup::of(session.lane.session(), key))?;
+            let scope = Scope::Batch(batch.head.no);
+            (session, batch, scope)
+        }
+        Target::Session(session) => {
+            let session = owned(session)?;
+            let batch = session.open_batches().into_iter().find(|batch| !batch.is_recorded())?;
+            (session, batch, Scope::Session)
+        }
+    };
+    (!batch.is_recorded()).then_some((session, scope))
+}
+
+/// Tells every open call there.
+fn reach(rt: &Arc<Inner>, session: &Arc<Session>, scope: Scope, (what, ack): &(batch::Asked, Ack)) -> Asked {
+    let batches = match scope {
+        Scope::Call(CallId { batch, .. }) | Scope::Batch(batch) => {
+            session.find_no(batch).into_iter().collect()
+        }
+        Scope::Session => session.open_batches(),
+    };
+    let mut asked = Asked::default();
+    for batch in batches {
+        let ordinals = match scope {
+            Scope::Call(call) => call.ordinal.0..call.ordinal.0 + 1,
+            Scope::Batch(_) | Scope::Session => 0..batch.len() as u16,
+        };
+        for ordinal in ordinals.map(Ordinal) {
+            let heard = Heard { what: what.clone(), ack: Some(ack.clone()) };
+            let reached = batch.ask(ordinal, heard);
+            if reached == Reached::Parked {
+                session.wake(rt, CallId { batch: batch.head.no, ordinal });
+            }
+            asked.over += u64::from(reached == Reached::Over);
+            asked.asked += u64::from(reached != Reached::Over);
+        }
+    }
+    asked
+}
+
+/// Takes what was asked of a session's calls and not taken yet.
+pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), BatchError> {
+    let mut asking = session.asking.lock().await;
+    let most = rt.limits.inbound_page + asking.len() as u64;
+    for Inbound { key, body, .. } in rt.store.inbound(session.lane.session(), most).await? {
+        if !asking.insert(key.clone()) {
+            continue;
+        }
+        match Ask::decode(&body) {
+            Ok(Ask::Cancel { scope, reason }) => {
+                let what = batch::Asked::Cancel(reason.map(Into::into));
+                tell(rt, session, key, (scope, what));
+            }
+            Ok(Ask::Accept { call }) => tell(rt, session, key, (Scope::Call(call), batch::Asked::Accept)),
+            Ok(Ask::Resolve { call, landed }) => {
+                let resolved = resolution(landed, Resolver::Operator, rt);
+                let rows = vec![Row::Adopt { key: key.clone() }];
+                let done = amend(rt, session, (call, resolved), rows).await?;
+                asking.remove(&key);
+                if !done {
+                    tracing::warn!(session = %session.name, %call, "a resolution came too late, and changes nothing");
+                    session.lane.commit_rows(vec![Row::Adopt { key }]).await?;
+                }
+            }
+            // It stays there for a Windlass that can read it.
+            Err(error) => {
+                tracing::error!(session = %session.name, error = %chain(&error), "a message is not taken")
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tells open calls, and marks the message as adopted once all of them have recorded it.
+fn tell(rt: &Arc<Inner>, session: &Arc<Session>, key: String, (scope, what): (Scope, batch::Asked)) {
+    let (ack, mut acked) = mpsc::channel(1);
+    reach(rt, session, scope, &(what, ack));
+    let (lane, session) = (session.lane.clone(), Arc::downgrade(session));
+    rt.tasks.spawn(async move {
+        acked.recv().await;
+        // If the session is lost, its next owner adopts the message.
+        let _ = lane.commit_rows(vec![Row::Adopt { key: key.clone() }]).await;
+        if let Some(session) = session.upgrade() {
+            session.asking.lock().await.remove(&key);
+        }
+    });
+}
+
+/// Says how a call that ended as unknown ended after all.
+pub(crate) async fn resolve(
+    rt: &Arc<Inner>,
+    call: &str,
+    resolution: &Resolution,
+) -> Result<CallAnswer, AskError> {
+    let (row, id, _) = super::find_call(&*rt.store, call).await?;
+    let session = rt.session(&row.name).await?;
+    super::post_resolve(&*rt.store, call, resolution).await?;
+    adopt(rt, &session).await?;
+    answer(rt, id).await
+}
+
+/// Asks the tool of a call that ended as unknown whether it took effect.
+pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer, AskError> {
+    let (row, id, recorded) = super::find_call(&*rt.store, call).await?;
+    check_unknown(&recorded, &recorded.state)?;
+    let session = rt.session(&row.name).await?;
+    let unfit = |hint| AskError::Unfit { state: recorded.state.name(), hint };
+    let batch = {
+        let _admission = session.admission.lock().await;
+        load(rt, &session, id.batch).await?
+    };
+    let hold = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch });
+    let since_us = rt.clock.elapsed_us();
+    let past = Past { since_us, counted_us: 0, fresh: false, waited: false, parked_at: None };
+    let mut held = hold.call(id, recorded.clone(), past);
+    let tool = match attempt::pin(&mut held).map_err(BatchError::from)? {
+        attempt::Pinned::Tool(tool) if tool.tool.reconciler().is_some() => tool,
+        attempt::Pinned::Tool(_) => {
+            return Err(unfit("its tool cannot be asked: say yourself what happened"));
+        }
+        attempt::Pinned::Again | attempt::Pinned::Wait(_) => {
+            return Err(unfit("its tool is not there, is paused or has changed: say yourself what happened"));
+        }
+    };
+    let said = stage::ask(&mut held, &tool, AttemptNo(recorded.attempts)).await;
+    let outcome = match said {
+        Ok(Reconciled::Landed(output)) => match result::success(&mut held, &tool, output).await {
+            Ok(success) => Outcome::Succeeded(success),
+            Err(failure) => return Err(AskError::Invalid { what: failure.message }),
+        },
+        Ok(Reconciled::DidNotHappen) => Outcome::Failed(Box::new(Failure::did_not_happen())),
+        Ok(Reconciled::Unknown) => return Err(unfit("its tool cannot tell: say yourself what happened")),
+        Err(what) => return Err(AskError::Invalid { what: format!("the tool could not be asked: {what}") }),
+    };
+    let model = match held.model.take() {
+        Some(model) => model,
+        None => projection::project(&outcome, None, &rt.limits),
+    };
+    let resolved = Resolved { outcome, model, by: Resolver::Tool };
+    if !amend(rt, &session, (id, resolved), held.take_rows()).await? {
+        return Err(AskError::Conflict);
+    }
+    answer(rt, id).await
+}
+
+/// Lets a call go on under what its tool has become.
+pub(crate) async fn accept(rt: &Arc<Inner>, call: &str) -> Result<(), AskError> {
+    let (row, _, recorded) = super::find_call(&*rt.store, call).await?;
+    check_changed(&recorded)?;
+    let session = rt.session(&row.name).await?;
+    super::post_accept(&*rt.store, call).await?;
+    adopt(rt, &session).await?;
+    Ok(())
+}
+
+fn resolution(landed: Option<JsonText>, by: Resolver, rt: &Inner) -> Resolved {
+    let outcome = match landed {
+        Some(text) => Outcome::Succeeded(Success { value: Value::Inline(text), parts: Vec::new() }),
+        None => Outcome::Failed(Box::new(Failure::did_not_happen())),
+    };
+    let model = projection::project(&outcome, None, &rt.limits);
+    Resolved { outcome, model, by }
+}
+
+/// Adds a resolution to a call that is over. `false`: it is not one that can be resolved any more.
+async fn amend(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    (call, resolved): (CallId, Resolved),
+    rows: Vec<Row>,
+) -> Result<bool, BatchError> {
+    // Nobody else may load the batch meanwhile: both would write its next row.
+    let _admission = session.admission.lock().await;
+    let batch = load(rt, session, call.batch).await?;
+    let fact = Fact::Resolved(Box::new(resolved));
+    let Ok((commit, amended)) = batch.amend(&session.lane, (call.ordinal, rt.clock.now(), &fact), rows)
+    else {
+        return Ok(false);
+    };
+    commit.durable().await?;
+    batch.amended(call.ordinal, amended);
+    Ok(true)
+}
+
+/// A batch of the session, from memory or from its journal.
+async fn load(rt: &Arc<Inner>, session: &Arc<Session>, no: BatchNo) -> Result<Arc<OpenBatch>, BatchError> {
+    if let Some(open) = session.find_no(no) {
+        return Ok(open);
+    }
+    let key = fold(&rt.store.journal(no).await?)?.opening.key;
+    let lookup = Lookup::of(session.lane.session(), &key);
+    let row = BatchRow { no, session: session.lane.session(), lookup, open: false };
+    let (folded, rows) = session.read(&row).await?;
+    Ok(Arc::new(OpenBatch::recorded(session.head(&row, &folded), &folded, rows)))
+}
+
+async fn answer(rt: &Arc<Inner>, id: CallId) -> Result<CallAnswer, AskError> {
+    let batch = super::read(&*rt.store, id.batch).await?;
+    let call = batch.and_then(|mut batch| {
+        let place = usize::from(id.ordinal.0);
+        (place < batch.calls.len()).then(|| batch.calls.swap_remove(place))
+    });
+    let call = call.ok_or_else(|| AskError::NotFound { what: format!("call {id}") })?;
+    Ok(CallAnswer { id, store: rt.store.clone(), call: Arc::new(call), recorded: true, conflict: None })
+}
+
+/// Lists the open calls of a batch.
+pub(crate) fn see(rt: &Inner, session: &Session, batch: &OpenBatch, open: &mut Vec<OpenCall>) {
+    batch.look(|ordinal, seen| {
+        let (asked, opened_at, state, waiting_for) = match seen {
+            Seen::Over => return,
+            Seen::Driven(asked, at, true) => (asked, at, "running", None),
+            Seen::Driven(asked, at, false) => (asked, at, "queued", None),
+            Seen::Parked(asked, at, parked) => {
+                let call: &Call = parked.call();
+                let waits = if parked.waits_for_turn() {
+                    "claim"
+                } else {
+                    call.parked.map_or("claim", |(parked, _)| Reason::as_str(parked.reason))
+                };
+                (asked, at, call.state.name(), Some(waits))
+            }
+        };
+        let id = CallId { batch: batch.head.no, ordinal };
+        open.push(OpenCall {
+            session: session.name.to_string(),
+            batch: batch.head.place.batch_key.to_string(),
+            call: Handle::seal(rt.store.secret(), Kind::Call, id.packed()).to_string(),
+            id: asked.id.to_string(),
+            tool: asked.tool.to_string(),
+            state,
+            waiting_for,
+            opened_at,
+        });
+    });
+}

@@ -1,0 +1,41 @@
+//! Stop driving a call until something wakes it: it has no task, no timer and no future then.
+
+use crate::drive::Driven;
+use crate::error::Lost;
+use crate::held::Held;
+use crate::session::Session;
+use crate::wheel::When;
+use windlass_core::call::{Fact, Parked, Reason};
+
+/// Parks a call until its next attempt. That it waits is recorded.
+pub(crate) async fn until(held: Box<Held>, parked: Parked) -> Result<Driven, Lost> {
+    let (now_us, now) = (held.on.rt.clock.elapsed_us(), held.now());
+    // A process waits at most as long as the wait was to be, whatever has become of the wall clock since.
+    let left_us = parked.wake_at.since(now).min(parked.length_us);
+    let when = When { due_us: now_us.saturating_add(left_us), wall: Some(parked.wake_at) };
+    Session::park(held, when);
+    Ok(Driven::Parked)
+}
+
+/// Parks a call until its tool is there, is resumed, or is accepted as it is now; at the latest until its deadline.
+pub(crate) async fn wait_for_tool(mut held: Box<Held>, reason: Reason) -> Result<Driven, Lost> {
+    let rt = held.on.rt.clone();
+    let generation = rt.registry.generation();
+    let (_, due_us) = held.deadline();
+    let known = held.call.parked.is_some_and(|(parked, _)| parked.reason == reason);
+    if !known {
+        let length_us = due_us.saturating_sub(rt.clock.elapsed_us());
+        let length = i64::try_from(length_us).unwrap_or(i64::MAX);
+        let wake_at = windlass_core::time::Timestamp(held.now().0.saturating_add(length));
+        held.note(Fact::Parked(Parked { reason, wake_at, length_us }))?;
+        held.commit().await?;
+    }
+    let (id, session) = (held.id, held.on.session.clone());
+    rt.waits_for_tool(&session, id);
+    Session::park(held, When { due_us, wall: None });
+    // What changed before it was parked did not find it.
+    if rt.registry.generation() != generation {
+        session.wake(&rt, id);
+    }
+    Ok(Driven::Parked)
+}

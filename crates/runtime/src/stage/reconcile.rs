@@ -1,0 +1,55 @@
+//! Ask the tool whether an attempt that did not return took effect.
+
+use crate::error::{Lost, chain};
+use crate::held::{Held, due_us};
+use crate::registry::Registered;
+use crate::signal::Signal;
+use crate::stage::{attempt, prepare, result};
+use crate::threads::caught;
+use crate::tool::{Reconciled, ToolError};
+use std::sync::Arc;
+use windlass_core::call::{Fact, Reconciled as Asked, Verdict};
+use windlass_core::ids::AttemptNo;
+
+/// Notes what the tool says. Whatever keeps it from telling means that it is not known.
+pub(crate) async fn note(held: &mut Held, tool: &Arc<Registered>, attempt: AttemptNo) -> Result<(), Lost> {
+    let said = ask(held, tool, attempt).await;
+    held.begin_stage();
+    let verdict = match said {
+        Ok(Reconciled::DidNotHappen) => Verdict::DidNotHappen,
+        Ok(Reconciled::Unknown) => Verdict::Unknown,
+        Ok(Reconciled::Landed(output)) => match result::success(held, tool, output).await {
+            Ok(success) => Verdict::Landed(success),
+            Err(failure) => cannot_tell(held, failure.message),
+        },
+        Err(what) => cannot_tell(held, what),
+    };
+    held.note(Fact::Reconciled(Asked { attempt, verdict }))
+}
+
+/// Asks the tool, for at most as long as an attempt may take.
+pub(crate) async fn ask(
+    held: &mut Held,
+    tool: &Arc<Registered>,
+    attempt: AttemptNo,
+) -> Result<Reconciled, String> {
+    let rt = held.on.rt.clone();
+    let now_us = rt.clock.elapsed_us();
+    let due_us = due_us(now_us, held.call.rules().attempt_ms);
+    let Some(reconciler) = tool.tool.reconciler() else { return Ok(Reconciled::Unknown) };
+    let args = prepare::parse(held).map_err(|failure| failure.message)?.value;
+    let signal = Arc::new(Signal::new(now_us));
+    let cx = attempt::context(held, attempt::Frame { attempt, redrive: true, due_us, signal });
+    let answer = tokio::select! {
+        answer = caught(|| reconciler.reconcile(args, &cx)) => answer,
+        () = rt.wheel.until(due_us) => return Err("it took too long to tell".to_string()),
+    };
+    answer?.map_err(|error: ToolError| error.detail.unwrap_or(error.message))
+}
+
+fn cannot_tell(held: &Held, what: String) -> Verdict {
+    let error = std::io::Error::other(what);
+    let call = held.id;
+    tracing::warn!(%call, tool = %held.call.opened.tool, error = %chain(&error), "a tool could not tell whether it took effect");
+    Verdict::Unknown
+}

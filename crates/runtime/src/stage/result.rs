@@ -1,0 +1,188 @@
+//! Make the recorded result of what a tool returned.
+
+use crate::artifacts::{ArtifactError, Artifacts};
+use crate::held::Held;
+use crate::registry::Registered;
+use crate::threads::Ran;
+use crate::tool::{Output, ToolError};
+use windlass_core::call::Result as Attempted;
+use windlass_core::code::Code;
+use windlass_core::failure::{Failure, FailureClass, Source};
+use windlass_core::handle::Handle;
+use windlass_core::json::{self, Size};
+use windlass_core::limits::Limits;
+use windlass_core::outcome::{Form, Kept, Outcome, Part, Success, Value};
+use windlass_core::projection::{self, Ends};
+
+/// What an attempt returned, as it is recorded.
+pub(crate) async fn of(held: &mut Held, tool: &Registered, ran: Ran) -> Attempted {
+    let failure = match ran {
+        Ran::Returned(Ok(output)) => match success(held, tool, output).await {
+            Ok(success) => return Attempted::Ok(success),
+            Err(failure) => failure,
+        },
+        Ran::Returned(Err(error)) => Box::new(failure(held, error)),
+        Ran::Panicked(what) => Box::new(internal(held, Code::ToolPanicked, what)),
+    };
+    if let Some(detail) = &failure.detail {
+        tracing::error!(call = %handle(held), tool = %tool.spec.name, code = %failure.code, detail, "a call failed inside");
+    }
+    Attempted::Failed(failure)
+}
+
+/// Checks what the tool returned, and keeps what is too long for an answer beside the journal.
+pub(crate) async fn success(
+    held: &mut Held,
+    tool: &Registered,
+    output: Output,
+) -> Result<Success, Box<Failure>> {
+    let Output { value, kept, parts } = output;
+    if let Some(kept) = kept {
+        return streamed(held, kept, parts).await;
+    }
+    let limits = &*held.on.rt.limits;
+    let size = match json::measure_result(&value, limits) {
+        Ok(size) => size,
+        Err(problem) => {
+            json::dismantle(value);
+            return Err(Box::new(bad_output(problem.to_string(), None)));
+        }
+    };
+    check_parts(&parts, limits)?;
+    let text = serde_json::to_string(&value).unwrap_or_default();
+    if let Some(problem) = broken_promise(tool, &value, size) {
+        return Err(Box::new(refused_output(held, problem, text).await));
+    }
+    drop(value);
+    let success = Success { value: Value::Inline(text.into()), parts };
+    let full = projection::full_text(&success);
+    if projection::fits(&full, limits) && !tool.spec.flags.persist_output {
+        return Ok(success);
+    }
+    let limits = held.on.rt.limits.clone();
+    let rows = Artifacts::new(held.on.session.lane.clone()).rows(full.as_bytes()).await;
+    let (kept, rows) = rows.map_err(|error| Box::new(failure(held, error.into())))?;
+    held.carry(rows);
+    let whole = Outcome::Succeeded(success.clone());
+    held.model = Some(projection::project(&whole, Some(kept), &limits));
+    Ok(kept_value(success, kept))
+}
+
+/// The value as it is recorded once all its text is kept: not a second time, unless parts were added to it.
+fn kept_value(success: Success, kept: Kept) -> Success {
+    let has_text = success.parts.iter().any(|part| matches!(part, Part::Text(_) | Part::Json(_)));
+    match success.value {
+        Value::Inline(text) if !has_text => {
+            let form = if text.starts_with('"') { Form::Text } else { Form::Json };
+            Success { value: Value::Kept { kept, form }, parts: success.parts }
+        }
+        value @ (Value::Inline(_) | Value::Kept { .. }) => Success { value, parts: success.parts },
+    }
+}
+
+/// A result that the tool has kept itself: the model is told its ends.
+async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Success, Box<Failure>> {
+    let limits = held.on.rt.limits.clone();
+    let artifacts = Artifacts::new(held.on.session.lane.clone());
+    let most = limits.answer_bytes_max;
+    let ends = async {
+        let head = artifacts.read(kept.artifact, 0, most).await?;
+        let tail = artifacts.read(kept.artifact, kept.bytes.saturating_sub(most), most).await?;
+        Ok::<_, ArtifactError>((head, tail))
+    };
+    let (head, tail) = ends.await.map_err(|error| {
+        // What was just kept cannot be read: the store is lost, and that is not a failure of the tool.
+        if let ArtifactError::Lost(lost) = &error {
+            held.on.session.lane.lose(lost.clone());
+        }
+        Box::new(failure(held, error.into()))
+    })?;
+    let ends = Ends { head: &head, tail: &tail, total: kept.bytes };
+    let mut model = projection::project_ends(ends, Some(kept), &limits);
+    model.parts.extend(parts.iter().cloned());
+    held.model = Some(model);
+    Ok(Success { value: Value::Kept { kept, form: Form::Text }, parts })
+}
+
+/// What is wrong with a result by the tool's own output schema.
+fn broken_promise(tool: &Registered, value: &serde_json::Value, size: Size) -> Option<String> {
+    let invalid = tool.output.as_ref()?.validate(value, size).err()?;
+    Some(format!("It does not fit the tool's own output schema.\n{invalid}"))
+}
+
+/// The failure of a result that was refused, with the result itself: in the journal, or beside it if it is long.
+async fn refused_output(held: &mut Held, problem: String, text: String) -> Failure {
+    if projection::fits(&text, &held.on.rt.limits) {
+        return bad_output(problem, Some(text));
+    }
+    match Artifacts::new(held.on.session.lane.clone()).rows(text.as_bytes()).await {
+        Ok((kept, rows)) => {
+            held.carry(rows);
+            bad_output(format!("{problem}\nWhat it returned is kept as artifact {}.", kept.artifact), None)
+        }
+        Err(error) => failure(held, error.into()),
+    }
+}
+
+/// Parts lie in the journal, so they are bounded like everything there.
+fn check_parts(parts: &[Part], limits: &Limits) -> Result<(), Box<Failure>> {
+    let bytes = parts.iter().map(|part| match part {
+        Part::Text(text) => text.len(),
+        Part::Json(json) => json.len(),
+        Part::Image { data, .. } => data.len(),
+        Part::File { .. } => 0,
+    });
+    let (bytes, max) = (bytes.sum::<usize>() as u64, limits.result_json_bytes_max);
+    if bytes <= max {
+        return Ok(());
+    }
+    let what = format!("Its parts have {bytes} bytes and may have {max}; it must keep them as artifacts.");
+    Err(Box::new(bad_output(what, None)))
+}
+
+fn bad_output(what: String, raw: Option<String>) -> Failure {
+    Failure {
+        class: FailureClass::Execution,
+        source: Source::Tool,
+        raw,
+        ..Failure::invalid_request(
+            Code::InvalidOutput,
+            format!("The tool returned something that is refused. {what}"),
+        )
+    }
+}
+
+fn failure(held: &Held, error: ToolError) -> Failure {
+    if error.class == FailureClass::Internal {
+        return internal(held, Code::Internal, error.detail.unwrap_or(error.message));
+    }
+    Failure {
+        class: error.class,
+        source: Source::Tool,
+        code: Code::ToolFailed,
+        tool_code: error.tool_code,
+        message: shorten(error.message, &held.on.rt.limits),
+        detail: error.detail.map(|detail| shorten(detail, &held.on.rt.limits)),
+        retry: error.retry,
+        did_not_happen: error.did_not_happen,
+        raw: None,
+    }
+}
+
+/// What a tool says about its failure lies in the journal, so it is bounded like an answer.
+fn shorten(mut text: String, limits: &Limits) -> String {
+    let max = text.floor_char_boundary(limits.answer_bytes_max as usize);
+    if max < text.len() {
+        text.truncate(max);
+        text.push('…');
+    }
+    text
+}
+
+fn internal(held: &Held, code: Code, detail: String) -> Failure {
+    Failure::internal(code, &handle(held).to_string(), shorten(detail, &held.on.rt.limits))
+}
+
+pub(crate) fn handle(held: &Held) -> Handle {
+    Artifacts::new(held.on.session.lane.clone()).call_handle(held.id)
+}

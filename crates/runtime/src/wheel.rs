@@ -1,0 +1,210 @@
+//! One wheel of deadlines for a whole runtime, instead of a timer for each call.
+//!
+//! A watched attempt sleeps here as a task that is woken; a parked call has an alarm here and nothing else: no task,
+//! no timer, no future.
+
+use crate::clock::Clock;
+use crate::runtime::Inner;
+use crate::session::Session;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use tokio::sync::Notify;
+use windlass_core::ids::CallId;
+use windlass_core::time::Timestamp;
+
+/// All deadlines of a runtime, in the order in which they are due.
+pub(crate) struct Wheel {
+    clock: Arc<dyn Clock>,
+    spokes: Mutex<Spokes>,
+    /// Told when something is due earlier than the keeper sleeps.
+    earlier: Notify,
+}
+
+#[derive(Default)]
+struct Spokes {
+    /// By the clock that never jumps.
+    due: BTreeMap<Alarm, Due>,
+    /// Those of them that are also due when the wall clock says so.
+    by_wall: BTreeMap<(Timestamp, u64), Alarm>,
+    next: u64,
+    /// How long the keeper sleeps.
+    keeper_until_us: u64,
+    over: bool,
+}
+
+/// Where something stands on the wheel: when it is due, and a number that makes it one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Alarm {
+    due_us: u64,
+    number: u64,
+}
+
+enum Due {
+    Task(Waker),
+    Call { session: Weak<Session>, call: CallId, wall: Option<Timestamp> },
+}
+
+/// When a parked call is to be woken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct When {
+    /// By the clock that never jumps, at the latest.
+    pub(crate) due_us: u64,
+    /// By the wall clock, if that is reached before.
+    pub(crate) wall: Option<Timestamp>,
+}
+
+/// How often the wall clock is looked at while something waits for it: it may have been set forward, or the machine
+/// may have slept.
+const WALL_CHECK_US: u64 = 10_000_000;
+
+impl Wheel {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Wheel {
+        Wheel { clock, spokes: Mutex::default(), earlier: Notify::new() }
+    }
+
+    /// Sleeps until this point of the clock that never jumps.
+    pub(crate) fn until(&self, due_us: u64) -> Sleep<'_> {
+        Sleep { wheel: self, due_us, alarm: None }
+    }
+
+    /// Wakes a parked call then, unless the alarm is [cleared](Self::clear) before.
+    pub(crate) fn alarm(&self, when: When, session: &Arc<Session>, call: CallId) -> Alarm {
+        let due = Due::Call { session: Arc::downgrade(session), call, wall: when.wall };
+        self.insert(when.due_us, due)
+    }
+
+    pub(crate) fn clear(&self, alarm: Alarm) {
+        self.lock().remove(alarm);
+    }
+
+    /// The runtime is gone: nothing is due any more.
+    pub(crate) fn stop(&self) {
+        self.lock().over = true;
+        self.earlier.notify_one();
+    }
+
+    fn insert(&self, due_us: u64, due: Due) -> Alarm {
+        let mut spokes = self.lock();
+        let alarm = Alarm { due_us, number: spokes.next };
+        spokes.next += 1;
+        if let Due::Call { wall: Some(wall), .. } = due {
+            spokes.by_wall.insert((wall, alarm.number), alarm);
+            // The keeper may not be looking at the wall clock yet.
+            spokes.keeper_until_us = 0;
+            self.earlier.notify_one();
+        }
+        spokes.due.insert(alarm, due);
+        if due_us < spokes.keeper_until_us {
+            spokes.keeper_until_us = due_us;
+            self.earlier.notify_one();
+        }
+        alarm
+    }
+
+    /// Takes what is due, and says how long to sleep; nothing if the runtime is gone.
+    fn turn(&self) -> Option<(Vec<Due>, u64)> {
+        let (now_us, wall) = (self.clock.elapsed_us(), self.clock.now());
+        let mut spokes = self.lock();
+        if spokes.over {
+            return None;
+        }
+        let mut due = Vec::new();
+        while let Some(first) = spokes.due.first_key_value().map(|(alarm, _)| *alarm) {
+            if first.due_us > now_us {
+                break;
+            }
+            due.extend(spokes.remove(first));
+        }
+        while let Some((&(at, _), &alarm)) = spokes.by_wall.first_key_value() {
+            if at > wall {
+                break;
+            }
+            due.extend(spokes.remove(alarm));
+        }
+        let next = spokes.due.first_key_value().map_or(u64::MAX, |(alarm, _)| alarm.due_us);
+        let look = match spokes.by_wall.first_key_value() {
+            Some((&(at, _), _)) => now_us.saturating_add(at.since(wall).min(WALL_CHECK_US)),
+            None => u64::MAX,
+        };
+        spokes.keeper_until_us = next.min(look);
+        Some((due, spokes.keeper_until_us.saturating_sub(now_us)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Spokes> {
+        self.spokes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Spokes {
+    fn remove(&mut self, alarm: Alarm) -> Option<Due> {
+        let due = self.due.remove(&alarm)?;
+        if let Due::Call { wall: Some(wall), .. } = due {
+            self.by_wall.remove(&(wall, alarm.number));
+        }
+        Some(due)
+    }
+}
+
+/// Turns the wheel until its runtime is gone.
+pub(crate) async fn keep(wheel: Arc<Wheel>, rt: Weak<Inner>) {
+    while let Some((due, sleep_us)) = wheel.turn() {
+        for due in due {
+            match due {
+                Due::Task(waker) => waker.wake(),
+                Due::Call { session, call, .. } => {
+                    if let (Some(rt), Some(session)) = (rt.upgrade(), session.upgrade()) {
+                        session.wake(&rt, call);
+                    }
+                }
+            }
+        }
+        if sleep_us > 0 {
+            tokio::select! {
+                () = wheel.earlier.notified() => {}
+                () = wheel.clock.wait(sleep_us) => {}
+            }
+        }
+    }
+}
+
+/// A sleep on the wheel.
+pub(crate) struct Sleep<'a> {
+    wheel: &'a Wheel,
+    due_us: u64,
+    alarm: Option<Alarm>,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.due_us == u64::MAX {
+            return Poll::Pending;
+        }
+        if self.wheel.clock.elapsed_us() >= self.due_us {
+            return Poll::Ready(());
+        }
+        if let Some(alarm) = self.alarm.take() {
+            let mut spokes = self.wheel.lock();
+            if let Some(Due::Task(waker)) = spokes.due.get_mut(&alarm) {
+                waker.clone_from(cx.waker());
+                drop(spokes);
+                self.alarm = Some(alarm);
+                return Poll::Pending;
+            }
+        }
+        self.alarm = Some(self.wheel.insert(self.due_us, Due::Task(cx.waker().clone())));
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        if let Some(alarm) = self.alarm {
+            self.wheel.clear(alarm);
+        }
+    }
+}
