@@ -53,14 +53,20 @@ fn words(told: Cancelled, args: &Cancel) -> String {
     match told {
         Cancelled { asked: 0, over: 0 } => "there is no call to cancel; nothing was changed".to_string(),
         Cancelled { asked: 0, .. } if one => "the call is over already; nothing was changed".to_string(),
-        Cancelled { asked: 0, over } => format!("all {over} calls are over already; nothing was changed"),
+        Cancelled { asked: 0, over } => {
+            format!("nothing is open there ({over} over already); nothing was changed")
+        }
         Cancelled { .. } if one => {
             let call = args.call.as_deref().unwrap_or_default();
             format!("the call was asked to stop; `windlass calls {call} --journal` tells how it ends")
         }
         Cancelled { asked, over } => {
-            let rest = if over > 0 { format!("; {over} were over already") } else { String::new() };
-            format!("{asked} calls were asked to stop{rest}; `windlass calls` tells how they end")
+            let rest = if over > 0 {
+                format!(" ({over} of the batch or session over already)")
+            } else {
+                String::new()
+            };
+            format!("asked to stop: {asked}{rest}; `windlass calls` tells how they end")
         }
     }
 }

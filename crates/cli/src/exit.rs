@@ -38,11 +38,6 @@ pub fn open() -> ExitCode {
     ExitCode::from(OPEN)
 }
 
-/// The code for a call of which it is still not known whether it took effect.
-pub fn unknown() -> ExitCode {
-    ExitCode::from(UNKNOWN)
-}
-
 /// Leaves at once, with calls open.
 pub fn leave_now() -> ! {
     std::process::exit(i32::from(OPEN))

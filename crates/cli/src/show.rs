@@ -8,6 +8,8 @@ use windlass::core::time::Timestamp;
 
 /// A text in a table is cut here; `--json` shows it whole.
 const CELL_CHARS_MAX: usize = 120;
+/// A sentence of a journal says all it has to say.
+const STORY_CHARS_MAX: usize = 1_000;
 
 /// The columns whose text may be broken into lines.
 const PROSE: [&str; 7] = ["ANSWER", "DESCRIPTION", "FOUND", "JOURNAL", "RECORDED", "STORY", "WHY"];
@@ -25,7 +27,10 @@ pub fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyh
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(headings);
     for row in rows {
-        table.add_row(row.into_iter().map(|cell| shorten(&cell)));
+        let cells = row.into_iter().zip(headings);
+        table.add_row(cells.map(|(cell, heading)| {
+            shorten(&cell, if *heading == "STORY" { STORY_CHARS_MAX } else { CELL_CHARS_MAX })
+        }));
     }
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
@@ -72,7 +77,7 @@ pub fn warnings(calls: &[CallAnswer]) {
             eprintln!("windlass: call {} ({}) failed inside: {}", call.handle(), call.id(), one_line(detail));
         }
     }
-    for call in calls.iter().filter(|call| call.state() == "unknown") {
+    for call in calls.iter().filter(|call| call.call().end().is_some_and(|end| end.is_unknown())) {
         let (handle, id, tool) = (call.handle(), call.id(), call.tool());
         eprintln!(
             "windlass: nobody knows whether {id} ({tool}) took effect, and it is not run again; look: windlass calls \
@@ -115,9 +120,9 @@ fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// One line of bounded length, with controls made visible: what a tool wrote must not move the cursor.
-fn shorten(text: &str) -> String {
-    let mut shown: String = text.chars().take(CELL_CHARS_MAX).map(visible).collect();
-    if text.chars().nth(CELL_CHARS_MAX).is_some() {
+fn shorten(text: &str, chars_max: usize) -> String {
+    let mut shown: String = text.chars().take(chars_max).map(visible).collect();
+    if text.chars().nth(chars_max).is_some() {
         shown.push('…');
     }
     shown

@@ -129,10 +129,10 @@ fn stopped(fact: &Stopped) -> String {
         Cause::Total => "the call took longer than it may in all",
         Cause::Cancel => "the call was cancelled",
     };
-    let mut told = match fact.began {
-        true => format!("attempt {} was stopped after {}: {why}", fact.attempt, length(fact.ran_us)),
-        false => format!("attempt {} was stopped before its tool began: {why}", fact.attempt),
-    };
+    let mut told = format!("attempt {} was stopped after {}: {why}", fact.attempt, length(fact.ran_us));
+    if !fact.may_have_acted {
+        told.push_str("; it certainly did nothing");
+    }
     if fact.stuck {
         told.push_str("; its tool does not let go and still blocks a thread");
     }
@@ -152,21 +152,29 @@ fn reconciled(fact: &Reconciled) -> String {
 }
 
 fn parked(fact: &Parked) -> String {
-    match fact.reason {
+    let waits = match fact.reason {
         Reason::Retry => {
-            format!("the next attempt waits {}, until {}", length(fact.length_us), wall_time(fact.wake_at))
+            let (length, until) = (length(fact.length_us), wall_time(fact.wake_at));
+            return format!("it waits {length} for its next attempt, until {until}");
         }
-        Reason::ToolChanged => "it waits, because its tool is not the one it was prepared for; \
-             `windlass accept` lets it go on, `windlass cancel` ends it"
-            .to_string(),
-        Reason::NoSuchTool => "it waits, because its tool is not there; it goes on when the tool is \
-             registered again, `windlass cancel` ends it"
-            .to_string(),
+        Reason::ToolChanged => {
+            "its tool is not the one it was prepared for; `windlass accept` lets it go on, `windlass cancel` ends it"
+        }
+        Reason::NoSuchTool => {
+            "its tool is not there; it goes on when the tool is registered, `windlass cancel` ends it"
+        }
         Reason::ToolPaused => {
-            "it waits, because its tool is paused; it goes on when it is resumed".to_string()
+            "its tool is paused; it goes on when the tool is resumed, `windlass cancel` ends it"
         }
+    };
+    match fact.length_us < FOREVER_US {
+        true => format!("it waits, because {waits}, and its deadline does at {}", wall_time(fact.wake_at)),
+        false => format!("it waits, because {waits}"),
     }
 }
+
+/// A century: who waits as long has no deadline.
+const FOREVER_US: u64 = 100 * 366 * 86_400 * 1_000_000;
 
 fn cancel_asked(fact: &CancelAsked) -> String {
     match &fact.reason {
@@ -253,4 +261,140 @@ fn shorten_front(text: &str) -> String {
 fn visible(text: impl Iterator<Item = char>) -> String {
     let shown: String = text.flat_map(char::escape_debug).collect();
     shown.replace("\\\"", "\"").replace("\\'", "'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use windlass_core::call::{Accepted, Arguments, Given, Made, Model, Spent};
+    use windlass_core::code::Code;
+    use windlass_core::failure::Failure;
+    use windlass_core::ids::AttemptNo;
+    use windlass_core::outcome::{ModelAnswer, Success};
+    use windlass_core::time::Timestamp;
+    use windlass_core::tool::{Digest, EffectClass};
+
+    const ATTEMPT: AttemptNo = AttemptNo(2);
+
+    fn success(text: &str) -> Success {
+        Success { value: Value::Inline(text.into()), parts: Vec::new() }
+    }
+
+    fn failure() -> Box<Failure> {
+        Box::new(Failure::invalid_request(Code::ToolFailed, "the \"disk\" is\non fire"))
+    }
+
+    fn end(outcome: Option<Outcome>) -> Fact {
+        let model = Model::Own(ModelAnswer::default());
+        Fact::Ended(Box::new(Ended { outcome, model, spent: Spent::default() }))
+    }
+
+    fn beginnings() -> Vec<Fact> {
+        let args = Arguments { given: Given::Json, text: r#"{"cents":1250}"#.into() };
+        let opened = Opened { id: "c1".into(), tool: "pay".into(), args, provider: None, deadlines: None };
+        let asked = Deadlines { attempt_ms: Some(500), total_ms: Some(600_000), ..Deadlines::default() };
+        let hurried = Opened { deadlines: Some(Box::new(asked)), ..opened.clone() };
+        let plain = Prepared {
+            contract: Digest([7; 32]),
+            class: EffectClass::Keyed,
+            rules: None,
+            reconciles: false,
+            made: None,
+        };
+        let made = Made {
+            args: Some(r#"{"cents":1200}"#.into()),
+            payload: Some(r#"{"rate":2}"#.into()),
+            answer: Some(success("7")),
+        };
+        let rules = Rules { attempts: 5, silence_ms: 2_000, ..Rules::unsaid(EffectClass::Keyed) };
+        let rich = Prepared {
+            rules: Some(Arc::new(rules)),
+            reconciles: true,
+            made: Some(Arc::new(made)),
+            ..plain.clone()
+        };
+        let start =
+            |redrive, clock_jump_us| Fact::Started(Started { attempt: ATTEMPT, redrive, clock_jump_us });
+        vec![
+            Fact::Opened(opened),
+            Fact::Opened(hurried),
+            Fact::Prepared(plain),
+            Fact::Prepared(rich),
+            start(false, None),
+            start(true, None),
+            start(false, Some(-3_600_000_000)),
+        ]
+    }
+
+    fn middles() -> Vec<Fact> {
+        let stop = |cause, output: Option<&str>| {
+            let (may_have_acted, stuck) = (cause != Cause::Total, cause == Cause::Silence);
+            let output = output.map(Arc::from);
+            let stopped =
+                Stopped { attempt: ATTEMPT, ran_us: 30_000_400, cause, may_have_acted, stuck, output };
+            Fact::Stopped(stopped)
+        };
+        let said = |verdict| Fact::Reconciled(Reconciled { attempt: ATTEMPT, verdict });
+        let parked = |reason| {
+            Fact::Parked(Parked { reason, wake_at: Timestamp(1_700_000_000_000_000), length_us: 187_000 })
+        };
+        let mut certain = failure();
+        certain.did_not_happen = true;
+        let back = |result| Fact::Returned(Returned { attempt: ATTEMPT, ran_us: 4_321, result });
+        vec![
+            Fact::Lost(Lost { attempt: ATTEMPT, blamed: true }),
+            Fact::Lost(Lost { attempt: ATTEMPT, blamed: false }),
+            back(Attempted::Ok(success(r#"{"ok":true}"#))),
+            back(Attempted::Failed(failure())),
+            back(Attempted::Failed(certain)),
+            stop(Cause::Attempt, Some(&format!("{}\nhalf way\n", "x".repeat(200)))),
+            stop(Cause::Silence, None),
+            stop(Cause::Total, None),
+            stop(Cause::Cancel, None),
+            said(Verdict::Landed(success("1"))),
+            said(Verdict::DidNotHappen),
+            said(Verdict::Unknown),
+            parked(Reason::Retry),
+            parked(Reason::ToolChanged),
+            parked(Reason::NoSuchTool),
+            parked(Reason::ToolPaused),
+            Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }),
+            Fact::CancelAsked(CancelAsked::default()),
+            Fact::Accepted(Accepted {
+                contract: Digest([8; 32]),
+                class: EffectClass::Once,
+                reconciles: false,
+            }),
+        ]
+    }
+
+    fn ends() -> Vec<Fact> {
+        let resolve =
+            |outcome, by| Fact::Resolved(Box::new(Resolved { outcome, model: ModelAnswer::default(), by }));
+        let cancelled = |effect| end(Some(Outcome::Cancelled { effect }));
+        vec![
+            end(None),
+            end(Some(Outcome::Succeeded(success("5")))),
+            end(Some(Outcome::Failed(failure()))),
+            end(Some(Outcome::Denied { reason: "not at night".into() })),
+            cancelled(Effect::None),
+            cancelled(Effect::Landed),
+            cancelled(Effect::Unknown),
+            end(Some(Outcome::Unknown)),
+            resolve(Outcome::Succeeded(success("1")), Resolver::Operator),
+            resolve(Outcome::Failed(Box::new(Failure::did_not_happen())), Resolver::Tool),
+        ]
+    }
+
+    #[test]
+    fn every_kind_of_fact_has_its_sentence() {
+        let facts = [beginnings(), middles(), ends()].concat();
+        let told = facts.iter().map(|fact| format!("{:12} {}", fact.kind().as_str(), story(fact)));
+        insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
+        for kind in windlass_core::call::Kind::ALL {
+            assert!(facts.iter().any(|fact| fact.kind() == *kind), "{kind} is not told");
+        }
+        assert!(facts.iter().all(|fact| !story(fact).contains('\n')), "a line is a line");
+    }
 }

@@ -3,6 +3,7 @@
 use crate::problem::Problem;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body as _;
 use hyper::http::request::Parts;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -26,8 +27,9 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Runtime> for Named<T> {
 
     async fn from_request_parts(parts: &mut Parts, runtime: &Runtime) -> Result<Named<T>, Problem> {
         let path = Path::<T>::from_request_parts(parts, runtime).await;
-        path.map(|Path(named)| Named(named))
-            .map_err(|rejection| Problem::new("bad_path", rejection.body_text()))
+        path.map(|Path(named)| Named(named)).map_err(|rejection| {
+            Problem::new("bad_path", format!("the path is not understood: {}", cause(&rejection)))
+        })
     }
 }
 
@@ -36,9 +38,9 @@ impl<T: DeserializeOwned> FromRequestParts<Runtime> for Asked<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &Runtime) -> Result<Asked<T>, Problem> {
         let query = Query::<T>::try_from_uri(&parts.uri);
-        query
-            .map(|Query(asked)| Asked(asked))
-            .map_err(|rejection| Problem::new("bad_query", rejection.body_text()))
+        query.map(|Query(asked)| Asked(asked)).map_err(|rejection| {
+            Problem::new("bad_query", format!("the query is not understood: {}", cause(&rejection)))
+        })
     }
 }
 
@@ -48,13 +50,16 @@ impl<T: DeserializeOwned> FromRequest<Runtime> for Body<T> {
     async fn from_request(request: Request, runtime: &Runtime) -> Result<Body<T>, Problem> {
         let limits = runtime.limits();
         let bytes_max = usize::try_from(limits.result_json_bytes_max).unwrap_or(usize::MAX);
+        let too_large =
+            || Problem::new("too_large", format!("the body is larger than {bytes_max} bytes; send less"));
+        // What says that it is too large need not come first.
+        if request.body().size_hint().lower() > bytes_max as u64 {
+            return Err(too_large());
+        }
         let body = Limited::new(request.into_body(), bytes_max).collect();
         let body = match tokio::time::timeout(BODY_WAIT, body).await {
             Err(_) => return Err(Problem::new("bad_body", "the body did not come in time; send it at once")),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                let told = format!("the body is larger than {bytes_max} bytes; send less");
-                return Err(Problem::new("too_large", told));
-            }
+            Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
             Ok(Err(_)) => {
                 return Err(Problem::new("bad_body", "the body ended in the middle; send it again"));
             }
@@ -73,4 +78,13 @@ impl<T: DeserializeOwned> FromRequest<Runtime> for Body<T> {
             .map(Body)
             .map_err(|error| Problem::new("bad_body", format!("the body is not understood: {error}")))
     }
+}
+
+/// What lies at the bottom of an error: the layers above only say that they failed.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(below) = cause.source() {
+        cause = below;
+    }
+    cause.to_string()
 }

@@ -80,7 +80,7 @@ impl View {
 
     /// One call, with its arguments, what only operators are told, and on request its journal.
     pub async fn show(&self, call: &str, journal: bool) -> Result<Value, AskError> {
-        let not_found = || AskError::NotFound { what: format!("call {call}") };
+        let not_found = || AskError::NotFound { what: format!("call {call:?}") };
         // A forged handle is told like one that names nothing.
         let handle = Handle::parse(call).ok_or_else(not_found)?;
         let found = inspect::call(&self.store, handle).await?;
@@ -115,7 +115,7 @@ impl View {
             Some(session) => Ok(vec![session]),
             // It may be so new that nothing of it is recorded.
             None if self.open.values().any(|call| call.session == name) => Ok(Vec::new()),
-            None => Err(AskError::NotFound { what: format!("session {name}") }),
+            None => Err(AskError::NotFound { what: format!("session {name:?}") }),
         }
     }
 
