@@ -341,9 +341,10 @@ impl OpenBatch {
         self.lock().end(usize::from(ordinal.0), call);
     }
 
-    /// Whether the store knows it.
+    /// Whether the store knows it, and all its calls.
     pub(crate) fn is_recorded(&self) -> bool {
-        self.lock().written.recorded
+        let state = self.lock();
+        state.written.recorded && state.written.calls == state.slots.len()
     }
 
     /// Takes a call that waits.

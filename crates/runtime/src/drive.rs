@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use windlass_core::call::{Fact, Lost as LostAttempt, Step};
+use windlass_core::call::{Fact, Lost as LostAttempt, Reason, Step};
 
 /// What became of a call that was driven.
 pub(crate) enum Driven {
@@ -42,14 +42,13 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             Step::Prepare | Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
                 settle::overdue(&mut held, late)?;
             }
-            Step::Prepare => match prepare::missing(&held) {
-                Some(reason) => return park::wait_for_tool(held, reason).await,
-                None => prepare::note(&mut held).await?,
-            },
-            Step::Attempt { .. } if !held.admitted => match Session::admit(held) {
+            Step::Prepare if !prepare::must_wait(&held) => prepare::note(&mut held).await?,
+            // Whoever waits for its tool keeps its place.
+            Step::Prepare | Step::Attempt { .. } if !held.admitted => match Session::admit(held) {
                 Some(admitted) => held = admitted,
                 None => return Ok(Driven::Parked),
             },
+            Step::Prepare => return park::wait_for_tool(held, Reason::NoSuchTool).await,
             Step::Attempt { attempt, intent, redrive } => match attempt::pin(&mut held)? {
                 attempt::Pinned::Tool(tool) => {
                     attempt::run(&mut held, &tool, attempt::Start { attempt, intent, redrive }).await?;

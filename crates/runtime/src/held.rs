@@ -109,7 +109,9 @@ pub(crate) struct Parked {
     tool: Option<Arc<Registered>>,
     parsed: Option<Result<Parsed, Problem>>,
     past: Past,
+    /// Whether its claims are taken.
     admitted: bool,
+    accepted: bool,
     acks: Vec<Ack>,
     notes: Packer,
     /// What wakes it at the latest.
@@ -117,7 +119,7 @@ pub(crate) struct Parked {
 }
 
 impl Parked {
-    /// Whether it waits in the plan, for its turn.
+    /// Whether it waits for its turn: every other wait comes when its claims are taken.
     pub(crate) fn waits_for_turn(&self) -> bool {
         !self.admitted
     }
@@ -130,7 +132,7 @@ impl Parked {
 impl Hold {
     /// Goes on with a call that waited.
     pub(crate) fn unpark(self: &Arc<Hold>, parked: Parked) -> Box<Held> {
-        let Parked { id, call, tool, parsed, past, admitted, acks, notes, alarm } = parked;
+        let Parked { id, call, tool, parsed, past, admitted, accepted, acks, notes, alarm } = parked;
         if let Some(alarm) = alarm {
             self.rt.wheel.clear(alarm);
         }
@@ -138,6 +140,7 @@ impl Hold {
         held.parsed = parsed;
         held.tool = tool;
         held.admitted = admitted;
+        held.accepted = accepted;
         held.acks = acks;
         held.notes = notes;
         held
@@ -149,8 +152,8 @@ impl Held {
     pub(crate) fn park(self, alarm: Option<Alarm>) -> Parked {
         let now_us = self.on.rt.clock.elapsed_us();
         let past = Past { parked_at: Some((self.at, now_us)), ..self.past };
-        let Held { id, call, tool, parsed, admitted, acks, notes, .. } = self;
-        Parked { id, call, tool, parsed, past, admitted, acks, notes, alarm }
+        let Held { id, call, tool, parsed, admitted, accepted, acks, notes, .. } = self;
+        Parked { id, call, tool, parsed, past, admitted, accepted, acks, notes, alarm }
     }
 
     /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.

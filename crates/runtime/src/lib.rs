@@ -53,3 +53,8 @@ pub use windlass_store as store;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The programs in the page on attempts compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/attempts.md")]
+struct Attempts;

@@ -186,7 +186,8 @@ impl From<ArtifactError> for ToolError {
     }
 }
 
-/// What one attempt of a call knows and may do. One type for all tools.
+/// What one attempt of a call knows and may do. One type for all tools; a clone is the same context.
+#[derive(Clone)]
 pub struct Cx {
     pub(crate) call: CallId,
     pub(crate) id: Arc<str>,

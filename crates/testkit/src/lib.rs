@@ -1,6 +1,7 @@
 //! Suites, rigs and house rules.
 
 pub mod chance;
+pub mod clock;
 pub mod damage;
 pub mod fault_store;
 pub mod postgres;

@@ -7,7 +7,7 @@ use crate::request::Parsed;
 use crate::stage::settle;
 use std::sync::Arc;
 use windlass_core::batch::parse_args;
-use windlass_core::call::{Fact, Prepared, Reason};
+use windlass_core::call::{Fact, Prepared};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::json;
@@ -20,7 +20,10 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
             let prepared = Prepared {
                 contract: tool.contract,
                 class: tool.class,
-                rules: None,
+                rules: {
+                    let rules = windlass_core::attempt::Rules::of(&tool.spec, &held.on.rt.limits);
+                    (rules != windlass_core::attempt::Rules::unsaid(tool.class)).then(|| Arc::new(rules))
+                },
                 reconciles: tool.tool.reconciler().is_some(),
                 made: None,
             };
@@ -32,10 +35,9 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
     }
 }
 
-/// Why the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.
-pub(crate) fn missing(held: &Held) -> Option<Reason> {
-    let gone = !held.past.fresh && held.on.rt.registry.find(&held.call.opened.tool).is_none();
-    gone.then_some(Reason::NoSuchTool)
+/// Whether the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.
+pub(crate) fn must_wait(held: &Held) -> bool {
+    !held.past.fresh && held.on.rt.registry.find(&held.call.opened.tool).is_none()
 }
 
 fn check(held: &mut Held) -> Result<(Arc<Registered>, Parsed), Box<Failure>> {

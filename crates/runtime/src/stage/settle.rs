@@ -102,8 +102,12 @@ fn timed_out(held: &Held, cause: Cause) -> Failure {
         Cause::Total => (Deadline::Total, rules.total_ms),
         Cause::Attempt | Cause::Cancel => (Deadline::Attempt, rules.attempt_ms),
     };
-    let tries = held.call.tries;
-    let retry = if tries > 1 { Retry::Exhausted { attempts: tries } } else { Retry::Never };
+    let retry = match (held.call.tries, held.call.class()) {
+        (1, Some(EffectClass::Read)) => Retry::Safe { after_ms: None },
+        // Called anew it would have another key, and might take effect twice.
+        (0 | 1, _) => Retry::Never,
+        (attempts, _) => Retry::Exhausted { attempts },
+    };
     let mut failure = Failure { retry, raw: last_output(held), ..Failure::timeout(deadline, ms) };
     if held.call.may_have_landed {
         failure.message.push_str(" It may have taken effect.");

@@ -8,6 +8,8 @@
 )]
 
 mod artifacts;
+mod asks;
+mod attempts;
 mod commits;
 mod order;
 mod outcomes;
@@ -16,3 +18,4 @@ mod rig;
 mod submission;
 mod takeover;
 mod threads;
+mod waits;

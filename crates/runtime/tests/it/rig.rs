@@ -108,3 +108,31 @@ pub fn states(answer: &BatchAnswer) -> String {
 pub fn n(value: u64) -> Value {
     json!({ "n": value })
 }
+
+/// What a call did, as the journal adds up to it, and what the model is told.
+pub fn end(answer: &BatchAnswer) -> String {
+    let call = &answer.calls[0];
+    let shown = serde_json::to_value(call).unwrap();
+    let effect =
+        shown["outcome"]["effect"].as_str().map(|effect| format!("{{{effect}}}")).unwrap_or_default();
+    format!("{}{effect}, {} attempts", states(answer), call.call().attempts)
+}
+
+/// Waits until an open call says that it waits for this, and names it.
+pub async fn waits_for(runtime: &Runtime, what: &str) -> String {
+    until_open(runtime, |open| open.waiting_for == Some(what)).await
+}
+
+/// Waits until an attempt runs, and names its call.
+pub async fn until_runs(runtime: &Runtime) -> String {
+    until_open(runtime, |open| open.state == "running").await
+}
+
+async fn until_open(runtime: &Runtime, found: impl Fn(&windlass::OpenCall) -> bool) -> String {
+    loop {
+        if let Some(open) = runtime.open().iter().find(|open| found(open)) {
+            return open.call.clone();
+        }
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,6 +1,6 @@
 //! What an owner leaves behind, and what the next one makes of it.
 
-use crate::rig::{Count, batch, call, echo, n, reopen, run, spec, states};
+use crate::rig::{Count, batch, call, echo, n, reopen, run, spec, states, waits_for};
 use serde_json::json;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -102,7 +102,7 @@ async fn the_key_is_the_same_over_attempts_and_restarts() {
 }
 
 /// A call of each class whose tool has changed or is gone once its owner is: the folder in which it waits.
-async fn left_with(class: EffectClass) -> tempfile::TempDir {
+pub async fn left_with(class: EffectClass) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     tokio::task::spawn_blocking(move || {
         die_in_the_middle(&folder, &[("x", class)], 1);
@@ -110,19 +110,6 @@ async fn left_with(class: EffectClass) -> tempfile::TempDir {
     })
     .await
     .unwrap()
-}
-
-/// Waits until the only open call says that it waits for this.
-async fn waits_for(runtime: &Runtime, what: &str) -> String {
-    loop {
-        let open = runtime.open();
-        if let [only] = &open[..]
-            && only.waiting_for == Some(what)
-        {
-            return only.call.clone();
-        }
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,9 @@
 use crate::rig::{Count, batch, call, echo, memory, n, quick, run, spec, states};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
-use windlass::{Cx, EffectClass, Flags, ToolSpec, tool_fn};
+use windlass::core::limits::Limits;
+use windlass::store::memory::MemoryStore;
+use windlass::{Config, Cx, Deadlines, EffectClass, Flags, RetryRule, Runtime, ToolSpec, tool_fn};
 
 /// A tool that blocks its thread until it is let go.
 fn blocking(spec: ToolSpec) -> (impl windlass::Tool, mpsc::Sender<()>) {
@@ -12,7 +14,7 @@ fn blocking(spec: ToolSpec) -> (impl windlass::Tool, mpsc::Sender<()>) {
     let tool = tool_fn(spec, move |args, _: &Cx| {
         let gate = gate.clone();
         async move {
-            gate.lock().unwrap().recv().unwrap();
+            let _ = gate.lock().unwrap().recv();
             Ok(args.into())
         }
     });
@@ -46,4 +48,38 @@ async fn a_runtime_can_be_dropped_while_a_tool_blocks() {
     runtime.register(tool).unwrap();
     let submitted = runtime.submit("s", batch("k", vec![call("1", "blocks", n(1))])).await.unwrap();
     drop((submitted, runtime));
+}
+
+/// Stopped attempts that still have their threads are counted, others run on, and a tool that hangs too often is
+/// refused until one of its attempts lets go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_that_never_lets_go_is_contained() {
+    for flags in [Flags::default(), Flags { cpu_bound: true, ..Flags::default() }] {
+        let limits = Limits { stop_wait_ms: 1, stuck_attempts_max: 2, ..Limits::default() };
+        let runtime = Runtime::new(Config { limits, ..Config::new(MemoryStore::new().unwrap()) });
+        let deadlines = Deadlines { attempt_ms: Some(1), ..Deadlines::default() };
+        let retry = RetryRule { attempts: Some(1), ..RetryRule::default() };
+        let hangs =
+            ToolSpec { flags, deadlines, retry, grace_ms: Some(1), ..spec("hangs", EffectClass::Read) };
+        let (tool, go) = blocking(hangs);
+        runtime.register(tool).unwrap();
+        runtime.register(echo(spec("task", EffectClass::Read), &Count::default())).unwrap();
+        for (key, state) in
+            [("1", "c failed/timeout"), ("2", "c failed/timeout"), ("3", "c failed/tool_stuck")]
+        {
+            let answer = run(&runtime, "s", batch(key, vec![call("c", "hangs", n(1))])).await;
+            assert_eq!(states(&answer), state);
+            let other =
+                run(&runtime, "s", batch(&format!("{key} other"), vec![call("c", "task", n(1))])).await;
+            assert_eq!(states(&other), "c succeeded", "another tool is not harmed");
+        }
+        assert_eq!(runtime.stuck_attempts(), 2);
+        go.send(()).unwrap();
+        while runtime.stuck_attempts() > 1 {
+            tokio::task::yield_now().await;
+        }
+        let answer = run(&runtime, "s", batch("4", vec![call("c", "hangs", n(1))])).await;
+        assert_eq!(states(&answer), "c failed/timeout", "one has let go, so one more may run");
+        drop(go);
+    }
 }

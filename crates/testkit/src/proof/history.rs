@@ -168,7 +168,16 @@ impl Journal {
             match fact {
                 Fact::Started(_) => call.started.push(number),
                 Fact::Ended(_) => call.ended.push(number),
-                _ => {}
+                Fact::Opened(_)
+                | Fact::Prepared(_)
+                | Fact::Lost(_)
+                | Fact::Returned(_)
+                | Fact::Stopped(_)
+                | Fact::Reconciled(_)
+                | Fact::Parked(_)
+                | Fact::CancelAsked(_)
+                | Fact::Accepted(_)
+                | Fact::Resolved(_) => {}
             }
         }
         self.calls.extend(calls.into_values());

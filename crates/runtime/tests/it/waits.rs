@@ -1,0 +1,156 @@
+//! Waits that are recorded: they cost nothing, survive, and end in time whatever the clocks do.
+
+use crate::rig::{Count, batch, call, end, n, run, spec, states, waits_for};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use windlass::core::call::Fact;
+use windlass::core::entry::{self, Event};
+use windlass::core::ids::BatchNo;
+use windlass::store::StoreError;
+use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::{
+    Config, Cx, Deadlines, EffectClass, RetryRule, Runtime, Target, ToolError, ToolSpec, tool_fn,
+};
+use windlass_testkit::clock::ManualClock;
+
+const DAY: Duration = Duration::from_secs(86_400);
+const DAY_MS: u64 = 86_400_000;
+const DAY_US: i64 = 86_400_000_000;
+
+/// A runtime on the folder whose tool is busy for 30 days in its first attempt.
+fn open(folder: &tempfile::TempDir, clock: &ManualClock, ran: &Count) -> Runtime {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let store = loop {
+        match SqliteStore::open(Options::new(folder.path())) {
+            Ok(store) => break store,
+            Err(StoreError::Owned { .. }) if Instant::now() < deadline => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let runtime = Runtime::new(Config { clock: Arc::new(clock.clone()), ..Config::new(store) });
+    for class in [EffectClass::Read, EffectClass::Keyed] {
+        let deadlines = Deadlines { total_ms: Some(40 * DAY_MS), ..Deadlines::default() };
+        let retry = RetryRule { attempts: Some(2), ..RetryRule::default() };
+        let patient = ToolSpec { deadlines, retry, ..spec(class.as_str(), class) };
+        let ran = ran.clone();
+        let tool = tool_fn(patient, move |_, cx: &Cx| {
+            ran.up();
+            let busy = cx.attempt().0 == 1;
+            async move {
+                let error = ToolError::new("come back in a month").safe_to_retry_after(30 * DAY_MS);
+                if busy { Err(error) } else { Ok(n(1).into()) }
+            }
+        });
+        runtime.register(tool).unwrap();
+    }
+    runtime
+}
+
+fn asked(class: EffectClass) -> windlass::BatchRequest {
+    batch("k", vec![call("c", class.as_str(), n(1))])
+}
+
+async fn parked(runtime: &Runtime, class: EffectClass) {
+    drop(runtime.submit("s", asked(class)).await.unwrap());
+    waits_for(runtime, "retry").await;
+}
+
+#[tokio::test]
+async fn a_retry_in_thirty_days_survives_a_restart_and_comes_in_time() {
+    let (folder, clock, ran) = (tempfile::tempdir().unwrap(), ManualClock::default(), Count::default());
+    let runtime = open(&folder, &clock, &ran);
+    parked(&runtime, EffectClass::Keyed).await;
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert!(tasks <= 1, "nothing but the wheel's keeper is left running: {tasks}");
+    drop(runtime);
+    clock.advance(29 * DAY);
+
+    let runtime = open(&folder, &clock, &ran);
+    runtime.resume().await.unwrap();
+    waits_for(&runtime, "retry").await;
+    assert_eq!(ran.get(), 1, "it is not time yet");
+    clock.advance(DAY);
+    let answer = run(&runtime, "s", asked(EffectClass::Keyed)).await;
+    assert_eq!(end(&answer), "c succeeded, 2 attempts");
+    let waited = answer.calls[0].call().waited_us;
+    assert_eq!(waited, 30 * DAY_MS * 1_000);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_forward_wakes_it_and_the_jump_is_told() {
+    let (folder, clock, ran) = (tempfile::tempdir().unwrap(), ManualClock::default(), Count::default());
+    let runtime = open(&folder, &clock, &ran);
+    parked(&runtime, EffectClass::Keyed).await;
+    clock.set_wall(31 * DAY_US);
+    let answer = run(&runtime, "s", asked(EffectClass::Keyed)).await;
+    assert_eq!(end(&answer), "c succeeded, 2 attempts");
+    assert_eq!(jumps(&runtime).await, [None, Some(31 * DAY_US)]);
+}
+
+/// The jumps of the wall clock that each start of the only batch tells of.
+async fn jumps(runtime: &Runtime) -> Vec<Option<i64>> {
+    let rows = runtime.store().journal(BatchNo(1)).await.unwrap();
+    let entries = rows.iter().flat_map(|row| entry::unpack(&row.data).unwrap());
+    let starts = entries.filter_map(|entry| match entry.event {
+        Event::Call { fact: Fact::Started(started), .. } => Some(started.clock_jump_us),
+        _ => None,
+    });
+    starts.collect()
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_does_not_lengthen_the_wait() {
+    let (folder, clock, ran) = (tempfile::tempdir().unwrap(), ManualClock::default(), Count::default());
+    let runtime = open(&folder, &clock, &ran);
+    parked(&runtime, EffectClass::Keyed).await;
+    clock.set_wall(-365 * DAY_US);
+    clock.advance(29 * DAY);
+    waits_for(&runtime, "retry").await;
+    assert_eq!(ran.get(), 1);
+    clock.advance(DAY);
+    assert_eq!(end(&run(&runtime, "s", asked(EffectClass::Keyed)).await), "c succeeded, 2 attempts");
+
+    // Nor does it for a process that takes the wait over.
+    let (folder, ran) = (tempfile::tempdir().unwrap(), Count::default());
+    let runtime = open(&folder, &clock, &ran);
+    parked(&runtime, EffectClass::Keyed).await;
+    drop(runtime);
+    clock.set_wall(-365 * DAY_US);
+    let runtime = open(&folder, &clock, &ran);
+    runtime.resume().await.unwrap();
+    waits_for(&runtime, "retry").await;
+    clock.advance(30 * DAY);
+    assert_eq!(end(&run(&runtime, "s", asked(EffectClass::Keyed)).await), "c succeeded, 2 attempts");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_its_next_attempt_can_be_cancelled() {
+    for (class, expected) in [
+        (EffectClass::Read, "c cancelled{none}, 1 attempts"),
+        // Its first attempt failed, and did not say that nothing happened.
+        (EffectClass::Keyed, "c cancelled{unknown}, 1 attempts"),
+    ] {
+        let (folder, clock, ran) = (tempfile::tempdir().unwrap(), ManualClock::default(), Count::default());
+        let runtime = open(&folder, &clock, &ran);
+        parked(&runtime, class).await;
+        let asked_for = runtime.cancel(Target::Session("s"), Some("no longer needed")).await.unwrap();
+        assert_eq!((asked_for.asked, asked_for.over), (1, 0));
+        assert_eq!(end(&run(&runtime, "s", asked(class)).await), expected);
+        clock.advance(31 * DAY);
+        assert_eq!(states(&run(&runtime, "s", asked(class)).await), "c cancelled");
+        assert_eq!(ran.get(), 1);
+    }
+}
+
+/// A deadline counts only the time in which somebody owned the call.
+#[tokio::test]
+async fn time_in_which_nobody_owned_the_call_is_not_counted() {
+    let (folder, clock, ran) = (tempfile::tempdir().unwrap(), ManualClock::default(), Count::default());
+    let runtime = open(&folder, &clock, &ran);
+    parked(&runtime, EffectClass::Read).await;
+    drop(runtime);
+    // Far beyond its total of 40 days.
+    clock.advance(100 * DAY);
+    let runtime = open(&folder, &clock, &ran);
+    assert_eq!(end(&run(&runtime, "s", asked(EffectClass::Read)).await), "c succeeded, 2 attempts");
+}
