@@ -1,17 +1,18 @@
 //! `windlass call`: one call.
 
 use crate::args::Call;
+use crate::folder::Owned;
 use crate::owner::Owner;
 use crate::{exit, folder, show};
 use std::path::Path;
 use std::process::ExitCode;
 use windlass::{Args, BatchRequest, CallRequest, Clock, SystemClock};
 
-pub async fn call(data: &Path, args: Call) -> anyhow::Result<ExitCode> {
+pub async fn call((data, owned): (&Path, &mut Owned), args: Call) -> anyhow::Result<ExitCode> {
     let key = args.id.as_ref().map(|id| format!("call:{id}"));
     let call = CallRequest { id: args.id, tool: args.tool, args: Args::Text(args.args), provider: None };
     let began = SystemClock::default().now();
-    let mut owner = Owner::take(data)?;
+    let mut owner = Owner::take((data, owned))?;
     let runtime = owner.runtime();
     let batch = BatchRequest { key, turn: None, calls: vec![call] };
     let settled = async { runtime.submit(&args.session, batch).await?.settled().await };

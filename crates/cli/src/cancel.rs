@@ -43,8 +43,9 @@ pub async fn cancel(data: &Path, args: Cancel) -> anyhow::Result<ExitCode> {
             None => session.to_string(),
         };
         show::text(&show::left_for_next(&of))?;
+    } else {
+        show::text(&words(told, &args))?;
     }
-    show::text(&words(told, &args))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -36,10 +36,12 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit::report(&anyhow::Error::new(error).context("could not start threads")),
     };
-    let ended = runtime.block_on(command(cli));
-    // Whatever still drives calls lets go of the store, which is closed then. Tools that block their threads must not
-    // keep the command from ending.
+    let mut owned = None;
+    let ended = runtime.block_on(command(cli, &mut owned));
+    // Whatever still drives calls lets go of the store. Tools that block their threads must not keep the command from
+    // ending.
     runtime.shutdown_timeout(CLOSE_WAIT);
+    folder::close(owned, CLOSE_WAIT);
     ended.unwrap_or_else(|error| exit::report(&error))
 }
 
@@ -56,14 +58,14 @@ fn tell_panics_shortly() {
     }));
 }
 
-async fn command(cli: Cli) -> anyhow::Result<ExitCode> {
+async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Command::Run(args) => run::run(&cli.data, args).await,
-        Command::Call(args) => call::call(&cli.data, args).await,
+        Command::Run(args) => run::run((&cli.data, owned), args).await,
+        Command::Call(args) => call::call((&cli.data, owned), args).await,
         Command::Tools(args) => tools::tools(&cli.data, args).await,
         Command::Calls(args) => calls::calls(&cli.data, args).await,
         Command::Cancel(args) => cancel::cancel(&cli.data, args).await,
-        Command::Resolve(args) => resolve::resolve(&cli.data, args).await,
+        Command::Resolve(args) => resolve::resolve((&cli.data, owned), args).await,
         Command::Accept(args) => accept::accept(&cli.data, args).await,
         Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
         Command::Bench(args) => bench::bench(args),

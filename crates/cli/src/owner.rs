@@ -1,5 +1,6 @@
 //! Owning the folder while a command drives calls: its socket is served, and a signal stops it in good order.
 
+use crate::folder::Owned;
 use crate::{exit, folder};
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,9 +18,10 @@ pub struct Owner {
 
 impl Owner {
     /// Owns the folder, and lets others see and steer from there.
-    pub fn take(data: &Path) -> anyhow::Result<Owner> {
+    pub fn take((data, owned): (&Path, &mut Owned)) -> anyhow::Result<Owner> {
         let signals = Signals::new()?;
         let runtime = folder::own(data)?;
+        *owned = Some(runtime.store().clone());
         let control = Control::serve(&runtime, data).inspect_err(|error| {
             eprintln!(
                 "windlass: warning: other terminals cannot reach this one, {} cannot be served: {error}",

@@ -3,6 +3,7 @@
 use crate::args::Resolve;
 use crate::door::Door;
 use crate::exit::Usage;
+use crate::folder::Owned;
 use crate::owner::Owner;
 use crate::{folder, show};
 use serde_json::Value;
@@ -15,7 +16,7 @@ use windlass::core::limits::Limits;
 use windlass_server::view::View;
 use windlass_server::wire;
 
-pub async fn resolve(data: &Path, args: Resolve) -> anyhow::Result<ExitCode> {
+pub async fn resolve((data, owned): (&Path, &mut Owned), args: Resolve) -> anyhow::Result<ExitCode> {
     let landed = args.landed.as_deref().map(landed).transpose()?;
     let door = Door::change(data).await?;
     let call = door.find(&args.call).await?;
@@ -25,7 +26,7 @@ pub async fn resolve(data: &Path, args: Resolve) -> anyhow::Result<ExitCode> {
     }
     if args.ask_tool {
         drop(door);
-        return ask_tool(data, &call, &args).await;
+        return ask_tool((data, owned), &call, &args).await;
     }
     let resolution = landed.map_or(Resolution::DidNotHappen, Resolution::Landed);
     post_resolve(&*door.store, &call, &resolution).await?;
@@ -35,8 +36,12 @@ pub async fn resolve(data: &Path, args: Resolve) -> anyhow::Result<ExitCode> {
 
 /// Only a process that has the tool can ask it, and where there is none, this becomes one: it owns the folder, and goes
 /// on with what is open in the call's session.
-async fn ask_tool(data: &Path, call: &str, args: &Resolve) -> anyhow::Result<ExitCode> {
-    let mut owner = Owner::take(data)?;
+async fn ask_tool(
+    (data, owned): (&Path, &mut Owned),
+    call: &str,
+    args: &Resolve,
+) -> anyhow::Result<ExitCode> {
+    let mut owner = Owner::take((data, owned))?;
     let runtime = owner.runtime();
     let asking = async {
         runtime.reconcile(call).await?;

@@ -1,6 +1,7 @@
 //! `windlass run`: a batch from a file.
 
 use crate::args::Run;
+use crate::folder::Owned;
 use crate::owner::Owner;
 use crate::{exit, folder, input, show};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use windlass::core::time::Timestamp;
 use windlass::{BatchAnswer, BatchError, Clock, Runtime, Submitted, SystemClock, fresh_key};
 
-pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
+pub async fn run((data, owned): (&Path, &mut Owned), args: Run) -> anyhow::Result<ExitCode> {
     let mut batch = input::read(&args.file)?;
     if args.key.is_some() {
         batch.key = args.key;
@@ -22,7 +23,7 @@ pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
     let derived = batch.key.is_none();
     let began = SystemClock::default().now();
     let total = batch.calls.len() as u64;
-    let mut owner = Owner::take(data)?;
+    let mut owner = Owner::take((data, owned))?;
     let runtime = owner.runtime();
     let settled = async {
         let submitted = runtime.submit(&args.session, batch).await?;

@@ -51,7 +51,7 @@ async fn a_call_a_batch_and_a_session_are_cancelled() {
 
 #[tokio::test]
 async fn an_unknown_call_is_resolved_once() {
-    let rig = Rig::new();
+    let mut rig = Rig::new();
     let client = rig.client().await;
     let (landed, not) = (rig.unknown("l").await, rig.unknown("n").await);
     let say = |landed: Option<Value>| Resolve { did_not_happen: landed.is_none(), landed, ask_tool: false };
@@ -74,7 +74,7 @@ async fn an_unknown_call_is_resolved_once() {
 
 #[tokio::test]
 async fn only_what_waits_for_it_is_accepted() {
-    let rig = Rig::new();
+    let mut rig = Rig::new();
     let client = rig.client().await;
     let call = rig.unknown("k").await;
     assert_eq!(code(client.accept(&call).await), (409, "unfit".into()));

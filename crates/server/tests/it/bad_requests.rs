@@ -12,7 +12,7 @@ fn told((status, body): (u16, serde_json::Value)) -> String {
 
 #[tokio::test]
 async fn each_is_told() {
-    let rig = Rig::new();
+    let mut rig = Rig::new();
     let call = rig.unknown("k").await;
     let mut all = String::new();
     for path in [
@@ -64,12 +64,12 @@ async fn each_is_told() {
     }
     insta::assert_snapshot!(all);
     let (_, shown) = rig.get(&format!("/v1/calls/{call}")).await;
-    assert_eq!(shown["state"], "unknown", "nothing of it changed the call");
+    assert_eq!(shown["outcome"]["effect"], "unknown", "nothing of it changed the call");
 }
 
 #[tokio::test]
 async fn a_forged_handle_is_told_like_one_that_names_nothing() {
-    let rig = Rig::new();
+    let mut rig = Rig::new();
     let ours = rig.unknown("k").await;
     let secret = rig.runtime.store().secret().clone();
     let number = Handle::parse(&ours).and_then(|handle| handle.open(&secret, Kind::Call)).expect("ours");
@@ -95,7 +95,7 @@ async fn a_forged_handle_is_told_like_one_that_names_nothing() {
 
 #[tokio::test]
 async fn what_is_too_large_is_refused_before_it_is_read() {
-    let rig = Rig::new();
+    let mut rig = Rig::new();
     let call = rig.unknown("k").await;
     let head = format!("POST /v1/calls/{call}/resolve HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
     let declared = format!("{head}content-length: 9000000000\r\n\r\n");

@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::{
-    Args, BatchRequest, CallRequest, Config, Deadlines, EffectClass, Runtime, Submitted, ToolSpec, tool_fn,
+    Args, BatchRequest, CallRequest, Config, EffectClass, Runtime, Submitted, Target, ToolSpec, tool_fn,
 };
 use windlass_server::client::Client;
 use windlass_server::control::Control;
@@ -43,7 +43,6 @@ impl Rig {
             });
             runtime.register(tool).expect("it fits");
         }
-        runtime.register(lost()).expect("it fits");
         let control = Some(Control::serve(&runtime, folder.path()).expect("the socket is served"));
         Rig { folder, runtime, control, go, begun }
     }
@@ -74,10 +73,18 @@ impl Rig {
         self.begun.wait_for(|begun| *begun >= count).await.expect("tools are there");
     }
 
-    /// A call that is unknown.
-    pub async fn unknown(&self, key: &str) -> String {
-        let answer = self.submit("s", key, &["lost"]).await.settled().await.expect("it is answered");
-        assert_eq!(answer.calls[0].state(), "unknown");
+    /// A call that was stopped in the middle, so that nobody knows whether it took effect.
+    pub async fn unknown(&mut self, key: &str) -> String {
+        let begun = *self.begun.borrow();
+        let submitted = self.submit("s", key, &["hold"]).await;
+        self.begun(begun + 1).await;
+        self.runtime.cancel(Target::Batch { session: "s", key }, None).await.expect("it is asked");
+        let answer = submitted.settled().await.expect("it is answered");
+        assert!(
+            answer.calls[0].call().end().is_some_and(|end| end.is_unknown()),
+            "{}",
+            answer.calls[0].state()
+        );
         answer.calls[0].handle().to_string()
     }
 
@@ -115,14 +122,6 @@ impl Rig {
 
 pub fn store(folder: &Path) -> SqliteStore {
     SqliteStore::open(Options::new(folder)).expect("a store")
-}
-
-/// A tool that never returns in time, and of which nobody knows what it did.
-fn lost() -> impl windlass::Tool {
-    let deadlines = Deadlines { attempt_ms: Some(1), ..Deadlines::default() };
-    let spec =
-        ToolSpec { name: "lost".into(), class: Some(EffectClass::Once), deadlines, ..ToolSpec::default() };
-    tool_fn(spec, |_, _| async { std::future::pending().await })
 }
 
 /// The ids of a page, in its order.

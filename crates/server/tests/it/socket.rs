@@ -64,8 +64,9 @@ async fn what_a_dead_owner_left_is_replaced_and_what_is_no_socket_is_not() {
 #[tokio::test]
 async fn a_folder_of_any_length_will_do() {
     let root = tempfile::tempdir().expect("a folder");
-    for depth in [1, 4, 20] {
-        let folder = root.path().join(["a-rather-long-name-for-a-folder"; 20][..depth].join("/"));
+    // SQLite takes no path beyond 512 bytes.
+    for depth in [1, 3, 12] {
+        let folder = root.path().join(["a-rather-long-name-for-a-folder"; 12][..depth].join("/"));
         std::fs::create_dir_all(&folder).expect("made");
         let runtime = Runtime::new(Config::new(store(&folder)));
         let control = Control::serve(&runtime, &folder).expect("served");
