@@ -6,7 +6,7 @@ use super::ballast::{Ballast, is_full};
 use super::checkpoint::Checkpoints;
 use super::{checkpoint, file};
 use crate::change::Refused;
-use crate::queue::{self, EndOnDrop, Gather, Queue, Request, Told};
+use crate::queue::{self, EndOnDrop, Queue, Request, Told};
 use crate::{Durability, StoreError};
 use rusqlite::Connection;
 use std::collections::HashMap;
@@ -14,14 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 use windlass_core::limits::Limits;
 
 /// The queue holds this many groups; past that whoever writes must wait.
 const GROUPS_WAITING_MAX: usize = 16;
-
-/// The writer waits at most this long for those it has just answered.
-const GATHER_MAX: Duration = Duration::from_micros(500);
 
 /// The writer and the checkpointer, until they are dropped; then everything that waits is written, the log is
 /// brought home, and both threads have ended.
@@ -120,9 +116,7 @@ impl Thread {
                 return;
             }
         };
-        let mut gather = Gather::default();
-        while let Some(group) = self.queue.take(self.group_max, gather) {
-            let began = Instant::now();
+        while let Some(group) = self.queue.take(self.group_max) {
             let mut written = write(&mut applier, &group);
             if written.as_ref().is_err_and(is_full) && self.ballast.release() {
                 tracing::warn!("the disk is full; the ballast is released so that running work can end");
@@ -131,10 +125,6 @@ impl Thread {
             match written {
                 Ok(told) => {
                     self.commits.fetch_add(1, Ordering::Relaxed);
-                    // Short beside a commit: whoever comes back in time need not wait for a commit of its own. How
-                    // much that gains under which load is still to be measured.
-                    let patience = (began.elapsed() / 2).min(GATHER_MAX);
-                    gather = Gather { changes: group.iter().map(Request::changes).sum(), patience };
                     for (request, told) in group.into_iter().zip(told) {
                         request.answer(told);
                     }
