@@ -4,6 +4,7 @@
 use super::apply::{Applier, Fault};
 use super::ballast::{Ballast, is_full};
 use super::checkpoint::Checkpoints;
+use super::lookups::Lookups;
 use super::{checkpoint, file};
 use crate::change::Refused;
 use crate::queue::{self, EndOnDrop, Queue, Request, Told};
@@ -32,6 +33,7 @@ impl Writer {
     /// Starts both threads on a file that is open already.
     pub fn start(
         (path, ballast): (&Path, Ballast),
+        lookups: Arc<Lookups>,
         durability: Durability,
         limits: &Limits,
     ) -> Result<Writer, StoreError> {
@@ -67,8 +69,9 @@ impl Writer {
             .name("windlass-checkpoint".to_owned())
             .spawn(move || checkpoint::run(&checkpointer, &shared, &ballast))
             .map_err(spawn_failed)?;
-        let first =
-            std::thread::Builder::new().name("windlass-writer".to_owned()).spawn(move || thread.run(&conn));
+        let first = std::thread::Builder::new()
+            .name("windlass-writer".to_owned())
+            .spawn(move || thread.run(&conn, lookups));
         let first = first.map_err(|error| {
             checkpoints.stop();
             spawn_failed(error)
@@ -107,9 +110,9 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(self, conn: &Connection) {
+    fn run(self, conn: &Connection, lookups: Arc<Lookups>) {
         let _told = EndOnDrop(&self.queue);
-        let mut applier = match Applier::new(conn) {
+        let mut applier = match Applier::new(conn, lookups) {
             Ok(applier) => applier,
             Err(error) => {
                 tracing::error!(%error, "the writer could not start");
@@ -120,7 +123,7 @@ impl Thread {
             let mut written = write(&mut applier, &group);
             if written.as_ref().is_err_and(is_full) && self.ballast.release() {
                 tracing::warn!("the disk is full; the ballast is released so that running work can end");
-                written = applier.recover(conn).and_then(|()| write(&mut applier, &group));
+                written = applier.recover().and_then(|()| write(&mut applier, &group));
             }
             match written {
                 Ok(told) => {
@@ -137,6 +140,10 @@ impl Thread {
                 }
             }
             self.checkpoints.after_commit(conn, self.wal_bytes_max);
+        }
+        // Whatever is missing in the index the next owner reads from the batches themselves.
+        if let Err(error) = applier.finish() {
+            tracing::warn!(%error, "the index of the look-ups could not be completed");
         }
     }
 }
