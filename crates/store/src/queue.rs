@@ -5,6 +5,7 @@ use crate::change::{Change, Receipt, Refused};
 use crate::{Inbound, Posted, StoreError};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// To whom the answer goes.
@@ -50,6 +51,17 @@ impl Request {
     }
 }
 
+/// For whom the writer waits before it writes. Whoever was just answered has often more to say at once: a call
+/// whose intent is durable, its end. To write the first of them alone makes all others wait for two commits, which is
+/// worse than to wait for them where a commit takes long.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Gather {
+    /// How many changes are expected.
+    pub changes: usize,
+    /// How long it waits for them.
+    pub patience: Duration,
+}
+
 /// The queue in front of the writer.
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -62,8 +74,8 @@ pub(crate) struct Queue {
 struct State {
     requests: VecDeque<Request>,
     changes: usize,
-    /// The writer sleeps and wants to be woken.
-    sleeps: bool,
+    /// The writer sleeps until so many changes wait.
+    sleeps_until: Option<usize>,
     ended: Option<Ended>,
 }
 
@@ -92,7 +104,8 @@ impl Queue {
             None => {
                 state.changes += request.changes();
                 state.requests.push_back(request);
-                if std::mem::take(&mut state.sleeps) {
+                if state.sleeps_until.is_some_and(|wanted| state.changes >= wanted) {
+                    state.sleeps_until = None;
                     self.filled.notify_one();
                 }
             }
@@ -100,14 +113,22 @@ impl Queue {
     }
 
     /// Everything that waits, up to about `changes_max` changes; `None` when the queue is closed and empty.
-    pub fn take(&self, changes_max: usize) -> Option<Vec<Request>> {
+    pub fn take(&self, changes_max: usize, gather: Gather) -> Option<Vec<Request>> {
         let mut state = self.lock();
         while state.requests.is_empty() {
             if state.ended.is_some() {
                 return None;
             }
-            state.sleeps = true;
+            state.sleeps_until = Some(1);
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let expected = gather.changes.min(changes_max);
+        if state.changes < expected {
+            state.sleeps_until = Some(expected);
+            let few = |state: &mut State| state.changes < expected && state.ended.is_none();
+            let woken = self.filled.wait_timeout_while(state, gather.patience, few);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state.sleeps_until = None;
         }
         let was_full = state.changes >= self.changes_max;
         let mut taken = Vec::with_capacity(state.requests.len().min(changes_max));

@@ -4,7 +4,7 @@
 use super::connection::{Failure, Meaning, Patience, answered, connect};
 use super::group::{Done, Fault, Mark, Writing};
 use super::statements::Statements;
-use crate::queue::{self, EndOnDrop, Queue, Request, Told};
+use crate::queue::{self, EndOnDrop, Gather, Queue, Request, Told};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -64,7 +64,7 @@ impl Lane {
         if ready.send(entered).is_err() || failed {
             return;
         }
-        while let Some(group) = queue.take(lanes.group_max) {
+        while let Some(group) = queue.take(lanes.group_max, Gather::default()) {
             match runtime.block_on(self.write(&group)) {
                 Ok(told) => group.into_iter().zip(told).for_each(|(request, told)| request.answer(told)),
                 Err(failure) => {

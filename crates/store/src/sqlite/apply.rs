@@ -14,6 +14,7 @@ use rusqlite::{Connection, Error, OptionalExtension};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use windlass_core::ids::{EntryNo, Fence, SessionNo};
 
 /// Sessions whose rows are remembered between groups; past that all are forgotten and read again.
@@ -28,6 +29,8 @@ pub(super) struct Applier<'c> {
     seats: HashMap<SessionNo, Seat>,
     /// Sessions whose rows must be written before the commit.
     changed: Vec<SessionNo>,
+    /// How long the disk took for the last group.
+    took: Duration,
     /// Moves when somebody else wrote to the file; then the seats are worth nothing.
     data_version: Option<i64>,
 }
@@ -66,6 +69,7 @@ impl<'c> Applier<'c> {
             lookups: Indexer::new(lookups),
             seats: HashMap::new(),
             changed: Vec::new(),
+            took: Duration::ZERO,
             data_version: None,
         })
     }
@@ -97,9 +101,16 @@ impl<'c> Applier<'c> {
                 point!("write.owner", self.sql.update_session.execute(row))?;
             }
         }
+        let began = Instant::now();
         point!("write.commit", self.sql.commit.execute(()))?;
+        self.took = began.elapsed();
         self.lookups.committed();
         Ok(())
+    }
+
+    /// How long the disk took for the last group.
+    pub fn took(&self) -> Duration {
+        self.took
     }
 
     /// Before the end: completes the index, so that nobody has to do without it.
