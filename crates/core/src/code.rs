@@ -47,6 +47,8 @@ codes! {
     Conflict = "conflict";
     /// Two different calls of one batch have the same id.
     CallIdConflict = "call_id_conflict";
+    /// The same calls were made over and over, with the same results.
+    Loop = "loop";
     /// The tool said that it could not do its work.
     ToolFailed = "tool_failed";
     /// The tool's code panicked.

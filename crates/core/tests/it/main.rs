@@ -8,7 +8,10 @@
 
 mod batch;
 mod call;
+mod corpus;
 mod entry;
 mod json;
+mod loops;
 mod projection;
+mod repair;
 mod schema;
