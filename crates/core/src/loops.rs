@@ -126,12 +126,9 @@ impl Guard {
         if batch.is_empty() {
             return;
         }
-        // More than is looked at: it can be part of no loop, and is a difference to all there were.
-        if batch.len() > calls_max {
-            return self.lift();
-        }
         self.calls += batch.len();
         self.batches.push_back(batch.into());
+        // A batch of more calls than are looked at leaves nothing: it can be part of no loop.
         while self.calls > calls_max {
             self.calls -= self.batches.pop_front().map_or(self.calls, |oldest| oldest.len());
         }

@@ -10,7 +10,8 @@ use crate::json::{self, exact_number, push_step};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Repairs `value` in place; none if that took too much. Whether it then fits is for the caller to find out.
+/// Repairs `value` in place; none once it is clear that it will not fit, or takes too much. Whether it fits is then for the
+/// caller to find out.
 pub(super) fn repair(value: &mut Value, wanted: &Wanted<'_>, repairs: &mut Vec<Repair>) -> Option<()> {
     let schema = wanted.schema?;
     let size = json::measure(value, wanted.limits).ok()?;
@@ -25,14 +26,14 @@ pub(super) fn repair(value: &mut Value, wanted: &Wanted<'_>, repairs: &mut Vec<R
         trails: vec![(0, Step::Root)],
         repairs,
         bytes_left: PLACES_BYTES_MAX,
-        is_too_much: false,
+        is_hopeless: false,
     };
     let mut pending = vec![root];
     while let Some(visit) = pending.pop() {
         let first = pending.len();
         walk.visit(visit, &mut pending);
         pending[first..].reverse();
-        if walk.is_too_much || walk.places.is_exhausted() || walk.repairs.len() > repairs_max {
+        if walk.is_hopeless || walk.places.is_exhausted() || walk.repairs.len() > repairs_max {
             return None;
         }
     }
@@ -55,7 +56,8 @@ struct Walk<'a, 'r> {
     repairs: &'r mut Vec<Repair>,
     /// How much more the places of repairs may take: many of them under a long name would be larger than the arguments.
     bytes_left: usize,
-    is_too_much: bool,
+    /// Whether something was found that no repair helps, or too much was: there is no use in going on.
+    is_hopeless: bool,
 }
 
 /// What the places of all repairs may take.
@@ -71,17 +73,18 @@ impl<'a> Walk<'a, '_> {
     fn visit<'v>(&mut self, visit: Visit<'v>, pending: &mut Vec<Visit<'v>>) {
         let Visit { value, place, trail, is_item } = visit;
         let types = self.places.types(place);
-        if !types.overlaps(Types::of(value))
-            && let Some(kind) = mend(value, types, !is_item && !self.places.has_own_items(place))
-        {
-            self.note(kind, trail, None);
+        if !types.overlaps(Types::of(value)) {
+            match mend(value, types, !is_item && !self.places.has_own_items(place)) {
+                Some(kind) => self.note(kind, trail, None),
+                None => return self.is_hopeless = true,
+            }
         }
         match value {
             Value::Array(items) => {
                 let place = self.places.as_array(place);
                 for (index, value) in items.iter_mut().enumerate() {
                     let place = self.places.item(place, index);
-                    if self.places.is_bare(place) {
+                    if self.is_fine(value, place) {
                         continue;
                     }
                     let trail = self.step(trail, Step::Item(index));
@@ -95,7 +98,7 @@ impl<'a> Walk<'a, '_> {
                 self.drop_nulls(map, (place, &properties), trail);
                 for (name, value) in sorted(map) {
                     let place = self.places.property(place, &properties, name);
-                    if self.places.is_bare(place) {
+                    if self.is_fine(value, place) {
                         continue;
                     }
                     let trail = self.step(trail, Step::Property(name.clone()));
@@ -106,15 +109,21 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
+    /// Whether there is nothing to look for: most values are right, and take no step.
+    fn is_fine(&mut self, value: &Value, place: PlaceId) -> bool {
+        let has_inside = value.is_array() || value.is_object();
+        self.places.is_bare(place) || (!has_inside && self.places.types(place).overlaps(Types::of(value)))
+    }
+
     /// Gives properties the name that they must have meant: one that is missing, and that no other name stands for.
     fn rename(&mut self, map: &mut Map<String, Value>, properties: &Properties<'a>, trail: usize) {
         let misses = |name: &str| properties.required.contains(name) && !map.contains_key(name);
+        if !is_wrong(map, properties) {
+            return;
+        }
         // A name that may be there is wrong only if it stands where a required one is missing.
         let may_be_meant =
             |target: &str| properties.no_others || (!properties.has_patterns && misses(target));
-        if !properties.no_others && !properties.required.iter().any(|name| misses(name)) {
-            return;
-        }
         self.places.spend(map.len());
         let mut meant: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for name in map.keys().filter(|name| !properties.is_named(name)) {
@@ -132,6 +141,7 @@ impl<'a> Walk<'a, '_> {
                 self.note(RepairKind::Name, at, Some(name.clone()));
             }
         }
+        self.is_hopeless |= is_wrong(map, properties);
     }
 
     /// Drops what is null, has a name, need not be there, and must not be null.
@@ -179,13 +189,19 @@ impl<'a> Walk<'a, '_> {
         }
         let bytes = pointer.len() + was.as_ref().map_or(0, String::len);
         self.bytes_left = self.bytes_left.checked_sub(bytes).unwrap_or_else(|| {
-            self.is_too_much = true;
+            self.is_hopeless = true;
             0
         });
-        if !self.is_too_much {
+        if !self.is_hopeless {
             self.repairs.push(Repair { kind, at: pointer, was });
         }
     }
+}
+
+/// Whether a property is missing, or one is there that must not be.
+fn is_wrong(map: &Map<String, Value>, properties: &Properties<'_>) -> bool {
+    properties.required.iter().any(|name| !map.contains_key(*name))
+        || (properties.no_others && map.keys().any(|name| !properties.is_named(name)))
 }
 
 /// Makes a value of the wrong type one of the right type, if it can only mean that.

@@ -61,6 +61,14 @@ fn the_original_problem_is_told() {
 }
 
 #[test]
+fn a_string_is_not_read_where_a_string_may_be_meant() {
+    let either = json!({"type": ["string", "object"], "maxLength": 3});
+    assert_eq!(run(either, r#""{\"a\": 1}""#), None, "it is a string that is too long, or an object");
+    let object = json!({"type": "object", "maxLength": 3});
+    assert_eq!(run(object, r#""{\"a\": 1}""#), Some(json!({"a": 1})));
+}
+
+#[test]
 fn references_are_followed_as_the_schema_means_them() {
     let by_id = json!({
         "$id": "https://example.com/root", "type": "object",
@@ -101,6 +109,12 @@ fn alternatives_are_followed_only_where_one_is_left() {
     assert_eq!(run(conditional, r#"{"n": "5"}"#), None, "a condition is not decided");
     let negated = json!({"type": "object", "properties": {"n": {"not": {"type": "string"}}}});
     assert_eq!(run(negated, r#"{"n": "5"}"#), None, "what must not be says nothing of what should be");
+}
+
+#[test]
+fn a_name_that_must_not_be_there_is_not_meant() {
+    let schema = json!({"type": "object", "properties": {"user_id": {"type": "string"}, "userId": false}, "additionalProperties": false});
+    assert_eq!(run(schema, r#"{"USER_ID": "a"}"#), Some(json!({"user_id": "a"})));
 }
 
 #[test]
@@ -160,12 +174,12 @@ mod properties {
                 "line_items": {"type": "array", "items": {"$ref": "#/$defs/item"}},
                 "score": {"type": "number"},
             },
-            "required": ["user_id", "line_items"],
+            "required": ["line_items"],
             "additionalProperties": false,
             "$defs": {"item": {
                 "type": "object",
                 "properties": {"item_count": {"type": "integer"}, "is_on": {"type": "boolean"}, "name": {"type": "string"}},
-                "required": ["item_count", "is_on", "name"],
+                "required": ["is_on"],
                 "additionalProperties": false,
             }},
         }))

@@ -1,7 +1,7 @@
 //! Tables of cases that people can read: an input, and behind `=>` what is answered.
 //!
 //! ```text
-//! # A remark.
+//! # What the table is about.
 //! tool read_file
 //!
 //! --- the name of the case
@@ -64,17 +64,20 @@ impl Table {
         Table { path, head: head.to_string(), cases }
     }
 
-    /// Compares the answers with those in the file, or writes them there with `UPDATE=1`.
-    pub fn check(&self, answer: impl Fn(&Case) -> String) {
+    /// Compares the answers with those in the file and says which differ, or writes them there with `UPDATE=1`.
+    pub fn check(&self, answer: impl Fn(&Case) -> String) -> Vec<String> {
         let answers: Vec<String> = self.cases.iter().map(answer).collect();
         if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
             std::fs::write(&self.path, self.with(&answers)).unwrap();
-            return;
+            return Vec::new();
         }
-        for (case, answer) in self.cases.iter().zip(answers) {
+        let differs = |(case, answer): (&Case, String)| {
+            let Case { tool, name, expected, .. } = case;
             let path = self.path.display();
-            assert_eq!(answer, case.expected, "{path}: {} {:?} (UPDATE=1 writes it)", case.tool, case.name);
-        }
+            (answer != *expected)
+                .then(|| format!("{path}: {tool} {name:?}\n  expected {expected}\n  found    {answer}"))
+        };
+        self.cases.iter().zip(answers).filter_map(differs).collect()
     }
 
     fn with(&self, answers: &[String]) -> String {
