@@ -135,17 +135,34 @@ impl fmt::Display for Repair {
 /// Parses and checks arguments, and repairs them if they do not fit.
 ///
 /// Arguments that fit are parsed, measured and validated once, and nothing more. What cannot be repaired is told as it
-/// was found, as if there were no repair.
+/// was found, as if there were no repair; only then is it put into words, which takes far longer than a repair.
 pub fn fit(args: &Arguments, wanted: &Wanted<'_>) -> Result<Fit, Unfit> {
-    let checked = parse_args(args, wanted.limits).map_err(Unfit::from).and_then(|value| {
-        let size = json::measure(&value, wanted.limits)?;
-        check(&value, size, wanted)?;
-        Ok(Fit { value, size, repairs: Vec::new() })
-    });
-    checked.or_else(|unfit| repaired(args, wanted).ok_or(unfit))
+    let parsed = parse_args(args, wanted.limits)
+        .and_then(|value| json::measure(&value, wanted.limits).map(|size| (value, size)));
+    let (value, size) = match parsed {
+        Ok((value, size)) if fits(&value, size, wanted) => {
+            return Ok(Fit { value, size, repairs: Vec::new() });
+        }
+        Ok(unfit) => unfit,
+        Err(problem) => return repaired(args, wanted).ok_or(Unfit::Json(problem)),
+    };
+    if let Some(fit) = repaired(args, wanted) {
+        return Ok(fit);
+    }
+    check(&value, size, wanted)?;
+    Ok(Fit { value, size, repairs: Vec::new() })
 }
 
-/// Checks a value as it is.
+/// Whether a value fits as it is, without saying why not.
+#[inline]
+pub fn fits(value: &Value, size: Size, wanted: &Wanted<'_>) -> bool {
+    match wanted.schema {
+        Some(schema) => schema.fits(value, size),
+        None => value.is_object(),
+    }
+}
+
+/// Checks a value as it is, and says why it does not fit.
 pub fn check(value: &Value, size: Size, wanted: &Wanted<'_>) -> Result<(), Unfit> {
     match wanted.schema {
         Some(schema) => Ok(schema.validate(value, size)?),
@@ -177,9 +194,5 @@ pub fn repaired(args: &Arguments, wanted: &Wanted<'_>) -> Option<Fit> {
 /// The size of a value that fits.
 fn fitting(value: &Value, wanted: &Wanted<'_>) -> Option<Size> {
     let size = json::measure(value, wanted.limits).ok()?;
-    let fits = match wanted.schema {
-        Some(schema) => schema.fits(value, size),
-        None => value.is_object(),
-    };
-    fits.then_some(size)
+    fits(value, size, wanted).then_some(size)
 }
