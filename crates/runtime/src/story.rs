@@ -7,6 +7,7 @@ use windlass_core::call::{
     Result as Attempted, Returned, Started, Stopped, Verdict,
 };
 use windlass_core::outcome::{Effect, Outcome, Value};
+use windlass_core::repair::Repair;
 
 /// What a fact says, as a sentence.
 pub(crate) fn story(fact: &Fact) -> String {
@@ -52,6 +53,7 @@ fn prepared(fact: &Prepared) -> String {
     let mut told = format!("the arguments fit; class {}, contract {}", fact.class, fact.contract);
     if let Some(made) = &fact.made {
         let pieces = [
+            ("its arguments were repaired", repaired(&made.repairs)),
             ("it runs with other arguments than it was asked for with", made.args.as_deref().map(shorten)),
             ("its tool attached", made.payload.as_deref().map(shorten)),
             ("its tool had the answer at once", made.answer.as_ref().map(|answer| value(&answer.value))),
@@ -67,6 +69,11 @@ fn prepared(fact: &Prepared) -> String {
         told.push_str("; its tool can be asked whether an attempt took effect");
     }
     told
+}
+
+fn repaired(repairs: &[Repair]) -> Option<String> {
+    let texts: Vec<String> = repairs.iter().map(|repair| shorten(&repair.to_string())).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
 }
 
 /// How its attempts are made, where that is not the usual way.
@@ -306,6 +313,7 @@ mod tests {
             args: Some(r#"{"cents":1200}"#.into()),
             payload: Some(r#"{"rate":2}"#.into()),
             answer: Some(success("7")),
+            repairs: Vec::new(),
         };
         let rules = Rules { attempts: 5, silence_ms: 2_000, ..Rules::unsaid(EffectClass::Keyed) };
         let rich = Prepared {
