@@ -8,10 +8,11 @@ use windlass::{Args, BatchRequest, CallRequest, Clock, SystemClock};
 
 pub async fn call(data: &Path, args: Call) -> anyhow::Result<ExitCode> {
     let key = args.id.as_ref().map(|id| format!("call:{id}"));
-    let call = CallRequest { id: args.id, tool: args.tool, args: Args::Text(args.args), provider: None };
+    let (tool, text) = (args.tool, Args::Text(args.args));
+    let call = CallRequest { id: args.id, tool, args: text, ..CallRequest::default() };
     let began = SystemClock::default().now();
     let runtime = folder::own(data)?;
-    let batch = BatchRequest { key, turn: None, calls: vec![call] };
+    let batch = BatchRequest { key, calls: vec![call], ..BatchRequest::default() };
     let answer = runtime.submit(&args.session, batch).await?.settled().await?;
     let Some(call) = answer.calls.first() else { return Ok(ExitCode::SUCCESS) };
     if args.json {
