@@ -1,95 +1,12 @@
 //! What becomes of calls of commands that are stopped, fail or do not return, in a runtime and with real processes.
 
-use crate::rig::{alive, folder, in_time, launcher, wait_until};
+use crate::rig::{in_time, wait_until};
+use crate::stage::{Stage, end, submit};
 use crate::trees::STRAYS;
-use serde_json::{Value, json};
-use std::path::PathBuf;
+use serde_json::json;
 use windlass::store::memory::MemoryStore;
-use windlass::{Args, BatchRequest, CallRequest, Config, Runtime, Submitted, Target};
-use windlass_tools::{builtin, load};
-
-/// A runtime with one command, `t`, in a folder of its own.
-struct Stage {
-    runtime: Runtime,
-    folder: PathBuf,
-    _guard: tempfile::TempDir,
-}
-
-impl Stage {
-    /// `keys` are what the declaration has beside the command, which is the script `run`.
-    fn new(keys: &str, run: &str) -> Stage {
-        let (guard, folder) = folder();
-        std::fs::write(folder.join("run"), run).expect("written");
-        let runtime = Runtime::new(Config::new(MemoryStore::new().expect("a store")));
-        let text = format!(
-            "[tools.t]\ncommand = ['/bin/sh', 'run', '{{n}}']\ninput = {{ properties = {{ n = {{}} }} }}\n{keys}"
-        );
-        let declared = load(&text, &folder.join("windlass.toml"), launcher()).expect("it is right");
-        for tool in declared.tools {
-            runtime.register_shared(tool).expect("registered");
-        }
-        Stage { runtime, folder, _guard: guard }
-    }
-
-    /// The same with a script that reconciles.
-    fn reconciled(keys: &str, run: &str, reconcile: &str) -> Stage {
-        let stage = Stage::new(&format!("{keys}\nreconcile = ['/bin/sh', 'reconcile', '{{n}}']"), run);
-        std::fs::write(stage.folder.join("reconcile"), reconcile).expect("written");
-        stage
-    }
-
-    async fn submit(&self) -> Submitted {
-        submit(&self.runtime, "t", json!({ "n": 7 })).await
-    }
-
-    /// How the call ends by itself.
-    async fn ends(&self) -> String {
-        in_time(end(self.submit().await)).await
-    }
-
-    /// How the call ends when it is cancelled as soon as its script has made the file `ready`.
-    async fn cancelled(&self) -> String {
-        let waiting = self.submit().await;
-        wait_until("the command is ready", || self.folder.join("ready").exists()).await;
-        let handle = self.runtime.open()[0].call.clone();
-        let asked = in_time(self.runtime.cancel(Target::Call(&handle), None)).await.expect("it is open");
-        assert_eq!(asked.asked, 1);
-        in_time(end(waiting)).await
-    }
-
-    /// What the script wrote to this file.
-    fn wrote(&self, file: &str) -> String {
-        std::fs::read_to_string(self.folder.join(file)).expect("the script wrote it").trim().to_string()
-    }
-}
-
-async fn submit(runtime: &Runtime, tool: &str, args: Value) -> Submitted {
-    let call = CallRequest {
-        id: Some("c".into()),
-        tool: tool.into(),
-        args: Args::Json(args),
-        ..CallRequest::default()
-    };
-    let batch = BatchRequest { calls: vec![call], ..BatchRequest::default() };
-    runtime.submit("s", batch).await.expect("taken")
-}
-
-/// The end of a call, its value or what it failed with, and its attempts; and nothing of it is left.
-async fn end(waiting: Submitted) -> String {
-    let answer = waiting.settled().await.expect("answered");
-    let call = &answer.calls[0];
-    let handle = call.handle().to_string();
-    wait_until("nothing of the call is left", || alive(&handle).is_empty()).await;
-    let shown = serde_json::to_value(call).expect("shown");
-    let outcome = &shown["outcome"];
-    let how = match call.failure() {
-        Some(failure) => format!(" {}", failure.tool_code.as_deref().unwrap_or(failure.code.as_str())),
-        None if outcome["effect"].is_string() => format!("{{{}}}", outcome["effect"].as_str().expect("text")),
-        None if call.state() == "succeeded" => format!(" {}", call.model_text()),
-        None => String::new(),
-    };
-    format!("{}{how}, {} attempts", call.state(), shown["attempts"])
-}
+use windlass::{Config, Runtime, Target};
+use windlass_tools::builtin;
 
 /// Long enough that only what ends by itself ends in it.
 const LONG_GRACE: &str = "grace_ms = 600000";

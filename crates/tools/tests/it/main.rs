@@ -4,6 +4,8 @@
 mod attempts;
 mod command;
 mod declared;
+mod docs;
 mod rig;
+mod stage;
 mod template;
 mod trees;
