@@ -173,7 +173,8 @@ impl Rig {
         let store = SqliteStore::open(Options { limits: limits.clone(), ..Options::new(folder.path()) })?;
         let windlass = {
             let _inside = tokio.enter();
-            Runtime::new(Config { store: Arc::new(store), clock: Arc::new(SystemClock::default()), limits })
+            let (store, clock) = (Arc::new(store), Arc::new(SystemClock::default()));
+            Runtime::new(Config { store, clock, limits, hooks: Vec::new() })
         };
         windlass
             .register(tool_fn(spec("once", EffectClass::Once), |args, _| async { Ok(Output::from(args)) }))?;
@@ -279,10 +280,10 @@ fn batch(key: String, tool: &str, calls: u64) -> BatchRequest {
             "message": format!("{key}/{number}: a message that is about as long as what a model has to say"),
             "number": number,
         })),
-        provider: None,
+        ..CallRequest::default()
     };
     let calls = (0..calls).map(call).collect();
-    BatchRequest { key: Some(key), turn: None, calls }
+    BatchRequest { key: Some(key), calls, ..BatchRequest::default() }
 }
 
 async fn settled(windlass: &Runtime, session: &str, batch: BatchRequest) -> Result<(), Error> {

@@ -112,8 +112,8 @@ async fn fresh(asked: Calls) -> Result<(Runtime, Vec<BatchRequest>), Error> {
     // The first one opens the session.
     let mut requests = (0..=batches).map(|batch| BatchRequest {
         key: Some(format!("batch-{batch}")),
-        turn: None,
         calls: (0..asked.batch).map(call).collect(),
+        ..BatchRequest::default()
     });
     let args = floor::args(asked.shape);
     lap(&windlass, requests.next(), (&args, asked.given)).await?;

@@ -10,11 +10,12 @@ use windlass::{Args, BatchRequest, CallRequest, Clock, SystemClock};
 
 pub async fn call((data, owned): (&Path, &mut Owned), args: Call) -> anyhow::Result<ExitCode> {
     let key = args.id.as_ref().map(|id| format!("call:{id}"));
-    let call = CallRequest { id: args.id, tool: args.tool, args: Args::Text(args.args), provider: None };
+    let (tool, text) = (args.tool, Args::Text(args.args));
+    let call = CallRequest { id: args.id, tool, args: text, ..CallRequest::default() };
     let began = SystemClock::default().now();
     let mut owner = Owner::take((data, owned))?;
     let runtime = owner.runtime();
-    let batch = BatchRequest { key, turn: None, calls: vec![call] };
+    let batch = BatchRequest { key, calls: vec![call], ..BatchRequest::default() };
     let settled = async { runtime.submit(&args.session, batch).await?.settled().await };
     let Some(answer) = owner.unless_stopped(settled).await else { return Ok(owner.leave().await) };
     let answer = answer?;

@@ -101,7 +101,8 @@ pub fn reader(data: &Path) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 fn with_tools(store: Arc<dyn Store>, limits: Limits, configured: Configured) -> anyhow::Result<Runtime> {
-    let runtime = Runtime::new(Config { store, clock: Arc::new(SystemClock::default()), limits });
+    let clock = Arc::new(SystemClock::default());
+    let runtime = Runtime::new(Config { store, clock, limits, hooks: Vec::new() });
     for tool in builtin() {
         runtime.register_shared(tool)?;
     }

@@ -79,8 +79,9 @@ fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
         tool: call.tool,
         args: call.args.map_or_else(Args::default, |args| arguments(args.get())),
         provider: call.provider,
+        ..CallRequest::default()
     });
-    Ok(BatchRequest { key: batch.key, turn: batch.turn, calls: calls.collect() })
+    Ok(BatchRequest { key: batch.key, turn: batch.turn, calls: calls.collect(), ..BatchRequest::default() })
 }
 
 /// An object is the arguments; a string is the raw text a model wrote. What our rules refuse stays text, and is

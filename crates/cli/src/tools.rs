@@ -11,7 +11,7 @@ use windlass::core::tool::nearest_name;
 
 pub async fn tools(data: &Path, args: Tools) -> anyhow::Result<ExitCode> {
     let runtime = folder::tools_only(data)?;
-    let tools = runtime.tools();
+    let tools: Vec<_> = runtime.tools().into_iter().filter_map(|listed| listed.tool).collect();
     match args.name {
         Some(name) => match tools.iter().find(|tool| tool.spec.name == name) {
             Some(tool) => show::json(&whole(tool))?,

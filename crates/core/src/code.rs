@@ -57,6 +57,12 @@ codes! {
     ToolStuck = "tool_stuck";
     /// A hook refused it.
     Refused = "refused";
+    /// A call inside another claims what that one does not.
+    ClaimNotCovered = "claim_not_covered";
+    /// A call inside another needs room that is held by calls which wait for it.
+    WouldDeadlock = "would_deadlock";
+    /// The tool's provider did not give it.
+    ProviderFailed = "provider_failed";
     /// The tool said that it could not do its work.
     ToolFailed = "tool_failed";
     /// The tool's code panicked.

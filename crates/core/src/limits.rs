@@ -58,6 +58,31 @@ limits! {
     chunk_bytes_max = 256 << 10;
     /// Calls that are open at once in the process; past that a batch is refused as overloaded.
     calls_open_max = 10_000;
+    /// Calls that run at once; what waits costs little, what runs takes threads, sockets and memory.
+    calls_running_max = 64;
+    /// Tasks that run at once, apart from calls, so that neither keeps the other from starting.
+    tasks_running_max = 64;
+    /// Calls of one session that run at once, so that one session cannot fill the process.
+    session_calls_running_max = 32;
+    /// Tasks of one session that run at once; a model that starts them in a loop waits for its own.
+    session_tasks_running_max = 5;
+    /// Calls that wait for a claim or for room; past that a batch is refused as overloaded.
+    calls_queued_max = 10_000;
+    /// Calls that are parked; past that a batch is refused as overloaded.
+    calls_parked_max = 1_000_000;
+    /// Claims of one call: each is looked at when it starts and when it ends.
+    claims_max = 64;
+    /// Levels of a claim's name: each is a place in the tree of what is claimed.
+    claim_levels_max = 32;
+    /// A claim's name is kept while its call is open.
+    claim_name_bytes_max = 1_024;
+    /// How much earlier a call may have come and still be passed by one that is one priority above; a call that waits
+    /// longer is passed by no more of them, so nothing waits forever.
+    priority_lead_ms = 10_000;
+    /// The shortest time to come back that is told when overloaded, so that callers do not come back at once.
+    overload_wait_ms_min = 100;
+    /// The longest time to come back that is told when overloaded; beyond it an estimate means nothing.
+    overload_wait_ms_max = 60_000;
     /// Sessions that are remembered as owned; past that the idle ones are let go and taken again when they are used.
     sessions_owned_max = 10_000;
     /// The last lines of a command's error output, told to the model when it fails.

@@ -1,148 +1,581 @@
-//! What may start now: the order of a session's calls, by what they read and write.
+//! What may start now: the order of all unfinished calls, by what they claim and by what there is room for.
 //!
-//! Today every call claims its whole session: class `read` shares it, every other class has it alone. So the
-//! order is a queue of groups: calls that may run together, each group waiting for all of the one before it.
+//! The [`Planner`] is told what happens to calls and says which may go on. It does nothing by itself and asks nobody
+//! the time, so the same story gives the same plan. A call passes three stages: its session's queues, where it stands
+//! behind older calls that it collides with; the queues of `global:` names, which it joins only when nothing in its
+//! session stands before it; and a line for room to run. It holds its places in the queues until it leaves, so whoever
+//! collides with it waits; calls inside a call have queues of their own within it.
 
-use crate::ids::CallId;
-use crate::tool::EffectClass;
-use std::collections::VecDeque;
+mod line;
+mod room;
+mod shift;
+mod slab;
+mod sorted;
+mod stuck;
+mod trie;
+mod turns;
+mod why;
 
-/// How a call holds its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// Together with others that read.
-    Read,
-    /// Alone.
-    Write,
+pub use room::{Cap, Pool, ToolNo};
+pub use turns::{Claim, Plan};
+pub use why::{Limit, Why};
+
+use crate::claim::{self, Claims};
+use crate::code::Code;
+use crate::ids::{BatchNo, CallId, Ordinal, SessionNo};
+use crate::limits::Limits;
+use line::Lines;
+use room::{Door, Room};
+use slab::Slab;
+use std::collections::BTreeMap;
+use trie::{Space, Trie};
+
+/// A call that asks for its turn.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Its session.
+    pub session: SessionNo,
+    /// Which call.
+    pub call: CallId,
+    /// Its tool, from [`Planner::set_tool`].
+    pub tool: ToolNo,
+    /// What it reads and writes.
+    pub wants: Wants,
+    /// Higher goes before, among calls that do not collide. A call inside another has that one's.
+    pub priority: i8,
+    /// Which room it takes. A call inside another takes that one's.
+    pub pool: Pool,
+    /// The call inside which it runs.
+    pub parent: Option<CallId>,
+    /// What has happened to it before.
+    pub arrival: Arrival,
 }
 
-impl Claim {
-    /// The claim of a call that declares none.
-    pub fn of(class: EffectClass) -> Claim {
-        match class {
-            EffectClass::Read => Claim::Read,
-            EffectClass::Keyed | EffectClass::Once => Claim::Write,
+/// What a call reads and writes, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// This.
+    Claims(Claims),
+    /// What the call around it claims.
+    Inherited,
+    /// It is not prepared: everybody younger waits, and so does it, until [`Planner::reclaim`].
+    Unknown,
+}
+
+/// What has happened to a call before it was entered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrival {
+    /// Nothing.
+    #[default]
+    New,
+    /// It is parked and never started.
+    Parked,
+    /// It started under an earlier owner. Enter these of a session before all others: they hold their claims.
+    Started,
+    /// It started under an earlier owner and is parked.
+    StartedParked,
+}
+
+impl Ask {
+    /// A new call that writes its session.
+    pub fn new(session: SessionNo, call: CallId, tool: ToolNo) -> Ask {
+        let wants = Wants::Claims(Claims::of(crate::tool::EffectClass::Once));
+        let (pool, arrival) = (Pool::default(), Arrival::default());
+        Ask { session, call, tool, wants, priority: 0, pool, parent: None, arrival }
+    }
+}
+
+/// Why a call gets no turn, ever.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It is in already.
+    #[error("call {call} has asked for its turn before")]
+    Twice {
+        /// Which.
+        call: CallId,
+    },
+    /// It has started, or is not in.
+    #[error("what call {call} claims can no longer change: it has started or is over")]
+    TooLate {
+        /// Which.
+        call: CallId,
+    },
+    /// The call around it is not there, never started, or is over.
+    #[error("the call {parent} is not running, so nothing can run inside it")]
+    NoParent {
+        /// Which.
+        parent: CallId,
+    },
+    /// It claims more than the call around it.
+    #[error(
+        "`{claim}` lies outside what the call around it claims: widen that tool's claims, or narrow this one's"
+    )]
+    NotCovered {
+        /// What lies outside.
+        claim: claim::Claim,
+    },
+    /// The room it needs is held by calls that wait for it.
+    #[error(
+        "{limit} is held by {held_by}, which waits for this call: raise the limit, or do not call this tool from there"
+    )]
+    WouldDeadlock {
+        /// What is full.
+        limit: Limit,
+        /// Who holds it.
+        held_by: CallId,
+    },
+}
+
+impl Refused {
+    /// The code under which the call fails.
+    pub fn code(&self) -> Code {
+        match self {
+            Refused::Twice { .. } | Refused::TooLate { .. } | Refused::NoParent { .. } => Code::Internal,
+            Refused::NotCovered { .. } => Code::ClaimNotCovered,
+            Refused::WouldDeadlock { .. } => Code::WouldDeadlock,
         }
     }
 }
 
-/// The order of one session's unfinished calls.
-#[derive(Debug, Default)]
-pub struct Plan {
-    /// The first group holds the session; the others wait.
-    groups: VecDeque<Group>,
+/// There are too many calls to take more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many calls are waiting: come back in {} ms", retry_after_us.div_ceil(1_000))]
+pub struct Overloaded {
+    /// When there is probably room.
+    pub retry_after_us: u64,
+}
+
+/// What is to be done now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// These may go on: start, run again, or take up what they left to wait for calls inside. They count as running.
+    pub start: Vec<CallId>,
+    /// These can never start: end them and [leave](Planner::leave).
+    pub refuse: Vec<(CallId, Refused)>,
+}
+
+/// How a call kept its place when its claims changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaimed {
+    /// The new claims lie within the old ones.
+    KeptPlace,
+    /// They do not: younger calls that collide with them may have run, so it stands behind all now.
+    QueuedAnew,
+}
+
+/// How many calls there are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Waiting for a claim or for room.
+    pub queued: u64,
+    /// Running, by [`Pool`].
+    pub running: [u64; 2],
+    /// Waiting for calls inside.
+    pub lending: u64,
+    /// Parked.
+    pub parked: u64,
+}
+
+/// The order of all unfinished calls of a process.
+#[derive(Debug)]
+pub struct Planner {
+    trie: Trie,
+    lines: Lines,
+    room: Room,
+    calls: Slab<Call>,
+    call_nos: BTreeMap<CallId, u32>,
+    sessions: Slab<Session>,
+    session_nos: BTreeMap<SessionNo, u32>,
+    /// The queues of the names that hold across sessions.
+    global: Space,
+    age: u64,
+    counts: Counts,
+    limits: Maxima,
+    pace: Pace,
+    /// Used by each change and empty between them; kept so that a change allocates nothing.
+    cleared: Vec<u32>,
+    /// Calls that were found to wait for each other.
+    deadlocked: Vec<(CallId, Refused)>,
+    /// Whether something happened since that can have made calls wait for each other.
+    suspects_deadlock: bool,
+    /// Whether calls inside others wait for room that only lending calls hold, though these can go on for now.
+    watches_deadlock: bool,
 }
 
 #[derive(Debug)]
-struct Group {
-    claim: Claim,
-    /// Calls of this group that have not left.
-    unfinished: usize,
-    /// Those to be started when the group's turn comes.
-    waiting: Vec<CallId>,
+struct Maxima {
+    queued: u64,
+    parked: u64,
+    lead_us: i64,
+    retry_us: (u64, u64),
 }
 
-impl Plan {
-    /// Adds a call behind all earlier ones. `true`: it may start now. `false`: [`leave`](Self::leave) of an
-    /// earlier call will name it.
-    pub fn enter(&mut self, call: CallId, claim: Claim) -> bool {
-        let joins = self.groups.back().is_some_and(|last| last.claim == claim && claim == Claim::Read);
-        if !joins {
-            self.groups.push_back(Group { claim, unfinished: 0, waiting: Vec::new() });
+/// How fast the queue moves: for telling when to come back.
+#[derive(Debug, Default)]
+struct Pace {
+    started_us: u64,
+    between_us: u64,
+}
+
+#[derive(Debug)]
+struct Session {
+    no: SessionNo,
+    space: Space,
+    calls: u32,
+    running: [u32; 2],
+    lines: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Call {
+    id: CallId,
+    session: u32,
+    tool: u32,
+    parent: u32,
+    /// The queues of the calls inside, while there are any.
+    inside: Option<Box<Inside>>,
+    claims: Claims,
+    /// Its place in the queues of its session or of the call around it.
+    own: u32,
+    /// Its place in the queues of the global names.
+    global: u32,
+    /// Its line while it stands in one.
+    line: u32,
+    age: u64,
+    lead_us: i64,
+    pool: Pool,
+    stage: Stage,
+    doing: Doing,
+    flags: Flags,
+}
+
+#[derive(Debug)]
+struct Inside {
+    space: Space,
+    calls: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flags {
+    parked: bool,
+    started: bool,
+    answered: bool,
+    unprepared: bool,
+    claims_global: bool,
+    priority: i8,
+}
+
+/// How far a call's claims have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It gave up its place.
+    Away,
+    /// It stands in its own queues.
+    Own,
+    /// It stands in the global queues as well.
+    Global,
+    /// Nothing stands before it.
+    Clear,
+}
+
+/// What a call does as far as room is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Nothing,
+    /// It stands in a line for room.
+    Lined,
+    Running,
+    /// It waits for calls inside, and holds its tool's room only.
+    Lending,
+    /// It did so, and stands in a line to go on.
+    Returning,
+    /// It left before the calls inside it did.
+    Left,
+    /// It can never start, and somebody was told.
+    Refused,
+}
+
+impl Planner {
+    /// A planner with no calls.
+    pub fn new(limits: &Limits) -> Planner {
+        Planner {
+            trie: Trie::default(),
+            lines: Lines::default(),
+            room: Room::new(limits),
+            calls: Slab::default(),
+            call_nos: BTreeMap::new(),
+            sessions: Slab::default(),
+            session_nos: BTreeMap::new(),
+            global: Space::EMPTY,
+            age: 0,
+            counts: Counts::default(),
+            limits: Maxima::of(limits),
+            pace: Pace::default(),
+            cleared: Vec::new(),
+            deadlocked: Vec::new(),
+            suspects_deadlock: false,
+            watches_deadlock: false,
         }
-        let first = self.groups.len() == 1;
-        if let Some(group) = self.groups.back_mut() {
-            group.unfinished += 1;
-            if !first {
-                group.waiting.push(call);
+    }
+
+    /// Whether there is room for a batch of so many calls from outside. Calls inside others and due fires are entered
+    /// without asking.
+    pub fn admit(&self, now_us: u64, calls: u64) -> Result<(), Overloaded> {
+        let over = (self.counts.queued + calls).saturating_sub(self.limits.queued);
+        // What is admitted is queued first, and may be parked or not.
+        let over = over.max((self.counts.parked + 1).saturating_sub(self.limits.parked));
+        if over == 0 {
+            return Ok(());
+        }
+        // A queue that stands still is no faster than it has been standing.
+        let between_us = self.pace.between_us.max(now_us.saturating_sub(self.pace.started_us));
+        let (least, most) = self.limits.retry_us;
+        Err(Overloaded { retry_after_us: over.saturating_mul(between_us).clamp(least, most.max(least)) })
+    }
+
+    /// Puts a call behind all earlier ones of its session, or of the call around it.
+    pub fn enter(&mut self, now_us: u64, ask: Ask) -> Result<(), Refused> {
+        if self.call_nos.contains_key(&ask.call) {
+            return Err(Refused::Twice { call: ask.call });
+        }
+        let call = self.admitted(now_us, ask)?;
+        self.insert(call);
+        Ok(())
+    }
+
+    /// What may go on now, marked as running; fair between sessions. To be asked after every change, and when
+    /// [`next_due`](Self::next_due) has come.
+    pub fn start_ready(&mut self, now_us: u64, ready: &mut Ready) {
+        self.lines.reopen_due(now_us);
+        let mut started: u64 = 0;
+        for pool in Pool::ALL {
+            while let Some(number) = self.next(now_us, pool) {
+                self.start(now_us, number);
+                ready.start.push(self.calls[number].id);
+                started += 1;
             }
         }
-        first
+        let pace = &mut self.pace;
+        if let Some(since_us) = now_us.saturating_sub(pace.started_us).checked_div(started) {
+            *pace = Pace { started_us: now_us, between_us: (pace.between_us * 7 + since_us) / 8 };
+        }
+        self.find_deadlocks();
+        ready.refuse.append(&mut self.deadlocked);
     }
 
-    /// A call that waits gives up its place: the calls that may start because of it, in order.
-    pub fn withdraw(&mut self, call: CallId) -> Vec<CallId> {
-        let holds = |group: &Group| group.waiting.contains(&call);
-        let Some(place) = self.groups.iter().position(holds) else { return Vec::new() };
-        let group = &mut self.groups[place];
-        group.waiting.retain(|waiting| *waiting != call);
-        group.unfinished -= 1;
-        if group.unfinished > 0 {
-            return Vec::new();
+    /// A call is over, in whatever way and state: its end is handed on, or it was withdrawn before it started.
+    /// `false` if it was not in. While there are calls inside it, its claims stay until the last of them left.
+    pub fn leave(&mut self, call: CallId) -> bool {
+        let Some(number) = self.find(call) else { return false };
+        self.uncount(number);
+        self.stop(number);
+        self.calls[number].doing = Doing::Left;
+        if self.calls[number].inside.is_none() {
+            self.finish(number);
         }
-        self.groups.remove(place);
-        let reads = |group: Option<&Group>| group.is_some_and(|group| group.claim == Claim::Read);
-        if place == 0 || !reads(self.groups.get(place - 1)) || !reads(self.groups.get(place)) {
-            return Vec::new();
-        }
-        // What stood between two groups of reads is gone: they are one.
-        let Some(Group { unfinished, waiting, .. }) = self.groups.remove(place) else { return Vec::new() };
-        let joined = &mut self.groups[place - 1];
-        joined.unfinished += unfinished;
-        if place == 1 {
-            return waiting;
-        }
-        joined.waiting.extend(waiting);
-        Vec::new()
+        true
     }
 
-    /// A call that had started is finished: the calls that may start because of it, in order.
-    pub fn leave(&mut self) -> Vec<CallId> {
-        let Some(first) = self.groups.front_mut() else { return Vec::new() };
-        first.unfinished = first.unfinished.saturating_sub(1);
-        if first.unfinished > 0 {
-            return Vec::new();
+    /// A call stops until [`wake`](Self::wake): it holds no room. If it has started it keeps its claims; if not, it
+    /// keeps its place in its session until its batch was answered. `false` if it was not in, parked before, or refused.
+    pub fn park(&mut self, call: CallId) -> bool {
+        let parks = |call: &Call| !call.flags.parked && call.doing != Doing::Refused;
+        let Some(number) = self.find(call).filter(|&number| parks(&self.calls[number])) else {
+            return false;
+        };
+        self.uncount(number);
+        self.stop(number);
+        self.calls[number].flags.parked = true;
+        self.count(number);
+        if !self.calls[number].flags.started {
+            self.leave_global(number);
+            if self.calls[number].flags.answered {
+                self.go_away(number);
+            }
         }
-        self.groups.pop_front();
-        self.groups.front_mut().map(|group| std::mem::take(&mut group.waiting)).unwrap_or_default()
+        true
+    }
+
+    /// A parked call goes on as soon as it may. `false` if it was not parked.
+    pub fn wake(&mut self, now_us: u64, call: CallId) -> bool {
+        let Some(number) = self.find(call).filter(|&number| self.calls[number].flags.parked) else {
+            return false;
+        };
+        self.uncount(number);
+        self.calls[number].flags.parked = false;
+        self.count(number);
+        if self.calls[number].stage == Stage::Away {
+            self.queue_anew(now_us, number);
+        }
+        self.advance(number);
+        true
+    }
+
+    /// A batch was answered: those of its calls that are parked and never started give up their places, and those
+    /// that are parked later will.
+    pub fn answered(&mut self, batch: BatchNo) {
+        let all = CallId { batch, ordinal: Ordinal(0) }..=CallId { batch, ordinal: Ordinal(u16::MAX) };
+        let numbers: Vec<u32> = self.call_nos.range(all).map(|(_, number)| *number).collect();
+        for number in numbers {
+            let call = &mut self.calls[number];
+            call.flags.answered = true;
+            if call.flags.parked && !call.flags.started && call.stage == Stage::Own {
+                self.go_away(number);
+            }
+        }
+    }
+
+    /// A running call does nothing but wait for calls inside: its room in process and session is free meanwhile, that
+    /// of its tool and groups is not. `false` if it does not run.
+    pub fn lend(&mut self, call: CallId) -> bool {
+        let Some(number) = self.find(call) else { return false };
+        self.uncount(number);
+        let lends = match self.calls[number].doing {
+            Doing::Running => {
+                self.give_room_back(number);
+                true
+            }
+            Doing::Returning => {
+                self.leave_line(number);
+                true
+            }
+            Doing::Nothing | Doing::Lined | Doing::Lending | Doing::Left | Doing::Refused => false,
+        };
+        if lends {
+            self.calls[number].doing = Doing::Lending;
+            let tool = self.calls[number].tool;
+            self.room.lend(tool, true);
+            self.suspect(tool);
+        }
+        self.count(number);
+        lends
+    }
+
+    /// A call that lent its room wants to go on: [`start_ready`](Self::start_ready) will name it, before others of its
+    /// session. `false` if it lent nothing.
+    pub fn take_back(&mut self, call: CallId) -> bool {
+        let Some(number) = self.find(call).filter(|&number| self.calls[number].doing == Doing::Lending)
+        else {
+            return false;
+        };
+        self.uncount(number);
+        self.room.lend(self.calls[number].tool, false);
+        self.calls[number].doing = Doing::Returning;
+        self.count(number);
+        self.line_up(number);
+        true
+    }
+
+    /// Its caller no longer waits for a call: it counts among the tasks, even beyond their limit if it runs.
+    pub fn detach(&mut self, call: CallId) -> bool {
+        let Some(number) = self.find(call) else { return false };
+        match self.calls[number].doing {
+            Doing::Running => {
+                self.give_room_back(number);
+                self.calls[number].pool = Pool::Tasks;
+                self.take_room(number);
+            }
+            Doing::Lined | Doing::Returning => {
+                self.leave_line(number);
+                self.calls[number].pool = Pool::Tasks;
+                self.line_up(number);
+            }
+            Doing::Nothing | Doing::Lending | Doing::Left | Doing::Refused => {
+                self.calls[number].pool = Pool::Tasks;
+            }
+        }
+        true
+    }
+
+    /// What a call that never started claims is known now, or has changed with its arguments.
+    pub fn reclaim(&mut self, now_us: u64, call: CallId, claims: Claims) -> Result<Reclaimed, Refused> {
+        match self.find(call).filter(|&number| !self.calls[number].flags.started) {
+            Some(number) => self.change_claims(now_us, number, claims),
+            None => Err(Refused::TooLate { call }),
+        }
+    }
+
+    /// When something may start without anything happening: a rate allows it then.
+    pub fn next_due(&self) -> Option<u64> {
+        self.lines.next_due()
+    }
+
+    /// Makes a tool known, or changes its limits and groups. The number stays the same for the same id.
+    pub fn set_tool(&mut self, now_us: u64, id: &str, (cap, groups): (Cap, &[&str])) -> ToolNo {
+        let no = self.room.set_tool(id, (cap, groups), now_us);
+        self.line_up_again();
+        ToolNo(no)
+    }
+
+    /// Changes the limits of a group of tools.
+    pub fn set_group(&mut self, now_us: u64, name: &str, cap: Cap) {
+        self.room.set_group(name, cap, now_us);
+        self.line_up_again();
+    }
+
+    /// Changes the limits in force. What runs beyond a lower one ends in its own time.
+    pub fn set_limits(&mut self, limits: &Limits) {
+        self.room.set_limits(limits);
+        self.limits = Maxima::of(limits);
+        self.line_up_again();
+    }
+
+    /// No call of this tool starts until it is resumed. What runs goes on.
+    pub fn pause(&mut self, tool: ToolNo) {
+        self.room.set_door(tool, Door::Paused);
+        self.line_up_again();
+    }
+
+    /// Ends a pause.
+    pub fn resume(&mut self, tool: ToolNo) {
+        self.room.set_door(tool, Door::Open);
+        self.line_up_again();
+    }
+
+    /// A tool is gone: calls of it wait until [`set_tool`](Self::set_tool) brings one of the same id. Its number is
+    /// forgotten with its last call.
+    pub fn remove_tool(&mut self, tool: ToolNo) {
+        self.room.set_door(tool, Door::Gone);
+        self.line_up_again();
+        if tool != ToolNo::UNLIMITED {
+            self.room.drop_tool_if_idle(tool.0);
+        }
+    }
+
+    /// A call of this tool is on record as started at this time: it counts for the rates. To be told in the order of
+    /// the times, before any other call starts.
+    pub fn charge(&mut self, tool: ToolNo, at_us: u64) {
+        self.room.charge(tool.0, at_us);
+    }
+
+    /// How many calls there are.
+    pub fn counts(&self) -> Counts {
+        Counts { running: self.room.running.map(u64::from), ..self.counts }
+    }
+
+    /// How many things are kept: none once every call has left.
+    pub fn kept(&self) -> usize {
+        self.trie.len() - self.global.roots()
+            + self.lines.len()
+            + self.calls.len()
+            + self.sessions.len()
+            + self.call_nos.len()
+    }
+
+    /// The number of a call that has not left.
+    fn find(&self, call: CallId) -> Option<u32> {
+        self.call_nos.get(&call).copied().filter(|&number| self.calls[number].doing != Doing::Left)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::{BatchNo, Ordinal};
-
-    /// Runs `script` ("r" and "w" enter in turn, "." lets one running call leave, a number gives up its place) and tells what started when.
-    fn check(script: &str) -> String {
-        let mut plan = Plan::default();
-        let (mut told, mut ordinal) = (Vec::new(), 0);
-        for letter in script.chars() {
-            let call = CallId { batch: BatchNo(1), ordinal: Ordinal(ordinal) };
-            let started = match letter {
-                '.' => plan.leave(),
-                '0'..='9' => {
-                    let ordinal = Ordinal(letter as u16 - '0' as u16);
-                    plan.withdraw(CallId { batch: BatchNo(1), ordinal })
-                }
-                claim => {
-                    ordinal += 1;
-                    let claim = if claim == 'r' { Claim::Read } else { Claim::Write };
-                    if plan.enter(call, claim) { vec![call] } else { vec![] }
-                }
-            };
-            told.push(started.iter().map(|call| call.ordinal.to_string()).collect::<Vec<_>>().join("+"));
+impl Maxima {
+    fn of(limits: &Limits) -> Maxima {
+        let micros = |ms: u64| ms.saturating_mul(1_000);
+        Maxima {
+            queued: limits.calls_queued_max,
+            parked: limits.calls_parked_max,
+            lead_us: i64::try_from(micros(limits.priority_lead_ms)).unwrap_or(i64::MAX / 1_024),
+            retry_us: (micros(limits.overload_wait_ms_min), micros(limits.overload_wait_ms_max)),
         }
-        told.join(" ")
-    }
-
-    #[test]
-    fn reads_share_and_writes_are_alone_in_order() {
-        assert_eq!(check("rrr..."), "0 1 2   ");
-        assert_eq!(check("ww.."), "0  1 ");
-        assert_eq!(check("wrr.."), "0   1+2 ");
-        assert_eq!(check("rwr.."), "0   1 2");
-        assert_eq!(check("rrw.."), "0 1   2");
-        assert_eq!(check("wrwr..."), "0    1 2 3");
-        assert_eq!(check("r.w.r."), "0  1  2 ");
-    }
-
-    #[test]
-    fn who_gives_up_its_place_stands_in_nobody_elses_way() {
-        assert_eq!(check("rwr1.."), "0   2  ");
-        assert_eq!(check("ww1."), "0   ");
-        assert_eq!(check("wrwr2.."), "0     1+3 ");
-        assert_eq!(check("rwrr2.."), "0     1 3");
-        assert_eq!(check("w1."), "0  ", "who is not waiting has no place to give up");
     }
 }

@@ -165,7 +165,7 @@ fn check_changed(call: &Call) -> Result<(), AskError> {
 
 async fn post(store: &dyn Store, session: &SessionRow, ask: &Ask) -> Result<(), AskError> {
     let (session, key) = (session.no, ask.key(session.head.0));
-    let posted = store.post(Inbound { session, key, body: ask.encode() }).await;
+    let posted = point!("inbound.post", store.post(Inbound { session, key, body: ask.encode() }).await);
     match posted.map_err(BatchError::from)? {
         Posted::New | Posted::Again => Ok(()),
         // Only a resolution can differ in what matters; who cancels again may give another reason.

@@ -3,6 +3,7 @@
 use crate::error::Lost;
 use crate::held::{Ack, Held, Parked};
 use crate::lane::{Commit, Lane};
+use crate::request::inputs_text;
 use crate::signal::Signal;
 use crate::tool::Place;
 use crate::wheel::Alarm;
@@ -25,6 +26,8 @@ pub(crate) struct OpenBatch {
     ended: Notify,
     /// Whether something was ever asked of one of its calls.
     asked: AtomicBool,
+    /// Whether the store has answered that it has it: what was only sent cannot be found there yet.
+    recorded: AtomicBool,
 }
 
 /// What is asked of a call by somebody who does not drive it.
@@ -129,7 +132,7 @@ pub(crate) enum Placed {
 impl OpenBatch {
     /// A batch that nobody has recorded yet.
     pub(crate) fn new(head: Head) -> OpenBatch {
-        OpenBatch::from(head, State::new(Written::default(), 0))
+        OpenBatch::from(head, State::new(Written::default(), 0), false)
     }
 
     /// A batch that was read back, with `rows` rows of journal; calls that have not ended are to be driven.
@@ -145,11 +148,12 @@ impl OpenBatch {
                 state.end(place, Arc::new(call.clone()));
             }
         }
-        OpenBatch::from(head, state)
+        OpenBatch::from(head, state, true)
     }
 
-    fn from(head: Head, state: State) -> OpenBatch {
-        OpenBatch { head, state: Mutex::new(state), ended: Notify::new(), asked: AtomicBool::new(false) }
+    fn from(head: Head, state: State, recorded: bool) -> OpenBatch {
+        let (asked, recorded) = (AtomicBool::new(false), AtomicBool::new(recorded));
+        OpenBatch { head, state: Mutex::new(state), ended: Notify::new(), asked, recorded }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -228,8 +232,11 @@ impl OpenBatch {
         if !state.written.recorded {
             guards.push(Guard::Absent(head.lookup));
             rows.push(Row::Batch { no: head.no, lookup: head.lookup });
-            let opening =
-                Opening { key: head.place.batch_key.clone(), turn: head.turn.clone(), inputs: None };
+            let opening = Opening {
+                key: head.place.batch_key.clone(),
+                turn: head.turn.clone(),
+                inputs: head.place.inputs.as_ref().map(inputs_text),
+            };
             packer.batch(head.opened_at, &opening);
         } else if !state.written.open {
             rows.push(Row::Reopen(head.no));
@@ -341,10 +348,15 @@ impl OpenBatch {
         self.lock().end(usize::from(ordinal.0), call);
     }
 
-    /// Whether the store knows it, and all its calls.
+    /// Whether the store has answered that it has it, and all its calls.
     pub(crate) fn is_recorded(&self) -> bool {
         let state = self.lock();
-        state.written.recorded && state.written.calls == state.slots.len()
+        self.recorded.load(Ordering::SeqCst) && state.written.calls == state.slots.len()
+    }
+
+    /// The store has answered that it has it.
+    pub(crate) fn mark_recorded(&self) {
+        self.recorded.store(true, Ordering::SeqCst);
     }
 
     /// Takes a call that waits.
@@ -362,6 +374,7 @@ impl OpenBatch {
 
     /// Calls ended, durably: whoever waits is told. `true` if the batch has no open call any more.
     pub(crate) fn settle(&self, ended: Vec<Box<Held>>) -> bool {
+        self.mark_recorded();
         let mut state = self.lock();
         for held in ended {
             state.end(usize::from(held.id.ordinal.0), Arc::new(held.call));

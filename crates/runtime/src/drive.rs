@@ -39,24 +39,29 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                     None => return Ok(Driven::Parked),
                 }
             }
-            Step::Prepare | Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
+            Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
                 settle::overdue(&mut held, late)?;
             }
-            Step::Prepare if !prepare::must_wait(&held) => prepare::note(&mut held).await?,
+            Step::Prepare if !held.waits_for_tool => match prepare::must_wait(&held).await {
+                // How long it may wait its tool says, if that is there.
+                true if let Some(late) = held.overdue() => settle::overdue(&mut held, late)?,
+                true => held.waits_for_tool = true,
+                false => prepare::note(&mut held).await?,
+            },
             // Whoever waits for its tool keeps its place.
             Step::Prepare | Step::Attempt { .. } if !held.admitted => match Session::admit(held) {
                 Some(admitted) => held = admitted,
                 None => return Ok(Driven::Parked),
             },
             Step::Prepare => return park::wait_for_tool(held, Reason::NoSuchTool).await,
-            Step::Attempt { attempt, intent, redrive } => match attempt::pin(&mut held)? {
+            Step::Attempt { attempt, intent, redrive } => match attempt::pin(&mut held).await? {
                 attempt::Pinned::Tool(tool) => {
                     attempt::run(&mut held, &tool, attempt::Start { attempt, intent, redrive }).await?;
                 }
                 attempt::Pinned::Again => prepare::note(&mut held).await?,
                 attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
             },
-            Step::Reconcile(attempt) => match attempt::pin(&mut held)? {
+            Step::Reconcile(attempt) => match attempt::pin(&mut held).await? {
                 attempt::Pinned::Tool(tool) => reconcile::note(&mut held, &tool, attempt).await?,
                 attempt::Pinned::Again => settle::unknown(&mut held)?,
                 attempt::Pinned::Wait(_) if held.overdue().is_some() => settle::unknown(&mut held)?,

@@ -13,7 +13,11 @@ pub(crate) struct Gate {
     /// Whether a suspect runs or wants to.
     shut: AtomicBool,
     suspects: Mutex<Suspects>,
-    changed: Notify,
+    /// Told to suspects when an attempt is over.
+    left: Notify,
+    /// Told to all others when a suspect is over. Not when one of themselves steps back: they would wake each other for
+    /// ever, and a suspect would hardly ever find them all gone.
+    opened: Notify,
 }
 
 #[derive(Default)]
@@ -51,14 +55,18 @@ impl Gate {
             if !rt.gate.shut.load(Ordering::SeqCst) {
                 return passage;
             }
-            let changed = rt.gate.changed.notified();
+            let opened = rt.gate.opened.notified();
+            // Whoever opened the gate before this was waited for has told nobody.
+            if !rt.gate.shut.load(Ordering::SeqCst) {
+                return passage;
+            }
             let aside_until_us = rt.gate.lock().aside_until_us;
             if rt.clock.elapsed_us() >= aside_until_us {
                 return passage;
             }
             drop(passage);
             tokio::select! {
-                () = changed => {}
+                () = opened => {}
                 () = rt.wheel.until(aside_until_us) => {}
             }
         }
@@ -75,7 +83,7 @@ impl Gate {
         }
         let mut passage = Passage { rt, who: Who::SuspectThatWaits };
         loop {
-            let changed = self.changed.notified();
+            let left = self.left.notified();
             let look_again = {
                 let mut suspects = self.lock();
                 let now = rt.clock.elapsed_us();
@@ -90,7 +98,7 @@ impl Gate {
                 if suspects.running { u64::MAX } else { until }
             };
             tokio::select! {
-                () = changed => {}
+                () = left => {}
                 () = rt.wheel.until(look_again) => {}
             }
         }
@@ -111,9 +119,10 @@ impl Drop for Passage<'_> {
             suspects.running &= self.who != Who::SuspectThatRuns;
             suspects.count -= 1;
             gate.shut.store(suspects.count > 0, Ordering::SeqCst);
+            gate.opened.notify_waiters();
         }
         if self.who != Who::Other || gate.shut.load(Ordering::SeqCst) {
-            gate.changed.notify_waiters();
+            gate.left.notify_waiters();
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Held {
     pub(crate) past: Past,
     /// Whether an operator lets it go on under what its tool has become.
     pub(crate) accepted: bool,
+    /// Whether it waits for its tool before it is prepared.
+    pub(crate) waits_for_tool: bool,
     /// When its tool was last looked for: a registry that has not changed since has the same.
     pub(crate) seen_generation: u64,
     /// Whoever asked something of it waits until these are dropped: then it is recorded.
@@ -94,6 +96,7 @@ impl Hold {
             model: None,
             past,
             accepted: false,
+            waits_for_tool: false,
             seen_generation: 0,
             acks: Vec::new(),
             notes: Packer::default(),
@@ -195,6 +198,7 @@ impl Held {
     pub(crate) async fn commit(&mut self) -> Result<(), Lost> {
         let on = self.on.clone();
         on.batch.send(&on.session.lane, std::slice::from_mut(self)).durable().await?;
+        on.batch.mark_recorded();
         self.acks.clear();
         Ok(())
     }

@@ -17,11 +17,14 @@ mod drive;
 mod error;
 mod gate;
 mod held;
+mod hooks;
 pub mod inspect;
 mod lane;
+mod provider;
 mod registry;
 mod request;
 mod runtime;
+mod scope;
 mod session;
 mod signal;
 mod stage;
@@ -36,9 +39,12 @@ pub use artifacts::{ArtifactError, ArtifactWriter};
 pub use ask::{AskError, Asked, Resolution, Target};
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
-pub use registry::{RegisterError, Registered};
+pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
+pub use provider::{LoadFuture, Provider, Summary};
+pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
 pub use runtime::{Config, OpenCall, Runtime};
+pub use scope::{Overlay, OverlayGuard};
 pub use submit::{Submitted, fresh_key};
 pub use tool::{
     Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool, ToolError,

@@ -1,184 +1,419 @@
-//! The tools there are: compiled once, found by name or stable id, listed in one order.
+//! The tools there are: compiled once, found by name or stable id through the layers, listed in one order.
 
-use crate::tool::Tool;
-use std::collections::BTreeMap;
+mod accept;
+
+pub use accept::{RegisterError, Registered};
+pub(crate) use accept::{compile, zero_of};
+
+use crate::provider::{Provided, Provider, Summary};
+use crate::scope::{self, Entry, Layer, Overlay};
+use crate::tool::{Place, Tool, ToolError};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use windlass_core::limits::Limits;
-use windlass_core::schema::{self, Role, Schema};
-use windlass_core::tool::{BadName, Digest, EffectClass, ToolSpec, check_name, folded_name, nearest_name};
+use windlass_core::tool::{ToolSpec, check_name};
 
-/// A tool that was accepted, with everything a call needs of it compiled.
-pub struct Registered {
-    /// The author's description.
-    pub spec: ToolSpec,
-    /// The class in force.
-    pub class: EffectClass,
-    /// What calls are pinned to.
-    pub contract: Digest,
-    pub(crate) tool: Arc<dyn Tool>,
-    pub(crate) input: Option<Schema>,
-    pub(crate) output: Option<Schema>,
-    /// Its attempts that were stopped and still block a thread.
-    pub(crate) stuck: AtomicU64,
+/// There is no registered or provided tool of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no tool {name:?}{}", nearest.as_ref().map(|near| format!("; did you mean {near:?}?")).unwrap_or_default())]
+pub struct NoSuchTool {
+    /// What was asked for.
+    pub name: String,
+    /// What was probably meant.
+    pub nearest: Option<String>,
 }
 
-impl Registered {
-    pub(crate) fn is_paused(&self) -> bool {
-        false
-    }
+/// A tool as it is listed: what a model is told of it, and the whole once it is loaded.
+#[derive(Clone)]
+pub struct Listed {
+    /// Name, title and description.
+    pub summary: Summary,
+    /// The whole; `None` while its provider was not asked for it.
+    pub tool: Option<Arc<Registered>>,
 }
 
-/// Why a tool was not accepted.
-#[derive(Debug, thiserror::Error)]
-pub enum RegisterError {
-    /// The name has the wrong form.
-    #[error(transparent)]
-    Name(#[from] BadName),
-    /// The name, or the id, is another tool's.
-    #[error(
-        "the tool {name:?} cannot be told from {taken:?}, which is registered; rename it, or replace the other"
-    )]
-    Taken {
-        /// The new one.
-        name: String,
-        /// The one that is there.
-        taken: String,
+/// What a call's tool is.
+pub(crate) enum Found {
+    Tool(Arc<Registered>),
+    /// None that the caller may use.
+    Missing {
+        nearest: Option<String>,
     },
-    /// A schema is refused.
-    #[error(transparent)]
-    Schema(#[from] schema::Refused),
-    /// Two flags contradict each other.
-    #[error(
-        "the tool {name:?} is both quick and cpu_bound; a tool that computes is not quick, drop one of the flags"
-    )]
-    Flags {
-        /// The tool.
-        name: String,
-    },
+    /// Its provider does not give it now.
+    Unavailable(ToolError),
 }
 
 /// The tools there are.
 pub(crate) struct Registry {
     limits: Arc<Limits>,
     tools: RwLock<Tools>,
+    /// Counts what changes the answer of a look-up, or whether a tool may start.
     generation: AtomicU64,
+    /// Told of every change.
+    watcher: OnceLock<Watcher>,
 }
+
+/// Whoever is told that look-ups may have other answers.
+type Watcher = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Tools {
-    by_name: BTreeMap<String, Arc<Registered>>,
-    /// The forms in which names must differ, and stable ids; each leads to a name.
-    taken: BTreeMap<String, String>,
+    base: Layer,
+    providers: Vec<Arc<dyn Provider>>,
+    /// By the session's name, in the order in which they were attached.
+    overlays: HashMap<String, Vec<Attached>>,
+    overlays_ever: u64,
+}
+
+struct Attached {
+    no: u64,
+    overlay: Arc<Overlay>,
 }
 
 impl Registry {
     pub(crate) fn new(limits: Arc<Limits>) -> Registry {
-        Registry { limits, tools: RwLock::default(), generation: AtomicU64::new(1) }
-    }
-
-    /// Changes with every change of the tools.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::SeqCst)
+        Registry { limits, tools: RwLock::default(), generation: AtomicU64::new(1), watcher: OnceLock::new() }
     }
 
     pub(crate) fn register(&self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
-        let registered = self.compile(tool)?;
-        let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
-        for form in forms(&registered.spec) {
-            if let Some(taken) = tools.taken.get(&form) {
-                return Err(RegisterError::Taken {
-                    name: registered.spec.name.clone(),
-                    taken: taken.clone(),
-                });
-            }
-        }
-        tools.insert(registered);
-        self.generation.fetch_add(1, Ordering::SeqCst);
+        let entry = Entry::Tool(Arc::new(compile(tool, &self.limits)?));
+        let mut tools = self.write();
+        tools.base.check_free(&entry, None)?;
+        tools.base.insert(entry);
+        self.told(tools);
         Ok(())
     }
 
     pub(crate) fn replace(&self, tool: Arc<dyn Tool>) -> Result<Option<Arc<Registered>>, RegisterError> {
-        let registered = self.compile(tool)?;
-        let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
-        let name = &registered.spec.name;
-        let stranger = forms(&registered.spec).find_map(|form| tools.taken.get(&form).filter(|t| *t != name));
-        if let Some(taken) = stranger {
-            return Err(RegisterError::Taken { name: name.clone(), taken: taken.clone() });
+        let mut registered = compile(tool, &self.limits)?;
+        let name = registered.spec.name.clone();
+        let mut tools = self.write();
+        let old = match tools.base.by_name.get(&name) {
+            Some(Entry::Provided(_)) => return Err(RegisterError::Provided { name }),
+            Some(Entry::Tool(old)) => Some(old.clone()),
+            None => None,
+        };
+        if let Some(old) = &old {
+            registered.paused = old.paused.clone();
         }
-        let old = tools.remove(name);
-        tools.insert(registered);
-        self.generation.fetch_add(1, Ordering::SeqCst);
+        let entry = Entry::Tool(Arc::new(registered));
+        tools.base.check_free(&entry, Some(&name))?;
+        tools.base.remove(&name);
+        tools.base.insert(entry);
+        self.told(tools);
         Ok(old)
     }
 
     pub(crate) fn unregister(&self, name: &str) -> Option<Arc<Registered>> {
-        self.generation.fetch_add(1, Ordering::SeqCst);
-        self.tools.write().unwrap_or_else(PoisonError::into_inner).remove(name)
+        let mut tools = self.write();
+        let Some(Entry::Tool(tool)) = tools.base.by_name.get(name).cloned() else { return None };
+        tools.base.remove(name);
+        self.told(tools);
+        Some(tool)
     }
 
-    /// The tool of this name, or of this stable id.
-    pub(crate) fn find(&self, asked: &str) -> Option<Arc<Registered>> {
-        let tools = self.tools.read().unwrap_or_else(PoisonError::into_inner);
-        let by_id = || {
-            let name = tools.taken.get(&id_form(asked))?;
-            tools.by_name.get(name)
-        };
-        tools.by_name.get(asked).or_else(by_id).cloned()
-    }
-
-    /// The name that was probably meant.
-    pub(crate) fn nearest(&self, asked: &str) -> Option<String> {
-        let tools = self.tools.read().unwrap_or_else(PoisonError::into_inner);
-        nearest_name(asked, tools.by_name.keys().map(String::as_str)).map(str::to_string)
-    }
-
-    /// All of them, by name.
-    pub(crate) fn list(&self) -> Vec<Arc<Registered>> {
-        self.tools.read().unwrap_or_else(PoisonError::into_inner).by_name.values().cloned().collect()
-    }
-
-    fn compile(&self, tool: Arc<dyn Tool>) -> Result<Registered, RegisterError> {
-        let spec = tool.spec();
-        check_name(&spec.name)?;
-        if spec.flags.quick && spec.flags.cpu_bound {
-            return Err(RegisterError::Flags { name: spec.name });
+    /// The tool that is meant by a call of this batch: its name or stable id, through the layers of its batch and
+    /// its session. Waits only for a provider whose tool is used for the first time.
+    pub(crate) async fn look_up(&self, place: &Place, asked: &str) -> Found {
+        let found = self.layered(&place.session, place.overlay(), |layers| {
+            scope::find(layers, asked).cloned().ok_or_else(|| scope::nearest(layers, asked))
+        });
+        match found {
+            Ok(Entry::Tool(tool)) => Found::Tool(tool),
+            Ok(Entry::Provided(provided)) => match provided.loaded() {
+                Some(tool) => Found::Tool(tool.clone()),
+                None => Box::pin(self.load(&provided)).await,
+            },
+            Err(nearest) => Found::Missing { nearest },
         }
-        let compile = |schema: &Option<serde_json::Value>, role| {
-            let compile = |schema| Schema::compile(schema, role, &spec.name, &self.limits);
-            schema.as_ref().map(compile).transpose()
+    }
+
+    async fn load(&self, provided: &Provided) -> Found {
+        match provided.load(&self.limits).await {
+            Ok(Some(tool)) => Found::Tool(tool),
+            Ok(None) => Found::Missing { nearest: None },
+            Err(error) => Found::Unavailable(error),
+        }
+    }
+
+    /// The registered and provided ones, by name.
+    pub(crate) fn list(&self) -> Vec<Listed> {
+        self.read().base.by_name.values().map(Listed::of).collect()
+    }
+
+    /// What a session's calls may use, by name.
+    pub(crate) fn list_of(&self, session: &str) -> Vec<Listed> {
+        self.layered(session, None, |layers| scope::visible(layers).into_values().map(Listed::of).collect())
+    }
+
+    /// Lets `look` see the layers of a session and a batch, the strongest first.
+    fn layered<T>(&self, session: &str, overlay: Option<&Overlay>, look: impl FnOnce(&[&Layer]) -> T) -> T {
+        let tools = self.read();
+        if overlay.is_none() && tools.overlays.is_empty() {
+            return look(&[&tools.base]);
+        }
+        let attached = tools.overlays.get(session).into_iter().flatten().rev();
+        let overlays = overlay.into_iter().chain(attached.map(|attached| &*attached.overlay));
+        let layers: Vec<&Layer> = overlays.map(|overlay| &overlay.layer).chain([&tools.base]).collect();
+        look(&layers)
+    }
+
+    /// Attaches an overlay to a session, above those that are there, and numbers it.
+    pub(crate) fn attach(&self, session: &str, overlay: Arc<Overlay>) -> u64 {
+        let mut tools = self.write();
+        let no = tools.overlays_ever;
+        tools.overlays_ever += 1;
+        tools.overlays.entry(session.to_string()).or_default().push(Attached { no, overlay });
+        self.told(tools);
+        no
+    }
+
+    pub(crate) fn detach(&self, session: &str, no: u64) {
+        let mut tools = self.write();
+        if let Some(attached) = tools.overlays.get_mut(session) {
+            attached.retain(|attached| attached.no != no);
+            if attached.is_empty() {
+                tools.overlays.remove(session);
+            }
+        }
+        self.told(tools);
+    }
+
+    /// Gives a batch its overlay, unless it has one.
+    pub(crate) fn lend(&self, place: &Place, overlay: Option<Arc<Overlay>>) {
+        if overlay.is_some_and(|overlay| place.lend(overlay)) {
+            self.told(self.write());
+        }
+    }
+
+    /// Pauses or resumes a registered or provided tool.
+    pub(crate) fn set_paused(&self, name: &str, paused: bool) -> Result<(), NoSuchTool> {
+        let tools = self.write();
+        match tools.base.get(name) {
+            Some(Entry::Tool(tool)) => tool.paused.store(paused, Ordering::Relaxed),
+            Some(Entry::Provided(provided)) => provided.paused.store(paused, Ordering::Relaxed),
+            None => {
+                let nearest = scope::nearest(&[&tools.base], name);
+                return Err(NoSuchTool { name: name.to_string(), nearest });
+            }
+        }
+        self.told(tools);
+        Ok(())
+    }
+
+    pub(crate) fn provide(&self, provider: Arc<dyn Provider>) -> Result<(), RegisterError> {
+        let listed = list(&provider)?;
+        let mut tools = self.write();
+        tools.insert_all(listed)?;
+        tools.providers.push(provider);
+        self.told(tools);
+        Ok(())
+    }
+
+    /// Asks a provider anew what it has, and forgets what was loaded from it.
+    pub(crate) fn refresh(&self, provider: &Arc<dyn Provider>) -> Result<(), RegisterError> {
+        let listed = list(provider)?;
+        let mut tools = self.write();
+        if !tools.providers.iter().any(|known| is_same(known, provider)) {
+            return Err(RegisterError::NoSuchProvider);
+        }
+        let old = tools.remove_all(provider);
+        let keep_paused = |mut provided: Provided| {
+            if let Some(old) = old.iter().find(|old| old.summary.name == provided.summary.name) {
+                provided.paused = old.paused.clone();
+            }
+            provided
         };
-        let input = compile(&spec.input_schema, Role::Input)?;
-        let output = compile(&spec.output_schema, Role::Output)?;
-        let (class, contract) = (spec.effect_class(), spec.contract_digest());
-        Ok(Registered { spec, class, contract, tool, input, output, stuck: AtomicU64::new(0) })
+        let refreshed = tools.insert_all(listed.into_iter().map(keep_paused).collect());
+        if refreshed.is_err() {
+            old.into_iter().for_each(|old| tools.base.insert(Entry::Provided(old)));
+        }
+        self.told(tools);
+        refreshed
+    }
+
+    /// Takes a provider and its tools away.
+    pub(crate) fn withdraw(&self, provider: &Arc<dyn Provider>) -> Result<(), RegisterError> {
+        let mut tools = self.write();
+        let before = tools.providers.len();
+        tools.providers.retain(|known| !is_same(known, provider));
+        if tools.providers.len() == before {
+            return Err(RegisterError::NoSuchProvider);
+        }
+        tools.remove_all(provider);
+        self.told(tools);
+        Ok(())
+    }
+
+    /// A number that another look-up, or another start, may have another answer after.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// Tells `watcher` of every change from now on; there can be one.
+    pub(crate) fn watch(&self, watcher: impl Fn() + Send + Sync + 'static) {
+        let _ = self.watcher.set(Box::new(watcher));
+    }
+
+    /// What is there has changed: counted before anybody else sees it, told when they can.
+    fn told(&self, tools: RwLockWriteGuard<'_, Tools>) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        drop(tools);
+        if let Some(watcher) = self.watcher.get() {
+            watcher();
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Tools> {
+        self.tools.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tools> {
+        self.tools.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Tools {
-    fn insert(&mut self, registered: Registered) {
-        let name = registered.spec.name.clone();
-        for form in forms(&registered.spec) {
-            self.taken.insert(form, name.clone());
+    /// Adds tools of a provider: all of them, or none.
+    fn insert_all(&mut self, listed: Vec<Provided>) -> Result<(), RegisterError> {
+        let mut inserted = Vec::with_capacity(listed.len());
+        for provided in listed {
+            let entry = Entry::Provided(Arc::new(provided));
+            if let Err(refused) = self.base.check_free(&entry, None) {
+                inserted.iter().for_each(|name: &String| drop(self.base.remove(name)));
+                return Err(refused);
+            }
+            inserted.push(entry.name().to_string());
+            self.base.insert(entry);
         }
-        self.by_name.insert(name, Arc::new(registered));
+        Ok(())
     }
 
-    fn remove(&mut self, name: &str) -> Option<Arc<Registered>> {
-        let old = self.by_name.remove(name)?;
-        for form in forms(&old.spec) {
-            self.taken.remove(&form);
-        }
-        Some(old)
+    fn remove_all(&mut self, provider: &Arc<dyn Provider>) -> Vec<Arc<Provided>> {
+        let own = self.base.by_name.values().filter_map(|entry| match entry {
+            Entry::Provided(provided) if is_same(&provided.provider, provider) => Some(provided.clone()),
+            Entry::Provided(_) | Entry::Tool(_) => None,
+        });
+        let own: Vec<Arc<Provided>> = own.collect();
+        own.iter().for_each(|provided| drop(self.base.remove(&provided.summary.name)));
+        own
     }
 }
 
-/// Under what nobody else may be registered: the folded name, and the stable id.
-fn forms(spec: &ToolSpec) -> impl Iterator<Item = String> {
-    [folded_name(&spec.name), id_form(spec.stable_id())].into_iter()
+impl Listed {
+    fn of(entry: &Entry) -> Listed {
+        match entry {
+            Entry::Tool(tool) => {
+                let ToolSpec { name, title, description, .. } = &tool.spec;
+                let (name, title, description) = (name.clone(), title.clone(), description.clone());
+                Listed { summary: Summary { name, title, description }, tool: Some(tool.clone()) }
+            }
+            Entry::Provided(provided) => {
+                Listed { summary: provided.summary.clone(), tool: provided.loaded().cloned() }
+            }
+        }
+    }
 }
 
-/// Ids live beside names: the separator cannot stand in a name.
-fn id_form(id: &str) -> String {
-    format!("id:{id}")
+/// What a provider has, with names that can be a tool's.
+fn list(provider: &Arc<dyn Provider>) -> Result<Vec<Provided>, RegisterError> {
+    let provided = |summary: Summary| {
+        check_name(&summary.name)?;
+        Ok(Provided::new(provider.clone(), summary))
+    };
+    provider.list().into_iter().map(provided).collect()
+}
+
+fn is_same(one: &Arc<dyn Provider>, other: &Arc<dyn Provider>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::LoadFuture;
+    use crate::tool::tool_fn;
+
+    fn tool(name: &str) -> Arc<dyn Tool> {
+        Arc::new(tool_fn(ToolSpec { name: name.into(), ..ToolSpec::default() }, |args, _| async {
+            Ok(args.into())
+        }))
+    }
+
+    struct Shelf;
+
+    impl Provider for Shelf {
+        fn list(&self) -> Vec<Summary> {
+            vec![Summary { name: "provided".into(), ..Summary::default() }]
+        }
+
+        fn tool<'a>(&'a self, name: &'a str) -> LoadFuture<'a> {
+            Box::pin(async move { Ok(Some(tool(name))) })
+        }
+    }
+
+    fn place() -> Place {
+        Place::new("s".into(), "k".into(), None)
+    }
+
+    #[test]
+    fn whatever_changes_what_a_look_up_finds_or_what_may_start_is_counted() {
+        let limits = Arc::new(Limits::default());
+        let (registry, place) = (Registry::new(limits.clone()), place());
+        let provider: Arc<dyn Provider> = Arc::new(Shelf);
+        let overlay = || Arc::new(Overlay::new(limits.clone()));
+        let changes: [(&str, &dyn Fn() -> bool); 11] = [
+            ("register", &|| registry.register(tool("x")).is_ok()),
+            ("replace", &|| registry.replace(tool("x")).is_ok()),
+            ("pause", &|| registry.set_paused("x", true).is_ok()),
+            ("resume", &|| registry.set_paused("x", false).is_ok()),
+            ("unregister", &|| registry.unregister("x").is_some()),
+            ("attach", &|| registry.attach("s", overlay()) == 0),
+            ("detach", &|| {
+                registry.detach("s", 0);
+                registry.read().overlays.is_empty()
+            }),
+            ("lend", &|| {
+                registry.lend(&place, Some(overlay()));
+                place.overlay().is_some()
+            }),
+            ("provide", &|| registry.provide(provider.clone()).is_ok()),
+            ("refresh", &|| registry.refresh(&provider).is_ok()),
+            ("withdraw", &|| registry.withdraw(&provider).is_ok()),
+        ];
+        for (what, change) in changes {
+            let before = registry.generation();
+            assert!(change(), "{what}");
+            assert_ne!(registry.generation(), before, "{what}");
+        }
+        let before = registry.generation();
+        assert!(registry.set_paused("x", true).is_err());
+        assert!(registry.register(tool("no spaces")).is_err());
+        registry.lend(&place, None);
+        assert_eq!(registry.generation(), before, "nothing changed");
+    }
+
+    #[test]
+    fn whoever_watches_is_told() {
+        let (registry, told) = (Registry::new(Arc::default()), Arc::new(AtomicU64::new(0)));
+        let count = told.clone();
+        registry.watch(move || _ = count.fetch_add(1, Ordering::SeqCst));
+        registry.register(tool("x")).unwrap();
+        registry.set_paused("x", true).unwrap();
+        assert_eq!(told.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn a_provided_tool_stays_paused_when_it_is_loaded_and_refreshed() {
+        let (registry, place) = (Registry::new(Arc::default()), place());
+        let provider: Arc<dyn Provider> = Arc::new(Shelf);
+        registry.provide(provider.clone()).unwrap();
+        registry.set_paused("provided", true).unwrap();
+        for _ in 0..2 {
+            let found = registry.look_up(&place, "provided").await;
+            assert!(matches!(found, Found::Tool(tool) if tool.is_paused()));
+            registry.refresh(&provider).unwrap();
+        }
+    }
 }

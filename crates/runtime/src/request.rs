@@ -1,9 +1,13 @@
 //! What a caller submits, and the checks that refuse a batch as a whole.
 
 use crate::error::BatchError;
+use crate::registry::zero_of;
+use crate::scope::Overlay;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
+use windlass_core::attempt::Deadlines;
+use windlass_core::batch::Opening;
 use windlass_core::call::{Arguments, Given, Opened};
 use windlass_core::json::{self, Size};
 use windlass_core::limits::Limits;
@@ -17,6 +21,12 @@ pub struct BatchRequest {
     pub turn: Option<String>,
     /// The calls, in order.
     pub calls: Vec<CallRequest>,
+    /// What the host attaches for tools and hooks: the user, the locale, a workspace. Recorded with the batch and no
+    /// part of what it is: of a batch that is submitted again the recorded ones count.
+    pub inputs: Option<Map<String, Value>>,
+    /// Tools for this batch alone, above those of its session. Not recorded: a batch that was left open gets its
+    /// overlay back by being submitted again. The first one given counts.
+    pub overlay: Option<Arc<Overlay>>,
 }
 
 /// One call of a batch.
@@ -30,6 +40,8 @@ pub struct CallRequest {
     pub args: Args,
     /// Opaque data of the model's provider, returned with the answer.
     pub provider: Option<Value>,
+    /// How long it may take: shorter than its tool says, never longer.
+    pub deadlines: Deadlines,
 }
 
 /// Arguments of a call.
@@ -85,7 +97,8 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
         };
         calls.push(asked((place, tool), call, limits, &mut writer)?);
     }
-    Ok(Checked { key: request.key, turn: request.turn, ids_given, calls })
+    let inputs = request.inputs.map(|inputs| checked_inputs(inputs, limits)).transpose()?;
+    Ok(Checked { key: request.key, turn: request.turn, ids_given, calls, inputs, overlay: request.overlay })
 }
 
 /// A batch whose shape is right.
@@ -94,6 +107,8 @@ pub(crate) struct Checked {
     pub(crate) turn: Option<String>,
     pub(crate) ids_given: bool,
     pub(crate) calls: Vec<Asked>,
+    pub(crate) inputs: Option<Map<String, Value>>,
+    pub(crate) overlay: Option<Arc<Overlay>>,
 }
 
 /// Writes values as compact JSON, all into the same memory.
@@ -127,7 +142,13 @@ fn asked(
     check_text(format_args!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
     let (args, value) = arguments(call.args, limits, writer);
     let provider = call.provider.map(|data| opaque(place, data, limits)).transpose()?;
-    Ok(Asked { opened: Opened { id, tool, args, provider, deadlines: None }, args: value })
+    if let Some(zero) = zero_of(&call.deadlines) {
+        return shape(format!(
+            "calls[{place}].{zero} is 0, which leaves no time at all; leave it out, or say how long"
+        ));
+    }
+    let deadlines = (!call.deadlines.is_empty()).then(|| Box::new(call.deadlines));
+    Ok(Asked { opened: Opened { id, tool, args, provider, deadlines }, args: value })
 }
 
 /// Data that is kept and returned as it came, as far as it can be kept.
@@ -138,6 +159,34 @@ fn opaque(place: usize, data: Value, limits: &Limits) -> Result<Arc<str>, BatchE
             json::dismantle(data);
             shape(format!("calls[{place}].provider cannot be kept: {problem}"))
         }
+    }
+}
+
+/// What the host attached, if it can be kept.
+fn checked_inputs(inputs: Map<String, Value>, limits: &Limits) -> Result<Map<String, Value>, BatchError> {
+    let inputs = Value::Object(inputs);
+    match (json::measure(&inputs, limits), inputs) {
+        (Ok(_), Value::Object(inputs)) => Ok(inputs),
+        (Ok(_), _) => Ok(Map::new()),
+        (Err(problem), inputs) => {
+            json::dismantle(inputs);
+            shape(format!("the batch's inputs cannot be kept: {problem}"))
+        }
+    }
+}
+
+/// What the host attached, as it is recorded.
+pub(crate) fn inputs_text(inputs: &Map<String, Value>) -> Arc<str> {
+    serde_json::to_string(inputs).unwrap_or_default().into()
+}
+
+/// What the host attached, from the record. It was measured when it was recorded, so today's limits do not count.
+pub(crate) fn recorded_inputs(opening: &Opening) -> Result<Option<Map<String, Value>>, BatchError> {
+    let Some(text) = &opening.inputs else { return Ok(None) };
+    let limits = Limits { args_bytes_max: u64::MAX, args_depth_max: u64::MAX, ..Limits::default() };
+    match json::parse(text, &limits) {
+        Ok(Value::Object(inputs)) => Ok(Some(inputs)),
+        _ => Err(BatchError::Unreadable { what: format!("the inputs of the batch {:?}", opening.key) }),
     }
 }
 

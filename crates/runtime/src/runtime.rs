@@ -6,8 +6,11 @@ use crate::clock::{Clock, SystemClock};
 use crate::drive;
 use crate::error::{BatchError, chain};
 use crate::gate::Gate;
-use crate::registry::{RegisterError, Registered, Registry};
+use crate::hooks::Hook;
+use crate::provider::Provider;
+use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
 use crate::request::BatchRequest;
+use crate::scope::{Overlay, OverlayGuard};
 use crate::session::Session;
 use crate::submit::{self, Submitted};
 use crate::threads::Threads;
@@ -75,12 +78,15 @@ pub struct Config {
     pub clock: Arc<dyn Clock>,
     /// What is too much.
     pub limits: Limits,
+    /// Who sees every call, in this order.
+    pub hooks: Vec<Arc<dyn Hook>>,
 }
 
 impl Config {
     /// The usual configuration on this store.
     pub fn new(store: impl Store) -> Config {
-        Config { store: Arc::new(store), clock: Arc::new(SystemClock::default()), limits: Limits::default() }
+        let clock = Arc::new(SystemClock::default());
+        Config { store: Arc::new(store), clock, limits: Limits::default(), hooks: Vec::new() }
     }
 }
 
@@ -88,6 +94,7 @@ pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Arc<Limits>,
+    pub(crate) hooks: Vec<Arc<dyn Hook>>,
     pub(crate) registry: Registry,
     pub(crate) threads: Threads,
     pub(crate) tasks: tokio::runtime::Handle,
@@ -125,6 +132,7 @@ impl Runtime {
         let inner = Arc::new(Inner {
             store: config.store,
             clock: config.clock,
+            hooks: config.hooks,
             registry: Registry::new(limits.clone()),
             limits,
             threads: Threads::default(),
@@ -141,6 +149,12 @@ impl Runtime {
             chance: AtomicU64::new(seed()),
         });
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
+        let watching = Arc::downgrade(&inner);
+        inner.registry.watch(move || {
+            if let Some(rt) = watching.upgrade() {
+                rt.tools_changed();
+            }
+        });
         Runtime(inner)
     }
 
@@ -151,16 +165,12 @@ impl Runtime {
 
     /// Adds a tool that is shared.
     pub fn register_shared(&self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
-        self.0.registry.register(tool)?;
-        self.0.tools_changed();
-        Ok(())
+        self.0.registry.register(tool)
     }
 
     /// Puts a tool in the place of the one with its name, and returns that one.
     pub fn replace(&self, tool: impl Tool) -> Result<Option<Arc<Registered>>, RegisterError> {
-        let old = self.0.registry.replace(Arc::new(tool))?;
-        self.0.tools_changed();
-        Ok(old)
+        self.0.registry.replace(Arc::new(tool))
     }
 
     /// Takes a tool away and returns it. Calls that run keep it.
@@ -168,8 +178,8 @@ impl Runtime {
         self.0.registry.unregister(name)
     }
 
-    /// All tools, by name.
-    pub fn tools(&self) -> Vec<Arc<Registered>> {
+    /// All tools that are registered or provided, by name.
+    pub fn tools(&self) -> Vec<Listed> {
         self.0.registry.list()
     }
 
@@ -273,6 +283,50 @@ impl Runtime {
     /// Where journals live.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
+    }
+
+    /// The tools that calls of this session may use, by name.
+    pub fn tools_of(&self, session: &str) -> Vec<Listed> {
+        self.0.registry.list_of(session)
+    }
+
+    /// An overlay without tools, for [`attach`](Self::attach) or [`BatchRequest::overlay`].
+    pub fn overlay(&self) -> Overlay {
+        Overlay::new(self.0.limits.clone())
+    }
+
+    /// Puts an overlay above the tools of a session until the guard is dropped. Overlays are not recorded: after a
+    /// restart the host attaches them again, and calls whose tools are missing wait for that.
+    pub fn attach(&self, session: &str, overlay: impl Into<Arc<Overlay>>) -> OverlayGuard {
+        let no = self.0.registry.attach(session, overlay.into());
+        OverlayGuard { rt: Arc::downgrade(&self.0), session: session.to_string(), no }
+    }
+
+    /// Lets no call of this registered or provided tool start until it is resumed; those that run go on. What
+    /// replaces it is paused too; what shadows it in an overlay is another tool.
+    pub fn pause(&self, tool: &str) -> Result<(), NoSuchTool> {
+        self.0.registry.set_paused(tool, true)
+    }
+
+    /// Lets calls of this tool start again.
+    pub fn resume_tool(&self, tool: &str) -> Result<(), NoSuchTool> {
+        self.0.registry.set_paused(tool, false)
+    }
+
+    /// Adds the tools of a provider; each is loaded when it is first used. A name that cannot be told from one that
+    /// is there refuses all of them.
+    pub fn provide(&self, provider: Arc<dyn Provider>) -> Result<(), RegisterError> {
+        self.0.registry.provide(provider)
+    }
+
+    /// Asks a provider anew which tools it has, and forgets what was loaded. Calls that run keep their tools.
+    pub fn refresh(&self, provider: &Arc<dyn Provider>) -> Result<(), RegisterError> {
+        self.0.registry.refresh(provider)
+    }
+
+    /// Takes a provider and its tools away. Calls that run keep their tools.
+    pub fn withdraw(&self, provider: &Arc<dyn Provider>) -> Result<(), RegisterError> {
+        self.0.registry.withdraw(provider)
     }
 }
 

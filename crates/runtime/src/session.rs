@@ -5,6 +5,7 @@ use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
 use crate::lane::Lane;
+use crate::request::recorded_inputs;
 use crate::runtime::Inner;
 use crate::tool::Place;
 use crate::wheel::When;
@@ -76,7 +77,7 @@ impl Session {
         row: BatchRow,
     ) -> Result<Vec<Box<Held>>, BatchError> {
         let (folded, rows) = self.read(&row).await?;
-        let batch = self.insert(OpenBatch::recorded(self.head(&row, &folded), &folded, rows));
+        let batch = self.insert(OpenBatch::recorded(self.head(&row, &folded)?, &folded, rows));
         let hold = Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch });
         let calls = folded.calls.into_iter().zip(0..);
         let open = calls.filter(|(call, _)| call.end().is_none());
@@ -103,15 +104,15 @@ impl Session {
         })
     }
 
-    pub(crate) fn head(&self, row: &BatchRow, batch: &Batch) -> Head {
-        let place = Place { session: self.name.clone(), batch_key: batch.opening.key.clone(), inputs: None };
-        Head {
+    pub(crate) fn head(&self, row: &BatchRow, batch: &Batch) -> Result<Head, BatchError> {
+        let inputs = recorded_inputs(&batch.opening)?;
+        Ok(Head {
             no: row.no,
             lookup: row.lookup,
-            place: Arc::new(place),
+            place: Arc::new(Place::new(self.name.clone(), batch.opening.key.clone(), inputs)),
             turn: batch.opening.turn.clone(),
             opened_at: batch.opened_at,
-        }
+        })
     }
 
     pub(crate) fn find(&self, lookup: Lookup) -> Option<Arc<OpenBatch>> {

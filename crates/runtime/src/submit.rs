@@ -79,6 +79,7 @@ pub(crate) async fn submit(
         Some(open) => open,
         None => load_or_make(rt, &session, (lookup, &checked, &key)).await?,
     };
+    rt.registry.lend(&batch.head.place, checked.overlay);
     let (answers, new) = place(rt, &session, &batch, checked.calls)?;
     drive::start_all(new).await;
     if answers.iter().all(|answer| answer.known) && batch.is_over() {
@@ -102,12 +103,12 @@ async fn load_or_make(
                 let what = format!("session {}: an open batch is not listed as open", session.lane.session());
                 return Err(BatchError::Unreadable { what });
             }
-            OpenBatch::recorded(session.head(&row, &folded), &folded, rows)
+            OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows)
         }
         None => OpenBatch::new(Head {
             no: BatchNo(rt.store.reserve(Sequence::Batch, 1).await?),
             lookup,
-            place: Arc::new(Place { session: session.name.clone(), batch_key: key.clone(), inputs: None }),
+            place: Arc::new(Place::new(session.name.clone(), key.clone(), checked.inputs.clone())),
             turn: checked.turn.clone(),
             opened_at: rt.clock.now(),
         }),

@@ -224,7 +224,8 @@ fn panic_text(error: JoinError) -> String {
     }
 }
 
-fn text(panic: &(dyn Any + Send)) -> String {
+/// What a panic said.
+pub(crate) fn text(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().map(|text| text.to_string());
     said.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without words".to_string())

@@ -2,11 +2,13 @@
 
 use crate::artifacts::{ArtifactError, ArtifactWriter, Artifacts};
 use crate::clock::Clock;
+use crate::scope::Overlay;
 use crate::signal::Signal;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use windlass_core::call::Made;
 use windlass_core::failure::{FailureClass, Retry};
@@ -27,7 +29,8 @@ pub trait Tool: Send + Sync + 'static {
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a>;
 
     /// Looks at a call before it is allowed: attaches something for its attempts, or answers at once. It has no
-    /// effects of its own, and may be asked again until the call's next commit. `None`: there is nothing to look at.
+    /// effects of its own, does not block its thread, and may be asked again until the call's next commit. `None`: there is
+    /// nothing to look at.
     fn prepare<'a>(&'a self, _args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<PrepareFuture<'a>> {
         None
     }
@@ -90,7 +93,12 @@ impl PrepareCx<'_> {
 
     /// What the host attached to the batch under this name.
     pub fn input(&self, name: &str) -> Option<&Value> {
-        self.place.inputs.as_ref()?.get(name)
+        self.place.input(name)
+    }
+
+    /// The same as a type of yours; an internal failure if it is something else.
+    pub fn input_as<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ToolError> {
+        self.place.input_as(name)
     }
 }
 
@@ -212,6 +220,33 @@ pub(crate) struct Place {
     pub(crate) batch_key: Arc<str>,
     /// What the host attached for tools and hooks.
     pub(crate) inputs: Option<Map<String, Value>>,
+    /// The tools of the batch alone; lent after a restart, when it is submitted again.
+    overlay: OnceLock<Arc<Overlay>>,
+}
+
+impl Place {
+    pub(crate) fn new(session: Arc<str>, batch_key: Arc<str>, inputs: Option<Map<String, Value>>) -> Place {
+        Place { session, batch_key, inputs, overlay: OnceLock::new() }
+    }
+
+    pub(crate) fn overlay(&self) -> Option<&Overlay> {
+        self.overlay.get().map(|overlay| &**overlay)
+    }
+
+    /// Gives it an overlay, unless it has one.
+    pub(crate) fn lend(&self, overlay: Arc<Overlay>) -> bool {
+        self.overlay.set(overlay).is_ok()
+    }
+
+    pub(crate) fn input(&self, name: &str) -> Option<&Value> {
+        self.inputs.as_ref()?.get(name)
+    }
+
+    pub(crate) fn input_as<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ToolError> {
+        let wrong =
+            |error| ToolError::internal(format!("the host's input {name:?} is not as expected: {error}"));
+        self.input(name).map(T::deserialize).transpose().map_err(wrong)
+    }
 }
 
 impl Cx {
@@ -284,7 +319,12 @@ impl Cx {
 
     /// What the host attached to the batch under this name.
     pub fn input(&self, name: &str) -> Option<&Value> {
-        self.place.inputs.as_ref()?.get(name)
+        self.place.input(name)
+    }
+
+    /// The same as a type of yours; an internal failure if it is something else.
+    pub fn input_as<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ToolError> {
+        self.place.input_as(name)
     }
 
     /// Whether an earlier attempt was running when its owner died.

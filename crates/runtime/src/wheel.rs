@@ -156,6 +156,7 @@ pub(crate) async fn keep(wheel: Arc<Wheel>, rt: Weak<Inner>) {
                 Due::Task(waker) => waker.wake(),
                 Due::Call { session, call, .. } => {
                     if let (Some(rt), Some(session)) = (rt.upgrade(), session.upgrade()) {
+                        moment!("at.wake");
                         session.wake(&rt, call);
                     }
                 }

@@ -137,9 +137,9 @@ impl Batch {
             id: Some(call.id.clone()),
             tool: if call.tool == "invalid" { "look".to_owned() } else { call.tool.to_owned() },
             args: Args::Json(call.args.clone()),
-            provider: None,
+            ..CallRequest::default()
         });
-        BatchRequest { key: Some(self.key.clone()), turn: None, calls: calls.collect() }
+        BatchRequest { key: Some(self.key.clone()), calls: calls.collect(), ..BatchRequest::default() }
     }
 }
 
@@ -155,7 +155,7 @@ pub fn class(tool: &str) -> EffectClass {
 /// A runtime with the tools of this work on a store.
 pub fn runtime(store: Arc<dyn Store>, runs: &Runs) -> anyhow::Result<Runtime> {
     let clock = Arc::new(SystemClock::default());
-    let runtime = Runtime::new(Config { store, clock, limits: Limits::default() });
+    let runtime = Runtime::new(Config { store, clock, limits: Limits::default(), hooks: Vec::new() });
     tools::register(&runtime, runs)?;
     Ok(runtime)
 }

@@ -8,7 +8,9 @@
 
 mod batch;
 mod call;
+mod claim;
 mod entry;
 mod json;
+mod plan;
 mod projection;
 mod schema;

@@ -32,7 +32,11 @@ pub(crate) async fn cancel(
         let what = batch::Asked::Cancel(reason.map(|reason| shortened(reason).into()));
         let asked = reach(rt, &session, scope, &(what, ack));
         acked.recv().await;
-        return Ok(asked);
+        // Whoever was asked and could not record it has let go too.
+        return match session.lane.lost() {
+            Some(lost) => Err(BatchError::from(lost).into()),
+            None => Ok(asked),
+        };
     }
     let (row, ..) = super::find(&*rt.store, target).await?;
     let session = rt.session(&row.name).await?;
@@ -102,6 +106,7 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
         if !asking.insert(key.clone()) {
             continue;
         }
+        moment!("at.adopt");
         match Ask::decode(&body) {
             Ok(Ask::Cancel { scope, reason }) => {
                 let what = batch::Asked::Cancel(reason.map(Into::into));
@@ -169,8 +174,8 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
     let since_us = rt.clock.elapsed_us();
     let past = Past { since_us, counted_us: 0, fresh: false, waited: false, parked_at: None };
     let mut held = hold.call(id, recorded.clone(), past);
-    let tool = match attempt::pin(&mut held).map_err(BatchError::from)? {
-        attempt::Pinned::Tool(tool) if tool.tool.reconciler().is_some() => tool,
+    let tool = match attempt::pin(&mut held).await.map_err(BatchError::from)? {
+        attempt::Pinned::Tool(tool) if tool.reconciles => tool,
         attempt::Pinned::Tool(_) => {
             return Err(unfit("its tool cannot be asked: say yourself what happened"));
         }
@@ -247,7 +252,7 @@ async fn load(rt: &Arc<Inner>, session: &Arc<Session>, no: BatchNo) -> Result<Ar
     let lookup = Lookup::of(session.lane.session(), &key);
     let row = BatchRow { no, session: session.lane.session(), lookup, open: false };
     let (folded, rows) = session.read(&row).await?;
-    Ok(Arc::new(OpenBatch::recorded(session.head(&row, &folded), &folded, rows)))
+    Ok(Arc::new(OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows)))
 }
 
 async fn answer(rt: &Arc<Inner>, id: CallId) -> Result<CallAnswer, AskError> {

@@ -5,7 +5,7 @@ use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::gate::Gate;
 use crate::held::{Held, due_us};
-use crate::registry::Registered;
+use crate::registry::{Found, Registered};
 use crate::signal::Signal;
 use crate::stage::{prepare, result, settle};
 use crate::threads::{Ran, Threads, in_place};
@@ -38,18 +38,22 @@ pub(crate) enum Pinned {
 }
 
 /// Finds the tool the call is pinned to, as it is registered now.
-pub(crate) fn pin(held: &mut Held) -> Result<Pinned, Lost> {
-    let registry = &held.on.rt.registry;
-    let found = match &held.tool {
-        Some(tool) if held.seen_generation == registry.generation() => Some(tool.clone()),
-        _ => registry.find(&held.call.opened.tool),
+pub(crate) async fn pin(held: &mut Held) -> Result<Pinned, Lost> {
+    let rt = held.on.rt.clone();
+    let generation = rt.registry.generation();
+    let tool = match &held.tool {
+        Some(tool) if held.seen_generation == generation => tool.clone(),
+        _ => match rt.registry.look_up(&held.on.batch.head.place, &held.call.opened.tool).await {
+            Found::Tool(tool) => tool,
+            // A provider that fails now may give it later.
+            Found::Missing { .. } | Found::Unavailable(_) => return Ok(Pinned::Wait(Reason::NoSuchTool)),
+        },
     };
-    let Some(tool) = found else { return Ok(Pinned::Wait(Reason::NoSuchTool)) };
     if tool.is_paused() {
         return Ok(Pinned::Wait(Reason::ToolPaused));
     }
     if held.call.pin.is_some_and(|pin| pin.contract == tool.contract) {
-        held.seen_generation = registry.generation();
+        held.seen_generation = generation;
         held.tool = Some(tool.clone());
         return Ok(Pinned::Tool(tool));
     }
@@ -59,8 +63,8 @@ pub(crate) fn pin(held: &mut Held) -> Result<Pinned, Lost> {
     if !std::mem::take(&mut held.accepted) {
         return Ok(Pinned::Wait(Reason::ToolChanged));
     }
-    let reconciles = tool.tool.reconciler().is_some();
-    held.note(Fact::Accepted(Accepted { contract: tool.contract, class: tool.class, reconciles }))?;
+    let (contract, class, reconciles) = (tool.contract, tool.class, tool.reconciles);
+    held.note(Fact::Accepted(Accepted { contract, class, reconciles }))?;
     held.tool = Some(tool.clone());
     Ok(Pinned::Tool(tool))
 }
@@ -81,12 +85,14 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         Some(Err(_)) | None => prepare::parse(held),
     };
     let began_us = rt.clock.elapsed_us();
+    moment!("at.start");
     let watched = match args {
         Ok(parsed) => watch(held, tool, parsed.value, Frame::new(held, attempt, redrive, began_us)).await,
         // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
         Err(failure) => Watched::Ran(Ran::Returned(Err(ToolError::internal(failure.message)))),
     };
     let ran_us = rt.clock.elapsed_us().saturating_sub(began_us);
+    moment!("at.end");
     let fact = match watched {
         Watched::Ran(ran) => {
             let result = result::of(held, tool, ran).await;
@@ -227,6 +233,7 @@ async fn supervise<F: Future<Output = Ran>>(
             }
         }
     };
+    moment!("at.stop");
     let grace_us = crate::held::due_us(rt.clock.elapsed_us(), rules.grace_ms);
     tokio::select! {
         biased;

@@ -1,86 +1,174 @@
-//! Find the tool, parse and validate the arguments: all before any effect.
+//! Find the tool, parse and validate the arguments, ask the hooks and the tool: all before any effect.
 
+use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::held::Held;
-use crate::registry::Registered;
+use crate::hooks::{self, Trouble, caught};
+use crate::registry::{Found, Registered};
 use crate::request::Parsed;
-use crate::stage::settle;
+use crate::stage::{result, settle};
+use crate::tool::{PrepareCx, Prepared as Attached, ToolError};
+use serde_json::Value;
+use std::pin::pin;
 use std::sync::Arc;
 use windlass_core::batch::parse_args;
-use windlass_core::call::{Fact, Prepared};
+use windlass_core::call::{Fact, Made, Prepared};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::json;
+use windlass_core::limits::Limits;
 
-/// Notes that the call is prepared, or that it ended because it cannot be.
+/// Notes that the call is prepared, or that it ended because it cannot be. Whoever drives the call may drop this while
+/// it waits for a provider, a hook or the tool: nothing is noted before all of them have answered.
 pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
-    held.seen_generation = held.on.rt.registry.generation();
-    match check(held) {
-        Ok((tool, parsed)) => {
-            let prepared = Prepared {
-                contract: tool.contract,
-                class: tool.class,
-                rules: {
-                    let rules = windlass_core::attempt::Rules::of(&tool.spec, &held.on.rt.limits);
-                    (rules != windlass_core::attempt::Rules::unsaid(tool.class)).then(|| Arc::new(rules))
-                },
-                reconciles: tool.tool.reconciler().is_some(),
-                made: None,
-            };
-            held.tool = Some(tool);
-            held.parsed = Some(Ok(parsed));
-            held.note(Fact::Prepared(prepared))
+    let rt = held.on.rt.clone();
+    held.seen_generation = rt.registry.generation();
+    let (deadline, due_us) = held.deadline();
+    let prepared = {
+        let mut preparing = pin!(prepared(held));
+        match poll_once(preparing.as_mut()).await {
+            Some(prepared) => Some(prepared),
+            // Only providers, hooks and tools that wait for something need a deadline.
+            None => tokio::select! {
+                prepared = preparing => Some(prepared),
+                () = rt.wheel.until(due_us) => None,
+            },
         }
-        Err(failure) => settle::refused(held, failure),
+    };
+    let Some(prepared) = prepared else { return settle::overdue(held, deadline) };
+    match prepared {
+        Ok(prepared) => held.note(Fact::Prepared(prepared)),
+        Err(failure) => {
+            if let Some(detail) = &failure.detail {
+                let (call, tool) = (result::handle(held), &held.call.opened.tool);
+                tracing::error!(%call, %tool, code = %failure.code, detail, "a call could not be prepared");
+            }
+            settle::refused(held, failure)
+        }
     }
+}
+
+async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
+    refuse_twins(held)?;
+    let tool = find(held).await?;
+    let mut parsed = submitted(held)?;
+    validate(&tool, &parsed)?;
+    let mut made = None;
+    if !held.on.rt.hooks.is_empty() && Box::pin(hooks::before(held, &tool, &mut parsed)).await? {
+        made = Some(Made { args: Some(parsed.value.to_string().into()), ..Made::default() });
+    }
+    attach(held, &tool, &parsed.value, &mut made).await?;
+    let prepared = Prepared {
+        contract: tool.contract,
+        class: tool.class,
+        rules: tool.rules_for(held.call.opened.deadlines.as_deref()),
+        reconciles: tool.reconciles,
+        made: made.map(Arc::new),
+    };
+    held.tool = Some(tool);
+    held.parsed = Some(Ok(parsed));
+    Ok(prepared)
+}
+
+fn refuse_twins(held: &Held) -> Result<(), Box<Failure>> {
+    if !held.on.batch.has_twin(held.id.ordinal) {
+        return Ok(());
+    }
+    let message = format!(
+        "Two different calls of this batch have the id {:?}, so neither was run. Give each call its own id.",
+        held.call.opened.id
+    );
+    Err(Box::new(Failure::invalid_request(Code::CallIdConflict, message)))
 }
 
 /// Whether the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.
-pub(crate) fn must_wait(held: &Held) -> bool {
-    !held.past.fresh && held.on.rt.registry.find(&held.call.opened.tool).is_none()
-}
-
-fn check(held: &mut Held) -> Result<(Arc<Registered>, Parsed), Box<Failure>> {
-    let opened = &held.call.opened;
-    if held.on.batch.has_twin(held.id.ordinal) {
-        let message = format!(
-            "Two different calls of this batch have the id {:?}, so neither was run. Give each call its own id.",
-            opened.id
-        );
-        return Err(Box::new(Failure::invalid_request(Code::CallIdConflict, message)));
+pub(crate) async fn must_wait(held: &Held) -> bool {
+    if held.past.fresh {
+        return false;
     }
-    let tool = find(held, &opened.tool)?;
-    let parsed = match held.parsed.take() {
-        Some(parsed) => parsed.map_err(unfit)?,
-        None => parse(held)?,
-    };
-    validate(&tool, &parsed)?;
-    Ok((tool, parsed))
+    let (place, asked) = (&held.on.batch.head.place, &held.call.opened.tool);
+    matches!(held.on.rt.registry.look_up(place, asked).await, Found::Missing { .. })
 }
 
-/// The tool that was asked for, or the failure that names the nearest.
-pub(crate) fn find(held: &Held, asked: &str) -> Result<Arc<Registered>, Box<Failure>> {
-    held.on.rt.registry.find(asked).ok_or_else(|| {
-        let hint = match held.on.rt.registry.nearest(asked) {
-            Some(nearest) => format!("Did you mean {nearest:?}?"),
-            None => "Use one of the tools you were given.".to_string(),
-        };
-        Box::new(Failure {
-            class: FailureClass::Unavailable,
-            source: Source::Runtime,
-            ..Failure::invalid_request(Code::NoSuchTool, format!("There is no tool {asked:?}. {hint}"))
-        })
+/// The tool that was asked for, or why it cannot be had.
+pub(crate) async fn find(held: &Held) -> Result<Arc<Registered>, Box<Failure>> {
+    let asked = &held.call.opened.tool;
+    match held.on.rt.registry.look_up(&held.on.batch.head.place, asked).await {
+        Found::Tool(tool) => Ok(tool),
+        Found::Missing { nearest } => Err(missing(asked, nearest)),
+        Found::Unavailable(error) => Err(unavailable(held, error)),
+    }
+}
+
+/// There is no such tool among those the caller may use.
+fn missing(asked: &str, nearest: Option<String>) -> Box<Failure> {
+    let hint = match nearest {
+        Some(nearest) => format!("Did you mean {nearest:?}?"),
+        None => "Use one of the tools you were given.".to_string(),
+    };
+    Box::new(Failure {
+        class: FailureClass::Unavailable,
+        source: Source::Runtime,
+        ..Failure::invalid_request(Code::NoSuchTool, format!("There is no tool {asked:?}. {hint}"))
     })
 }
 
-/// Reads the arguments from the record.
+/// Its provider does not give it: what the provider says is for the model, unless it is internal.
+fn unavailable(held: &Held, error: ToolError) -> Box<Failure> {
+    let is_internal = error.class == FailureClass::Internal;
+    let told = result::failure(held, error.clone());
+    let message =
+        if is_internal { told.message } else { format!("The tool cannot be had now. {}", told.message) };
+    Box::new(Failure {
+        class: FailureClass::Unavailable,
+        source: Source::Runtime,
+        code: Code::ProviderFailed,
+        message,
+        retry: error.retry,
+        did_not_happen: true,
+        ..told
+    })
+}
+
+/// The arguments as they were submitted. Those of a call that is prepared again are read anew: what is at hand may
+/// have been made of them.
+fn submitted(held: &mut Held) -> Result<Parsed, Box<Failure>> {
+    match held.parsed.take() {
+        Some(parsed) if held.call.pin.is_none() => parsed.map_err(unfit),
+        Some(_) | None => {
+            let limits = &held.on.rt.limits;
+            parse_args(&held.call.opened.args, limits)
+                .and_then(|value| measured(value, limits))
+                .map_err(unfit)
+        }
+    }
+}
+
+/// Reads the arguments that run from the record: those that were made in preparation, else those that were submitted.
 pub(crate) fn parse(held: &Held) -> Result<Parsed, Box<Failure>> {
     let limits = &held.on.rt.limits;
-    let parsed = parse_args(&held.call.opened.args, limits).and_then(|value| {
-        let size = json::measure(&value, limits)?;
-        Ok(Parsed { value, size })
-    });
-    parsed.map_err(unfit)
+    let value = match held.call.made.as_ref().and_then(|made| made.args.as_deref()) {
+        Some(args) => json::parse(args, limits),
+        None => parse_args(&held.call.opened.args, limits),
+    };
+    value.and_then(|value| measured(value, limits)).map_err(unfit)
+}
+
+/// Arguments that did not come from the model, measured and validated like those that do.
+pub(crate) fn checked(tool: &Registered, value: Value, limits: &Limits) -> Result<Parsed, Box<Failure>> {
+    let parsed = measured(value, limits).map_err(unfit)?;
+    validate(tool, &parsed)?;
+    Ok(parsed)
+}
+
+fn measured(value: Value, limits: &Limits) -> Result<Parsed, json::Problem> {
+    match json::measure(&value, limits) {
+        Ok(size) => Ok(Parsed { value, size }),
+        Err(problem) => {
+            json::dismantle(value);
+            Err(problem)
+        }
+    }
 }
 
 fn unfit(problem: json::Problem) -> Box<Failure> {
@@ -98,4 +186,54 @@ fn validate(tool: &Registered, parsed: &Parsed) -> Result<(), Box<Failure>> {
     };
     let message = format!("The arguments of {:?} are not valid.\n{problem}", tool.spec.name);
     Err(Box::new(Failure::invalid_request(code, message)))
+}
+
+/// Lets the tool look at the call; what it attaches or answers is recorded with what was made of the call before.
+async fn attach(
+    held: &mut Held,
+    tool: &Registered,
+    args: &Value,
+    made: &mut Option<Made>,
+) -> Result<(), Box<Failure>> {
+    let said = {
+        let cx = PrepareCx { id: &held.call.opened.id, place: &held.on.batch.head.place };
+        caught(|| tool.tool.prepare(args, &cx)).await
+    };
+    match said {
+        Ok(None) => Ok(()),
+        Ok(Some(Attached::Payload(payload))) => {
+            let payload = measured(payload, &held.on.rt.limits).map_err(too_much)?;
+            made.get_or_insert_default().payload = Some(payload.value.to_string().into());
+            Ok(())
+        }
+        Ok(Some(Attached::Answer(value))) => {
+            made.get_or_insert_default().answer = Some(Box::pin(answer(held, tool, args, value)).await?);
+            Ok(())
+        }
+        Err(Trouble::Failed(error)) => Err(Box::new(result::failure(held, error))),
+        Err(Trouble::Panicked(what)) => Err(Box::new(result::internal(held, Code::ToolPanicked, what))),
+    }
+}
+
+/// An answer at once is a result like any other: hooks see it, and it must fit the output schema.
+async fn answer(
+    held: &mut Held,
+    tool: &Registered,
+    args: &Value,
+    value: Value,
+) -> Result<windlass_core::outcome::Success, Box<Failure>> {
+    let output = hooks::shown(held, tool, args, Ok(value.into())).await?;
+    result::success(held, tool, output).await
+}
+
+/// What a tool attaches lies in the journal, so it is bounded like arguments.
+fn too_much(problem: json::Problem) -> Box<Failure> {
+    Box::new(Failure {
+        class: FailureClass::Execution,
+        source: Source::Tool,
+        ..Failure::invalid_request(
+            problem.code,
+            format!("What the tool prepared for the call is refused: {problem}"),
+        )
+    })
 }

@@ -13,7 +13,9 @@ use windlass_core::ids::AttemptNo;
 
 /// Notes what the tool says. Whatever keeps it from telling means that it is not known.
 pub(crate) async fn note(held: &mut Held, tool: &Arc<Registered>, attempt: AttemptNo) -> Result<(), Lost> {
+    moment!("at.reconcile");
     let said = ask(held, tool, attempt).await;
+    moment!("at.reconciled");
     held.begin_stage();
     let verdict = match said {
         Ok(Reconciled::DidNotHappen) => Verdict::DidNotHappen,

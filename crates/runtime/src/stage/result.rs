@@ -2,6 +2,7 @@
 
 use crate::artifacts::{ArtifactError, Artifacts};
 use crate::held::Held;
+use crate::hooks;
 use crate::registry::Registered;
 use crate::threads::Ran;
 use crate::tool::{Output, ToolError};
@@ -16,13 +17,16 @@ use windlass_core::projection::{self, Ends};
 
 /// What an attempt returned, as it is recorded.
 pub(crate) async fn of(held: &mut Held, tool: &Registered, ran: Ran) -> Attempted {
-    let failure = match ran {
-        Ran::Returned(Ok(output)) => match success(held, tool, output).await {
+    let returned = match ran {
+        Ran::Returned(returned) => returned.map_err(|error| Box::new(failure(held, error))),
+        Ran::Panicked(what) => Err(Box::new(internal(held, Code::ToolPanicked, what))),
+    };
+    let failure = match hooks::after(held, tool, returned).await {
+        Ok(output) => match success(held, tool, output).await {
             Ok(success) => return Attempted::Ok(success),
             Err(failure) => failure,
         },
-        Ran::Returned(Err(error)) => Box::new(failure(held, error)),
-        Ran::Panicked(what) => Box::new(internal(held, Code::ToolPanicked, what)),
+        Err(failure) => failure,
     };
     if let Some(detail) = &failure.detail {
         tracing::error!(call = %handle(held), tool = %tool.spec.name, code = %failure.code, detail, "a call failed inside");
@@ -105,7 +109,7 @@ async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Succe
 }
 
 /// What is wrong with a result by the tool's own output schema.
-fn broken_promise(tool: &Registered, value: &serde_json::Value, size: Size) -> Option<String> {
+pub(crate) fn broken_promise(tool: &Registered, value: &serde_json::Value, size: Size) -> Option<String> {
     let invalid = tool.output.as_ref()?.validate(value, size).err()?;
     Some(format!("It does not fit the tool's own output schema.\n{invalid}"))
 }
@@ -152,7 +156,7 @@ fn bad_output(what: String, raw: Option<String>) -> Failure {
     }
 }
 
-fn failure(held: &Held, error: ToolError) -> Failure {
+pub(crate) fn failure(held: &Held, error: ToolError) -> Failure {
     if error.class == FailureClass::Internal {
         return internal(held, Code::Internal, error.detail.unwrap_or(error.message));
     }
@@ -170,7 +174,7 @@ fn failure(held: &Held, error: ToolError) -> Failure {
 }
 
 /// What a tool says about its failure lies in the journal, so it is bounded like an answer.
-fn shorten(mut text: String, limits: &Limits) -> String {
+pub(crate) fn shorten(mut text: String, limits: &Limits) -> String {
     let max = text.floor_char_boundary(limits.answer_bytes_max as usize);
     if max < text.len() {
         text.truncate(max);
@@ -179,7 +183,7 @@ fn shorten(mut text: String, limits: &Limits) -> String {
     text
 }
 
-fn internal(held: &Held, code: Code, detail: String) -> Failure {
+pub(crate) fn internal(held: &Held, code: Code, detail: String) -> Failure {
     Failure::internal(code, &handle(held).to_string(), shorten(detail, &held.on.rt.limits))
 }
 

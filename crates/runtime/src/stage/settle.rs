@@ -129,7 +129,11 @@ fn poison(held: &Held) -> Failure {
 }
 
 fn ended(held: &mut Held, outcome: Outcome) -> Result<(), Lost> {
-    let model = told(held, &outcome);
+    // What was made from a value that is kept beside the journal was made when it was at hand.
+    let model = match (&outcome, held.model.take()) {
+        (Outcome::Succeeded(_), Some(answer)) => Model::Own(answer),
+        _ => told(held, &outcome),
+    };
     end(held, Some(outcome), model)
 }
 

@@ -8,7 +8,7 @@ use windlass::store::memory::MemoryStore;
 use windlass::{Config, Cx, EffectClass, Flags, Output, Runtime, ToolSpec, tool_fn};
 
 /// A tool that reads an artifact back.
-fn reader(runtime: &Runtime) {
+pub fn reader(runtime: &Runtime) {
     let tool = tool_fn(quick("reader", EffectClass::Read), |args: Value, cx: &Cx| {
         let artifact = args["artifact"].as_str().and_then(Handle::parse).unwrap();
         let (offset, len) = (args["offset"].as_u64().unwrap(), args["len"].as_u64().unwrap());

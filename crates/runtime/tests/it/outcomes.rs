@@ -124,7 +124,7 @@ async fn what_cannot_be_prepared_is_answered_without_an_attempt() {
         id: Some(id.into()),
         tool: tool.into(),
         args,
-        provider: None,
+        ..CallRequest::default()
     };
     let mut deep = Value::Null;
     for _ in 0..100_000 {

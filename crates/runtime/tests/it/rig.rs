@@ -1,8 +1,8 @@
 //! What the tests share: runtimes, small tools, batches, answers as text.
 
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use windlass::store::StoreError;
 use windlass::store::memory::MemoryStore;
@@ -24,14 +24,54 @@ pub fn sqlite() -> (Runtime, tempfile::TempDir) {
 
 /// A runtime on the folder, as soon as whoever owned it has let go of it.
 pub fn reopen(folder: &tempfile::TempDir) -> Runtime {
+    Runtime::new(config(folder))
+}
+
+/// What a runtime on the folder is made of, as soon as whoever owned it has let go of it.
+pub fn config(folder: &tempfile::TempDir) -> Config {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         match SqliteStore::open(Options::new(folder.path())) {
-            Ok(store) => return Runtime::new(Config::new(store)),
+            Ok(store) => return Config::new(store),
             Err(StoreError::Owned { .. }) if Instant::now() < deadline => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// Submits the batch to the runtime that `make` makes on the folder, and waits until a [`hanging`] tool has begun.
+/// Then its owner is gone, as it would be after a kill.
+pub async fn die_in_an_attempt(
+    folder: &Arc<tempfile::TempDir>,
+    request: BatchRequest,
+    make: impl FnOnce(Config, Begun) -> Runtime + Send + 'static,
+) {
+    let folder = folder.clone();
+    let died = tokio::task::spawn_blocking(move || {
+        let owner =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (begun, begins) = mpsc::channel();
+        let runtime = {
+            let _inside = owner.enter();
+            make(config(&folder), begun)
+        };
+        owner.block_on(async { drop(runtime.submit("s", request).await.unwrap()) });
+        begins.recv().unwrap();
+        drop(runtime);
+        owner.shutdown_timeout(Duration::from_secs(5));
+    });
+    died.await.unwrap();
+}
+
+/// Told when an attempt has begun.
+pub type Begun = mpsc::Sender<()>;
+
+/// A tool that begins and never returns.
+pub fn hanging(spec: ToolSpec, begun: Begun) -> impl Tool {
+    tool_fn(spec, move |_, _: &Cx| {
+        begun.send(()).unwrap();
+        std::future::pending()
+    })
 }
 
 pub fn spec(name: &str, class: EffectClass) -> ToolSpec {
@@ -74,11 +114,11 @@ pub fn returns(spec: ToolSpec, result: Result<Value, ToolError>) -> impl Tool {
 }
 
 pub fn call(id: &str, tool: &str, args: Value) -> CallRequest {
-    CallRequest { id: Some(id.into()), tool: tool.into(), args: Args::Json(args), provider: None }
+    CallRequest { id: Some(id.into()), tool: tool.into(), args: Args::Json(args), ..CallRequest::default() }
 }
 
 pub fn batch(key: &str, calls: Vec<CallRequest>) -> BatchRequest {
-    BatchRequest { key: Some(key.into()), turn: None, calls }
+    BatchRequest { key: Some(key.into()), calls, ..BatchRequest::default() }
 }
 
 pub async fn run(runtime: &Runtime, session: &str, batch: BatchRequest) -> BatchAnswer {

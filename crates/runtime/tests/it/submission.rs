@@ -92,6 +92,7 @@ async fn keys_are_derived_where_every_id_was_given() {
         key: None,
         turn: turn.map(str::to_string),
         calls: vec![call("a", "once", n(1))],
+        ..BatchRequest::default()
     };
     let first = run(&runtime, "s", derived(None)).await;
     let second = run(&runtime, "s", derived(None)).await;

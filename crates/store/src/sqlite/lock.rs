@@ -42,7 +42,9 @@ impl OwnerLock {
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         let last_owner_died = file.metadata().map_err(failed)?.len() > 0;
-        let mut introduce = || file.set_len(0).and_then(|()| file.write_all(introduction().as_bytes()));
+        let text = introduction();
+        // Never empty in between: whoever dies there must not look like one who left in good order.
+        let mut introduce = || file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64));
         point!("lock.introduce", introduce()).map_err(failed)?;
         Ok(OwnerLock { file, last_owner_died, told: AtomicBool::new(false) })
     }

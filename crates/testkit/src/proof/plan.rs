@@ -172,9 +172,9 @@ impl BatchPlan {
             id: Some(call.id.clone()),
             tool: call.kind.tool().to_owned(),
             args: Args::Json(call.args()),
-            provider: None,
+            ..CallRequest::default()
         });
-        BatchRequest { key: Some(self.key.clone()), turn: None, calls: calls.collect() }
+        BatchRequest { key: Some(self.key.clone()), calls: calls.collect(), ..BatchRequest::default() }
     }
 }
 

@@ -98,7 +98,7 @@ async fn answered(options: Options) -> Result<()> {
         limits: limits.clone(),
     })?);
     let clock = Arc::new(SystemClock::default());
-    let runtime = Runtime::new(Config { store, clock, limits });
+    let runtime = Runtime::new(Config { store, clock, limits, hooks: Vec::new() });
     let client = Arc::new(Client::new(options.ledger, options.worker));
     for kind in Kind::EFFECTS {
         runtime.register(tool(kind, &client))?;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use windlass::core::call::Fact;
 use windlass::core::entry::{self, Event};
-use windlass::{Args, BatchRequest, CallRequest, Config, Runtime, SystemClock, ToolSpec, tool_fn};
+use windlass::core::limits::Limits;
+use windlass::{Args, BatchRequest, CallRequest, Config, Deadlines, Runtime, SystemClock, ToolSpec, tool_fn};
 use windlass_store::{MemoryStore, Store};
 
 fn runtime(store: &Arc<dyn Store>) -> Runtime {
     let clock = Arc::new(SystemClock::default());
-    Runtime::new(Config { store: store.clone(), clock, limits: Default::default() })
+    Runtime::new(Config { store: store.clone(), clock, limits: Default::default(), hooks: Vec::new() })
 }
 
 fn batch() -> BatchRequest {
@@ -16,7 +17,7 @@ fn batch() -> BatchRequest {
         id: Some(id.into()),
         tool: "work".into(),
         args: Args::Json(serde_json::json!({})),
-        provider: None,
+        ..CallRequest::default()
     };
     BatchRequest { key: Some("b".into()), calls: vec![call("cut"), call("next")], ..BatchRequest::default() }
 }
@@ -54,4 +55,30 @@ async fn the_next_call_starts_behind_the_end_of_the_one_that_was_cut() {
         }
     }
     assert_eq!(story, ["0 starts", "0 ends", "1 starts", "1 ends"]);
+}
+
+/// How long a call may wait for its turn its tool says; that it was taken over before that was recorded is no reason to
+/// give it up by the usual time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_not_prepared_waits_as_long_as_its_tool_says() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
+    let first = runtime(&store);
+    let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+    let deadlines = Deadlines { queue_ms: Some(600_000), ..Deadlines::default() };
+    let spec = || ToolSpec { name: "work".into(), deadlines, ..ToolSpec::default() };
+    let hangs = tool_fn(spec(), move |_, _| {
+        let _running = started.send(());
+        std::future::pending()
+    });
+    first.register(hangs).unwrap();
+    let _left = first.submit("s", batch()).await.unwrap();
+    starts.recv().await.unwrap();
+
+    let limits = Limits { queue_ms: 0, ..Limits::default() };
+    let clock = Arc::new(SystemClock::default());
+    let second = Runtime::new(Config { store: store.clone(), clock, limits });
+    second.register(tool_fn(spec(), |_, _| async { Ok(serde_json::json!("done").into()) })).unwrap();
+    let answer = second.submit("s", batch()).await.unwrap().settled().await.unwrap();
+    let states: Vec<&str> = answer.calls.iter().map(|call| call.state()).collect();
+    assert_eq!(states, ["unknown", "succeeded"]);
 }

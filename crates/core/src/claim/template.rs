@@ -1,0 +1,189 @@
+//! Claims of declared tools: a text in which `{x}` stands for a property of the arguments.
+
+use super::{BadClaim, Claim, Mode, Name, split};
+use crate::limits::Limits;
+use serde_json::Value;
+
+/// A claim with places for arguments, as in `write service:{service}`.
+///
+/// `{x}` alone between two `/` takes a path: its own levels become levels, `.` and empty ones go, `..` is followed,
+/// and nothing may lead above the template's own part. So `file:/{path}` of `./src/a.rs` is `file:/src/a.rs`, and of
+/// `.` it is `file:`. Inside a level `{x}` stays within it: a `/` of the value is written `%2F`, a `%` `%25`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    mode: Mode,
+    levels: Vec<Vec<Part>>,
+    text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Property(String),
+}
+
+/// Why arguments give no claim.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadArgs {
+    /// The claim cannot be known without it.
+    #[error("the claim `{template}` needs the argument `{property}`: give it")]
+    Missing {
+        /// The claim as declared.
+        template: String,
+        /// What is not there.
+        property: String,
+    },
+    /// A list or an object names nothing.
+    #[error(
+        "the claim `{template}` takes a text, a number or a boolean from `{property}`, not a list or an object: give one"
+    )]
+    NotScalar {
+        /// The claim as declared.
+        template: String,
+        /// What is of the wrong kind.
+        property: String,
+    },
+    /// `..` would claim what the declaration does not speak of.
+    #[error("`{property}` leads out of what the claim `{template}` names: give a path that stays within it")]
+    LeadsOut {
+        /// The claim as declared.
+        template: String,
+        /// Which path.
+        property: String,
+    },
+    /// What came out is no name.
+    #[error("the claim `{template}` with these arguments is not one")]
+    Bad {
+        /// The claim as declared.
+        template: String,
+        /// What is wrong with it.
+        #[source]
+        problem: BadClaim,
+    },
+}
+
+impl Template {
+    /// Reads a declared claim. What stands in braces and could not be a property's name is literal text.
+    pub fn parse(text: &str, limits: &Limits) -> Result<Template, BadClaim> {
+        let (mode, name) = split(text)?;
+        let levels: Vec<Vec<Part>> =
+            name.map(|name| name.split('/').map(parts).collect()).unwrap_or_default();
+        let template = Template { mode, levels, text: text.to_string() };
+        // With every place filled by a plain word, whatever is wrong is wrong with the declaration.
+        let filled = template.levels.iter().map(|level| level.iter().map(Part::sample).collect::<String>());
+        let filled: Vec<String> = filled.collect();
+        if !filled.is_empty() {
+            Name::parse(&filled.join("/"), limits)?;
+        }
+        Ok(template)
+    }
+
+    /// The properties it takes from the arguments.
+    pub fn properties(&self) -> impl Iterator<Item = &str> {
+        self.levels.iter().flatten().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Property(name) => Some(name.as_str()),
+        })
+    }
+
+    /// The claim of a call with these arguments.
+    pub fn claim(&self, args: &Value, limits: &Limits) -> Result<Claim, BadArgs> {
+        let mut levels: Vec<String> = Vec::with_capacity(self.levels.len());
+        for level in &self.levels {
+            match level.as_slice() {
+                [Part::Property(property)] => self.path(property, args, &mut levels)?,
+                parts => {
+                    let level: Result<String, BadArgs> =
+                        parts.iter().map(|part| self.inside(part, args)).collect();
+                    levels.push(level?);
+                }
+            }
+        }
+        if self.levels.is_empty() {
+            return Ok(Claim { mode: self.mode, name: Name::SESSION });
+        }
+        let name = Name::parse(&levels.join("/"), limits)
+            .map_err(|problem| BadArgs::Bad { template: self.text.clone(), problem })?;
+        Ok(Claim { mode: self.mode, name })
+    }
+
+    /// Adds the levels of a path.
+    fn path(&self, property: &str, args: &Value, levels: &mut Vec<String>) -> Result<(), BadArgs> {
+        let (value, own) = (self.value(property, args)?, levels.len());
+        for level in value.split('/') {
+            match level {
+                "" | "." => {}
+                ".." if levels.len() > own => drop(levels.pop()),
+                ".." => {
+                    let (template, property) = (self.text.clone(), property.to_string());
+                    return Err(BadArgs::LeadsOut { template, property });
+                }
+                level => levels.push(level.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The text of a part that stays within its level.
+    fn inside(&self, part: &Part, args: &Value) -> Result<String, BadArgs> {
+        Ok(match part {
+            Part::Text(text) => text.clone(),
+            Part::Property(name) => self.value(name, args)?.replace('%', "%25").replace('/', "%2F"),
+        })
+    }
+
+    fn value(&self, property: &str, args: &Value) -> Result<String, BadArgs> {
+        let (template, property_named) = (|| self.text.clone(), || property.to_string());
+        match args.get(property) {
+            None | Some(Value::Null) => {
+                Err(BadArgs::Missing { template: template(), property: property_named() })
+            }
+            Some(Value::Array(_) | Value::Object(_)) => {
+                Err(BadArgs::NotScalar { template: template(), property: property_named() })
+            }
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(scalar @ (Value::Bool(_) | Value::Number(_))) => Ok(scalar.to_string()),
+        }
+    }
+}
+
+impl Part {
+    fn sample(&self) -> &str {
+        match self {
+            Part::Text(text) => text,
+            Part::Property(_) => "x",
+        }
+    }
+}
+
+/// One level taken apart.
+fn parts(level: &str) -> Vec<Part> {
+    let (mut parts, mut literal, mut rest) = (Vec::new(), String::new(), level);
+    while let Some(at) = rest.find('{') {
+        let (before, braced) = rest.split_at(at);
+        literal.push_str(before);
+        let named = braced[1..].split_once('}').filter(|(name, _)| is_property(name));
+        match named {
+            Some((name, after)) => {
+                if !literal.is_empty() {
+                    parts.push(Part::Text(std::mem::take(&mut literal)));
+                }
+                parts.push(Part::Property(name.to_string()));
+                rest = after;
+            }
+            None => {
+                literal.push('{');
+                rest = &braced[1..];
+            }
+        }
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() {
+        parts.push(Part::Text(literal));
+    }
+    parts
+}
+
+fn is_property(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$'))
+}

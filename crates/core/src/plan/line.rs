@@ -1,0 +1,238 @@
+//! Whose turn it is: the calls that nothing stands before, in lines by session and gate.
+//!
+//! A gate is what a tool's own limits are to its calls; all tools without limits share one. The calls of one session
+//! at one gate are a line, and the lines at a gate stand in a ring: whose session was served goes to its end, in all
+//! rings at once. The next to be served is the one that stands longest at a gate that is open. A gate that was found
+//! shut is not looked at again until something happens that may open it.
+
+use super::room::Pool;
+use super::slab::{NONE, Slab};
+use super::sorted::Sorted;
+
+/// The place of a call in its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    /// When it came, less what its priority is worth.
+    pub(super) lead_us: i64,
+    pub(super) age: u64,
+    pub(super) call: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    pub(super) session: u32,
+    pub(super) gate: u32,
+    pub(super) pool: Pool,
+    turns: Sorted<Turn>,
+    /// Whether it is in the ring of its gate: it is not empty and its session has room.
+    pub(super) stands: bool,
+    pub(super) since: u64,
+    before: u32,
+    after: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    first: u32,
+    last: u32,
+    /// Whether the gate may be open: it is among those to be looked at.
+    open: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Gate {
+    rings: [Ring; 2],
+    due_us: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    lines: Slab<Line>,
+    gates: Vec<Gate>,
+    /// The gates to be looked at, the one whose first line stands longest first.
+    open: [Sorted<(u64, u32)>; 2],
+    /// The gates that open by themselves, and when.
+    due: Sorted<(u64, u32)>,
+    clock: u64,
+}
+
+const RING: Ring = Ring { first: NONE, last: NONE, open: false };
+
+impl Lines {
+    /// The line of a session at a gate, among those the session has; `None` if it has none there.
+    pub(super) fn find(&self, lines: &[u32], gate: u32, pool: Pool) -> Option<u32> {
+        lines.iter().copied().find(|&line| self.lines[line].gate == gate && self.lines[line].pool == pool)
+    }
+
+    pub(super) fn open_line(&mut self, session: u32, gate: u32, pool: Pool) -> u32 {
+        if self.gates.len() <= gate as usize {
+            self.gates.resize(gate as usize + 1, Gate { rings: [RING; 2], due_us: None });
+        }
+        self.lines.insert(Line { session, gate, pool, before: NONE, after: NONE, ..Line::default() })
+    }
+
+    /// Forgets a line that is empty.
+    pub(super) fn close_line(&mut self, line: u32) {
+        self.leave_ring(line);
+        self.lines.remove(line);
+    }
+
+    pub(super) fn push(&mut self, line: u32, turn: Turn) {
+        self.lines[line].turns.insert(turn);
+    }
+
+    pub(super) fn remove(&mut self, line: u32, turn: Turn) {
+        self.lines[line].turns.remove(&turn);
+        if self.lines[line].turns.is_empty() {
+            self.leave_ring(line);
+        }
+    }
+
+    pub(super) fn first(&self, line: u32) -> Option<Turn> {
+        self.lines[line].turns.first()
+    }
+
+    pub(super) fn line(&self, line: u32) -> &Line {
+        &self.lines[line]
+    }
+
+    /// All that stand in a line, in order.
+    pub(super) fn turns(&self, line: u32) -> Vec<Turn> {
+        self.lines[line].turns.iter().collect()
+    }
+
+    /// Puts a line that is not empty at the end of its ring.
+    pub(super) fn join_ring(&mut self, number: u32) {
+        let Line { gate, pool, stands, .. } = self.lines[number];
+        if stands || self.lines[number].turns.is_empty() {
+            return;
+        }
+        self.clock += 1;
+        let ring = &mut self.gates[gate as usize].rings[pool as usize];
+        let last = std::mem::replace(&mut ring.last, number);
+        let line = &mut self.lines[number];
+        (line.stands, line.since, line.before, line.after) = (true, self.clock, last, NONE);
+        match last {
+            NONE => {
+                ring.first = number;
+                ring.open = true;
+                self.open[pool as usize].insert((self.clock, gate));
+            }
+            last => self.lines[last].after = number,
+        }
+    }
+
+    /// Takes a line out of its ring: it is empty, or its session has no room.
+    pub(super) fn leave_ring(&mut self, number: u32) {
+        let Line { gate, pool, stands, since, before, after, .. } = self.lines[number];
+        if !stands {
+            return;
+        }
+        self.lines[number].stands = false;
+        match after {
+            NONE => self.gates[gate as usize].rings[pool as usize].last = before,
+            after => self.lines[after].before = before,
+        }
+        if before != NONE {
+            self.lines[before].after = after;
+            return;
+        }
+        let ring = &mut self.gates[gate as usize].rings[pool as usize];
+        ring.first = after;
+        if ring.open {
+            self.open[pool as usize].remove(&(since, gate));
+            match after {
+                NONE => ring.open = false,
+                after => self.open[pool as usize].insert((self.lines[after].since, gate)),
+            }
+        }
+        if self.gates[gate as usize].rings.iter().all(|ring| ring.first == NONE) {
+            self.set_due(gate, None);
+        }
+    }
+
+    /// Moves a line to the end of its ring; where it is alone, it still stands there anew.
+    pub(super) fn requeue(&mut self, number: u32) {
+        let Line { gate, pool, stands, since, before, after, .. } = self.lines[number];
+        if !stands {
+            return;
+        }
+        if before != NONE || after != NONE {
+            self.leave_ring(number);
+            self.join_ring(number);
+            return;
+        }
+        self.clock += 1;
+        self.lines[number].since = self.clock;
+        if self.gates[gate as usize].rings[pool as usize].open {
+            self.open[pool as usize].remove(&(since, gate));
+            self.open[pool as usize].insert((self.clock, gate));
+        }
+    }
+
+    /// The gate to be looked at next, and the line that stands there longest.
+    pub(super) fn next(&self, pool: Pool) -> Option<(u32, u32)> {
+        let (_, gate) = self.open[pool as usize].first()?;
+        Some((gate, self.gates[gate as usize].rings[pool as usize].first))
+    }
+
+    pub(super) fn is_open(&self, gate: u32, pool: Pool) -> bool {
+        self.gates[gate as usize].rings[pool as usize].open
+    }
+
+    /// A gate was found shut; if it opens by itself, then at `due_us`.
+    pub(super) fn shut(&mut self, gate: u32, pool: Pool, due_us: Option<u64>) {
+        let ring = &mut self.gates[gate as usize].rings[pool as usize];
+        if std::mem::take(&mut ring.open) {
+            let since = self.lines[ring.first].since;
+            self.open[pool as usize].remove(&(since, gate));
+        }
+        self.set_due(gate, due_us);
+    }
+
+    /// Something happened that may open a gate.
+    pub(super) fn reopen(&mut self, gate: u32) {
+        let Some(found) = self.gates.get_mut(gate as usize) else { return };
+        for (ring, open) in found.rings.iter_mut().zip(&mut self.open) {
+            if ring.first != NONE && !std::mem::replace(&mut ring.open, true) {
+                open.insert((self.lines[ring.first].since, gate));
+            }
+        }
+    }
+
+    /// Reopens every gate, after a change that may concern any.
+    pub(super) fn reopen_all(&mut self) {
+        (0..self.gates.len() as u32).for_each(|gate| self.reopen(gate));
+    }
+
+    /// Reopens the gates whose time has come.
+    pub(super) fn reopen_due(&mut self, now_us: u64) {
+        while let Some((due_us, gate)) = self.due.first() {
+            if due_us > now_us {
+                return;
+            }
+            self.set_due(gate, None);
+            self.reopen(gate);
+        }
+    }
+
+    /// When a gate opens by itself.
+    pub(super) fn next_due(&self) -> Option<u64> {
+        self.due.first().map(|(due_us, _)| due_us).filter(|due_us| *due_us < u64::MAX)
+    }
+
+    fn set_due(&mut self, gate: u32, due_us: Option<u64>) {
+        let old = std::mem::replace(&mut self.gates[gate as usize].due_us, due_us);
+        if let Some(old_us) = old {
+            self.due.remove(&(old_us, gate));
+        }
+        if let Some(due_us) = due_us {
+            self.due.insert((due_us, gate));
+        }
+    }
+
+    /// How many lines there are, and gates that wait for a time.
+    pub(super) fn len(&self) -> usize {
+        self.lines.len() + self.due.len()
+    }
+}

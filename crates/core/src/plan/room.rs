@@ -1,0 +1,326 @@
+//! Room to run: limits of the process, of tools and of groups of tools, rates, and tools that are paused.
+
+use super::slab::Slab;
+use crate::limits::Limits;
+use crate::rate::{Bucket, Rate};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Which room a call takes: calls and tasks have room apart, so that neither keeps the other from starting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pool {
+    /// Someone waits for it.
+    #[default]
+    Calls,
+    /// Its caller went on.
+    Tasks,
+}
+
+impl Pool {
+    pub(super) const ALL: [Pool; 2] = [Pool::Calls, Pool::Tasks];
+}
+
+/// A tool or a group, as far as it bounds what runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cap {
+    /// How many run at once.
+    pub running_max: Option<u32>,
+    /// How often one starts.
+    pub rate: Option<Rate>,
+}
+
+/// A tool as the planner knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ToolNo(pub(super) u32);
+
+impl ToolNo {
+    /// Stands for every tool that declares no limit.
+    pub const UNLIMITED: ToolNo = ToolNo(0);
+}
+
+/// Whether calls of a tool may start at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Door {
+    #[default]
+    Open,
+    Paused,
+    Gone,
+}
+
+/// What keeps a tool's calls from starting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    Paused,
+    Gone,
+    Tool { max: u32 },
+    Group { group: u32, max: u32 },
+    Rate { group: Option<u32>, due_us: u64 },
+}
+
+/// How many run under a [`Cap`], and what is left of its rate.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    running_max: Option<u32>,
+    bucket: Option<Bucket>,
+    running: u32,
+    /// Those of them that only wait for calls inside.
+    lending: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tool {
+    pub(super) id: Arc<str>,
+    pub(super) held: Held,
+    pub(super) groups: Vec<u32>,
+    door: Door,
+    /// Calls of it that have not left.
+    pub(super) calls: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) name: Arc<str>,
+    pub(super) held: Held,
+    /// Tools whose calls wait for room in the group.
+    pub(super) closed: Vec<u32>,
+    /// Tools that belong to it.
+    tools: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) tools: Slab<Tool>,
+    pub(super) groups: Slab<Group>,
+    tool_nos: BTreeMap<Arc<str>, u32>,
+    group_nos: BTreeMap<Arc<str>, u32>,
+    pub(super) running: [u32; 2],
+    pub(super) running_max: [u32; 2],
+    pub(super) session_max: [u32; 2],
+}
+
+impl Held {
+    fn change(&mut self, cap: Cap, now_us: u64) {
+        self.running_max = cap.running_max;
+        self.bucket = match (self.bucket, cap.rate) {
+            (_, None) => None,
+            (None, Some(rate)) => Some(Bucket::full(rate, now_us)),
+            (Some(mut bucket), Some(rate)) => {
+                bucket.change(rate, now_us);
+                Some(bucket)
+            }
+        };
+    }
+
+    /// The limit that is reached, if it is.
+    fn reached(&self) -> Option<u32> {
+        self.running_max.filter(|max| self.running >= *max)
+    }
+
+    fn due_us(&self, now_us: u64) -> Option<u64> {
+        self.bucket.map(|bucket| bucket.due_us(now_us)).filter(|due_us| *due_us > now_us)
+    }
+
+    fn take(&mut self, now_us: u64) {
+        self.running += 1;
+        self.charge(now_us);
+    }
+
+    fn charge(&mut self, at_us: u64) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(at_us);
+        }
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.running_max.is_some() || self.bucket.is_some()
+    }
+
+    /// Whether it is full of calls that only wait for calls inside.
+    pub(super) fn is_all_lent(&self) -> bool {
+        self.reached().is_some() && self.lending >= self.running
+    }
+
+    pub(super) fn running_max(&self) -> Option<u32> {
+        self.running_max
+    }
+}
+
+impl Room {
+    pub(super) fn new(limits: &Limits) -> Room {
+        let mut room = Room {
+            tools: Slab::default(),
+            groups: Slab::default(),
+            tool_nos: BTreeMap::new(),
+            group_nos: BTreeMap::new(),
+            running: [0; 2],
+            running_max: [0; 2],
+            session_max: [0; 2],
+        };
+        // Number 0 is the tool without limits.
+        room.tools.insert(Tool::default());
+        room.set_limits(limits);
+        room
+    }
+
+    pub(super) fn set_limits(&mut self, limits: &Limits) {
+        let at_most = |limit: u64| u32::try_from(limit).unwrap_or(u32::MAX);
+        self.running_max = [limits.calls_running_max, limits.tasks_running_max].map(at_most);
+        self.session_max = [limits.session_calls_running_max, limits.session_tasks_running_max].map(at_most);
+    }
+
+    pub(super) fn set_tool(&mut self, id: &str, (cap, groups): (Cap, &[&str]), now_us: u64) -> u32 {
+        let no = match self.tool_nos.get(id) {
+            Some(no) => *no,
+            None => {
+                let id: Arc<str> = id.into();
+                let no = self.tools.insert(Tool { id: id.clone(), ..Tool::default() });
+                self.tool_nos.insert(id, no);
+                no
+            }
+        };
+        let mut joined: Vec<u32> = groups.iter().map(|name| self.group(name)).collect();
+        joined.sort_unstable();
+        joined.dedup();
+        let (running, lending) = (self.tools[no].held.running, self.tools[no].held.lending);
+        self.regroup(no, joined, (running, lending));
+        let tool = &mut self.tools[no];
+        tool.held.change(cap, now_us);
+        if tool.door == Door::Gone {
+            tool.door = Door::Open;
+        }
+        no
+    }
+
+    /// Moves a tool, and what runs of it, from its groups to others.
+    fn regroup(&mut self, no: u32, joined: Vec<u32>, (running, lending): (u32, u32)) {
+        for &group in &joined {
+            let group = &mut self.groups[group];
+            group.tools += 1;
+            group.held.running += running;
+            group.held.lending += lending;
+        }
+        let old = std::mem::replace(&mut self.tools[no].groups, joined);
+        for no in old {
+            let group = &mut self.groups[no];
+            group.tools -= 1;
+            group.held.running -= running;
+            group.held.lending -= lending;
+            self.drop_group_if_idle(no);
+        }
+    }
+
+    pub(super) fn set_group(&mut self, name: &str, cap: Cap, now_us: u64) {
+        let no = self.group(name);
+        self.groups[no].held.change(cap, now_us);
+        self.drop_group_if_idle(no);
+    }
+
+    fn group(&mut self, name: &str) -> u32 {
+        if let Some(no) = self.group_nos.get(name) {
+            return *no;
+        }
+        let name: Arc<str> = name.into();
+        let no = self.groups.insert(Group { name: name.clone(), ..Group::default() });
+        self.group_nos.insert(name, no);
+        no
+    }
+
+    /// A group that bounds nothing and has no tool need not be remembered.
+    fn drop_group_if_idle(&mut self, no: u32) {
+        if self.groups[no].tools == 0 && !self.groups[no].held.is_bounded() {
+            let group = self.groups.remove(no);
+            self.group_nos.remove(&group.name);
+        }
+    }
+
+    pub(super) fn set_door(&mut self, tool: ToolNo, door: Door) {
+        // The tool without limits stands for many, so it cannot be shut.
+        if tool != ToolNo::UNLIMITED {
+            self.tools[tool.0].door = door;
+        }
+    }
+
+    /// Forgets a tool that is gone and has no call left; `true` if it did.
+    pub(super) fn drop_tool_if_idle(&mut self, no: u32) -> bool {
+        let idle = self.tools[no].door == Door::Gone && self.tools[no].calls == 0;
+        if idle {
+            self.regroup(no, Vec::new(), (0, 0));
+            let tool = self.tools.remove(no);
+            self.tool_nos.remove(&tool.id);
+        }
+        idle
+    }
+
+    /// Whether a call of this tool may start now, as far as the tool is concerned.
+    pub(super) fn fits(&self, tool: u32, now_us: u64) -> Result<(), Full> {
+        if tool == ToolNo::UNLIMITED.0 {
+            return Ok(());
+        }
+        let tool = &self.tools[tool];
+        match tool.door {
+            Door::Open => {}
+            Door::Paused => return Err(Full::Paused),
+            Door::Gone => return Err(Full::Gone),
+        }
+        if let Some(max) = tool.held.reached() {
+            return Err(Full::Tool { max });
+        }
+        for &group in &tool.groups {
+            if let Some(max) = self.groups[group].held.reached() {
+                return Err(Full::Group { group, max });
+            }
+        }
+        // The longest wait of all: before it, no start is possible.
+        let own = tool.held.due_us(now_us).map(|due_us| (due_us, None));
+        let groups = tool
+            .groups
+            .iter()
+            .filter_map(|&group| self.groups[group].held.due_us(now_us).map(|due_us| (due_us, Some(group))));
+        match own.into_iter().chain(groups).max() {
+            Some((due_us, group)) => Err(Full::Rate { group, due_us }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether calls of this tool stand apart from those that nothing but process and session bound.
+    pub(super) fn is_gated(&self, tool: u32) -> bool {
+        let tool = &self.tools[tool];
+        tool.held.is_bounded() || !tool.groups.is_empty() || tool.door != Door::Open
+    }
+
+    /// A call of this tool starts.
+    pub(super) fn take(&mut self, tool: u32, now_us: u64) {
+        self.tools[tool].held.take(now_us);
+        for at in 0..self.tools[tool].groups.len() {
+            let group = self.tools[tool].groups[at];
+            self.groups[group].held.take(now_us);
+        }
+    }
+
+    /// A call of this tool started at this time, before the planner was there.
+    pub(super) fn charge(&mut self, tool: u32, at_us: u64) {
+        self.tools[tool].held.charge(at_us);
+        for at in 0..self.tools[tool].groups.len() {
+            let group = self.tools[tool].groups[at];
+            self.groups[group].held.charge(at_us);
+        }
+    }
+
+    /// A call of this tool stopped running.
+    pub(super) fn give_back(&mut self, tool: u32) {
+        self.count(tool, |held| held.running -= 1);
+    }
+
+    /// A call of this tool begins to wait for calls inside, or is done with that.
+    pub(super) fn lend(&mut self, tool: u32, lends: bool) {
+        self.count(tool, |held| if lends { held.lending += 1 } else { held.lending -= 1 });
+    }
+
+    fn count(&mut self, tool: u32, change: impl Fn(&mut Held)) {
+        change(&mut self.tools[tool].held);
+        for at in 0..self.tools[tool].groups.len() {
+            let group = self.tools[tool].groups[at];
+            change(&mut self.groups[group].held);
+        }
+    }
+}

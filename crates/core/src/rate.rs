@@ -1,0 +1,139 @@
+//! So many per period: a bucket of tokens that is told the time.
+
+/// How often something may start: a bucket that holds `count` tokens and fills evenly, once per period.
+///
+/// So `count` may start at once after a quiet period, and never more than `count` plus what one period fills in
+/// within any period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// How many.
+    pub count: u32,
+    /// In how long, in microseconds; zero is no limit.
+    pub period_us: u64,
+}
+
+/// What is left of a [`Rate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    rate: Rate,
+    /// In parts of a token, of which there are `period_us` in one; so every microsecond adds exactly `count` parts
+    /// and nothing is ever rounded.
+    parts: u128,
+    /// Up to when it was filled.
+    filled_us: u64,
+}
+
+impl Bucket {
+    /// A full one.
+    pub fn full(rate: Rate, now_us: u64) -> Bucket {
+        Bucket { rate, parts: rate.parts_max(), filled_us: now_us }
+    }
+
+    /// The rate it keeps.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Changes the rate; what was taken under the old one stays taken, as a share of the whole.
+    pub fn change(&mut self, rate: Rate, now_us: u64) {
+        self.fill(now_us);
+        let (old, new) = (self.rate.parts_max(), rate.parts_max());
+        self.parts = match old {
+            0 => new,
+            // Both fit 96 bits; dividing first would round a small bucket to nothing.
+            _ => self.parts.checked_mul(new).map_or(self.parts / old * new, |scaled| scaled / old),
+        };
+        self.rate = rate;
+    }
+
+    /// When the next token is there: `now_us` or earlier if there is one already, never for a rate of nothing.
+    pub fn due_us(&self, now_us: u64) -> u64 {
+        let mut then = *self;
+        then.fill(now_us);
+        let missing = u128::from(self.rate.period_us).saturating_sub(then.parts);
+        match (missing, self.rate.count) {
+            (0, _) => now_us,
+            (_, 0) => u64::MAX,
+            (missing, count) => {
+                let wait = missing.div_ceil(u128::from(count));
+                then.filled_us.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    /// Takes a token, there or not: what started, started. A bucket never owes.
+    pub fn take(&mut self, now_us: u64) {
+        self.fill(now_us);
+        self.parts = self.parts.saturating_sub(u128::from(self.rate.period_us));
+    }
+
+    fn fill(&mut self, now_us: u64) {
+        let passed = u128::from(now_us.saturating_sub(self.filled_us));
+        let filled = self.parts.saturating_add(passed.saturating_mul(u128::from(self.rate.count)));
+        self.parts = filled.min(self.rate.parts_max());
+        self.filled_us = self.filled_us.max(now_us);
+    }
+}
+
+impl Rate {
+    fn parts_max(self) -> u128 {
+        u128::from(self.count) * u128::from(self.period_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes at each of `times` what is there, and tells which were served.
+    fn check(count: u32, period_us: u64, times: &[u64]) -> Vec<u64> {
+        let mut bucket = Bucket::full(Rate { count, period_us }, 0);
+        let mut served = Vec::new();
+        for &now in times {
+            if bucket.due_us(now) <= now {
+                bucket.take(now);
+                served.push(now);
+            }
+        }
+        served
+    }
+
+    #[test]
+    fn a_bucket_serves_its_count_and_then_evenly() {
+        assert_eq!(check(2, 100, &[0, 0, 0, 49, 50, 50, 99, 100]), [0, 0, 50, 100]);
+        assert_eq!(check(1, 100, &[0, 99, 100, 150, 200]), [0, 100, 200]);
+        assert_eq!(check(0, 100, &[0, 1_000_000]), [0u64; 0]);
+        assert_eq!(check(3, 0, &[0, 0, 0, 0, 0]), [0; 5]);
+        // Three in ten: no third is lost to rounding.
+        let times: Vec<u64> = (0..=100).collect();
+        assert_eq!(check(3, 10, &times).len(), 3 + 30);
+    }
+
+    #[test]
+    fn due_is_the_first_moment_at_which_it_serves() {
+        let mut bucket = Bucket::full(Rate { count: 3, period_us: 10 }, 5);
+        (0..3).for_each(|_| bucket.take(5));
+        assert_eq!(bucket.due_us(5), 9);
+        assert_eq!((bucket.due_us(8), bucket.due_us(9), bucket.due_us(10)), (9, 9, 10));
+        assert_eq!(Bucket::full(Rate { count: 0, period_us: 9 }, 0).due_us(7), u64::MAX);
+    }
+
+    #[test]
+    fn a_clock_that_stands_or_goes_back_gives_nothing() {
+        let mut bucket = Bucket::full(Rate { count: 1, period_us: 10 }, 100);
+        bucket.take(100);
+        bucket.take(50);
+        assert_eq!(bucket.due_us(60), 110);
+    }
+
+    #[test]
+    fn a_change_keeps_the_share_that_is_left() {
+        let mut bucket = Bucket::full(Rate { count: 4, period_us: 100 }, 0);
+        (0..2).for_each(|_| bucket.take(0));
+        bucket.change(Rate { count: 2, period_us: 100 }, 0);
+        bucket.take(0);
+        assert!(bucket.due_us(0) > 0);
+        bucket.change(Rate { count: u32::MAX, period_us: u64::MAX }, 0);
+        assert_eq!(bucket.rate().count, u32::MAX);
+    }
+}

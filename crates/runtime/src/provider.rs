@@ -1,0 +1,112 @@
+//! Sources of tools that are described cheaply, and loaded when they are first used.
+
+use crate::hooks::{Trouble, caught};
+use crate::registry::{Registered, compile};
+use crate::tool::{Tool, ToolError};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::sync::OnceCell;
+use windlass_core::failure::Retry;
+use windlass_core::limits::Limits;
+
+/// A source of tools: it lists them cheaply, and gives the whole of one when it is first used.
+///
+/// ```
+/// use std::sync::Arc;
+/// use windlass::{LoadFuture, Provider, Summary, Tool, ToolSpec, tool_fn};
+///
+/// struct Mail;
+///
+/// impl Provider for Mail {
+///     fn list(&self) -> Vec<Summary> {
+///         vec![Summary { name: "send_mail".into(), description: "Send a mail".into(), ..Summary::default() }]
+///     }
+///
+///     fn tool<'a>(&'a self, name: &'a str) -> LoadFuture<'a> {
+///         Box::pin(async move {
+///             // Here the other side would be asked for the schema.
+///             let spec = ToolSpec { name: name.into(), ..ToolSpec::default() };
+///             let tool = tool_fn(spec, |_, _| async { Ok(serde_json::json!("sent").into()) });
+///             Ok(Some(Arc::new(tool) as Arc<dyn Tool>))
+///         })
+///     }
+/// }
+/// ```
+pub trait Provider: Send + Sync + 'static {
+    /// What there is; asked when it is provided and refreshed.
+    fn list(&self) -> Vec<Summary>;
+
+    /// The tool of this name; `None` if it is gone. Asked at its first use, and again after a failure: a failure
+    /// answers the calls that asked for it, and nobody else's. It must not block its thread.
+    fn tool<'a>(&'a self, name: &'a str) -> LoadFuture<'a>;
+}
+
+/// A tool on its way from its provider.
+pub type LoadFuture<'a> = Pin<Box<dyn Future<Output = Result<Option<Arc<dyn Tool>>, ToolError>> + Send + 'a>>;
+
+/// What is known of a tool before it is loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// What the model calls it: 1–64 of `[a-zA-Z0-9_-]`.
+    pub name: String,
+    /// What people call it; empty means the name.
+    pub title: String,
+    /// For the model: what it does and when to use it.
+    pub description: String,
+}
+
+/// A tool of a provider, and the whole of it once it was used.
+pub(crate) struct Provided {
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) summary: Summary,
+    pub(crate) paused: Arc<AtomicBool>,
+    loaded: OnceCell<Arc<Registered>>,
+}
+
+impl Provided {
+    pub(crate) fn new(provider: Arc<dyn Provider>, summary: Summary) -> Provided {
+        Provided { provider, summary, paused: Arc::default(), loaded: OnceCell::new() }
+    }
+
+    /// The whole of it, if it was used.
+    pub(crate) fn loaded(&self) -> Option<&Arc<Registered>> {
+        self.loaded.get()
+    }
+
+    /// The whole of it; `None` if the provider has it no more. Whoever comes meanwhile waits for the same answer.
+    pub(crate) async fn load(&self, limits: &Limits) -> Result<Option<Arc<Registered>>, ToolError> {
+        let loading = self.loaded.get_or_try_init(|| async {
+            let tool = self.ask().await.map_err(Some)?.ok_or(None)?;
+            self.accept(tool, limits).map_err(Some)
+        });
+        match loading.await {
+            Ok(tool) => Ok(Some(tool.clone())),
+            Err(None) => Ok(None),
+            Err(Some(error)) => Err(error),
+        }
+    }
+
+    async fn ask(&self) -> Result<Option<Arc<dyn Tool>>, ToolError> {
+        let error = match caught(|| Some(self.provider.tool(&self.summary.name))).await {
+            Ok(tool) => return Ok(tool.flatten()),
+            Err(Trouble::Failed(error)) => error,
+            Err(Trouble::Panicked(what)) => ToolError::internal(format!("its provider panicked: {what}")),
+        };
+        // Nothing ran, so asking again is always safe.
+        Err(if error.retry == Retry::Never { error.safe_to_retry() } else { error })
+    }
+
+    /// What was loaded is checked like what is registered; asking again would give the same.
+    fn accept(&self, tool: Arc<dyn Tool>, limits: &Limits) -> Result<Arc<Registered>, ToolError> {
+        let refused =
+            |what: String| ToolError::internal(format!("its provider gave what is refused: {what}"));
+        let mut registered = compile(tool, limits).map_err(|error| refused(error.to_string()))?;
+        if registered.spec.name != self.summary.name {
+            return Err(refused(format!("a tool named {:?}", registered.spec.name)));
+        }
+        registered.paused = self.paused.clone();
+        Ok(Arc::new(registered))
+    }
+}

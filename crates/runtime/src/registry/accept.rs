@@ -1,0 +1,153 @@
+//! Which tools are accepted, and what their calls need of them, compiled.
+
+use crate::tool::Tool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use windlass_core::attempt::{Deadlines, Rules};
+use windlass_core::limits::Limits;
+use windlass_core::schema::{self, Role, Schema};
+use windlass_core::tool::{BadName, Digest, EffectClass, ToolSpec, check_name};
+
+/// A tool that was accepted, with everything a call needs of it compiled.
+pub struct Registered {
+    /// The author's description.
+    pub spec: ToolSpec,
+    /// The class in force.
+    pub class: EffectClass,
+    /// What calls are pinned to.
+    pub contract: Digest,
+    /// How attempts of its calls are made, unless a call shortens that.
+    pub rules: Rules,
+    /// Whether it can be asked if an attempt took effect.
+    pub reconciles: bool,
+    pub(crate) tool: Arc<dyn Tool>,
+    pub(crate) input: Option<Schema>,
+    pub(crate) output: Option<Schema>,
+    /// Shared with what takes its place.
+    pub(crate) paused: Arc<AtomicBool>,
+    /// Its attempts that were stopped and still block a thread.
+    pub(crate) stuck: AtomicU64,
+    /// The rules as they are recorded: not at all where they are the usual ones.
+    recorded: Option<Arc<Rules>>,
+}
+
+impl Registered {
+    /// Whether its calls are not to start now, see [`Runtime::pause`](crate::Runtime::pause).
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    /// The rules of a call that asks for these deadlines, as they are recorded.
+    pub(crate) fn rules_for(&self, asked: Option<&Deadlines>) -> Option<Arc<Rules>> {
+        let Some(asked) = asked else { return self.recorded.clone() };
+        let rules = self.rules.shortened(asked);
+        if rules == self.rules { self.recorded.clone() } else { recorded(rules, self.class) }
+    }
+}
+
+/// A journal that says nothing of rules means the usual ones.
+fn recorded(rules: Rules, class: EffectClass) -> Option<Arc<Rules>> {
+    (rules != Rules::unsaid(class)).then(|| Arc::new(rules))
+}
+
+/// Why a tool was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// The name has the wrong form.
+    #[error(transparent)]
+    Name(#[from] BadName),
+    /// The name, or the id, is another tool's.
+    #[error(
+        "the tool {name:?} cannot be told from {taken:?}, which is registered; rename it, or replace the other"
+    )]
+    Taken {
+        /// The new one.
+        name: String,
+        /// The one that is there.
+        taken: String,
+    },
+    /// It comes from a provider, so it is not replaced but withdrawn with it, or shadowed.
+    #[error("the tool {name:?} comes from a provider; withdraw that, or shadow the tool in an overlay")]
+    Provided {
+        /// The tool.
+        name: String,
+    },
+    /// This provider was not provided, or was withdrawn.
+    #[error("this provider is not one of the runtime's; provide it first")]
+    NoSuchProvider,
+    /// A schema is refused.
+    #[error(transparent)]
+    Schema(#[from] schema::Refused),
+    /// Two flags contradict each other.
+    #[error(
+        "the tool {name:?} is both quick and cpu_bound; a tool that computes is not quick, drop one of the flags"
+    )]
+    Flags {
+        /// The tool.
+        name: String,
+    },
+    /// A number of its rules makes no sense.
+    #[error("the tool {name:?} says {place} = {value}; {hint}")]
+    Rules {
+        /// The tool.
+        name: String,
+        /// Which number, such as `retry.attempts`.
+        place: &'static str,
+        /// What it says.
+        value: u64,
+        /// What would make sense.
+        hint: &'static str,
+    },
+}
+
+/// Checks a tool and compiles what its calls need.
+pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered, RegisterError> {
+    let spec = tool.spec();
+    check_name(&spec.name)?;
+    if spec.flags.quick && spec.flags.cpu_bound {
+        return Err(RegisterError::Flags { name: spec.name });
+    }
+    check_rules(&spec)?;
+    let compile = |schema: &Option<serde_json::Value>, role| {
+        let compile = |schema| Schema::compile(schema, role, &spec.name, limits);
+        schema.as_ref().map(compile).transpose()
+    };
+    let input = compile(&spec.input_schema, Role::Input)?;
+    let output = compile(&spec.output_schema, Role::Output)?;
+    let (class, contract) = (spec.effect_class(), spec.contract_digest());
+    let rules = Rules::of(&spec, limits);
+    let reconciles = tool.reconciler().is_some();
+    let (recorded, paused) = (recorded(rules, class), Arc::default());
+    let stuck = AtomicU64::new(0);
+    Ok(Registered { spec, class, contract, rules, reconciles, tool, input, output, paused, stuck, recorded })
+}
+
+/// Refuses numbers by which no call could ever run, or that contradict each other.
+fn check_rules(spec: &ToolSpec) -> Result<(), RegisterError> {
+    let refused =
+        |place, value, hint| Err(RegisterError::Rules { name: spec.name.clone(), place, value, hint });
+    if spec.retry.attempts == Some(0) {
+        return refused("retry.attempts", 0, "a call is tried at least once; 1 means never again");
+    }
+    if let Some(zero) = zero_of(&spec.deadlines) {
+        return refused(zero, 0, "no call could be that quick; leave it out for the default");
+    }
+    match (spec.retry.base_ms, spec.retry.cap_ms) {
+        (Some(base), Some(cap)) if base > cap => {
+            refused("retry.base_ms", base, "that is more than its retry.cap_ms, the longest wait of all")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The deadline that leaves no time at all, if there is one.
+pub(crate) fn zero_of(deadlines: &Deadlines) -> Option<&'static str> {
+    let Deadlines { queue_ms, attempt_ms, silence_ms, total_ms } = *deadlines;
+    let named = [
+        ("deadlines.queue_ms", queue_ms),
+        ("deadlines.attempt_ms", attempt_ms),
+        ("deadlines.silence_ms", silence_ms),
+        ("deadlines.total_ms", total_ms),
+    ];
+    named.into_iter().find(|(_, ms)| *ms == Some(0)).map(|(place, _)| place)
+}
