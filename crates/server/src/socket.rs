@@ -71,10 +71,10 @@ pub async fn connect(folder: &Path) -> io::Result<Option<UnixStream>> {
     }
 }
 
-/// No socket, one whose owner is gone, or no folder.
+/// No socket, one whose owner is gone or goes while we wait to be let in, or no folder.
 fn is_nobody(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
-    matches!(error.kind(), ConnectionRefused | NotADirectory | NotFound)
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotADirectory, NotFound};
+    matches!(error.kind(), ConnectionRefused | ConnectionReset | NotADirectory | NotFound)
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {

@@ -147,6 +147,33 @@ fn an_unknown_call_is_resolved_through_the_owner_at_once() {
 }
 
 #[test]
+fn the_tool_is_asked_by_the_owner_or_by_whoever_becomes_it() {
+    let rig = rig();
+    let asked = "class = \"once\"\nreconcile = [\"sh\", \"-c\", \"cat landed\"]";
+    rig.write("windlass.toml", TOOLS.replacen("class = \"once\"", asked, 1));
+    let call = unknown(&rig);
+    let ask = || rig.run(&["resolve", &call[..8], "--ask-tool"]);
+    let cannot_tell = ask().expect(4).stderr;
+    assert!(cannot_tell.starts_with("windlass: the tool could not be asked: hold failed"), "{cannot_tell}");
+    let owner = start(&rig, &["call", "hold", "--session", "other"]);
+    assert_eq!(ask().expect(4).stderr, cannot_tell);
+    rig.write("go", "");
+    finish(owner).expect(0);
+
+    rig.write("landed", r#"{"went": "it says"}"#);
+    assert_eq!(
+        ask().expect(0).stdout,
+        "the call is succeeded now; whoever submits it again gets that answer\n"
+    );
+    let lock = std::fs::read_to_string(rig.path(".windlass/owner.lock")).expect("it is there");
+    assert_eq!(lock, "", "the folder was given up in good order");
+    let ran = rig.run(&["run", "batch.json", "--json"]).expect(0);
+    assert_eq!(ran.json()["calls"][0]["outcome"]["value"]["went"], "it says");
+    let story = rig.run(&["calls", &call, "--journal"]).expect(0).stdout;
+    assert!(story.contains("its tool, asked again, says that it took effect"), "{story}");
+}
+
+#[test]
 fn a_cancel_is_left_for_the_next_owner() {
     let rig = rig();
     kill(start(&rig, &["run", "batch.json"]));
