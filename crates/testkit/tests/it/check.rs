@@ -36,6 +36,13 @@ fn again(histories: &mut Histories, id: &str) {
     histories.effects.push(again);
 }
 
+/// It failed, as if it had been tried as often as it may be.
+fn fails(call: &mut Recorded) {
+    call.answer["state"] = json!("failed");
+    let retry = json!({"exhausted": {"attempts": 2}});
+    call.answer["outcome"] = json!({"failure": {"code": "tool_failed", "retry": retry}});
+}
+
 /// Changes a sound history into one that must be noticed.
 type Break = fn(&mut Histories);
 
@@ -43,7 +50,7 @@ type Break = fn(&mut Histories);
 fn each_broken_promise_is_named() {
     let whole = whole();
     assert_eq!(violations(&whole), [""; 0]);
-    let cases: [(Break, &str); 18] = [
+    let cases: [(Break, &str); 29] = [
         (
             |all| all.journal.calls.retain(|call| !call.name.ends_with("/c2")),
             "R1: s1/b1/c2: worker 1 was told its end and it is gone",
@@ -69,20 +76,42 @@ fn each_broken_promise_is_named() {
             },
             "R2: line 1000 is of a run after the recorded one",
         ),
-        (|all| effect(all, "c2").key.push('x'), "R3: line 2 came under another key"),
+        (|all| effect(all, "c2").key.push('x'), "came under another key"),
         (|all| effect(all, "c1").hash = 0, "came with another class or arguments"),
         (|all| effect(all, "c1").handle.push('x'), "came under another handle"),
         (
             |all| all.effects.retain(|effect| !effect.call.ends_with("/c1")),
             "R3: it succeeded and the ledger knows nothing of it",
         ),
+        (|all| call(all, "c1").past.lost = 1, "R3: it is succeeded , and was cut: it must be unknown"),
+        (|all| call(all, "c1").past.lost = 1, "retry: 1 attempts started, and 2 came to an end"),
+        (|all| call(all, "c9").past.returned = 9, "retry: it was tried 9 times"),
+        (|all| fails(call(all, "c9")), "R3: it must not be failed tool_failed"),
+        (|all| call(all, "c10").past.reconciled.clear(), "R3: it must not be succeeded"),
+        (|all| call(all, "c11").past.resolved.push(EntryNo(999)), "R12: it was resolved at"),
+        (|all| call(all, "c11").past.resolved[0] = EntryNo(1), "R12: it was resolved at"),
         (
             |all| {
-                call(all, "c1").deaths = 1;
-                all.told.clear()
+                let answers = &mut all.told[1].answers;
+                let last = answers.iter_mut().flat_map(|answer| &mut answer.calls);
+                let of_it = last.filter(|call| call["id"] == "c11");
+                of_it.for_each(|call| call["state"] = json!("failed"));
             },
-            "R3: it is succeeded , and must be (\"unknown\", \"\")",
+            "R12: s2/b3/c11: worker 2 was told",
         ),
+        (
+            |all| call(all, "c12").answer["outcome"]["effect"] = json!("landed"),
+            "R3: it must not be cancelled landed",
+        ),
+        (
+            |all| all.told.iter_mut().for_each(|told| told.cancels.clear()),
+            "R3: it must not be cancelled none",
+        ),
+        (
+            |all| call(all, "c12").past.cancel_asked = Some(EntryNo(0)),
+            "cancel: asked at entry 0, and started",
+        ),
+        (|all| again(all, "c12"), "cancel: worker 1 was told that it is to stop, and worker 2 ran it"),
     ];
     for (number, (spoil, expected)) in cases.into_iter().enumerate() {
         let mut spoiled = whole.clone();
