@@ -68,7 +68,7 @@ fn points(args: &[String]) -> Result<ExitCode> {
 fn table(args: &[String]) -> Result<ExitCode> {
     let programs = Build::like_this_program()?.with_points().programs()?;
     let thorough = !args.iter().any(|arg| arg == "--short");
-    let report = rows::run(&programs, &rows::Options { thorough, lanes: lanes() })?;
+    let report = rows::run(&programs, &rows::Options { thorough, only: None, lanes: lanes() })?;
     println!("{report:#?}");
     finish(args, &report.record(), &report.violations)
 }

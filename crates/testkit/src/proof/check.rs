@@ -95,7 +95,7 @@ fn nothing_told_is_lost(histories: &Histories, found: &mut Vec<String>) {
                 found.push(format!("R1: {name}: worker {} was told its end and it is gone", told.worker));
                 continue;
             };
-            let resolved = !recorded.past.resolved.is_empty();
+            let resolved = recorded.is_resolved();
             if recorded.answer != *call && !(resolved && is_unknown(call)) {
                 found.push(format!(
                     "R1: {name}: worker {} was told {call}, and recorded is {}",

@@ -154,25 +154,30 @@ pub struct Past {
     pub resolved: Vec<EntryNo>,
 }
 
-impl Past {
+impl Recorded {
     fn add(&mut self, number: EntryNo, fact: &Fact) {
+        let past = &mut self.past;
         match fact {
-            Fact::Lost(_) => self.lost += 1,
-            Fact::Returned(_) => self.returned += 1,
-            Fact::Stopped(stopped) if stopped.may_have_acted => self.stopped += 1,
-            Fact::Stopped(_) => self.stopped_in_time += 1,
-            Fact::Reconciled(reconciled) => self.reconciled.push(match reconciled.verdict {
+            Fact::Started(_) => self.started.push(number),
+            Fact::Ended(_) => self.ended.push(number),
+            Fact::Lost(_) => past.lost += 1,
+            Fact::Returned(_) => past.returned += 1,
+            Fact::Stopped(stopped) if stopped.may_have_acted => past.stopped += 1,
+            Fact::Stopped(_) => past.stopped_in_time += 1,
+            Fact::Reconciled(reconciled) => past.reconciled.push(match reconciled.verdict {
                 Verdict::Landed(_) => "landed",
                 Verdict::DidNotHappen => "did not happen",
                 Verdict::Unknown => "unknown",
             }),
-            Fact::Parked(parked) => self.retries += u32::from(parked.reason == Reason::Retry),
-            Fact::CancelAsked(_) => self.cancel_asked = Some(number),
-            Fact::Resolved(_) => self.resolved.push(number),
-            Fact::Opened(_) | Fact::Prepared(_) | Fact::Started(_) | Fact::Ended(_) | Fact::Accepted(_) => {}
+            Fact::Parked(parked) => past.retries += u32::from(parked.reason == Reason::Retry),
+            Fact::CancelAsked(_) => past.cancel_asked = Some(number),
+            Fact::Resolved(_) => past.resolved.push(number),
+            Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) => {}
         }
     }
+}
 
+impl Past {
     /// How many attempts count against the rule of its tool.
     pub fn tries(&self, is_once: bool) -> u32 {
         self.returned + self.stopped + self.stopped_in_time + if is_once { self.lost } else { 0 }
@@ -228,6 +233,11 @@ impl Recorded {
         let outcome = &self.answer["outcome"];
         let code = outcome["failure"]["code"].as_str();
         code.or(outcome["effect"].as_str()).unwrap_or_default()
+    }
+
+    /// Whether it became known only after its end how it ended.
+    pub fn is_resolved(&self) -> bool {
+        !self.past.resolved.is_empty()
     }
 
     /// The number of the ledger's line that its value names.
@@ -292,11 +302,7 @@ impl Journal {
             let Event::Call { ordinal, fact } = event else { continue };
             let call = calls.get_mut(&(batch, ordinal));
             let call = call.ok_or_else(|| anyhow!("entry {number} is of a call that is not there"))?;
-            match fact {
-                Fact::Started(_) => call.started.push(number),
-                Fact::Ended(_) => call.ended.push(number),
-                other => call.past.add(number, &other),
-            }
+            call.add(number, &fact);
         }
         self.calls.extend(calls.into_values());
         Ok(())

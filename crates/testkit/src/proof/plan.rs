@@ -173,6 +173,12 @@ impl Plan {
         self
     }
 
+    /// Its last session alone: what is tried again, stopped, asked after, cancelled and resolved.
+    pub fn asked(mut self) -> Plan {
+        self.sessions.drain(..self.sessions.len().saturating_sub(1));
+        self
+    }
+
     /// Every call, with the session and the batch it belongs to.
     pub fn calls(&self) -> impl Iterator<Item = (&SessionPlan, &BatchPlan, &CallPlan)> {
         self.sessions.iter().flat_map(|session| {

@@ -53,7 +53,7 @@ pub struct Report {
     pub hits: BTreeMap<(String, &'static str), u64>,
     /// Runs that ended before the visit they were to be disturbed at.
     pub missed: u64,
-    /// Calls that ended as `unknown`.
+    /// Calls that were cut and ended as `unknown`.
     pub unknown: u64,
     /// Every broken promise.
     pub violations: Vec<String>,
@@ -217,8 +217,9 @@ fn lane(
             Ok(histories) => {
                 broken.extend(violations(histories));
                 broken.extend(compared(histories, calm));
-                let unknown = histories.journal.calls.iter().filter(|call| call.state() == "unknown");
-                report.unknown += unknown.count() as u64;
+                let calls = histories.journal.calls.iter();
+                let was_unknown = calls.filter(|call| call.state() == "unknown" || call.is_resolved());
+                report.unknown += was_unknown.filter(|call| call.past.lost > 0).count() as u64;
             }
             Err(error) => broken.push(format!("R1: the folder cannot be read: {error:#}")),
         }
@@ -284,7 +285,7 @@ pub(super) fn visits(counted: &Path) -> Result<BTreeMap<String, u64>> {
 fn compared(histories: &Histories, calm: &Calm) -> Vec<String> {
     let calls = &histories.journal.calls;
     let resolved: BTreeSet<&str> =
-        calls.iter().filter(|call| !call.past.resolved.is_empty()).map(|call| call.name.as_str()).collect();
+        calls.iter().filter(|call| call.is_resolved()).map(|call| call.name.as_str()).collect();
     let ended = ends(histories);
     let mut found = Vec::new();
     if ended.len() != calm.len() {

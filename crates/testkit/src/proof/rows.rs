@@ -3,6 +3,7 @@
 
 use super::check::{Histories, violations};
 use super::history::Recorded;
+use super::kind::Class;
 use super::ledger::Ledger;
 use super::points::visits;
 use super::table::{Event, Row, rows};
@@ -24,6 +25,8 @@ pub struct Options {
     /// Both deaths at the first and the last visit of each point; or one of them at one visit, without the points that
     /// every worker passes when it opens, and the rows in which a reconciler makes no difference.
     pub thorough: bool,
+    /// Only these rows, and undisturbed; for who knows what to look for.
+    pub only: Option<(Class, Event)>,
     /// How many folders are worked on together.
     pub lanes: u64,
 }
@@ -74,7 +77,8 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(row) = rows.get(number) else { return Ok(()) };
-                if !options.thorough && !row.is_distinct() {
+                let wanted = options.only.is_none_or(|only| only == (row.class, row.event));
+                if !wanted || (!options.thorough && !row.is_distinct()) {
                     continue;
                 }
                 let striker = Striker { programs, options, row, number, report: &report };
@@ -111,6 +115,9 @@ struct Strike {
 impl Striker<'_> {
     fn row(&self, ledger: &mut Ledger) -> Result<()> {
         let calm = self.run(ledger, None)?;
+        if self.options.only.is_some() {
+            return Ok(());
+        }
         let mut strikes = Vec::new();
         for (place, (point, &count)) in calm.iter().enumerate() {
             // The folder is made before there is a row.
@@ -129,7 +136,7 @@ impl Striker<'_> {
                 }
             } else {
                 // Which of them takes turns from row to row.
-                let visit = if (self.number + place) / 2 % 2 == 0 { count } else { 1 };
+                let visit = if ((self.number + place) / 2).is_multiple_of(2) { count } else { 1 };
                 let death = deaths[(self.number + place) % deaths.len()];
                 strikes.push(Strike { point: point.clone(), visit, death });
             }

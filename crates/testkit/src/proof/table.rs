@@ -183,7 +183,12 @@ impl Row {
                 Some(When::Queued)
             }
             Event::CancelWhileRunning | Event::CancelWithinGrace => Some(When::Running),
-            _ => None,
+            Event::Crash
+            | Event::Timeout
+            | Event::Panic
+            | Event::FailsSafe
+            | Event::FailsWithoutEffect
+            | Event::Fails => None,
         };
         let (session, batch) = ("s1".to_owned(), "b1".to_owned());
         let cancel = |when| CancelPlan {
@@ -210,7 +215,13 @@ impl Row {
         let pace = match self.event {
             Event::Timeout => Pace::Brief,
             Event::CancelWithinGrace => Pace::Patient,
-            _ => Pace::Usual,
+            Event::Crash
+            | Event::CancelBeforeStart
+            | Event::CancelWhileRunning
+            | Event::Panic
+            | Event::FailsSafe
+            | Event::FailsWithoutEffect
+            | Event::Fails => Pace::Usual,
         };
         let kind = Kind { class: self.class, asks, pace };
         let call = CallPlan::new(Row::CALL, kind);

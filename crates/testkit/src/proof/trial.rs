@@ -49,6 +49,8 @@ pub enum Planned {
     EveryWrite,
     /// The same, but each batch is submitted whole and nothing beside it is written.
     Whole,
+    /// What is [asked](Plan::asked) of calls.
+    Asked,
     /// A row of the [table](super::table).
     Row(usize),
     /// [A call that kills its workers](super::poison), of this class.
@@ -66,6 +68,7 @@ impl Planned {
             Planned::Seed(seed) => seed.to_string(),
             Planned::EveryWrite => "every-write".to_owned(),
             Planned::Whole => "whole".to_owned(),
+            Planned::Asked => "asked".to_owned(),
             Planned::Row(row) => format!("row-{row}"),
             Planned::Poison(class) => format!("poison-{class}"),
         }

@@ -86,9 +86,10 @@ pub fn named(name: &str) -> Result<Plan> {
     Ok(match name {
         "every-write" => Plan::every_write(),
         "whole" => Plan::every_write().whole(),
-        seed => {
-            Plan::of(seed.parse().context("PLAN is a number, every-write, whole, row-N or poison-CLASS")?)
-        }
+        "asked" => Plan::every_write().asked(),
+        seed => Plan::of(
+            seed.parse().context("PLAN is a number, every-write, whole, asked, row-N or poison-CLASS")?,
+        ),
     })
 }
 

@@ -93,7 +93,7 @@ async fn each_class_does_at_each_event_what_the_table_says() {
 /// `cargo run -p windlass-testkit -- table`, takes both deaths at the first and the last visit.
 #[test]
 fn no_death_takes_a_row_out_of_its_table() {
-    let report = run(&with_points(), &Options { thorough: false, lanes: 4 }).unwrap();
+    let report = run(&with_points(), &Options { thorough: false, only: None, lanes: 4 }).unwrap();
     println!("{:?}", report.record().line());
     assert_eq!(report.violations, [""; 0]);
     let distinct = rows().iter().filter(|row| row.is_distinct()).count();

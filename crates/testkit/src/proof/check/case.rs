@@ -53,7 +53,7 @@ impl Case<'_> {
         // Who has little time may be asked in vain.
         let in_vain = self.plan.kind.is_brief() && past.reconciled.last() == Some(&"unknown");
         let nobody_asked = self.class() == Class::Once && (self.plan.kind.asks != Asks::Ledger || in_vain);
-        let resolved = !past.resolved.is_empty();
+        let resolved = recorded.is_resolved();
         // What must not be repeated and was cut is unknown, until somebody says otherwise.
         let must_be_unknown = nobody_asked && past.is_cut() && !resolved;
         let is_unknown = state == "unknown" || (state, detail) == ("cancelled", "unknown");
