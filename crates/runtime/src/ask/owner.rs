@@ -31,7 +31,9 @@ pub(crate) async fn cancel(
         let (ack, mut acked) = mpsc::channel(1);
         let what = batch::Asked::Cancel(reason.map(|reason| shortened(reason).into()));
         let asked = reach(rt, &session, scope, &(what, ack));
-        acked.recv().await;
+        if !cfg!(feature = "mutant-cancel-early-ack") {
+            acked.recv().await;
+        }
         // Whoever was asked and could not record it has let go too.
         return match session.lane.lost() {
             Some(lost) => Err(BatchError::from(lost).into()),
@@ -68,7 +70,7 @@ fn unrecorded(rt: &Inner, target: Target<'_>) -> Option<(Arc<Session>, Scope)> {
             (session, batch, Scope::Session)
         }
     };
-    (!batch.is_recorded()).then_some((session, scope))
+    (!batch.is_recorded() || cfg!(feature = "mutant-cancel-early-ack")).then_some((session, scope))
 }
 
 /// Tells every open call there.

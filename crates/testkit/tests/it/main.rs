@@ -20,7 +20,11 @@ mod nth;
 #[cfg(test)]
 mod points;
 #[cfg(test)]
+mod poison;
+#[cfg(test)]
 mod powercut;
+#[cfg(test)]
+mod table;
 #[cfg(test)]
 mod takeover;
 #[cfg(test)]
