@@ -137,7 +137,9 @@ async fn a_command_that_floods_ends_when_asked_to() {
 
 #[tokio::test]
 async fn a_command_that_floods_is_killed_when_dropped() {
-    let invocation = script("trap '' TERM; yes & yes >&2");
+    // Deaf to the closed pipes too: only SIGKILL ends it.
+    let text = "trap '' TERM PIPE; while true; do echo x; done & while true; do echo x >&2; done";
+    let invocation = script(text);
     let call = invocation.call.clone();
     let mut running = start(invocation).await;
     running.next().await.expect("readable").expect("output");
