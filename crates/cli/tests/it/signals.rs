@@ -101,5 +101,6 @@ fn a_second_signal_leaves_at_once() {
         std::thread::sleep(Duration::from_millis(5)); // tidy: the pause between two signals
     }
     finish(child).expect(5);
+    assert!(rig.path(".windlass/control.sock").exists(), "it did not wait to tidy up");
     until("nothing is left running", || rig.processes().is_empty());
 }
