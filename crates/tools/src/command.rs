@@ -5,6 +5,9 @@
 //! declaration lists. What it says: standard output is the result, standard error the log, and the exit code
 //! how it went: 0 is a result, 75 means that nothing happened and it may be tried again, everything else failed.
 
+/// What shells and virtual machines exit with when SIGTERM ended them or what they ran.
+const EXIT_TERMINATED: i32 = 128 + 15;
+
 mod ending;
 mod pipe;
 mod run;
@@ -101,7 +104,8 @@ struct Done {
 impl Done {
     /// Whether it ended by what we did to end it, and not by itself.
     fn was_stopped(&self) -> bool {
-        self.asked_to_end && matches!(self.ended.end, End::Signalled(SIGTERM | SIGKILL))
+        self.asked_to_end
+            && matches!(self.ended.end, End::Signalled(SIGTERM | SIGKILL) | End::Exited(EXIT_TERMINATED))
     }
 
     async fn into_output(self, cx: &Cx) -> Result<Output, ToolError> {

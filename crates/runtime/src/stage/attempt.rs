@@ -110,6 +110,8 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         }
     };
     held.begin_stage();
+    // Who asked for the stop stands before it in the story.
+    held.hear()?;
     held.note(fact)
 }
 
