@@ -143,9 +143,9 @@ impl Plan {
         let second =
             vec![ok("c5", Kind::READ), ok("c6", Kind::ONCE), ok("c7", Kind::ONCE), long("c8", Kind::KEYED)];
         let third = vec![
-            // It is tried again; it takes too long and is asked after; it takes too long and is resolved by the client.
+            // It is tried again; it is cancelled and asked after; it takes too long and is resolved by the client.
             CallPlan { order: "reject:1".into(), says: Says::Safe, ..ok("c9", Kind::KEYED) },
-            then("c10", Kind::ONCE.asks().brief(), Then::Hang),
+            then("c10", Kind::ONCE.asks(), Then::Hang),
             then("c11", Kind::ONCE.brief(), Then::Hang),
             then("c12", Kind::READ, Then::Hang),
         ];
@@ -154,13 +154,13 @@ impl Plan {
             session("s1", vec![batch("b1", first, false), batch("b2", second, true)], 2),
             session("s2", vec![batch("b3", third, false)], 1),
         ];
-        let cancel = CancelPlan {
+        let cancel = |call: &str| CancelPlan {
             session: "s2".into(),
             batch: Some("b3".into()),
-            call: Some("c12".into()),
+            call: Some(call.into()),
             when: When::Running,
         };
-        Plan { sessions, cancels: vec![cancel], resolved_percent: 100 }
+        Plan { sessions, cancels: vec![cancel("c10"), cancel("c12")], resolved_percent: 100 }
     }
 
     /// Its first session alone, with no batch that grows.

@@ -5,6 +5,7 @@ use crate::points::with_points;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use windlass::{Config, Runtime, SystemClock};
 use windlass_store::sqlite::Options as StoreOptions;
@@ -15,6 +16,9 @@ use windlass_testkit::proof::rows::{Options, run};
 use windlass_testkit::proof::table::{Event, Row, rows};
 use windlass_testkit::proof::tools::{Death, Voice, World};
 use windlass_testkit::proof::worker::{limits, play};
+
+/// Rows that run together: they mostly wait for the disk.
+const TOGETHER: usize = 6;
 
 /// What is asked of a row is there long before.
 const SOON: Duration = Duration::from_secs(60);
@@ -73,9 +77,11 @@ async fn each_class_does_at_each_event_what_the_table_says() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = Ledger::start(&programs().ledger, folder.path()).unwrap();
     let mut driven = JoinSet::new();
+    let few = Arc::new(Semaphore::new(TOGETHER));
     for (trial, row) in (0..).zip(rows()) {
-        let driving = drive(row.clone(), trial, ledger.address.clone());
+        let (few, driving) = (few.clone(), drive(row.clone(), trial, ledger.address.clone()));
         driven.spawn(async move {
+            let _one_of_few = few.acquire().await.unwrap();
             let call = tokio::time::timeout(SOON, driving).await;
             (trial, call.unwrap_or_else(|_| panic!("{row:?}")), row)
         });
