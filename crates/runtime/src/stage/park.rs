@@ -4,11 +4,13 @@ use crate::drive::Driven;
 use crate::error::Lost;
 use crate::held::Held;
 use crate::session::Session;
+use crate::turns::Turns;
 use crate::wheel::When;
 use windlass_core::call::{Fact, Parked, Reason};
 
 /// Parks a call until its next attempt. That it waits is recorded.
-pub(crate) async fn until(held: Box<Held>, parked: Parked) -> Result<Driven, Lost> {
+pub(crate) async fn until(mut held: Box<Held>, parked: Parked) -> Result<Driven, Lost> {
+    Turns::rest(&mut held);
     let (now_us, now) = (held.on.rt.clock.elapsed_us(), held.now());
     // A process waits at most as long as the wait was to be, whatever has become of the wall clock since.
     let left_us = parked.wake_at.since(now).min(parked.length_us);
@@ -19,6 +21,8 @@ pub(crate) async fn until(held: Box<Held>, parked: Parked) -> Result<Driven, Los
 
 /// Parks a call until its tool is there, is resumed, or is accepted as it is now; at the latest until its deadline.
 pub(crate) async fn wait_for_tool(mut held: Box<Held>, reason: Reason) -> Result<Driven, Lost> {
+    // Before it is recorded that it waits: whoever comes after it must find it in its place.
+    Turns::rest(&mut held);
     let rt = held.on.rt.clone();
     let generation = rt.registry.generation();
     let (_, due_us) = held.deadline();
