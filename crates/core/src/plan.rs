@@ -515,6 +515,11 @@ impl Planner {
         self.room.find_tool(id)
     }
 
+    /// Whether a tool was made known, and is not gone with all its calls.
+    pub fn knows_tool(&self, id: &str) -> bool {
+        self.room.knows_tool(id)
+    }
+
     /// Changes the limits of a group of tools.
     pub fn set_group(&mut self, now_us: u64, name: &str, cap: Cap) {
         self.room.set_group(name, cap, now_us);

@@ -173,7 +173,7 @@ impl Turns {
     pub(crate) fn set_tool(&self, rt: &Arc<Inner>, tool: &Registered) {
         self.change(rt, |state, now_us| {
             // One that declares no limit matters only if one of its id did.
-            if tool.is_limited() || state.planner.tool(tool.spec.stable_id()).is_some() {
+            if tool.is_limited() || state.planner.knows_tool(tool.spec.stable_id()) {
                 state.announce(now_us, tool);
             }
         });
