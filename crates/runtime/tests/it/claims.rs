@@ -1,6 +1,6 @@
 //! Claims as tools declare them: calls run in the order of their effects, as parallel as that allows.
 
-use crate::gates::{Gates, gated, next};
+use crate::gates::{Gates, gated, left_running, next};
 use crate::rig::{Count, batch, call, config, echo, memory, n, one, run, spec, states, waits_for};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -209,19 +209,7 @@ async fn what_started_under_an_earlier_owner_goes_on_before_what_did_not() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let specs = || [claiming("w", &["write a"]), claiming("x", &["write a"]), claiming("y", &["write b"])];
     let asked = || batch("k", ["w", "x", "y"].map(|id| call(id, id, n(0))).into());
-    let (dying, left) = (folder.clone(), asked());
-    let died = tokio::task::spawn_blocking(move || {
-        let owner =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        owner.block_on(async {
-            let runtime = Runtime::new(config(&dying));
-            let (_gates, mut begun) = gated(&runtime, specs());
-            drop(runtime.submit("s", left).await.unwrap());
-            assert_eq!(next(&mut begun, 2).await, "w y");
-        });
-        owner.shutdown_timeout(std::time::Duration::from_secs(5));
-    });
-    died.await.unwrap();
+    assert_eq!(left_running(&folder, (specs().into(), asked()), 2).await, "w y");
     let runtime = Runtime::new(config(&folder));
     let [w, x, y] = specs();
     let (gates, mut begun) = gated(&runtime, [w, y]);

@@ -1,9 +1,10 @@
 //! A tool whose calls begin when they may and end when the test says so.
 
+use crate::rig::config;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, mpsc};
-use windlass::{Cx, Runtime, Tool, ToolSpec, tool_fn};
+use windlass::{BatchRequest, Cx, Runtime, Tool, ToolSpec, tool_fn};
 
 /// The calls of gated tools.
 #[derive(Clone, Default)]
@@ -53,4 +54,27 @@ pub async fn next(begun: &mut Begun, count: usize) -> String {
     }
     ids.sort();
     ids.join(" ")
+}
+
+/// Submits a batch on the folder and waits until so many of its calls have begun. Then their owner is gone, as it would
+/// be after a kill.
+pub async fn left_running(
+    folder: &Arc<tempfile::TempDir>,
+    (specs, asked): (Vec<ToolSpec>, BatchRequest),
+    count: usize,
+) -> String {
+    let folder = folder.clone();
+    let dying = tokio::task::spawn_blocking(move || {
+        let owner =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let began = owner.block_on(async {
+            let runtime = Runtime::new(config(&folder));
+            let (_gates, mut begun) = gated(&runtime, specs);
+            drop(runtime.submit("s", asked).await.unwrap());
+            next(&mut begun, count).await
+        });
+        owner.shutdown_timeout(std::time::Duration::from_secs(5));
+        began
+    });
+    dying.await.unwrap()
 }

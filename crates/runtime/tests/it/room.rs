@@ -1,7 +1,7 @@
 //! Room to run: limits are never exceeded, whatever waits is told why, and everything drains.
 
-use crate::gates::{gated, next};
-use crate::rig::{Count, batch, call, echo, n, quick, run, spec, states, waits_for};
+use crate::gates::{gated, left_running, next};
+use crate::rig::{Count, batch, call, config, echo, n, quick, run, spec, states, waits_for};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -234,4 +234,25 @@ async fn the_limits_of_a_tool_change_with_it() {
     assert_eq!(runtime.kept(), 0);
     let none = runtime.register(echo(ToolSpec { running_max: Some(0), ..free("z") }, &Count::default()));
     assert!(none.unwrap_err().to_string().contains("running_max"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_taken_over_goes_through_the_limits() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let keyed = |running_max| ToolSpec { class: Some(EffectClass::Keyed), running_max, ..free("t") };
+    let asked = || batch("k", ["1", "2", "3"].map(|id| call(id, "t", n(0))).into());
+    assert_eq!(left_running(&folder, (vec![keyed(None)], asked()), 3).await, "1 2 3");
+    let runtime = Runtime::new(config(&folder));
+    let (gates, mut begun) = gated(&runtime, [keyed(Some(1))]);
+    let submitted = runtime.submit("s", asked()).await.unwrap();
+    for id in ["1", "2", "3"] {
+        assert_eq!(next(&mut begun, 1).await, id);
+        if id < "3" {
+            waits_for(&runtime, "limit").await;
+        }
+        assert_eq!(runtime.counts().running, [1, 0]);
+        gates.open(id);
+    }
+    assert_eq!(states(&submitted.settled().await.unwrap()), "1 succeeded, 2 succeeded, 3 succeeded");
+    assert_eq!(runtime.kept(), 0);
 }

@@ -200,6 +200,8 @@ async fn a_stale_owner_changes_nothing_and_is_told() {
     go.notify_one();
     let told = waiting.settled().await.map(|_| ()).unwrap_err();
     assert_eq!(told.to_string(), "the session is lost to this runtime; its new owner goes on with it");
+    stale.idle().await;
+    assert_eq!((stale.kept(), owner.kept()), (0, 0), "what is lost holds nothing");
     assert!(stale.submit("s", again()).await.is_err(), "it does not go on as if nothing had happened");
     assert_eq!(states(&run(&owner, "s", again()).await), "a unknown, b succeeded");
 }
