@@ -21,10 +21,10 @@ pub(crate) async fn until(mut held: Box<Held>, parked: Parked) -> Result<Driven,
 
 /// Parks a call until its tool is there, is resumed, or is accepted as it is now; at the latest until its deadline.
 pub(crate) async fn wait_for_tool(mut held: Box<Held>, reason: Reason) -> Result<Driven, Lost> {
-    // Before it is recorded that it waits: whoever comes after it must find it in its place.
-    Turns::rest(&mut held);
     let rt = held.on.rt.clone();
     let generation = rt.registry.generation();
+    // Before it is recorded that it waits: whoever comes after it must find it in its place.
+    Turns::rest(&mut held);
     let (_, due_us) = held.deadline();
     let known = held.call.parked.is_some_and(|(parked, _)| parked.reason == reason);
     if !known {
