@@ -10,6 +10,7 @@ use windlass_core::call::{Fact, Parked, Reason};
 
 /// Parks a call until its next attempt. That it waits is recorded.
 pub(crate) async fn until(mut held: Box<Held>, parked: Parked) -> Result<Driven, Lost> {
+    // It may stand in line for a turn: the wall clock said that it was due, and was set back.
     Turns::rest(&mut held);
     let (now_us, now) = (held.on.rt.clock.elapsed_us(), held.now());
     // A process waits at most as long as the wait was to be, whatever has become of the wall clock since.

@@ -203,6 +203,27 @@ async fn a_call_that_is_tried_again_keeps_its_claims_and_frees_its_room() {
     }
 }
 
+#[tokio::test]
+async fn a_call_that_is_due_again_waits_for_room() {
+    let clock = ManualClock::default();
+    let config = Config { clock: Arc::new(clock.clone()), ..Config::new(MemoryStore::new().unwrap()) };
+    let limits = Limits { calls_running_max: 1, attempt_ms: 600_000, ..config.limits.clone() };
+    let runtime = Runtime::new(Config { limits, ..config });
+    runtime.register(busy_once(claiming("busy", &[]))).unwrap();
+    let (gates, mut begun) = gated(&runtime, [claiming("held", &[])]);
+    let again = runtime.submit("s", batch("1", vec![call("x", "busy", n(0))])).await.unwrap();
+    let due = waits_for(&runtime, "retry").await;
+    let held = runtime.submit("s", batch("2", vec![call("h", "held", n(0))])).await.unwrap();
+    assert_eq!(next(&mut begun, 1).await, "h");
+    clock.advance(std::time::Duration::from_secs(60));
+    assert_eq!(waits_for(&runtime, "limit").await, due);
+    assert_eq!(runtime.counts().running, [1, 0]);
+    gates.open("h");
+    assert_eq!(states(&again.settled().await.unwrap()), "x succeeded");
+    assert_eq!(states(&held.settled().await.unwrap()), "h succeeded");
+    assert_eq!(runtime.kept(), 0);
+}
+
 /// The started call would wait for the unprepared one, if that were entered first: nobody knows what it claims.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_started_under_an_earlier_owner_goes_on_before_what_did_not() {
