@@ -198,7 +198,7 @@ impl Rig {
 
     fn at(folder: TempDir) -> Result<Rig, Error> {
         let tokio = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
-        let limits = Limits { calls_open_max: u64::MAX / 2, ..Limits::default() };
+        let limits = Limits { calls_queued_max: u64::MAX / 2, ..Limits::default() };
         let store = SqliteStore::open(Options { limits: limits.clone(), ..Options::new(folder.path()) })?;
         let windlass = {
             let _inside = tokio.enter();

@@ -1,7 +1,7 @@
 //! What planning costs per call, with few and with many calls waiting.
 //!
 //! `cargo bench -p windlass-core --bench plan` prints nanoseconds per call and the ratio to 64 waiting. A call is
-//! entered, started and left; the queue is kept at its length, so what is measured is one call passing through it.
+//! entered, started, parked and left, as the runtime does it; the queue is kept at its length, so what is measured is one call passing through it.
 //! Arguments: seconds per figure, and words of which one must stand in a case's name.
 #![allow(clippy::disallowed_methods, reason = "a benchmark tells the time it took")]
 
@@ -135,6 +135,10 @@ fn measure(case: &Case, waiting: u64, seconds: f64) -> f64 {
             planner.start_ready(now_us, &mut ready);
             running.extend(ready.start.drain(..));
             if let Some(call) = running.pop_front() {
+                // It gives its room back when its attempt is over, and what it claims when its end is recorded.
+                planner.park(call);
+                planner.start_ready(now_us, &mut ready);
+                running.extend(ready.start.drain(..));
                 planner.leave(call);
             }
             // A call that waited takes the place of the one that left.

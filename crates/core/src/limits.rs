@@ -64,8 +64,6 @@ limits! {
     artifact_bytes_max = 2 << 30;
     /// Output is stored in pieces of this size, so that a large one never lies whole in memory.
     chunk_bytes_max = 256 << 10;
-    /// Calls that are open at once in the process; past that a batch is refused as overloaded.
-    calls_open_max = 10_000;
     /// Calls that run at once; what waits costs little, what runs takes threads, sockets and memory.
     calls_running_max = 64;
     /// Tasks that run at once, apart from calls, so that neither keeps the other from starting.

@@ -13,11 +13,9 @@ mod slab;
 mod sorted;
 mod stuck;
 mod trie;
-mod turns;
 mod why;
 
 pub use room::{Cap, Pool, ToolNo};
-pub use turns::{Claim, Plan};
 pub use why::{Limit, Why};
 
 use crate::claim::{self, Claims};
@@ -411,6 +409,11 @@ impl Planner {
         true
     }
 
+    /// Whether a call has its turn: it runs, as far as is known here.
+    pub fn has_turn(&self, call: CallId) -> bool {
+        self.find(call).is_some_and(|number| self.calls[number].doing == Doing::Running)
+    }
+
     /// A batch was answered: those of its calls that are parked and never started give up their places, and those
     /// that are parked later will.
     pub fn answered(&mut self, batch: BatchNo) {
@@ -505,6 +508,16 @@ impl Planner {
         let no = self.room.set_tool(id, (cap, groups), now_us);
         self.line_up_again();
         ToolNo(no)
+    }
+
+    /// The number of a tool that was made known and is not gone.
+    pub fn tool(&self, id: &str) -> Option<ToolNo> {
+        self.room.find_tool(id)
+    }
+
+    /// Whether a tool was made known, and is not gone with all its calls.
+    pub fn knows_tool(&self, id: &str) -> bool {
+        self.room.knows_tool(id)
     }
 
     /// Changes the limits of a group of tools.

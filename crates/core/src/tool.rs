@@ -101,6 +101,15 @@ pub struct ToolSpec {
     pub grace_ms: Option<u64>,
     /// How often it may be tried; what is not said is the default.
     pub retry: RetryRule,
+    /// What a call reads and writes, as in `write file:/{path}` where `{path}` stands for an argument; an empty list
+    /// collides with nothing; none means that class `read` reads the session and every other class writes it.
+    pub claims: Option<Vec<String>>,
+    /// How many of its calls run at once; none means as many as there is room for.
+    pub running_max: Option<u32>,
+    /// How many of its calls start in how many milliseconds.
+    pub rate: Option<(u32, u64)>,
+    /// The groups of tools whose limits its calls share.
+    pub groups: Vec<String>,
     /// The author's version of what the tool does; a change makes it another contract.
     pub version: String,
 }
@@ -151,6 +160,8 @@ impl ToolSpec {
         }
         let rules = format!("{:?} {:?} {:?}", self.deadlines, self.grace_ms, self.retry);
         hasher.field(rules.as_bytes());
+        let room = format!("{:?} {:?} {:?} {:?}", self.claims, self.running_max, self.rate, self.groups);
+        hasher.field(room.as_bytes());
         hasher.digest()
     }
 }
@@ -296,5 +307,9 @@ mod tests {
         assert_eq!(changed(|s| s.grace_ms = Some(1)), (false, true));
         assert_eq!(changed(|s| s.retry.attempts = Some(1)), (false, true));
         assert_eq!(changed(|s| s.hints.sends_out = Some(true)), (false, true));
+        assert_eq!(changed(|s| s.claims = Some(vec![])), (false, true));
+        assert_eq!(changed(|s| s.running_max = Some(1)), (false, true));
+        assert_eq!(changed(|s| s.rate = Some((1, 1))), (false, true));
+        assert_eq!(changed(|s| s.groups = vec!["g".into()]), (false, true));
     }
 }

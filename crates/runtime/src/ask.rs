@@ -2,7 +2,7 @@
 
 mod owner;
 
-pub(crate) use owner::{accept, adopt, cancel, reconcile, resolve as resolve_call, see};
+pub(crate) use owner::{accept, adopt, cancel, reconcile, resolve as resolve_call};
 
 use crate::error::BatchError;
 use crate::session::fold;

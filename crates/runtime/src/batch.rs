@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Opening, compare};
 use windlass_core::call::{Call, Cause, Fact, Opened};
 use windlass_core::entry::Packer;
-use windlass_core::ids::{BatchNo, Lookup, Ordinal};
+use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::limits::Limits;
 use windlass_core::time::Timestamp;
 use windlass_store::{Guard, Row};
@@ -102,7 +102,7 @@ struct Slot {
 enum Stage {
     /// Somebody drives it, or its end is on the way to the disk.
     Driven,
-    /// It waits for its turn.
+    /// It waits.
     Parked(Box<Parked>),
     /// It ended, durably.
     Ended(Arc<Call>),
@@ -393,12 +393,17 @@ impl OpenBatch {
         self.lock().open == 0
     }
 
-    /// Lets go of the calls that wait for their turn, which are still open in the journal, and returns how many
-    /// there were. Whoever waits for them looks again.
-    pub(crate) fn abandon(&self) -> u64 {
+    /// Lets go of the calls that wait, which are still open in the journal, and names them. Whoever waits for them
+    /// looks again.
+    pub(crate) fn abandon(&self) -> Vec<CallId> {
         let mut state = self.lock();
-        let parked = state.slots.iter_mut().filter(|slot| matches!(slot.stage, Stage::Parked(_)));
-        let abandoned = parked.map(|slot| slot.stage = Stage::Driven).count() as u64;
+        let mut abandoned = Vec::new();
+        for (slot, place) in state.slots.iter_mut().zip(0..) {
+            if matches!(slot.stage, Stage::Parked(_)) {
+                slot.stage = Stage::Driven;
+                abandoned.push(CallId { batch: self.head.no, ordinal: Ordinal(place) });
+            }
+        }
         drop(state);
         self.ended.notify_waiters();
         abandoned

@@ -2,13 +2,14 @@
 
 use crate::error::Lost;
 use crate::held::{Held, Hold};
-use crate::session::Session;
 use crate::stage::{attempt, park, prepare, reconcile, retry, settle};
+use crate::turns::{Turn, Turns};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use windlass_core::call::{Fact, Lost as LostAttempt, Reason, Step};
+use windlass_core::ids::CallId;
 
 /// What became of a call that was driven.
 pub(crate) enum Driven {
@@ -30,15 +31,6 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 let blamed = held.on.rt.last_owner_died;
                 held.note(Fact::Lost(LostAttempt { attempt, blamed }))?;
             }
-            // A call that may have taken effect keeps its claim until its end is in the lane: it enters too.
-            Step::Attempt { .. } | Step::Reconcile(_) | Step::Settle(_) | Step::Park(_)
-                if !held.admitted && held.call.attempts > 0 =>
-            {
-                match Session::admit(held) {
-                    Some(admitted) => held = admitted,
-                    None => return Ok(Driven::Parked),
-                }
-            }
             Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
                 settle::overdue(&mut held, late)?;
             }
@@ -48,13 +40,17 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 true => held.waits_for_tool = true,
                 false => prepare::note(&mut held).await?,
             },
-            // Whoever waits for its tool keeps its place.
-            Step::Prepare | Step::Attempt { .. } if !held.admitted => match Session::admit(held) {
-                Some(admitted) => held = admitted,
-                None => return Ok(Driven::Parked),
-            },
             Step::Prepare => return park::wait_for_tool(held, Reason::NoSuchTool).await,
             Step::Attempt { attempt, intent, redrive } => match attempt::pin(&mut held).await? {
+                // The tool comes first: whoever waits for it needs no turn.
+                attempt::Pinned::Tool(_) if !held.has_turn => match Turns::take(held) {
+                    Turn::Now(started) => held = started,
+                    Turn::Later => return Ok(Driven::Parked),
+                    Turn::Never(refused, why) => {
+                        held = refused;
+                        settle::no_turn(&mut held, &why)?;
+                    }
+                },
                 attempt::Pinned::Tool(tool) => {
                     attempt::run(&mut held, &tool, attempt::Start { attempt, intent, redrive }).await?;
                 }
@@ -79,16 +75,16 @@ async fn finish(mut ended: Vec<Box<Held>>) {
     let Some(first) = ended.first() else { return };
     let on = first.on.clone();
     let Hold { rt, session, batch } = &*on;
-    let admitted = ended.iter().filter(|held| held.admitted).count();
-    let release = || session.leave(rt, admitted).into_iter().for_each(start);
+    let leaving =
+        |ended: &[Box<Held>]| rt.turns.leave(rt, ended.iter().map(|held| (held.id, held.past.fresh)));
     if cfg!(feature = "mutant-claim-released-early") {
-        release();
+        leaving(&ended);
         tokio::task::yield_now().await;
     }
     let commit = batch.send(&session.lane, &mut ended);
     // The ends are in the lane: whatever starts now commits its intent behind them.
     if !cfg!(feature = "mutant-claim-released-early") {
-        release();
+        leaving(&ended);
     }
     let count = ended.len() as u64;
     let durable = if cfg!(feature = "mutant-early-ack") { Ok(()) } else { commit.durable().await };
@@ -98,10 +94,13 @@ async fn finish(mut ended: Vec<Box<Held>>) {
                 session.forget(batch);
             }
         }
-        Err(lost) => rt.closed(session.lose(lost)),
+        Err(lost) => rt.closed(session.lose(rt, lost)),
     }
     rt.closed(count);
 }
+
+/// Which call is driven, and whether it was submitted to this runtime.
+type Who = (CallId, bool);
 
 /// Drives calls of one batch in their order: each as far as it gets at once in the caller's own task, the rest
 /// in tasks of their own. A caller that goes away stops nothing.
@@ -111,6 +110,7 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
     // One call after the other is driven in the same memory, until one is left in it.
     let mut free = None;
     for held in calls {
+        let who = (held.id, held.past.fresh);
         let driving = drive(held);
         let mut driving = match free.take() {
             Some(mut memory) => {
@@ -124,12 +124,12 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
                 match driven {
                     Ok(Driven::Ended(held)) => ended.push(held),
                     Ok(Driven::Parked) => {}
-                    Err(lost) => give_up(&on, lost),
+                    Err(lost) => give_up(&on, who, lost),
                 }
                 free = Some(driving);
             }
             None => {
-                on.rt.tasks.spawn(drive_on(driving, on.clone()));
+                on.rt.tasks.spawn(drive_on(driving, on.clone(), who));
             }
         }
     }
@@ -142,24 +142,25 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
 }
 
 /// Drives a call to its end or until it has to wait.
-async fn drive_on(driving: Pin<Box<impl Future<Output = Result<Driven, Lost>>>>, on: Arc<Hold>) {
+async fn drive_on(driving: Pin<Box<impl Future<Output = Result<Driven, Lost>>>>, on: Arc<Hold>, who: Who) {
     match driving.await {
         Ok(Driven::Ended(held)) => finish(vec![held]).await,
         Ok(Driven::Parked) => {}
-        Err(lost) => give_up(&on, lost),
+        Err(lost) => give_up(&on, who, lost),
     }
 }
 
-/// Drives a call whose turn has come in a task of its own.
+/// Drives a call that was parked in a task of its own.
 pub(crate) fn start(held: Box<Held>) {
-    let on = held.on.clone();
-    on.rt.tasks.spawn(drive_on(Box::pin(drive(held)), on.clone()));
+    let (on, who) = (held.on.clone(), (held.id, held.past.fresh));
+    on.rt.tasks.spawn(drive_on(Box::pin(drive(held)), on.clone(), who));
 }
 
 /// A call cannot be driven on here: it is open in its journal, and no longer in this runtime. Nor are those that
 /// waited for it.
-fn give_up(on: &Hold, lost: Lost) {
-    on.rt.closed(1 + on.session.lose(lost));
+fn give_up(on: &Hold, who: Who, lost: Lost) {
+    on.rt.turns.leave(&on.rt, [who]);
+    on.rt.closed(1 + on.session.lose(&on.rt, lost));
 }
 
 /// Polls a future once, and no more.

@@ -33,12 +33,12 @@ pub enum BatchError {
         /// Where and what, and what to do.
         what: String,
     },
-    /// Too much is open already.
-    #[error("{open} calls are open and {max} may be; try again in {retry_after_ms} ms")]
+    /// Too much waits already.
+    #[error("{open} calls wait and {max} may; try again in {retry_after_ms} ms")]
     Overloaded {
-        /// How many are open.
+        /// How many wait for a claim or for room.
         open: u64,
-        /// The limit `calls_open_max`.
+        /// The limit `calls_queued_max`.
         max: u64,
         /// When to come back.
         retry_after_ms: u64,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::attempt::{Deadline, Rules};
 use windlass_core::call::{Call, CancelAsked, Fact, State};
+use windlass_core::claim::Claims;
 use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
 use windlass_core::json::Problem;
@@ -27,8 +28,14 @@ pub(crate) struct Held {
     pub(crate) tool: Option<Arc<Registered>>,
     /// Its arguments, or what is wrong with them, while they need not be read from the journal.
     pub(crate) parsed: Option<Result<Parsed, Problem>>,
-    /// Whether its claims are taken.
-    pub(crate) admitted: bool,
+    /// What it claims, once prepared in this process and until the planner is told.
+    pub(crate) claims: Option<Claims>,
+    /// Whether the planner knows it: then it is told of its end.
+    pub(crate) entered: bool,
+    /// Whether the planner knows what it claims.
+    pub(crate) claimed: bool,
+    /// Whether it may make an attempt now.
+    pub(crate) has_turn: bool,
     /// What the model is told, where it was made from a value that is kept beside the journal.
     pub(crate) model: Option<ModelAnswer>,
     /// What its past in this process means for it.
@@ -92,7 +99,10 @@ impl Hold {
             call,
             tool: None,
             parsed: None,
-            admitted: false,
+            claims: None,
+            entered: false,
+            claimed: false,
+            has_turn: false,
             model: None,
             past,
             accepted: false,
@@ -112,8 +122,8 @@ pub(crate) struct Parked {
     tool: Option<Arc<Registered>>,
     parsed: Option<Result<Parsed, Problem>>,
     past: Past,
-    /// Whether its claims are taken.
-    admitted: bool,
+    /// Whoever waits has asked for its turn, so the planner knows it; and maybe what it claims.
+    claimed: bool,
     accepted: bool,
     acks: Vec<Ack>,
     notes: Packer,
@@ -122,11 +132,6 @@ pub(crate) struct Parked {
 }
 
 impl Parked {
-    /// Whether it waits for its turn: every other wait comes when its claims are taken.
-    pub(crate) fn waits_for_turn(&self) -> bool {
-        !self.admitted
-    }
-
     pub(crate) fn call(&self) -> &Call {
         &self.call
     }
@@ -135,14 +140,15 @@ impl Parked {
 impl Hold {
     /// Goes on with a call that waited.
     pub(crate) fn unpark(self: &Arc<Hold>, parked: Parked) -> Box<Held> {
-        let Parked { id, call, tool, parsed, past, admitted, accepted, acks, notes, alarm } = parked;
+        let Parked { id, call, tool, parsed, past, claimed, accepted, acks, notes, alarm } = parked;
         if let Some(alarm) = alarm {
             self.rt.wheel.clear(alarm);
         }
         let mut held = self.call(id, call, Past { waited: true, ..past });
         held.parsed = parsed;
         held.tool = tool;
-        held.admitted = admitted;
+        held.entered = true;
+        held.claimed = claimed;
         held.accepted = accepted;
         held.acks = acks;
         held.notes = notes;
@@ -155,8 +161,8 @@ impl Held {
     pub(crate) fn park(self, alarm: Option<Alarm>) -> Parked {
         let now_us = self.on.rt.clock.elapsed_us();
         let past = Past { parked_at: Some((self.at, now_us)), ..self.past };
-        let Held { id, call, tool, parsed, admitted, accepted, acks, notes, .. } = self;
-        Parked { id, call, tool, parsed, past, admitted, accepted, acks, notes, alarm }
+        let Held { id, call, tool, parsed, claimed, accepted, acks, notes, .. } = self;
+        Parked { id, call, tool, parsed, past, claimed, accepted, acks, notes, alarm }
     }
 
     /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.

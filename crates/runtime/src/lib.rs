@@ -32,6 +32,8 @@ mod story;
 mod submit;
 mod threads;
 mod tool;
+mod turns;
+mod waits;
 mod wheel;
 
 pub use answer::{BatchAnswer, CallAnswer, wall_time};
@@ -52,6 +54,9 @@ pub use tool::{
 };
 pub use windlass_core as core;
 pub use windlass_core::attempt::{Deadlines, RetryRule};
+pub use windlass_core::claim::{Claim, Claims};
+pub use windlass_core::plan::{Cap, Counts};
+pub use windlass_core::rate::Rate;
 pub use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
 pub use windlass_store as store;
 

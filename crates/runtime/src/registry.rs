@@ -3,7 +3,7 @@
 mod accept;
 
 pub use accept::{RegisterError, Registered};
-pub(crate) use accept::{compile, zero_of};
+pub(crate) use accept::{Unclaimed, compile, zero_of};
 
 use crate::provider::{Provided, Provider, Summary};
 use crate::scope::{self, Entry, Layer, Overlay};
@@ -57,6 +57,9 @@ pub(crate) struct Registry {
 /// Whoever is told that look-ups may have other answers.
 type Watcher = Box<dyn Fn() + Send + Sync>;
 
+/// A tool, and the one in whose place it is.
+type Replaced = (Arc<Registered>, Option<Arc<Registered>>);
+
 #[derive(Default)]
 struct Tools {
     base: Layer,
@@ -76,16 +79,18 @@ impl Registry {
         Registry { limits, tools: RwLock::default(), generation: AtomicU64::new(1), watcher: OnceLock::new() }
     }
 
-    pub(crate) fn register(&self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
-        let entry = Entry::Tool(Arc::new(compile(tool, &self.limits)?));
+    pub(crate) fn register(&self, tool: Arc<dyn Tool>) -> Result<Arc<Registered>, RegisterError> {
+        let registered = Arc::new(compile(tool, &self.limits)?);
+        let entry = Entry::Tool(registered.clone());
         let mut tools = self.write();
         tools.base.check_free(&entry, None)?;
         tools.base.insert(entry);
         self.told(tools);
-        Ok(())
+        Ok(registered)
     }
 
-    pub(crate) fn replace(&self, tool: Arc<dyn Tool>) -> Result<Option<Arc<Registered>>, RegisterError> {
+    /// The new tool, and the one it replaces.
+    pub(crate) fn replace(&self, tool: Arc<dyn Tool>) -> Result<Replaced, RegisterError> {
         let mut registered = compile(tool, &self.limits)?;
         let name = registered.spec.name.clone();
         let mut tools = self.write();
@@ -97,12 +102,13 @@ impl Registry {
         if let Some(old) = &old {
             registered.paused = old.paused.clone();
         }
-        let entry = Entry::Tool(Arc::new(registered));
+        let registered = Arc::new(registered);
+        let entry = Entry::Tool(registered.clone());
         tools.base.check_free(&entry, Some(&name))?;
         tools.base.remove(&name);
         tools.base.insert(entry);
         self.told(tools);
-        Ok(old)
+        Ok((registered, old))
     }
 
     pub(crate) fn unregister(&self, name: &str) -> Option<Arc<Registered>> {
@@ -126,6 +132,15 @@ impl Registry {
                 None => Box::pin(self.load(&provided)).await,
             },
             Err(nearest) => Found::Missing { nearest },
+        }
+    }
+
+    /// The same without waiting: what a provider was never asked for is not there.
+    pub(crate) fn known(&self, place: &Place, asked: &str) -> Option<Arc<Registered>> {
+        let found = |layers: &[&Layer]| scope::find(layers, asked).cloned();
+        match self.layered(&place.session, place.overlay(), found)? {
+            Entry::Tool(tool) => Some(tool),
+            Entry::Provided(provided) => provided.loaded().cloned(),
         }
     }
 

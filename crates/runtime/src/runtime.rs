@@ -15,6 +15,8 @@ use crate::session::Session;
 use crate::submit::{self, Submitted};
 use crate::threads::Threads;
 use crate::tool::Tool;
+use crate::turns::Turns;
+use crate::waits;
 use crate::wheel::{self, Wheel};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +25,9 @@ use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
 use windlass_core::limits::Limits;
+use windlass_core::plan::{Cap, Counts};
 use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
-
-/// When to come back to an overloaded runtime.
-const RETRY_AFTER_MS: u64 = 1_000;
 
 /// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
 ///
@@ -62,9 +62,10 @@ pub struct OpenCall {
     pub tool: String,
     /// The state's name.
     pub state: &'static str,
-    /// What it waits for, if it does: `claim`, `retry`, `tool_changed`, `no_such_tool`, `tool_paused`, `suspect`.
+    /// What it waits for, if it does. The first word is for machines: `claim`, `limit`, `rate`, `retry`, `turn`,
+    /// `tool_changed`, `no_such_tool`, `tool_paused`; the rest says more.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting_for: Option<&'static str>,
+    pub waiting_for: Option<String>,
     /// When it was asked for.
     #[serde(serialize_with = "crate::answer::as_wall_time")]
     pub opened_at: Timestamp,
@@ -105,6 +106,7 @@ pub(crate) struct Inner {
     /// Calls that an earlier owner had left open.
     taken_over: AtomicU64,
     pub(crate) wheel: Arc<Wheel>,
+    pub(crate) turns: Turns,
     pub(crate) gate: Gate,
     /// Calls that wait for their tool.
     tool_waits: Mutex<Vec<(Weak<Session>, CallId)>>,
@@ -134,6 +136,7 @@ impl Runtime {
             clock: config.clock,
             hooks: config.hooks,
             registry: Registry::new(limits.clone()),
+            turns: Turns::new(&limits),
             limits,
             threads: Threads::default(),
             tasks: tokio::runtime::Handle::current(),
@@ -165,17 +168,25 @@ impl Runtime {
 
     /// Adds a tool that is shared.
     pub fn register_shared(&self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
-        self.0.registry.register(tool)
+        let registered = self.0.registry.register(tool)?;
+        self.0.turns.set_tool(&self.0, &registered);
+        Ok(())
     }
 
     /// Puts a tool in the place of the one with its name, and returns that one.
     pub fn replace(&self, tool: impl Tool) -> Result<Option<Arc<Registered>>, RegisterError> {
-        self.0.registry.replace(Arc::new(tool))
+        let (registered, old) = self.0.registry.replace(Arc::new(tool))?;
+        self.0.turns.set_tool(&self.0, &registered);
+        Ok(old)
     }
 
     /// Takes a tool away and returns it. Calls that run keep it.
     pub fn unregister(&self, name: &str) -> Option<Arc<Registered>> {
-        self.0.registry.unregister(name)
+        let gone = self.0.registry.unregister(name);
+        if let Some(tool) = &gone {
+            self.0.turns.remove_tool(&self.0, tool);
+        }
+        gone
     }
 
     /// All tools that are registered or provided, by name.
@@ -244,14 +255,23 @@ impl Runtime {
 
     /// The calls that are open here, oldest first, recorded or not.
     pub fn open(&self) -> Vec<OpenCall> {
-        let sessions = self.0.owned();
-        let mut open = Vec::new();
-        for session in sessions {
-            for batch in session.open_batches() {
-                ask::see(&self.0, &session, &batch, &mut open);
-            }
-        }
-        open
+        waits::open(&self.0)
+    }
+
+    /// How many calls wait, run and are parked.
+    pub fn counts(&self) -> Counts {
+        self.0.turns.counts()
+    }
+
+    /// How many things are remembered of calls that may start: none while no call is open. For tests.
+    #[doc(hidden)]
+    pub fn kept(&self) -> usize {
+        self.0.turns.kept()
+    }
+
+    /// Bounds all tools that declare this group together, from now on; what runs beyond that goes on.
+    pub fn limit_group(&self, group: &str, cap: Cap) {
+        self.0.turns.set_group(&self.0, group, cap);
     }
 
     /// How many stopped attempts still block a thread, because their tools ignore the word to stop.
@@ -362,12 +382,14 @@ impl Inner {
     }
 
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
-        let (session, left) = Session::acquire(self, name).await?;
+        let (session, mut left) = Session::acquire(self, name).await?;
         // What was asked of them while nobody owned them they hear before they go on.
         ask::adopt(self, &session).await?;
         // What was recorded is never refused, however much is open.
         self.open.fetch_add(left.len() as u64, Ordering::Relaxed);
         self.taken_over.fetch_add(left.len() as u64, Ordering::Relaxed);
+        // Before any of them goes on: what started holds what it claims, and nothing passes what was asked before it.
+        Turns::take_over(&mut left);
         let mut batches = left.into_iter().peekable();
         while let Some(first) = batches.next() {
             let batch = first.id.batch;
@@ -421,12 +443,10 @@ impl Inner {
 
     /// Counts calls as open, or refuses them.
     pub(crate) fn opened(&self, count: u64) -> Result<(), BatchError> {
-        let max = self.limits.calls_open_max;
-        let open = self.open.fetch_add(count, Ordering::Relaxed);
-        if open + count > max {
-            self.closed(count);
-            return Err(BatchError::Overloaded { open, max, retry_after_ms: RETRY_AFTER_MS });
-        }
+        let max = self.limits.calls_queued_max;
+        let overloaded = |(open, retry_after_ms)| BatchError::Overloaded { open, max, retry_after_ms };
+        self.turns.expect(self.clock.elapsed_us(), count).map_err(overloaded)?;
+        self.open.fetch_add(count, Ordering::Relaxed);
         Ok(())
     }
 

@@ -15,7 +15,6 @@ use windlass_core::batch::Batch;
 use windlass_core::call::Call;
 use windlass_core::entry;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal, SessionNo};
-use windlass_core::plan::{Claim, Plan};
 use windlass_core::time::Timestamp;
 use windlass_store::{BatchRow, JournalRow, Sequence};
 
@@ -27,7 +26,6 @@ pub(crate) struct Session {
     pub(crate) admission: tokio::sync::Mutex<()>,
     /// What is asked of its calls is taken one after the other.
     pub(crate) asking: tokio::sync::Mutex<Asking>,
-    plan: Mutex<Plan>,
     open: Mutex<Open>,
 }
 
@@ -60,7 +58,6 @@ impl Session {
             lane: Arc::new(lane),
             admission: tokio::sync::Mutex::default(),
             asking: tokio::sync::Mutex::default(),
-            plan: Mutex::default(),
             open: Mutex::default(),
         });
         let mut left = Vec::new();
@@ -150,15 +147,19 @@ impl Session {
 
     /// Nothing more can be recorded in this session: whoever waits is told so. Returns how many calls waited for
     /// their turn and will not get it here.
-    pub(crate) fn lose(&self, lost: Lost) -> u64 {
+    pub(crate) fn lose(&self, rt: &Arc<Inner>, lost: Lost) -> u64 {
         tracing::error!(session = %self.name, error = %chain(&lost), "a session is lost to this runtime");
         self.lane.lose(lost);
-        self.abandon()
+        self.abandon(rt)
     }
 
-    /// Lets go of the calls that wait for their turn, which will not come here, and returns how many there were.
-    fn abandon(&self) -> u64 {
-        lock(&self.open).by_no.values().map(|batch| batch.abandon()).sum()
+    /// Lets go of the calls that wait, which will not go on here, and returns how many there were.
+    fn abandon(&self, rt: &Arc<Inner>) -> u64 {
+        let abandoned: Vec<CallId> =
+            lock(&self.open).by_no.values().flat_map(|batch| batch.abandon()).collect();
+        let count = abandoned.len() as u64;
+        rt.turns.leave(rt, abandoned.into_iter().map(|call| (call, false)));
+        count
     }
 
     /// Whether it has no open call.
@@ -166,73 +167,30 @@ impl Session {
         lock(&self.open).by_no.is_empty()
     }
 
-    /// Queues a prepared call. It is given back if it may start now; otherwise it is parked, and started when
-    /// all that stand before it have left.
-    pub(crate) fn admit(mut held: Box<Held>) -> Option<Box<Held>> {
-        let claim = held.call.pin.map_or(Claim::Write, |pin| Claim::of(pin.class));
-        held.admitted = true;
-        let on = held.on.clone();
-        let mut plan = lock(&on.session.plan);
-        if plan.enter(held.id, claim) {
-            return Some(held);
-        }
-        let alarm = match held.deadline() {
-            // It is late already, and waits for its turn to end.
-            _ if held.overdue().is_some() => None,
-            (_, u64::MAX) => None,
-            (_, due_us) => Some(on.rt.wheel.alarm(When { due_us, wall: None }, &on.session, held.id)),
-        };
-        // Parked before the plan is let go: whoever leaves next must find it.
-        held.admitted = false;
-        let id = held.id;
-        let undisturbed = on.batch.park(*held, alarm);
-        drop(plan);
-        if !undisturbed {
-            on.session.wake(&on.rt, id);
-        }
-        // Whoever lost the session before this call was parked did not find it.
-        if on.session.lane.lost().is_some() {
-            on.rt.closed(on.session.abandon());
-        }
-        None
-    }
-
-    /// Puts a call aside until it is woken, at the latest then. It keeps its claims.
+    /// Puts a call aside until it is woken, at the latest then. It keeps its place and what it claims.
     pub(crate) fn park(held: Box<Held>, when: When) {
         let (on, id) = (held.on.clone(), held.id);
         let alarm = on.rt.wheel.alarm(when, &on.session, id);
-        if !on.batch.park(*held, Some(alarm)) {
-            on.session.wake(&on.rt, id);
+        let undisturbed = on.batch.park(*held, Some(alarm));
+        on.session.parked(&on.rt, id, undisturbed);
+    }
+
+    /// A call was parked: what happened meanwhile did not find it.
+    pub(crate) fn parked(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId, undisturbed: bool) {
+        if !undisturbed {
+            self.wake(rt, id);
         }
-        if on.session.lane.lost().is_some() {
-            on.rt.closed(on.session.abandon());
+        if self.lane.lost().is_some() {
+            rt.closed(self.abandon(rt));
         }
     }
 
-    /// Goes on with a call that is parked: something was asked of it, it is due, or what it waited for may be there.
-    /// One that waits for its turn is only woken to end.
+    /// Goes on with a call that is parked: something was asked of it, it is due, its turn has come, or what it waited
+    /// for may be there. It looks for itself what it can do.
     pub(crate) fn wake(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
-        let mut plan = lock(&self.plan);
-        let Some(held) = self.unpark(rt, id) else { return };
-        let next = if held.admitted { Vec::new() } else { plan.withdraw(id) };
-        drop(plan);
-        next.into_iter().filter_map(|id| self.take_turn(rt, id)).for_each(drive::start);
-        drive::start(held);
-    }
-
-    /// So many calls that were admitted are over: the calls whose turn it is now.
-    pub(crate) fn leave(self: &Arc<Session>, rt: &Arc<Inner>, count: usize) -> Vec<Box<Held>> {
-        let mut plan = lock(&self.plan);
-        let next: Vec<CallId> = (0..count).flat_map(|_| plan.leave()).collect();
-        drop(plan);
-        next.into_iter().filter_map(|id| self.take_turn(rt, id)).collect()
-    }
-
-    /// The call whose turn has come: its claims are taken.
-    fn take_turn(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {
-        let mut held = self.unpark(rt, id)?;
-        held.admitted = true;
-        Some(held)
+        if let Some(held) = self.unpark(rt, id) {
+            drive::start(held);
+        }
     }
 
     fn unpark(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use windlass_core::call::Made;
+use windlass_core::claim::Claims;
 use windlass_core::failure::{FailureClass, Retry};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, CallId, Fence};
@@ -32,6 +33,12 @@ pub trait Tool: Send + Sync + 'static {
     /// effects of its own, does not block its thread, and may be asked again until the call's next commit. `None`: there is
     /// nothing to look at.
     fn prepare<'a>(&'a self, _args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<PrepareFuture<'a>> {
+        None
+    }
+
+    /// What a call with these arguments reads and writes, for tools that cannot say it as
+    /// [`ToolSpec::claims`]. It has no effects and does not block. `None`: what the spec says holds.
+    fn claims(&self, _args: &Value) -> Option<Result<Claims, ToolError>> {
         None
     }
 
@@ -434,6 +441,10 @@ where
 
     fn prepare<'a>(&'a self, args: &'a Value, cx: &'a PrepareCx<'a>) -> Option<PrepareFuture<'a>> {
         self.tool.prepare(args, cx)
+    }
+
+    fn claims(&self, args: &Value) -> Option<Result<Claims, ToolError>> {
+        self.tool.claims(args)
     }
 
     fn reconciler(&self) -> Option<&dyn Reconcile> {

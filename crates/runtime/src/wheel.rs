@@ -44,7 +44,13 @@ pub(crate) struct Alarm {
 
 enum Due {
     Task(Waker),
-    Call { session: Weak<Session>, call: CallId, wall: Option<Timestamp> },
+    Call {
+        session: Weak<Session>,
+        call: CallId,
+        wall: Option<Timestamp>,
+    },
+    /// A rate may allow a start.
+    Turns,
 }
 
 /// When a parked call is to be woken.
@@ -74,6 +80,11 @@ impl Wheel {
     pub(crate) fn alarm(&self, when: When, session: &Arc<Session>, call: CallId) -> Alarm {
         let due = Due::Call { session: Arc::downgrade(session), call, wall: when.wall };
         self.insert(when.due_us, due)
+    }
+
+    /// Has the planner asked again then.
+    pub(crate) fn ask_turns(&self, due_us: u64) {
+        self.insert(due_us, Due::Turns);
     }
 
     pub(crate) fn clear(&self, alarm: Alarm) {
@@ -154,6 +165,11 @@ pub(crate) async fn keep(wheel: Arc<Wheel>, rt: Weak<Inner>) {
         for due in due {
             match due {
                 Due::Task(waker) => waker.wake(),
+                Due::Turns => {
+                    if let Some(rt) = rt.upgrade() {
+                        rt.turns.due(&rt);
+                    }
+                }
                 Due::Call { session, call, .. } => {
                     if let (Some(rt), Some(session)) = (rt.upgrade(), session.upgrade()) {
                         moment!("at.wake");

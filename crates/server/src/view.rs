@@ -162,7 +162,7 @@ impl View {
             return shown;
         }
         let (state, waiting) = match self.open.get(&call.answer.handle().to_string()) {
-            Some(open) => (open.state, open.waiting_for),
+            Some(open) => (open.state, open.waiting_for.as_deref()),
             // What the record says is what its last owner knew.
             None => (call.answer.state(), Some("owner")),
         };
@@ -177,7 +177,7 @@ fn unrecorded(call: &OpenCall) -> Value {
         "id": call.id, "call": call.call, "tool": call.tool, "attempts": u8::from(call.state == "running"),
         "session": call.session, "batch": call.batch, "opened_at": wall_time(call.opened_at),
     });
-    stands(&mut shown, call.state, call.waiting_for);
+    stands(&mut shown, call.state, call.waiting_for.as_deref());
     shown
 }
 

@@ -191,6 +191,15 @@ impl Room {
         no
     }
 
+    pub(super) fn find_tool(&self, id: &str) -> Option<ToolNo> {
+        let no = self.tool_nos.get(id).copied();
+        no.filter(|no| self.tools[*no].door != Door::Gone).map(ToolNo)
+    }
+
+    pub(super) fn knows_tool(&self, id: &str) -> bool {
+        self.tool_nos.contains_key(id)
+    }
+
     /// Moves a tool, and what runs of it, from its groups to others.
     fn regroup(&mut self, no: u32, joined: Vec<u32>, (running, lending): (u32, u32)) {
         for &group in &joined {

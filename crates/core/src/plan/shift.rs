@@ -91,6 +91,29 @@ impl Planner {
         self.advance(number);
     }
 
+    /// A call that does not run turns out to be one of this tool. `false` if it runs or is not in.
+    pub fn retool(&mut self, call: CallId, tool: ToolNo) -> bool {
+        let idle = |call: &Call| matches!(call.doing, Doing::Nothing | Doing::Lined);
+        let Some(number) = self.find(call).filter(|&number| idle(&self.calls[number])) else { return false };
+        let Call { doing, tool: old, .. } = self.calls[number];
+        if old == tool.0 {
+            return true;
+        }
+        if doing == Doing::Lined {
+            self.leave_line(number);
+        }
+        self.calls[number].tool = tool.0;
+        self.room.tools[tool.0].calls += 1;
+        self.room.tools[old].calls -= 1;
+        if old != ToolNo::UNLIMITED.0 {
+            self.room.drop_tool_if_idle(old);
+        }
+        if doing == Doing::Lined {
+            self.line_up(number);
+        }
+        true
+    }
+
     /// The queues in which a call stands: its session's, or those within the call around it.
     fn space(&self, number: u32) -> Space {
         let call = &self.calls[number];

@@ -513,3 +513,38 @@ fn many_sessions_share_what_there_is() {
     }
     assert_eq!(story.planner.kept(), 0);
 }
+
+/// A call that was taken over is entered before its tool is there.
+#[test]
+fn a_call_turns_out_to_be_of_a_tool_with_a_limit() {
+    let mut story = Story::new(&Limits::default());
+    let (one, other) = (story.tool("one"), story.tool("other"));
+    let call = |ordinal| CallId { batch: BatchNo(1), ordinal: Ordinal(ordinal) };
+    let planner = &mut story.planner;
+    for ordinal in 0..3 {
+        let arrival = windlass_core::plan::Arrival::StartedParked;
+        let wants = Wants::Claims(Claims::NONE);
+        planner
+            .enter(0, Ask { wants, arrival, ..Ask::new(SessionNo(1), call(ordinal), ToolNo::UNLIMITED) })
+            .unwrap();
+        assert!(planner.retool(call(ordinal), one) && planner.wake(0, call(ordinal)));
+    }
+    let mut ready = Ready::default();
+    planner.start_ready(0, &mut ready);
+    assert_eq!(ready.start, [call(0)]);
+    assert!(planner.has_turn(call(0)) && !planner.has_turn(call(1)));
+    assert!(!planner.retool(call(0), other), "it runs");
+    // One that stands in line already may be moved to another.
+    assert!(planner.retool(call(2), other));
+    planner.start_ready(0, &mut ready);
+    assert_eq!(ready.start, [call(0), call(2)]);
+    planner.leave(call(0));
+    planner.start_ready(0, &mut ready);
+    assert_eq!(ready.start, [call(0), call(2), call(1)]);
+    planner.remove_tool(one);
+    assert!(planner.knows_tool("one") && planner.tool("one").is_none(), "gone, but for its call");
+    planner.leave(call(1));
+    planner.leave(call(2));
+    assert!(!planner.knows_tool("one") && planner.tool("other").is_some());
+    assert_eq!(planner.kept(), 0);
+}

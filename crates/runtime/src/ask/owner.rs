@@ -2,19 +2,18 @@
 
 use super::{AskError, Asked, Resolution, Target, check_changed, check_unknown, opened};
 use crate::answer::CallAnswer;
-use crate::batch::{self, Heard, OpenBatch, Reached, Seen};
+use crate::batch::{self, Heard, OpenBatch, Reached};
 use crate::error::{BatchError, chain};
 use crate::held::{Ack, Hold, Past};
-use crate::runtime::{Inner, OpenCall};
+use crate::runtime::Inner;
 use crate::session::{Session, fold};
 use crate::stage::{attempt, reconcile as stage, result};
 use crate::tool::Reconciled;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::ask::{Ask, Scope};
-use windlass_core::call::{Call, Fact, Reason, Resolved, Resolver};
+use windlass_core::call::{Fact, Resolved, Resolver};
 use windlass_core::failure::Failure;
-use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::outcome::{JsonText, Outcome, Success, Value};
 use windlass_core::projection;
@@ -247,35 +246,4 @@ async fn answer(rt: &Arc<Inner>, id: CallId) -> Result<CallAnswer, AskError> {
     });
     let call = call.ok_or_else(|| AskError::NotFound { what: format!("call {id}") })?;
     Ok(CallAnswer { id, store: rt.store.clone(), call: Arc::new(call), recorded: true, conflict: None })
-}
-
-/// Lists the open calls of a batch.
-pub(crate) fn see(rt: &Inner, session: &Session, batch: &OpenBatch, open: &mut Vec<OpenCall>) {
-    batch.look(|ordinal, seen| {
-        let (asked, opened_at, state, waiting_for) = match seen {
-            Seen::Over => return,
-            Seen::Driven(asked, at, true) => (asked, at, "running", None),
-            Seen::Driven(asked, at, false) => (asked, at, "queued", None),
-            Seen::Parked(asked, at, parked) => {
-                let call: &Call = parked.call();
-                let waits = if parked.waits_for_turn() {
-                    "claim"
-                } else {
-                    call.parked.map_or("claim", |(parked, _)| Reason::as_str(parked.reason))
-                };
-                (asked, at, call.state.name(), Some(waits))
-            }
-        };
-        let id = CallId { batch: batch.head.no, ordinal };
-        open.push(OpenCall {
-            session: session.name.to_string(),
-            batch: batch.head.place.batch_key.to_string(),
-            call: Handle::seal(rt.store.secret(), Kind::Call, id.packed()).to_string(),
-            id: asked.id.to_string(),
-            tool: asked.tool.to_string(),
-            state,
-            waiting_for,
-            opened_at,
-        });
-    });
 }

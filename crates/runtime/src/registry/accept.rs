@@ -1,10 +1,16 @@
 //! Which tools are accepted, and what their calls need of them, compiled.
 
-use crate::tool::Tool;
+use crate::threads::text;
+use crate::tool::{Tool, ToolError};
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use windlass_core::attempt::{Deadlines, Rules};
+use windlass_core::claim::{BadArgs, BadClaim, Claim, Claims, Template};
 use windlass_core::limits::Limits;
+use windlass_core::plan::Cap;
+use windlass_core::rate::Rate;
 use windlass_core::schema::{self, Role, Schema};
 use windlass_core::tool::{BadName, Digest, EffectClass, ToolSpec, check_name};
 
@@ -27,11 +33,61 @@ pub struct Registered {
     pub(crate) paused: Arc<AtomicBool>,
     /// Its attempts that were stopped and still block a thread.
     pub(crate) stuck: AtomicU64,
+    declared: Option<Declared>,
+    /// Whether the planner knows its limits.
+    announced: AtomicBool,
     /// The rules as they are recorded: not at all where they are the usual ones.
     recorded: Option<Arc<Rules>>,
 }
 
+/// What the calls of a tool claim by its declaration.
+enum Declared {
+    /// Whatever their arguments are.
+    Fixed(Claims),
+    /// As their arguments say.
+    Templates(Vec<Template>),
+}
+
+/// Why it cannot be known what a call claims.
+pub(crate) enum Unclaimed {
+    Args(BadArgs),
+    Failed(ToolError),
+    Panicked(String),
+}
+
 impl Registered {
+    /// What a call with these arguments claims; `None` if the tool says nothing of it.
+    pub(crate) fn claims(&self, args: &Value, limits: &Limits) -> Option<Result<Claims, Unclaimed>> {
+        match catch_unwind(AssertUnwindSafe(|| self.tool.claims(args))) {
+            Ok(None) => {}
+            Ok(Some(said)) => return Some(said.map_err(Unclaimed::Failed)),
+            Err(panic) => return Some(Err(Unclaimed::Panicked(text(&*panic)))),
+        }
+        Some(match self.declared.as_ref()? {
+            Declared::Fixed(claims) => Ok(claims.clone()),
+            Declared::Templates(templates) => filled(templates, args, limits),
+        })
+    }
+
+    /// Whether its calls are bounded apart from all others.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.spec.running_max.is_some() || self.spec.rate.is_some() || !self.spec.groups.is_empty()
+    }
+
+    /// What its calls are bounded by.
+    pub(crate) fn cap(&self) -> Cap {
+        let rate = |(count, ms): (u32, u64)| Rate { count, period_us: ms.saturating_mul(1_000) };
+        Cap { running_max: self.spec.running_max, rate: self.spec.rate.map(rate) }
+    }
+
+    pub(crate) fn is_announced(&self) -> bool {
+        self.announced.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn mark_announced(&self) {
+        self.announced.store(true, Ordering::Relaxed);
+    }
+
     /// Whether its calls are not to start now, see [`Runtime::pause`](crate::Runtime::pause).
     pub fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Relaxed)
@@ -43,6 +99,30 @@ impl Registered {
         let rules = self.rules.shortened(asked);
         if rules == self.rules { self.recorded.clone() } else { recorded(rules, self.class) }
     }
+}
+
+fn filled(templates: &[Template], args: &Value, limits: &Limits) -> Result<Claims, Unclaimed> {
+    let claims: Result<Vec<Claim>, BadArgs> =
+        templates.iter().map(|template| template.claim(args, limits)).collect();
+    let claims = claims.map_err(Unclaimed::Args)?;
+    // There are no more of them than were declared, and that was checked.
+    Claims::new(claims, limits).map_err(|problem| Unclaimed::Failed(ToolError::internal(problem.to_string())))
+}
+
+/// Reads what a tool declares; what names no argument is the same for every call.
+fn declared(spec: &ToolSpec, limits: &Limits) -> Result<Option<Declared>, BadClaim> {
+    let Some(texts) = &spec.claims else { return Ok(None) };
+    let templates: Result<Vec<Template>, BadClaim> =
+        texts.iter().map(|text| Template::parse(text, limits)).collect();
+    let templates = templates?;
+    if templates.iter().any(|template| template.properties().next().is_some()) {
+        let (found, max) = (templates.len() as u64, limits.claims_max);
+        return match found > max {
+            true => Err(BadClaim::TooMuch { what: "claims", found, max }),
+            false => Ok(Some(Declared::Templates(templates))),
+        };
+    }
+    Ok(Some(Declared::Fixed(Claims::parse(texts.iter().map(String::as_str), limits)?)))
 }
 
 /// A journal that says nothing of rules means the usual ones.
@@ -78,6 +158,15 @@ pub enum RegisterError {
     /// A schema is refused.
     #[error(transparent)]
     Schema(#[from] schema::Refused),
+    /// What it claims cannot be read.
+    #[error("the tool {name:?} declares a claim that is none")]
+    Claims {
+        /// The tool.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        problem: BadClaim,
+    },
     /// Two flags contradict each other.
     #[error(
         "the tool {name:?} is both quick and cpu_bound; a tool that computes is not quick, drop one of the flags"
@@ -118,8 +207,24 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered
     let rules = Rules::of(&spec, limits);
     let reconciles = tool.reconciler().is_some();
     let (recorded, paused) = (recorded(rules, class), Arc::default());
-    let stuck = AtomicU64::new(0);
-    Ok(Registered { spec, class, contract, rules, reconciles, tool, input, output, paused, stuck, recorded })
+    let (stuck, announced) = (AtomicU64::new(0), AtomicBool::new(false));
+    let declared = declared(&spec, limits)
+        .map_err(|problem| RegisterError::Claims { name: spec.name.clone(), problem })?;
+    Ok(Registered {
+        spec,
+        class,
+        contract,
+        rules,
+        reconciles,
+        tool,
+        input,
+        output,
+        paused,
+        stuck,
+        declared,
+        announced,
+        recorded,
+    })
 }
 
 /// Refuses numbers by which no call could ever run, or that contradict each other.
@@ -128,6 +233,14 @@ fn check_rules(spec: &ToolSpec) -> Result<(), RegisterError> {
         |place, value, hint| Err(RegisterError::Rules { name: spec.name.clone(), place, value, hint });
     if spec.retry.attempts == Some(0) {
         return refused("retry.attempts", 0, "a call is tried at least once; 1 means never again");
+    }
+    if spec.running_max == Some(0) {
+        return refused("running_max", 0, "no call could ever run; pause the tool instead, or leave it out");
+    }
+    if let Some((count, ms)) = spec.rate
+        && (count == 0 || ms == 0)
+    {
+        return refused("rate", 0, "a rate is so many starts in so many milliseconds, at least one of each");
     }
     if let Some(zero) = zero_of(&spec.deadlines) {
         return refused(zero, 0, "no call could be that quick; leave it out for the default");

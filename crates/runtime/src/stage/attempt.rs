@@ -10,6 +10,7 @@ use crate::signal::Signal;
 use crate::stage::{prepare, result, settle};
 use crate::threads::{Ran, Threads, in_place};
 use crate::tool::{Cx, ToolError};
+use crate::turns::Turns;
 use serde_json::Value;
 use std::future::Future;
 use std::pin::pin;
@@ -93,6 +94,8 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         Err(failure) => Watched::Ran(Ran::Returned(Err(ToolError::internal(failure.message)))),
     };
     let ran_us = rt.clock.elapsed_us().saturating_sub(began_us);
+    // Its room is free though its end may be recorded later, with its whole batch. What it claims is not.
+    Turns::rest(held);
     moment!("at.end");
     let fact = match watched {
         Watched::Ran(ran) => {

@@ -4,11 +4,14 @@ use crate::drive::Driven;
 use crate::error::Lost;
 use crate::held::Held;
 use crate::session::Session;
+use crate::turns::Turns;
 use crate::wheel::When;
 use windlass_core::call::{Fact, Parked, Reason};
 
 /// Parks a call until its next attempt. That it waits is recorded.
-pub(crate) async fn until(held: Box<Held>, parked: Parked) -> Result<Driven, Lost> {
+pub(crate) async fn until(mut held: Box<Held>, parked: Parked) -> Result<Driven, Lost> {
+    // It may stand in line for a turn: the wall clock said that it was due, and was set back.
+    Turns::rest(&mut held);
     let (now_us, now) = (held.on.rt.clock.elapsed_us(), held.now());
     // A process waits at most as long as the wait was to be, whatever has become of the wall clock since.
     let left_us = parked.wake_at.since(now).min(parked.length_us);
@@ -21,6 +24,8 @@ pub(crate) async fn until(held: Box<Held>, parked: Parked) -> Result<Driven, Los
 pub(crate) async fn wait_for_tool(mut held: Box<Held>, reason: Reason) -> Result<Driven, Lost> {
     let rt = held.on.rt.clone();
     let generation = rt.registry.generation();
+    // Before it is recorded that it waits: whoever comes after it must find it in its place.
+    Turns::rest(&mut held);
     let (_, due_us) = held.deadline();
     let known = held.call.parked.is_some_and(|(parked, _)| parked.reason == reason);
     if !known {

@@ -4,7 +4,7 @@ use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::held::Held;
 use crate::hooks::{self, Trouble, caught};
-use crate::registry::{Found, Registered};
+use crate::registry::{Found, Registered, Unclaimed};
 use crate::request::Parsed;
 use crate::stage::{result, settle};
 use crate::tool::{PrepareCx, Prepared as Attached, ToolError};
@@ -13,6 +13,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use windlass_core::batch::parse_args;
 use windlass_core::call::{Fact, Made, Prepared};
+use windlass_core::claim::Claims;
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::json;
@@ -36,6 +37,8 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
             },
         }
     };
+    // What it claims is found out anew, and its turn, if it has one, was for what it claimed before.
+    (held.claimed, held.has_turn) = (false, false);
     let Some(prepared) = prepared else { return settle::overdue(held, deadline) };
     match prepared {
         Ok(prepared) => held.note(Fact::Prepared(prepared)),
@@ -67,9 +70,26 @@ async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
         reconciles: tool.reconciles,
         made: made.map(Arc::new),
     };
+    held.claims = Some(claims(held, &tool, &parsed.value)?);
     held.tool = Some(tool);
     held.parsed = Some(Ok(parsed));
     Ok(prepared)
+}
+
+/// What the call claims, as its tool declares it.
+fn claims(held: &Held, tool: &Registered, args: &Value) -> Result<Claims, Box<Failure>> {
+    match tool.claims(args, &held.on.rt.limits) {
+        None => Ok(Claims::of(tool.class)),
+        Some(Ok(claims)) => Ok(claims),
+        Some(Err(Unclaimed::Args(problem))) => {
+            let what = crate::error::chain(&problem);
+            Err(Box::new(Failure::invalid_request(Code::InvalidArgs, format!("{what}."))))
+        }
+        Some(Err(Unclaimed::Failed(error))) => Err(Box::new(result::failure(held, error))),
+        Some(Err(Unclaimed::Panicked(what))) => {
+            Err(Box::new(result::internal(held, Code::ToolPanicked, what)))
+        }
+    }
 }
 
 fn refuse_twins(held: &Held) -> Result<(), Box<Failure>> {

@@ -8,8 +8,9 @@ use windlass_core::call::{
     Cause, Ended, Fact, Model, Reason, Result as Attempted, Settlement, Spent, State, Step,
 };
 use windlass_core::code::Code;
-use windlass_core::failure::{Failure, Retry};
+use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::outcome::{Effect, Outcome, Success, Value};
+use windlass_core::plan::Refused;
 use windlass_core::projection;
 use windlass_core::tool::EffectClass;
 
@@ -59,6 +60,17 @@ pub(crate) fn unknown(held: &mut Held) -> Result<(), Lost> {
 /// The call ends without an attempt.
 pub(crate) fn refused(held: &mut Held, failure: Box<Failure>) -> Result<(), Lost> {
     ended(held, Outcome::Failed(failure))
+}
+
+/// The call ends because it can never have its turn.
+pub(crate) fn no_turn(held: &mut Held, why: &Refused) -> Result<(), Lost> {
+    let failure = Failure {
+        class: FailureClass::ResourceLimit,
+        source: Source::Runtime,
+        did_not_happen: !held.call.may_have_landed,
+        ..Failure::invalid_request(why.code(), why.to_string())
+    };
+    refused(held, Box::new(failure))
 }
 
 /// A deadline passed while the call did not run.

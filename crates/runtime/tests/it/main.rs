@@ -10,13 +10,16 @@
 mod artifacts;
 mod asks;
 mod attempts;
+mod claims;
 mod commits;
+mod gates;
 mod hooks;
 mod order;
 mod outcomes;
 mod prepare;
 mod registry;
 mod rig;
+mod room;
 mod scopes;
 mod submission;
 mod takeover;

@@ -160,7 +160,10 @@ pub fn end(answer: &BatchAnswer) -> String {
 
 /// Waits until an open call says that it waits for this, and names it.
 pub async fn waits_for(runtime: &Runtime, what: &str) -> String {
-    until_open(runtime, |open| open.waiting_for == Some(what)).await
+    until_open(runtime, |open| {
+        open.waiting_for.as_deref().is_some_and(|why| why.split(' ').next() == Some(what))
+    })
+    .await
 }
 
 /// Waits until an attempt runs, and names its call.

@@ -157,14 +157,14 @@ async fn a_waiter_that_goes_away_cancels_nothing() {
 #[tokio::test]
 async fn past_its_limit_a_batch_is_refused_whole() {
     let mut config = Config::new(MemoryStore::new().unwrap());
-    config.limits.calls_open_max = 3;
+    config.limits.calls_queued_max = 2;
     let runtime = Runtime::new(config);
     let (_, started, go) = gated(&runtime);
     let pair = |key: &str| batch(key, vec![call("a", "gated", n(1)), call("b", "gated", n(2))]);
     let first = runtime.submit("s", pair("1")).await.unwrap();
     started.notified().await;
     let refused = runtime.submit("s", pair("2")).await.map(|_| ()).unwrap_err();
-    assert_eq!(refused.to_string(), "2 calls are open and 3 may be; try again in 1000 ms");
+    assert_eq!(refused.to_string(), "1 calls wait and 2 may; try again in 100 ms");
     let joined = runtime.submit("s", pair("1")).await;
     assert!(joined.is_ok(), "what is open already is joined, however much is open");
     go.notify_one();

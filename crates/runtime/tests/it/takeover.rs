@@ -191,15 +191,17 @@ async fn a_stale_owner_changes_nothing_and_is_told() {
     });
     stale.register(slow).unwrap();
     owner.register(echo(spec("x", EffectClass::Once), &Count::default())).unwrap();
-    let again = || batch("k", vec![call("a", "x", n(1)), call("b", "x", n(2))]);
+    let again = || batch("k", vec![call("a", "x", n(1)), call("b", "x", n(2)), call("c", "x", n(3))]);
     let waiting = stale.submit("s", again()).await.unwrap();
     started.notified().await;
 
     let taken = run(&owner, "s", again()).await;
-    assert_eq!(states(&taken), "a unknown, b succeeded");
+    assert_eq!(states(&taken), "a unknown, b succeeded, c succeeded");
     go.notify_one();
     let told = waiting.settled().await.map(|_| ()).unwrap_err();
     assert_eq!(told.to_string(), "the session is lost to this runtime; its new owner goes on with it");
+    stale.idle().await;
+    assert_eq!((stale.kept(), owner.kept()), (0, 0), "what is lost holds nothing");
     assert!(stale.submit("s", again()).await.is_err(), "it does not go on as if nothing had happened");
-    assert_eq!(states(&run(&owner, "s", again()).await), "a unknown, b succeeded");
+    assert_eq!(states(&run(&owner, "s", again()).await), "a unknown, b succeeded, c succeeded");
 }

@@ -1,0 +1,347 @@
+//! Whose turn it is: the one planner of a runtime, and the calls that wait for what it says.
+//!
+//! Whoever drives a call asks here before an attempt, and nobody else gives it a turn: a call that is woken for any
+//! reason is driven, looks at itself, and asks again. So a wake that comes too early or twice changes nothing. The
+//! lock is held for one change at a time, never over an await, and may be held while a batch's lock is taken.
+
+use crate::held::Held;
+use crate::registry::Registered;
+use crate::runtime::Inner;
+use crate::session::Session;
+use crate::stage::prepare;
+use crate::wheel::When;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use windlass_core::claim::Claims;
+use windlass_core::ids::CallId;
+use windlass_core::limits::Limits;
+use windlass_core::plan::{Arrival, Ask, Cap, Counts, Planner, Pool, Ready, Refused, ToolNo, Wants, Why};
+use windlass_core::tool::EffectClass;
+
+/// The turns of a runtime's calls.
+pub(crate) struct Turns(Mutex<State>);
+
+struct State {
+    planner: Planner,
+    /// Calls that are parked until they have a turn.
+    waiting: BTreeMap<CallId, Weak<Session>>,
+    /// Calls that will never have one, until they are told.
+    refused: BTreeMap<CallId, Refused>,
+    /// Calls that were taken and have not asked for a turn yet.
+    expected: u64,
+    /// When the planner is asked again though nothing happened.
+    alarm_us: Option<u64>,
+    /// Empty between two changes; kept so that a change allocates nothing.
+    ready: Ready,
+}
+
+/// What became of a call that asked for its turn.
+pub(crate) enum Turn {
+    /// It may start.
+    Now(Box<Held>),
+    /// It is parked, and woken when it may.
+    Later,
+    /// It may never.
+    Never(Box<Held>, Refused),
+}
+
+/// Calls that may go on, and where they are.
+type Next = Vec<(Weak<Session>, CallId)>;
+
+impl Turns {
+    pub(crate) fn new(limits: &Limits) -> Turns {
+        Turns(Mutex::new(State {
+            planner: Planner::new(limits),
+            waiting: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            expected: 0,
+            alarm_us: None,
+            ready: Ready::default(),
+        }))
+    }
+
+    /// Makes room for calls that will ask for their turn; or says how many wait, and when to come back in milliseconds.
+    pub(crate) fn expect(&self, now_us: u64, calls: u64) -> Result<(), (u64, u64)> {
+        // What is open already is joined, however much waits.
+        if calls == 0 {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        match state.planner.admit(now_us, calls.saturating_add(state.expected)) {
+            Ok(()) => {
+                state.expected += calls;
+                Ok(())
+            }
+            Err(over) => {
+                let waiting = state.planner.counts().queued + state.expected;
+                Err((waiting, over.retry_after_us.div_ceil(1_000)))
+            }
+        }
+    }
+
+    /// So many of the expected calls will not come.
+    pub(crate) fn expect_less(&self, calls: u64) {
+        let mut state = self.lock();
+        state.expected = state.expected.saturating_sub(calls);
+    }
+
+    /// Asks for the turn of a call. If it must wait it is parked, at the latest until its deadline.
+    pub(crate) fn take(mut held: Box<Held>) -> Turn {
+        let (on, id) = (held.on.clone(), held.id);
+        let (rt, now_us) = (&on.rt, on.rt.clock.elapsed_us());
+        let claims = (!held.claimed).then(|| claims(&mut held).unwrap_or_else(|| by_class(&held)));
+        let mut state = rt.turns.lock();
+        // What was found out about it meanwhile it has not asked for.
+        let mut turn = held.entered && held.claimed && state.planner.has_turn(id);
+        if !turn && let Err(refused) = state.ask(&mut held, now_us, (claims, Arrival::New)) {
+            return Turn::Never(held, refused);
+        }
+        let next = state.next(rt, now_us, |started| turn |= started == id);
+        if let Some(refused) = state.refused.remove(&id) {
+            drop(state);
+            go_on(rt, next);
+            return Turn::Never(held, refused);
+        }
+        if turn {
+            drop(state);
+            go_on(rt, next);
+            held.has_turn = true;
+            return Turn::Now(held);
+        }
+        state.waiting.insert(id, Arc::downgrade(&on.session));
+        let alarm = match held.deadline() {
+            (_, u64::MAX) => None,
+            (_, due_us) => Some(rt.wheel.alarm(When { due_us, wall: None }, &on.session, id)),
+        };
+        // Parked before the planner is let go: whoever is told that its turn has come must find it.
+        let undisturbed = on.batch.park(*held, alarm);
+        drop(state);
+        go_on(rt, next);
+        on.session.parked(rt, id, undisturbed);
+        Turn::Later
+    }
+
+    /// A call does nothing that takes room until it asks for its next turn: it keeps its place and what it claims.
+    pub(crate) fn rest(held: &mut Held) {
+        held.has_turn = false;
+        let on = held.on.clone();
+        let (rt, now_us) = (&on.rt, on.rt.clock.elapsed_us());
+        let claims = if held.claimed { None } else { claims(held) };
+        let mut state = rt.turns.lock();
+        let arrival = if held.call.attempts > 0 { Arrival::StartedParked } else { Arrival::Parked };
+        // Refused is only who runs inside another call; that one is told when it asks for its turn.
+        if let Err(refused) = state.ask(held, now_us, (claims, arrival)) {
+            state.refused.insert(held.id, refused);
+        }
+        let next = state.next(rt, now_us, |_| {});
+        drop(state);
+        go_on(rt, next);
+    }
+
+    /// Enters the calls that an earlier owner left: those that started first, since they hold what they claim; then
+    /// the others in their order. None of them has a turn.
+    pub(crate) fn take_over(left: &mut [Box<Held>]) {
+        let started = |held: &&mut Box<Held>| held.call.attempts > 0;
+        left.iter_mut().filter(started).for_each(|held| Turns::rest(held));
+        left.iter_mut().filter(|held| !started(held)).for_each(|held| Turns::rest(held));
+    }
+
+    /// Calls are over, or will not be driven here any more: what they held is given on. With each: whether it was
+    /// submitted here.
+    pub(crate) fn leave(&self, rt: &Arc<Inner>, calls: impl IntoIterator<Item = (CallId, bool)>) {
+        let now_us = rt.clock.elapsed_us();
+        let mut state = self.lock();
+        for (call, fresh) in calls {
+            // Whoever never asked for a turn is no longer expected to.
+            if !state.planner.leave(call) && fresh {
+                state.expected = state.expected.saturating_sub(1);
+            }
+            state.waiting.remove(&call);
+            state.refused.remove(&call);
+        }
+        let next = state.next(rt, now_us, |_| {});
+        drop(state);
+        go_on(rt, next);
+    }
+
+    /// A rate may allow something now.
+    pub(crate) fn due(&self, rt: &Arc<Inner>) {
+        self.change(rt, |state, _| state.alarm_us = None);
+    }
+
+    /// A tool is registered, maybe in the place of another.
+    pub(crate) fn set_tool(&self, rt: &Arc<Inner>, tool: &Registered) {
+        self.change(rt, |state, now_us| {
+            // One that declares no limit matters only if one of its id did.
+            if tool.is_limited() || state.planner.knows_tool(tool.spec.stable_id()) {
+                state.announce(now_us, tool);
+            }
+        });
+    }
+
+    /// A tool is gone.
+    pub(crate) fn remove_tool(&self, rt: &Arc<Inner>, tool: &Registered) {
+        self.change(rt, |state, _| {
+            if let Some(no) = state.planner.tool(tool.spec.stable_id()) {
+                state.planner.remove_tool(no);
+            }
+        });
+    }
+
+    /// The limits of a group of tools are these from now on.
+    pub(crate) fn set_group(&self, rt: &Arc<Inner>, group: &str, cap: Cap) {
+        self.change(rt, |state, now_us| state.planner.set_group(now_us, group, cap));
+    }
+
+    /// What each of these calls waits for.
+    pub(crate) fn why(&self, now_us: u64, calls: impl Iterator<Item = CallId>) -> Vec<Option<Why>> {
+        let state = self.lock();
+        calls.map(|call| state.planner.why(now_us, call)).collect()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.lock().planner.counts()
+    }
+
+    /// How many things are remembered of calls.
+    pub(crate) fn kept(&self) -> usize {
+        let state = self.lock();
+        let remembered = state.waiting.len() + state.refused.len();
+        state.planner.kept() + remembered + usize::try_from(state.expected).unwrap_or(usize::MAX)
+    }
+
+    fn change(&self, rt: &Arc<Inner>, change: impl FnOnce(&mut State, u64)) {
+        let now_us = rt.clock.elapsed_us();
+        let mut state = self.lock();
+        change(&mut state, now_us);
+        let next = state.next(rt, now_us, |_| {});
+        drop(state);
+        go_on(rt, next);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Makes a call known, and what it claims, as far as it is not. `None` is not known yet, or no news.
+    fn ask(
+        &mut self,
+        held: &mut Held,
+        now_us: u64,
+        (claims, arrival): (Option<Claims>, Arrival),
+    ) -> Result<(), Refused> {
+        held.claimed |= claims.is_some();
+        if !held.entered {
+            return self.enter(held, now_us, (claims.map_or(Wants::Unknown, Wants::Claims), arrival));
+        }
+        if let Some(claims) = claims {
+            match self.planner.reclaim(now_us, held.id, claims.clone()) {
+                Ok(_) => {}
+                // Its turn came, and then its tool was another: it asks anew.
+                Err(Refused::TooLate { .. }) => {
+                    self.planner.leave(held.id);
+                    return self.enter(held, now_us, (Wants::Claims(claims), arrival));
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+        let tool = self.tool_of(held, now_us);
+        self.planner.retool(held.id, tool);
+        if matches!(arrival, Arrival::New | Arrival::Started) {
+            self.planner.wake(now_us, held.id);
+        } else {
+            self.planner.park(held.id);
+        }
+        Ok(())
+    }
+
+    fn enter(
+        &mut self,
+        held: &mut Held,
+        now_us: u64,
+        (wants, arrival): (Wants, Arrival),
+    ) -> Result<(), Refused> {
+        let tool = self.tool_of(held, now_us);
+        let session = held.on.session.lane.session();
+        let (pool, parent) = (Pool::default(), None);
+        let ask = Ask { session, call: held.id, tool, wants, priority: 0, pool, parent, arrival };
+        if held.past.fresh && !held.entered {
+            self.expected = self.expected.saturating_sub(1);
+        }
+        held.entered = true;
+        self.planner.enter(now_us, ask)
+    }
+
+    /// The number of a call's tool, as far as it is known.
+    fn tool_of(&mut self, held: &Held, now_us: u64) -> ToolNo {
+        let Some(tool) = held.tool.as_ref().filter(|tool| tool.is_limited()) else {
+            return ToolNo::UNLIMITED;
+        };
+        match self.planner.tool(tool.spec.stable_id()) {
+            Some(no) if tool.is_announced() => no,
+            Some(_) | None => self.announce(now_us, tool),
+        }
+    }
+
+    fn announce(&mut self, now_us: u64, tool: &Registered) -> ToolNo {
+        let groups: Vec<&str> = tool.spec.groups.iter().map(String::as_str).collect();
+        tool.mark_announced();
+        self.planner.set_tool(now_us, tool.spec.stable_id(), (tool.cap(), &groups))
+    }
+
+    /// What may go on after a change. Whoever is named and not parked is being driven, and asks.
+    fn next(&mut self, rt: &Inner, now_us: u64, mut started: impl FnMut(CallId)) -> Next {
+        self.planner.start_ready(now_us, &mut self.ready);
+        let mut next = Next::new();
+        for call in self.ready.start.drain(..) {
+            started(call);
+            next.extend(self.waiting.remove(&call).map(|session| (session, call)));
+        }
+        for (call, refused) in self.ready.refuse.drain(..) {
+            self.refused.insert(call, refused);
+            next.extend(self.waiting.remove(&call).map(|session| (session, call)));
+        }
+        if let Some(due_us) = self.planner.next_due()
+            && self.alarm_us.is_none_or(|alarm_us| due_us < alarm_us)
+        {
+            self.alarm_us = Some(due_us);
+            rt.wheel.ask_turns(due_us);
+        }
+        next
+    }
+}
+
+/// Drives calls whose turn has come.
+fn go_on(rt: &Arc<Inner>, next: Next) {
+    for (session, call) in next {
+        if let Some(session) = session.upgrade() {
+            session.wake(rt, call);
+        }
+    }
+}
+
+/// What a call claims, under the tool it is pinned to; `None` if that cannot be known yet.
+fn claims(held: &mut Held) -> Option<Claims> {
+    if let Some(claims) = held.claims.take() {
+        return Some(claims);
+    }
+    let pin = held.call.pin?;
+    let (registry, place) = (&held.on.rt.registry, &held.on.batch.head.place);
+    let tool = held.tool.clone().or_else(|| registry.known(place, &held.call.opened.tool));
+    match tool.filter(|tool| tool.contract == pin.contract) {
+        Some(tool) => {
+            let declared =
+                prepare::parse(held).ok().and_then(|args| tool.claims(&args.value, &held.on.rt.limits));
+            Some(declared.and_then(Result::ok).unwrap_or_else(|| by_class(held)))
+        }
+        // One that started holds something, and nothing more will be known of it.
+        None => (held.call.attempts > 0).then(|| by_class(held)),
+    }
+}
+
+/// What a call claims that declares nothing.
+fn by_class(held: &Held) -> Claims {
+    Claims::of(held.call.pin.map_or(EffectClass::Once, |pin| pin.class))
+}
