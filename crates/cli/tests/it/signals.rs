@@ -50,7 +50,7 @@ fn the_first_signal_stops_in_good_order_and_the_next_run_goes_on() {
         until("nothing is left running", || rig.processes().is_empty());
         assert!(!rig.path(".windlass/control.sock").exists());
         let lock = std::fs::read_to_string(rig.path(".windlass/owner.lock")).expect("it is there");
-        assert_eq!(lock, "", "it was closed in good order");
+        assert_eq!(lock.len(), 1, "it was closed in good order: {lock}");
 
         rig.write("go", "");
         let ran = rig.run(&["run", "batch.json", "--json"]).expect(0);
