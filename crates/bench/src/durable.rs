@@ -60,12 +60,12 @@ pub fn table(asked: &Asked, tell: &mut (dyn FnMut(&str) + Send)) -> Result<Table
         lines.push(alone(what, dir, *span)?);
         for (at_once, least) in [(8, None), (64, Some(0.5)), (512, Some(0.5))] {
             let what = telling(format!("once, {at_once} at once"));
-            let floor = |span| Ok(floor::sqlite_attempts(dir, at_once, span)?.per_second());
-            lines.push(concurrent((what, "once"), (dir, at_once, *span), floor, least)?);
+            let floor = |span| Ok(floor_of("once", dir, at_once, span)?.per_second());
+            lines.extend(concurrent((what, "once"), (dir, at_once, *span), floor, least)?);
         }
         let what = telling("read, 64 at once".to_owned());
-        let floor = |span| Ok(floor::sqlite_handoff(dir, 64, ROW_BYTES, span)?.per_second());
-        lines.push(concurrent((what, "read"), (dir, 64, *span), floor, Some(0.6))?);
+        let floor = |span| Ok(floor_of("read", dir, 64, span)?.per_second());
+        lines.extend(concurrent((what, "read"), (dir, 64, *span), floor, Some(0.6))?);
         let what = telling("submitted again, recorded".to_owned());
         let again = Rig::new(dir)?.again(*span)?.per_second();
         lines.push(Line::barred(what, (again, Unit::PerSecond), Bar::AtLeast(200_000.0)));
@@ -84,6 +84,23 @@ pub fn table(asked: &Asked, tell: &mut (dyn FnMut(&str) + Send)) -> Result<Table
     })
 }
 
+/// One load and nothing else, beside its floor, for whoever looks at what it costs: calls of `once` or `read`.
+pub fn load(dir: &Path, tool: &'static str, at_once: usize, span: Duration) -> Result<Table, Error> {
+    apart(|| {
+        let what = format!("{tool}, {at_once} at once");
+        let floor = |span| Ok(floor_of(tool, dir, at_once, span)?.per_second());
+        let line = concurrent((what, tool), (dir, at_once, span), floor, Some(0.5))?;
+        Ok(Table { title: "One load; the floor is bare SQLite".to_owned(), lines: line.into() })
+    })
+}
+
+fn floor_of(tool: &str, dir: &Path, at_once: usize, span: Duration) -> Result<Rate, Error> {
+    Ok(match tool {
+        "read" => floor::sqlite_handoff(dir, at_once, ROW_BYTES, span)?,
+        _ => floor::sqlite_attempts(dir, at_once, span)?,
+    })
+}
+
 fn alone(what: String, dir: &Path, span: Duration) -> Result<Line, Error> {
     let rig = Rig::new(dir)?;
     let floor = |span| Ok(milliseconds(floor::sqlite_attempts(dir, 1, span)?));
@@ -92,16 +109,28 @@ fn alone(what: String, dir: &Path, span: Duration) -> Result<Line, Error> {
     Ok(Line::against(what, (ours, Unit::Milliseconds), floor, Bar::AtMost(1.5)))
 }
 
+/// So many calls at once beside their floor, and how many changes shared a commit meanwhile.
 fn concurrent(
     (what, tool): (String, &'static str),
     (dir, at_once, span): (&Path, usize, Duration),
     floor: impl FnMut(Duration) -> Result<f64, Error>,
     least: Option<f64>,
-) -> Result<Line, Error> {
+) -> Result<[Line; 2], Error> {
     let rig = Rig::new(dir)?;
-    let (floor, ours) = in_turn(span, floor, |span| Ok(rig.calls(tool, at_once, span)?.per_second()))?;
+    let mut calls = 0;
+    let (floor, ours) = in_turn(span, floor, |span| {
+        let rate = rig.calls(tool, at_once, span)?;
+        // The warm-up makes one call in each session.
+        calls += rate.count + at_once as u64;
+        Ok::<_, Error>(rate.per_second())
+    })?;
+    // An intent and an end, or both in one.
+    let changes = calls * if tool == "read" { 1 } else { 2 };
+    let shared = changes as f64 / rig.windlass.store().commits() as f64;
+    let shared = Line::plain("  changes that shared a commit", (shared, Unit::Number));
     let line = Line::against(what, (ours, Unit::PerSecond), floor, Bar::AtLeast(least.unwrap_or(0.0)));
-    Ok(if least.is_none() { Line { bar: None, met: None, ..line } } else { line })
+    let line = if least.is_none() { Line { bar: None, met: None, ..line } } else { line };
+    Ok([line, shared])
 }
 
 /// The same figure before and after so many calls of the same sessions.

@@ -43,6 +43,8 @@ pub enum Unit {
     Seconds,
     /// So many in a second.
     PerSecond,
+    /// So many.
+    Number,
 }
 
 /// What is fast enough.
@@ -120,6 +122,7 @@ impl Unit {
             Unit::Nanoseconds | Unit::PerSecond => thousands(value),
             Unit::Milliseconds => format!("{value:.3}"),
             Unit::Seconds => format!("{value:.2}"),
+            Unit::Number => format!("{value:.1}"),
         }
     }
 
@@ -129,6 +132,7 @@ impl Unit {
             Unit::Milliseconds => " ms",
             Unit::Seconds => " s",
             Unit::PerSecond => "/s",
+            Unit::Number => "",
         };
         format!("{}{name}", self.number(value))
     }

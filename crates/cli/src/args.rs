@@ -1,7 +1,9 @@
 //! The words of the command line.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::PossibleValuesParser;
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use windlass_server::wire::State;
 
 /// Run tool calls durably.
 #[derive(Parser)]
@@ -17,7 +19,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 all calls succeeded, 1 one failed, was denied or cancelled, 2 wrong usage, 3 one is unknown,
-4 the batch was refused or conflicts, 5 a call is still open, 6 the data folder cannot be had.
+4 the batch or request was refused or conflicts, 5 a call is still open, 6 the data folder cannot be had.
 
 Example: windlass call echo '{\"message\": \"hello\"}'";
 
@@ -30,8 +32,14 @@ pub enum Command {
     Call(Call),
     /// List the tools, or show one
     Tools(Tools),
-    /// List recorded calls, or show one
+    /// List calls, or show one
     Calls(Calls),
+    /// Ask calls to stop
+    Cancel(Cancel),
+    /// Say whether a call that is unknown took effect
+    Resolve(Resolve),
+    /// Let a call go on although its tool has changed
+    Accept(Accept),
     /// Check the data folder and show what is in force
     Doctor(Doctor),
     /// Measure how fast this machine runs calls
@@ -97,19 +105,105 @@ pub struct Tools {
 
 /// `windlass calls`
 #[derive(Args)]
-#[command(after_help = "Example: windlass calls 01j8a6zc --journal")]
+#[command(after_help = "\
+Works beside a running `windlass run` too, and then also shows what is not recorded yet.
+
+Examples:
+  windlass calls --state open
+  windlass calls 01j8a6zc --journal")]
 pub struct Calls {
     /// Show this one: its handle, or the beginning of it
+    #[arg(conflicts_with_all = ["state", "tool", "session", "limit", "after"])]
     pub call: Option<String>,
     /// Print its journal as a story
     #[arg(long, requires = "call")]
     pub journal: bool,
+    /// Only the calls in this state; open is queued, running or retrying
+    #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)))]
+    pub state: Option<String>,
+    /// Only the calls of this tool
+    #[arg(long)]
+    pub tool: Option<String>,
     /// Only the calls of this session
     #[arg(long)]
     pub session: Option<String>,
     /// At most so many
-    #[arg(long, default_value_t = 50)]
-    pub limit: usize,
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: u64,
+    /// Go on after this call: `next` of the list before, as --json prints it
+    #[arg(long, value_name = "CALL")]
+    pub after: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass cancel`
+#[derive(Args)]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["call", "batch", "session"]))]
+#[command(after_help = "\
+A running tool is told to stop, and killed if it does not; what it returns in time still counts. A call that is
+over stays as it is. Where no process owns the data folder, the request is left for the next one.
+
+Examples:
+  windlass cancel 01j8a6zc --reason 'wrong customer'
+  windlass cancel --session default")]
+pub struct Cancel {
+    /// This call: its handle, or the beginning of it
+    #[arg(conflicts_with_all = ["batch", "session"])]
+    pub call: Option<String>,
+    /// All calls of the batch with this key, in --session (if not said: default)
+    #[arg(long, value_name = "KEY")]
+    pub batch: Option<String>,
+    /// All calls of this session
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// Why, for whoever reads the journal
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass resolve`
+#[derive(Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["landed", "did_not_happen", "ask_tool"]))]
+#[command(after_help = "\
+Look first whether the call took effect: windlass calls CALL --journal tells what it was about to do. Whoever submits
+the call again gets the resolved answer; it is never run again. Where no process owns the data folder, what you say is
+left for the next one; --ask-tool owns the folder itself until the tool has answered.
+
+Examples:
+  windlass resolve 01j8a6zc --landed '{\"charged\": 1250}'
+  windlass resolve 01j8a6zc --did-not-happen")]
+pub struct Resolve {
+    /// The call: its handle, or the beginning of it
+    pub call: String,
+    /// It took effect, and this is its result
+    #[arg(long, value_name = "JSON")]
+    pub landed: Option<String>,
+    /// It did not take effect
+    #[arg(long)]
+    pub did_not_happen: bool,
+    /// Ask its tool whether it did
+    #[arg(long)]
+    pub ask_tool: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass accept`
+#[derive(Args)]
+#[command(after_help = "\
+For calls that wait as tool_changed: `windlass calls --state open` shows them. Where no process owns the data folder,
+it is left for the next one. To end such a call instead, use windlass cancel.
+
+Example: windlass accept 01j8a6zc")]
+pub struct Accept {
+    /// The call: its handle, or the beginning of it
+    pub call: String,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,166 +1,149 @@
-//! `windlass calls`: what is recorded.
+//! `windlass calls`: what is open and what is recorded.
 
 use crate::args::Calls;
-use crate::exit::Usage;
-use crate::{exit, folder, show};
-use serde_json::json;
+use crate::door::Door;
+use crate::{exit, show};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use windlass::core::handle::Handle;
-use windlass::inspect::{self, Line, Recorded};
-use windlass::store::{SessionRow, Store};
-use windlass::{BatchError, wall_time};
-
-/// How many of a session's latest calls a shortened handle is looked for among.
-const PREFIX_SEARCH_MAX: usize = 10_000;
-/// How many sessions are looked at.
-const SESSIONS_MAX: u64 = 1_000;
+use windlass_server::wire::{LIMIT_MAX, List, State};
 
 pub async fn calls(data: &Path, args: Calls) -> anyhow::Result<ExitCode> {
-    let store = folder::reader(data)?;
-    match &args.call {
-        Some(call) => {
-            let handle = find(&store, call).await?;
-            let found = inspect::call(&store, handle).await?;
-            let (call, lines) =
-                found.ok_or_else(|| Usage(format!("there is no call {handle} in {}", data.display())))?;
-            show_one(&call, &lines, &args)?;
-        }
-        None => {
-            let sessions = sessions(&store, args.session.as_deref()).await?;
-            let (mut found, damaged) = readable(&store, &sessions, args.limit).await?;
-            found.sort_by_key(|call| std::cmp::Reverse(call.opened_at));
-            found.truncate(args.limit);
-            show_list(&found, args.json)?;
-            return Ok(if damaged { exit::folder() } else { ExitCode::SUCCESS });
-        }
+    let door = Door::look(data).await?;
+    let Some(call) = &args.call else { return list(&door, &args).await };
+    let call = door.call(&door.find(call).await?, args.journal).await?;
+    match (args.json, args.journal) {
+        (true, _) => show::json(&call)?,
+        (false, true) => show_story(&call)?,
+        (false, false) => show_facts(&call)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The calls of all sessions that can be read; says which cannot, and whether there were any.
-async fn readable(
-    store: &Arc<dyn Store>,
-    sessions: &[SessionRow],
-    limit: usize,
-) -> anyhow::Result<(Vec<Recorded>, bool)> {
-    let (mut found, mut damaged) = (Vec::new(), false);
-    for session in sessions {
-        match inspect::calls(store, session, limit).await {
-            Ok(calls) => found.extend(calls),
-            Err(BatchError::Unreadable { what }) => {
-                eprintln!("windlass: the calls of session {} are not shown: {what}", session.name);
-                damaged = true;
-            }
-            Err(error) => return Err(error.into()),
+async fn list(door: &Door, args: &Calls) -> anyhow::Result<ExitCode> {
+    let (mut items, mut unreadable) = (Vec::new(), Vec::new());
+    let mut next = match &args.after {
+        Some(after) => Some(door.find(after).await?),
+        None => None,
+    };
+    loop {
+        let limit = (args.limit - items.len() as u64).min(LIMIT_MAX);
+        let state = args.state.as_deref().and_then(State::parse);
+        let list = List { state, tool: args.tool.clone(), limit: Some(limit), after: next };
+        let mut page = door.calls(args.session.as_deref(), &list).await?;
+        items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        unreadable.extend(page["unreadable"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        next = page["next"].as_str().map(str::to_string);
+        if next.is_none() || items.len() as u64 >= args.limit {
+            break;
         }
     }
-    Ok((found, damaged))
+    // What was asked for last comes first: the record has its own order, by when something was first written.
+    items.sort_by(|a, b| b["opened_at"].as_str().cmp(&a["opened_at"].as_str()));
+    unreadable.dedup();
+    for session in &unreadable {
+        let (name, what) = (text(&session["session"]), text(&session["what"]));
+        eprintln!("windlass: the calls of session {name} are not shown: {what}");
+    }
+    if args.json {
+        show::json(&json!({"items": items, "next": next}))?;
+    } else {
+        show_list(&items)?;
+        if next.is_some() {
+            eprintln!(
+                "windlass: there are more; --limit {} shows more of them",
+                args.limit.saturating_mul(4)
+            );
+        }
+    }
+    Ok(if unreadable.is_empty() { ExitCode::SUCCESS } else { exit::folder() })
 }
 
-async fn sessions(store: &Arc<dyn Store>, name: Option<&str>) -> anyhow::Result<Vec<SessionRow>> {
-    match name {
-        None => Ok(store.sessions(None, SESSIONS_MAX).await?),
-        Some(name) => match store.session(name).await? {
-            Some(session) => Ok(vec![session]),
-            None => Err(Usage(format!("there is no session {name}; leave --session out to see all")).into()),
-        },
-    }
-}
-
-/// The call of a handle, or the only one that begins with this.
-async fn find(store: &Arc<dyn Store>, text: &str) -> anyhow::Result<Handle> {
-    if let Some(handle) = Handle::parse(text) {
-        return Ok(handle);
-    }
-    let prefix = text.to_lowercase();
-    let (calls, _) = readable(store, &sessions(store, None).await?, PREFIX_SEARCH_MAX).await?;
-    let handles = calls.into_iter().map(|call| call.answer.handle());
-    let found: Vec<Handle> = handles.filter(|handle| handle.to_string().starts_with(&prefix)).collect();
-    match found.as_slice() {
-        [one] => Ok(*one),
-        [] => Err(Usage(format!("no call begins with {text}; `windlass calls` lists them")).into()),
-        many => Err(Usage(format!("{} calls begin with {text}; write more of it", many.len())).into()),
-    }
-}
-
-fn show_list(calls: &[Recorded], as_json: bool) -> anyhow::Result<()> {
-    if as_json {
-        return show::json(&json!({"items": calls.iter().map(whole).collect::<Vec<_>>(), "next": null}));
+fn show_list(calls: &[Value]) -> anyhow::Result<()> {
+    let waiting = calls.iter().any(|call| call["waiting_for"].is_string());
+    let mut headings = vec!["CALL", "SESSION", "ID", "TOOL", "STATE", "ATTEMPTS", "RAN", "ASKED FOR"];
+    if waiting {
+        headings.insert(5, "WAITS FOR");
     }
     let rows = calls.iter().map(|call| {
-        let answer = &call.answer;
-        let ran = answer.call().end().map_or(String::new(), |end| format!("{} ms", end.spent.ran_us / 1_000));
-        vec![
-            show::short_handle(answer),
-            call.session.clone(),
-            answer.id().to_string(),
-            answer.tool().to_string(),
-            answer.state().to_string(),
-            answer.call().attempts.to_string(),
-            ran,
-            wall_time(call.opened_at),
-        ]
+        let mut row = vec![
+            show::short_handle(text(&call["call"])),
+            text(&call["session"]).to_string(),
+            text(&call["id"]).to_string(),
+            text(&call["tool"]).to_string(),
+            text(&call["state"]).to_string(),
+            call["attempts"].to_string(),
+            ms(&call["ran_ms"]),
+            text(&call["opened_at"]).to_string(),
+        ];
+        if waiting {
+            row.insert(5, text(&call["waiting_for"]).to_string());
+        }
+        row
     });
-    show::table(&["CALL", "SESSION", "ID", "TOOL", "STATE", "ATTEMPTS", "RAN", "ASKED FOR"], rows)
+    show::table(&headings, rows)
 }
 
-fn show_one(call: &Recorded, lines: &[Line], args: &Calls) -> anyhow::Result<()> {
-    if args.json {
-        let mut shown = whole(call);
-        if args.journal {
-            shown["journal"] = serde_json::to_value(lines)?;
-        }
-        return show::json(&shown);
+fn show_story(call: &Value) -> anyhow::Result<()> {
+    let lines = call["journal"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if lines.is_empty() {
+        return show::text(
+            "nothing is recorded of it yet: a call of class read is written down with its result",
+        );
     }
-    if !args.journal {
-        return show_facts(call);
-    }
-    let from = lines.first().map(|line| line.at).unwrap_or_default();
     let rows = lines.iter().map(|line| {
-        let after = inspect::elapsed(from, line.at);
         vec![
-            line.entry.to_string(),
-            wall_time(line.at),
-            format!("+{after}"),
-            line.kind.to_string(),
-            line.text.clone(),
+            line["entry"].to_string(),
+            text(&line["at"]).to_string(),
+            format!("+{}", text(&line["after"])),
+            text(&line["kind"]).to_string(),
+            text(&line["text"]).to_string(),
         ]
     });
     show::table(&["ENTRY", "TIME", "AFTER", "FACT", "STORY"], rows)
 }
 
 /// One call whole: what was asked, how it went, what the model was told, and what only operators are.
-fn show_facts(call: &Recorded) -> anyhow::Result<()> {
-    let answer = &call.answer;
-    let mut facts = vec![
-        ("call", answer.handle().to_string()),
-        ("session", call.session.clone()),
-        ("batch", call.batch_key.clone()),
-        ("id", answer.id().to_string()),
-        ("tool", answer.tool().to_string()),
-        ("arguments", answer.call().opened.args.text.to_string()),
-        ("asked for", wall_time(call.opened_at)),
-        ("state", answer.state().to_string()),
-        ("attempts", answer.call().attempts.to_string()),
-    ];
-    if let Some(end) = answer.call().end() {
-        facts.push(("queued", format!("{} ms", end.spent.queued_us / 1_000)));
-        facts.push(("ran", format!("{} ms", end.spent.ran_us / 1_000)));
+fn show_facts(call: &Value) -> anyhow::Result<()> {
+    let mut facts = Vec::new();
+    for (name, field) in
+        [("call", "call"), ("session", "session"), ("batch", "batch"), ("id", "id"), ("tool", "tool")]
+    {
+        facts.push((name, text(&call[field]).to_string()));
     }
-    if let Some(detail) = answer.failure().and_then(|failure| failure.detail.clone()) {
-        facts.push(("failed inside", detail));
+    if let Some(args) = call.get("args") {
+        facts.push(("arguments", args.as_str().map_or_else(|| args.to_string(), str::to_string)));
     }
+    facts.push(("asked for", text(&call["opened_at"]).to_string()));
+    facts.push(("state", text(&call["state"]).to_string()));
+    facts.extend(call["waiting_for"].as_str().map(|waiting| ("waits for", waiting.to_string())));
+    facts.push(("attempts", call["attempts"].to_string()));
+    if call["ran_ms"].is_number() {
+        facts.extend([("queued", ms(&call["queued_ms"])), ("waited", ms(&call["waited_ms"]))]);
+        facts.push(("ran", ms(&call["ran_ms"])));
+    }
+    let detail = call["outcome"]["failure"]["detail"].as_str();
+    facts.extend(detail.map(|detail| ("failed inside", detail.to_string())));
     show::table(&["WHAT", "RECORDED"], facts.into_iter().map(|(name, fact)| vec![name.to_string(), fact]))?;
     show::blank()?;
-    show::model(answer)
+    show::text(&model_text(call))
 }
 
-fn whole(call: &Recorded) -> serde_json::Value {
-    let mut shown = serde_json::to_value(&call.answer).unwrap_or_default();
-    shown["session"] = call.session.as_str().into();
-    shown["batch"] = call.batch_key.as_str().into();
-    shown["opened_at"] = wall_time(call.opened_at).into();
-    shown
+/// The text parts of what the model is told, one after the other.
+fn model_text(call: &Value) -> String {
+    let parts = call["model"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let texts = parts.iter().filter_map(|part| match text(&part["type"]) {
+        "text" => Some(text(&part["text"]).to_string()),
+        "json" => Some(part["value"].to_string()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn ms(value: &Value) -> String {
+    value.as_u64().map_or_else(String::new, |ms| format!("{ms} ms"))
 }

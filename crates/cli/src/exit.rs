@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 use windlass::core::code::Code;
 use windlass::store::StoreError;
-use windlass::{BatchError, CallAnswer, Lost, RegisterError};
+use windlass::{AskError, BatchError, CallAnswer, Lost, RegisterError};
+use windlass_server::client::ClientError;
 use windlass_tools::ConfigError;
 
 const FAILED: u8 = 1;
@@ -11,6 +12,7 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const UNKNOWN: u8 = 3;
 const REFUSED: u8 = 4;
+const OPEN: u8 = 5;
 const FOLDER: u8 = 6;
 
 /// Something was asked for in the wrong way.
@@ -31,6 +33,16 @@ pub fn of(calls: &[CallAnswer]) -> ExitCode {
     ExitCode::from(worst.max_by_key(rank).unwrap_or(0))
 }
 
+/// The code for calls that stay open.
+pub fn open() -> ExitCode {
+    ExitCode::from(OPEN)
+}
+
+/// Leaves at once, with calls open.
+pub fn leave_now() -> ! {
+    std::process::exit(i32::from(OPEN))
+}
+
 /// The code for a folder that is not what it should be.
 pub fn folder() -> ExitCode {
     ExitCode::from(FOLDER)
@@ -46,10 +58,25 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 fn code(error: &anyhow::Error) -> u8 {
-    if let Some(batch) = error.downcast_ref::<BatchError>() {
-        return match batch {
-            BatchError::Shape { .. } | BatchError::Overloaded { .. } => REFUSED,
-            BatchError::Unreadable { .. } | BatchError::Lost(_) => FOLDER,
+    if let Some(error) = error.downcast_ref::<BatchError>() {
+        return batch(error);
+    }
+    if let Some(error) = error.downcast_ref::<AskError>() {
+        return match error {
+            AskError::NotFound { .. } => USAGE,
+            AskError::Unfit { .. } | AskError::Conflict | AskError::Invalid { .. } => REFUSED,
+            AskError::Batch(error) => batch(error),
+        };
+    }
+    if let Some(error) = error.downcast_ref::<ClientError>() {
+        return match error {
+            // The same requests get the same codes, whoever answered them.
+            ClientError::Problem(problem) => match problem.status {
+                400 | 404 => USAGE,
+                500.. if problem.code != "overloaded" => FOLDER,
+                _ => REFUSED,
+            },
+            ClientError::Unreachable { .. } | ClientError::Garbled { .. } => FOLDER,
         };
     }
     if error.is::<StoreError>() || error.is::<Lost>() {
@@ -58,6 +85,13 @@ fn code(error: &anyhow::Error) -> u8 {
     // What is written in windlass.toml is as much asked for as what is written on the command line.
     let usage = error.is::<Usage>() || error.is::<ConfigError>() || error.is::<RegisterError>();
     if usage { USAGE } else { FAILED }
+}
+
+fn batch(error: &BatchError) -> u8 {
+    match error {
+        BatchError::Shape { .. } | BatchError::Overloaded { .. } => REFUSED,
+        BatchError::Unreadable { .. } | BatchError::Lost(_) => FOLDER,
+    }
 }
 
 #[cfg(test)]

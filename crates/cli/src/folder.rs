@@ -4,7 +4,7 @@ use crate::exit::Usage;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Durability, Store, StoreError};
@@ -61,6 +61,28 @@ pub async fn finish(runtime: &Runtime) {
     eprintln!("windlass: {open} calls that an earlier owner left open go on; waiting for their end");
     runtime.idle().await;
 }
+
+/// The store of the folder that this command owns, if it does: kept by whoever ends the command, so that it is the last
+/// to let go of it.
+pub type Owned = Option<Arc<dyn Store>>;
+
+/// Closes the store in good order, which tells the next owner that this one was not cut off: once all others have let
+/// go of it, and not later than that may take.
+pub fn close(owned: Owned, wait: Duration) {
+    let Some(store) = owned else { return };
+    let deadline = Instant::now() + wait;
+    while Arc::strong_count(&store) > 1 {
+        if Instant::now() > deadline {
+            eprintln!(
+                "windlass: warning: a tool does not let go, so the next owner takes this end for a crash"
+            );
+            return;
+        }
+        std::thread::sleep(CLOSE_LOOKS_EVERY);
+    }
+}
+
+const CLOSE_LOOKS_EVERY: Duration = Duration::from_millis(1);
 
 /// Longer than an answered call takes to be counted as over.
 const LEFT_TOLD_AFTER: Duration = Duration::from_millis(40);

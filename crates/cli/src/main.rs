@@ -1,13 +1,18 @@
 //! The windlass command line: one file per command, named like it.
 
+mod accept;
 mod args;
 mod bench;
 mod call;
 mod calls;
+mod cancel;
 mod doctor;
+mod door;
 mod exit;
 mod folder;
 mod input;
+mod owner;
+mod resolve;
 mod run;
 mod show;
 mod tools;
@@ -15,6 +20,10 @@ mod tools;
 use args::{Cli, Command};
 use clap::Parser;
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long the end of the command waits for what it started.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     // A command tool is run by this same binary started again, so that the command dies with its owner.
@@ -27,9 +36,12 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit::report(&anyhow::Error::new(error).context("could not start threads")),
     };
-    let ended = runtime.block_on(command(cli));
-    // Tools that block their threads must not keep the command from ending.
-    runtime.shutdown_background();
+    let mut owned = None;
+    let ended = runtime.block_on(command(cli, &mut owned));
+    // Whatever still drives calls lets go of the store. Tools that block their threads must not keep the command from
+    // ending.
+    runtime.shutdown_timeout(CLOSE_WAIT);
+    folder::close(owned, CLOSE_WAIT);
     ended.unwrap_or_else(|error| exit::report(&error))
 }
 
@@ -46,12 +58,15 @@ fn tell_panics_shortly() {
     }));
 }
 
-async fn command(cli: Cli) -> anyhow::Result<ExitCode> {
+async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Command::Run(args) => run::run(&cli.data, args).await,
-        Command::Call(args) => call::call(&cli.data, args).await,
+        Command::Run(args) => run::run((&cli.data, owned), args).await,
+        Command::Call(args) => call::call((&cli.data, owned), args).await,
         Command::Tools(args) => tools::tools(&cli.data, args).await,
         Command::Calls(args) => calls::calls(&cli.data, args).await,
+        Command::Cancel(args) => cancel::cancel(&cli.data, args).await,
+        Command::Resolve(args) => resolve::resolve((&cli.data, owned), args).await,
+        Command::Accept(args) => accept::accept(&cli.data, args).await,
         Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
         Command::Bench(args) => bench::bench(args),
     }

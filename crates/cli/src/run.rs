@@ -1,6 +1,8 @@
 //! `windlass run`: a batch from a file.
 
 use crate::args::Run;
+use crate::folder::Owned;
+use crate::owner::Owner;
 use crate::{exit, folder, input, show};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -10,7 +12,7 @@ use std::time::Duration;
 use windlass::core::time::Timestamp;
 use windlass::{BatchAnswer, BatchError, Clock, Runtime, Submitted, SystemClock, fresh_key};
 
-pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
+pub async fn run((data, owned): (&Path, &mut Owned), args: Run) -> anyhow::Result<ExitCode> {
     let mut batch = input::read(&args.file)?;
     if args.key.is_some() {
         batch.key = args.key;
@@ -21,9 +23,14 @@ pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
     let derived = batch.key.is_none();
     let began = SystemClock::default().now();
     let total = batch.calls.len() as u64;
-    let runtime = folder::own(data)?;
-    let submitted = runtime.submit(&args.session, batch).await?;
-    let answer = with_progress(&runtime, submitted, total).await?;
+    let mut owner = Owner::take((data, owned))?;
+    let runtime = owner.runtime();
+    let settled = async {
+        let submitted = runtime.submit(&args.session, batch).await?;
+        with_progress(&runtime, submitted, total).await
+    };
+    let Some(answer) = owner.unless_stopped(settled).await else { return Ok(owner.leave().await) };
+    let answer = answer?;
     if args.json {
         show::json(&answer)?;
     } else {
@@ -34,7 +41,10 @@ pub async fn run(data: &Path, args: Run) -> anyhow::Result<ExitCode> {
     }
     tell_recorded(&answer, began, derived);
     show::warnings(&answer.calls);
-    folder::finish(&runtime).await;
+    if owner.unless_stopped(folder::finish(&runtime)).await.is_none() {
+        return Ok(owner.leave().await);
+    }
+    owner.close().await;
     Ok(exit::of(&answer.calls))
 }
 

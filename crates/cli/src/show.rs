@@ -8,6 +8,8 @@ use windlass::core::time::Timestamp;
 
 /// A text in a table is cut here; `--json` shows it whole.
 const CELL_CHARS_MAX: usize = 120;
+/// A sentence of a journal says all it has to say.
+const STORY_CHARS_MAX: usize = 1_000;
 
 /// The columns whose text may be broken into lines.
 const PROSE: [&str; 7] = ["ANSWER", "DESCRIPTION", "FOUND", "JOURNAL", "RECORDED", "STORY", "WHY"];
@@ -25,7 +27,10 @@ pub fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyh
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(headings);
     for row in rows {
-        table.add_row(row.into_iter().map(|cell| shorten(&cell)));
+        let cells = row.into_iter().zip(headings);
+        table.add_row(cells.map(|(cell, heading)| {
+            shorten(&cell, if *heading == "STORY" { STORY_CHARS_MAX } else { CELL_CHARS_MAX })
+        }));
     }
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
@@ -50,7 +55,7 @@ pub fn answers(calls: &[CallAnswer]) -> anyhow::Result<()> {
             call.tool().to_string(),
             call.state().to_string(),
             end.map_or(String::new(), |end| format!("{} ms", end.spent.ran_us / 1_000)),
-            short_handle(call),
+            short_handle(&call.handle().to_string()),
             call.model_text(),
         ]
     });
@@ -61,8 +66,8 @@ pub fn answers(calls: &[CallAnswer]) -> anyhow::Result<()> {
 const HANDLE_CHARS: usize = 8;
 
 /// As much of a handle as people need to type.
-pub fn short_handle(call: &CallAnswer) -> String {
-    call.handle().to_string().chars().take(HANDLE_CHARS).collect()
+pub fn short_handle(handle: &str) -> String {
+    handle.chars().take(HANDLE_CHARS).collect()
 }
 
 /// Tells operators what the model is not told: what failed inside, and what needs a person.
@@ -72,11 +77,11 @@ pub fn warnings(calls: &[CallAnswer]) {
             eprintln!("windlass: call {} ({}) failed inside: {}", call.handle(), call.id(), one_line(detail));
         }
     }
-    for call in calls.iter().filter(|call| call.state() == "unknown") {
+    for call in calls.iter().filter(|call| call.call().end().is_some_and(|end| end.is_unknown())) {
         let (handle, id, tool) = (call.handle(), call.id(), call.tool());
         eprintln!(
-            "windlass: nobody knows whether {id} ({tool}) took effect, and it is not run again; look before you repeat \
-             it: windlass calls {handle} --journal"
+            "windlass: nobody knows whether {id} ({tool}) took effect, and it is not run again; look: windlass calls \
+             {handle} --journal, and say what you found: windlass resolve {handle}"
         );
     }
 }
@@ -91,6 +96,21 @@ pub fn model(call: &CallAnswer) -> anyhow::Result<()> {
     print(&call.model_text())
 }
 
+/// Where nobody drives a session, what is asked of its calls waits for the next one who does.
+pub fn left_for_next(session: &str) -> String {
+    format!("recorded; it takes effect when a process next drives session {session}, e.g. `windlass run`")
+}
+
+/// Says that a request about this call was left for the next owner.
+pub fn left(call: &serde_json::Value, as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        let mut shown = call.clone();
+        shown["left_for_next_owner"] = true.into();
+        return json(&shown);
+    }
+    print(&left_for_next(call["session"].as_str().unwrap_or_default()))
+}
+
 /// Prints a line; a reader that has gone away is no error.
 fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout().lock(), "{text}") {
@@ -100,9 +120,9 @@ fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// One line of bounded length, with controls made visible: what a tool wrote must not move the cursor.
-fn shorten(text: &str) -> String {
-    let mut shown: String = text.chars().take(CELL_CHARS_MAX).map(visible).collect();
-    if text.chars().nth(CELL_CHARS_MAX).is_some() {
+fn shorten(text: &str, chars_max: usize) -> String {
+    let mut shown: String = text.chars().take(chars_max).map(visible).collect();
+    if text.chars().nth(chars_max).is_some() {
         shown.push('…');
     }
     shown

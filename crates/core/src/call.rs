@@ -128,7 +128,9 @@ impl Call {
         let Retry::Safe { after_ms } = failure.retry else {
             return Step::Settle(Settlement::Returned(result));
         };
-        let repeatable = self.class() != Some(EffectClass::Once) || failure.did_not_happen;
+        let repeatable = self.class() != Some(EffectClass::Once)
+            || failure.did_not_happen
+            || cfg!(feature = "mutant-once-retried");
         match (repeatable && self.cancel.is_none(), self.tries < self.rules().attempts) {
             (true, true) => Step::Retry { after_ms },
             (true, false) if self.tries > 1 => Step::Settle(Settlement::Exhausted(failure)),

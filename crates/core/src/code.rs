@@ -63,6 +63,8 @@ codes! {
     WouldDeadlock = "would_deadlock";
     /// The tool's provider did not give it.
     ProviderFailed = "provider_failed";
+    /// The same calls were made over and over, with the same results.
+    Loop = "loop";
     /// The tool said that it could not do its work.
     ToolFailed = "tool_failed";
     /// The tool's code panicked.

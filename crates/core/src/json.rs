@@ -9,7 +9,7 @@ mod string;
 
 use crate::code::Code;
 use crate::limits::Limits;
-use serde_json::Value;
+use serde_json::{Number, Value};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -33,6 +33,31 @@ pub fn parse_result(text: &str, limits: &Limits) -> Result<Value, Problem> {
     parser::Parser::new(text, limits.args_depth_max).document()
 }
 
+/// What could be made of a text that is nearly JSON.
+pub(crate) struct Nearly {
+    /// What was complete.
+    pub(crate) value: Value,
+    /// Whether commas before closing brackets, or behind the end, were passed over.
+    pub(crate) trailing_comma: bool,
+    /// Where the text ended too early, as a JSON pointer; none if it is complete.
+    pub(crate) cut_at: Option<String>,
+}
+
+/// Reads a text that is JSON but for commas before closing brackets or behind the end, or that is an object which ends
+/// too early. What was not complete is left out: half of a text is another text.
+pub(crate) fn parse_nearly(text: &str, limits: &Limits) -> Option<Nearly> {
+    if text.len() as u64 > limits.args_bytes_max {
+        return None;
+    }
+    parser::Parser::new(text, limits.args_depth_max).nearly()
+}
+
+/// The number that the text is, if it is one from its first to its last character and needs no rounding.
+pub(crate) fn exact_number(text: &str) -> Option<Number> {
+    matches!(text.as_bytes().first()?, b'-' | b'0'..=b'9').then_some(())?;
+    number::read(text, 0).ok().filter(|(_, end)| *end == text.len()).map(|(number, _)| number)
+}
+
 /// What is wrong with a JSON text or value, where, and what to do about it. Written for the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problem {
@@ -50,11 +75,11 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.position {
             None if self.pointer.is_empty() => f.write_str(&self.what),
-            None => write!(f, "{}: {}", self.pointer, self.what),
+            None => write!(f, "{}: {}", shown(&self.pointer), self.what),
             Some(Position { line, column }) => {
                 write!(f, "line {line}, column {column}")?;
                 if !self.pointer.is_empty() {
-                    write!(f, " (at {})", self.pointer)?;
+                    write!(f, " (at {})", shown(&self.pointer))?;
                 }
                 write!(f, ": {}", self.what)
             }
@@ -199,6 +224,28 @@ pub(crate) fn unquoted(json: &str) -> Option<Cow<'_, str>> {
     }
     let (text, end) = string::read(json, 1).ok()?;
     (end == json.len()).then_some(Cow::Owned(text))
+}
+
+/// A pointer or a key as a message shows it: names come from whoever wrote the value, and must neither fill a message nor
+/// add lines to it.
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+    const BEGIN_CHARS: usize = 120;
+    const END_CHARS: usize = 60;
+    // Controls, new lines and marks that change the direction of what follows.
+    let is_hidden = |letter: char| {
+        letter.is_control() || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let end = text.char_indices().rev().nth(END_CHARS - 1).map_or(0, |(at, _)| at);
+    let begin = text.char_indices().nth(BEGIN_CHARS).map_or(text.len(), |(at, _)| at);
+    if begin >= end && !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let pieces = if begin < end { [&text[..begin], "…", &text[end..]] } else { [text, "", ""] };
+    let mut out = String::new();
+    for letter in pieces.into_iter().flat_map(str::chars) {
+        if is_hidden(letter) { out.extend(letter.escape_default()) } else { out.push(letter) }
+    }
+    Cow::Owned(out)
 }
 
 /// Adds one step to a JSON pointer.

@@ -46,6 +46,14 @@ limits! {
     validation_work_max = 5_000_000;
     /// A model reads the first problems and repairs; more would only fill its context.
     problems_max = 10;
+    /// Every repair is recorded with its call; arguments that need more are wrong, not misspelt.
+    repairs_max = 100;
+    /// The same calls with the same results in so many batches in a row get nowhere: the next is not run.
+    loop_batches_max = 5;
+    /// A cycle of two to four such batches gets nowhere once it was gone through so often.
+    loop_cycles_max = 3;
+    /// How far back the loop guard looks; it is kept in memory for every session that is in use.
+    loop_calls_max = 64;
     /// What one answer may take of a model's context, in bytes.
     answer_bytes_max = 50 << 10;
     /// What one answer may take of a model's context, in lines.

@@ -4,8 +4,10 @@
 mod explain;
 mod guard;
 
+pub(crate) use guard::References;
+
 use crate::code::Code;
-use crate::json::{Problem, Size};
+use crate::json::{Problem, Size, shown};
 use crate::limits::Limits;
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
@@ -88,6 +90,16 @@ impl Schema {
         if self.validator.is_valid(value) { Ok(()) } else { Err(self.explain(value, size)) }
     }
 
+    /// Whether `value` fits, without saying why not.
+    pub fn fits(&self, value: &Value, size: Size) -> bool {
+        size.nodes.saturating_mul(self.bounds.nodes) <= self.work_max && self.validator.is_valid(value)
+    }
+
+    /// The schema as it was written.
+    pub(crate) fn source(&self) -> &Value {
+        &self.source
+    }
+
     /// What the schema unfolds to: its subschemas with every reference followed, and the entries of their lists.
     pub fn nodes(&self) -> u64 {
         self.bounds.nodes
@@ -150,7 +162,7 @@ impl fmt::Display for Refused {
         };
         write!(f, "the {which} schema of tool {} is refused", self.tool)?;
         if !self.pointer.is_empty() {
-            write!(f, " at {}", self.pointer)?;
+            write!(f, " at {}", shown(&self.pointer))?;
         }
         write!(f, ": {}", self.what)
     }
@@ -168,6 +180,13 @@ pub struct Invalid {
 }
 
 impl Invalid {
+    /// Of arguments that are no object, for a tool that takes any object.
+    pub(crate) fn no_object(value: &Value) -> Invalid {
+        let what = explain::no_object(value);
+        let problem = Problem { code: Code::InvalidArgs, pointer: String::new(), position: None, what };
+        Invalid { role: Role::Input, problems: vec![problem], more: 0 }
+    }
+
     /// The code of the failure.
     pub fn code(&self) -> Code {
         self.problems.first().map_or(self.role.code(), |problem| problem.code)
@@ -180,8 +199,11 @@ impl fmt::Display for Invalid {
             if place > 0 {
                 f.write_str("\n")?;
             }
-            let at = if problem.pointer.is_empty() { self.role.subject() } else { &problem.pointer };
-            write!(f, "{at}: {}", problem.what)?;
+            match problem.pointer.as_str() {
+                "" => f.write_str(self.role.subject())?,
+                pointer => f.write_str(&shown(pointer))?,
+            }
+            write!(f, ": {}", problem.what)?;
         }
         match self.more {
             0 => Ok(()),

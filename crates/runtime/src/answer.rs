@@ -79,6 +79,12 @@ impl CallAnswer {
         }
     }
 
+    /// What was changed in its arguments to make them fit, one line each.
+    pub fn repairs(&self) -> Vec<String> {
+        let made = self.call.made.iter().flat_map(|made| &made.repairs);
+        made.map(ToString::to_string).collect()
+    }
+
     /// What the model is told.
     pub fn model(&self) -> ModelAnswer {
         match (&self.conflict, self.call.end()) {
@@ -119,6 +125,10 @@ impl Serialize for CallAnswer {
             map.serialize_entry("queued_ms", &(end.spent.queued_us / 1_000))?;
             map.serialize_entry("waited_ms", &(end.spent.waited_us / 1_000))?;
             map.serialize_entry("ran_ms", &(end.spent.ran_us / 1_000))?;
+        }
+        let repairs = self.repairs();
+        if !repairs.is_empty() {
+            map.serialize_entry("repairs", &repairs)?;
         }
         map.serialize_entry("model", &model(&self.model()))?;
         if let Some(provider) = &self.call.opened.provider {

@@ -26,8 +26,6 @@ pub(crate) struct OpenBatch {
     ended: Notify,
     /// Whether something was ever asked of one of its calls.
     asked: AtomicBool,
-    /// Whether the store has answered that it has it: what was only sent cannot be found there yet.
-    recorded: AtomicBool,
 }
 
 /// What is asked of a call by somebody who does not drive it.
@@ -132,7 +130,7 @@ pub(crate) enum Placed {
 impl OpenBatch {
     /// A batch that nobody has recorded yet.
     pub(crate) fn new(head: Head) -> OpenBatch {
-        OpenBatch::from(head, State::new(Written::default(), 0), false)
+        OpenBatch::from(head, State::new(Written::default(), 0))
     }
 
     /// A batch that was read back, with `rows` rows of journal; calls that have not ended are to be driven.
@@ -148,12 +146,11 @@ impl OpenBatch {
                 state.end(place, Arc::new(call.clone()));
             }
         }
-        OpenBatch::from(head, state, true)
+        OpenBatch::from(head, state)
     }
 
-    fn from(head: Head, state: State, recorded: bool) -> OpenBatch {
-        let (asked, recorded) = (AtomicBool::new(false), AtomicBool::new(recorded));
-        OpenBatch { head, state: Mutex::new(state), ended: Notify::new(), asked, recorded }
+    fn from(head: Head, state: State) -> OpenBatch {
+        OpenBatch { head, state: Mutex::new(state), ended: Notify::new(), asked: AtomicBool::new(false) }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -219,6 +216,24 @@ impl OpenBatch {
             state.written.open = false;
         }
         lane.send(guards, rows)
+    }
+
+    /// Records the batch and its calls before any of them acts, and waits until that is durable: so that they can be
+    /// found there.
+    pub(crate) async fn record(&self, lane: &Lane) -> Result<(), Lost> {
+        let sent = {
+            let mut state = self.lock();
+            let (mut packer, mut guards, mut rows) = (Packer::default(), Vec::new(), Vec::new());
+            if state.written.calls < state.slots.len() {
+                self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
+                let (batch, row) = (self.head.no, state.written.row);
+                rows.push(Row::Journal { batch, row, count: packer.count(), data: packer.finish().into() });
+                state.written.row += 1;
+            }
+            // If all of it was sent before, this comes behind it.
+            lane.send(guards, rows)
+        };
+        sent.durable().await
     }
 
     /// The batch and its calls travel with the first commit of any of them.
@@ -349,17 +364,6 @@ impl OpenBatch {
         self.lock().end(usize::from(ordinal.0), call);
     }
 
-    /// Whether the store has answered that it has it, and all its calls.
-    pub(crate) fn is_recorded(&self) -> bool {
-        let state = self.lock();
-        self.recorded.load(Ordering::SeqCst) && state.written.calls == state.slots.len()
-    }
-
-    /// The store has answered that it has it.
-    pub(crate) fn mark_recorded(&self) {
-        self.recorded.store(true, Ordering::SeqCst);
-    }
-
     /// Takes a call that waits.
     pub(crate) fn unpark(&self, ordinal: Ordinal) -> Option<Parked> {
         let mut state = self.lock();
@@ -375,7 +379,6 @@ impl OpenBatch {
 
     /// Calls ended, durably: whoever waits is told. `true` if the batch has no open call any more.
     pub(crate) fn settle(&self, ended: Vec<Box<Held>>) -> bool {
-        self.mark_recorded();
         let mut state = self.lock();
         for held in ended {
             state.end(usize::from(held.id.ordinal.0), Arc::new(held.call));

@@ -204,7 +204,6 @@ impl Held {
     pub(crate) async fn commit(&mut self) -> Result<(), Lost> {
         let on = self.on.clone();
         on.batch.send(&on.session.lane, std::slice::from_mut(self)).durable().await?;
-        on.batch.mark_recorded();
         self.acks.clear();
         Ok(())
     }

@@ -1,16 +1,19 @@
 //! Looking at what is recorded, without owning anything: lists of calls, one call, its journal as a story.
 
+mod page;
+
+pub use page::{Page, Wanted, page};
+
 use crate::answer::{CallAnswer, wall_time};
 use crate::error::BatchError;
 use crate::session::fold;
+use crate::story::{length, story};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::batch::Batch;
-use windlass_core::call::{Fact, Result as Attempted};
 use windlass_core::entry::{self, Event};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{BatchNo, CallId, EntryNo, Ordinal};
-use windlass_core::outcome::{Outcome, Value};
 use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
 
@@ -35,6 +38,8 @@ pub struct Line {
     pub entry: EntryNo,
     /// When it was noted.
     pub at: Timestamp,
+    /// How long after the first line, in microseconds.
+    pub after_us: u64,
     /// What kind of fact.
     pub kind: &'static str,
     /// What it says.
@@ -82,6 +87,8 @@ pub async fn call(
             lines.extend(line(EntryNo(number), (entry.at, &entry.event), id.ordinal));
         }
     }
+    let began = lines.first().map(|line| line.at).unwrap_or_default();
+    lines.iter_mut().for_each(|line| line.after_us = line.at.since(began));
     let calls = recorded(store, &session, (id.batch, &folded));
     let found = calls.into_iter().find(|call| call.answer.id == id);
     Ok(found.map(|call| (call, lines)))
@@ -111,82 +118,17 @@ fn line(entry: EntryNo, (at, event): (Timestamp, &Event), ordinal: Ordinal) -> O
         Event::Call { ordinal: of, fact } if *of == ordinal => (fact.kind().as_str(), story(fact)),
         Event::Call { .. } => return None,
     };
-    Some(Line { entry, at, kind, text })
-}
-
-fn story(fact: &Fact) -> String {
-    match fact {
-        Fact::Opened(opened) => {
-            format!("{} was asked for as {} with {}", opened.tool, opened.id, shorten(&opened.args.text))
-        }
-        Fact::Prepared(prepared) => {
-            format!("the arguments fit; class {}, contract {}", prepared.class, prepared.contract)
-        }
-        Fact::Started(started) if started.redrive => {
-            format!("attempt {} starts, because an earlier one was lost with its owner", started.attempt)
-        }
-        Fact::Started(started) => format!("attempt {} starts", started.attempt),
-        Fact::Lost(lost) => format!("the owner died while attempt {} was running", lost.attempt),
-        Fact::Returned(returned) => {
-            let ran = format!("attempt {} ran {} ms", returned.attempt, returned.ran_us / 1_000);
-            match &returned.result {
-                Attempted::Ok(success) => format!("{ran} and returned {}", value(&success.value)),
-                Attempted::Failed(failure) => format!("{ran} and failed: {}", shorten(&failure.message)),
-            }
-        }
-        Fact::Stopped(_)
-        | Fact::Reconciled(_)
-        | Fact::Parked(_)
-        | Fact::CancelAsked(_)
-        | Fact::Accepted(_)
-        | Fact::Resolved(_) => String::new(),
-        Fact::Ended(ended) => match &ended.outcome {
-            None => "the call is over, as the attempt returned".to_string(),
-            Some(Outcome::Failed(failure)) => {
-                format!("the call failed with {}: {}", failure.code, shorten(&failure.message))
-            }
-            Some(Outcome::Unknown) => {
-                "it is not known whether the lost attempt took effect, and it must not be repeated"
-                    .to_string()
-            }
-            Some(outcome) => format!("the call is over: {}", outcome.name()),
-        },
-    }
-}
-
-fn value(value: &Value) -> String {
-    match value {
-        Value::Inline(text) => shorten(text),
-        Value::Kept { kept, .. } => format!("{} bytes, kept as artifact {}", kept.bytes, kept.artifact),
-    }
-}
-
-/// The first line or so of a text, with controls made visible.
-fn shorten(text: &str) -> String {
-    const SHOWN: usize = 80;
-    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    shown = shown.replace("\\\"", "\"").replace("\\'", "'");
-    if text.chars().nth(SHOWN).is_some() {
-        shown.push('…');
-    }
-    shown
-}
-
-/// How far a later time lies behind an earlier one, for people.
-pub fn elapsed(from: Timestamp, to: Timestamp) -> String {
-    match to.since(from) {
-        us if us < 1_000 => format!("{us} µs"),
-        us if us < 1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
-        us => format!("{:.2} s", us as f64 / 1e6),
-    }
+    Some(Line { entry, at, after_us: 0, kind, text })
 }
 
 impl serde::Serialize for Line {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
-        let mut map = serializer.serialize_map(Some(4))?;
+        let mut map = serializer.serialize_map(Some(6))?;
         map.serialize_entry("entry", &self.entry.0)?;
         map.serialize_entry("at", &wall_time(self.at))?;
+        map.serialize_entry("after_us", &self.after_us)?;
+        map.serialize_entry("after", &length(self.after_us))?;
         map.serialize_entry("kind", self.kind)?;
         map.serialize_entry("text", &self.text)?;
         map.end()

@@ -28,6 +28,7 @@ mod scope;
 mod session;
 mod signal;
 mod stage;
+mod story;
 mod submit;
 mod threads;
 mod tool;

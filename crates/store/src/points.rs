@@ -58,6 +58,10 @@ mod told {
         "write.owner",
         "write.commit",
         "write.rollback",
+        "index.begin",
+        "index.lookup",
+        "index.mark",
+        "index.commit",
     ];
 
     /// What happens at a point.

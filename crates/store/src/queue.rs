@@ -52,7 +52,8 @@ impl Request {
 }
 
 /// For whom the writer waits before it writes. Whoever was just answered has often more to say at once: a call
-/// whose intent is durable, its end. To write the first of them alone would make all others wait for two commits.
+/// whose intent is durable, its end. To write the first of them alone makes all others wait for two commits, which is
+/// worse than to wait for them where a commit takes long.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Gather {
     /// How many changes are expected.

@@ -24,7 +24,7 @@ pub const PLACES: [&str; 15] = [
     "sessions",
     "sqlite_autoindex_sessions_1",
     "batches",
-    "sqlite_autoindex_batches_1",
+    "lookups",
     "open_batches",
     "chunks",
     "inbound",

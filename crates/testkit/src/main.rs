@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 use windlass_testkit::proof::programs::Build;
 use windlass_testkit::proof::trial::Planned;
-use windlass_testkit::proof::{kill, mutants, points};
+use windlass_testkit::proof::{kill, mutants, points, poison, rows};
 use windlass_testkit::results::Record;
 
 const USAGE: &str =
     "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--mutant FEATURE]
        windlass-testkit points [--short]
+       windlass-testkit table [--short]
+       windlass-testkit poison
        windlass-testkit mutants
 each also takes [--results FILE]";
 /// Where every proof leaves a line.
@@ -23,6 +25,8 @@ fn main() -> Result<ExitCode> {
     match args.first().map(String::as_str) {
         Some("kill") => kill(&args[1..]),
         Some("points") => points(&args[1..]),
+        Some("table") => table(&args[1..]),
+        Some("poison") => poison(&args[1..]),
         Some("mutants") => mutants(&args[1..]),
         _ => bail!("{USAGE}"),
     }
@@ -57,6 +61,20 @@ fn points(args: &[String]) -> Result<ExitCode> {
         lanes: lanes(),
     };
     let report = points::run(&programs, &options)?;
+    println!("{report:#?}");
+    finish(args, &report.record(), &report.violations)
+}
+
+fn table(args: &[String]) -> Result<ExitCode> {
+    let programs = Build::like_this_program()?.with_points().programs()?;
+    let thorough = !args.iter().any(|arg| arg == "--short");
+    let report = rows::run(&programs, &rows::Options { thorough, only: None, lanes: lanes() })?;
+    println!("{report:#?}");
+    finish(args, &report.record(), &report.violations)
+}
+
+fn poison(args: &[String]) -> Result<ExitCode> {
+    let report = poison::run(&Build::like_this_program()?.programs()?)?;
     println!("{report:#?}");
     finish(args, &report.record(), &report.violations)
 }

@@ -5,25 +5,33 @@
 //! declaration lists. What it says: standard output is the result, standard error the log, and the exit code
 //! how it went: 0 is a result, 75 means that nothing happened and it may be tried again, everything else failed.
 
+/// What shells and virtual machines exit with when SIGTERM ended them or what they ran.
+const EXIT_TERMINATED: i32 = 128 + 15;
+
 mod ending;
+mod pipe;
 mod run;
 mod stderr;
 mod stdout;
 mod template;
+mod tree;
 
 pub use ending::{EXIT_SAFE, End, failure};
-pub use run::{Ended, Invocation, Running, StartError, spawn};
+pub use run::{Ended, Invocation, Piece, Running, StartError, spawn};
 pub use stderr::Tail;
 pub use stdout::{Held, TEXT};
 pub(crate) use template::has_place;
 pub use template::{Template, TemplateError};
 
-use crate::launcher::Launcher;
+use crate::launcher::{Launcher, kill_survivors};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use windlass::core::failure::FailureClass;
 use windlass::core::outcome::Part;
-use windlass::{Cx, Output, Tool, ToolError, ToolFuture, ToolSpec};
+use windlass::{
+    ArtifactWriter, Cx, Output, Reconcile, ReconcileFuture, Reconciled, Tool, ToolError, ToolFuture, ToolSpec,
+};
 
 /// A command as a tool.
 #[derive(Clone, Debug)]
@@ -32,6 +40,8 @@ pub struct CommandTool {
     pub spec: ToolSpec,
     /// The words it is started with.
     pub words: Template,
+    /// The words of the command that tells whether an attempt took effect, if there is one.
+    pub reconcile: Option<Template>,
     /// The folder it is started in.
     pub cwd: PathBuf,
     /// What its environment has beside what every command gets.
@@ -46,43 +56,121 @@ impl Tool for CommandTool {
     }
 
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
-        // Dropping this future drops `running`, and with it goes the command and all it started.
         Box::pin(async move {
-            let invocation = self.invocation(&args, cx)?;
-            let limits = cx.limits();
-            let tail = Tail::new(limits.stderr_tail_bytes_max as usize);
-            let mut running = spawn(&self.launcher, invocation, tail).await?;
-            let mut held = Held::new(limits.result_json_bytes_max as usize);
-            let mut kept = None;
-            while let Some(piece) = running.stdout().await.map_err(unreadable)? {
-                if let Some(overflow) = held.take(piece) {
-                    kept.get_or_insert_with(|| cx.keep()).write(&overflow).await?;
-                }
+            if cx.attempt().0 > 1 {
+                end_earlier_attempts(cx).await?;
             }
-            let ended = running.end().await;
-            if let Some(error) = failure(self.spec.display_title(), &ended, &held) {
-                return Err(error);
+            let done = self.follow(&self.words, &args, cx).await?;
+            if done.was_stopped() {
+                return Err(ToolError::stopped());
             }
-            let media_type = held.media_type();
-            let (value, bytes) = held.into_result(limits);
-            if let Some(bytes) = bytes {
-                kept.get_or_insert_with(|| cx.keep()).write(&bytes).await?;
+            match failure(self.spec.display_title(), &done.ended, &done.stdout) {
+                Some(error) => Err(error),
+                None => done.into_output(cx).await,
             }
-            let Some(kept) = kept else { return Ok(value.into()) };
-            let kept = kept.finish().await?;
-            if media_type == TEXT {
-                return Ok(Output { kept: Some(kept), ..Output::default() });
+        })
+    }
+
+    fn reconciler(&self) -> Option<&dyn Reconcile> {
+        self.reconcile.as_ref().map(|_| self as &dyn Reconcile)
+    }
+}
+
+impl Reconcile for CommandTool {
+    fn reconcile<'a>(&'a self, args: Value, cx: &'a Cx) -> ReconcileFuture<'a> {
+        let Some(words) = &self.reconcile else { return Box::pin(async { Ok(Reconciled::Unknown) }) };
+        Box::pin(async move {
+            // What still runs could take effect after it was found that it did not.
+            end_earlier_attempts(cx).await?;
+            let done = self.follow(words, &args, cx).await?;
+            match failure(self.spec.display_title(), &done.ended, &done.stdout) {
+                None => Ok(Reconciled::Landed(done.into_output(cx).await?)),
+                Some(_) if matches!(done.ended.end, End::Exited(EXIT_SAFE)) => Ok(Reconciled::DidNotHappen),
+                Some(error) => Err(error),
             }
-            let file = Part::File { kept, media_type: media_type.into(), name: "stdout".into() };
-            Ok(Output { parts: vec![file], ..Output::default() })
         })
     }
 }
 
+/// A command that has ended, and what it said.
+struct Done {
+    ended: Ended,
+    stdout: Held,
+    /// What is too much to be held.
+    kept: Option<ArtifactWriter>,
+    asked_to_end: bool,
+}
+
+impl Done {
+    /// Whether it ended by what we did to end it, and not by itself.
+    fn was_stopped(&self) -> bool {
+        self.asked_to_end
+            && matches!(self.ended.end, End::Signalled(SIGTERM | SIGKILL) | End::Exited(EXIT_TERMINATED))
+    }
+
+    async fn into_output(self, cx: &Cx) -> Result<Output, ToolError> {
+        let Done { stdout, mut kept, .. } = self;
+        let media_type = stdout.media_type();
+        let (value, bytes) = stdout.into_result(cx.limits());
+        if let Some(bytes) = bytes {
+            kept.get_or_insert_with(|| cx.keep()).write(&bytes).await?;
+        }
+        let Some(kept) = kept else { return Ok(value.into()) };
+        let kept = kept.finish().await?;
+        if media_type == TEXT {
+            return Ok(Output { kept: Some(kept), ..Output::default() });
+        }
+        let file = Part::File { kept, media_type: media_type.into(), name: "stdout".into() };
+        Ok(Output { parts: vec![file], ..Output::default() })
+    }
+}
+
+const SIGTERM: i32 = rustix::process::Signal::TERM.as_raw();
+const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
+
 impl CommandTool {
-    fn invocation(&self, args: &Value, cx: &Cx) -> Result<Invocation, ToolError> {
-        let words =
-            self.words.fill(args).map_err(|error| ToolError::new(error.to_string()).did_not_happen())?;
+    /// Runs a command to its end. Told to stop, it asks the command to end and goes on reading: what the command
+    /// makes of its grace counts. Dropping this future drops `running`, and with it goes all that was started.
+    async fn follow(&self, words: &Template, args: &Value, cx: &Cx) -> Result<Done, ToolError> {
+        if cx.is_stopping() {
+            return Err(ToolError::stopped().did_not_happen());
+        }
+        let limits = cx.limits();
+        let tail = Tail::new(limits.stderr_tail_bytes_max as usize);
+        let mut running = spawn(&self.launcher, self.invocation(words, args, cx)?, tail).await?;
+        let mut stdout = Held::new(limits.result_json_bytes_max as usize);
+        let mut kept: Option<ArtifactWriter> = None;
+        let mut asked_to_end = false;
+        loop {
+            let piece = tokio::select! {
+                biased;
+                () = cx.stopping(), if !asked_to_end => {
+                    asked_to_end = true;
+                    running.terminate().await;
+                    continue;
+                }
+                piece = running.next() => piece.map_err(unreadable)?,
+            };
+            match piece {
+                None => break,
+                Some(Piece::Stderr(piece)) => cx.output(piece),
+                Some(Piece::Stdout(piece)) => {
+                    cx.output(piece);
+                    if let Some(overflow) = stdout.take(piece) {
+                        kept.get_or_insert_with(|| cx.keep()).write(&overflow).await?;
+                    }
+                }
+            }
+        }
+        Ok(Done { ended: running.end().await, stdout, kept, asked_to_end })
+    }
+
+    fn invocation(&self, words: &Template, args: &Value, cx: &Cx) -> Result<Invocation, ToolError> {
+        let words = words.fill(args).map_err(|error| ToolError {
+            class: FailureClass::InvalidRequest,
+            did_not_happen: true,
+            ..ToolError::new(error.to_string())
+        })?;
         let call = cx.call().to_string();
         let own = [
             ("WINDLASS_CALL_ID", cx.id().to_string()),
@@ -95,6 +183,18 @@ impl CommandTool {
         env.extend(own.map(|(name, value)| (name.into(), value.into())));
         Ok(Invocation { call, words, env, cwd: self.cwd.clone(), stdin: args.to_string().into_bytes() })
     }
+}
+
+/// Kills what is left of earlier attempts of this call: whoever dropped them did not wait for their end.
+async fn end_earlier_attempts(cx: &Cx) -> Result<(), ToolError> {
+    let call = cx.call().to_string();
+    let killed = tokio::task::spawn_blocking(move || kill_survivors(|handle| handle == call)).await;
+    let error = match killed {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(error)) => error,
+        Err(error) => error.into(),
+    };
+    Err(ToolError::internal(format!("an earlier attempt of this call does not end: {error}")))
 }
 
 fn unreadable(error: std::io::Error) -> ToolError {

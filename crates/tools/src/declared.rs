@@ -5,6 +5,7 @@
 
 mod keys;
 mod place;
+mod rules;
 mod tool;
 
 pub use place::{ConfigError, Problem};

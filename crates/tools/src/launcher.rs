@@ -20,6 +20,7 @@ mod survivors;
 
 pub use inside::launch_main;
 pub use survivors::kill_survivors;
+pub(crate) use survivors::{kill_below, kill_orphans};
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

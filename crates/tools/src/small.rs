@@ -48,7 +48,8 @@ impl Tool for Plain {
 fn parse<T: DeserializeOwned>(args: Value) -> Result<T, ToolError> {
     serde_json::from_value(args).map_err(|error| ToolError {
         class: FailureClass::InvalidRequest,
-        ..ToolError::new(format!("the arguments do not fit: {error}; see the input schema")).did_not_happen()
+        did_not_happen: true,
+        ..ToolError::new(format!("the arguments do not fit: {error}; see the input schema"))
     })
 }
 

@@ -8,7 +8,7 @@ fn mistakes_are_named_with_their_place_and_nothing_runs() {
         ("unknown key", "[tools.t]\ncomand = [\"true\"]\n"),
         ("unknown table", "[tool.t]\ncommand = [\"true\"]\n"),
         ("no TOML", "[tools.t\n"),
-        ("later version", "[tools.t]\ncommand = [\"true\"]\nretry = { attempts = 1 }\n"),
+        ("later version", "[tools.t]\ncommand = [\"true\"]\napproval = \"always\"\n"),
         (
             "refused schema",
             "[tools.t]\ncommand = [\"true\"]\ninput = { type = \"object\", properties = { n = { type = \"nubmer\" } } }\n",

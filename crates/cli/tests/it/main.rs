@@ -10,4 +10,6 @@ mod examples;
 mod flood;
 mod kills;
 mod rig;
+mod second_terminal;
+mod signals;
 mod words;

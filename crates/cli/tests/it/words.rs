@@ -13,6 +13,9 @@ fn help_is_worth_reading() {
         &["help", "call"],
         &["help", "tools"],
         &["help", "calls"],
+        &["help", "cancel"],
+        &["help", "resolve"],
+        &["help", "accept"],
         &["help", "doctor"],
     ] {
         let ran = rig.run(args).expect(0);
@@ -31,6 +34,14 @@ fn wrong_words_are_told() {
         &["run"],
         &["run", "-", "--new", "--key", "k"],
         &["calls", "--journal"],
+        &["calls", "--state", "opn"],
+        &["calls", "--limit", "0"],
+        &["calls", "x", "--state", "open"],
+        &["cancel"],
+        &["cancel", "x", "--batch", "k"],
+        &["resolve", "x"],
+        &["resolve", "x", "--did-not-happen", "--ask-tool"],
+        &["accept"],
         &["tools", "ech"],
     ];
     for args in cases {

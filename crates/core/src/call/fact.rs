@@ -4,6 +4,7 @@ use crate::attempt::{Deadline, Deadlines, Rules};
 use crate::failure::{Failure, named};
 use crate::ids::AttemptNo;
 use crate::outcome::{JsonText, ModelAnswer, Outcome, Success};
+use crate::repair::Repair;
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 use std::sync::Arc;
@@ -141,6 +142,8 @@ pub struct Prepared {
 pub struct Made {
     /// The arguments that run, as JSON, where they are not those that were asked for.
     pub args: Option<JsonText>,
+    /// What was changed in the arguments to make them fit.
+    pub repairs: Vec<Repair>,
     /// What the tool attached for its attempts, as JSON.
     pub payload: Option<JsonText>,
     /// The answer, where the tool had it at once.

@@ -15,12 +15,17 @@ pub(super) fn read(text: &str, start: usize) -> Result<(Number, usize), Fault> {
     let negative = bytes[start] == b'-';
     let digits_start = start + usize::from(negative);
     let whole = digits(bytes, digits_start, Digits::default());
-    let fault = |what: &str| Fault { code: Code::InvalidJson, at: start, what: what.to_string() };
+    let fault = |what: &str, end: usize| Fault {
+        code: Code::InvalidJson,
+        at: start,
+        what: what.to_string(),
+        ended: end == text.len(),
+    };
     match whole.end - digits_start {
-        0 => return Err(fault("a minus sign needs digits behind it")),
+        0 => return Err(fault("a minus sign needs digits behind it", digits_start)),
         1 => {}
         _ if bytes[digits_start] == b'0' => {
-            return Err(fault("a number must not begin with 0; drop the zeros"));
+            return Err(fault("a number must not begin with 0; drop the zeros", start));
         }
         _ => {}
     }
@@ -44,7 +49,12 @@ fn integer(negative: bool, whole: &Digits) -> Option<Number> {
 
 fn decimal(text: &str, start: usize, whole: Digits) -> Result<(Number, usize), Fault> {
     let bytes = text.as_bytes();
-    let fault = |what: &str| Fault { code: Code::InvalidJson, at: start, what: what.to_string() };
+    let fault = |what: &str, end: usize| Fault {
+        code: Code::InvalidJson,
+        at: start,
+        what: what.to_string(),
+        ended: end == text.len(),
+    };
     let mut all = whole;
     let mut exponent: i64 = 0;
     if bytes.get(all.end) == Some(&b'.') {
@@ -52,7 +62,7 @@ fn decimal(text: &str, start: usize, whole: Digits) -> Result<(Number, usize), F
         all = digits(bytes, point + 1, all);
         exponent = -((all.end - point - 1) as i64);
         if exponent == 0 {
-            return Err(fault("a decimal point needs digits behind it"));
+            return Err(fault("a decimal point needs digits behind it", point + 1));
         }
     }
     let mut end = all.end;
@@ -61,7 +71,7 @@ fn decimal(text: &str, start: usize, whole: Digits) -> Result<(Number, usize), F
         let from = end + 1 + usize::from(matches!(sign, Some(b'+' | b'-')));
         let power = digits(bytes, from, Digits::default());
         if power.end == from {
-            return Err(fault("an exponent needs digits"));
+            return Err(fault("an exponent needs digits", from));
         }
         end = power.end;
         // An exponent this long is out of range whatever the digits are.
@@ -210,5 +220,6 @@ fn inexact(text: &str, start: usize, end: usize) -> Fault {
             "the number {shown}{dots} cannot be held without rounding it; write it with fewer digits, or as a string \
              if the tool takes one"
         ),
+        ended: false,
     }
 }

@@ -1,6 +1,6 @@
 //! The parser: one loop over an explicit stack of open arrays and objects.
 
-use super::{Position, Problem, number, push_step, string};
+use super::{Nearly, Position, Problem, number, push_step, shown, string};
 use crate::code::Code;
 use serde_json::{Map, Value};
 
@@ -9,6 +9,8 @@ pub(super) struct Fault {
     pub(super) code: Code,
     pub(super) at: usize,
     pub(super) what: String,
+    /// Whether all that is wrong is that the text ends here: more of it could have made it JSON.
+    pub(super) ended: bool,
 }
 
 /// Reads one text.
@@ -20,6 +22,12 @@ pub(super) struct Parser<'a> {
     /// The innermost open container; apart from the others so that flat arguments need no stack.
     open: Option<Frame>,
     outer: Vec<Frame>,
+    /// Whether a comma before a closing bracket is passed over.
+    drops_commas: bool,
+    /// Whether one was.
+    dropped_comma: bool,
+    /// The value that was read last, if something was wrong behind it; and where it ends.
+    unplaced: Option<(Value, usize)>,
 }
 
 enum Frame {
@@ -36,7 +44,59 @@ enum More {
 
 impl<'a> Parser<'a> {
     pub(super) fn new(text: &'a str, depth_max: u64) -> Parser<'a> {
-        Parser { text, bytes: text.as_bytes(), at: 0, depth_max, open: None, outer: Vec::new() }
+        Parser {
+            text,
+            bytes: text.as_bytes(),
+            at: 0,
+            depth_max,
+            open: None,
+            outer: Vec::new(),
+            drops_commas: false,
+            dropped_comma: false,
+            unplaced: None,
+        }
+    }
+
+    /// The value of a text that may have commas before closing brackets or behind its end, and that may be an object
+    /// that ends too early; none if anything else is wrong with it.
+    pub(super) fn nearly(mut self) -> Option<Nearly> {
+        self.drops_commas = true;
+        match self.value_to_end() {
+            Ok(value) => Some(Nearly { value, trailing_comma: self.dropped_comma, cut_at: None }),
+            Err(fault) if fault.ended => {
+                let cut_at = Some(self.pointer());
+                let trailing_comma = self.dropped_comma;
+                Some(Nearly { value: self.complete()?, trailing_comma, cut_at })
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// What was complete when the text ended: an array or object with nothing complete in it is left out, and so is a
+    /// number at the very end, which may have had more digits.
+    fn complete(self) -> Option<Value> {
+        let end = self.text.len();
+        let unplaced = self.unplaced.filter(|(value, behind)| !(value.is_number() && *behind == end));
+        let mut inner = unplaced.map(|(value, _)| value);
+        let mut outermost_is_object = false;
+        for frame in self.open.into_iter().chain(self.outer.into_iter().rev()) {
+            outermost_is_object = matches!(frame, Frame::Object { .. });
+            inner = match frame {
+                Frame::Array(mut items) => {
+                    items.extend(inner);
+                    (!items.is_empty()).then_some(Value::Array(items))
+                }
+                Frame::Object { mut map, key, .. } => {
+                    if let Some(value) = inner
+                        && map.insert(key, value).is_some()
+                    {
+                        return None;
+                    }
+                    (!map.is_empty()).then_some(Value::Object(map))
+                }
+            };
+        }
+        inner.filter(|_| outermost_is_object)
     }
 
     /// The value of the whole text.
@@ -55,6 +115,10 @@ impl<'a> Parser<'a> {
             let Some(whole) = self.place(value)? else { continue };
             return match self.token() {
                 None => Ok(whole),
+                Some(b',') if self.drops_commas && self.bytes[self.at + 1..].trim_ascii().is_empty() => {
+                    self.dropped_comma = true;
+                    Ok(whole)
+                }
                 Some(_) => {
                     Err(self
                         .invalid("there is more text behind the JSON value; send one value and nothing else"))
@@ -116,7 +180,7 @@ impl<'a> Parser<'a> {
                 "arrays and objects are nested more than {} levels deep; flatten the value",
                 self.depth_max
             );
-            return Err(Fault { code: Code::TooDeep, at: self.at, what });
+            return Err(Fault { code: Code::TooDeep, at: self.at, what, ended: false });
         }
         self.at += 1;
         Ok(())
@@ -133,21 +197,13 @@ impl<'a> Parser<'a> {
     fn place(&mut self, mut value: Value) -> Result<Option<Value>, Fault> {
         loop {
             // What follows is read first: until the value is in its container, a fault is told at the value's place.
-            let next = self.token();
-            let more = match (&self.open, next) {
-                (None, _) => return Ok(Some(value)),
-                (Some(Frame::Array(_)), Some(b',')) => self.comma(b']').map(|()| More::Item)?,
-                (Some(Frame::Object { .. }), Some(b',')) => {
-                    self.comma(b'}')?;
-                    let (key, key_at) = self.key()?;
-                    More::Key(key, key_at)
-                }
-                (Some(Frame::Array(_)), Some(b']')) | (Some(Frame::Object { .. }), Some(b'}')) => {
-                    More::Nothing
-                }
-                (Some(Frame::Array(_)), _) => return Err(self.unclosed("expected , or ] behind this item")),
-                (Some(Frame::Object { .. }), _) => {
-                    return Err(self.unclosed("expected , or } behind this property"));
+            let behind = self.at;
+            let more = match self.more() {
+                Ok(Some(more)) => more,
+                Ok(None) => return Ok(Some(value)),
+                Err(fault) => {
+                    self.unplaced = Some((value, behind));
+                    return Err(fault);
                 }
             };
             match &mut self.open {
@@ -157,8 +213,8 @@ impl<'a> Parser<'a> {
                         // The key went into the map: read it once more, for the message and the pointer.
                         let at = *key_at;
                         *key = string::read(self.text, at + 1)?.0;
-                        let what = format!("the key {key:?} is there twice; keep one of the two");
-                        return Err(Fault { code: Code::DuplicateKey, at, what });
+                        let what = format!("the key \"{}\" is there twice; keep one of the two", shown(key));
+                        return Err(Fault { code: Code::DuplicateKey, at, what, ended: false });
                     }
                     if let More::Key(next, next_at) = more {
                         (*key, *key_at) = (next, next_at);
@@ -179,16 +235,42 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Steps over a comma, behind which `closing` must not follow.
+    /// Reads what follows a value: none if nothing is open. A closing bracket is left to be stepped over.
     #[inline]
-    fn comma(&mut self, closing: u8) -> Result<(), Fault> {
+    fn more(&mut self) -> Result<Option<More>, Fault> {
+        let next = self.token();
+        Ok(Some(match (&self.open, next) {
+            (None, _) => return Ok(None),
+            (Some(Frame::Array(_)), Some(b',')) => match self.comma(b']')? {
+                true => More::Item,
+                false => More::Nothing,
+            },
+            (Some(Frame::Object { .. }), Some(b',')) => match self.comma(b'}')? {
+                true => self.key().map(|(key, at)| More::Key(key, at))?,
+                false => More::Nothing,
+            },
+            (Some(Frame::Array(_)), Some(b']')) | (Some(Frame::Object { .. }), Some(b'}')) => More::Nothing,
+            (Some(Frame::Array(_)), _) => return Err(self.unclosed("expected , or ] behind this item")),
+            (Some(Frame::Object { .. }), _) => {
+                return Err(self.unclosed("expected , or } behind this property"));
+            }
+        }))
+    }
+
+    /// Steps over a comma and says whether something follows it in the same container.
+    #[inline]
+    fn comma(&mut self, closing: u8) -> Result<bool, Fault> {
         let comma = self.at;
         self.at += 1;
-        if self.token() == Some(closing) {
-            let what = format!("there is a comma before the closing {}; remove the comma", closing as char);
-            return Err(Fault { code: Code::InvalidJson, at: comma, what });
+        if self.token() != Some(closing) {
+            return Ok(true);
         }
-        Ok(())
+        if self.drops_commas {
+            self.dropped_comma = true;
+            return Ok(false);
+        }
+        let what = format!("there is a comma before the closing {}; remove the comma", closing as char);
+        Err(Fault { code: Code::InvalidJson, at: comma, what, ended: false })
     }
 
     /// Reads a key and its colon; returns the key and where it stands.
@@ -210,8 +292,10 @@ impl<'a> Parser<'a> {
 
     #[inline]
     fn literal(&mut self, word: &str, value: Value) -> Result<Value, Fault> {
-        if !self.bytes[self.at..].starts_with(word.as_bytes()) {
-            return Err(self.no_value());
+        let rest = &self.bytes[self.at..];
+        if !rest.starts_with(word.as_bytes()) {
+            let ended = word.as_bytes().starts_with(rest);
+            return Err(Fault { ended, ..self.no_value() });
         }
         self.at += word.len();
         Ok(value)
@@ -243,7 +327,7 @@ impl<'a> Parser<'a> {
 
     #[cold]
     fn no_value(&self) -> Fault {
-        const WRONG_WORDS: [(&str, &str); 8] = [
+        const WRONG_WORDS: [(&str, &str); 9] = [
             ("True", "write true"),
             ("False", "write false"),
             ("None", "write null"),
@@ -252,6 +336,7 @@ impl<'a> Parser<'a> {
             ("Infinity", "JSON has no Infinity: write null or a string"),
             ("'", "strings stand in double quotes"),
             ("/", "JSON has no comments: remove it"),
+            ("```", "send the JSON without a code fence"),
         ];
         let rest = &self.text[self.at..];
         let advice = WRONG_WORDS.iter().find(|(word, _)| rest.starts_with(word)).map(|(_, advice)| *advice);
@@ -268,12 +353,15 @@ impl<'a> Parser<'a> {
     fn unclosed(&self, expected: &str) -> Fault {
         match self.text[self.at..].chars().next() {
             Some(found) => self.invalid(&format!("{expected}, found {found:?}")),
-            None => self.invalid(&format!("{expected}, but the text ends; write the whole JSON")),
+            None => {
+                let what = format!("{expected}, but the text ends; write the whole JSON");
+                Fault { ended: true, ..self.invalid(&what) }
+            }
         }
     }
 
     #[cold]
     fn invalid(&self, what: &str) -> Fault {
-        Fault { code: Code::InvalidJson, at: self.at, what: what.to_string() }
+        Fault { code: Code::InvalidJson, at: self.at, what: what.to_string(), ended: false }
     }
 }

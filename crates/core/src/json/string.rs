@@ -18,7 +18,10 @@ pub(super) fn read(text: &str, start: usize) -> Result<(String, usize), Fault> {
             Some(b'\\') => end = escape(bytes, end, &mut out)?,
             Some(control) => return Err(unescaped(*control, end)),
             None => {
-                return Err(invalid(start - 1, "the string that begins here never ends; close it with \""));
+                return Err(ended(invalid(
+                    start - 1,
+                    "the string that begins here never ends; close it with \"",
+                )));
             }
         }
         let plain = end;
@@ -68,7 +71,7 @@ fn escape(bytes: &[u8], at: usize, out: &mut String) -> Result<usize, Fault> {
                 "this is no JSON escape; write \\\\ for a backslash, \\n for a new line",
             ));
         }
-        None => return Err(invalid(at, "the text ends inside an escape; write the whole JSON")),
+        None => return Err(ended(invalid(at, "the text ends inside an escape; write the whole JSON"))),
     };
     out.push(letter);
     Ok(at + 2)
@@ -82,7 +85,8 @@ fn unicode(bytes: &[u8], at: usize, out: &mut String) -> Result<usize, Fault> {
     let (scalar, end) = match first {
         0xd800..=0xdbff => {
             if bytes.get(at + 6..at + 8) != Some(b"\\u") {
-                return Err(lone());
+                let is_cut = matches!(bytes[at + 6..], [] | [b'\\']);
+                return Err(Fault { ended: is_cut, ..lone() });
             }
             let second = hex(bytes, at + 6)?;
             if !(0xdc00..=0xdfff).contains(&second) {
@@ -104,7 +108,11 @@ fn hex(bytes: &[u8], at: usize) -> Result<u32, Fault> {
         .try_fold(0, |value, &digit| (digit as char).to_digit(16).map(|digit| value << 4 | digit));
     match value {
         Some(value) if digits.len() == 4 => Ok(value),
-        _ => Err(invalid(at, "\\u needs four hexadecimal digits")),
+        _ => {
+            let rest = bytes.get(at + 2..).unwrap_or_default();
+            let is_cut = rest.len() < 4 && rest.iter().all(u8::is_ascii_hexdigit);
+            Err(Fault { ended: is_cut, ..invalid(at, "\\u needs four hexadecimal digits") })
+        }
     }
 }
 
@@ -119,5 +127,9 @@ fn unescaped(control: u8, at: usize) -> Fault {
 }
 
 fn invalid(at: usize, what: impl Into<String>) -> Fault {
-    Fault { code: Code::InvalidJson, at, what: what.into() }
+    Fault { code: Code::InvalidJson, at, what: what.into(), ended: false }
+}
+
+fn ended(fault: Fault) -> Fault {
+    Fault { ended: true, ..fault }
 }

@@ -406,6 +406,8 @@ impl Planner {
             return;
         }
         self.lines.reopen(tool);
+        // Where a limit was lowered, it may be the others that hold it now who lend.
+        self.suspect(tool);
         for at in 0..self.room.tools[tool].groups.len() {
             let group = self.room.tools[tool].groups[at];
             for gate in std::mem::take(&mut self.room.groups[group].closed) {

@@ -22,9 +22,14 @@ pub(super) fn problems(schema: &Schema, value: &Value) -> (Vec<Problem>, usize) 
     if errors.len() > worded_max {
         errors.sort_by_cached_key(place);
     }
-    let mut found = Found { schema, value, lines: BTreeMap::new() };
+    let mut found = Found { schema, value, lines: BTreeMap::new(), unless_others: None };
     errors.iter().take(worded_max).for_each(|error| found.add(error));
     (found.into_problems(), errors.len().saturating_sub(worded_max))
+}
+
+/// What is wrong with a value that is no object, where there is no schema to ask.
+pub(super) fn no_object(value: &Value) -> String {
+    format!("expected an object, found {}", words::shown(value))
 }
 
 /// What is wrong with a schema, said of the place the error names.
@@ -54,6 +59,8 @@ struct Found<'a> {
     schema: &'a Schema,
     value: &'a Value,
     lines: BTreeMap<(Vec<Step>, String), Lines>,
+    /// What is told if nothing else is: where, and what.
+    unless_others: Option<(String, String)>,
 }
 
 /// A step of a pointer; items sort by number.
@@ -82,13 +89,9 @@ impl Found<'_> {
             }
             ValidationErrorKind::AdditionalProperties { unexpected }
             | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-                let what = self.unknown_properties(error, unexpected);
-                self.at(error).whats.push(what);
+                self.add_unknown(error, unexpected);
             }
-            ValidationErrorKind::FalseSchema => {
-                let what = self.forbidden(error);
-                self.at(error).whats.push(what);
-            }
+            ValidationErrorKind::FalseSchema => self.add_forbidden(error),
             _ => self.at(error).whats.push(words::told(error)),
         }
     }
@@ -130,7 +133,8 @@ impl Found<'_> {
             context[only].iter().for_each(|error| self.add(error));
             return;
         }
-        let mut inner = Found { lines: BTreeMap::new(), ..*self };
+        let mut inner =
+            Found { schema: self.schema, value: self.value, lines: BTreeMap::new(), unless_others: None };
         context[nearest].iter().for_each(|error| inner.add(error));
         let details: Vec<String> = inner
             .into_problems()
@@ -148,21 +152,30 @@ impl Found<'_> {
     }
 
     /// `false` as a schema: of the value itself, or of all properties that are not named.
-    fn forbidden(&self, error: &ValidationError<'_>) -> String {
+    fn add_forbidden(&mut self, error: &ValidationError<'_>) {
         let path = error.schema_path().as_str();
         let closed = path.ends_with("/additionalProperties") || path.ends_with("/unevaluatedProperties");
         // The error is about the first such property, at the place of the object.
         match self.value.pointer(error.instance_path().as_str()).and_then(Value::as_object) {
-            Some(map) if closed => self.unknown_properties(error, &map.keys().cloned().collect::<Vec<_>>()),
-            _ => "must not be there; leave it out".to_string(),
+            Some(map) if closed => self.add_unknown(error, &map.keys().cloned().collect::<Vec<_>>()),
+            _ => self.at(error).whats.push("must not be there; leave it out".to_string()),
         }
     }
 
-    fn unknown_properties(&self, error: &ValidationError<'_>, unexpected: &[String]) -> String {
+    fn add_unknown(&mut self, error: &ValidationError<'_>, unexpected: &[String]) {
         let allowed = nearest::allowed_properties(&self.schema.source, error.schema_path().as_str());
         let present = self.value.pointer(error.instance_path().as_str()).and_then(Value::as_object);
-        let mut unexpected: Vec<&String> = unexpected.iter().collect();
+        let (known, mut unexpected): (Vec<_>, Vec<_>) =
+            unexpected.iter().partition(|name| allowed.contains(name.as_str()));
         unexpected.sort();
+        if unexpected.is_empty() {
+            // Where something else is wrong with an object, what is right in it may count as not evaluated.
+            let names: Vec<String> = known.iter().take(5).map(|name| words::quoted(name)).collect();
+            let what = format!("{} not allowed beside the other properties", words::listed(&names));
+            let pointer = error.instance_path().as_str().to_string();
+            self.unless_others.get_or_insert((pointer, what));
+            return;
+        }
         let mut named: Vec<String> = unexpected
             .iter()
             .take(5)
@@ -189,11 +202,15 @@ impl Found<'_> {
                 allowed.iter().map(|name| words::quoted(name)).collect::<Vec<_>>().join(", ")
             ),
         };
-        format!("{noun} {}; {known}", named.join(", "))
+        let what = format!("{noun} {}; {known}", named.join(", "));
+        self.at(error).whats.push(what);
     }
 
-    fn into_problems(self) -> Vec<Problem> {
+    fn into_problems(mut self) -> Vec<Problem> {
         let code = self.schema.role.code();
+        if let (true, Some((pointer, what))) = (self.lines.is_empty(), self.unless_others) {
+            self.lines.entry((steps(&pointer), pointer)).or_default().whats.push(what);
+        }
         let mut problems = Vec::new();
         for ((_, pointer), mut lines) in self.lines {
             if !lines.missing.is_empty() {

@@ -12,6 +12,22 @@ use crate::json::{Size, measure_within};
 use crate::limits::Limits;
 use graph::{Graph, Mark};
 use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Where every `$ref` of a schema leads, by the address of the schema that has it.
+pub(crate) struct References<'a>(BTreeMap<usize, &'a Value>);
+
+impl<'a> References<'a> {
+    /// Reads the references of a schema that passed the guards.
+    pub(crate) fn of(schema: &'a Value) -> References<'a> {
+        References(Graph::read(schema).map(|graph| graph.references).unwrap_or_default())
+    }
+
+    /// What the `$ref` in `subschema` refers to, if it has one.
+    pub(crate) fn target(&self, subschema: &'a Value) -> Option<&'a Value> {
+        self.0.get(&graph::address(subschema)).copied()
+    }
+}
 
 /// A refusal: where, as a JSON pointer, and what.
 pub(super) type Refusal = (String, String);

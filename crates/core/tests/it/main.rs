@@ -9,8 +9,11 @@
 mod batch;
 mod call;
 mod claim;
+mod corpus;
 mod entry;
 mod json;
+mod loops;
 mod plan;
 mod projection;
+mod repair;
 mod schema;

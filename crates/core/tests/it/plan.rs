@@ -307,6 +307,21 @@ fn a_limit_held_by_the_calls_around_is_refused() {
 }
 
 #[test]
+fn a_limit_that_is_lowered_under_calls_that_lend_is_found() {
+    let mut story = Story::new(&Limits::default());
+    let cap = |running_max| (Cap { running_max, rate: None }, &[] as &[&str]);
+    let rate = Some(Rate { count: 2, period_us: 1_000 });
+    let odd = story.planner.set_tool(0, "odd", (Cap { running_max: None, rate }, &[]));
+    for (name, session, parent) in [("a", 1, None), ("b", 2, None), ("c", 1, Some(call("a")))] {
+        let ask = Ask::new(SessionNo(session), call(name), odd);
+        story.planner.enter(0, Ask { wants: Wants::Claims(Claims::NONE), parent, ..ask }).unwrap();
+        assert_eq!(story.started(), if name == "c" { "-" } else { name });
+    }
+    story.planner.set_tool(0, "odd", cap(Some(1)));
+    assert_eq!(tell(&mut story, "lend a; end b; end c; back a"), "- | !c | - | a");
+}
+
+#[test]
 fn limits_of_tools_groups_sessions_and_the_process_hold() {
     check(
         "a t=one : ; b t=one : ; c t=plain : ; why b; end a",

@@ -1,6 +1,6 @@
 //! How the owner of a session takes what is asked of its calls, and makes it into entries.
 
-use super::{AskError, Asked, Resolution, Target, check_changed, check_unknown, opened, shortened};
+use super::{AskError, Asked, Resolution, Target, check_changed, check_unknown, opened};
 use crate::answer::CallAnswer;
 use crate::batch::{self, Heard, OpenBatch, Reached};
 use crate::error::{BatchError, chain};
@@ -19,23 +19,14 @@ use windlass_core::outcome::{JsonText, Outcome, Success, Value};
 use windlass_core::projection;
 use windlass_store::{BatchRow, Inbound, Row};
 
-/// Asks calls to stop. What is recorded of them is asked through `inbound`, so that it is durable; what is not yet
-/// was never acknowledged, and hears of it directly.
+/// Asks calls to stop. Those that the store does not know yet are recorded first, so that the cancel is durable too.
 pub(crate) async fn cancel(
     rt: &Arc<Inner>,
     target: Target<'_>,
     reason: Option<&str>,
 ) -> Result<Asked, AskError> {
-    if let Some((session, scope)) = unrecorded(rt, target) {
-        let (ack, mut acked) = mpsc::channel(1);
-        let what = batch::Asked::Cancel(reason.map(|reason| shortened(reason).into()));
-        let asked = reach(rt, &session, scope, &(what, ack));
-        acked.recv().await;
-        // Whoever was asked and could not record it has let go too.
-        return match session.lane.lost() {
-            Some(lost) => Err(BatchError::from(lost).into()),
-            None => Ok(asked),
-        };
+    for (session, batch) in open_here(rt, target) {
+        batch.record(&session.lane).await.map_err(BatchError::from)?;
     }
     let (row, ..) = super::find(&*rt.store, target).await?;
     let session = rt.session(&row.name).await?;
@@ -44,30 +35,23 @@ pub(crate) async fn cancel(
     Ok(asked)
 }
 
-/// Where a cancel goes that reaches calls the store does not know yet.
-fn unrecorded(rt: &Inner, target: Target<'_>) -> Option<(Arc<Session>, Scope)> {
-    let owned = |name: &str| rt.owned().into_iter().find(|session| *session.name == *name);
-    let (session, batch, scope) = match target {
-        Target::Call(handle) => {
-            let id = opened(&*rt.store, handle)?;
-            let found =
-                rt.owned().into_iter().find_map(|session| Some((session.find_no(id.batch)?, session)));
-            let (batch, session) = found?;
-            (session, batch, Scope::Call(id))
-        }
-        Target::Batch { session, key } => {
-            let session = owned(session)?;
-            let batch = session.find(Lookup::of(session.lane.session(), key))?;
-            let scope = Scope::Batch(batch.head.no);
-            (session, batch, scope)
-        }
-        Target::Session(session) => {
-            let session = owned(session)?;
-            let batch = session.open_batches().into_iter().find(|batch| !batch.is_recorded())?;
-            (session, batch, Scope::Session)
-        }
+/// The open batches in this runtime that a cancel reaches.
+fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Arc<OpenBatch>)> {
+    let wanted = match target {
+        Target::Call(handle) => opened(&*rt.store, handle).map(|call| call.batch),
+        Target::Batch { .. } | Target::Session(_) => None,
     };
-    (!batch.is_recorded()).then_some((session, scope))
+    let reaches = |session: &Session, batch: &OpenBatch| match target {
+        Target::Call(_) => Some(batch.head.no) == wanted,
+        Target::Batch { session: name, key } => *session.name == *name && *batch.head.place.batch_key == *key,
+        Target::Session(name) => *session.name == *name,
+    };
+    let mut found = Vec::new();
+    for session in rt.owned() {
+        let batches = session.open_batches().into_iter().filter(|batch| reaches(&session, batch));
+        found.extend(batches.map(|batch| (session.clone(), batch)));
+    }
+    found
 }
 
 /// Tells every open call there.

@@ -75,7 +75,8 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     if tool.stuck.load(Ordering::Relaxed) >= rt.limits.stuck_attempts_max {
         return settle::refused(held, Box::new(too_many_stuck(tool)));
     }
-    let _passage = Gate::pass(&rt, held.call.is_suspect()).await;
+    let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
+    let _passage = Gate::pass(&rt, is_suspect).await;
     let Start { attempt, intent, redrive } = start;
     held.note(Fact::Started(Started { attempt, redrive, clock_jump_us: clock_jump(held) }))?;
     if (intent == Intent::First && !cfg!(feature = "mutant-no-intent")) || rt.is_careful() {
@@ -112,6 +113,8 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         }
     };
     held.begin_stage();
+    // Who asked for the stop stands before it in the story.
+    held.hear()?;
     held.note(fact)
 }
 

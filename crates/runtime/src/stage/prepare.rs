@@ -18,6 +18,7 @@ use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::json;
 use windlass_core::limits::Limits;
+use windlass_core::repair::{self, Fit, Repair, Wanted};
 
 /// Notes that the call is prepared, or that it ended because it cannot be. Whoever drives the call may drop this while
 /// it waits for a provider, a hook or the tool: nothing is noted before all of them have answered.
@@ -54,11 +55,12 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
 async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
     refuse_twins(held)?;
     let tool = find(held).await?;
-    let mut parsed = submitted(held)?;
-    validate(&tool, &parsed)?;
+    let (mut parsed, repairs) = fitted(held, &tool)?;
     let mut made = None;
-    if !held.on.rt.hooks.is_empty() && Box::pin(hooks::before(held, &tool, &mut parsed)).await? {
-        made = Some(Made { args: Some(parsed.value.to_string().into()), ..Made::default() });
+    let rewritten = !held.on.rt.hooks.is_empty() && Box::pin(hooks::before(held, &tool, &mut parsed)).await?;
+    if rewritten || !repairs.is_empty() {
+        let args = Some(parsed.value.to_string().into());
+        made = Some(Made { args, repairs, ..Made::default() });
     }
     attach(held, &tool, &parsed.value, &mut made).await?;
     let prepared = Prepared {
@@ -177,7 +179,7 @@ pub(crate) fn parse(held: &Held) -> Result<Parsed, Box<Failure>> {
 /// Arguments that did not come from the model, measured and validated like those that do.
 pub(crate) fn checked(tool: &Registered, value: Value, limits: &Limits) -> Result<Parsed, Box<Failure>> {
     let parsed = measured(value, limits).map_err(unfit)?;
-    validate(tool, &parsed)?;
+    validate(tool, &parsed, limits)?;
     Ok(parsed)
 }
 
@@ -195,17 +197,32 @@ fn unfit(problem: json::Problem) -> Box<Failure> {
     Box::new(Failure::invalid_request(problem.code, problem.to_string()))
 }
 
-fn validate(tool: &Registered, parsed: &Parsed) -> Result<(), Box<Failure>> {
-    let (code, problem) = match &tool.input {
-        Some(schema) => match schema.validate(&parsed.value, parsed.size) {
-            Ok(()) => return Ok(()),
-            Err(invalid) => (invalid.code(), invalid.to_string()),
-        },
-        None if parsed.value.is_object() => return Ok(()),
-        None => (Code::InvalidArgs, "the arguments: expected an object".to_string()),
-    };
-    let message = format!("The arguments of {:?} are not valid.\n{problem}", tool.spec.name);
-    Err(Box::new(Failure::invalid_request(code, message)))
+/// The submitted arguments as they fit the tool: as they are, or with what was changed to make them fit.
+fn fitted(held: &mut Held, tool: &Registered) -> Result<(Parsed, Vec<Repair>), Box<Failure>> {
+    let rt = held.on.rt.clone();
+    let wanted = Wanted { schema: tool.input.as_ref(), class: tool.class, limits: &rt.limits };
+    let submitted = submitted(held);
+    if let Ok(parsed) = &submitted
+        && repair::fits(&parsed.value, parsed.size, &wanted)
+    {
+        return submitted.map(|parsed| (parsed, Vec::new()));
+    }
+    if rt.limits.repairs_max > 0
+        && let Some(Fit { value, size, repairs }) = repair::repaired(&held.call.opened.args, &wanted)
+    {
+        return Ok((Parsed { value, size }, repairs));
+    }
+    let parsed = submitted?;
+    validate(tool, &parsed, &rt.limits)?;
+    Ok((parsed, Vec::new()))
+}
+
+fn validate(tool: &Registered, parsed: &Parsed, limits: &Limits) -> Result<(), Box<Failure>> {
+    let wanted = Wanted { schema: tool.input.as_ref(), class: tool.class, limits };
+    repair::check(&parsed.value, parsed.size, &wanted).map_err(|unfit| {
+        let message = format!("The arguments of {:?} are not valid.\n{unfit}", tool.spec.name);
+        Box::new(Failure::invalid_request(unfit.code(), message))
+    })
 }
 
 /// Lets the tool look at the call; what it attaches or answers is recorded with what was made of the call before.

@@ -192,3 +192,32 @@ async fn what_is_asked_of_a_folder_that_nobody_owns_is_heard_by_the_next_owner()
     assert_eq!(end(&answer), "x cancelled{unknown}, 1 attempts");
     assert_eq!(ran.get(), 0);
 }
+
+/// A cancel is answered when it is durable, not when the call ends; what the store did not know yet is recorded first.
+#[tokio::test]
+async fn a_cancel_does_not_wait_for_the_end() {
+    let (runtime, _folder) = sqlite();
+    let go = std::sync::Arc::new(tokio::sync::Notify::new());
+    let gate = go.clone();
+    let patient = ToolSpec { grace_ms: Some(600_000), ..spec("t", EffectClass::Read) };
+    let tool = tool_fn(patient, move |_, cx: &Cx| {
+        let (cx, gate) = (cx.clone(), gate.clone());
+        async move {
+            cx.stopping().await;
+            gate.notified().await;
+            Ok(n(1).into())
+        }
+    });
+    runtime.register(tool).unwrap();
+    let waiting = runtime.submit("s", one("k")).await.unwrap();
+    let call = until_runs(&runtime).await;
+    assert_eq!(runtime.cancel(Target::Call(&call), Some("slow")).await.unwrap(), Asked { asked: 1, over: 0 });
+    assert_eq!(runtime.open_calls(), 1);
+    go.notify_one();
+    let answer = waiting.settled().await.unwrap();
+    assert_eq!(end(&answer), "c succeeded, 1 attempts");
+    let (_, story) =
+        windlass::inspect::call(runtime.store(), answer.calls[0].handle()).await.unwrap().unwrap();
+    let kinds: Vec<&str> = story.iter().map(|line| line.kind).collect();
+    assert_eq!(kinds, ["batch", "opened", "prepared", "started", "cancel_asked", "returned", "ended"]);
+}

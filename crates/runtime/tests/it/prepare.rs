@@ -337,3 +337,38 @@ async fn preparing_has_the_queue_deadline() {
     assert_eq!(crate::rig::states(&answer), "c failed/timeout");
     assert_eq!(count.get(), 0);
 }
+
+/// What can only have meant one thing runs, is recorded and told; identity stays with what was asked for.
+#[tokio::test]
+async fn arguments_that_only_just_do_not_fit_are_repaired_and_recorded() {
+    let (runtime, folder) = crate::rig::sqlite();
+    let schema = serde_json::json!({
+        "type": "object", "additionalProperties": false, "required": ["max_lines"],
+        "properties": {"max_lines": {"type": "integer"}, "paths": {"type": "array", "items": {"type": "string"}}},
+    });
+    let register = |runtime: &windlass::Runtime| {
+        let spec = windlass::ToolSpec {
+            input_schema: Some(schema.clone()),
+            ..crate::rig::spec("t", windlass::EffectClass::Keyed)
+        };
+        runtime.register(crate::rig::echo(spec, &crate::rig::Count::default())).unwrap();
+    };
+    register(&runtime);
+    let text = "```json\n{\"maxLines\": \"7\", \"paths\": \"a.txt\",}\n```";
+    let call = || windlass::CallRequest {
+        id: Some("c".into()),
+        tool: "t".into(),
+        args: windlass::Args::Text(text.into()),
+        ..windlass::CallRequest::default()
+    };
+    let answer = crate::rig::run(&runtime, "s", crate::rig::batch("k", vec![call()])).await;
+    assert_eq!(answer.calls[0].model_text(), r#"{"max_lines":7,"paths":["a.txt"]}"#);
+    let repairs = answer.calls[0].repairs();
+    assert_eq!(repairs.len(), 5, "{repairs:?}");
+    drop((answer, runtime));
+    let runtime = crate::rig::reopen(&folder);
+    register(&runtime);
+    let again = crate::rig::run(&runtime, "s", crate::rig::batch("k", vec![call()])).await;
+    assert_eq!(again.calls[0].repairs(), repairs);
+    assert!(again.calls[0].is_recorded());
+}

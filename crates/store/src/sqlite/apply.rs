@@ -4,7 +4,8 @@
 //! leaves no trace. Only what the demands did not foresee (a row that is there already) is found while writing;
 //! then the whole group is rolled back and done again without that change.
 
-use super::seal::{Sealed, message_digest, open_part, piece_digest};
+use super::lookups::{Indexer, Lookups};
+use super::seal::{Sealed, batch_seal, message_digest, open_part, piece_digest};
 use super::statements::Statements;
 use crate::chain::{Link, Linked, START, int, piece_key, row_key, uint};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
@@ -12,6 +13,8 @@ use crate::{Inbound, Posted};
 use rusqlite::{Connection, Error, OptionalExtension};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use windlass_core::ids::{EntryNo, Fence, SessionNo};
 
 /// Sessions whose rows are remembered between groups; past that all are forgotten and read again.
@@ -19,13 +22,17 @@ const SEATS_MAX: usize = 16_384;
 
 /// The writer's connection and what it knows of the sessions.
 pub(super) struct Applier<'c> {
+    conn: &'c Connection,
     sql: Statements<'c>,
+    lookups: Indexer,
     /// Session rows as this connection last wrote or read them.
     seats: HashMap<SessionNo, Seat>,
     /// Sessions whose rows must be written before the commit.
     changed: Vec<SessionNo>,
+    /// How long the disk took for the last group.
+    took: Duration,
     /// Moves when somebody else wrote to the file; then the seats are worth nothing.
-    data_version: i64,
+    data_version: Option<i64>,
 }
 
 #[derive(Clone, Copy)]
@@ -55,24 +62,36 @@ impl From<Error> for Fault {
 
 impl<'c> Applier<'c> {
     /// Prepares every statement once.
-    pub fn new(conn: &'c Connection) -> Result<Applier<'c>, Error> {
-        let sql = Statements::new(conn)?;
-        Ok(Applier { sql, seats: HashMap::new(), changed: Vec::new(), data_version: -1 })
+    pub fn new(conn: &'c Connection, lookups: Arc<Lookups>) -> Result<Applier<'c>, Error> {
+        Ok(Applier {
+            conn,
+            sql: Statements::new(conn)?,
+            lookups: Indexer::new(lookups),
+            seats: HashMap::new(),
+            changed: Vec::new(),
+            took: Duration::ZERO,
+            data_version: None,
+        })
     }
 
     /// Begins a group.
     pub fn begin(&mut self) -> Result<(), Error> {
         point!("write.begin", self.sql.begin.execute(()))?;
         let now = self.sql.data_version.query_row((), |row| row.get(0))?;
-        if now != self.data_version || self.seats.len() > SEATS_MAX {
+        let before = self.data_version.replace(now);
+        if before != Some(now) || self.seats.len() > SEATS_MAX {
             self.seats.clear();
-            self.data_version = now;
         }
+        if before.is_some_and(|before| before != now) {
+            self.lookups.reload(self.conn)?;
+        }
+        self.lookups.begin();
         Ok(())
     }
 
     /// Ends a group: the sessions' rows, each once, and the wait for the disk.
     pub fn commit(&mut self) -> Result<(), Error> {
+        self.lookups.before_commit(&mut self.sql)?;
         for no in self.changed.drain(..) {
             if let Some(seat) = self.seats.get_mut(&no) {
                 seat.changed = false;
@@ -82,23 +101,46 @@ impl<'c> Applier<'c> {
                 point!("write.owner", self.sql.update_session.execute(row))?;
             }
         }
+        let began = Instant::now();
         point!("write.commit", self.sql.commit.execute(()))?;
+        self.took = began.elapsed();
+        self.lookups.committed();
+        Ok(())
+    }
+
+    /// How long the disk took for the last group.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// Before the end: completes the index, so that nobody has to do without it.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        while self.lookups.is_behind() {
+            point!("index.begin", self.sql.begin.execute(()))?;
+            self.lookups.write_rest(&mut self.sql)?;
+            point!("index.commit", self.sql.commit.execute(()))?;
+            self.lookups.committed();
+        }
         Ok(())
     }
 
     /// Undoes the group, and forgets what it thought it knew.
     pub fn rollback(&mut self) -> Result<(), Error> {
-        self.seats.clear();
-        self.changed.clear();
+        self.forget();
         point!("write.rollback", self.sql.rollback.execute(()))?;
         Ok(())
     }
 
     /// Undoes a group that failed, whether SQLite has undone it already or not.
-    pub fn recover(&mut self, conn: &Connection) -> Result<(), Error> {
+    pub fn recover(&mut self) -> Result<(), Error> {
+        self.forget();
+        if self.conn.is_autocommit() { Ok(()) } else { self.rollback() }
+    }
+
+    fn forget(&mut self) {
         self.seats.clear();
         self.changed.clear();
-        if conn.is_autocommit() { Ok(()) } else { self.rollback() }
+        self.lookups.undone();
     }
 
     /// Applies one change.
@@ -198,7 +240,7 @@ impl<'c> Applier<'c> {
     fn unmet(&mut self, change: &Change) -> Result<Option<Refused>, Error> {
         for Guard::Absent(lookup) in &change.guards {
             let unknown = !change.makes(*lookup) && !cfg!(feature = "mutant-guard-skipped");
-            if unknown && self.sql.batch.exists([lookup.0])? {
+            if unknown && self.lookups.has(*lookup, &mut self.sql)? {
                 return Ok(Some(Refused::Exists));
             }
         }
@@ -221,8 +263,14 @@ impl<'c> Applier<'c> {
         for row in &change.rows {
             match row {
                 Row::Batch { no, lookup } => {
-                    point!("write.batch", self.sql.insert_batch.execute((int(no.0), session, lookup.0)))?;
+                    if self.lookups.has(*lookup, &mut self.sql)? {
+                        return Err(Fault::Redo(Refused::Exists));
+                    }
+                    let seal = batch_seal(no.0, change.session.0, *lookup);
+                    let kept = (int(no.0), session, lookup.0, seal);
+                    point!("write.batch", self.sql.insert_batch.execute(kept))?;
                     *wrote = true;
+                    self.lookups.add(*lookup, no.0, &mut self.sql)?;
                     if change.leaves_open(*no) == Some(true) {
                         point!("write.open", self.sql.insert_open.execute((session, int(no.0))))?;
                         seat.open = seat.open.wrapping_add(open_part(no.0));

@@ -1,5 +1,6 @@
 //! The store's file: recognising it before SQLite may touch it, making a new one whole, opening connections.
 
+use super::lookups::Lookups;
 use super::{log, schema};
 use crate::StoreError;
 use rusqlite::{Connection, OpenFlags};
@@ -161,13 +162,17 @@ pub(super) fn check_log(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses a file whose small tables are damaged.
-pub(super) fn check_tables(conn: &Connection, path: &Path) -> Result<(), StoreError> {
-    match schema::problem(conn) {
-        Ok(None) => Ok(()),
-        Ok(Some(what)) => Err(refused(path, &format!("it is damaged ({what}); restore it from a backup"))),
-        Err(error) => Err(sql_failed(path, error)),
-    }
+/// Refuses a file whose small tables are damaged, and reads the look-ups of the others.
+pub(super) fn check_tables(conn: &Connection, path: &Path) -> Result<Lookups, StoreError> {
+    let found = match schema::problem(conn) {
+        Ok(None) => Lookups::load(conn),
+        Ok(Some(what)) => Ok(Err(what)),
+        Err(error) => Err(error),
+    };
+    found.map_err(|error| sql_failed(path, error))?.map_err(|what| {
+        let help = format!("it is damaged ({what}); restore it from a backup");
+        refused(path, &help)
+    })
 }
 
 /// Refuses the formats of the future, and the one that never was: a file is under its name only when it is whole.

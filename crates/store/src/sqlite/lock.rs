@@ -1,6 +1,7 @@
 //! Who owns a data folder: whoever holds the lock on `owner.lock`. The kernel releases it when the process
 //! dies, so there is never a stale one to clean up. The text in it stays when a process dies and goes when it leaves
-//! in good order, so that the next one knows which it was.
+//! in good order, so that the next one knows which it was. Its first byte always stays: with it stays the room on the disk
+//! that the next one needs to say who it is, even when there is no other.
 
 use crate::StoreError;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -17,6 +18,8 @@ pub(super) struct OwnerLock {
 }
 
 const FILE: &str = "owner.lock";
+/// What is left of the text when its writer has left in good order.
+const LEFT_BYTES: u64 = 1;
 /// A command line can be long; its beginning tells which program it is.
 const COMMAND_CHARS_MAX: usize = 200;
 
@@ -41,7 +44,7 @@ impl OwnerLock {
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        let last_owner_died = file.metadata().map_err(failed)?.len() > 0;
+        let last_owner_died = file.metadata().map_err(failed)?.len() > LEFT_BYTES;
         let text = introduction();
         // Never empty in between: whoever dies there must not look like one who left in good order.
         let mut introduce = || file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64));
@@ -61,7 +64,7 @@ impl Drop for OwnerLock {
         // Whoever only left a message behind a dead owner has not gone on with its work: the next one is still to know.
         if !self.last_owner_died || *self.told.get_mut() {
             // If it cannot be cleared, this looks like a death, which does no harm.
-            let _ = self.file.set_len(0);
+            let _ = self.file.set_len(LEFT_BYTES);
         }
     }
 }
@@ -71,7 +74,7 @@ fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.take(4_096).read_to_string(&mut text));
     match read {
-        Ok(_) if !text.trim().is_empty() => text.trim().to_owned(),
+        Ok(_) if text.len() as u64 > LEFT_BYTES => text.trim().to_owned(),
         Ok(_) | Err(_) => "another process".to_owned(),
     }
 }

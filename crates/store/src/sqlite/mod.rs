@@ -11,6 +11,7 @@ mod file;
 mod history;
 mod lock;
 mod log;
+mod lookups;
 mod pool;
 mod read;
 mod schema;
@@ -27,10 +28,12 @@ use crate::{
 use ballast::Ballast;
 use history::Places;
 use lock::OwnerLock;
+use lookups::{Known, Lookups};
 use pool::Pool;
 
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 use windlass_core::handle::Secret;
@@ -52,7 +55,7 @@ pub struct SqliteStore {
 
 /// What the store may do.
 enum Access {
-    Owner { writer: Writer, next: [AtomicU64; 3], lock: OwnerLock },
+    Owner { writer: Writer, lookups: Arc<Lookups>, next: [AtomicU64; 3], lock: OwnerLock },
     Reader { folder: PathBuf },
 }
 
@@ -89,7 +92,7 @@ impl SqliteStore {
         file::make_folder(&options.folder)?;
         let lock = OwnerLock::take(&options.folder)?;
         let ballast = Ballast::of(&options.folder);
-        let (secret, next) = match open_file(&path, &options) {
+        let Found { secret, next, lookups } = match open_file(&path, &options) {
             // Even opening needs a little room.
             Err(error) if file::may_be_full(&error) && ballast.release() => open_file(&path, &options)?,
             opened => {
@@ -99,8 +102,9 @@ impl SqliteStore {
             }
         };
         let Options { durability, limits, .. } = options;
-        let writer = Writer::start((&path, ballast), durability, &limits)?;
-        let access = Access::Owner { writer, next, lock };
+        let lookups = Arc::new(lookups);
+        let writer = Writer::start((&path, ballast), Arc::clone(&lookups), durability, &limits)?;
+        let access = Access::Owner { writer, lookups, next, lock };
         Ok(SqliteStore { pool: Pool::new(path), places: Places::default(), access, secret, durability })
     }
 
@@ -172,7 +176,15 @@ impl Store for SqliteStore {
     }
 
     fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
-        Answer::ready(read::batch(&self.pool, lookup))
+        let known = match &self.access {
+            Access::Owner { lookups, .. } => lookups.find(lookup),
+            Access::Reader { .. } => return Answer::ready(read::batch_anywhere(&self.pool, lookup)),
+        };
+        Answer::ready(match known {
+            Known::Absent => Ok(None),
+            Known::Batch(no) => read::batch(&self.pool, BatchNo(no)),
+            Known::Perhaps => read::batch_indexed(&self.pool, lookup),
+        })
     }
 
     fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
@@ -218,8 +230,16 @@ impl Store for SqliteStore {
     }
 }
 
-/// Makes the file if there is none, and looks it over: its secret, and the first free numbers.
-fn open_file(path: &Path, options: &Options) -> Result<(Secret, [AtomicU64; 3]), StoreError> {
+/// What is in a file that is opened.
+struct Found {
+    secret: Secret,
+    /// The first free numbers.
+    next: [AtomicU64; 3],
+    lookups: Lookups,
+}
+
+/// Makes the file if there is none, and looks it over.
+fn open_file(path: &Path, options: &Options) -> Result<Found, StoreError> {
     if !path.exists() {
         file::create(&options.folder, path)?;
     }
@@ -230,9 +250,9 @@ fn open_file(path: &Path, options: &Options) -> Result<(Secret, [AtomicU64; 3]),
     file::check_format(path, schema::format(&conn).map_err(failed)?)?;
     file::check_whole(&conn, path)?;
     schema::update(&conn).map_err(failed)?;
-    file::check_tables(&conn, path)?;
+    let lookups = file::check_tables(&conn, path)?;
     checkpoint::catch_up(&conn).map_err(failed)?;
-    Ok((secret(&conn, path)?, next_numbers(&conn).map_err(failed)?))
+    Ok(Found { secret: secret(&conn, path)?, next: next_numbers(&conn).map_err(failed)?, lookups })
 }
 
 fn secret(conn: &Connection, path: &Path) -> Result<Secret, StoreError> {

@@ -1,8 +1,9 @@
 //! Questions about sessions, batches, blobs and messages. They are microseconds from the page cache, so they
 //! are answered where they are asked.
 
+use super::lookups;
 use super::pool::Pool;
-use super::seal::{Sealed, message_digest, open_part, piece_digest};
+use super::seal::{Sealed, batch_seal, message_digest, open_part, piece_digest};
 use crate::chain::{int, piece_key, uint};
 use crate::{BLOB_PIECES_MAX, BatchRow, Inbound, SessionRow, StoreError};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
@@ -36,35 +37,69 @@ pub(super) fn sessions(
     })
 }
 
-/// The batch found by this look-up.
-pub(super) fn batch(pool: &Pool, lookup: Lookup) -> Result<Option<BatchRow>, StoreError> {
-    pool.read("read a batch", |conn| {
-        let sql = "SELECT b.no, b.session, b.lookup,
-                          EXISTS (SELECT 1 FROM open_batches o WHERE o.session = b.session AND o.no = b.no)
-                   FROM batches b WHERE b.lookup = ?1";
-        conn.prepare_cached(sql)?.query_row([lookup.0], batch_row).optional()
-    })
+/// A batch, and whether it is open.
+const BATCH: &str = "SELECT b.no, b.session, b.lookup, b.seal,
+                            EXISTS (SELECT 1 FROM open_batches o WHERE o.session = b.session AND o.no = b.no)
+                     FROM batches b";
+
+/// The batch of this number.
+pub(super) fn batch(pool: &Pool, no: BatchNo) -> Result<Option<BatchRow>, StoreError> {
+    let sql = format!("{BATCH} WHERE b.no = ?1");
+    let found = pool.read("read a batch", |conn| {
+        conn.prepare_cached(&sql)?.query_row([int(no.0)], FoundBatch::read).optional()
+    })?;
+    found.map(FoundBatch::trusted).transpose()
+}
+
+/// The batch found by this look-up in the index.
+pub(super) fn batch_indexed(pool: &Pool, lookup: Lookup) -> Result<Option<BatchRow>, StoreError> {
+    let found = pool.read("read a batch", |conn| indexed(conn, lookup))?;
+    found.map(FoundBatch::trusted).transpose()
+}
+
+/// The batch found by this look-up in the index or among those that are not in it yet, by who does not know which.
+pub(super) fn batch_anywhere(pool: &Pool, lookup: Lookup) -> Result<Option<BatchRow>, StoreError> {
+    let found = pool.read("read a batch", |conn| {
+        // One view of the file: what is not in the index is behind its mark.
+        let view = conn.unchecked_transaction()?;
+        if let Some(found) = indexed(&view, lookup)? {
+            return Ok(Some(found));
+        }
+        let sql = format!("{BATCH} WHERE b.no > ?1 AND b.lookup = ?2");
+        let behind = (int(lookups::mark(&view)?), lookup.0);
+        view.prepare_cached(&sql)?.query_row(behind, FoundBatch::read).optional()
+    })?;
+    found.map(FoundBatch::trusted).transpose()
+}
+
+fn indexed(conn: &Connection, lookup: Lookup) -> Result<Option<FoundBatch>, Error> {
+    let sql = format!("{BATCH} JOIN lookups l ON l.no = b.no WHERE l.part = ?1 AND b.lookup = ?2");
+    let key = (lookups::part(lookup), lookup.0);
+    conn.prepare_cached(&sql)?.query_row(key, FoundBatch::read).optional()
 }
 
 /// The open batches, oldest first; those of one session are what its row vouches for.
 pub(super) fn open_batches(pool: &Pool, session: Option<SessionNo>) -> Result<Vec<BatchRow>, StoreError> {
     let Some(session) = session else {
-        return pool.read("read the open batches", |conn| {
+        let found = pool.read("read the open batches", |conn| {
             let sql =
-                "SELECT b.no, b.session, b.lookup, TRUE FROM open_batches o JOIN batches b ON b.no = o.no
+                "SELECT b.no, b.session, b.lookup, b.seal, TRUE FROM open_batches o JOIN batches b ON b.no = o.no
                        ORDER BY o.no";
-            conn.prepare_cached(sql)?.query_map((), batch_row)?.collect()
-        });
+            conn.prepare_cached(sql)?.query_map((), FoundBatch::read)?.collect::<Result<Vec<_>, _>>()
+        })?;
+        return found.into_iter().map(FoundBatch::trusted).collect();
     };
-    let (open, found): (Vec<BatchRow>, _) = pool.read("read the open batches", |conn| {
+    let (open, found): (Vec<FoundBatch>, _) = pool.read("read the open batches", |conn| {
         // One view of the file: the session's row and its batches belong together.
         let view = conn.unchecked_transaction()?;
-        let sql = "SELECT b.no, b.session, b.lookup, TRUE FROM open_batches o JOIN batches b ON b.no = o.no
+        let sql =
+            "SELECT b.no, b.session, b.lookup, b.seal, TRUE FROM open_batches o JOIN batches b ON b.no = o.no
                    WHERE o.session = ?1 ORDER BY o.no";
-        let open =
-            view.prepare_cached(sql)?.query_map([int(session.0)], batch_row)?.collect::<Result<_, _>>()?;
+        let mut select = view.prepare_cached(sql)?;
+        let open = select.query_map([int(session.0)], FoundBatch::read)?.collect::<Result<_, _>>()?;
         Ok((open, sealed(&view, session)?))
     })?;
+    let open = open.into_iter().map(FoundBatch::trusted).collect::<Result<Vec<BatchRow>, _>>()?;
     let sum = open.iter().fold(0, |sum: i64, batch| sum.wrapping_add(open_part(batch.no.0)));
     let head = found.as_ref().map_or(0, |found| found.sealed.head);
     let expected = found.as_ref().map_or(0, |found| found.sealed.open);
@@ -181,13 +216,31 @@ fn session_row(row: &Row<'_>) -> Result<SessionRow, Error> {
     })
 }
 
-fn batch_row(row: &Row<'_>) -> Result<BatchRow, Error> {
-    Ok(BatchRow {
-        no: BatchNo(uint(row.get(0)?)),
-        session: SessionNo(uint(row.get(1)?)),
-        lookup: Lookup(row.get(2)?),
-        open: row.get(3)?,
-    })
+/// A batch's row as it lies in the file, not trusted yet.
+struct FoundBatch {
+    row: BatchRow,
+    seal: i64,
+}
+
+impl FoundBatch {
+    fn read(row: &Row<'_>) -> Result<FoundBatch, Error> {
+        let kept = BatchRow {
+            no: BatchNo(uint(row.get(0)?)),
+            session: SessionNo(uint(row.get(1)?)),
+            lookup: Lookup(row.get(2)?),
+            open: row.get(4)?,
+        };
+        Ok(FoundBatch { row: kept, seal: row.get(3)? })
+    }
+
+    fn trusted(self) -> Result<BatchRow, StoreError> {
+        let BatchRow { no, session, lookup, .. } = self.row;
+        if batch_seal(no.0, session.0, lookup) == self.seal {
+            return Ok(self.row);
+        }
+        let what = format!("the row of batch {no} is not what was written");
+        Err(StoreError::Damaged { session, entry: 0, what })
+    }
 }
 
 /// SQLite takes a limit below zero for none.

@@ -19,8 +19,17 @@ CREATE TABLE sessions (
 CREATE TABLE batches (
     no      INTEGER PRIMARY KEY,
     session INTEGER NOT NULL,
-    lookup  BLOB    NOT NULL UNIQUE
+    lookup  BLOB    NOT NULL,           -- no two have the same: the writer sees to it
+    seal    INTEGER NOT NULL            -- a hash of all of this
 ) STRICT;
+
+-- The index of the batches by their look-ups. It is filled in runs, so that neighbours share a page; a batch after the
+-- one in meta's 'indexed' may be missing.
+CREATE TABLE lookups (
+    part INTEGER NOT NULL,              -- the first half of the look-up
+    no   INTEGER NOT NULL,
+    PRIMARY KEY (part, no)
+) STRICT, WITHOUT ROWID;
 
 -- A table of its own: closing a batch deletes from this small one and leaves the large one alone.
 CREATE TABLE open_batches (

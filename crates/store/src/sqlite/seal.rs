@@ -3,6 +3,7 @@
 
 use crate::chain::{Link, uint};
 use rusqlite::{Connection, Error};
+use windlass_core::ids::Lookup;
 
 /// All of a session's row that changes. Its name does not, and stands in the table and in an index.
 #[derive(Clone, Copy)]
@@ -28,6 +29,15 @@ impl Sealed {
         fixed[64..72].copy_from_slice(&self.open.to_le_bytes());
         first_eight(&blake3::hash(&fixed))
     }
+}
+
+/// The seal of a batch's row. All of it fits in one block of the hash.
+pub(super) fn batch_seal(no: u64, session: u64, lookup: Lookup) -> i64 {
+    let mut fixed = [0; 32];
+    fixed[..8].copy_from_slice(&no.to_le_bytes());
+    fixed[8..16].copy_from_slice(&session.to_le_bytes());
+    fixed[16..].copy_from_slice(&lookup.0);
+    first_eight(&blake3::hash(&fixed))
 }
 
 /// What an open batch adds to the sum in its session's row, and takes away when it is closed: the sum vouches for the

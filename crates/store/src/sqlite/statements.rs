@@ -28,8 +28,10 @@ statements! {
     insert_session = "INSERT INTO sessions (no, name, fence, head, chain, open, seal) VALUES (?1, ?2, 1, 0, ?3, 0, 0)";
     update_session = "UPDATE sessions SET fence = ?2, head = ?3, last_row = ?4, chain = ?5, open = ?6, seal = ?7
                       WHERE no = ?1";
-    batch = "SELECT 1 FROM batches WHERE lookup = ?1";
-    insert_batch = "INSERT INTO batches (no, session, lookup) VALUES (?1, ?2, ?3)";
+    indexed = "SELECT 1 FROM lookups l JOIN batches b ON b.no = l.no WHERE l.part = ?1 AND b.lookup = ?2";
+    insert_lookup = "INSERT OR IGNORE INTO lookups (part, no) VALUES (?1, ?2)";
+    update_mark = "UPDATE meta SET value = ?1 WHERE key = 'indexed'";
+    insert_batch = "INSERT INTO batches (no, session, lookup, seal) VALUES (?1, ?2, ?3, ?4)";
     insert_open = "INSERT INTO open_batches (session, no) VALUES (?1, ?2)";
     reopen = "INSERT OR IGNORE INTO open_batches (session, no) SELECT session, no FROM batches WHERE session = ?1 AND no = ?2";
     delete_open = "DELETE FROM open_batches WHERE session = ?1 AND no = ?2";

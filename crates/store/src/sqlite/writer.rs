@@ -4,6 +4,7 @@
 use super::apply::{Applier, Fault};
 use super::ballast::{Ballast, is_full};
 use super::checkpoint::Checkpoints;
+use super::lookups::Lookups;
 use super::{checkpoint, file};
 use crate::change::Refused;
 use crate::queue::{self, EndOnDrop, Gather, Queue, Request, Told};
@@ -14,14 +15,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use windlass_core::limits::Limits;
 
 /// The queue holds this many groups; past that whoever writes must wait.
 const GROUPS_WAITING_MAX: usize = 16;
 
-/// The writer waits at most this long for those it has just answered.
-const GATHER_MAX: Duration = Duration::from_micros(500);
+/// A disk that takes this long for a commit is slow: callers come back sooner.
+const SLOW_DISK: Duration = Duration::from_millis(2);
+
+/// The writer waits at most this long for those who were just answered.
+const GATHER_MAX: Duration = Duration::from_millis(1);
 
 /// The writer and the checkpointer, until they are dropped; then everything that waits is written, the log is
 /// brought home, and both threads have ended.
@@ -36,6 +40,7 @@ impl Writer {
     /// Starts both threads on a file that is open already.
     pub fn start(
         (path, ballast): (&Path, Ballast),
+        lookups: Arc<Lookups>,
         durability: Durability,
         limits: &Limits,
     ) -> Result<Writer, StoreError> {
@@ -71,8 +76,9 @@ impl Writer {
             .name("windlass-checkpoint".to_owned())
             .spawn(move || checkpoint::run(&checkpointer, &shared, &ballast))
             .map_err(spawn_failed)?;
-        let first =
-            std::thread::Builder::new().name("windlass-writer".to_owned()).spawn(move || thread.run(&conn));
+        let first = std::thread::Builder::new()
+            .name("windlass-writer".to_owned())
+            .spawn(move || thread.run(&conn, lookups));
         let first = first.map_err(|error| {
             checkpoints.stop();
             spawn_failed(error)
@@ -111,9 +117,9 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(self, conn: &Connection) {
+    fn run(self, conn: &Connection, lookups: Arc<Lookups>) {
         let _told = EndOnDrop(&self.queue);
-        let mut applier = match Applier::new(conn) {
+        let mut applier = match Applier::new(conn, lookups) {
             Ok(applier) => applier,
             Err(error) => {
                 tracing::error!(%error, "the writer could not start");
@@ -122,19 +128,15 @@ impl Thread {
         };
         let mut gather = Gather::default();
         while let Some(group) = self.queue.take(self.group_max, gather) {
-            let began = Instant::now();
             let mut written = write(&mut applier, &group);
             if written.as_ref().is_err_and(is_full) && self.ballast.release() {
                 tracing::warn!("the disk is full; the ballast is released so that running work can end");
-                written = applier.recover(conn).and_then(|()| write(&mut applier, &group));
+                written = applier.recover().and_then(|()| write(&mut applier, &group));
             }
             match written {
                 Ok(told) => {
                     self.commits.fetch_add(1, Ordering::Relaxed);
-                    // Short beside a commit: whoever comes back in time need not wait for a commit of its own. How
-                    // much that gains under which load is still to be measured.
-                    let patience = (began.elapsed() / 2).min(GATHER_MAX);
-                    gather = Gather { changes: group.iter().map(Request::changes).sum(), patience };
+                    gather = for_whom(&group, applier.took());
                     for (request, told) in group.into_iter().zip(told) {
                         request.answer(told);
                     }
@@ -148,7 +150,20 @@ impl Thread {
             }
             self.checkpoints.after_commit(conn, self.wal_bytes_max);
         }
+        // Whatever is missing in the index the next owner reads from the batches themselves.
+        if let Err(error) = applier.finish() {
+            tracing::warn!(%error, "the index of the look-ups could not be completed");
+        }
     }
+}
+
+/// For whom to wait after a group for which the disk took so long: if it is quick for nobody, since the writer would be
+/// idle; if it is slow for those who are now answered, since they come back soon beside the next commit.
+fn for_whom(group: &[Request], took: Duration) -> Gather {
+    if took < SLOW_DISK {
+        return Gather::default();
+    }
+    Gather { changes: group.iter().map(Request::changes).sum(), patience: (took / 4).min(GATHER_MAX) }
 }
 
 /// Applies a group in one transaction; again without a change that turned out to be impossible half-way.
@@ -201,4 +216,23 @@ fn apply(
         }
     }
     Ok(Ok(told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    #[test]
+    fn callers_are_waited_for_where_the_disk_is_slow() {
+        let commit = || Request::Commit { changes: Vec::new(), reply: oneshot::channel().0 };
+        let group = [commit(), commit()];
+        for (took_ms, changes, patience_ms) in
+            [(0, 0, 0), (1, 0, 0), (2, 2, 0), (3, 2, 0), (4, 2, 1), (99, 2, 1)]
+        {
+            let gather = for_whom(&group, Duration::from_millis(took_ms));
+            let patience = gather.patience.as_millis();
+            assert_eq!((gather.changes, patience), (changes, patience_ms), "{took_ms} ms");
+        }
+    }
 }

@@ -6,8 +6,11 @@
 //! from 1, the first seven of these, and the verdict. An answer is the key, the attempt, the verdict, the number.
 //!
 //! Kinds: `once` is applied each time it is asked for; `keyed` once per key, then told the first number again; `read`
-//! is only looked at. Orders: `ok`; `reject`; `drop` (apply, then hang up without an answer); `delay:MS` (before it is
-//! applied); `late:MS` (after it); `twice` (answer two times). The request `settle` is answered when all others are done.
+//! is only looked at; `ask` is told whether the key was applied (`landed`, and the first number) or not (`absent`), and
+//! what was not is never applied by that attempt or an earlier one afterwards (`late`): whoever is told that nothing
+//! happened may rely on it. Orders: `ok`; `reject`; `reject:N` (the first N under the key); `drop` (apply, then hang up
+//! without an answer); `delay:MS` (before it is applied); `late:MS` (after it); `twice` (answer two times). The request
+//! `settle` is answered when all others are done.
 #![expect(clippy::print_stdout, reason = "its address is what whoever started it waits for")]
 
 use std::collections::HashMap;
@@ -25,7 +28,8 @@ const FIELDS: usize = 8;
 fn main() -> Result<(), Error> {
     let path = std::env::args_os().nth(1).ok_or_else(|| Error::other("usage: windlass-ledger FILE"))?;
     let file = OpenOptions::new().create(true).append(true).open(path)?;
-    let book = Book { file, lines: 0, applied: HashMap::new() };
+    let (applied, rejected, closed) = Default::default();
+    let book = Book { file, lines: 0, applied, rejected, closed };
     let ledger = Arc::new(Ledger { book: Mutex::new(book), busy: Mutex::new(0), done: Condvar::new() });
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -56,6 +60,10 @@ struct Book {
     lines: u64,
     /// The number under which a key was first applied.
     applied: HashMap<String, u64>,
+    /// How often a key was rejected.
+    rejected: HashMap<String, u64>,
+    /// Up to which attempt a key is not applied any more, because somebody was told that it was not.
+    closed: HashMap<String, u64>,
 }
 
 impl Ledger {
@@ -81,12 +89,15 @@ impl Ledger {
             if fields.len() != FIELDS {
                 return Ok(());
             }
-            let (order, wait) = fields[7].split_once(':').unwrap_or((fields[7], "0"));
-            let wait = Duration::from_millis(wait.parse().unwrap_or(0));
+            let (order, given) = match fields[7].split_once(':') {
+                Some((order, given)) => (order, given.parse().unwrap_or(0)),
+                None => (fields[7], u64::MAX),
+            };
+            let wait = Duration::from_millis(given);
             if order == "delay" {
                 std::thread::sleep(wait);
             }
-            let (verdict, number) = lock(&self.book).enter(&fields, order)?;
+            let (verdict, number) = lock(&self.book).enter(&fields, (order, given))?;
             if order == "late" {
                 std::thread::sleep(wait);
             }
@@ -102,18 +113,34 @@ impl Ledger {
 
 impl Book {
     /// Decides, writes the line, and waits for the disk.
-    fn enter(&mut self, fields: &[&str], order: &str) -> Result<(&'static str, u64), Error> {
-        let (kind, key) = (fields[0], fields[1]);
+    fn enter(&mut self, fields: &[&str], (order, given): (&str, u64)) -> Result<(&'static str, u64), Error> {
+        let (kind, key, attempt) = (fields[0], fields[1], fields[4].parse().unwrap_or(0));
         let number = self.lines + 1;
+        let rejected = self.rejected.get(key).copied().unwrap_or(0);
+        let is_closed = self.closed.get(key).is_some_and(|closed| attempt <= *closed);
         let (verdict, answer) = match (kind, order, self.applied.get(key)) {
-            (_, "reject", _) => ("rejected", number),
+            ("ask", _, Some(&first)) => ("landed", first),
+            ("ask", _, None) => ("absent", number),
+            _ if is_closed => ("late", number),
+            (_, "reject", _) if rejected < given => ("rejected", number),
             ("read", ..) => ("seen", number),
             ("keyed", _, Some(&first)) => ("again", first),
             _ => ("applied", number),
         };
+        match verdict {
+            "rejected" => _ = self.rejected.insert(key.to_owned(), rejected + 1),
+            "absent" => {
+                let closed = self.closed.entry(key.to_owned()).or_default();
+                *closed = attempt.max(*closed);
+            }
+            _ => {}
+        }
         let line = format!("{number}\t{}\t{verdict}\n", fields[..7].join("\t"));
         self.file.write_all(line.as_bytes())?;
-        self.file.sync_data()?;
+        // A question changes nothing outside.
+        if kind != "ask" {
+            self.file.sync_data()?;
+        }
         self.lines = number;
         if verdict == "applied" {
             self.applied.entry(key.to_owned()).or_insert(number);

@@ -2,14 +2,15 @@
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use windlass::core::batch::Batch;
-use windlass::core::call::Fact;
+use windlass::core::call::{Fact, Reason, Verdict};
 use windlass::core::entry::{self, Event};
 use windlass::core::handle::{Handle, Kind, idempotency_key};
 use windlass::core::ids::{BatchNo, BlobNo, EntryNo, Ordinal};
+use windlass::core::time::Timestamp;
 use windlass::inspect;
 use windlass_store::{SessionRow, SqliteStore, Store};
 
@@ -25,6 +26,37 @@ pub struct Told {
     pub phases: Vec<String>,
     /// The answers, in the order in which they came.
     pub answers: Vec<Answer>,
+    /// What it asked to stop.
+    pub cancels: Vec<Cancel>,
+    /// Whether it was killed.
+    pub died: bool,
+}
+
+/// A cancel that a client asked for.
+#[derive(Clone, Debug)]
+pub struct Cancel {
+    /// In which session.
+    pub session: String,
+    /// In which batch, or in all of them.
+    pub batch: Option<String>,
+    /// Which call, or all of them.
+    pub call: Option<String>,
+    /// The batches of the session that the same worker had submitted before.
+    pub submitted: BTreeSet<String>,
+    /// Whether it was told that this is durable.
+    pub acknowledged: bool,
+}
+
+impl Cancel {
+    /// Whether it reaches the call of this name.
+    pub fn reaches(&self, name: &str) -> bool {
+        let mut words = name.splitn(3, '/');
+        let mut is = |asked: Option<&String>| {
+            let word = words.next();
+            asked.is_none_or(|asked| Some(asked.as_str()) == word)
+        };
+        is(Some(&self.session)) && is(self.batch.as_ref()) && is(self.call.as_ref())
+    }
 }
 
 /// The answer of one batch.
@@ -36,12 +68,15 @@ pub struct Answer {
     pub batch: String,
     /// Its calls, as they are shown.
     pub calls: Vec<Value>,
+    /// Whether it is the answer to a resolution, of one call alone.
+    pub resolved: bool,
 }
 
 impl Told {
     /// Reads what a worker said. What is not a whole line was never said.
     pub fn read(worker: u32, said: &str) -> Result<Told> {
         let mut told = Told { worker, ..Told::default() };
+        let mut submitted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for line in said.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let line: Value =
                 serde_json::from_str(line).with_context(|| format!("worker {worker} said {line:?}"))?;
@@ -49,10 +84,35 @@ impl Told {
                 told.phases.push(phase.to_owned());
                 continue;
             }
+            if let Some(batch) = line.get("submitted") {
+                submitted.entry(text(&batch["session"])).or_default().insert(text(&batch["batch"]));
+                continue;
+            }
+            if let Some(scope) = line.get("asking") {
+                let given = |name: &str| scope[name].as_str().map(str::to_owned);
+                let session = text(&scope["session"]);
+                let submitted = submitted.get(&session).cloned().unwrap_or_default();
+                let (batch, call) = (given("batch"), given("call"));
+                told.cancels.push(Cancel { session, batch, call, submitted, acknowledged: false });
+                continue;
+            }
+            if let Some(scope) = line.get("asked") {
+                let given = |name: &str| scope[name].as_str().map(str::to_owned);
+                let is_it = |cancel: &&mut Cancel| {
+                    cancel.session == text(&scope["session"])
+                        && cancel.batch == given("batch")
+                        && cancel.call == given("call")
+                };
+                if let Some(cancel) = told.cancels.iter_mut().rev().find(is_it) {
+                    cancel.acknowledged = true;
+                }
+                continue;
+            }
             told.answers.push(Answer {
                 session: text(&line["session"]),
                 batch: text(&line["answer"]["key"]),
                 calls: line["answer"]["calls"].as_array().cloned().unwrap_or_default(),
+                resolved: line["resolved"] == true,
             });
         }
         Ok(told)
@@ -73,6 +133,62 @@ pub struct Journal {
     pub problems: Vec<String>,
 }
 
+/// What happened to a call's attempts, by its entries.
+#[derive(Clone, Debug, Default)]
+pub struct Past {
+    /// How many were lost with their owner.
+    pub lost: u32,
+    /// How many returned.
+    pub returned: u32,
+    /// How many were stopped and may have taken effect.
+    pub stopped: u32,
+    /// How many were stopped before they could.
+    pub stopped_in_time: u32,
+    /// What the tool said of those that did not return, in order.
+    pub reconciled: Vec<&'static str>,
+    /// How often it waited to be tried again.
+    pub retries: u32,
+    /// The entry in which it was asked to stop.
+    pub cancel_asked: Option<EntryNo>,
+    /// The entries in which it was resolved: none, or one behind its end.
+    pub resolved: Vec<EntryNo>,
+}
+
+impl Recorded {
+    fn add(&mut self, number: EntryNo, fact: &Fact) {
+        let past = &mut self.past;
+        match fact {
+            Fact::Started(_) => self.started.push(number),
+            Fact::Ended(_) => self.ended.push(number),
+            Fact::Lost(_) => past.lost += 1,
+            Fact::Returned(_) => past.returned += 1,
+            Fact::Stopped(stopped) if stopped.may_have_acted => past.stopped += 1,
+            Fact::Stopped(_) => past.stopped_in_time += 1,
+            Fact::Reconciled(reconciled) => past.reconciled.push(match reconciled.verdict {
+                Verdict::Landed(_) => "landed",
+                Verdict::DidNotHappen => "did not happen",
+                Verdict::Unknown => "unknown",
+            }),
+            Fact::Parked(parked) => past.retries += u32::from(parked.reason == Reason::Retry),
+            Fact::CancelAsked(_) => past.cancel_asked = Some(number),
+            Fact::Resolved(_) => past.resolved.push(number),
+            Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) => {}
+        }
+    }
+}
+
+impl Past {
+    /// How many attempts count against the rule of its tool.
+    pub fn tries(&self, is_once: bool) -> u32 {
+        self.returned + self.stopped + self.stopped_in_time + if is_once { self.lost } else { 0 }
+    }
+
+    /// Whether an attempt did not return, and may have taken effect.
+    pub fn is_cut(&self) -> bool {
+        self.lost + self.stopped > 0
+    }
+}
+
 /// A recorded call.
 #[derive(Clone, Debug)]
 pub struct Recorded {
@@ -86,8 +202,14 @@ pub struct Recorded {
     pub ordinal: Ordinal,
     /// How many attempts were started.
     pub attempts: u32,
-    /// How many were lost with their owner.
+    /// How many deaths of an owner count against it.
     pub deaths: u32,
+    /// What happened to its attempts.
+    pub past: Past,
+    /// When it was asked for.
+    pub opened_at: Timestamp,
+    /// When it was over.
+    pub ended_at: Timestamp,
     /// The entries in which attempts started.
     pub started: Vec<EntryNo>,
     /// The entries in which it ended: one.
@@ -104,6 +226,18 @@ impl Recorded {
     /// How it ended.
     pub fn state(&self) -> &str {
         self.answer["state"].as_str().unwrap_or_default()
+    }
+
+    /// The code of its failure, or the effect it had when it was cancelled.
+    pub fn detail(&self) -> &str {
+        let outcome = &self.answer["outcome"];
+        let code = outcome["failure"]["code"].as_str();
+        code.or(outcome["effect"].as_str()).unwrap_or_default()
+    }
+
+    /// Whether it became known only after its end how it ended.
+    pub fn is_resolved(&self) -> bool {
+        !self.past.resolved.is_empty()
     }
 
     /// The number of the ledger's line that its value names.
@@ -148,6 +282,9 @@ impl Journal {
                     ordinal: id.ordinal,
                     attempts: call.attempts,
                     deaths: call.deaths,
+                    past: Past::default(),
+                    opened_at: call.opened_at,
+                    ended_at: call.end().map_or(call.opened_at, |end| end.at),
                     started: Vec::new(),
                     ended: Vec::new(),
                     value: value(store, &shown).await?,
@@ -165,20 +302,7 @@ impl Journal {
             let Event::Call { ordinal, fact } = event else { continue };
             let call = calls.get_mut(&(batch, ordinal));
             let call = call.ok_or_else(|| anyhow!("entry {number} is of a call that is not there"))?;
-            match fact {
-                Fact::Started(_) => call.started.push(number),
-                Fact::Ended(_) => call.ended.push(number),
-                Fact::Opened(_)
-                | Fact::Prepared(_)
-                | Fact::Lost(_)
-                | Fact::Returned(_)
-                | Fact::Stopped(_)
-                | Fact::Reconciled(_)
-                | Fact::Parked(_)
-                | Fact::CancelAsked(_)
-                | Fact::Accepted(_)
-                | Fact::Resolved(_) => {}
-            }
+            call.add(number, &fact);
         }
         self.calls.extend(calls.into_values());
         Ok(())

@@ -58,6 +58,20 @@ pub struct Report {
     pub unknown: u64,
     /// Attempts that were lost with their worker.
     pub lost: u64,
+    /// Attempts that were made again because the tool said so.
+    pub retries: u64,
+    /// Attempts that were stopped.
+    pub stopped: u64,
+    /// Attempts that the ledger was asked about.
+    pub reconciled: u64,
+    /// Cancels that were acknowledged, and calls that ended so.
+    pub cancels: u64,
+    /// See above.
+    pub cancelled: u64,
+    /// Calls that ended as unknown and were resolved.
+    pub resolved: u64,
+    /// Calls that were set aside.
+    pub poison: u64,
     /// Every broken promise.
     pub violations: Vec<String>,
     /// How long it took.
@@ -76,7 +90,9 @@ impl Report {
             more: json!({
                 "starting": self.starting, "taking_over": self.taking_over, "working": self.working,
                 "trials": self.trials, "calls": self.calls, "answers": self.answers, "effects": self.effects,
-                "unknown": self.unknown, "lost_attempts": self.lost,
+                "unknown": self.unknown, "lost_attempts": self.lost, "retries": self.retries,
+                "stopped": self.stopped, "reconciled": self.reconciled, "cancels": self.cancels,
+                "cancelled": self.cancelled, "resolved": self.resolved, "poison": self.poison,
             }),
         }
     }
@@ -89,8 +105,17 @@ impl Report {
         self.answers += answers.map(|answer| answer.calls.len() as u64).sum::<u64>();
         for call in &histories.journal.calls {
             self.unknown += u64::from(call.state() == "unknown");
-            self.lost += u64::from(call.deaths);
+            self.cancelled += u64::from(call.state() == "cancelled");
+            self.poison += u64::from(call.detail() == "poison");
+            let past = &call.past;
+            self.lost += u64::from(past.lost);
+            self.retries += u64::from(past.retries);
+            self.stopped += u64::from(past.stopped + past.stopped_in_time);
+            self.reconciled += past.reconciled.len() as u64;
+            self.resolved += past.resolved.len() as u64;
         }
+        let cancels = histories.told.iter().flat_map(|told| &told.cancels);
+        self.cancels += cancels.filter(|cancel| cancel.acknowledged).count() as u64;
     }
 }
 

@@ -39,7 +39,7 @@ pub struct Effect {
     pub worker: Worker,
     /// The hash of the arguments.
     pub hash: u64,
-    /// What became of it: `applied`, `again`, `seen` or `rejected`.
+    /// What became of it: `applied`, `again`, `seen`, `rejected` or `late`; of a question `landed` or `absent`.
     pub verdict: String,
 }
 
@@ -79,6 +79,11 @@ impl Ledger {
     /// What the ledger saw since this was asked last, once nothing is under way any more.
     pub fn effects(&mut self) -> Result<Vec<Effect>> {
         self.settle()?;
+        self.seen()
+    }
+
+    /// What the ledger saw and answered since this was asked last.
+    pub fn seen(&mut self) -> Result<Vec<Effect>> {
         let mut text = String::new();
         let mut file = File::open(&self.path).context("could not open the ledger's file")?;
         file.seek(SeekFrom::Start(self.read))?;
@@ -107,6 +112,11 @@ impl Drop for Ledger {
 }
 
 impl Effect {
+    /// Whether it is no effect, but somebody who wants to know of one.
+    pub fn is_question(&self) -> bool {
+        self.kind == "ask"
+    }
+
     fn parse(line: &str) -> Option<Effect> {
         let fields: Vec<&str> = line.split('\t').collect();
         let [number, kind, key, call, handle, attempt, worker, hash, verdict] = fields[..] else {
@@ -158,6 +168,11 @@ impl Client {
         Client { address, worker, idle: Mutex::default() }
     }
 
+    /// A number that is another for each worker.
+    pub fn chance(&self) -> u64 {
+        self.worker.trial << 32 | u64::from(self.worker.number)
+    }
+
     /// Asks for an effect. Verdict and number, or `None` if the ledger hung up: then nobody knows.
     pub async fn effect(&self, request: &Request) -> std::io::Result<Option<(String, u64)>> {
         let Request { kind, key, call, handle, attempt, hash, order } = request;
@@ -182,7 +197,8 @@ impl Client {
             let fields: Vec<&str> = said.trim_end().split('\t').collect();
             let [to_key, to_attempt, verdict, number] = fields[..] else { continue };
             // An answer that came twice is still there when the next one is waited for.
-            if to_key == key && to_attempt.parse() == Ok(*attempt) {
+            let is_its_own = (*kind == "ask") == matches!(verdict, "landed" | "absent");
+            if is_its_own && to_key == key && to_attempt.parse() == Ok(*attempt) {
                 let answer = (verdict.to_owned(), number.parse().unwrap_or(0));
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
                 return Ok(Some(answer));

@@ -1,9 +1,11 @@
 //! Mutants: builds that break one rule on purpose. A proof that stays green against one of them proves nothing, so
 //! each must turn one red, for the reason it was made for.
 
-use super::points;
+use super::kind::Class;
 use super::programs::{Build, cargo};
-use super::trial::Planned;
+use super::table::Event;
+use super::trial::{Planned, Programs};
+use super::{points, poison, rows};
 use crate::results::Record;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -26,12 +28,16 @@ pub struct Mutant {
 pub enum Proof {
     /// The suite of the SQLite store.
     StoreSuite,
-    /// Workers that die before each commit.
-    Commits,
+    /// Workers that die before each commit, with this plan.
+    Commits(Planned),
+    /// Rows of the table, undisturbed.
+    Rows(Class, Event),
+    /// Calls that kill their workers.
+    Poison,
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 5] = [
+pub const MUTANTS: [Mutant; 10] = [
     Mutant {
         feature: "mutant-no-fence",
         proof: Proof::StoreSuite,
@@ -44,11 +50,34 @@ pub const MUTANTS: [Mutant; 5] = [
     },
     Mutant {
         feature: "mutant-no-intent",
-        proof: Proof::Commits,
+        proof: Proof::Commits(Planned::Whole),
         expected: "R3: the ledger was asked 2 times",
     },
-    Mutant { feature: "mutant-early-ack", proof: Proof::Commits, expected: "R1: s1/" },
-    Mutant { feature: "mutant-claim-released-early", proof: Proof::Commits, expected: "order: " },
+    // Whoever is told too early and asks again reads what is not there yet, and waits for ever: each batch is submitted
+    // whole.
+    Mutant { feature: "mutant-early-ack", proof: Proof::Commits(Planned::Whole), expected: "R1: s1/" },
+    Mutant {
+        feature: "mutant-claim-released-early",
+        proof: Proof::Commits(Planned::Whole),
+        expected: "order: ",
+    },
+    Mutant {
+        feature: "mutant-cancel-early-ack",
+        proof: Proof::Commits(Planned::Asked),
+        expected: "cancel: worker 1 was told that it is to stop",
+    },
+    Mutant {
+        feature: "mutant-resolution-changes",
+        proof: Proof::Commits(Planned::Asked),
+        expected: "R12: s2/b3/c11: a resolution was taken that says something else",
+    },
+    Mutant {
+        feature: "mutant-once-retried",
+        proof: Proof::Rows(Class::Once, Event::FailsSafe),
+        expected: "table: it ended as \"failed tool_failed\", 2 attempts",
+    },
+    Mutant { feature: "mutant-careless", proof: Proof::Poison, expected: "workers died, and it goes on" },
+    Mutant { feature: "mutant-suspects-together", proof: Proof::Poison, expected: "is failed poison" },
 ];
 
 /// What is kept of the line that noticed a mutant.
@@ -87,7 +116,9 @@ pub fn run(build: &Build, lanes: u64) -> Result<Report> {
     for mutant in MUTANTS {
         let said = match mutant.proof {
             Proof::StoreSuite => store_suite(&build.target, mutant.feature),
-            Proof::Commits => commits(build, mutant.feature, lanes),
+            proof @ (Proof::Commits(_) | Proof::Rows(..) | Proof::Poison) => {
+                workers(build, mutant.feature, (proof, lanes))
+            }
         };
         let said = said.with_context(|| format!("{} could not be tried", mutant.feature))?;
         match said.lines().find(|line| line.contains(mutant.expected)) {
@@ -122,21 +153,35 @@ fn store_suite(target: &Path, feature: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// What is broken when workers die before their commits.
-fn commits(build: &Build, feature: &str, lanes: u64) -> Result<String> {
+/// What is broken when workers are built so.
+fn workers(build: &Build, feature: &str, (proof, lanes): (Proof, u64)) -> Result<String> {
     let features = vec!["kill-points".to_owned(), feature.to_owned()];
     let mut programs = Build { features, ..build.clone() }.programs()?;
     let folder = tempfile::tempdir()?;
     let worker = folder.path().join("worker");
     std::fs::copy(&programs.worker, &worker).context("the worker cannot be moved away")?;
     std::fs::remove_file(std::mem::replace(&mut programs.worker, worker))?;
+    let violations = match proof {
+        Proof::Commits(planned) => commits(&programs, planned, lanes),
+        Proof::Rows(class, event) => {
+            let options = rows::Options { thorough: true, only: Some((class, event)), lanes };
+            rows::run(&programs, &options).map(|report| report.violations)
+        }
+        Proof::Poison => poison::run(&programs).map(|report| report.violations),
+        Proof::StoreSuite => Ok(Vec::new()),
+    };
+    // A rig that is stopped by what it sees has seen it.
+    Ok(violations.unwrap_or_else(|error| vec![format!("{error:#}")]).join("\n"))
+}
+
+/// What is broken when workers die before their commits.
+fn commits(programs: &Programs, planned: Planned, lanes: u64) -> Result<Vec<String>> {
     let options = points::Options {
-        // Whoever is told too early and asks again reads what is not there yet, and waits for ever.
-        planned: Planned::Whole,
+        planned,
         names: programs.points()?,
         only: Some(("write.commit", "die")),
         every_visit: true,
         lanes,
     };
-    Ok(points::run(&programs, &options)?.violations.join("\n"))
+    points::run(programs, &options).map(|report| report.violations)
 }

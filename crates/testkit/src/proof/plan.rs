@@ -1,15 +1,20 @@
-//! What a worker submits, from one seed: sessions of batches of calls with mixed classes, and what the ledger is
-//! told to do with each.
+//! What a worker submits and asks for, from one seed: sessions of batches of calls with mixed classes, what the ledger
+//! and the tool do with each, and what the client cancels.
 
+use super::kind::{Class, Kind};
 use crate::chance::Chance;
 use serde_json::{Value, json};
 use windlass::{Args, BatchRequest, CallRequest};
 
 /// Everything that is submitted to one data folder.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// In no order among themselves.
     pub sessions: Vec<SessionPlan>,
+    /// What the client asks to stop.
+    pub cancels: Vec<CancelPlan>,
+    /// How many of a hundred calls that end as unknown are resolved by each worker's client.
+    pub resolved_percent: u64,
 }
 
 /// The batches of one session.
@@ -41,48 +46,72 @@ pub struct CallPlan {
     pub id: String,
     /// Which tool.
     pub kind: Kind,
-    /// What the ledger does with it.
+    /// What the ledger does with it; `after`: the ledger is only asked by an attempt that nothing happens to.
     pub order: String,
+    /// What the tool does once it has been to the ledger.
+    pub then: Then,
+    /// What the tool says when the ledger refused or hung up.
+    pub says: Says,
     /// Whether the result is too long for an answer, and so kept as an artifact.
     pub long: bool,
 }
 
-/// Which tool a call is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `once_effect`
-    Once,
-    /// `keyed_effect`
-    Keyed,
-    /// `read_effect`
-    Read,
-    /// A tool that does not exist: refused without an attempt.
-    Missing,
+/// What a tool does once it has been to the ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Then {
+    /// It returns.
+    #[default]
+    Return,
+    /// It never does.
+    Hang,
+    /// It returns when it is told to stop.
+    Obey,
+    /// It waits until the client lets it go on.
+    Wait,
+    /// It panics.
+    Panic,
+    /// It kills its worker, the first time.
+    Die,
+    /// It kills its worker each time.
+    DieAlways,
 }
 
-impl Kind {
-    /// Those that do something.
-    pub const EFFECTS: [Kind; 3] = [Kind::Once, Kind::Keyed, Kind::Read];
+/// What a tool says of a failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Says {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// That it may be tried again.
+    Safe,
+    /// That it may be tried again after so many milliseconds.
+    SafeAfter(u64),
+    /// That nothing happened, where that is so; else that it may be tried again.
+    Never,
+}
 
-    /// The tool's name.
-    pub fn tool(self) -> &'static str {
-        match self {
-            Kind::Once => "once_effect",
-            Kind::Keyed => "keyed_effect",
-            Kind::Read => "read_effect",
-            Kind::Missing => "missing_effect",
-        }
-    }
+/// A cancel that the client asks for.
+#[derive(Clone, Debug)]
+pub struct CancelPlan {
+    /// In which session.
+    pub session: String,
+    /// In which batch; all of them if none is named.
+    pub batch: Option<String>,
+    /// Which call; all of them if none is named.
+    pub call: Option<String>,
+    /// When.
+    pub when: When,
+}
 
-    /// Its class, as the ledger knows it.
-    pub fn class(self) -> &'static str {
-        match self {
-            Kind::Once => "once",
-            Kind::Keyed => "keyed",
-            Kind::Read => "read",
-            Kind::Missing => "none",
-        }
-    }
+/// When a cancel is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before the call starts; then those that [wait](Then::Wait) go on.
+    Queued,
+    /// When the tool has been to the ledger.
+    Running,
+    /// By every second worker, up to so many microseconds after it began to submit.
+    Within(u64),
 }
 
 impl Plan {
@@ -91,34 +120,62 @@ impl Plan {
         let mut seed = Chance::new(seed).branch(1);
         let mut calls = 0;
         let sessions = 1..=seed.between(1, 3);
-        Plan { sessions: sessions.map(|no| session(no, &mut seed, &mut calls)).collect() }
+        let sessions: Vec<_> = sessions.map(|no| session(no, &mut seed, &mut calls)).collect();
+        let mut cancels = Vec::new();
+        for session in &sessions {
+            cancels.extend(cancel(session, &mut seed));
+        }
+        Plan { sessions, cancels, resolved_percent: 50 }
     }
 
     /// The plan in which every kind of write happens and nothing is left to chance.
     pub fn every_write() -> Plan {
-        let call = |id: &str, kind, long| CallPlan { id: id.into(), kind, order: "ok".into(), long };
+        let ok = |id: &str, kind| CallPlan::new(id, kind);
+        let long = |id: &str, kind| CallPlan { long: true, ..ok(id, kind) };
+        let then = |id: &str, kind, then| CallPlan { then, ..ok(id, kind) };
         let batch = |key: &str, calls, grows| BatchPlan { key: key.into(), calls, grows };
         let first = vec![
-            call("c1", Kind::Once, false),
-            call("c2", Kind::Keyed, false),
-            call("c3", Kind::Read, true),
-            call("c4", Kind::Missing, false),
+            ok("c1", Kind::ONCE),
+            ok("c2", Kind::KEYED),
+            long("c3", Kind::READ),
+            ok("c4", Kind::MISSING),
         ];
-        let second = vec![
-            call("c5", Kind::Read, false),
-            call("c6", Kind::Once, false),
-            call("c7", Kind::Once, false),
-            call("c8", Kind::Keyed, true),
+        let second =
+            vec![ok("c5", Kind::READ), ok("c6", Kind::ONCE), ok("c7", Kind::ONCE), long("c8", Kind::KEYED)];
+        let third = vec![
+            // It is tried again; it is cancelled and asked after; it takes too long and is resolved by the client.
+            CallPlan { order: "reject:1".into(), says: Says::Safe, ..ok("c9", Kind::KEYED) },
+            then("c10", Kind::ONCE.asks(), Then::Hang),
+            then("c11", Kind::ONCE.brief(), Then::Hang),
+            then("c12", Kind::READ, Then::Hang),
         ];
-        let batches = vec![batch("b1", first, false), batch("b2", second, true)];
-        Plan { sessions: vec![SessionPlan { name: "s1".into(), batches, ahead: 2 }] }
+        let session = |name: &str, batches, ahead| SessionPlan { name: name.into(), batches, ahead };
+        let sessions = vec![
+            session("s1", vec![batch("b1", first, false), batch("b2", second, true)], 2),
+            session("s2", vec![batch("b3", third, false)], 1),
+        ];
+        let cancel = |call: &str| CancelPlan {
+            session: "s2".into(),
+            batch: Some("b3".into()),
+            call: Some(call.into()),
+            when: When::Running,
+        };
+        Plan { sessions, cancels: vec![cancel("c10"), cancel("c12")], resolved_percent: 100 }
     }
 
-    /// The same with no batch that grows.
+    /// Its first session alone, with no batch that grows.
     pub fn whole(mut self) -> Plan {
+        self.sessions.truncate(1);
+        self.cancels.clear();
         for batch in self.sessions.iter_mut().flat_map(|session| &mut session.batches) {
             batch.grows = false;
         }
+        self
+    }
+
+    /// Its last session alone: what is tried again, stopped, asked after, cancelled and resolved.
+    pub fn asked(mut self) -> Plan {
+        self.sessions.drain(..self.sessions.len().saturating_sub(1));
         self
     }
 
@@ -128,6 +185,11 @@ impl Plan {
             let batches = session.batches.iter();
             batches.flat_map(move |batch| batch.calls.iter().map(move |call| (session, batch, call)))
         })
+    }
+
+    /// Whether a tool of it kills its worker.
+    pub fn dies(&self) -> bool {
+        self.calls().any(|(_, _, call)| matches!(call.then, Then::Die | Then::DieAlways))
     }
 }
 
@@ -150,19 +212,43 @@ fn batch(no: u64, seed: &mut Chance, calls: &mut u64) -> BatchPlan {
 }
 
 fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
-    use Kind::{Keyed, Missing, Once, Read};
+    use Kind as K;
     *calls += 1;
-    let kind = seed.one_of(&[Once, Once, Once, Once, Keyed, Keyed, Keyed, Read, Read, Read, Read, Missing]);
+    let kinds =
+        [K::ONCE, K::ONCE, K::ONCE, K::ONCE.asks(), K::KEYED, K::KEYED, K::KEYED, K::READ, K::READ, K::READ];
+    let mut kind = if seed.percent(7) { Kind::MISSING } else { seed.one_of(&kinds) };
     let wait = seed.between(1, 12);
-    let order = match seed.between(0, 19) {
+    let order = match seed.between(0, 24) {
         0 => "reject".to_owned(),
         1 => "drop".to_owned(),
         2 => "twice".to_owned(),
         3 => format!("delay:{wait}"),
         4 => format!("late:{wait}"),
+        5..=7 => format!("reject:{}", wait % 3 + 1),
         _ => "ok".to_owned(),
     };
-    CallPlan { id: format!("c{calls}"), kind, order, long: seed.percent(8) }
+    let says = seed.one_of(&[Says::Plain, Says::Safe, Says::SafeAfter(wait), Says::Never]);
+    let mut then = if seed.percent(3) { Then::Panic } else { Then::Return };
+    if seed.percent(10) && kind.class != Class::Missing {
+        kind = kind.brief();
+        then = seed.one_of(&[Then::Hang, Then::Return, Then::Obey]);
+    }
+    CallPlan { id: format!("c{calls}"), kind, order, then, says, long: seed.percent(8) }
+}
+
+/// In two of three sessions a call, a batch or all of it is cancelled.
+fn cancel(session: &SessionPlan, seed: &mut Chance) -> Option<CancelPlan> {
+    let (chosen, scope) = (seed.percent(65), seed.between(0, 5));
+    let batch = &session.batches[seed.below(session.batches.len() as u64) as usize];
+    let call = &batch.calls[seed.below(batch.calls.len() as u64) as usize];
+    let when = When::Within(seed.one_of(&[3_000, 12_000, 40_000]));
+    let cancel = CancelPlan {
+        session: session.name.clone(),
+        batch: (scope > 0).then(|| batch.key.clone()),
+        call: (scope > 1).then(|| call.id.clone()),
+        when,
+    };
+    chosen.then_some(cancel)
 }
 
 impl BatchPlan {
@@ -170,18 +256,88 @@ impl BatchPlan {
     pub fn request(&self, count: usize) -> BatchRequest {
         let calls = self.calls.iter().take(count).map(|call| CallRequest {
             id: Some(call.id.clone()),
-            tool: call.kind.tool().to_owned(),
+            tool: call.kind.tool(),
             args: Args::Json(call.args()),
             ..CallRequest::default()
         });
         BatchRequest { key: Some(self.key.clone()), calls: calls.collect(), ..BatchRequest::default() }
     }
+
+    /// How many calls it has when it is first submitted.
+    pub fn first(&self) -> usize {
+        self.calls.len() - usize::from(self.grows)
+    }
 }
 
 impl CallPlan {
+    /// One that goes well.
+    pub fn new(id: &str, kind: Kind) -> CallPlan {
+        let (then, says) = Default::default();
+        CallPlan { id: id.into(), kind, order: "ok".into(), then, says, long: false }
+    }
+
     /// Its arguments.
     pub fn args(&self) -> Value {
-        json!({"call": self.id, "order": self.order, "long": self.long})
+        let CallPlan { id, order, then, says, long, .. } = self;
+        json!({"call": id, "order": order, "then": then.name(), "says": says.text(), "long": long})
+    }
+
+    /// Whether a failure of it is tried again, if `refused` (and else the ledger hung up).
+    pub fn is_retried(&self, refused: bool) -> bool {
+        match (self.says, self.kind.class) {
+            (Says::Plain, _) => false,
+            (Says::Never, Class::Once) => refused,
+            (Says::Safe | Says::SafeAfter(_), Class::Once) => false,
+            (Says::Safe | Says::SafeAfter(_) | Says::Never, Class::Keyed | Class::Read | Class::Missing) => {
+                true
+            }
+        }
+    }
+}
+
+impl Then {
+    const ALL: [(Then, &'static str); 7] = [
+        (Then::Return, "return"),
+        (Then::Hang, "hang"),
+        (Then::Obey, "obey"),
+        (Then::Wait, "wait"),
+        (Then::Panic, "panic"),
+        (Then::Die, "die"),
+        (Then::DieAlways, "die always"),
+    ];
+
+    /// As it stands in the arguments.
+    pub fn name(self) -> &'static str {
+        Then::ALL.iter().find(|(then, _)| *then == self).map_or("return", |(_, name)| name)
+    }
+
+    /// From the arguments.
+    pub fn parse(name: &str) -> Then {
+        Then::ALL.iter().find(|(_, known)| *known == name).map_or(Then::Return, |(then, _)| *then)
+    }
+}
+
+impl Says {
+    /// As it stands in the arguments.
+    pub fn text(self) -> String {
+        match self {
+            Says::Plain => "plain".to_owned(),
+            Says::Safe => "safe".to_owned(),
+            Says::SafeAfter(ms) => format!("safe:{ms}"),
+            Says::Never => "never".to_owned(),
+        }
+    }
+
+    /// From the arguments.
+    pub fn parse(text: &str) -> Says {
+        match text {
+            "safe" => Says::Safe,
+            "never" => Says::Never,
+            other => match other.strip_prefix("safe:").and_then(|ms| ms.parse().ok()) {
+                Some(ms) => Says::SafeAfter(ms),
+                None => Says::Plain,
+            },
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::ledger::{Ledger, Worker};
 use super::plan::Plan;
 use super::worker;
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ const DRAINED_AFTER: Duration = Duration::from_secs(60);
 /// How often a worker that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(1);
 const SIGKILL: i32 = 9;
+/// How many workers a tool may kill before it must be set aside.
+const DEATHS_MAX: u32 = 8;
 
 /// The programs of the rig.
 #[derive(Clone, Debug)]
@@ -46,16 +49,18 @@ pub enum Planned {
     EveryWrite,
     /// The same, but each batch is submitted whole and nothing beside it is written.
     Whole,
+    /// What is [asked](Plan::asked) of calls.
+    Asked,
+    /// A row of the [table](super::table).
+    Row(usize),
+    /// [A call that kills its workers](super::poison), of this class.
+    Poison(&'static str),
 }
 
 impl Planned {
     /// What is submitted.
-    pub fn plan(self) -> Plan {
-        match self {
-            Planned::Seed(seed) => Plan::of(seed),
-            Planned::EveryWrite => Plan::every_write(),
-            Planned::Whole => Plan::every_write().whole(),
-        }
+    pub fn plan(self) -> Result<Plan> {
+        worker::named(&self.arg())
     }
 
     fn arg(self) -> String {
@@ -63,6 +68,9 @@ impl Planned {
             Planned::Seed(seed) => seed.to_string(),
             Planned::EveryWrite => "every-write".to_owned(),
             Planned::Whole => "whole".to_owned(),
+            Planned::Asked => "asked".to_owned(),
+            Planned::Row(row) => format!("row-{row}"),
+            Planned::Poison(class) => format!("poison-{class}"),
         }
     }
 }
@@ -75,7 +83,10 @@ pub struct Trial<'a> {
     number: u64,
     planned: Planned,
     started: u32,
-    deaths: u32,
+    /// Which workers were killed.
+    died: BTreeSet<u32>,
+    /// Those that failed with their store.
+    lost: u32,
 }
 
 /// How a worker ended.
@@ -96,7 +107,16 @@ impl<'a> Trial<'a> {
         (number, planned): (u64, Planned),
     ) -> Result<Trial<'a>> {
         let folder = TempDir::with_prefix(format!("trial-{number}-")).context("no folder for a trial")?;
-        Ok(Trial { folder, worker: &programs.worker, ledger, number, planned, started: 0, deaths: 0 })
+        Ok(Trial {
+            folder,
+            worker: &programs.worker,
+            ledger,
+            number,
+            planned,
+            started: 0,
+            died: BTreeSet::new(),
+            lost: 0,
+        })
     }
 
     /// Starts the next worker.
@@ -107,6 +127,7 @@ impl<'a> Trial<'a> {
             .arg(self.folder.path().join("data"))
             .args([&self.ledger.address, &worker.trial.to_string(), &worker.number.to_string()])
             .arg(self.planned.arg())
+            .env("RUST_BACKTRACE", "0")
             .envs(environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(File::create(self.file("told", self.started))?)
@@ -138,13 +159,13 @@ impl<'a> Trial<'a> {
 
     fn ended(&mut self, status: ExitStatus) -> Result<Ended> {
         if status.signal() == Some(SIGKILL) {
-            self.deaths += 1;
+            self.died.insert(self.started);
             return Ok(Ended::Killed);
         }
         if status.code() == Some(i32::from(worker::DONE)) {
             return Ok(Ended::Done);
         }
-        self.deaths += 1;
+        self.lost += 1;
         if status.code() == Some(i32::from(worker::LOST)) {
             return Ok(Ended::Lost);
         }
@@ -152,15 +173,20 @@ impl<'a> Trial<'a> {
         bail!("R8: worker {} ended with {status}: {said}", self.started)
     }
 
-    /// Lets a worker finish undisturbed, and one more read everything back.
+    /// Lets workers finish undisturbed, and one more read everything back.
     pub fn drain(&mut self) -> Result<()> {
+        // A tool that kills its workers is set aside; until then there may be several.
+        let mut deaths_left = if self.planned.plan()?.dies() { DEATHS_MAX } else { 0 };
         for what in ["finish", "read everything back"] {
-            let mut child = self.start(&[])?;
-            match self.wait(&mut child)? {
-                Ended::Done => {}
-                Ended::Lost | Ended::Killed => {
-                    let said = std::fs::read_to_string(self.file("said", self.started))?;
-                    bail!("R8: worker {} could not {what}: {said}", self.started);
+            loop {
+                let mut child = self.start(&[])?;
+                match self.wait(&mut child)? {
+                    Ended::Done => break,
+                    Ended::Killed if deaths_left > 0 => deaths_left -= 1,
+                    Ended::Lost | Ended::Killed => {
+                        let said = std::fs::read_to_string(self.file("said", self.started))?;
+                        bail!("R8: worker {} could not {what}: {said}", self.started);
+                    }
                 }
             }
         }
@@ -179,7 +205,8 @@ impl<'a> Trial<'a> {
 
     fn told(&self, worker: u32) -> Result<Told> {
         let said = std::fs::read(self.file("told", worker)).context("what a worker told cannot be read")?;
-        Told::read(worker, &String::from_utf8_lossy(&said))
+        let told = Told::read(worker, &String::from_utf8_lossy(&said))?;
+        Ok(Told { died: self.died.contains(&worker), ..told })
     }
 
     /// The three histories.
@@ -189,7 +216,8 @@ impl<'a> Trial<'a> {
         let journal = threads.block_on(Journal::read(&self.folder.path().join("data")))?;
         let mut effects = self.ledger.effects()?;
         effects.retain(|effect| effect.worker.trial == self.number);
-        Ok(Histories { plan: self.planned.plan(), told, journal, effects, deaths: self.deaths })
+        let deaths = self.died.len() as u32 + self.lost;
+        Ok(Histories { plan: self.planned.plan()?, told, journal, effects, deaths })
     }
 
     /// Keeps the folder, for whoever looks for the cause, and says where it is.

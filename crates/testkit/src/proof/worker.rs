@@ -2,21 +2,22 @@
 //! one JSON object per line.
 
 use super::aside;
-use super::ledger::{Client, Request, Worker};
-use super::plan::{BatchPlan, Kind, Plan, SessionPlan, hash};
+use super::client::{cancel, submit};
+use super::ledger::{Client, Worker};
+use super::plan::Plan;
+use super::poison;
+use super::table;
+use super::tools::{Death, Voice, World};
+use crate::chance::Chance;
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
-use std::io::Write;
+use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use windlass::core::failure::FailureClass;
 use windlass::core::limits::Limits;
-use windlass::{
-    BatchError, Config, Cx, EffectClass, Output, Runtime, SystemClock, Tool, ToolError, ToolSpec, tool_fn,
-};
+use windlass::{AskError, BatchError, Config, Runtime, SystemClock};
 use windlass_store::sqlite::Options as StoreOptions;
 use windlass_store::{Durability, SqliteStore, Store};
 
@@ -29,8 +30,8 @@ pub const LOST: u8 = 3;
 const WAL_BYTES_MAX: u64 = 96 << 10;
 /// All calls are closed this long after all are answered.
 const CLOSED_AFTER: Duration = Duration::from_secs(5);
-/// What makes a result too long for an answer.
-const LONG_BYTES: usize = 64 << 10;
+/// How long a call waits for a tool that is not there, if it was taken over before it could be refused.
+const MISSING_MS: u64 = 60;
 
 /// What a worker is told.
 pub struct Options {
@@ -59,13 +60,10 @@ pub fn main(args: Vec<String>) -> Result<ExitCode> {
     let [folder, ledger, trial, number, plan] = &args[..] else {
         bail!("usage: windlass-worker FOLDER LEDGER TRIAL WORKER PLAN")
     };
-    let (plan, aside) = match plan.as_str() {
-        "every-write" => (Plan::every_write(), true),
-        "whole" => (Plan::every_write().whole(), false),
-        seed => (Plan::of(seed.parse().context("PLAN is a number, every-write or whole")?), false),
-    };
     let worker = Worker { trial: trial.parse()?, number: number.parse()? };
-    let options = Options { folder: folder.into(), ledger: ledger.clone(), worker, plan, aside };
+    let aside = plan == "every-write";
+    let options =
+        Options { folder: folder.into(), ledger: ledger.clone(), worker, plan: named(plan)?, aside };
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match threads.block_on(run(options))? {
         Ended::Done => Ok(ExitCode::from(DONE)),
@@ -74,6 +72,25 @@ pub fn main(args: Vec<String>) -> Result<ExitCode> {
             Ok(ExitCode::from(LOST))
         }
     }
+}
+
+/// The plan of this name.
+pub fn named(name: &str) -> Result<Plan> {
+    if let Some(row) = name.strip_prefix("row-") {
+        let row = table::rows().into_iter().nth(row.parse()?).context("there are not so many rows")?;
+        return Ok(row.plan());
+    }
+    if let Some(class) = name.strip_prefix("poison-") {
+        return poison::plan(class).with_context(|| format!("there is no class {class:?}"));
+    }
+    Ok(match name {
+        "every-write" => Plan::every_write(),
+        "whole" => Plan::every_write().whole(),
+        "asked" => Plan::every_write().asked(),
+        seed => Plan::of(
+            seed.parse().context("PLAN is a number, every-write, whole, asked, row-N or poison-CLASS")?,
+        ),
+    })
 }
 
 /// Runs a plan to its end.
@@ -87,32 +104,31 @@ pub async fn run(options: Options) -> Result<Ended> {
 
 fn is_store_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(BatchError::Lost(_)))
+        || matches!(error.downcast_ref(), Some(AskError::Batch(BatchError::Lost(_))))
         || error.downcast_ref::<windlass_store::StoreError>().is_some()
 }
 
+/// The limits of the rigs.
+pub fn limits() -> Limits {
+    Limits { wal_bytes_max: WAL_BYTES_MAX, tool_threads_max: 4, queue_ms: MISSING_MS, ..Limits::default() }
+}
+
 async fn answered(options: Options) -> Result<()> {
-    let limits = Limits { wal_bytes_max: WAL_BYTES_MAX, tool_threads_max: 4, ..Limits::default() };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(StoreOptions {
         folder: options.folder,
         durability: Durability::Full,
-        limits: limits.clone(),
+        limits: limits(),
     })?);
     let clock = Arc::new(SystemClock::default());
-    let runtime = Runtime::new(Config { store, clock, limits, hooks: Vec::new() });
-    let client = Arc::new(Client::new(options.ledger, options.worker));
-    for kind in Kind::EFFECTS {
-        runtime.register(tool(kind, &client))?;
-    }
-    say(&json!({"phase": "opened"}))?;
+    let runtime = Runtime::new(Config { store, clock, limits: limits(), hooks: Vec::new() });
+    let world = World::new(Client::new(options.ledger, options.worker), Death::Kill, Voice::Aloud);
+    world.register(&runtime)?;
+    world.say(json!({"phase": "opened"}))?;
     runtime.resume().await?;
-    say(&json!({"phase": "resumed"}))?;
-    let mut sessions = JoinSet::new();
-    for session in options.plan.sessions {
-        sessions.spawn(submit(runtime.clone(), session));
-    }
-    while let Some(ended) = sessions.join_next().await {
-        ended??;
-    }
+    world.say(json!({"phase": "resumed"}))?;
+    // Each worker's client does something else.
+    let chance = Chance::new(options.worker.trial).branch(u64::from(options.worker.number));
+    play(&runtime, &world, (options.plan, chance)).await?;
     // A call is counted as closed a moment after it is answered.
     let closed = async {
         while runtime.open_calls() > 0 {
@@ -125,86 +141,27 @@ async fn answered(options: Options) -> Result<()> {
     if options.aside {
         aside::run(&**runtime.store()).await?;
     }
-    say(&json!({"phase": "done"}))
+    Ok(world.say(json!({"phase": "done"}))?)
 }
 
-/// Submits the batches of a session in their order, a few of them under way together.
-async fn submit(runtime: Runtime, session: SessionPlan) -> Result<()> {
-    let mut under_way = JoinSet::new();
-    for batch in session.batches {
-        if under_way.len() >= session.ahead
-            && let Some(ended) = under_way.join_next().await
-        {
-            ended??;
+/// Submits all of a plan, asks for what it asks for, and waits until all is answered.
+pub async fn play(runtime: &Runtime, world: &Arc<World>, (plan, chance): (Plan, Chance)) -> Result<()> {
+    let (mut sessions, mut cancels) = (JoinSet::new(), JoinSet::new());
+    for (number, planned) in (0..).zip(plan.cancels) {
+        cancels.spawn(cancel(runtime.clone(), Arc::clone(world), planned, chance.branch(number)));
+    }
+    for session in plan.sessions {
+        sessions.spawn(submit(runtime.clone(), Arc::clone(world), session, plan.resolved_percent));
+    }
+    loop {
+        tokio::select! {
+            Some(ended) = sessions.join_next() => ended??,
+            Some(ended) = cancels.join_next(), if !cancels.is_empty() => ended??,
+            else => return Ok(()),
         }
-        let first = if batch.grows { batch.calls.len() - 1 } else { batch.calls.len() };
-        let submitted = runtime.submit(&session.name, batch.request(first)).await?;
-        let (runtime, name) = (runtime.clone(), session.name.clone());
-        under_way.spawn(async move {
-            told(&name, &submitted.settled().await?)?;
-            if batch.grows { grown(&runtime, &name, &batch).await } else { Ok(()) }
-        });
-    }
-    while let Some(ended) = under_way.join_next().await {
-        ended??;
-    }
-    Ok(())
-}
-
-async fn grown(runtime: &Runtime, session: &str, batch: &BatchPlan) -> Result<()> {
-    let submitted = runtime.submit(session, batch.request(batch.calls.len())).await?;
-    told(session, &submitted.settled().await?)
-}
-
-fn told(session: &str, answer: &windlass::BatchAnswer) -> Result<()> {
-    say(&json!({"session": session, "answer": answer}))
-}
-
-/// One line in one write: whoever reads it has all of it, or was not told.
-fn say(line: &Value) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).context("nobody listens")
-}
-
-/// The tool of this kind, which goes to the ledger for its effect.
-fn tool(kind: Kind, client: &Arc<Client>) -> impl Tool + use<> {
-    let class = match kind {
-        Kind::Once | Kind::Missing => EffectClass::Once,
-        Kind::Keyed => EffectClass::Keyed,
-        Kind::Read => EffectClass::Read,
-    };
-    let spec = ToolSpec { name: kind.tool().to_owned(), class: Some(class), ..ToolSpec::default() };
-    let client = Arc::clone(client);
-    tool_fn(spec, move |args, cx| {
-        let (client, request) = (Arc::clone(&client), request(kind, &args, cx));
-        async move { effect(&client, request, args).await }
-    })
-}
-
-fn request(kind: Kind, args: &Value, cx: &Cx) -> Request {
-    Request {
-        kind: kind.class(),
-        key: cx.idempotency_key(),
-        call: format!("{}/{}/{}", cx.session(), cx.batch_key(), cx.id()),
-        handle: cx.call().to_string(),
-        attempt: cx.attempt().0,
-        hash: hash(args),
-        order: args["order"].as_str().unwrap_or("ok").to_owned(),
-    }
-}
-
-async fn effect(client: &Client, request: Request, args: Value) -> Result<Output, ToolError> {
-    let unavailable =
-        |message: &str| ToolError { class: FailureClass::Unavailable, ..ToolError::new(message) };
-    let answer = client.effect(&request).await.map_err(|error| unavailable(&error.to_string()))?;
-    match answer {
-        None => Err(unavailable("the ledger hung up; it may have done it")),
-        Some((verdict, _)) if verdict == "rejected" => {
-            Err(ToolError::new("the ledger refused").did_not_happen())
-        }
-        Some((_, number)) => {
-            let filler = if args["long"] == json!(true) { "x".repeat(LONG_BYTES) } else { String::new() };
-            Ok(json!({"call": args["call"], "receipt": number, "filler": filler}).into())
+        // What was to be cancelled while it ran may be over without having run here.
+        if sessions.is_empty() {
+            cancels.shutdown().await;
         }
     }
 }

@@ -36,55 +36,84 @@ fn again(histories: &mut Histories, id: &str) {
     histories.effects.push(again);
 }
 
+/// It failed, as if it had been tried as often as it may be.
+fn fails(call: &mut Recorded) {
+    call.answer["state"] = json!("failed");
+    let retry = json!({"exhausted": {"attempts": 2}});
+    call.answer["outcome"] = json!({"failure": {"code": "tool_failed", "retry": retry}});
+}
+
 /// Changes a sound history into one that must be noticed.
 type Break = fn(&mut Histories);
+
+/// What every call is promised.
+const KEPT: [(Break, &str); 18] = [
+    (
+        |all| all.journal.calls.retain(|call| !call.name.ends_with("/c2")),
+        "R1: s1/b1/c2: worker 1 was told its end and it is gone",
+    ),
+    (|all| all.journal.calls.retain(|call| !call.name.ends_with("/c2")), "R1: s1/b1/c2 is recorded 0 times"),
+    (|all| call(all, "c1").answer["state"] = json!("failed"), "R1: s1/b1/c1: worker 1 was told"),
+    (|all| all.told[1].answers[0].calls[0]["ran_ms"] = json!(99_999), "worker 2 was told"),
+    (|all| all.told[0].answers[0].calls.reverse(), "R1: worker 1 was answered"),
+    (|all| call(all, "c6").ended.push(EntryNo(99)), "R8: s1/b2/c6 ended 2 times"),
+    (|all| call(all, "c6").ended.clear(), "R8: s1/b2/c6 ended 0 times"),
+    (|all| call(all, "c7").started[0] = EntryNo(1), "order: s1/b2/c7 started at entry 1, before"),
+    (|all| call(all, "c2").name.push('x'), "R1: s1/b1/c2x was never submitted"),
+    (|all| effect(all, "c2").call.push('x'), "R2: the ledger saw s1/b1/c2x, which is not recorded"),
+    (|all| again(all, "c1"), "R3: the ledger was asked 2 times"),
+    (|all| again(all, "c3"), "R2: worker 2 ran it at line 1000, after worker 1 was told its end"),
+    (
+        |all| {
+            again(all, "c3");
+            all.told.clear()
+        },
+        "R2: line 1000 is of a run after the recorded one",
+    ),
+    (|all| effect(all, "c2").key.push('x'), "came under another key"),
+    (|all| effect(all, "c1").hash = 0, "came with another class or arguments"),
+    (|all| effect(all, "c1").handle.push('x'), "came under another handle"),
+    (
+        |all| all.effects.retain(|effect| !effect.call.ends_with("/c1")),
+        "R3: it succeeded and the ledger knows nothing of it",
+    ),
+    (|all| call(all, "c1").past.lost = 1, "R3: it is succeeded , and was cut: it must be unknown"),
+];
+
+/// What is promised of attempts, cancels and resolutions.
+const ASKED: [(Break, &str); 11] = [
+    (|all| call(all, "c1").past.lost = 1, "retry: 1 attempts started, and 2 came to an end"),
+    (|all| call(all, "c9").past.returned = 9, "retry: it was tried 9 times"),
+    (|all| fails(call(all, "c9")), "R3: it must not be failed tool_failed"),
+    (
+        |all| all.effects.retain(|effect| !effect.call.ends_with("/c10")),
+        "R3: it must not be cancelled landed",
+    ),
+    (|all| call(all, "c11").past.resolved.push(EntryNo(999)), "R12: it was resolved at"),
+    (|all| call(all, "c11").past.resolved[0] = EntryNo(1), "R12: it was resolved at"),
+    (
+        |all| {
+            let answers = &mut all.told[1].answers;
+            let last = answers.iter_mut().flat_map(|answer| &mut answer.calls);
+            let of_it = last.filter(|call| call["id"] == "c11");
+            of_it.for_each(|call| call["state"] = json!("failed"));
+        },
+        "R12: s2/b3/c11: worker 2 was told",
+    ),
+    (
+        |all| call(all, "c12").answer["outcome"]["effect"] = json!("landed"),
+        "R3: it must not be cancelled landed",
+    ),
+    (|all| all.told.iter_mut().for_each(|told| told.cancels.clear()), "R3: it must not be cancelled none"),
+    (|all| call(all, "c12").past.cancel_asked = Some(EntryNo(0)), "cancel: asked at entry 0, and started"),
+    (|all| again(all, "c12"), "cancel: worker 1 was told that it is to stop, and worker 2 ran it"),
+];
 
 #[test]
 fn each_broken_promise_is_named() {
     let whole = whole();
     assert_eq!(violations(&whole), [""; 0]);
-    let cases: [(Break, &str); 18] = [
-        (
-            |all| all.journal.calls.retain(|call| !call.name.ends_with("/c2")),
-            "R1: s1/b1/c2: worker 1 was told its end and it is gone",
-        ),
-        (
-            |all| all.journal.calls.retain(|call| !call.name.ends_with("/c2")),
-            "R1: s1/b1/c2 is recorded 0 times",
-        ),
-        (|all| call(all, "c1").answer["state"] = json!("failed"), "R1: s1/b1/c1: worker 1 was told"),
-        (|all| all.told[1].answers[0].calls[0]["ran_ms"] = json!(99_999), "worker 2 was told"),
-        (|all| all.told[0].answers[0].calls.reverse(), "R1: worker 1 was answered"),
-        (|all| call(all, "c6").ended.push(EntryNo(99)), "R8: s1/b2/c6 ended 2 times"),
-        (|all| call(all, "c6").ended.clear(), "R8: s1/b2/c6 ended 0 times"),
-        (|all| call(all, "c7").started[0] = EntryNo(1), "order: s1/b2/c7 started at entry 1, before"),
-        (|all| call(all, "c2").name.push('x'), "R1: s1/b1/c2x was never submitted"),
-        (|all| effect(all, "c2").call.push('x'), "R2: the ledger saw s1/b1/c2x, which is not recorded"),
-        (|all| again(all, "c1"), "R3: the ledger was asked 2 times"),
-        (|all| again(all, "c3"), "R2: worker 2 ran it at line 1000, after worker 1 was told its end"),
-        (
-            |all| {
-                again(all, "c3");
-                all.told.clear()
-            },
-            "R2: line 1000 is of a run after the recorded one",
-        ),
-        (|all| effect(all, "c2").key.push('x'), "R3: line 2 came under another key"),
-        (|all| effect(all, "c1").hash = 0, "came with another class or arguments"),
-        (|all| effect(all, "c1").handle.push('x'), "came under another handle"),
-        (
-            |all| all.effects.retain(|effect| !effect.call.ends_with("/c1")),
-            "R3: it succeeded and the ledger knows nothing of it",
-        ),
-        (
-            |all| {
-                call(all, "c1").deaths = 1;
-                all.told.clear()
-            },
-            "R3: it is succeeded , and must be (\"unknown\", \"\")",
-        ),
-    ];
-    for (number, (spoil, expected)) in cases.into_iter().enumerate() {
+    for (number, (spoil, expected)) in KEPT.iter().chain(&ASKED).enumerate() {
         let mut spoiled = whole.clone();
         spoil(&mut spoiled);
         let found = violations(&spoiled);

@@ -28,6 +28,12 @@ fn nothing_acknowledged_is_lost_and_nothing_recorded_runs_again() {
         ("killed while working", report.working),
         ("attempts lost", report.lost),
         ("unknown ends", report.unknown),
+        ("retries", report.retries),
+        ("stopped attempts", report.stopped),
+        ("attempts asked after", report.reconciled),
+        ("cancels acknowledged", report.cancels),
+        ("calls cancelled", report.cancelled),
+        ("calls resolved", report.resolved),
     ] {
         assert!(count > 0, "no {what}");
     }

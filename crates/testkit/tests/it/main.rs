@@ -2,6 +2,8 @@
 
 // Inside `cfg(test)`, so that clippy holds helpers to the rules of tests.
 #[cfg(test)]
+mod cancel;
+#[cfg(test)]
 mod check;
 #[cfg(test)]
 mod damage;
@@ -20,7 +22,11 @@ mod nth;
 #[cfg(test)]
 mod points;
 #[cfg(test)]
+mod poison;
+#[cfg(test)]
 mod powercut;
+#[cfg(test)]
+mod table;
 #[cfg(test)]
 mod takeover;
 #[cfg(test)]

@@ -1,20 +1,25 @@
 //! Workers die and fail at every write, and the end is that of a run in which nothing happened.
 
 use std::path::Path;
-use windlass_testkit::proof::points::{ACTIONS, Options, run};
+use windlass_testkit::proof::points::{Options, actions, run};
 use windlass_testkit::proof::programs::Build;
-use windlass_testkit::proof::trial::Planned;
+use windlass_testkit::proof::trial::{Planned, Programs};
+
+/// The programs, with kill points.
+pub(crate) fn with_points() -> Programs {
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let target = temporary.parent().unwrap().to_owned();
+    let build = Build { target, ..Build::like_this_program().unwrap() };
+    build.with_points().programs().unwrap()
+}
 
 /// Each point at its first, middle and last visit, with each action, in a new folder and in one that was left. The
 /// long form, `cargo run -p windlass-testkit -- points`, takes every visit.
 #[test]
 fn every_write_can_be_the_last() {
-    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let target = temporary.parent().unwrap().to_owned();
-    let build = Build { target, ..Build::like_this_program().unwrap() };
-    let programs = build.with_points().programs().unwrap();
+    let programs = with_points();
     let names = programs.points().unwrap();
-    let pairs = names.len() * ACTIONS.len();
+    let pairs: usize = names.iter().map(|name| actions(name).len()).sum();
     let options = Options { planned: Planned::EveryWrite, names, only: None, every_visit: false, lanes: 4 };
     let report = run(&programs, &options).unwrap();
     println!("{:?}", report.record().line());

@@ -50,13 +50,13 @@ pub fn failure(title: &str, ended: &Ended, stdout: &Held) -> Option<ToolError> {
 
 impl From<StartError> for ToolError {
     fn from(error: StartError) -> ToolError {
-        let error = if error.too_long() {
+        if error.too_long() {
             let message = "the arguments are too long for a command line; give shorter ones";
-            ToolError { class: FailureClass::InvalidRequest, ..ToolError::new(message) }
-        } else {
-            ToolError { class: FailureClass::Unavailable, ..ToolError::new(error.to_string()) }
-        };
-        error.did_not_happen()
+            // Nothing happened, and trying the same again would not change that.
+            let class = FailureClass::InvalidRequest;
+            return ToolError { class, did_not_happen: true, ..ToolError::new(message) };
+        }
+        ToolError { class: FailureClass::Unavailable, ..ToolError::new(error.to_string()) }.did_not_happen()
     }
 }
 

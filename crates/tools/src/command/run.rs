@@ -1,43 +1,35 @@
 //! Runs one command through the launcher, without knowing what a call is.
 
 use super::ending::End;
+use super::pipe::Pipe;
 use super::stderr::Tail;
-use crate::launcher::{CALL_VARIABLE, Launcher, Report, TERMINATE, kill_survivors};
+use super::tree::Tree;
+use crate::launcher::{Launcher, Report};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{ChildStderr, ChildStdout};
 
 /// Starts a command. Its environment is `PATH`, the call's handle and what the invocation lists.
 ///
 /// Whether there is such a program is known when it has [ended](Running::end): the launcher starts it.
 pub async fn spawn(launcher: &Launcher, invocation: Invocation, tail: Tail) -> Result<Running, StartError> {
-    let program =
-        invocation.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    let stdin = invocation.stdin.clone();
-    let call = invocation.call.clone();
-    let (mut control, mut child) =
-        start(launcher, &invocation).map_err(|source| StartError::new(&invocation, source))?;
-    // A launcher that dies while it is written to is noticed by its missing report.
-    let _ = write_frame(&mut control, &stdin).await;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (mut tree, stdout, stderr) =
+        Tree::start(launcher, &invocation).map_err(|source| StartError::new(&invocation, source))?;
+    tree.feed(&invocation.stdin).await;
     Ok(Running {
-        control: Some(control),
-        child,
-        stdout,
-        stderr,
-        report: Vec::with_capacity(Report::LEN),
+        tree,
+        stdout: Pipe::new(stdout, OUTPUT_PIECE_BYTES_MAX),
+        stderr: Pipe::new(stderr, LOG_PIECE_BYTES_MAX),
         tail,
-        buffer: vec![0; PIECE_BYTES_MAX].into(),
-        call,
-        program,
+        program: invocation.program(),
     })
 }
+
+/// As much as a pipe usually holds.
+const OUTPUT_PIECE_BYTES_MAX: usize = 64 << 10;
+/// A log comes in lines, and only its end is kept.
+const LOG_PIECE_BYTES_MAX: usize = 4 << 10;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -54,6 +46,12 @@ pub struct Invocation {
     pub stdin: Vec<u8>,
 }
 
+impl Invocation {
+    fn program(&self) -> String {
+        self.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+}
+
 /// Why not even the launcher could be started; certainly nothing happened.
 #[derive(Debug, thiserror::Error)]
 #[error("{program:?} could not be started in {}: {}", .cwd.display(), why(.cwd, .source))]
@@ -65,8 +63,7 @@ pub struct StartError {
 
 impl StartError {
     fn new(invocation: &Invocation, source: io::Error) -> StartError {
-        let program = invocation.words.first().map(|word| word.to_string_lossy().into_owned());
-        StartError { program: program.unwrap_or_default(), cwd: invocation.cwd.clone(), source }
+        StartError { program: invocation.program(), cwd: invocation.cwd.clone(), source }
     }
 
     /// Whether the words are more than the system passes to a program.
@@ -79,18 +76,23 @@ fn why(cwd: &std::path::Path, source: &io::Error) -> String {
     if cwd.is_dir() { source.to_string() } else { "there is no such folder".to_string() }
 }
 
-/// A command that runs, or has ended and not been asked yet. Dropping it kills the command and all it started.
+/// A command that runs, or has ended and not been asked yet. Dropping it kills the command and all it started,
+/// without waiting for that.
 pub struct Running {
-    /// Closing it tells the launcher to kill; none once the launcher is gone.
-    control: Option<UnixStream>,
-    child: Child,
-    stdout: Option<ChildStdout>,
-    stderr: Option<ChildStderr>,
-    report: Vec<u8>,
+    tree: Tree,
+    stdout: Pipe<ChildStdout>,
+    stderr: Pipe<ChildStderr>,
     tail: Tail,
-    buffer: Box<[u8]>,
-    call: String,
     program: String,
+}
+
+/// What a command says next.
+#[derive(Clone, Copy, Debug)]
+pub enum Piece<'a> {
+    /// On standard output.
+    Stdout(&'a [u8]),
+    /// On standard error; its end is kept for [`Ended`] too.
+    Stderr(&'a [u8]),
 }
 
 /// How it went.
@@ -104,53 +106,44 @@ pub struct Ended {
     pub program: String,
 }
 
-/// What is read of the output at once.
-const PIECE_BYTES_MAX: usize = 64 << 10;
-/// How long output is awaited after all processes of the command are gone: what they wrote is in the pipe already,
-/// and only a process outside of the tree, to which one of them passed the pipe, can still hold it open.
-const HELD_PIPE_WAIT: Duration = Duration::from_secs(1);
-
 impl Running {
-    /// The next piece of standard output; none when the command and all it started are gone.
-    pub async fn stdout(&mut self) -> io::Result<Option<&[u8]>> {
-        loop {
-            if self.stdout.is_none() && self.stderr.is_none() && self.control.is_none() {
-                return Ok(None);
-            }
-            let launcher_is_gone = self.control.is_none();
-            let (mut word, mut log) = ([0; Report::LEN], [0; 4 << 10]);
+    /// The next piece of what the command says; none when it and all it started are gone. Nothing is lost if it is
+    /// not waited for.
+    pub async fn next(&mut self) -> io::Result<Option<Piece<'_>>> {
+        while !self.tree.is_gone() {
             tokio::select! {
-                read = read(&mut self.stdout, &mut self.buffer), if self.stdout.is_some() => match read? {
-                    0 => self.stdout = None,
-                    len => return Ok(Some(&self.buffer[..len])),
+                len = self.stdout.read(), if self.stdout.is_open() => match len? {
+                    0 => {}
+                    len => return Ok(Some(self.said(len))),
                 },
-                read = read(&mut self.stderr, &mut log), if self.stderr.is_some() => match read? {
-                    0 => self.stderr = None,
-                    len => self.tail.push(&log[..len]),
+                len = self.stderr.read(), if self.stderr.is_open() => match len? {
+                    0 => {}
+                    len => return Ok(Some(self.logged(len))),
                 },
-                read = read(&mut self.control, &mut word), if self.control.is_some() => match read {
-                    Ok(len) if len > 0 => self.report.extend_from_slice(&word[..len]),
-                    Ok(_) | Err(_) => self.launcher_ended().await?,
-                },
-                () = tokio::time::sleep(HELD_PIPE_WAIT), if launcher_is_gone => {
-                    (self.stdout, self.stderr) = (None, None);
+                gone = self.tree.gone() => {
+                    gone?;
+                    self.stdout.writers_are_gone()?;
+                    self.stderr.writers_are_gone()?;
                 }
             }
         }
+        let said = self.stdout.rest()?;
+        if said > 0 {
+            return Ok(Some(self.said(said)));
+        }
+        let logged = self.stderr.rest()?;
+        Ok(if logged > 0 { Some(self.logged(logged)) } else { None })
     }
 
     /// Asks the command to end (SIGTERM to its process group); whether it does is its own matter.
-    pub async fn terminate(&mut self) -> io::Result<()> {
-        match &mut self.control {
-            Some(control) => control.write_all(&[TERMINATE]).await,
-            None => Ok(()),
-        }
+    pub async fn terminate(&mut self) {
+        self.tree.terminate().await;
     }
 
-    /// Waits for the end, dropping what it still writes to standard output.
+    /// Waits for the end, dropping what it still says.
     pub async fn end(mut self) -> Ended {
-        while let Ok(Some(_)) = self.stdout().await {}
-        let end = match Report::decode(&self.report) {
+        while let Ok(Some(_)) = self.next().await {}
+        let end = match self.tree.report() {
             Some(Report::Exited(code)) => End::Exited(code),
             Some(Report::Signalled(signal)) => End::Signalled(signal),
             Some(Report::NotStarted(errno)) => End::NotStarted(io::Error::from_raw_os_error(errno)),
@@ -161,43 +154,16 @@ impl Running {
 
     /// The number of the launcher's process, while it was not waited for.
     pub fn launcher_id(&self) -> Option<u32> {
-        self.child.id()
+        self.tree.launcher_id()
     }
 
-    async fn launcher_ended(&mut self) -> io::Result<()> {
-        self.control = None;
-        self.child.wait().await?;
-        if Report::decode(&self.report).is_none() {
-            tracing::warn!(call = self.call, "the launcher of a command died; killing what it left");
-            let call = self.call.clone();
-            tokio::task::spawn_blocking(move || kill_survivors(|handle| handle == call)).await??;
-        }
-        Ok(())
+    fn said(&self, len: usize) -> Piece<'_> {
+        Piece::Stdout(self.stdout.piece(len))
     }
-}
 
-fn start(launcher: &Launcher, invocation: &Invocation) -> io::Result<(UnixStream, Child)> {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    let mut command = Command::new(&launcher.program);
-    // A group of its own keeps it from the terminal's Ctrl-C, which is for the owner to decide about.
-    command.arg0("windlass").args(&launcher.args).args(&invocation.words).process_group(0);
-    command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-    command.envs(invocation.env.iter().map(|(name, value)| (name, value)));
-    command.env(CALL_VARIABLE, &invocation.call).current_dir(&invocation.cwd);
-    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn()?;
-    Ok((UnixStream::from_std(ours)?, child))
-}
-
-async fn write_frame(control: &mut UnixStream, stdin: &[u8]) -> io::Result<()> {
-    control.write_all(&(stdin.len() as u64).to_le_bytes()).await?;
-    control.write_all(stdin).await
-}
-
-async fn read<S: AsyncRead + Unpin>(source: &mut Option<S>, buffer: &mut [u8]) -> io::Result<usize> {
-    match source {
-        Some(source) => source.read(buffer).await,
-        None => Ok(0),
+    fn logged(&mut self, len: usize) -> Piece<'_> {
+        let piece = self.stderr.piece(len);
+        self.tail.push(piece);
+        Piece::Stderr(piece)
     }
 }

@@ -25,11 +25,18 @@ pub(super) const TOOL: Keys = Keys {
         "cwd",
         "description",
         "env",
+        "grace_ms",
         "hints",
         "input",
         "output",
         "persist_output",
+        "queue_ms",
+        "reconcile",
+        "retry",
+        "silence_ms",
+        "timeout_ms",
         "title",
+        "total_ms",
         "version",
     ],
     later: &[
@@ -38,17 +45,11 @@ pub(super) const TOOL: Keys = Keys {
         "background_only",
         "claims",
         "completion",
-        "grace_ms",
         "http",
         "inline_ms",
         "limits",
         "mcp",
-        "queue_ms",
-        "retry",
-        "silence_ms",
         "stays_direct",
-        "timeout_ms",
-        "total_ms",
     ],
 };
 
@@ -65,6 +66,11 @@ pub(super) fn check(source: &Source<'_>, table: &DeTable<'_>, keys: &Keys) -> Re
 pub(super) fn check_limits(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     let known: Vec<&'static str> = Limits::default().table().into_iter().map(|(name, ..)| name).collect();
     check_names(source, table, "[limits]", &known)
+}
+
+/// Refuses parts of a retry rule that are none.
+pub(super) fn check_retry(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    check_names(source, table, "retry", &["attempts", "base_ms", "cap_ms"])
 }
 
 /// Refuses hints that are none.

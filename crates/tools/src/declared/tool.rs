@@ -2,6 +2,7 @@
 
 use super::keys;
 use super::place::{ConfigError, Source};
+use super::rules::Rules;
 use crate::command::{CommandTool, Template, has_place};
 use crate::launcher::Launcher;
 use serde::Deserialize;
@@ -18,20 +19,21 @@ use windlass::{EffectClass, Flags, Hints, ToolSpec};
 pub(super) struct DeclaredTool {
     spec: ToolSpec,
     command: Vec<String>,
+    reconcile: Option<Vec<String>>,
     properties: BTreeSet<String>,
     cwd: Option<String>,
     env: BTreeMap<String, String>,
 }
 
-/// The table as written.
+/// The table as written; its keys are checked before.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Table {
     #[serde(default)]
     description: String,
     #[serde(default)]
     title: String,
     command: Option<Spanned<Vec<String>>>,
+    reconcile: Option<Spanned<Vec<String>>>,
     input: Option<Spanned<toml::Value>>,
     output: Option<Spanned<toml::Value>>,
     class: Option<Spanned<String>>,
@@ -54,6 +56,7 @@ pub(super) fn read(
 ) -> Result<DeclaredTool, ConfigError> {
     check_name(name.get_ref()).map_err(|error| source.value_error(name.span(), error.to_string()))?;
     check_keys(source, &name, &value)?;
+    let rules = Rules::read(source, value.clone())?;
     let table = Table::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
     let input_schema = table.input.map(|input| schema(source, input)).transpose()?;
     let output_schema = table.output.map(|output| schema(source, output)).transpose()?;
@@ -68,24 +71,31 @@ pub(super) fn read(
         output_schema,
         hints: hints(&table.hints),
         flags: Flags { persist_output: table.persist_output, ..Flags::default() },
+        deadlines: rules.deadlines(source)?,
+        grace_ms: rules.grace_ms(source)?,
+        retry: rules.retry(source)?,
         version: table.version,
         ..ToolSpec::default()
     };
+    let reconcile = table.reconcile.map(|words| reconcile(source, words, &spec, &properties)).transpose()?;
     let env =
         table.env.into_iter().map(|(name, value)| variable(source, name, value)).collect::<Result<_, _>>()?;
-    Ok(DeclaredTool { spec, command, properties, cwd: table.cwd, env })
+    Ok(DeclaredTool { spec, command, reconcile, properties, cwd: table.cwd, env })
 }
 
 impl DeclaredTool {
     /// The tool, with its paths taken from the folder of the file.
     pub(super) fn into_tool(self, folder: &Path, launcher: &Launcher) -> CommandTool {
-        let (program, words) = match self.command.split_first() {
-            Some((program, words)) if program.contains('/') => (folder.join(program).into_os_string(), words),
-            Some((program, words)) => (program.into(), words),
-            None => (Default::default(), [].as_slice()),
+        let template = |words: &[String]| match words.split_first() {
+            Some((program, words)) if program.contains('/') => {
+                Template::new(folder.join(program), words, &self.properties)
+            }
+            Some((program, words)) => Template::new(program, words, &self.properties),
+            None => Template::new("", &[], &self.properties),
         };
         CommandTool {
-            words: Template::new(program, words, &self.properties),
+            words: template(&self.command),
+            reconcile: self.reconcile.as_deref().map(template),
             cwd: self.cwd.map_or(folder.to_path_buf(), |cwd| folder.join(cwd)),
             env: self.env.into_iter().collect(),
             launcher: launcher.clone(),
@@ -107,10 +117,13 @@ fn check_keys(
         }
     }
     keys::check(source, table, &keys::TOOL)?;
-    match table.get("hints") {
-        Some(hints) => keys::check_hints(source, source.table(hints, "hints")?),
-        None => Ok(()),
+    if let Some(hints) = table.get("hints") {
+        keys::check_hints(source, source.table(hints, "hints")?)?;
     }
+    if let Some(retry) = table.get("retry") {
+        keys::check_retry(source, source.table(retry, "retry")?)?;
+    }
+    Ok(())
 }
 
 /// Flags that exist and mean nothing here.
@@ -136,8 +149,32 @@ fn command(
             format!("the tool `{}` has no `command`; write command = [\"program\", …]", name.get_ref());
         return Err(source.value_error(name.span(), message));
     };
-    let refused = |message: &str| Err(source.value_error(command.span(), message));
-    match command.get_ref().first() {
+    check_words(source, &command, properties)?;
+    Ok(command.into_inner())
+}
+
+fn reconcile(
+    source: &Source<'_>,
+    words: Spanned<Vec<String>>,
+    spec: &ToolSpec,
+    properties: &BTreeSet<String>,
+) -> Result<Vec<String>, ConfigError> {
+    if spec.effect_class() == EffectClass::Read {
+        let message =
+            "`reconcile` is not for the class read: what changes nothing is simply run again; remove it";
+        return Err(source.value_error(words.span(), message));
+    }
+    check_words(source, &words, properties)?;
+    Ok(words.into_inner())
+}
+
+fn check_words(
+    source: &Source<'_>,
+    words: &Spanned<Vec<String>>,
+    properties: &BTreeSet<String>,
+) -> Result<(), ConfigError> {
+    let refused = |message: &str| Err(source.value_error(words.span(), message));
+    match words.get_ref().first() {
         None => refused("the command is empty; its first word is the program"),
         Some(program) if program.is_empty() => {
             refused("the first word of a command is the program, not empty")
@@ -145,10 +182,10 @@ fn command(
         Some(program) if has_place(program, properties) => {
             refused("the program is fixed: an argument may not choose it; use {…} in the later words only")
         }
-        Some(_) if command.get_ref().iter().any(|word| word.contains('\0')) => {
+        Some(_) if words.get_ref().iter().any(|word| word.contains('\0')) => {
             refused("a word contains a NUL character, which no command line can carry")
         }
-        Some(_) => Ok(command.into_inner()),
+        Some(_) => Ok(()),
     }
 }
 

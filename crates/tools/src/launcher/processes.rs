@@ -1,8 +1,8 @@
 //! The processes of this machine, as `/proc` shows them.
 
+use super::LAUNCH_ARG;
 use rustix::process::Pid;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// A process that was there when we looked and is no zombie.
@@ -46,10 +46,10 @@ impl Process {
         })
     }
 
-    /// Whether it was started with this first argument.
-    pub(crate) fn has_first_argument(&self, word: &str) -> bool {
+    /// Whether it is one of our launchers.
+    pub(crate) fn is_launcher(&self) -> bool {
         let line = fs::read(folder(self.pid).join("cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).nth(1) == Some(std::ffi::OsStr::new(word).as_bytes())
+        line.split(|byte| *byte == 0).nth(1) == Some(LAUNCH_ARG.as_bytes())
     }
 }
 

@@ -1,10 +1,12 @@
-//! Ends what an earlier owner left running, before the next one starts anything.
+//! Ends what launchers left running: all of a dead owner's, before the next one starts anything, and what a launcher
+//! that died or hangs could not end itself.
 
+use super::CALL_VARIABLE;
 use super::processes::Process;
-use super::{CALL_VARIABLE, LAUNCH_ARG};
-use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroI32;
 use std::time::{Duration, Instant};
 
 /// Kills every process of the calls that `is_ours` recognises by the handle in their environment, with all their
@@ -18,24 +20,65 @@ use std::time::{Duration, Instant};
 ///
 /// If something is still there after 10 seconds: it runs as another user, or hangs in the kernel.
 pub fn kill_survivors(is_ours: impl Fn(&str) -> bool) -> io::Result<usize> {
+    chase(|chased, waited| {
+        let everyone = others();
+        let ours = |process: &Process| process.variable(CALL_VARIABLE).is_some_and(|handle| is_ours(&handle));
+        let left = with_descendants(everyone, |process| chased.has(process) || ours(process));
+        let spared = |process: &Process| waited < LAUNCHERS_END_WITHIN && process.is_launcher();
+        left.into_iter().map(|process| (process, !spared(&process))).collect()
+    })
+}
+
+/// Kills what a dead launcher left of a call, and spares what a later launcher of the same call has started; when in
+/// doubt it spares, since whoever starts something for the call again kills all of it before.
+pub(crate) fn kill_orphans(call: &str) -> io::Result<usize> {
+    let ours = |process: &Process| process.variable(CALL_VARIABLE).is_some_and(|handle| handle == call);
+    chase(|chased, _| {
+        let orphaned =
+            |process: &Process| (chased.has(process) || ours(process)) && !is_launched(process, call);
+        with_descendants(others(), orphaned).into_iter().map(|process| (process, true)).collect()
+    })
+}
+
+/// Kills all that is below a launcher that hangs. Whoever calls it has not waited for the launcher, so that its number
+/// is no other's.
+pub(crate) fn kill_below(launcher: Pid) -> io::Result<usize> {
+    chase(|chased, _| {
+        let below = with_descendants(others(), |process| chased.has(process) || process.parent == launcher);
+        below.into_iter().map(|process| (process, true)).collect()
+    })
+}
+
+/// Kills what `find` finds and says may be killed, again and again until it finds nothing.
+fn chase(find: impl Fn(&Chased, Duration) -> Vec<(Process, bool)>) -> io::Result<usize> {
     let begun = Instant::now();
-    let mut chased = BTreeMap::new();
+    let mut chased = Chased::default();
     loop {
-        let left = survivors(&is_ours, &chased);
         let waited = begun.elapsed();
+        let left = find(&chased, waited);
         if left.is_empty() {
-            return Ok(chased.len());
+            return Ok(chased.0.len());
         }
         if waited > GONE_WITHIN {
             return Err(still_there(&left));
         }
-        for process in left {
-            chased.insert(process.pid.as_raw_nonzero(), process.started);
-            if waited > LAUNCHERS_END_WITHIN || !process.has_first_argument(LAUNCH_ARG) {
+        for (process, may_be_killed) in left {
+            chased.0.insert(process.pid.as_raw_nonzero(), process.started);
+            if may_be_killed {
                 kill(process);
             }
         }
         std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// The processes that were found, by number, with when they started.
+#[derive(Default)]
+struct Chased(BTreeMap<NonZeroI32, u64>);
+
+impl Chased {
+    fn has(&self, process: &Process) -> bool {
+        self.0.get(&process.pid.as_raw_nonzero()) == Some(&process.started)
     }
 }
 
@@ -46,23 +89,47 @@ const GONE_WITHIN: Duration = Duration::from_secs(10);
 /// The kernel tells nobody but the parent when a process ends, so we look.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// What lives of ours: marked by its environment, below something marked, or seen before and not gone.
-fn survivors(is_ours: &impl Fn(&str) -> bool, chased: &BTreeMap<std::num::NonZeroI32, u64>) -> Vec<Process> {
+/// Everybody but us.
+fn others() -> Vec<Process> {
     let us = getpid();
-    let mut others: Vec<Process> = Process::all().into_iter().filter(|process| process.pid != us).collect();
-    let mut ours: Vec<Process> = others
-        .extract_if(.., |process| {
-            chased.get(&process.pid.as_raw_nonzero()) == Some(&process.started)
-                || process.variable(CALL_VARIABLE).is_some_and(|handle| is_ours(&handle))
-        })
-        .collect();
+    Process::all().into_iter().filter(|process| process.pid != us).collect()
+}
+
+/// Those that are meant, and all below them.
+fn with_descendants(mut others: Vec<Process>, is_meant: impl Fn(&Process) -> bool) -> Vec<Process> {
+    let mut meant: Vec<Process> = others.extract_if(.., |process| is_meant(process)).collect();
     let mut seen = 0;
-    while let Some(parent) = ours.get(seen).map(|process| process.pid) {
-        ours.extend(others.extract_if(.., |process| process.parent == parent));
+    while let Some(parent) = meant.get(seen).map(|process| process.pid) {
+        meant.extend(others.extract_if(.., |process| process.parent == parent));
         seen += 1;
     }
-    ours
+    meant
 }
+
+/// Whether a launcher of this call is above the process.
+fn is_launched(process: &Process, call: &str) -> bool {
+    let is_launcher = |process: &Process| {
+        process.is_launcher() && process.variable(CALL_VARIABLE).is_some_and(|handle| handle == call)
+    };
+    let mut at = *process;
+    for _ in 0..STEPS_MAX {
+        if is_launcher(&at) {
+            return true;
+        }
+        if at.parent == Pid::INIT {
+            return false;
+        }
+        // A parent that ended while we looked has left its child to another one: begin anew.
+        match Process::find(at.parent).or_else(|| Process::find(process.pid)) {
+            Some(next) => at = next,
+            None => return true,
+        }
+    }
+    true
+}
+
+/// Deeper than any tree that lives, and few enough to give up in time on a parent that we are not shown.
+const STEPS_MAX: usize = 1_000;
 
 /// Kills this very process, and never a later one of the same number.
 fn kill(process: Process) {
@@ -74,10 +141,11 @@ fn kill(process: Process) {
     }
 }
 
-fn still_there(left: &[Process]) -> io::Error {
-    let pids: Vec<String> = left.iter().map(|process| process.pid.as_raw_nonzero().to_string()).collect();
+fn still_there(left: &[(Process, bool)]) -> io::Error {
+    let pids: Vec<String> =
+        left.iter().map(|(process, _)| process.pid.as_raw_nonzero().to_string()).collect();
     let message = format!(
-        "processes of calls whose owner died do not end: {}; end them by hand, then start again",
+        "processes of calls that are over do not end: {}; end them by hand, then try again",
         pids.join(", ")
     );
     io::Error::new(io::ErrorKind::TimedOut, message)

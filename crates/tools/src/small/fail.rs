@@ -14,10 +14,11 @@ pub(super) fn spec() -> ToolSpec {
             "properties": {
                 "message": { "type": "string", "description": "What to say went wrong." },
                 "kind": {
-                    "enum": ["error", "panic", "internal", "safe"],
+                    "enum": ["error", "panic", "internal", "safe", "did_not_happen"],
                     "default": "error",
                     "description": "error: an ordinary failure. panic: the tool crashes. internal: a failure whose \
-                        message only operators see. safe: a failure that says nothing happened, which may be retried.",
+                        message only operators see. safe: a failure that may be tried again. did_not_happen: a failure \
+                        before which certainly nothing happened, so that whatever the class it may be tried again.",
                 },
             },
             "required": ["message"],
@@ -38,13 +39,14 @@ struct Args {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 enum Kind {
     #[default]
     Error,
     Panic,
     Internal,
     Safe,
+    DidNotHappen,
 }
 
 pub(super) fn run(args: Value) -> Result<Value, ToolError> {
@@ -53,7 +55,8 @@ pub(super) fn run(args: Value) -> Result<Value, ToolError> {
         Kind::Error => ToolError::new(message),
         Kind::Panic => panic!("{message}"),
         Kind::Internal => ToolError::internal(message),
-        Kind::Safe => ToolError::new(message).did_not_happen(),
+        Kind::Safe => ToolError::new(message).safe_to_retry(),
+        Kind::DidNotHappen => ToolError::new(message).did_not_happen(),
     })
 }
 
@@ -67,7 +70,8 @@ mod tests {
         assert_eq!(run(json!({ "message": "no" })), Err(ToolError::new("no")));
         assert_eq!(of("error"), Err(ToolError::new("no")));
         assert_eq!(of("internal"), Err(ToolError::internal("no")));
-        assert_eq!(of("safe"), Err(ToolError::new("no").did_not_happen()));
+        assert_eq!(of("safe"), Err(ToolError::new("no").safe_to_retry()));
+        assert_eq!(of("did_not_happen"), Err(ToolError::new("no").did_not_happen()));
         let panicked = std::panic::catch_unwind(|| of("panic")).expect_err("it panics");
         assert_eq!(panicked.downcast_ref::<String>().map(String::as_str), Some("no"));
     }

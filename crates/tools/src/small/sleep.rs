@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
-use windlass::{Cx, EffectClass, Hints, Tool, ToolFuture, ToolSpec};
+use windlass::{Cx, EffectClass, Hints, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// A tool that waits.
 pub(super) struct Sleep;
@@ -16,7 +16,7 @@ impl Tool for Sleep {
         ToolSpec {
             name: "sleep".into(),
             title: "Sleep".into(),
-            description: "Waits for so many milliseconds, for trying out what happens to slow calls.".into(),
+            description: "Waits for so many milliseconds, for trying out what happens to slow calls. Ends early when it is stopped.".into(),
             input_schema: Some(json!({
                 "type": "object",
                 "properties": {
@@ -41,12 +41,15 @@ impl Tool for Sleep {
         }
     }
 
-    fn run<'a>(&'a self, args: Value, _cx: &'a Cx) -> ToolFuture<'a> {
+    fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
         Box::pin(async move {
             let Args { ms } = super::parse(args)?;
             let ms = ms.min(SLEEP_MS_MAX);
-            tokio::time::sleep(Duration::from_millis(ms)).await;
-            Ok(json!({ "slept_ms": ms }).into())
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(Duration::from_millis(ms)) => Ok(json!({ "slept_ms": ms }).into()),
+                () = cx.stopping() => Err(ToolError::stopped()),
+            }
         })
     }
 }

@@ -4,7 +4,7 @@ use crate::rig::{Ran, folder, launcher, run, script, start, words};
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
 use windlass::ToolError;
-use windlass_tools::command::{End, Held, Invocation, Tail, spawn};
+use windlass_tools::command::{End, Held, Invocation, Piece, Tail, spawn};
 
 #[tokio::test]
 async fn ends_as_people_see_them() {
@@ -43,6 +43,7 @@ async fn what_cannot_even_be_tried_did_not_happen() {
     for invocation in [missing, long] {
         let Err(error) = spawn(&launcher(), invocation, Tail::new(10)).await else { panic!("it starts") };
         let error = ToolError::from(error);
+        assert!(error.did_not_happen);
         writeln!(told, "{} {:?} {}", error.class, error.retry, error.message).expect("written");
     }
     insta::assert_snapshot!(told);
@@ -85,7 +86,8 @@ async fn large_output_is_never_held() {
     let mut running = start(words(&["head", "-c", "100000000", "/dev/zero"])).await;
     let mut held = Held::new(100_000);
     let (mut overflowed, mut largest) = (0, 0);
-    while let Some(piece) = running.stdout().await.expect("readable") {
+    while let Some(piece) = running.next().await.expect("readable") {
+        let Piece::Stdout(piece) = piece else { continue };
         let overflow = held.take(piece).map_or(0, |overflow| overflow.len());
         overflowed += overflow;
         largest = largest.max(overflow);

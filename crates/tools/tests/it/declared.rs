@@ -29,6 +29,13 @@ fn a_tool_is_what_it_declares() {
         persist_output = true
         env = { REGION = "eu" }
         cwd = "work"
+        timeout_ms = 60000
+        queue_ms = 1
+        total_ms = 90000
+        silence_ms = 5000
+        grace_ms = 0
+        retry = { attempts = 2, base_ms = 0, cap_ms = 1000 }
+        reconcile = ["./deployed.sh", "--service={service}"]
 
         [tools.a]
         command = ["date"]
@@ -39,6 +46,8 @@ fn a_tool_is_what_it_declares() {
     assert_eq!(declared.limits.batch_calls_max, 256);
     let specs: Vec<ToolSpec> = declared.tools.iter().map(|tool| tool.spec()).collect();
     insta::assert_debug_snapshot!(specs);
+    let reconcile: Vec<bool> = declared.tools.iter().map(|tool| tool.reconciler().is_some()).collect();
+    assert_eq!(reconcile, [false, true]);
 }
 
 #[test]
@@ -64,7 +73,32 @@ fn problems_as_people_see_them() {
         (tool("descripton = \"x\""), "misspelt key"),
         (tool("colour = \"x\""), "key like none"),
         (tool("background = true"), "flag of a later version"),
-        (tool("timeout_ms = 5"), "key of a later version"),
+        (tool("inline_ms = 5"), "key of a later version"),
+        (tool("limits = { running = 4 }"), "limits of a later version"),
+        (tool("timeout_ms = 0"), "no time at all"),
+        (tool("timeout_ms = -1"), "negative time"),
+        (tool("timeout_ms = \"30s\""), "time with a unit"),
+        (tool("timeout_ms = 1.5"), "fraction of a time"),
+        (tool("timeout_ms = 9223372036854775807"), "time in another unit"),
+        (tool("queue_ms = 0"), "no time to wait"),
+        (tool("total_ms = 0"), "no time in all"),
+        (tool("silence_ms = 0"), "no silence"),
+        (tool("grace_ms = 600001"), "grace that nobody waits for"),
+        (tool("timeout = 5"), "misspelt time"),
+        (tool("retry = 3"), "retry that is no table"),
+        (tool("retry = { attempts = 0 }"), "no attempts"),
+        (tool("retry = { attempts = 1001 }"), "too many attempts"),
+        (tool("retry = { attempts = \"many\" }"), "attempts that are no number"),
+        (tool("retry = { attemps = 1 }"), "misspelt part of a retry rule"),
+        (tool("retry = { base_ms = -1 }"), "negative wait"),
+        (tool("retry = { base_ms = 200, cap_ms = 100 }"), "cap below the base"),
+        (tool("reconcile = []"), "empty reconcile"),
+        (tool("reconcile = \"date\""), "reconcile that is no list"),
+        (tool("class = \"read\"\nreconcile = [\"date\"]"), "reconcile of a reader"),
+        (
+            tool("reconcile = [\"{p}\"]\ninput = { properties = { p = {} } }"),
+            "reconciling program chosen by an argument",
+        ),
         (tool("http = { url = \"x\" }"), "kind of a later version"),
         (tool("cpu_bound = true"), "flag that means nothing"),
         (tool("description = 3"), "wrong type"),

@@ -1,8 +1,11 @@
 //! What commands, their trees and their declarations do, against real processes.
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
 
+mod attempts;
 mod command;
 mod declared;
+mod docs;
 mod rig;
+mod stage;
 mod template;
 mod trees;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use windlass_tools::command::{Ended, Held, Invocation, Running, Tail, failure, spawn};
+use windlass_tools::command::{Ended, Held, Invocation, Piece, Running, Tail, failure, spawn};
 use windlass_tools::{LAUNCH_ARG, Launcher};
 
 /// The binary that is a launcher, or an owner.
@@ -40,14 +40,21 @@ pub async fn run(invocation: Invocation) -> Ran {
 }
 
 pub async fn finish(mut running: Running) -> Ran {
-    let finished = async {
+    in_time(async {
         let mut stdout = Held::new(8 << 20);
-        while let Some(piece) = running.stdout().await.expect("readable") {
-            assert!(stdout.take(piece).is_none(), "the test's output is small");
+        while let Some(piece) = running.next().await.expect("readable") {
+            if let Piece::Stdout(piece) = piece {
+                assert!(stdout.take(piece).is_none(), "the test's output is small");
+            }
         }
         Ran { ended: running.end().await, stdout }
-    };
-    tokio::time::timeout(PATIENCE, finished).await.expect("the command ends in time")
+    })
+    .await
+}
+
+/// What comes of it, if it comes in time.
+pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it ends in time")
 }
 
 /// A test that waits longer has failed.
@@ -64,9 +71,10 @@ impl Ran {
         match failure("Deploy", &self.ended, &self.stdout) {
             None => format!("result {}", self.text()),
             Some(error) => format!(
-                "{} {:?} {}\n{}{}",
+                "{} {:?}{} {}\n{}{}",
                 error.class,
                 error.retry,
+                if error.did_not_happen { ", did not happen" } else { "" },
                 error.tool_code.unwrap_or_default(),
                 error.message,
                 error.detail.unwrap_or_default(),
@@ -79,8 +87,10 @@ impl Ran {
 pub async fn wait_for_line(running: &mut Running, line: &str) -> String {
     let mut seen = String::new();
     while !seen.lines().any(|seen| seen == line) {
-        let piece = running.stdout().await.expect("readable").expect("more output");
-        seen.push_str(std::str::from_utf8(piece).expect("text"));
+        let piece = in_time(running.next()).await.expect("readable").expect("more output");
+        if let Piece::Stdout(piece) = piece {
+            seen.push_str(std::str::from_utf8(piece).expect("text"));
+        }
     }
     seen
 }
@@ -109,6 +119,15 @@ pub fn until(what: &str, is_so: impl Fn() -> bool) {
     while !is_so() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(1)); // tidy: processes end when the kernel says so, nothing tells us
+    }
+}
+
+/// The same, letting others go on meanwhile.
+pub async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await; // tidy: another process does it, nothing tells us
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::process::ExitCode;
-use windlass_tools::command::{Invocation, Tail, spawn};
+use windlass_tools::command::{Invocation, Piece, Tail, spawn};
 use windlass_tools::{LAUNCH_ARG, Launcher, launch_main};
 
 fn main() -> ExitCode {
@@ -26,9 +26,11 @@ fn own(call: String, words: Vec<std::ffi::OsString>) -> Result<(), Box<dyn std::
     let invocation = Invocation { call, words, env: Vec::new(), cwd, stdin: Vec::new() };
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut running = spawn(&Launcher::this_binary()?, invocation, Tail::new(4096)).await?;
-        while let Some(piece) = running.stdout().await? {
-            std::io::stdout().write_all(piece)?;
-            std::io::stdout().flush()?;
+        while let Some(piece) = running.next().await? {
+            if let Piece::Stdout(piece) = piece {
+                std::io::stdout().write_all(piece)?;
+                std::io::stdout().flush()?;
+            }
         }
         Ok(())
     })

@@ -8,6 +8,7 @@ use crate::call::{
 };
 use crate::ids::AttemptNo;
 use crate::outcome::ModelAnswer;
+use crate::repair::{Repair, RepairKind};
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
 use minicbor::{Decode, Encode};
@@ -96,6 +97,33 @@ pub(super) struct MadeFields {
     payload: Option<String>,
     #[n(2)]
     answer: Option<SuccessFields>,
+    #[n(3)]
+    repairs: Option<Vec<RepairFields>>,
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct RepairFields {
+    #[n(0)]
+    kind: String,
+    #[n(1)]
+    at: String,
+    #[n(2)]
+    was: Option<String>,
+}
+
+impl From<&Repair> for RepairFields {
+    fn from(repair: &Repair) -> RepairFields {
+        let Repair { kind, at, was } = repair;
+        RepairFields { kind: kind.to_string(), at: at.clone(), was: was.clone() }
+    }
+}
+
+impl RepairFields {
+    fn read(self) -> Result<Repair, Problem> {
+        let kind = known(RepairKind::parse(&self.kind), &self.kind)?;
+        Ok(Repair { kind, at: self.at, was: self.was })
+    }
 }
 
 impl From<&Made> for MadeFields {
@@ -104,6 +132,8 @@ impl From<&Made> for MadeFields {
             args: made.args.as_deref().map(str::to_string),
             payload: made.payload.as_deref().map(str::to_string),
             answer: made.answer.as_ref().map(SuccessFields::from),
+            repairs: (!made.repairs.is_empty())
+                .then(|| made.repairs.iter().map(RepairFields::from).collect()),
         }
     }
 }
@@ -114,6 +144,12 @@ impl MadeFields {
             args: self.args.map(Into::into),
             payload: self.payload.map(Into::into),
             answer: self.answer.map(SuccessFields::read).transpose()?,
+            repairs: self
+                .repairs
+                .unwrap_or_default()
+                .into_iter()
+                .map(RepairFields::read)
+                .collect::<Result<_, _>>()?,
         })
     }
 }

@@ -1,7 +1,9 @@
 //! What was probably meant instead.
 
+use crate::schema::References;
 use crate::tool::nearest_name;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// The one of `known` that is nearest to `asked`, if it is near enough to be meant.
 pub(super) fn word<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -83,18 +85,34 @@ pub(super) fn multiple(value: &Value, of: f64, found: &str) -> String {
     }
 }
 
-/// The properties that the schema which refused others does name, sorted.
-pub(super) fn allowed_properties<'a>(schema: &'a Value, refused_by: &str) -> Vec<&'a str> {
-    let parent = refused_by.rfind('/').map_or("", |end| &refused_by[..end]);
-    let Some(owner) = schema.pointer(parent) else { return Vec::new() };
-    let beside =
-        ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|name| owner.get(name)?.as_array()).flatten();
-    let mut names: Vec<&str> = std::iter::once(owner)
-        .chain(beside)
-        .filter_map(|schema| schema.get("properties")?.as_object())
-        .flat_map(|map| map.keys().map(String::as_str))
-        .collect();
-    names.sort_unstable();
-    names.dedup();
+/// The properties that may stand in the object whose others were refused by the keyword at `refused_by`.
+pub(super) fn allowed_properties<'a>(schema: &'a Value, refused_by: &str) -> BTreeSet<&'a str> {
+    let (parent, keyword) = refused_by.rsplit_once('/').unwrap_or(("", refused_by));
+    let Some(owner) = schema.pointer(parent) else { return BTreeSet::new() };
+    if keyword != "unevaluatedProperties" {
+        return named(owner).collect();
+    }
+    // What the schemas beside it name counts, too, however they are written.
+    let references = References::of(schema);
+    let (mut seen, mut names, mut pending) = (BTreeSet::new(), BTreeSet::new(), vec![owner]);
+    while let Some(schema) = pending.pop() {
+        if !seen.insert(std::ptr::from_ref(schema).addr()) {
+            continue;
+        }
+        names.extend(named(schema));
+        pending.extend(references.target(schema));
+        let list = |name| schema.get(name).and_then(Value::as_array).into_iter().flatten();
+        pending.extend(["allOf", "anyOf", "oneOf"].into_iter().flat_map(list));
+        pending.extend(["if", "then", "else"].into_iter().filter_map(|name| schema.get(name)));
+        let dependent = schema.get("dependentSchemas").and_then(Value::as_object);
+        pending.extend(dependent.into_iter().flat_map(|map| map.values()));
+    }
     names
+}
+
+/// The properties that a schema names itself and does not forbid.
+fn named(schema: &Value) -> impl Iterator<Item = &str> {
+    let map = schema.get("properties").and_then(Value::as_object);
+    let allowed = map.into_iter().flatten().filter(|(_, schema)| **schema != Value::Bool(false));
+    allowed.map(|(name, _)| name.as_str())
 }

@@ -125,7 +125,10 @@ fn compact(value: &Value) -> String {
 }
 
 pub(super) fn quoted(text: &str) -> String {
-    Value::String(shortened(text, 60)).to_string()
+    match text.char_indices().nth(60) {
+        None => Value::String(text.to_string()).to_string(),
+        Some((end, _)) => Value::String(format!("{}…", &text[..end])).to_string(),
+    }
 }
 
 pub(super) fn shortened(text: &str, chars_max: usize) -> String {

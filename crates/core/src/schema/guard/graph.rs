@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 /// The subschemas that matter; the first is the root.
 pub(super) struct Graph<'a> {
     pub(super) nodes: Vec<Node<'a>>,
+    /// Where each `$ref` leads, by the address of the schema that has it.
+    pub(super) references: BTreeMap<usize, &'a Value>,
     trails: Trails<'a>,
 }
 
@@ -57,7 +59,7 @@ impl<'a> Graph<'a> {
         let mut reader = Reader::default();
         let outcome = reader.read(schema);
         match outcome {
-            Ok(()) => Ok(Graph { nodes: reader.nodes, trails: reader.trails }),
+            Ok(()) => Ok(Graph { nodes: reader.nodes, references: reader.references, trails: reader.trails }),
             Err(Nowhere { trail, keyword, what }) => {
                 Err((format!("{}/{keyword}", reader.trails.pointer(trail)), what))
             }
@@ -181,6 +183,7 @@ struct Reader<'a> {
     /// By resource and anchor.
     anchors: BTreeMap<(usize, &'a str), Place<'a>>,
     dynamic: BTreeMap<&'a str, Vec<Place<'a>>>,
+    references: BTreeMap<usize, &'a Value>,
 }
 
 impl<'a> Reader<'a> {
@@ -274,6 +277,8 @@ impl<'a> Reader<'a> {
             if keyword == "$dynamicRef" {
                 let anchor = reference.split_once('#').map_or("", |(_, fragment)| fragment);
                 targets.extend(self.dynamic.get(anchor).into_iter().flatten());
+            } else {
+                self.references.extend(targets.iter().map(|target| (address(place.value), target.value)));
             }
             for target in targets {
                 let to = self.node(target);
@@ -376,7 +381,7 @@ fn sorted(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
     entries
 }
 
-fn address(value: &Value) -> usize {
+pub(super) fn address(value: &Value) -> usize {
     std::ptr::from_ref(value).addr()
 }
 

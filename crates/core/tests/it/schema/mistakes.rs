@@ -104,6 +104,26 @@ fn objects() -> Vec<(Value, Vec<Value>)> {
             json!({"allOf": [{"properties": {"a": {"type": "string"}}}], "unevaluatedProperties": false}),
             vec![json!({"aa": 1})],
         ),
+        (
+            json!({"allOf": [{"$ref": "#/$defs/base"}], "properties": {"b": {"type": "string"}}, "unevaluatedProperties": false, "$defs": {"base": {"properties": {"a": {"type": "integer", "minimum": 1}}}}}),
+            vec![json!({"a": 0}), json!({"a": "1", "b": 2}), json!({"A": 1}), json!({"a": 1, "c": 2})],
+        ),
+        (
+            json!({"anyOf": [{"properties": {"a": true}, "required": ["x"]}, {"properties": {"b": true}}], "unevaluatedProperties": false}),
+            vec![json!({"a": 1}), json!({"a": 1, "c": 1})],
+        ),
+        (
+            json!({"properties": {"gone": false, "name": true}, "additionalProperties": false}),
+            vec![json!({"gon": 1}), json!({"name\nis": 1})],
+        ),
+        (
+            json!({"properties": {"options": {"type": "object", "additionalProperties": {"type": "integer"}}}}),
+            vec![json!({"options": {"a/b": "1", "c~d": "2", "e\nf": "3"}}), json!({"options": [1, 2]})],
+        ),
+        (
+            json!({"properties": {"from": {"type": "object", "properties": {"line": {"type": "integer"}}, "required": ["line"]}}, "required": ["from"]}),
+            vec![json!({"from": 3}), json!({"from": {"Line": 3}}), json!({"line": 3})],
+        ),
         (json!({"not": {"required": ["secret"]}}), vec![json!({"secret": 1})]),
         (
             json!({"if": {"properties": {"kind": {"const": "url"}}, "required": ["kind"]}, "then": {"required": ["href"]}}),
@@ -132,6 +152,18 @@ fn arrays() -> Vec<(Value, Vec<Value>)> {
             vec![json!([1, 2, 3]), json!([1, "2"])],
         ),
         (json!({"contains": {"const": "main"}}), vec![json!(["a", "b"])]),
+        (
+            json!({"properties": {"points": {"type": "array", "items": {"type": "array", "items": {"type": "number"}, "minItems": 2}}}}),
+            vec![
+                json!({"points": [1, 2]}),
+                json!({"points": [[1], ["2", 3]]}),
+                json!({"points": "[[1, 2]]"}),
+            ],
+        ),
+        (
+            json!({"properties": {"steps": {"items": {"enum": ["build", "test", "deploy"]}}}}),
+            vec![json!({"steps": ["Build", "tests", "ship"]}), json!({"steps": [["build"]]})],
+        ),
         (
             json!({"properties": {"edits": {"items": {"properties": {"range": {"properties": {"start": {"type": "integer"}}}}}}}}),
             vec![json!({"edits": [{"range": {"start": 1}}, {"range": {"start": "2"}}]})],

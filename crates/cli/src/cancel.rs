@@ -1,0 +1,73 @@
+//! `windlass cancel`: asks calls to stop.
+
+use crate::args::Cancel;
+use crate::door::Door;
+use crate::show;
+use serde_json::json;
+use std::path::Path;
+use std::process::ExitCode;
+use windlass::Target;
+use windlass::ask::post_cancel;
+use windlass_server::wire::Cancelled;
+
+/// The session of a batch, if it is not said: that of `windlass run`.
+const SESSION: &str = "default";
+
+pub async fn cancel(data: &Path, args: Cancel) -> anyhow::Result<ExitCode> {
+    let door = Door::change(data).await?;
+    let call = match &args.call {
+        Some(call) => door.find(call).await?,
+        None => String::new(),
+    };
+    let session = args.session.as_deref().unwrap_or(SESSION);
+    let target = match &args.batch {
+        Some(key) => Target::Batch { session, key },
+        None if args.call.is_some() => Target::Call(&call),
+        None => Target::Session(session),
+    };
+    let told = match &door.owner {
+        Some(owner) => owner.cancel(target, args.reason.clone()).await?,
+        None => {
+            let asked = post_cancel(&*door.store, target, args.reason.as_deref()).await?;
+            Cancelled { asked: asked.asked, over: asked.over }
+        }
+    };
+    let left = door.owner.is_none() && told.asked > 0;
+    if args.json {
+        show::json(&json!({"asked": told.asked, "over": told.over, "left_for_next_owner": left}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if left {
+        let of = match &args.call {
+            Some(_) => door.call(&call, false).await?["session"].as_str().unwrap_or(session).to_string(),
+            None => session.to_string(),
+        };
+        show::text(&show::left_for_next(&of))?;
+    } else {
+        show::text(&words(told, &args))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn words(told: Cancelled, args: &Cancel) -> String {
+    let one = args.call.is_some();
+    match told {
+        Cancelled { asked: 0, over: 0 } => "there is no call to cancel; nothing was changed".to_string(),
+        Cancelled { asked: 0, .. } if one => "the call is over already; nothing was changed".to_string(),
+        Cancelled { asked: 0, over } => {
+            format!("nothing is open there ({over} over already); nothing was changed")
+        }
+        Cancelled { .. } if one => {
+            let call = args.call.as_deref().unwrap_or_default();
+            format!("the call was asked to stop; `windlass calls {call} --journal` tells how it ends")
+        }
+        Cancelled { asked, over } => {
+            let rest = if over > 0 {
+                format!(" ({over} of the batch or session over already)")
+            } else {
+                String::new()
+            };
+            format!("asked to stop: {asked}{rest}; `windlass calls` tells how they end")
+        }
+    }
+}

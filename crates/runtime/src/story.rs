@@ -1,0 +1,408 @@
+//! The journal as people read it: one sentence per fact, with its reasons.
+
+use crate::answer::wall_time;
+use windlass_core::attempt::{Deadlines, Rules};
+use windlass_core::call::{
+    CancelAsked, Cause, Ended, Fact, Lost, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver,
+    Result as Attempted, Returned, Started, Stopped, Verdict,
+};
+use windlass_core::outcome::{Effect, Outcome, Value};
+use windlass_core::repair::Repair;
+
+/// What a fact says, as a sentence.
+pub(crate) fn story(fact: &Fact) -> String {
+    match fact {
+        Fact::Opened(fact) => opened(fact),
+        Fact::Prepared(fact) => prepared(fact),
+        Fact::Started(fact) => started(*fact),
+        Fact::Lost(fact) => lost(*fact),
+        Fact::Returned(fact) => returned(fact),
+        Fact::Stopped(fact) => stopped(fact),
+        Fact::Reconciled(fact) => reconciled(fact),
+        Fact::Parked(fact) => parked(fact),
+        Fact::CancelAsked(fact) => cancel_asked(fact),
+        Fact::Accepted(fact) => format!(
+            "an operator lets it go on under what its tool has become; class {}, contract {}",
+            fact.class, fact.contract
+        ),
+        Fact::Resolved(fact) => resolved(fact),
+        Fact::Ended(fact) => ended(fact),
+    }
+}
+
+fn opened(fact: &Opened) -> String {
+    let mut told = format!("{} was asked for as {} with {}", fact.tool, fact.id, shorten(&fact.args.text));
+    if let Some(asked) = &fact.deadlines {
+        told.push_str(&format!("; its caller allows {}", deadlines(asked)));
+    }
+    told
+}
+
+fn deadlines(asked: &Deadlines) -> String {
+    let said = [
+        (asked.queue_ms, "until its first start"),
+        (asked.attempt_ms, "for an attempt"),
+        (asked.silence_ms, "of silence"),
+        (asked.total_ms, "in all"),
+    ];
+    let said = said.into_iter().filter_map(|(ms, what)| Some(format!("{} {what}", length(ms? * 1_000))));
+    said.collect::<Vec<_>>().join(", ")
+}
+
+fn prepared(fact: &Prepared) -> String {
+    let mut told = format!("the arguments fit; class {}, contract {}", fact.class, fact.contract);
+    if let Some(made) = &fact.made {
+        let pieces = [
+            ("its arguments were repaired", repaired(&made.repairs)),
+            ("it runs with other arguments than it was asked for with", made.args.as_deref().map(shorten)),
+            ("its tool attached", made.payload.as_deref().map(shorten)),
+            ("its tool had the answer at once", made.answer.as_ref().map(|answer| value(&answer.value))),
+        ];
+        for (what, piece) in pieces {
+            told.extend(piece.map(|piece| format!("; {what}: {piece}")));
+        }
+    }
+    if let Some(said) = &fact.rules {
+        told.push_str(&format!("; {}", rules(said)));
+    }
+    if fact.reconciles {
+        told.push_str("; its tool can be asked whether an attempt took effect");
+    }
+    told
+}
+
+fn repaired(repairs: &[Repair]) -> Option<String> {
+    let texts: Vec<String> = repairs.iter().map(|repair| shorten(&repair.to_string())).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
+
+/// How its attempts are made, where that is not the usual way.
+fn rules(rules: &Rules) -> String {
+    let mut told = format!("at most {} attempts", rules.attempts);
+    let limits = [
+        (rules.queue_ms, "until the first start"),
+        (rules.attempt_ms, "for each"),
+        (rules.silence_ms, "of silence"),
+        (rules.total_ms, "in all"),
+    ];
+    for (ms, what) in limits.into_iter().filter(|(ms, _)| *ms != Rules::NONE) {
+        told.push_str(&format!(", {} {what}", length(ms.saturating_mul(1_000))));
+    }
+    told
+}
+
+fn started(fact: Started) -> String {
+    let mut told = match fact.redrive {
+        true => format!("attempt {} starts, because an earlier one was lost with its owner", fact.attempt),
+        false => format!("attempt {} starts", fact.attempt),
+    };
+    if let Some(jump) = fact.clock_jump_us {
+        let way = if jump < 0 { "back" } else { "on" };
+        told.push_str(&format!(
+            "; while it waited the clock of the machine jumped {way} by {}",
+            length(jump.unsigned_abs())
+        ));
+    }
+    told
+}
+
+fn lost(fact: Lost) -> String {
+    match fact.blamed {
+        true => format!("the owner died while attempt {} was running", fact.attempt),
+        false => {
+            format!(
+                "the owner went while attempt {} was running; that does not count against it",
+                fact.attempt
+            )
+        }
+    }
+}
+
+fn returned(fact: &Returned) -> String {
+    let ran = format!("attempt {} ran {} ms", fact.attempt, fact.ran_us / 1_000);
+    match &fact.result {
+        Attempted::Ok(success) => format!("{ran} and returned {}", value(&success.value)),
+        Attempted::Failed(failure) => {
+            let certain = if failure.did_not_happen { "; it certainly did not take effect" } else { "" };
+            format!("{ran} and failed: {}{certain}", shorten(&failure.message))
+        }
+    }
+}
+
+fn stopped(fact: &Stopped) -> String {
+    let why = match fact.cause {
+        Cause::Attempt => "it took longer than one attempt may",
+        Cause::Silence => "it gave no sign of life for too long",
+        Cause::Total => "the call took longer than it may in all",
+        Cause::Cancel => "the call was cancelled",
+    };
+    let mut told = format!("attempt {} was stopped after {}: {why}", fact.attempt, length(fact.ran_us));
+    if !fact.may_have_acted {
+        told.push_str("; it certainly did nothing");
+    }
+    if fact.stuck {
+        told.push_str("; its tool does not let go and still blocks a thread");
+    }
+    if let Some(output) = &fact.output {
+        told.push_str(&format!("; its last output: {}", shorten_front(output)));
+    }
+    told
+}
+
+fn reconciled(fact: &Reconciled) -> String {
+    let said = match &fact.verdict {
+        Verdict::Landed(success) => format!("it did, with {}", value(&success.value)),
+        Verdict::DidNotHappen => "it did not".to_string(),
+        Verdict::Unknown => "it cannot tell".to_string(),
+    };
+    format!("its tool was asked whether attempt {} took effect: {said}", fact.attempt)
+}
+
+fn parked(fact: &Parked) -> String {
+    let waits = match fact.reason {
+        Reason::Retry => {
+            let (length, until) = (length(fact.length_us), wall_time(fact.wake_at));
+            return format!("it waits {length} for its next attempt, until {until}");
+        }
+        Reason::ToolChanged => {
+            "its tool is not the one it was prepared for; `windlass accept` lets it go on, `windlass cancel` ends it"
+        }
+        Reason::NoSuchTool => {
+            "its tool is not there; it goes on when the tool is registered, `windlass cancel` ends it"
+        }
+        Reason::ToolPaused => {
+            "its tool is paused; it goes on when the tool is resumed, `windlass cancel` ends it"
+        }
+    };
+    match fact.length_us < FOREVER_US {
+        true => format!("it waits, because {waits}, and its deadline does at {}", wall_time(fact.wake_at)),
+        false => format!("it waits, because {waits}"),
+    }
+}
+
+/// A century: who waits as long has no deadline.
+const FOREVER_US: u64 = 100 * 366 * 86_400 * 1_000_000;
+
+fn cancel_asked(fact: &CancelAsked) -> String {
+    match &fact.reason {
+        Some(reason) => format!("it was asked to stop: {}", shorten(reason)),
+        None => "it was asked to stop, without a reason".to_string(),
+    }
+}
+
+fn resolved(fact: &Resolved) -> String {
+    let who = match fact.by {
+        Resolver::Operator => "an operator",
+        Resolver::Tool => "its tool, asked again,",
+    };
+    match &fact.outcome {
+        Outcome::Succeeded(success) => {
+            format!("{who} says that it took effect, with {}", value(&success.value))
+        }
+        Outcome::Failed(_) | Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown => {
+            format!("{who} says that it did not take effect")
+        }
+    }
+}
+
+fn ended(fact: &Ended) -> String {
+    match &fact.outcome {
+        None => "the call is over, as the attempt returned".to_string(),
+        Some(Outcome::Failed(failure)) => {
+            format!("the call failed with {}: {}", failure.code, shorten(&failure.message))
+        }
+        Some(Outcome::Unknown) => {
+            "it is not known whether the lost attempt took effect, and it must not be repeated".to_string()
+        }
+        Some(Outcome::Cancelled { effect }) => match effect {
+            Effect::None => "the call is cancelled; it had no effect".to_string(),
+            Effect::Landed => "the call is cancelled, but it had taken effect".to_string(),
+            Effect::Unknown => {
+                "the call is cancelled, and it is not known whether it took effect".to_string()
+            }
+        },
+        Some(Outcome::Denied { reason }) => format!("the call was not allowed: {}", shorten(reason)),
+        Some(Outcome::Succeeded(success)) => {
+            format!("the call is over: it succeeded with {}", value(&success.value))
+        }
+    }
+}
+
+fn value(value: &Value) -> String {
+    match value {
+        Value::Inline(text) => shorten(text),
+        Value::Kept { kept, .. } => format!("{} bytes, kept as artifact {}", kept.bytes, kept.artifact),
+    }
+}
+
+/// A length of time, for people.
+pub(crate) fn length(us: u64) -> String {
+    match us {
+        us if us < 1_000 => format!("{us} µs"),
+        us if us < 1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
+        us if us < 120_000_000 => format!("{:.2} s", us as f64 / 1e6),
+        us => format!("{:.1} min", us as f64 / 6e7),
+    }
+}
+
+/// So much of a text is told.
+const SHOWN: usize = 80;
+
+/// The first line or so of a text, with controls made visible.
+fn shorten(text: &str) -> String {
+    let mut shown = visible(text.chars().take(SHOWN));
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// The last line or so: of an output the end tells most.
+fn shorten_front(text: &str) -> String {
+    let text = text.trim_end();
+    let skipped = text.chars().count().saturating_sub(SHOWN);
+    let shown = visible(text.chars().skip(skipped));
+    if skipped > 0 { format!("…{shown}") } else { shown }
+}
+
+fn visible(text: impl Iterator<Item = char>) -> String {
+    let shown: String = text.flat_map(char::escape_debug).collect();
+    shown.replace("\\\"", "\"").replace("\\'", "'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use windlass_core::call::{Accepted, Arguments, Given, Made, Model, Spent};
+    use windlass_core::code::Code;
+    use windlass_core::failure::Failure;
+    use windlass_core::ids::AttemptNo;
+    use windlass_core::outcome::{ModelAnswer, Success};
+    use windlass_core::time::Timestamp;
+    use windlass_core::tool::{Digest, EffectClass};
+
+    const ATTEMPT: AttemptNo = AttemptNo(2);
+
+    fn success(text: &str) -> Success {
+        Success { value: Value::Inline(text.into()), parts: Vec::new() }
+    }
+
+    fn failure() -> Box<Failure> {
+        Box::new(Failure::invalid_request(Code::ToolFailed, "the \"disk\" is\non fire"))
+    }
+
+    fn end(outcome: Option<Outcome>) -> Fact {
+        let model = Model::Own(ModelAnswer::default());
+        Fact::Ended(Box::new(Ended { outcome, model, spent: Spent::default() }))
+    }
+
+    fn beginnings() -> Vec<Fact> {
+        let args = Arguments { given: Given::Json, text: r#"{"cents":1250}"#.into() };
+        let opened = Opened { id: "c1".into(), tool: "pay".into(), args, provider: None, deadlines: None };
+        let asked = Deadlines { attempt_ms: Some(500), total_ms: Some(600_000), ..Deadlines::default() };
+        let hurried = Opened { deadlines: Some(Box::new(asked)), ..opened.clone() };
+        let plain = Prepared {
+            contract: Digest([7; 32]),
+            class: EffectClass::Keyed,
+            rules: None,
+            reconciles: false,
+            made: None,
+        };
+        let made = Made {
+            args: Some(r#"{"cents":1200}"#.into()),
+            payload: Some(r#"{"rate":2}"#.into()),
+            answer: Some(success("7")),
+            repairs: Vec::new(),
+        };
+        let rules = Rules { attempts: 5, silence_ms: 2_000, ..Rules::unsaid(EffectClass::Keyed) };
+        let rich = Prepared {
+            rules: Some(Arc::new(rules)),
+            reconciles: true,
+            made: Some(Arc::new(made)),
+            ..plain.clone()
+        };
+        let start =
+            |redrive, clock_jump_us| Fact::Started(Started { attempt: ATTEMPT, redrive, clock_jump_us });
+        vec![
+            Fact::Opened(opened),
+            Fact::Opened(hurried),
+            Fact::Prepared(plain),
+            Fact::Prepared(rich),
+            start(false, None),
+            start(true, None),
+            start(false, Some(-3_600_000_000)),
+        ]
+    }
+
+    fn middles() -> Vec<Fact> {
+        let stop = |cause, output: Option<&str>| {
+            let (may_have_acted, stuck) = (cause != Cause::Total, cause == Cause::Silence);
+            let output = output.map(Arc::from);
+            let stopped =
+                Stopped { attempt: ATTEMPT, ran_us: 30_000_400, cause, may_have_acted, stuck, output };
+            Fact::Stopped(stopped)
+        };
+        let said = |verdict| Fact::Reconciled(Reconciled { attempt: ATTEMPT, verdict });
+        let parked = |reason| {
+            Fact::Parked(Parked { reason, wake_at: Timestamp(1_700_000_000_000_000), length_us: 187_000 })
+        };
+        let mut certain = failure();
+        certain.did_not_happen = true;
+        let back = |result| Fact::Returned(Returned { attempt: ATTEMPT, ran_us: 4_321, result });
+        vec![
+            Fact::Lost(Lost { attempt: ATTEMPT, blamed: true }),
+            Fact::Lost(Lost { attempt: ATTEMPT, blamed: false }),
+            back(Attempted::Ok(success(r#"{"ok":true}"#))),
+            back(Attempted::Failed(failure())),
+            back(Attempted::Failed(certain)),
+            stop(Cause::Attempt, Some(&format!("{}\nhalf way\n", "x".repeat(200)))),
+            stop(Cause::Silence, None),
+            stop(Cause::Total, None),
+            stop(Cause::Cancel, None),
+            said(Verdict::Landed(success("1"))),
+            said(Verdict::DidNotHappen),
+            said(Verdict::Unknown),
+            parked(Reason::Retry),
+            parked(Reason::ToolChanged),
+            parked(Reason::NoSuchTool),
+            parked(Reason::ToolPaused),
+            Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }),
+            Fact::CancelAsked(CancelAsked::default()),
+            Fact::Accepted(Accepted {
+                contract: Digest([8; 32]),
+                class: EffectClass::Once,
+                reconciles: false,
+            }),
+        ]
+    }
+
+    fn ends() -> Vec<Fact> {
+        let resolve =
+            |outcome, by| Fact::Resolved(Box::new(Resolved { outcome, model: ModelAnswer::default(), by }));
+        let cancelled = |effect| end(Some(Outcome::Cancelled { effect }));
+        vec![
+            end(None),
+            end(Some(Outcome::Succeeded(success("5")))),
+            end(Some(Outcome::Failed(failure()))),
+            end(Some(Outcome::Denied { reason: "not at night".into() })),
+            cancelled(Effect::None),
+            cancelled(Effect::Landed),
+            cancelled(Effect::Unknown),
+            end(Some(Outcome::Unknown)),
+            resolve(Outcome::Succeeded(success("1")), Resolver::Operator),
+            resolve(Outcome::Failed(Box::new(Failure::did_not_happen())), Resolver::Tool),
+        ]
+    }
+
+    #[test]
+    fn every_kind_of_fact_has_its_sentence() {
+        let facts = [beginnings(), middles(), ends()].concat();
+        let told = facts.iter().map(|fact| format!("{:12} {}", fact.kind().as_str(), story(fact)));
+        insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
+        for kind in windlass_core::call::Kind::ALL {
+            assert!(facts.iter().any(|fact| fact.kind() == *kind), "{kind} is not told");
+        }
+        assert!(facts.iter().all(|fact| !story(fact).contains('\n')), "a line is a line");
+    }
+}

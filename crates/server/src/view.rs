@@ -1,0 +1,226 @@
+//! What there is to see: the record, and what the owner knows beyond it. One shape, whoever asks and by which way.
+
+use crate::wire::{LIMIT, LIMIT_MAX, List, State};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use windlass::core::call::{Fact, Given};
+use windlass::core::entry::{self, Event};
+use windlass::core::handle::{Handle, Kind};
+use windlass::core::ids::{BatchNo, CallId};
+use windlass::inspect::{self, Recorded, Wanted};
+use windlass::store::{SessionRow, Store};
+use windlass::{AskError, BatchError, OpenCall, Runtime, wall_time};
+
+/// How many sessions are looked at.
+const SESSIONS_MAX: u64 = 1_000;
+
+/// What there is to see.
+pub struct View {
+    store: Arc<dyn Store>,
+    /// What is open, as its owner knows it, by handle.
+    open: HashMap<String, OpenCall>,
+}
+
+impl View {
+    /// What the owner of a store sees.
+    pub fn of(runtime: &Runtime) -> View {
+        let open = runtime.open().into_iter().map(|call| (call.call.clone(), call));
+        View { store: runtime.store().clone(), open: open.collect() }
+    }
+
+    /// What is to be seen of a store that nobody drives.
+    pub fn of_record(store: Arc<dyn Store>) -> View {
+        View { store, open: HashMap::new() }
+    }
+
+    /// A page of calls, of one session or of all, newest first; those that are not recorded yet before all others.
+    pub async fn list(&self, session: Option<&str>, list: &List) -> Result<Value, AskError> {
+        let limit = limit(list)?;
+        let sessions = self.sessions(session).await?;
+        let chosen = |call: &OpenCall| {
+            session.is_none_or(|name| name == call.session) && fits(list, call.state, &call.tool)
+        };
+        let mut fresh = self.unrecorded().await?;
+        let mut after = list.after.as_deref().map(handle).transpose()?;
+        if let Some(last) = after {
+            // A page that ended with a call that is recorded by now goes on where it stands in the record.
+            let place = fresh.iter().position(|call| call.call == last.to_string());
+            fresh.drain(..place.map_or(fresh.len(), |place| place + 1));
+            after = after.filter(|_| place.is_none());
+        }
+        let mut fresh: Vec<&OpenCall> = fresh.into_iter().filter(|call| chosen(call)).collect();
+        let more = fresh.len() > limit;
+        fresh.truncate(limit);
+        let mut items: Vec<Value> = fresh.iter().map(|call| unrecorded(call)).collect();
+        if more {
+            let next = fresh.last().map(|call| call.call.as_str());
+            return Ok(json!({"items": items, "next": next}));
+        }
+        let keep = |call: &Recorded| {
+            let state = self
+                .open
+                .get(&call.answer.handle().to_string())
+                .map_or(call.answer.state(), |open| open.state);
+            fits(list, state, call.answer.tool())
+        };
+        let open_only = list.state.is_some_and(State::is_open);
+        let wanted = Wanted { after, limit: limit - items.len(), open_only, keep: &keep };
+        let page = inspect::page(&self.store, &sessions, &wanted).await?;
+        items.extend(page.calls.iter().map(|call| self.whole(call)));
+        let next = page.next.map(|next| next.to_string());
+        let mut shown = json!({"items": items, "next": next});
+        if !page.unreadable.is_empty() {
+            let told =
+                page.unreadable.iter().map(|(session, what)| json!({"session": session, "what": what}));
+            shown["unreadable"] = told.collect();
+        }
+        Ok(shown)
+    }
+
+    /// One call, with its arguments, what only operators are told, and on request its journal.
+    pub async fn show(&self, call: &str, journal: bool) -> Result<Value, AskError> {
+        let not_found = || AskError::NotFound { what: format!("call {call:?}") };
+        // A forged handle is told like one that names nothing.
+        let handle = Handle::parse(call).ok_or_else(not_found)?;
+        let found = inspect::call(&self.store, handle).await?;
+        let Some((found, lines)) = found else {
+            let open = self.open.get(&handle.to_string()).ok_or_else(not_found)?;
+            let mut shown = unrecorded(open);
+            if journal {
+                shown["journal"] = json!([]);
+            }
+            return Ok(shown);
+        };
+        let mut shown = self.whole(&found);
+        let given = &found.answer.call().opened.args;
+        shown["args"] = match given.given {
+            Given::Json => serde_json::from_str(&given.text).unwrap_or_else(|_| json!(&*given.text)),
+            Given::Text => json!(&*given.text),
+        };
+        if let Some(detail) = found.answer.failure().and_then(|failure| failure.detail.as_ref()) {
+            shown["outcome"]["failure"]["detail"] = json!(detail);
+        }
+        if journal {
+            shown["journal"] = serde_json::to_value(&lines).unwrap_or_default();
+        }
+        Ok(shown)
+    }
+
+    async fn sessions(&self, name: Option<&str>) -> Result<Vec<SessionRow>, AskError> {
+        let Some(name) = name else {
+            return Ok(self.store.sessions(None, SESSIONS_MAX).await.map_err(BatchError::from)?);
+        };
+        match self.store.session(name).await.map_err(BatchError::from)? {
+            Some(session) => Ok(vec![session]),
+            // It may be so new that nothing of it is recorded.
+            None if self.open.values().any(|call| call.session == name) => Ok(Vec::new()),
+            None => Err(AskError::NotFound { what: format!("session {name:?}") }),
+        }
+    }
+
+    /// The open calls that no journal knows yet, newest first.
+    async fn unrecorded(&self) -> Result<Vec<&OpenCall>, AskError> {
+        let (mut fresh, mut known) = (Vec::new(), BTreeMap::new());
+        for call in self.open.values() {
+            let handle = Handle::parse(&call.call);
+            let Some(id) = handle.and_then(|handle| handle.open(self.store.secret(), Kind::Call)) else {
+                continue;
+            };
+            let id = CallId::unpacked(id);
+            let recorded = match known.get(&id.batch) {
+                Some(recorded) => *recorded,
+                None => *known.entry(id.batch).or_insert(self.recorded_calls(id.batch).await?),
+            };
+            if u64::from(id.ordinal.0) >= recorded {
+                fresh.push(call);
+            }
+        }
+        fresh.sort_by(|a, b| (b.opened_at, &b.call).cmp(&(a.opened_at, &a.call)));
+        Ok(fresh)
+    }
+
+    /// How many calls of a batch its journal knows.
+    async fn recorded_calls(&self, batch: BatchNo) -> Result<u64, BatchError> {
+        let mut count = 0;
+        for row in self.store.journal(batch).await? {
+            let entries = entry::unpack(&row.data)
+                .map_err(|problem| BatchError::Unreadable { what: problem.to_string() })?;
+            let is_opening = |event: &Event| matches!(event, Event::Call { fact: Fact::Opened(_), .. });
+            count += entries.iter().filter(|entry| is_opening(&entry.event)).count() as u64;
+        }
+        Ok(count)
+    }
+
+    /// A recorded call, and where it stands now.
+    fn whole(&self, call: &Recorded) -> Value {
+        let mut shown = serde_json::to_value(&call.answer).unwrap_or_default();
+        shown["session"] = call.session.as_str().into();
+        shown["batch"] = call.batch_key.as_str().into();
+        shown["opened_at"] = wall_time(call.opened_at).into();
+        if call.answer.call().end().is_some() {
+            return shown;
+        }
+        let (state, waiting) = match self.open.get(&call.answer.handle().to_string()) {
+            Some(open) => (open.state, open.waiting_for.as_deref()),
+            // What the record says is what its last owner knew.
+            None => (call.answer.state(), Some("owner")),
+        };
+        stands(&mut shown, state, waiting);
+        shown
+    }
+}
+
+/// A call that only its owner knows.
+fn unrecorded(call: &OpenCall) -> Value {
+    let mut shown = json!({
+        "id": call.id, "call": call.call, "tool": call.tool, "attempts": u8::from(call.state == "running"),
+        "session": call.session, "batch": call.batch, "opened_at": wall_time(call.opened_at),
+    });
+    stands(&mut shown, call.state, call.waiting_for.as_deref());
+    shown
+}
+
+/// Says where an open call stands, to programs and to the model.
+fn stands(shown: &mut Value, state: &str, waiting: Option<&str>) {
+    shown["state"] = state.into();
+    let told = match waiting {
+        Some("claim") => "The call waits until earlier calls that it must not overtake are over.",
+        Some("retry") => "The call failed and waits for its next attempt.",
+        Some("tool_changed") => "The call waits until an operator accepts that its tool has changed.",
+        Some("no_such_tool") => "The call waits until its tool is there again.",
+        Some("tool_paused") => "The call waits until its tool is resumed.",
+        Some("suspect") => "The call waits, because the process died while it ran; it is run alone.",
+        Some("owner") => "The call waits until a process goes on with its session.",
+        Some(_) | None if state == "running" => "The call is running.",
+        Some(_) | None => "The call waits for its start.",
+    };
+    if let Some(waiting) = waiting {
+        shown["waiting_for"] = waiting.into();
+    }
+    shown["model"] = json!({"parts": [{"type": "text", "text": told}]});
+}
+
+fn fits(list: &List, state: &str, tool: &str) -> bool {
+    let is_over = State::parse(state).is_some_and(|state| !state.is_open());
+    let in_state = match list.state {
+        None => true,
+        Some(State::Open) => !is_over,
+        Some(wanted) => wanted.as_str() == state,
+    };
+    in_state && list.tool.as_deref().is_none_or(|wanted| wanted == tool)
+}
+
+fn limit(list: &List) -> Result<usize, AskError> {
+    let asked = list.limit.unwrap_or(LIMIT);
+    if !(1..=LIMIT_MAX).contains(&asked) {
+        let what = format!("limit is between 1 and {LIMIT_MAX}, and {asked} is not; page on with after");
+        return Err(BatchError::Shape { what }.into());
+    }
+    Ok(usize::try_from(asked).unwrap_or(usize::MAX))
+}
+
+fn handle(text: &str) -> Result<Handle, AskError> {
+    let what = || format!("after takes the `next` of the page before, and {text:?} is none");
+    Handle::parse(text).ok_or_else(|| BatchError::Shape { what: what() }.into())
+}

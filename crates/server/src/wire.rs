@@ -1,0 +1,143 @@
+//! What goes over the wire: queries and bodies as they are written. Unknown fields are refused, so that a misspelt one
+//! is told and not ignored.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// A page of a list holds so many, if the query does not say.
+pub const LIMIT: u64 = 50;
+/// A page of a list holds at most so many: calls with their answers are large.
+pub const LIMIT_MAX: u64 = 200;
+/// A reason is kept in the journal of each call it reaches.
+pub const REASON_CHARS_MAX: usize = 1_000;
+
+/// Which calls are to be listed.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct List {
+    /// In this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// Of this tool, as it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// At most so many, [`LIMIT`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Those that come after this call: `next` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// A state by which calls are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each is named like the state")]
+pub enum State {
+    Queued,
+    Running,
+    Retrying,
+    Succeeded,
+    Failed,
+    Denied,
+    Cancelled,
+    Unknown,
+    /// Any in which it is not over.
+    Open,
+}
+
+impl State {
+    /// Every one there is.
+    pub const ALL: [State; 9] = [
+        State::Queued,
+        State::Running,
+        State::Retrying,
+        State::Succeeded,
+        State::Failed,
+        State::Denied,
+        State::Cancelled,
+        State::Unknown,
+        State::Open,
+    ];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Queued => "queued",
+            State::Running => "running",
+            State::Retrying => "retrying",
+            State::Succeeded => "succeeded",
+            State::Failed => "failed",
+            State::Denied => "denied",
+            State::Cancelled => "cancelled",
+            State::Unknown => "unknown",
+            State::Open => "open",
+        }
+    }
+
+    /// Reads what [`as_str`](Self::as_str) wrote.
+    pub fn parse(text: &str) -> Option<State> {
+        State::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+
+    /// Whether calls in it are not over.
+    pub fn is_open(self) -> bool {
+        matches!(self, State::Queued | State::Running | State::Retrying | State::Open)
+    }
+}
+
+/// How one call is to be shown.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Show {
+    /// With its journal.
+    #[serde(default)]
+    pub journal: bool,
+}
+
+/// A request to cancel.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cancel {
+    /// Why, for whoever reads the journal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What became of a request to cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Cancelled {
+    /// So many open calls were asked to stop.
+    pub asked: u64,
+    /// So many were over already; nothing changed for them.
+    pub over: u64,
+}
+
+/// What is known of a call that ended as unknown: exactly one of the fields.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resolve {
+    /// It took effect, and this is its result; `null` is one.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub landed: Option<Value>,
+    /// It did not.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub did_not_happen: bool,
+    /// Its tool is to be asked.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ask_tool: bool,
+}
+
+/// A body that says nothing.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// A field that is there with `null` is there.
+fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}

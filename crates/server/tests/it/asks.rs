@@ -1,0 +1,82 @@
+//! Cancel, resolve and accept through the socket.
+
+use crate::rig::Rig;
+use serde_json::{Value, json};
+use windlass::Target;
+use windlass_server::client::ClientError;
+use windlass_server::wire::{Cancelled, List, Resolve, State};
+
+fn code<T: std::fmt::Debug>(answered: Result<T, ClientError>) -> (u16, String) {
+    match answered {
+        Err(ClientError::Problem(problem)) => (problem.status, problem.code),
+        other => panic!("no problem: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_call_a_batch_and_a_session_are_cancelled() {
+    let mut rig = Rig::new();
+    let client = rig.client().await;
+    // A key may hold anything that a path may not.
+    let key = "a/b?c#d %2F ü";
+    let submitted = rig.submit("s", key, &["hold", "hold"]).await;
+    rig.begun(1).await;
+    let open = List { state: Some(State::Running), ..List::default() };
+    let page = client.calls(Some("s"), &open).await.expect("a page");
+    let call = page["items"][0]["call"].as_str().expect("a handle").to_string();
+    let asked = client.cancel(Target::Call(&call), Some("enough".into())).await.expect("it is asked");
+    assert_eq!(asked, Cancelled { asked: 1, over: 0 });
+    rig.begun(2).await;
+    let asked = client.cancel(Target::Batch { session: "s", key }, None).await.expect("it is asked");
+    assert_eq!(asked, Cancelled { asked: 1, over: 1 });
+    let answer = submitted.settled().await.expect("answered");
+    assert!(answer.calls.iter().all(|call| call.state() == "cancelled"));
+    // What is over stays as it is, and that is no error.
+    let again = client.cancel(Target::Call(&call), None).await.expect("it is no error");
+    assert_eq!(again, Cancelled { asked: 0, over: 1 });
+    let shown = client.call(&call, true).await.expect("the call");
+    assert!(shown["journal"].to_string().contains("it was asked to stop: enough"), "{shown}");
+
+    let more = rig.submit("s", "more", &["look", "hold", "look"]).await;
+    rig.begun(3).await;
+    let asked = client.cancel(Target::Session("s"), None).await.expect("it is asked");
+    assert_eq!(asked.asked, 3);
+    let answer = more.settled().await.expect("answered");
+    assert!(answer.calls.iter().all(|call| call.state() == "cancelled"));
+    let nowhere = Target::Batch { session: "s", key: "nope" };
+    for target in [Target::Session("nope"), nowhere, Target::Call("nope")] {
+        assert_eq!(code(client.cancel(target, None).await), (404, "not_found".into()));
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_call_is_resolved_once() {
+    let mut rig = Rig::new();
+    let client = rig.client().await;
+    let (landed, not) = (rig.unknown("l").await, rig.unknown("n").await);
+    let say = |landed: Option<Value>| Resolve { did_not_happen: landed.is_none(), landed, ask_tool: false };
+    // Null is a result.
+    let call = client.resolve(&landed, &say(Some(Value::Null))).await.expect("resolved");
+    assert_eq!((&call["state"], &call["outcome"]["value"]), (&json!("succeeded"), &Value::Null));
+    let call = client.resolve(&not, &say(None)).await.expect("resolved");
+    assert_eq!(call["outcome"]["failure"]["code"], "did_not_happen");
+    // The same again is the same; another is refused, and changes nothing.
+    client.resolve(&not, &say(None)).await.expect("the same again");
+    assert_eq!(code(client.resolve(&not, &say(Some(json!(1)))).await), (409, "conflict".into()));
+    assert_eq!(client.call(&not, false).await.expect("the call")["state"], "failed");
+    // Its tool has nothing to say.
+    let other = rig.unknown("o").await;
+    let ask = Resolve { ask_tool: true, ..Resolve::default() };
+    assert_eq!(code(client.resolve(&other, &ask).await), (409, "unfit".into()));
+    let too_long = say(Some(json!("x".repeat(1 << 20))));
+    assert_eq!(code(client.resolve(&other, &too_long).await), (422, "invalid_args".into()));
+}
+
+#[tokio::test]
+async fn only_what_waits_for_it_is_accepted() {
+    let mut rig = Rig::new();
+    let client = rig.client().await;
+    let call = rig.unknown("k").await;
+    assert_eq!(code(client.accept(&call).await), (409, "unfit".into()));
+    assert_eq!(code(client.accept("nope").await), (404, "not_found".into()));
+}

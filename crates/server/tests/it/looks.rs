@@ -1,0 +1,137 @@
+//! Lists and single calls: what is recorded and what is not yet, in one shape.
+
+use crate::rig::{Rig, ids};
+use serde_json::{Value, json};
+use windlass_server::view::View;
+use windlass_server::wire::{List, State};
+
+#[tokio::test]
+async fn what_is_not_recorded_yet_is_seen_too() {
+    let mut rig = Rig::new();
+    let _open = rig.submit("s", "k", &["look", "hold"]).await;
+    rig.begun(1).await;
+    let client = rig.client().await;
+    let page = client.calls(None, &List::default()).await.expect("a page");
+    let seen: Vec<Value> = page["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .map(|call| json!([call["id"], call["state"], call["waiting_for"], call["session"], call["batch"]]))
+        .collect();
+    let look = json!(["k-0", "running", null, "s", "k"]);
+    let hold = json!(["k-1", "queued", "claim", "s", "k"]);
+    assert!(seen.contains(&look) && seen.contains(&hold) && seen.len() == 2, "{seen:?}");
+    // The record alone knows nothing of it: a read is written with its result.
+    let record = View::of_record(rig.runtime.store().clone());
+    assert!(ids(&record.list(None, &List::default()).await.expect("a page")).is_empty());
+
+    let of = |id: &str| {
+        let items = page["items"].as_array().expect("items");
+        let call = items.iter().find(|call| call["id"] == id).expect("it is listed");
+        call["call"].as_str().expect("a handle").to_string()
+    };
+    let shown = client.call(&of("k-0"), true).await.expect("the call");
+    assert_eq!((&shown["state"], &shown["journal"]), (&json!("running"), &json!([])));
+    assert_eq!(shown["model"]["parts"][0]["text"], "The call is running.");
+    for (state, expected) in [(State::Running, "k-0"), (State::Queued, "k-1")] {
+        let list = List { state: Some(state), ..List::default() };
+        assert_eq!(ids(&client.calls(Some("s"), &list).await.expect("a page")), [expected]);
+    }
+    // Page by page, and on into the record.
+    let first = client.calls(None, &List { limit: Some(1), ..List::default() }).await.expect("a page");
+    let after = first["next"].as_str().map(str::to_string);
+    let rest = client.calls(None, &List { after, ..List::default() }).await.expect("a page");
+    assert_eq!((ids(&first).len(), ids(&rest).len(), &rest["next"]), (1, 1, &Value::Null));
+    assert_ne!(ids(&first), ids(&rest));
+
+    rig.go.add_permits(2);
+    rig.runtime.idle().await;
+    let shown = client.call(&of("k-1"), true).await.expect("the call");
+    assert_eq!(shown["outcome"]["value"], "went");
+    let kinds: Vec<&str> =
+        shown["journal"].as_array().expect("lines").iter().filter_map(|line| line["kind"].as_str()).collect();
+    assert_eq!(kinds, ["batch", "opened", "prepared", "started", "returned", "ended"]);
+}
+
+#[tokio::test]
+async fn a_recorded_call_is_shown_as_it_stands_now() {
+    let mut rig = Rig::new();
+    let _open = rig.submit("s", "k", &["hold", "hold"]).await;
+    rig.begun(1).await;
+    let page = rig.client().await.calls(Some("s"), &List::default()).await.expect("a page");
+    assert_eq!(ids(&page), ["k-0", "k-1"]);
+    let [first, second] = [&page["items"][0], &page["items"][1]];
+    assert_eq!((&first["state"], &first["waiting_for"]), (&json!("running"), &Value::Null));
+    assert_eq!((&second["state"], &second["waiting_for"]), (&json!("queued"), &json!("claim")));
+    // Without its owner the record says what the last one knew, and that nobody goes on with it.
+    let record = View::of_record(rig.runtime.store().clone());
+    let page = record.list(Some("s"), &List::default()).await.expect("a page");
+    assert_eq!(
+        (&page["items"][0]["state"], &page["items"][0]["waiting_for"]),
+        (&json!("running"), &json!("owner"))
+    );
+}
+
+#[tokio::test]
+async fn pages_show_every_call_once_newest_batch_first() {
+    let mut rig = Rig::new();
+    rig.unknown("odd").await;
+    rig.go.add_permits(1_000);
+    for round in 0..7 {
+        for session in ["a", "b", "c"] {
+            let key = format!("{session}{round}");
+            let calls = rig.submit(session, &key, &["look", "look", "hold"]).await;
+            calls.settled().await.expect("answered");
+        }
+    }
+    let client = rig.client().await;
+    let walk = async |session: Option<&str>, list: List| {
+        let (mut seen, mut list) = (Vec::new(), list);
+        loop {
+            let page = client.calls(session, &list).await.expect("a page");
+            seen.extend(ids(&page));
+            list.after = page["next"].as_str().map(str::to_string);
+            if list.after.is_none() {
+                return seen;
+            }
+        }
+    };
+    let whole = walk(None, List { limit: Some(200), ..List::default() }).await;
+    assert_eq!(whole.len(), 64);
+    assert_eq!(whole[..4], ["c6-0", "c6-1", "c6-2", "b6-0"]);
+    assert_eq!(whole[62..], ["a0-2", "odd-0"]);
+    for limit in [1, 2, 5, 63, 64] {
+        assert_eq!(walk(None, List { limit: Some(limit), ..List::default() }).await, whole, "limit {limit}");
+    }
+    let of_b: Vec<String> = whole.iter().filter(|id| id.starts_with('b')).cloned().collect();
+    assert_eq!(walk(Some("b"), List { limit: Some(4), ..List::default() }).await, of_b);
+    let holds = List { tool: Some("hold".into()), limit: Some(2), ..List::default() };
+    assert_eq!(walk(None, holds).await.len(), 22);
+    let cancelled = List { state: Some(State::Cancelled), limit: Some(2), ..List::default() };
+    assert_eq!(walk(None, cancelled).await, ["odd-0"]);
+    let open = List { state: Some(State::Open), ..List::default() };
+    assert_eq!(walk(None, open).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn open_calls_are_found_page_by_page_too() {
+    let mut rig = Rig::new();
+    let mut open = Vec::new();
+    for session in ["a", "b"] {
+        open.push(rig.submit(session, session, &["hold", "hold", "hold"]).await);
+    }
+    rig.begun(2).await;
+    let client = rig.client().await;
+    let (mut seen, mut list) =
+        (Vec::new(), List { state: Some(State::Open), limit: Some(2), ..List::default() });
+    loop {
+        let page = client.calls(None, &list).await.expect("a page");
+        seen.extend(ids(&page));
+        list.after = page["next"].as_str().map(str::to_string);
+        if list.after.is_none() {
+            break;
+        }
+    }
+    seen.sort();
+    assert_eq!(seen, ["a-0", "a-1", "a-2", "b-0", "b-1", "b-2"]);
+}

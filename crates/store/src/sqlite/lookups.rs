@@ -1,0 +1,494 @@
+//! Finding a batch by its look-up without a random page of an index in every commit.
+//!
+//! Look-ups are hashes, so that an index in their order has no place where it grows: each commit would dirty a page for
+//! nearly every batch in it. So the table `batches` is only appended to, the latest look-ups are in memory, and the
+//! index, the table `lookups`, is filled in runs: some thousands of look-ups, sorted, a slice with every few commits, so
+//! that neighbours share a page. Up to which batch the index is complete is written with the last slice of a run.
+//! After a crash that mark is old, and whatever lies behind it is read back into memory; a slice that is written twice
+//! changes nothing.
+
+use super::seal::{batch_seal, open_part};
+use super::statements::Statements;
+use crate::chain::{int, uint};
+use rusqlite::{Connection, Error};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use windlass_core::ids::Lookup;
+
+/// A run has a sixteenth of what the index has, so that about as many of it fall on one page however large the index
+/// is; but at least and at most this many.
+const RUN: (usize, usize) = (4_096, 65_536);
+/// So many of a run are written at once, or more if a group brings more.
+const SLICE: usize = 128;
+
+/// The latest look-ups, and what is known of the others: shared by the writer and all who read.
+#[derive(Default)]
+pub(super) struct Lookups(RwLock<State>);
+
+#[derive(Default)]
+struct State {
+    /// Committed and not in a run yet.
+    recent: HashMap<Lookup, u64>,
+    /// Of the run that is being written.
+    run: Arc<HashMap<Lookup, u64>>,
+    indexed: Filter,
+    /// All batches up to this one are in the index.
+    mark: u64,
+}
+
+/// What is known of a look-up without reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// No batch has it.
+    Absent,
+    /// This batch does.
+    Batch(u64),
+    /// The index must be asked.
+    Perhaps,
+}
+
+impl Lookups {
+    /// Reads all batches once: each must be what was written, and the index complete up to its mark. `Err` inside: what
+    /// is wrong.
+    pub fn load(conn: &Connection) -> Result<Result<Lookups, String>, Error> {
+        let mark = mark(conn)?;
+        let mut state = State { mark, ..State::default() };
+        let (mut in_table, mut in_index) = (0_u64, 0_u64);
+        let mut select = conn.prepare("SELECT no, lookup, session, seal FROM batches")?;
+        let mut rows = select.query(())?;
+        while let Some(row) = rows.next()? {
+            let (no, lookup) = (uint(row.get(0)?), Lookup(row.get(1)?));
+            if batch_seal(no, uint(row.get(2)?), lookup) != row.get::<_, i64>(3)? {
+                return Ok(Err(format!("batch {no} is not what was written")));
+            }
+            if no > mark {
+                state.recent.insert(lookup, no);
+            } else {
+                state.indexed.add(lookup);
+                in_table = in_table.wrapping_add(sum_part(part(lookup), no));
+            }
+        }
+        let mut select = conn.prepare("SELECT part, no FROM lookups")?;
+        let mut rows = select.query(())?;
+        while let Some(row) = rows.next()? {
+            let (part, no) = (row.get(0)?, uint(row.get(1)?));
+            if no <= mark {
+                in_index = in_index.wrapping_add(sum_part(part, no));
+            }
+        }
+        if in_table != in_index {
+            return Ok(Err("the batches and their index differ".to_owned()));
+        }
+        Ok(Ok(Lookups(RwLock::new(state))))
+    }
+
+    /// What is known of a look-up whose change has been committed.
+    pub fn find(&self, lookup: Lookup) -> Known {
+        let state = self.read();
+        match state.recent.get(&lookup).or_else(|| state.run.get(&lookup)) {
+            Some(no) => Known::Batch(*no),
+            None if state.indexed.may_have(lookup) => Known::Perhaps,
+            None => Known::Absent,
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The writer's side.
+pub(super) struct Indexer {
+    shared: Arc<Lookups>,
+    /// Of the transaction that is being applied.
+    pending: HashMap<Lookup, u64>,
+    run: Option<Run>,
+    /// So many of the run are due.
+    due: usize,
+    run_min: usize,
+}
+
+/// Look-ups on their way into the index, in its order.
+struct Run {
+    sorted: Vec<(i64, u64)>,
+    /// So many of them are there, and so many will be when the transaction is committed.
+    done: usize,
+    done_then: usize,
+    /// The last batch of it.
+    last: u64,
+}
+
+impl Indexer {
+    pub fn new(shared: Arc<Lookups>) -> Indexer {
+        Indexer { shared, pending: HashMap::new(), run: None, due: 0, run_min: RUN.0 }
+    }
+
+    /// Whether a batch has this look-up, the transaction at hand included.
+    pub fn has(&self, lookup: Lookup, sql: &mut Statements<'_>) -> Result<bool, Error> {
+        if self.pending.contains_key(&lookup) {
+            return Ok(true);
+        }
+        match self.shared.find(lookup) {
+            Known::Absent => Ok(false),
+            Known::Batch(_) => Ok(true),
+            Known::Perhaps => sql.indexed.exists((part(lookup), lookup.0)),
+        }
+    }
+
+    /// A batch was added in the transaction at hand.
+    pub fn add(&mut self, lookup: Lookup, no: u64, sql: &mut Statements<'_>) -> Result<(), Error> {
+        let mark = self.run.as_ref().map_or_else(|| self.shared.read().mark, |run| run.last);
+        if no <= mark {
+            // Its number was reserved long ago, and the mark says or will say that it is in the index.
+            point!("index.lookup", sql.insert_lookup.execute((part(lookup), int(no))))?;
+        }
+        self.pending.insert(lookup, no);
+        Ok(())
+    }
+
+    /// Before a transaction: begins a run if there is enough for one. Not later, since whether a batch of the
+    /// transaction is behind the mark of the run must be known when it is added.
+    pub fn begin(&mut self) {
+        if self.run.is_none() {
+            let indexed = self.shared.read().indexed.keys;
+            self.run = self.next_run((indexed / 16).clamp(self.run_min, RUN.1));
+            self.due = 0;
+        }
+    }
+
+    /// Before the commit: writes what is due of a run.
+    pub fn before_commit(&mut self, sql: &mut Statements<'_>) -> Result<(), Error> {
+        // Twice as quick as look-ups come, so that a run ends long before the next is full.
+        self.due += 2 * self.pending.len();
+        if self.due < SLICE {
+            return Ok(());
+        }
+        self.write_slice(self.due, sql)
+    }
+
+    /// The commit succeeded.
+    pub fn committed(&mut self) {
+        if self.pending.is_empty() && self.run.as_ref().is_none_or(|run| run.done == run.done_then) {
+            return;
+        }
+        let mut state = self.shared.write();
+        let mark = self.run.as_ref().map_or(state.mark, |run| run.last);
+        for (lookup, no) in self.pending.drain() {
+            if no <= mark {
+                state.indexed.add(lookup);
+            } else {
+                state.recent.insert(lookup, no);
+            }
+        }
+        let Some(run) = &mut self.run else { return };
+        if run.done != run.done_then {
+            self.due = 0;
+        }
+        run.done = run.done_then;
+        if run.done == run.sorted.len() {
+            let indexed = std::mem::take(&mut state.run);
+            for lookup in indexed.keys() {
+                state.indexed.add(*lookup);
+            }
+            state.mark = run.last;
+            self.run = None;
+            // Whoever waits to read need not wait until all of it is freed.
+            drop(state);
+            drop(indexed);
+        }
+    }
+
+    /// The transaction was undone.
+    pub fn undone(&mut self) {
+        self.pending.clear();
+        if let Some(run) = &mut self.run {
+            run.done_then = run.done;
+        }
+    }
+
+    /// Somebody else wrote to the file.
+    pub fn reload(&mut self, conn: &Connection) -> Result<(), Error> {
+        self.undone();
+        self.run = None;
+        // What is wrong with the file is found when it is opened; until then what is known holds.
+        if let Ok(found) = Lookups::load(conn)? {
+            *self.shared.write() = found.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    /// Whether something is not in the index yet.
+    pub fn is_behind(&self) -> bool {
+        let state = self.shared.read();
+        !state.recent.is_empty() || !state.run.is_empty()
+    }
+
+    /// Writes everything that is not in the index yet, or the rest of the run if there is one.
+    pub fn write_rest(&mut self, sql: &mut Statements<'_>) -> Result<(), Error> {
+        if self.run.is_none() {
+            self.run = self.next_run(1);
+        }
+        self.write_slice(usize::MAX, sql)
+    }
+
+    /// What will be the next run, if there is enough of it.
+    fn next_run(&self, least: usize) -> Option<Run> {
+        if self.shared.read().recent.len() < least {
+            return None;
+        }
+        let mut state = self.shared.write();
+        state.run = Arc::new(std::mem::take(&mut state.recent));
+        let run = Arc::clone(&state.run);
+        drop(state);
+        let mut sorted: Vec<_> = run.iter().map(|(lookup, no)| (part(*lookup), *no)).collect();
+        sorted.sort_unstable();
+        let last = run.values().copied().max().unwrap_or(0);
+        Some(Run { sorted, done: 0, done_then: 0, last })
+    }
+
+    fn write_slice(&mut self, most: usize, sql: &mut Statements<'_>) -> Result<(), Error> {
+        let Some(run) = &mut self.run else { return Ok(()) };
+        let end = run.done.saturating_add(most).min(run.sorted.len());
+        for (part, no) in &run.sorted[run.done..end] {
+            point!("index.lookup", sql.insert_lookup.execute((part, int(*no))))?;
+        }
+        if end == run.sorted.len() {
+            point!("index.mark", sql.update_mark.execute([run.last.to_le_bytes()]))?;
+        }
+        run.done_then = end;
+        Ok(())
+    }
+}
+
+/// Up to which batch the index is complete.
+pub(super) fn mark(conn: &Connection) -> Result<u64, Error> {
+    let mut select = conn.prepare_cached("SELECT value FROM meta WHERE key = 'indexed'")?;
+    select.query_row((), |row| row.get(0)).map(u64::from_le_bytes)
+}
+
+/// The key of a look-up in the index: half of it, since the batch has all of it.
+pub(super) fn part(lookup: Lookup) -> i64 {
+    halves(lookup).0.cast_signed()
+}
+
+fn halves(Lookup(bytes): Lookup) -> (u64, u64) {
+    let both = u128::from_le_bytes(bytes);
+    (both as u64, (both >> 64) as u64)
+}
+
+/// What a look-up adds to a sum in which every bit of each counts.
+fn sum_part(part: i64, no: u64) -> u64 {
+    part.cast_unsigned().wrapping_mul(3).wrapping_add(open_part(no).cast_unsigned())
+}
+
+/// Tells most look-ups that are not in the index from those that are, without reading it (a Bloom filter in layers, each
+/// twice as large as the one before). Look-ups are hashes already.
+#[derive(Default)]
+struct Filter {
+    layers: Vec<Vec<u64>>,
+    keys: usize,
+    /// How many more the last layer takes.
+    room: usize,
+}
+
+/// The first layer takes this many.
+const LAYER_KEYS: usize = 16_384;
+/// Bits for each: of a hundred that are not there, one or two are taken for one that is.
+const KEY_BITS: usize = 10;
+const PROBES: u64 = 5;
+/// Past so many layers (20 million look-ups, 26 MiB) the last one takes all, and the index is asked more often.
+const LAYERS_MAX: usize = 11;
+
+impl Filter {
+    fn add(&mut self, lookup: Lookup) {
+        if self.room == 0 && self.layers.len() < LAYERS_MAX {
+            self.room = LAYER_KEYS << self.layers.len();
+            self.layers.push(vec![0; self.room * KEY_BITS / 64]);
+        }
+        self.keys += 1;
+        self.room = self.room.saturating_sub(1);
+        if let Some(layer) = self.layers.last_mut() {
+            for (word, bit) in probes(lookup, layer.len()) {
+                layer[word] |= bit;
+            }
+        }
+    }
+
+    fn may_have(&self, lookup: Lookup) -> bool {
+        let all = |layer: &Vec<u64>| probes(lookup, layer.len()).all(|(word, bit)| layer[word] & bit != 0);
+        self.layers.iter().rev().any(all)
+    }
+}
+
+/// The bits of a look-up in a layer of so many words.
+fn probes(lookup: Lookup, words: usize) -> impl Iterator<Item = (usize, u64)> {
+    let (first, step) = halves(lookup);
+    let bits = words as u64 * 64;
+    (0..PROBES).map(move |probe| {
+        let bit = first.wrapping_add(probe.wrapping_mul(step)) % bits;
+        ((bit / 64) as usize, 1 << (bit % 64))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::{file, read};
+    use tempfile::TempDir;
+
+    fn lookup(no: u64) -> Lookup {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&blake3::hash(&no.to_le_bytes()).as_bytes()[..16]);
+        Lookup(bytes)
+    }
+
+    /// A file whose index is filled in runs of at least eight.
+    struct Rig {
+        folder: TempDir,
+        conn: Connection,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let folder = TempDir::new().unwrap();
+            file::create(folder.path(), &file::path(folder.path())).unwrap();
+            let conn = file::connect(&file::path(folder.path())).unwrap();
+            Rig { folder, conn }
+        }
+
+        /// The writer of a process that opens the file now.
+        fn opened(&self) -> (Indexer, Statements<'_>) {
+            let shared = Arc::new(Lookups::load(&self.conn).unwrap().unwrap());
+            (Indexer { run_min: 8, ..Indexer::new(shared) }, Statements::new(&self.conn).unwrap())
+        }
+
+        fn check(&self, indexer: &Indexer, sql: &mut Statements<'_>, all: &[u64]) {
+            let pool = crate::sqlite::pool::Pool::new(file::path(self.folder.path()));
+            for no in all {
+                assert!(indexer.has(lookup(*no), sql).unwrap(), "batch {no} is missed by the writer");
+                let found = read::batch_anywhere(&pool, lookup(*no)).unwrap();
+                assert_eq!(found.map(|found| found.no.0), Some(*no), "missed by a reader");
+            }
+            assert!(!indexer.has(lookup(9_999), sql).unwrap());
+            Lookups::load(&self.conn).unwrap().unwrap();
+        }
+
+        fn indexed(&self) -> i64 {
+            self.conn.query_row("SELECT count(*) FROM lookups", (), |row| row.get(0)).unwrap()
+        }
+    }
+
+    fn apply((indexer, sql): &mut (Indexer, Statements<'_>), batches: &[u64]) {
+        sql.begin.execute(()).unwrap();
+        indexer.begin();
+        for no in batches {
+            assert!(!indexer.has(lookup(*no), sql).unwrap());
+            let row = (int(*no), 1, lookup(*no).0, batch_seal(*no, 1, lookup(*no)));
+            sql.insert_batch.execute(row).unwrap();
+            indexer.add(lookup(*no), *no, sql).unwrap();
+            assert!(indexer.has(lookup(*no), sql).unwrap(), "one transaction does not add a look-up twice");
+        }
+    }
+
+    fn commit((indexer, sql): &mut (Indexer, Statements<'_>)) {
+        indexer.before_commit(sql).unwrap();
+        sql.commit.execute(()).unwrap();
+        indexer.committed();
+    }
+
+    #[test]
+    fn every_batch_is_found_whatever_of_a_run_is_written() {
+        let rig = Rig::new();
+        let mut all = Vec::new();
+        // Numbers come late and early; every few commits the process dies and the next opens the file.
+        let mut numbers = (1..=1_505_u64).map(|at| if at % 7 == 0 { at - 6 } else { at + 1 });
+        let mut opened = rig.opened();
+        let mut runs = 0;
+        for group in 0.. {
+            let batches: Vec<u64> = numbers.by_ref().take(1 + group % 40).collect();
+            if batches.is_empty() {
+                break;
+            }
+            apply(&mut opened, &batches);
+            if group % 5 == 3 {
+                opened.0.before_commit(&mut opened.1).unwrap();
+                opened.1.rollback.execute(()).unwrap();
+                opened.0.undone();
+                apply(&mut opened, &batches);
+            }
+            commit(&mut opened);
+            all.extend(batches);
+            runs += u64::from(opened.0.run.is_some());
+            if group % 11 == 10 {
+                rig.check(&opened.0, &mut opened.1, &all);
+                opened = rig.opened();
+            }
+        }
+        rig.check(&opened.0, &mut opened.1, &all);
+        assert!(runs > 5 && rig.indexed() > 500, "{runs} commits in a run, {} indexed", rig.indexed());
+    }
+
+    #[test]
+    fn a_number_that_comes_late_is_in_the_index_at_once() {
+        let rig = Rig::new();
+        let mut opened = rig.opened();
+        apply(&mut opened, &(2..12).collect::<Vec<_>>());
+        commit(&mut opened);
+        // The run of those has begun and is not written; 1 and 13 come with the same commit.
+        apply(&mut opened, &[1, 13]);
+        assert!(opened.0.run.is_some());
+        commit(&mut opened);
+        assert_eq!(rig.indexed(), 1);
+        opened.1.begin.execute(()).unwrap();
+        opened.0.write_rest(&mut opened.1).unwrap();
+        commit(&mut opened);
+        assert_eq!(mark(&rig.conn).unwrap(), 11);
+        let all: Vec<u64> = (1..12).chain([13]).collect();
+        rig.check(&opened.0, &mut opened.1, &all);
+        let mut opened = rig.opened();
+        rig.check(&opened.0, &mut opened.1, &all);
+    }
+
+    #[test]
+    fn damage_to_batches_or_index_is_noticed() {
+        for hurt in [
+            "UPDATE batches SET session = 2 WHERE no = 3",
+            "UPDATE batches SET lookup = zeroblob(16) WHERE no = 30",
+            "UPDATE batches SET no = 99 WHERE no = 30",
+            "UPDATE batches SET seal = seal + 1 WHERE no = 3",
+            "DELETE FROM batches WHERE no = 3",
+            "DELETE FROM lookups WHERE no = 3",
+            "UPDATE lookups SET part = part + 1 WHERE no = 3",
+            "UPDATE lookups SET no = 20 WHERE no = 3",
+            "UPDATE meta SET value = x'1d00000000000000' WHERE key = 'indexed'",
+        ] {
+            let rig = Rig::new();
+            let mut opened = rig.opened();
+            apply(&mut opened, &(1..20).collect::<Vec<_>>());
+            commit(&mut opened);
+            apply(&mut opened, &[]);
+            opened.0.write_rest(&mut opened.1).unwrap();
+            commit(&mut opened);
+            apply(&mut opened, &(28..31).collect::<Vec<_>>());
+            commit(&mut opened);
+            assert_eq!(rig.indexed(), 19);
+            rig.conn.execute(hurt, ()).unwrap();
+            assert!(Lookups::load(&rig.conn).unwrap().is_err(), "{hurt}");
+        }
+    }
+
+    #[test]
+    fn the_filter_forgets_nothing_and_is_seldom_wrong() {
+        let mut filter = Filter::default();
+        let keys = LAYER_KEYS as u64 * 4;
+        (0..keys).for_each(|no| filter.add(lookup(no)));
+        assert_eq!(filter.layers.len(), 3);
+        assert!((0..keys).all(|no| filter.may_have(lookup(no))));
+        let wrong = (keys..2 * keys).filter(|no| filter.may_have(lookup(*no))).count();
+        assert!(wrong < keys as usize / 20, "{wrong} of {keys}");
+    }
+}

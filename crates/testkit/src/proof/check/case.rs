@@ -1,0 +1,283 @@
+//! One call in all three histories: what its class promises.
+
+use super::Histories;
+use crate::proof::history::{Answer, Recorded, Told};
+use crate::proof::kind::{Asks, Class};
+use crate::proof::ledger::Effect;
+use crate::proof::plan::{CallPlan, Then, hash};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A call is set aside after it took this many workers with it.
+const DEATHS_MAX: u32 = 3;
+
+/// One call in all three histories.
+pub(super) struct Case<'a> {
+    pub plan: &'a CallPlan,
+    pub recorded: &'a Recorded,
+    /// Whether it was added to its batch later.
+    pub added: bool,
+    /// What the ledger saw of it, without questions.
+    pub effects: Vec<&'a Effect>,
+}
+
+impl Case<'_> {
+    /// Every promise that was broken.
+    pub fn problems(&self, histories: &Histories) -> Vec<String> {
+        let mut problems = Vec::new();
+        self.outcome(histories, &mut problems);
+        self.attempts(&mut problems);
+        self.effects_are_its_own(&mut problems);
+        self.never_runs_again(histories, &mut problems);
+        self.stays_cancelled(histories, &mut problems);
+        self.class_bounds(&mut problems);
+        problems
+    }
+
+    fn applied(&self) -> usize {
+        self.effects.iter().filter(|effect| effect.verdict == "applied").count()
+    }
+
+    fn class(&self) -> Class {
+        self.plan.kind.class
+    }
+
+    fn tries(&self) -> u32 {
+        self.recorded.past.tries(self.class() == Class::Once)
+    }
+
+    /// It ended as what happened to it must end.
+    fn outcome(&self, histories: &Histories, problems: &mut Vec<String>) {
+        let (recorded, past) = (self.recorded, &self.recorded.past);
+        let (state, detail) = (recorded.state(), recorded.detail());
+        // Who has little time may be asked in vain.
+        let in_vain = self.plan.kind.is_brief() && past.reconciled.last() == Some(&"unknown");
+        let nobody_asked = self.class() == Class::Once && (self.plan.kind.asks != Asks::Ledger || in_vain);
+        let resolved = recorded.is_resolved();
+        // What must not be repeated and was cut is unknown, until somebody says otherwise.
+        let must_be_unknown = nobody_asked && past.is_cut() && !resolved;
+        let is_unknown = state == "unknown" || (state, detail) == ("cancelled", "unknown");
+        if must_be_unknown && !is_unknown {
+            problems.push(format!("R3: it is {state} {detail}, and was cut: it must be unknown"));
+        }
+        let fits = match (state, detail) {
+            ("succeeded", _) if resolved => self.applied() == 1,
+            ("failed", "did_not_happen") if resolved => self.applied() == 0,
+            ("succeeded", _) => self.may_succeed(),
+            ("failed", "poison") => recorded.deaths >= DEATHS_MAX,
+            ("failed", "no_such_tool") => self.class() == Class::Missing,
+            // It was taken over before it could be refused.
+            ("failed", "timeout") if self.class() == Class::Missing => histories.deaths > 0,
+            ("failed", "timeout") => {
+                self.plan.kind.is_brief() && self.class() != Class::Once && self.is_exhausted()
+            }
+            ("failed", "tool_failed") => self.may_fail(),
+            ("failed", "tool_panicked") => self.plan.then == Then::Panic,
+            ("failed", "did_not_happen") => {
+                past.reconciled.last() == Some(&"did not happen")
+                    && self.is_exhausted()
+                    && self.applied() == 0
+            }
+            ("cancelled", effect) => self.may_be_cancelled(histories, effect),
+            ("unknown", _) => nobody_asked && past.is_cut() && past.cancel_asked.is_none() && !resolved,
+            _ => false,
+        };
+        if !fits {
+            problems.push(format!("R3: it must not be {state} {detail}, by {past:?}"));
+        }
+        let value = recorded.value.as_ref();
+        if state == "succeeded" && value.is_none_or(|value| value["call"] != self.plan.id.as_str()) {
+            problems.push("R1: its value is another's".to_owned());
+        }
+        let after_its_end = past.resolved.iter().all(|resolved| recorded.ended.last() < Some(resolved));
+        if past.resolved.len() > 1 || !after_its_end {
+            problems.push(format!("R12: it was resolved at {:?}", past.resolved));
+        }
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.tries() >= self.class().tries()
+    }
+
+    fn may_succeed(&self) -> bool {
+        let landed = self.recorded.past.reconciled.last() == Some(&"landed");
+        let never = matches!(self.plan.order.as_str(), "reject" | "drop") || self.plan.then == Then::Hang;
+        self.class() != Class::Missing && (landed || (!never && self.recorded.past.returned > 0))
+    }
+
+    /// It is only over with a failure if it may not be tried again, or was tried as often as it may be.
+    fn may_fail(&self) -> bool {
+        let refused = self.plan.order.starts_with("reject");
+        let retried = self.plan.is_retried(refused) && self.recorded.past.cancel_asked.is_none();
+        let retry = &self.recorded.answer["outcome"]["failure"]["retry"];
+        let told = if retried { json!({"exhausted": {"attempts": self.tries()}}) } else { retry.clone() };
+        (refused || self.plan.order == "drop") && *retry == told && (!retried || self.is_exhausted())
+    }
+
+    fn may_be_cancelled(&self, histories: &Histories, effect: &str) -> bool {
+        let name = self.recorded.name.as_str();
+        let mut asked = histories.told.iter().flat_map(|told| &told.cancels);
+        let true_to_the_ledger = match (effect, self.class()) {
+            ("none", Class::Read | Class::Missing) => true,
+            ("none", Class::Once | Class::Keyed) => self.applied() == 0,
+            ("landed", Class::Once) => self.applied() == 1 && self.plan.kind.asks == Asks::Ledger,
+            ("unknown", Class::Once) => self.plan.kind.asks != Asks::Ledger && self.recorded.attempts > 0,
+            ("unknown", Class::Keyed) => self.recorded.attempts > 0,
+            _ => false,
+        };
+        asked.any(|cancel| cancel.reaches(name))
+            && self.recorded.past.cancel_asked.is_some()
+            && true_to_the_ledger
+    }
+
+    /// It is not tried more often than its rule says, and not at all once it was asked to stop.
+    fn attempts(&self, problems: &mut Vec<String>) {
+        let (recorded, past) = (self.recorded, &self.recorded.past);
+        if self.tries() > self.class().tries() {
+            problems.push(format!("retry: it was tried {} times", self.tries()));
+        }
+        let ended = past.returned + past.stopped + past.stopped_in_time + past.lost;
+        if ended != recorded.attempts || recorded.started.len() != recorded.attempts as usize {
+            let started = recorded.started.len();
+            problems.push(format!("retry: {started} attempts started, and {ended} came to an end"));
+        }
+        if let Some(asked) = past.cancel_asked
+            && let Some(started) = recorded.started.iter().find(|started| **started > asked)
+        {
+            problems.push(format!("cancel: asked at entry {asked}, and started at entry {started}"));
+        }
+        let never_started = self.class() == Class::Missing || past.cancel_asked.is_some();
+        if recorded.attempts == 0 && !never_started || self.class() == Class::Missing && recorded.attempts > 0
+        {
+            problems.push(format!("R2: it has {} attempts", recorded.attempts));
+        }
+    }
+
+    /// What the ledger saw of it came under its own key, class and arguments, and its receipt is one of its own.
+    fn effects_are_its_own(&self, problems: &mut Vec<String>) {
+        let Case { plan, recorded, effects, .. } = self;
+        for effect in effects {
+            if effect.key != recorded.key {
+                problems.push(format!("R3: line {} came under another key", effect.number));
+            }
+            if effect.kind != plan.kind.class.name() || effect.hash != hash(&plan.args()) {
+                problems.push(format!("R3: line {} came with another class or arguments", effect.number));
+            }
+            if self.class() != Class::Read && recorded.answer["call"] != effect.handle.as_str() {
+                problems.push(format!("R3: line {} came under another handle", effect.number));
+            }
+        }
+        if let Some(receipt) = recorded.receipt()
+            && !effects.iter().any(|effect| effect.number == receipt && effect.verdict != "rejected")
+        {
+            problems.push(format!("R2: its receipt {receipt} is not its own"));
+        }
+    }
+
+    /// Each attempt runs once, and none after the end was recorded or told.
+    fn never_runs_again(&self, histories: &Histories, problems: &mut Vec<String>) {
+        let Case { recorded, effects, .. } = self;
+        let mut ran: BTreeMap<u32, &Effect> = BTreeMap::new();
+        for effect in effects {
+            if let Some(earlier) = ran.insert(effect.attempt, effect) {
+                // What the earlier one had on its way may be entered later.
+                let first = if earlier.worker < effect.worker { earlier } else { effect };
+                if earlier.worker == effect.worker || !self.may_be_unrecorded(histories, first) {
+                    problems
+                        .push(format!("R2: attempt {} ran again at line {}", effect.attempt, effect.number));
+                }
+            }
+            if effect.attempt > recorded.attempts && !self.may_be_unrecorded(histories, effect) {
+                problems.push(format!("R2: line {} is of attempt {}", effect.number, effect.attempt));
+            }
+        }
+        let name = recorded.name.as_str();
+        let told = histories.told.iter().find(|told| told.answers.iter().any(|answer| names(answer, name)));
+        // A worker that died may have a request on its way to the ledger; one that started later has none.
+        if let Some(told) = told {
+            for effect in effects.iter().filter(|effect| effect.worker.number > told.worker) {
+                problems.push(format!(
+                    "R2: worker {} ran it at line {}, after worker {} was told its end",
+                    effect.worker.number, effect.number, told.worker
+                ));
+            }
+        }
+        // The run whose result is recorded is the last one.
+        let returned = effects.iter().filter(|effect| match self.class() {
+            Class::Read => recorded.receipt() == Some(effect.number),
+            Class::Once | Class::Keyed | Class::Missing => effect.attempt == recorded.attempts,
+        });
+        if let Some(last) = returned.map(|effect| effect.worker).max() {
+            for effect in effects.iter().filter(|effect| effect.worker > last) {
+                problems.push(format!("R2: line {} is of a run after the recorded one", effect.number));
+            }
+        }
+    }
+
+    /// The start of what may be repeated is recorded with its result, so the next worker may know nothing of it; but after
+    /// a death every start is recorded first.
+    fn may_be_unrecorded(&self, histories: &Histories, effect: &Effect) -> bool {
+        let with_result = match self.class() {
+            Class::Read => true,
+            Class::Keyed => effect.attempt > 1,
+            Class::Once | Class::Missing => false,
+        };
+        with_result && !is_careful(&histories.told, effect.worker.number)
+    }
+
+    /// What was asked to stop, and acknowledged, is run by no later worker.
+    fn stays_cancelled(&self, histories: &Histories, problems: &mut Vec<String>) {
+        let name = self.recorded.name.as_str();
+        for told in &histories.told {
+            let reached = told.cancels.iter().any(|cancel| {
+                let batch = name.split('/').nth(1).unwrap_or_default();
+                let was_there = cancel.call.is_some() || !self.added;
+                cancel.acknowledged && cancel.reaches(name) && cancel.submitted.contains(batch) && was_there
+            });
+            let later = |effect: &&&Effect| effect.worker.number > told.worker;
+            if reached && let Some(effect) = self.effects.iter().find(later) {
+                problems.push(format!(
+                    "cancel: worker {} was told that it is to stop, and worker {} ran it at line {}",
+                    told.worker, effect.worker.number, effect.number
+                ));
+            }
+        }
+    }
+
+    /// At most one effect of `once`; of `keyed` repeats, and one application; exactly one if it succeeded.
+    fn class_bounds(&self, problems: &mut Vec<String>) {
+        let (applied, asked) = (self.applied(), self.effects.len());
+        let repeatable = self.plan.kind.asks == Asks::Ledger || self.plan.is_retried(true);
+        let bound = match self.class() {
+            Class::Once if repeatable => applied <= 1,
+            Class::Once => asked <= 1,
+            Class::Keyed => applied <= 1,
+            Class::Read => applied == 0,
+            Class::Missing => asked == 0,
+        };
+        if !bound {
+            problems.push(format!("R3: the ledger was asked {asked} times and applied it {applied} times"));
+        }
+        let succeeded = self.recorded.state() == "succeeded";
+        if succeeded && (asked == 0 || (self.class() != Class::Read && applied != 1)) {
+            problems.push("R3: it succeeded and the ledger knows nothing of it".to_owned());
+        }
+        if self.plan.order == "reject" && applied > 0 {
+            problems.push("R3: it was refused and applied".to_owned());
+        }
+    }
+}
+
+/// Whether a worker knew that one before it had died: one that had the store was killed, and none after it left in good
+/// order.
+fn is_careful(told: &[Told], worker: u32) -> bool {
+    let before = told.iter().filter(|told| told.worker < worker).rev();
+    let mut died = before.map_while(|told| told.died.then_some(told));
+    died.any(|told| told.reached("opened"))
+}
+
+/// Whether an answer has the call of this name.
+pub(super) fn names(answer: &Answer, name: &str) -> bool {
+    let ids: BTreeSet<&str> = answer.calls.iter().filter_map(|call| call["id"].as_str()).collect();
+    ids.iter().any(|id| format!("{}/{}/{id}", answer.session, answer.batch) == name)
+}

@@ -1,0 +1,161 @@
+//! The kinds of tools that a worker has.
+
+use windlass::{Deadlines, EffectClass, RetryRule, ToolSpec};
+
+/// Which tool a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// What may happen to it after a crash.
+    pub class: Class,
+    /// Who can tell whether it took effect.
+    pub asks: Asks,
+    /// How long its attempts may take.
+    pub pace: Pace,
+}
+
+/// How long an attempt may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As long as usual.
+    Usual,
+    /// A moment.
+    Brief,
+    /// As long as usual, and long after it was told to stop.
+    Patient,
+}
+
+/// The class of a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// `once`
+    Once,
+    /// `keyed`
+    Keyed,
+    /// `read`
+    Read,
+    /// Of a tool that does not exist: refused without an attempt.
+    Missing,
+}
+
+/// Who can tell whether a call took effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Nobody.
+    Nobody,
+    /// The ledger.
+    Ledger,
+    /// Somebody who does not know either.
+    InVain,
+}
+
+/// How long an attempt of a brief tool may take. Who asks somebody has as long for the answer.
+const BRIEF_MS: u64 = 25;
+const BRIEF_ASKS_MS: u64 = 300;
+/// How long an attempt may go on when it is told to stop.
+const GRACE_MS: u64 = 10;
+const PATIENT_GRACE_MS: u64 = 10_000;
+/// Waits between attempts, so that a trial is over in a moment.
+const RETRY_BASE_MS: u64 = 4;
+/// How long a call may wait for its turn: longer than any trial. Without a tool it waits as the worker's limits say.
+const QUEUE_MS: u64 = 600_000;
+
+impl Kind {
+    /// `once_effect`
+    pub const ONCE: Kind = Kind::new(Class::Once);
+    /// `keyed_effect`
+    pub const KEYED: Kind = Kind::new(Class::Keyed);
+    /// `read_effect`
+    pub const READ: Kind = Kind::new(Class::Read);
+    /// Not there.
+    pub const MISSING: Kind = Kind::new(Class::Missing);
+
+    /// Of this class, with all the time it needs, and nobody to ask.
+    pub const fn new(class: Class) -> Kind {
+        Kind { class, asks: Asks::Nobody, pace: Pace::Usual }
+    }
+
+    /// The same, and the ledger can be asked.
+    pub const fn asks(self) -> Kind {
+        Kind { asks: Asks::Ledger, ..self }
+    }
+
+    /// Whether its attempts may only take a moment.
+    pub fn is_brief(self) -> bool {
+        self.pace == Pace::Brief
+    }
+
+    /// The same with little time.
+    pub const fn brief(self) -> Kind {
+        Kind { pace: Pace::Brief, ..self }
+    }
+
+    /// Those that exist.
+    pub fn all() -> impl Iterator<Item = Kind> {
+        let classes = [Class::Once, Class::Keyed, Class::Read].into_iter();
+        classes.flat_map(|class| {
+            let asks = [Asks::Nobody, Asks::Ledger, Asks::InVain].into_iter();
+            let paces = [Pace::Usual, Pace::Brief, Pace::Patient];
+            asks.flat_map(move |asks| paces.map(|pace| Kind { class, asks, pace }))
+        })
+    }
+
+    /// The tool's name.
+    pub fn tool(self) -> String {
+        let asks = match self.asks {
+            Asks::Nobody => "",
+            Asks::Ledger => "_asks",
+            Asks::InVain => "_asks_in_vain",
+        };
+        let pace = match self.pace {
+            Pace::Usual => "",
+            Pace::Brief => "_brief",
+            Pace::Patient => "_patient",
+        };
+        format!("{}_effect{asks}{pace}", self.class.name())
+    }
+
+    /// The tool, as it is registered.
+    pub fn spec(self) -> ToolSpec {
+        let class = match self.class {
+            Class::Once | Class::Missing => EffectClass::Once,
+            Class::Keyed => EffectClass::Keyed,
+            Class::Read => EffectClass::Read,
+        };
+        let (attempt_ms, grace_ms) = match (self.pace, self.asks) {
+            (Pace::Usual, _) => (None, GRACE_MS),
+            (Pace::Brief, Asks::Nobody) => (Some(BRIEF_MS), GRACE_MS),
+            (Pace::Brief, Asks::Ledger | Asks::InVain) => (Some(BRIEF_ASKS_MS), GRACE_MS),
+            (Pace::Patient, _) => (None, PATIENT_GRACE_MS),
+        };
+        let deadlines = Deadlines { queue_ms: Some(QUEUE_MS), attempt_ms, ..Deadlines::default() };
+        let (attempts, base_ms) = (Some(self.class.tries()), Some(RETRY_BASE_MS));
+        ToolSpec {
+            name: self.tool(),
+            class: Some(class),
+            deadlines,
+            grace_ms: Some(grace_ms),
+            retry: RetryRule { attempts, base_ms, cap_ms: None },
+            ..ToolSpec::default()
+        }
+    }
+}
+
+impl Class {
+    /// Its name, as the ledger knows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Once => "once",
+            Class::Keyed => "keyed",
+            Class::Read => "read",
+            Class::Missing => "missing",
+        }
+    }
+
+    /// How often it is tried at most.
+    pub fn tries(self) -> u32 {
+        match self {
+            Class::Once | Class::Missing => 2,
+            Class::Keyed | Class::Read => 3,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A call that kills its worker each time it runs is set aside; those that ran beside it are not, and end as they should.
+
+use super::check::violations;
+use super::history::Recorded;
+use super::kind::{Class, Kind};
+use super::ledger::Ledger;
+use super::plan::{BatchPlan, CallPlan, Plan, SessionPlan, Then};
+use super::trial::{Ended, Planned, Programs, Trial};
+use crate::results::Record;
+use anyhow::{Result, bail};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// How many workers may be started before all is over.
+const WORKERS_MAX: u32 = 12;
+
+/// What kills its workers, by the name of its class: so many of them.
+pub const GUILTY: [(&str, u32); 3] = [("keyed", 3), ("read", 4), ("once", 1)];
+
+/// What was done and found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// For each class of the guilty: how many workers it killed, how many neighbours there were, and after how many
+    /// milliseconds the last of them had ended, and all.
+    pub classes: Vec<(&'static str, u32, usize, u128, u128)>,
+    /// Every broken promise.
+    pub violations: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Report {
+    /// As a line of the results.
+    pub fn record(&self) -> Record {
+        let classes = self.classes.iter().map(|(class, deaths, neighbours, last_ms, all_ms)| {
+            json!({"class": class, "deaths": deaths, "neighbours": neighbours, "neighbours_ms": last_ms, "all_ms": all_ms})
+        });
+        Record {
+            proof: "poison",
+            count: self.classes.iter().map(|class| u64::from(class.1)).sum(),
+            seed: 0,
+            took: self.took,
+            violations: self.violations.len(),
+            more: json!({"guilty": classes.collect::<Vec<_>>()}),
+        }
+    }
+}
+
+/// The guilty among its neighbours: before and behind it in its batch, in other sessions, short and long.
+pub fn plan(class: &str) -> Option<Plan> {
+    let guilty = [Class::Keyed, Class::Read, Class::Once].into_iter().find(|known| known.name() == class)?;
+    let guilty = CallPlan { then: Then::DieAlways, ..CallPlan::new("guilty", Kind::new(guilty)) };
+    let ok = CallPlan::new;
+    let long = |id: &str, kind| CallPlan { order: "late:250".to_owned(), ..ok(id, kind) };
+    let session = |name: &str, batches: Vec<Vec<CallPlan>>| SessionPlan {
+        name: name.to_owned(),
+        ahead: batches.len(),
+        batches: (1..)
+            .zip(batches)
+            .map(|(no, calls)| BatchPlan { key: format!("b{no}"), calls, grows: false })
+            .collect(),
+    };
+    let sessions = vec![
+        session(
+            "guilty",
+            vec![
+                vec![
+                    long("before", Kind::READ),
+                    ok("short", Kind::READ),
+                    guilty,
+                    ok("beside", Kind::READ),
+                    ok("behind", Kind::KEYED),
+                ],
+                vec![ok("next", Kind::KEYED)],
+            ],
+        ),
+        session("long", vec![vec![long("keyed", Kind::KEYED), ok("after", Kind::KEYED)]]),
+        session(
+            "reads",
+            vec![vec![long("read1", Kind::READ), long("read2", Kind::READ), ok("read3", Kind::READ)]],
+        ),
+        session("short", (0..6).map(|no| vec![ok(&format!("s{no}"), Kind::KEYED)]).collect()),
+    ];
+    Some(Plan { sessions, ..Plan::default() })
+}
+
+/// Lets each guilty call kill its workers until all is over.
+pub fn run(programs: &Programs) -> Result<Report> {
+    let began = Instant::now();
+    let mut report = Report::default();
+    let folder = tempfile::tempdir()?;
+    let mut ledger = Ledger::start(&programs.ledger, folder.path())?;
+    for (number, (class, deaths)) in (0..).zip(GUILTY) {
+        let mut trial = Trial::new(programs, &mut ledger, (number, Planned::Poison(class)))?;
+        let mut broken = one(&mut trial, (class, deaths), &mut report)?;
+        if !broken.is_empty() {
+            let place = trial.keep();
+            broken
+                .iter_mut()
+                .for_each(|broken| *broken = format!("{broken} ({class}, in {})", place.display()));
+        }
+        report.violations.append(&mut broken);
+    }
+    report.took = began.elapsed();
+    Ok(report)
+}
+
+fn one(
+    trial: &mut Trial<'_>,
+    (class, deaths): (&'static str, u32),
+    report: &mut Report,
+) -> Result<Vec<String>> {
+    let (began, mut died) = (Instant::now(), 0);
+    loop {
+        let mut child = trial.start(&[])?;
+        match trial.wait(&mut child)? {
+            Ended::Done => break,
+            Ended::Killed if died < WORKERS_MAX => died += 1,
+            Ended::Killed | Ended::Lost => bail!("R16: {died} workers died, and it goes on"),
+        }
+    }
+    let all_ms = began.elapsed().as_millis();
+    trial.drain()?;
+    let histories = trial.histories()?;
+    let mut broken = violations(&histories);
+    if died != deaths {
+        broken.push(format!("R16: {died} workers died, and {deaths} must"));
+    }
+    let is_guilty = |call: &&Recorded| call.name.ends_with("/guilty");
+    let (guilty, neighbours): (Vec<_>, Vec<_>) = histories.journal.calls.iter().partition(is_guilty);
+    let expected = if class == "once" { ("unknown", "") } else { ("failed", "poison") };
+    for call in guilty {
+        let counted = if class == "once" { 1 } else { 3 };
+        if (call.state(), call.detail()) != expected || call.deaths != counted {
+            let (state, detail) = (call.state(), call.detail());
+            broken.push(format!("R16: the guilty is {state} {detail} after {} deaths", call.deaths));
+        }
+    }
+    for call in &neighbours {
+        if call.state() != "succeeded" {
+            broken.push(format!("R16: {} is {} {}", call.name, call.state(), call.detail()));
+        }
+    }
+    report.classes.push((class, died, neighbours.len(), last_told_ms(&neighbours), all_ms));
+    Ok(broken)
+}
+
+/// When the last of these calls had ended, from when the first was asked for.
+fn last_told_ms(calls: &[&Recorded]) -> u128 {
+    let opened = calls.iter().map(|call| call.opened_at.0).min().unwrap_or(0);
+    let ended = calls.iter().map(|call| call.ended_at.0).max().unwrap_or(0);
+    u128::try_from((ended - opened) / 1_000).unwrap_or(0)
+}

@@ -1,0 +1,308 @@
+//! What each class does at each event, as data: the table of effect classes in rows that can be run.
+//!
+//! A row is one call, which the ledger, its tool and its client do something to. [`rows`](super::rows) runs each in a
+//! process that is killed at every write; the tests run each in their own process too.
+
+use super::kind::{Asks, Class, Kind, Pace};
+use super::plan::{BatchPlan, CallPlan, CancelPlan, Plan, Says, SessionPlan, Then, When};
+use std::ops::RangeInclusive;
+
+/// One row.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The class of the tool.
+    pub class: Class,
+    /// What happens to the call.
+    pub event: Event,
+    /// What the tool says when it is asked whether the call took effect.
+    pub reconcile: Reconcile,
+    /// How it ends if nothing else happens.
+    pub end: End,
+}
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Its worker dies while it runs.
+    Crash,
+    /// Each attempt takes too long.
+    Timeout,
+    /// It is cancelled while it waits for its turn.
+    CancelBeforeStart,
+    /// It is cancelled while it runs, and does not stop.
+    CancelWhileRunning,
+    /// It is cancelled while it runs, and returns in time.
+    CancelWithinGrace,
+    /// It panics.
+    Panic,
+    /// Each attempt fails, and says that it may be made again.
+    FailsSafe,
+    /// Each attempt fails, and says that nothing happened.
+    FailsWithoutEffect,
+    /// It fails, and says nothing of that.
+    Fails,
+}
+
+/// What a tool says when it is asked whether a call took effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reconcile {
+    /// It cannot be asked.
+    Without,
+    /// That it did; and it had.
+    Landed,
+    /// That it did not; and it had not.
+    DidNotHappen,
+    /// That it does not know.
+    Unknown,
+}
+
+/// How a call ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The state.
+    pub state: &'static str,
+    /// The code of its failure, or the effect it had when it was cancelled.
+    pub detail: &'static str,
+    /// How many attempts are recorded.
+    pub attempts: RangeInclusive<u32>,
+    /// How often the ledger applied it.
+    pub applied: usize,
+    /// The first words the model is told.
+    pub told: &'static str,
+}
+
+/// Which reconcilers a line of the table stands for.
+#[derive(Clone, Copy)]
+enum With {
+    /// With and without one.
+    Any,
+    Only(Reconcile),
+}
+
+type Line = (Event, Class, With, (&'static str, &'static str), (u32, usize));
+
+const VALUE: &str = r#"{"call":"c1""#;
+const TOLD: [(&str, &str, &str); 9] = [
+    ("succeeded", "", VALUE),
+    ("unknown", "", r#"{"error":"It is not known whether this took effect; do not repeat it blindly."#),
+    ("failed", "timeout", r#"{"error":"The tool did not finish within "#),
+    ("failed", "did_not_happen", r#"{"error":"The call was interrupted and certainly did not take effect"#),
+    ("failed", "tool_failed", r#"{"error":"the ledger refused","code":"tool_failed"}"#),
+    (
+        "failed",
+        "tool_panicked",
+        r#"{"error":"An internal error occurred; the operator finds it under reference"#,
+    ),
+    ("cancelled", "none", r#"{"error":"This call was cancelled; it had no effect."#),
+    ("cancelled", "landed", r#"{"error":"This call was cancelled after it had taken effect."#),
+    ("cancelled", "unknown", r#"{"error":"This call was cancelled; it is not known whether it took effect"#),
+];
+
+/// The table: event, class, reconciler, end, attempts and applications. `once` is tried twice at most, the others three
+/// times.
+fn lines() -> Vec<Line> {
+    use Class::{Keyed, Once, Read};
+    use Event as E;
+    use Reconcile as R;
+    use With::{Any, Only};
+    const SUCCEEDED: (&str, &str) = ("succeeded", "");
+    const UNKNOWN: (&str, &str) = ("unknown", "");
+    const TIMEOUT: (&str, &str) = ("failed", "timeout");
+    const FAILED: (&str, &str) = ("failed", "tool_failed");
+    const NOTHING: (&str, &str) = ("cancelled", "none");
+    vec![
+        (E::Crash, Read, Any, SUCCEEDED, (2, 0)),
+        (E::Crash, Keyed, Any, SUCCEEDED, (2, 1)),
+        (E::Crash, Once, Only(R::Without), UNKNOWN, (1, 1)),
+        (E::Crash, Once, Only(R::Landed), SUCCEEDED, (1, 1)),
+        (E::Crash, Once, Only(R::DidNotHappen), SUCCEEDED, (2, 1)),
+        (E::Crash, Once, Only(R::Unknown), UNKNOWN, (1, 1)),
+        (E::Timeout, Read, Any, TIMEOUT, (3, 0)),
+        (E::Timeout, Keyed, Any, TIMEOUT, (3, 1)),
+        (E::Timeout, Once, Only(R::Without), UNKNOWN, (1, 1)),
+        (E::Timeout, Once, Only(R::Landed), SUCCEEDED, (1, 1)),
+        (E::Timeout, Once, Only(R::DidNotHappen), ("failed", "did_not_happen"), (2, 0)),
+        (E::Timeout, Once, Only(R::Unknown), UNKNOWN, (1, 1)),
+        (E::CancelBeforeStart, Read, Any, NOTHING, (0, 0)),
+        (E::CancelBeforeStart, Keyed, Any, NOTHING, (0, 0)),
+        (E::CancelBeforeStart, Once, Any, NOTHING, (0, 0)),
+        (E::CancelWhileRunning, Read, Any, NOTHING, (1, 0)),
+        (E::CancelWhileRunning, Keyed, Any, ("cancelled", "unknown"), (1, 1)),
+        (E::CancelWhileRunning, Once, Only(R::Without), ("cancelled", "unknown"), (1, 1)),
+        (E::CancelWhileRunning, Once, Only(R::Landed), ("cancelled", "landed"), (1, 1)),
+        (E::CancelWhileRunning, Once, Only(R::DidNotHappen), NOTHING, (1, 0)),
+        (E::CancelWhileRunning, Once, Only(R::Unknown), ("cancelled", "unknown"), (1, 1)),
+        (E::CancelWithinGrace, Read, Any, SUCCEEDED, (1, 0)),
+        (E::CancelWithinGrace, Keyed, Any, SUCCEEDED, (1, 1)),
+        (E::CancelWithinGrace, Once, Any, SUCCEEDED, (1, 1)),
+        (E::Panic, Read, Any, ("failed", "tool_panicked"), (1, 0)),
+        (E::Panic, Keyed, Any, ("failed", "tool_panicked"), (1, 1)),
+        (E::Panic, Once, Any, ("failed", "tool_panicked"), (1, 1)),
+        (E::FailsSafe, Read, Any, FAILED, (3, 0)),
+        (E::FailsSafe, Keyed, Any, FAILED, (3, 0)),
+        (E::FailsSafe, Once, Any, FAILED, (1, 0)),
+        (E::FailsWithoutEffect, Read, Any, FAILED, (3, 0)),
+        (E::FailsWithoutEffect, Keyed, Any, FAILED, (3, 0)),
+        (E::FailsWithoutEffect, Once, Any, FAILED, (2, 0)),
+        (E::Fails, Read, Any, FAILED, (1, 0)),
+        (E::Fails, Keyed, Any, FAILED, (1, 0)),
+        (E::Fails, Once, Any, FAILED, (1, 0)),
+    ]
+}
+
+/// Every row. Those in which a reconciler makes no difference come without and with one.
+pub fn rows() -> Vec<Row> {
+    lines()
+        .into_iter()
+        .flat_map(|(event, class, with, (state, detail), (attempts, applied))| {
+            let told = TOLD.iter().find(|told| (told.0, told.1) == (state, detail)).map_or("", |told| told.2);
+            // Whether a lost attempt of what only reads was recorded depends on whether there was a death before.
+            let least = if event == Event::Crash && class == Class::Read { 1 } else { attempts };
+            let end = End { state, detail, attempts: least..=attempts, applied, told };
+            let both = [Reconcile::Without, Reconcile::Landed];
+            let reconcilers = match with {
+                With::Any => both.to_vec(),
+                With::Only(one) => vec![one],
+            };
+            reconcilers.into_iter().map(move |reconcile| Row { class, event, reconcile, end: end.clone() })
+        })
+        .collect()
+}
+
+impl Row {
+    /// The call that the row is about.
+    pub const CALL: &'static str = "c1";
+
+    /// The row as something that can be run.
+    pub fn plan(&self) -> Plan {
+        let mut calls = vec![self.call()];
+        let when = match self.event {
+            Event::CancelBeforeStart => {
+                let before = CallPlan { then: Then::Wait, ..CallPlan::new("c0", Kind::KEYED) };
+                calls.insert(0, before);
+                Some(When::Queued)
+            }
+            Event::CancelWhileRunning | Event::CancelWithinGrace => Some(When::Running),
+            Event::Crash
+            | Event::Timeout
+            | Event::Panic
+            | Event::FailsSafe
+            | Event::FailsWithoutEffect
+            | Event::Fails => None,
+        };
+        let (session, batch) = ("s1".to_owned(), "b1".to_owned());
+        let cancel = |when| CancelPlan {
+            session: session.clone(),
+            batch: Some(batch.clone()),
+            call: Some(Row::CALL.to_owned()),
+            when,
+        };
+        let cancels = when.map(cancel).into_iter().collect();
+        let batches = vec![BatchPlan { key: batch, calls, grows: false }];
+        Plan {
+            sessions: vec![SessionPlan { name: session, batches, ahead: 1 }],
+            cancels,
+            resolved_percent: 0,
+        }
+    }
+
+    fn call(&self) -> CallPlan {
+        let asks = match self.reconcile {
+            Reconcile::Without => Asks::Nobody,
+            Reconcile::Landed | Reconcile::DidNotHappen => Asks::Ledger,
+            Reconcile::Unknown => Asks::InVain,
+        };
+        let pace = match self.event {
+            Event::Timeout => Pace::Brief,
+            Event::CancelWithinGrace => Pace::Patient,
+            Event::Crash
+            | Event::CancelBeforeStart
+            | Event::CancelWhileRunning
+            | Event::Panic
+            | Event::FailsSafe
+            | Event::FailsWithoutEffect
+            | Event::Fails => Pace::Usual,
+        };
+        let kind = Kind { class: self.class, asks, pace };
+        let call = CallPlan::new(Row::CALL, kind);
+        let order = if self.reconcile == Reconcile::DidNotHappen { "after" } else { "ok" }.to_owned();
+        let refused = |says| CallPlan { order: "reject".to_owned(), says, ..call.clone() };
+        match self.event {
+            Event::Crash => CallPlan { then: Then::Die, order, ..call },
+            Event::Timeout | Event::CancelWhileRunning => CallPlan { then: Then::Hang, order, ..call },
+            Event::CancelBeforeStart => call,
+            Event::CancelWithinGrace => CallPlan { then: Then::Obey, ..call },
+            Event::Panic => CallPlan { then: Then::Panic, ..call },
+            Event::FailsSafe => refused(Says::Safe),
+            Event::FailsWithoutEffect => refused(Says::Never),
+            Event::Fails => refused(Says::Plain),
+        }
+    }
+
+    /// How else it may end if its worker dies at any moment: a crash comes on top of what happens to it, and a cancel
+    /// that is recorded stands.
+    pub fn may_end_so(&self, (state, detail): (&str, &str), applied: usize) -> bool {
+        if (state, detail) == (self.end.state, self.end.detail) {
+            return true;
+        }
+        let cancelled = matches!(self.event, Event::CancelWhileRunning | Event::CancelWithinGrace);
+        let once = self.class == Class::Once;
+        match (state, detail) {
+            // The cancel of a call that was cut may not have come so far.
+            ("unknown", _) => once && !self.asks_the_ledger(),
+            ("cancelled", "none") => cancelled && (self.class == Class::Read || applied == 0),
+            ("cancelled", "landed") => cancelled && once && applied == 1,
+            ("cancelled", "unknown") => cancelled && self.class != Class::Read,
+            // It was asked after, and had landed; or it had not, and its attempts are used up.
+            ("succeeded", _) => once && applied == 1 && self.reconcile == Reconcile::Landed,
+            ("failed", "did_not_happen") => once && applied == 0 && self.asks_the_ledger(),
+            _ => false,
+        }
+    }
+
+    fn asks_the_ledger(&self) -> bool {
+        matches!(self.reconcile, Reconcile::Landed | Reconcile::DidNotHappen)
+    }
+
+    /// Whether it is told apart from another by more than a reconciler that makes no difference.
+    pub fn is_distinct(&self) -> bool {
+        let asked_after = matches!(self.event, Event::Crash | Event::Timeout | Event::CancelWhileRunning);
+        self.reconcile == Reconcile::Without || (self.class == Class::Once && asked_after)
+    }
+
+    /// For people.
+    pub fn name(&self) -> String {
+        format!("{:?} {:?} {:?}", self.class, self.event, self.reconcile)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_meets_every_event_with_and_without_reconciler() {
+        let rows = rows();
+        let events = [
+            Event::Crash,
+            Event::Timeout,
+            Event::CancelBeforeStart,
+            Event::CancelWhileRunning,
+            Event::CancelWithinGrace,
+            Event::Panic,
+            Event::FailsSafe,
+            Event::FailsWithoutEffect,
+            Event::Fails,
+        ];
+        for class in [Class::Read, Class::Keyed, Class::Once] {
+            for event in events {
+                for reconcile in [Reconcile::Without, Reconcile::Landed] {
+                    let is_it =
+                        |row: &&Row| (row.class, row.event, row.reconcile) == (class, event, reconcile);
+                    assert_eq!(rows.iter().filter(is_it).count(), 1, "{class:?} {event:?} {reconcile:?}");
+                }
+            }
+        }
+        assert!(rows.iter().all(|row| !row.end.told.is_empty()));
+    }
+}

@@ -1,0 +1,102 @@
+//! How long a tool's calls may take, and how often they may be tried.
+
+use super::place::{ConfigError, Source};
+use serde::Deserialize;
+use std::ops::RangeInclusive;
+use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
+use windlass::{Deadlines, RetryRule};
+
+/// What a tool's table says of time; its other keys are read elsewhere. All times are milliseconds.
+#[derive(Deserialize)]
+pub(super) struct Rules {
+    timeout_ms: Option<Spanned<i64>>,
+    queue_ms: Option<Spanned<i64>>,
+    total_ms: Option<Spanned<i64>>,
+    silence_ms: Option<Spanned<i64>>,
+    grace_ms: Option<Spanned<i64>>,
+    #[serde(default)]
+    retry: Retry,
+}
+
+#[derive(Default, Deserialize)]
+struct Retry {
+    attempts: Option<Spanned<i64>>,
+    base_ms: Option<Spanned<i64>>,
+    cap_ms: Option<Spanned<i64>>,
+}
+
+/// A year. Who writes more has mistaken the unit.
+const WAIT_MS_MAX: i64 = 366 * 24 * 3_600_000;
+/// Ten minutes. Whoever cancels a call waits for as long.
+const GRACE_MS_MAX: i64 = 600_000;
+/// At the default cap of 30 seconds these take most of a day.
+const ATTEMPTS_MAX: i64 = 1_000;
+
+impl Rules {
+    /// Reads them from the table of a tool.
+    pub(super) fn read(source: &Source<'_>, table: Spanned<DeValue<'_>>) -> Result<Rules, ConfigError> {
+        Rules::deserialize(ValueDeserializer::from(table)).map_err(|error| source.rejected(error))
+    }
+
+    /// The deadlines they say.
+    pub(super) fn deadlines(&self, source: &Source<'_>) -> Result<Deadlines, ConfigError> {
+        let time = |key, given: &Option<Spanned<i64>>| {
+            let hint = "milliseconds; remove it for the default";
+            number(source, key, given.as_ref(), (1..=WAIT_MS_MAX, hint))
+        };
+        Ok(Deadlines {
+            queue_ms: time("queue_ms", &self.queue_ms)?,
+            attempt_ms: time("timeout_ms", &self.timeout_ms)?,
+            silence_ms: time("silence_ms", &self.silence_ms)?,
+            total_ms: time("total_ms", &self.total_ms)?,
+        })
+    }
+
+    /// The grace they say.
+    pub(super) fn grace_ms(&self, source: &Source<'_>) -> Result<Option<u64>, ConfigError> {
+        let hint = "milliseconds; 0 kills at once";
+        number(source, "grace_ms", self.grace_ms.as_ref(), (0..=GRACE_MS_MAX, hint))
+    }
+
+    /// The retry rule they say.
+    pub(super) fn retry(&self, source: &Source<'_>) -> Result<RetryRule, ConfigError> {
+        let retry = &self.retry;
+        let wait = |key, given: &Option<Spanned<i64>>| {
+            number(source, key, given.as_ref(), (0..=WAIT_MS_MAX, "milliseconds; 0 does not wait"))
+        };
+        let hint = "times; 1 tries once and never again";
+        let attempts = number(source, "retry.attempts", retry.attempts.as_ref(), (1..=ATTEMPTS_MAX, hint))?;
+        let base_ms = wait("retry.base_ms", &retry.base_ms)?;
+        let cap_ms = wait("retry.cap_ms", &retry.cap_ms)?;
+        if let (Some(base), Some(cap), Some(given)) = (base_ms, cap_ms, &retry.cap_ms)
+            && cap < base
+        {
+            let message = format!(
+                "`retry.cap_ms` is the longest wait, and with {cap} shorter than `retry.base_ms`, the first one, \
+                 with {base}; make it at least as long"
+            );
+            return Err(source.value_error(given.span(), message));
+        }
+        Ok(RetryRule { attempts, base_ms, cap_ms })
+    }
+}
+
+/// A number that lies in a range, or what to write instead.
+fn number<N: TryFrom<i64>>(
+    source: &Source<'_>,
+    key: &str,
+    given: Option<&Spanned<i64>>,
+    (range, hint): (RangeInclusive<i64>, &str),
+) -> Result<Option<N>, ConfigError> {
+    let Some(given) = given else { return Ok(None) };
+    let number = *given.get_ref();
+    match N::try_from(number).ok().filter(|_| range.contains(&number)) {
+        Some(number) => Ok(Some(number)),
+        None => {
+            let (least, most) = range.into_inner();
+            let message = format!("`{key}` is {number}, and must be {least} to {most} {hint}");
+            Err(source.value_error(given.span(), message))
+        }
+    }
+}
