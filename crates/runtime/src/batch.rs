@@ -265,11 +265,12 @@ impl OpenBatch {
     }
 
     /// Puts a call aside until something wakes it. `false`: something was asked of it meanwhile, so it must be.
-    pub(crate) fn park(&self, held: Held, alarm: Option<Alarm>) -> bool {
+    /// The alarm is set under the lock: if it rings at once, it must find the call parked.
+    pub(crate) fn park(&self, held: Held, alarm: impl FnOnce() -> Option<Alarm>) -> bool {
         let place = usize::from(held.id.ordinal.0);
         match self.lock().slots.get_mut(place) {
             Some(slot) => {
-                slot.stage = Stage::Parked(Box::new(held.park(alarm)));
+                slot.stage = Stage::Parked(Box::new(held.park(alarm())));
                 slot.asked.is_empty()
             }
             None => true,

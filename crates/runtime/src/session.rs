@@ -170,8 +170,7 @@ impl Session {
     /// Puts a call aside until it is woken, at the latest then. It keeps its place and what it claims.
     pub(crate) fn park(held: Box<Held>, when: When) {
         let (on, id) = (held.on.clone(), held.id);
-        let alarm = on.rt.wheel.alarm(when, &on.session, id);
-        let undisturbed = on.batch.park(*held, Some(alarm));
+        let undisturbed = on.batch.park(*held, || Some(on.rt.wheel.alarm(when, &on.session, id)));
         on.session.parked(&on.rt, id, undisturbed);
     }
 

@@ -109,10 +109,9 @@ impl Turns {
             return Turn::Now(held);
         }
         state.waiting.insert(id, Arc::downgrade(&on.session));
-        let alarm = match held.deadline() {
-            (_, u64::MAX) => None,
-            (_, due_us) => Some(rt.wheel.alarm(When { due_us, wall: None }, &on.session, id)),
-        };
+        let (_, due_us) = held.deadline();
+        let alarm =
+            || (due_us < u64::MAX).then(|| rt.wheel.alarm(When { due_us, wall: None }, &on.session, id));
         // Parked before the planner is let go: whoever is told that its turn has come must find it.
         let undisturbed = on.batch.park(*held, alarm);
         drop(state);

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
-use windlass::{BatchError, Cap, Config, Cx, Deadlines, EffectClass, Runtime, Target, ToolSpec, tool_fn};
+use windlass::{
+    BatchError, Cap, Config, Cx, Deadlines, EffectClass, RetryRule, Runtime, Target, ToolError, ToolSpec,
+    tool_fn,
+};
 use windlass_testkit::clock::ManualClock;
 
 fn limited(limits: Limits) -> Runtime {
@@ -255,4 +258,52 @@ async fn what_is_taken_over_goes_through_the_limits() {
     }
     assert_eq!(states(&submitted.settled().await.unwrap()), "1 succeeded, 2 succeeded, 3 succeeded");
     assert_eq!(runtime.kept(), 0);
+}
+
+/// Everything that moves a call at once: claims, little room, retries, a rate, cancels, deadlines. Whatever becomes of
+/// each call, all end and nothing is kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens_everything_ends_and_nothing_is_kept() {
+    let limits = Limits { calls_running_max: 4, session_calls_running_max: 2, ..Limits::default() };
+    let runtime = limited(limits);
+    let retry = RetryRule { attempts: Some(3), base_ms: Some(0), ..RetryRule::default() };
+    let tries = |spec: ToolSpec| {
+        tool_fn(ToolSpec { retry, ..spec }, |args, cx: &Cx| {
+            let fails = cx.attempt().0 < 3;
+            async move {
+                tokio::task::yield_now().await;
+                if fails { Err(ToolError::new("again").safe_to_retry()) } else { Ok(args.into()) }
+            }
+        })
+    };
+    let claiming = |name: &str, claim: &str| ToolSpec {
+        claims: Some(vec![claim.into()]),
+        ..spec(name, EffectClass::Keyed)
+    };
+    runtime.register(tries(claiming("file", "write file:/{n}"))).unwrap();
+    runtime.register(tries(claiming("deploy", "write global:deploy"))).unwrap();
+    runtime.register(tries(ToolSpec { running_max: Some(1), ..spec("once", EffectClass::Keyed) })).unwrap();
+    runtime.register(tries(quick("quick", EffectClass::Read))).unwrap();
+    runtime.register(tries(ToolSpec { rate: Some((20, 10)), ..free("rated") })).unwrap();
+    let tools = ["file", "quick", "deploy", "rated", "once", "file", "quick"];
+    let mut submitted = Vec::new();
+    for round in 0..4 {
+        for session in 0..10 {
+            let calls =
+                (0..12).map(|at: usize| call(&at.to_string(), tools[(at + session) % 7], n(at as u64 % 3)));
+            let (name, key) = (format!("s{session}"), format!("k{round}"));
+            submitted.push(runtime.submit(&name, batch(&key, calls.collect())).await.unwrap());
+            if (session + round) % 3 == 0 {
+                runtime.cancel(Target::Batch { session: &name, key: &key }, None).await.unwrap();
+            }
+            let paused = ["file", "rated"][round % 2];
+            runtime.pause(paused).unwrap();
+            runtime.resume_tool(paused).unwrap();
+        }
+    }
+    for submitted in submitted {
+        assert_eq!(submitted.settled().await.unwrap().calls.len(), 12);
+    }
+    runtime.idle().await;
+    assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::Counts::default()));
 }
