@@ -143,18 +143,32 @@ async fn silence_ends_an_attempt_and_signs_of_life_do_not() {
     spec.deadlines = Deadlines { silence_ms: Some(20), ..Deadlines::default() };
     let ran = Count::default();
     assert_eq!(becomes(never(spec.clone(), &ran)).await, "c failed/timeout, 1 attempts");
-    let lively = tool_fn(spec, |_, cx: &Cx| {
-        let cx = cx.clone();
+    // Longer than the silence allowed, in pieces that are shorter.
+    let clock = windlass_testkit::clock::ManualClock::default();
+    let store = windlass::store::memory::MemoryStore::new().unwrap();
+    let runtime =
+        Runtime::new(windlass::Config { clock: Arc::new(clock.clone()), ..windlass::Config::new(store) });
+    let (say, said) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (told, tells) = (say.clone(), said.clone());
+    let lively = tool_fn(spec, move |_, cx: &Cx| {
+        let (cx, told, tells) = (cx.clone(), told.clone(), tells.clone());
         async move {
-            // Longer than the silence allowed, in pieces that are shorter.
-            for _ in 0..12 {
+            for _ in 0..5 {
+                told.notified().await;
                 cx.output(b"still here\n");
-                tokio::time::sleep(std::time::Duration::from_millis(4)).await;
+                tells.notify_one();
             }
             Ok(n(1).into())
         }
     });
-    assert_eq!(becomes(lively).await, "c succeeded, 1 attempts");
+    runtime.register(lively).unwrap();
+    let waiting = runtime.submit("s", batch("k", vec![call("c", "t", n(1))])).await.unwrap();
+    for _ in 0..5 {
+        clock.advance(std::time::Duration::from_millis(15));
+        say.notify_one();
+        said.notified().await;
+    }
+    assert_eq!(end(&waiting.settled().await.unwrap()), "c succeeded, 1 attempts");
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ fn limits_page() -> String {
         "# Limits\n\n\
          Every queue, buffer, page, text and count has a named maximum with a reason. Each may be set in `windlass.toml`\n\
          under `[limits]`.\n\n\
-         <!-- Written by `UPDATE=1 cargo test -p windlass-testkit --test it limits`; change crates/core/src/limits.rs. -->\n\n\
+         <!-- Written by `UPDATE=1 cargo test -p windlass-testkit --test it every_limit`; change crates/core/src/limits.rs. -->\n\n\
          | limit | default | why |\n|---|---:|---|\n",
     );
     for (name, value, reason) in Limits::default().table() {
@@ -124,7 +124,7 @@ fn every_limit_is_listed() {
     assert!(
         written == page,
         "docs/limits.md is not what crates/core/src/limits.rs says: run \
-         `UPDATE=1 cargo test -p windlass-testkit --test it limits`"
+         `UPDATE=1 cargo test -p windlass-testkit --test it every_limit`"
     );
 }
 
