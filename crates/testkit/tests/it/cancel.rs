@@ -37,7 +37,7 @@ async fn a_cancel_that_could_not_be_recorded_is_not_acknowledged() {
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
         let store = Arc::new(FaultStore::new(inner, plan, Reach::Store));
         let clock = Arc::new(SystemClock::default());
-        let runtime = Runtime::new(Config { store, clock, limits: Default::default() });
+        let runtime = Runtime::new(Config { store, clock, limits: Default::default(), hooks: Vec::new() });
         let (running, mut runs) = tokio::sync::mpsc::unbounded_channel();
         runtime.register(Obeys(running)).unwrap();
         let call = CallRequest {
