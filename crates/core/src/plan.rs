@@ -60,6 +60,11 @@ impl Plan {
         first
     }
 
+    /// Whether a call that entered still waits for its turn.
+    pub fn waits(&self, call: CallId) -> bool {
+        self.groups.iter().any(|group| group.waiting.contains(&call))
+    }
+
     /// A call that waits gives up its place: the calls that may start because of it, in order.
     pub fn withdraw(&mut self, call: CallId) -> Vec<CallId> {
         let holds = |group: &Group| group.waiting.contains(&call);

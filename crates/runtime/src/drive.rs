@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use windlass_core::call::{Fact, Lost as LostAttempt, Step};
+use windlass_core::ids::CallId;
 
 /// What became of a call that was driven.
 pub(crate) enum Driven {
@@ -78,7 +79,8 @@ async fn finish(mut ended: Vec<Box<Held>>) {
     let on = first.on.clone();
     let Hold { rt, session, batch } = &*on;
     let admitted = ended.iter().filter(|held| held.admitted).count();
-    let release = || session.leave(rt, admitted).into_iter().for_each(start);
+    let queued: Vec<CallId> = ended.iter().filter(|held| held.queued).map(|held| held.id).collect();
+    let release = || session.leave(rt, (admitted, &queued)).into_iter().for_each(start);
     if cfg!(feature = "mutant-claim-released-early") {
         release();
         tokio::task::yield_now().await;

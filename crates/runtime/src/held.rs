@@ -29,6 +29,9 @@ pub(crate) struct Held {
     pub(crate) parsed: Option<Result<Parsed, Problem>>,
     /// Whether its claims are taken.
     pub(crate) admitted: bool,
+    /// Whether it has a place in the plan although its claims are not taken: it keeps it until its end is in the lane, so
+    /// that nothing which stands behind it is recorded before that.
+    pub(crate) queued: bool,
     /// What the model is told, where it was made from a value that is kept beside the journal.
     pub(crate) model: Option<ModelAnswer>,
     /// What its past in this process means for it.
@@ -91,6 +94,7 @@ impl Hold {
             tool: None,
             parsed: None,
             admitted: false,
+            queued: false,
             model: None,
             past,
             accepted: false,
@@ -110,6 +114,7 @@ pub(crate) struct Parked {
     parsed: Option<Result<Parsed, Problem>>,
     past: Past,
     admitted: bool,
+    queued: bool,
     acks: Vec<Ack>,
     notes: Packer,
     /// What wakes it at the latest.
@@ -119,7 +124,7 @@ pub(crate) struct Parked {
 impl Parked {
     /// Whether it waits in the plan, for its turn.
     pub(crate) fn waits_for_turn(&self) -> bool {
-        !self.admitted
+        self.queued
     }
 
     pub(crate) fn call(&self) -> &Call {
@@ -130,7 +135,7 @@ impl Parked {
 impl Hold {
     /// Goes on with a call that waited.
     pub(crate) fn unpark(self: &Arc<Hold>, parked: Parked) -> Box<Held> {
-        let Parked { id, call, tool, parsed, past, admitted, acks, notes, alarm } = parked;
+        let Parked { id, call, tool, parsed, past, admitted, queued, acks, notes, alarm } = parked;
         if let Some(alarm) = alarm {
             self.rt.wheel.clear(alarm);
         }
@@ -138,6 +143,7 @@ impl Hold {
         held.parsed = parsed;
         held.tool = tool;
         held.admitted = admitted;
+        held.queued = queued;
         held.acks = acks;
         held.notes = notes;
         held
@@ -149,8 +155,8 @@ impl Held {
     pub(crate) fn park(self, alarm: Option<Alarm>) -> Parked {
         let now_us = self.on.rt.clock.elapsed_us();
         let past = Past { parked_at: Some((self.at, now_us)), ..self.past };
-        let Held { id, call, tool, parsed, admitted, acks, notes, .. } = self;
-        Parked { id, call, tool, parsed, past, admitted, acks, notes, alarm }
+        let Held { id, call, tool, parsed, admitted, queued, acks, notes, .. } = self;
+        Parked { id, call, tool, parsed, past, admitted, queued, acks, notes, alarm }
     }
 
     /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.

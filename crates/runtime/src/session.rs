@@ -169,10 +169,12 @@ impl Session {
     /// all that stand before it have left.
     pub(crate) fn admit(mut held: Box<Held>) -> Option<Box<Held>> {
         let claim = held.call.pin.map_or(Claim::Write, |pin| Claim::of(pin.class));
-        held.admitted = true;
         let on = held.on.clone();
         let mut plan = lock(&on.session.plan);
-        if plan.enter(held.id, claim) {
+        // Whoever was woken while it waited has its place still, or its turn has come meanwhile.
+        held.admitted = if held.queued { !plan.waits(held.id) } else { plan.enter(held.id, claim) };
+        held.queued = !held.admitted;
+        if held.admitted {
             return Some(held);
         }
         let alarm = match held.deadline() {
@@ -182,7 +184,6 @@ impl Session {
             (_, due_us) => Some(on.rt.wheel.alarm(When { due_us, wall: None }, &on.session, held.id)),
         };
         // Parked before the plan is let go: whoever leaves next must find it.
-        held.admitted = false;
         let id = held.id;
         let undisturbed = on.batch.park(*held, alarm);
         drop(plan);
@@ -209,20 +210,22 @@ impl Session {
     }
 
     /// Goes on with a call that is parked: something was asked of it, it is due, or what it waited for may be there.
-    /// One that waits for its turn is only woken to end.
+    /// One that waits for its turn keeps its place.
     pub(crate) fn wake(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
-        let mut plan = lock(&self.plan);
-        let Some(held) = self.unpark(rt, id) else { return };
-        let next = if held.admitted { Vec::new() } else { plan.withdraw(id) };
-        drop(plan);
-        next.into_iter().filter_map(|id| self.take_turn(rt, id)).for_each(drive::start);
-        drive::start(held);
+        if let Some(held) = self.unpark(rt, id) {
+            drive::start(held);
+        }
     }
 
-    /// So many calls that were admitted are over: the calls whose turn it is now.
-    pub(crate) fn leave(self: &Arc<Session>, rt: &Arc<Inner>, count: usize) -> Vec<Box<Held>> {
+    /// So many calls that were admitted are over, and these that were queued: the calls whose turn it is now.
+    pub(crate) fn leave(self: &Arc<Session>, rt: &Arc<Inner>, over: (usize, &[CallId])) -> Vec<Box<Held>> {
+        let (admitted, queued) = over;
         let mut plan = lock(&self.plan);
-        let next: Vec<CallId> = (0..count).flat_map(|_| plan.leave()).collect();
+        let mut next: Vec<CallId> = (0..admitted).flat_map(|_| plan.leave()).collect();
+        for &id in queued {
+            // The turn of one that does not wait any more came while it was ending.
+            next.extend(if plan.waits(id) { plan.withdraw(id) } else { plan.leave() });
+        }
         drop(plan);
         next.into_iter().filter_map(|id| self.take_turn(rt, id)).collect()
     }
@@ -231,6 +234,7 @@ impl Session {
     fn take_turn(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {
         let mut held = self.unpark(rt, id)?;
         held.admitted = true;
+        held.queued = false;
         Some(held)
     }
 
