@@ -34,7 +34,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
                 settle::overdue(&mut held, late)?;
             }
-            Step::Prepare if !held.waits_for_tool => match prepare::must_wait(&held).await {
+            Step::Prepare if !held.waits_for_tool => match prepare::must_wait(&mut held).await {
                 // How long it may wait its tool says, if that is there.
                 true if let Some(late) = held.overdue() => settle::overdue(&mut held, late)?,
                 true => held.waits_for_tool = true,

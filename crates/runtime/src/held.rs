@@ -44,7 +44,9 @@ pub(crate) struct Held {
     pub(crate) accepted: bool,
     /// Whether it waits for its tool before it is prepared.
     pub(crate) waits_for_tool: bool,
-    /// When its tool was last looked for: a registry that has not changed since has the same.
+    /// The registry when its tool was last looked for: what changes later wakes whoever waits for it.
+    pub(crate) looked_generation: u64,
+    /// The registry when its tool was last found: one that has not changed since has the same.
     pub(crate) seen_generation: u64,
     /// Whoever asked something of it waits until these are dropped: then it is recorded.
     acks: Vec<Ack>,
@@ -107,6 +109,7 @@ impl Hold {
             past,
             accepted: false,
             waits_for_tool: false,
+            looked_generation: 0,
             seen_generation: 0,
             acks: Vec::new(),
             notes: Packer::default(),

@@ -42,6 +42,7 @@ pub(crate) enum Pinned {
 pub(crate) async fn pin(held: &mut Held) -> Result<Pinned, Lost> {
     let rt = held.on.rt.clone();
     let generation = rt.registry.generation();
+    held.looked_generation = generation;
     let tool = match &held.tool {
         Some(tool) if held.seen_generation == generation => tool.clone(),
         _ => match rt.registry.look_up(&held.on.batch.head.place, &held.call.opened.tool).await {

@@ -23,7 +23,7 @@ pub(crate) async fn until(mut held: Box<Held>, parked: Parked) -> Result<Driven,
 /// Parks a call until its tool is there, is resumed, or is accepted as it is now; at the latest until its deadline.
 pub(crate) async fn wait_for_tool(mut held: Box<Held>, reason: Reason) -> Result<Driven, Lost> {
     let rt = held.on.rt.clone();
-    let generation = rt.registry.generation();
+    let looked = held.looked_generation;
     // Before it is recorded that it waits: whoever comes after it must find it in its place.
     Turns::rest(&mut held);
     let (_, due_us) = held.deadline();
@@ -39,7 +39,7 @@ pub(crate) async fn wait_for_tool(mut held: Box<Held>, reason: Reason) -> Result
     rt.waits_for_tool(&session, id);
     Session::park(held, When { due_us, wall: None });
     // What changed before it was parked did not find it.
-    if rt.registry.generation() != generation {
+    if rt.registry.generation() != looked {
         session.wake(&rt, id);
     }
     Ok(Driven::Parked)

@@ -17,6 +17,11 @@ fn short(class: EffectClass, attempts: u32) -> ToolSpec {
     ToolSpec { deadlines, retry, grace_ms: Some(5), ..spec("t", class) }
 }
 
+/// A tool that is tried so often, without waits between.
+fn tried(class: EffectClass, attempts: u32) -> ToolSpec {
+    ToolSpec { deadlines: Deadlines::default(), ..short(class, attempts) }
+}
+
 /// What becomes of a tool that does this in each attempt.
 async fn becomes(tool: impl Tool) -> String {
     let runtime = memory();
@@ -99,7 +104,7 @@ async fn a_retry_needs_the_tools_word_and_the_class() {
         (EffectClass::Once, ToolError::new("no").did_not_happen(), "exhausted, 3 attempts"),
         (EffectClass::Read, ToolError::internal("x"), "never, 1 attempts"),
     ] {
-        let tool = tool_fn(short(class, 3), move |_, _: &Cx| {
+        let tool = tool_fn(tried(class, 3), move |_, _: &Cx| {
             let error = error.clone();
             async move { Err(error) }
         });
@@ -117,21 +122,21 @@ async fn a_retry_needs_the_tools_word_and_the_class() {
 async fn a_retry_that_succeeds_is_a_success_and_panics_are_never_retried() {
     let ran = Count::default();
     let count = ran.clone();
-    let tool = tool_fn(short(EffectClass::Keyed, 3), move |_, cx: &Cx| {
+    let tool = tool_fn(tried(EffectClass::Keyed, 3), move |_, cx: &Cx| {
         assert_eq!((cx.attempt().0, cx.attempts_max(), cx.is_redrive()), (count.up(), 3, false));
         let fails = cx.attempt().0 < 3;
         async move { if fails { Err(ToolError::new("not yet").safe_to_retry()) } else { Ok(n(1).into()) } }
     });
     assert_eq!(becomes(tool).await, "c succeeded, 3 attempts");
     for class in CLASSES {
-        let tool = tool_fn(short(class, 3), |_, _: &Cx| async { panic!("on purpose") });
+        let tool = tool_fn(tried(class, 3), |_, _: &Cx| async { panic!("on purpose") });
         assert_eq!(becomes(tool).await, "c failed/tool_panicked, 1 attempts", "{class}");
     }
 }
 
 #[tokio::test]
 async fn a_retry_that_would_come_too_late_is_not_waited_for() {
-    let mut spec = short(EffectClass::Read, 5);
+    let mut spec = tried(EffectClass::Read, 5);
     spec.deadlines.total_ms = Some(60_000);
     let tool = tool_fn(spec, |_, _: &Cx| async { Err(ToolError::new("busy").safe_to_retry_after(61_000)) });
     assert_eq!(becomes(tool).await, "c failed/tool_failed, 1 attempts");

@@ -127,7 +127,8 @@ impl Reconcile for Effect {
             if self.kind.asks == Asks::InVain {
                 return Ok(Reconciled::Unknown);
             }
-            let request = Request { kind: "ask", ..self.request(&args, cx) };
+            // What the ledger does with the effect it does not do with a question.
+            let request = Request { kind: "ask", order: "ok".to_owned(), ..self.request(&args, cx) };
             let answer = self.world.client.effect(&request).await;
             match answer.map_err(|error| ToolError::internal(error.to_string()))? {
                 Some((verdict, number)) if verdict == "landed" => {
