@@ -20,7 +20,7 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong, where, and what to do.
     pub detail: String,
-    /// Which of ours; see [`CODES`].
+    /// Which of ours; listed in `docs/cli.md`.
     pub code: String,
     /// When to come back, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
