@@ -25,7 +25,11 @@ pub(crate) async fn cancel(
     target: Target<'_>,
     reason: Option<&str>,
 ) -> Result<Asked, AskError> {
-    for (session, batch) in open_here(rt, target) {
+    let open = open_here(rt, target);
+    if cfg!(feature = "mutant-cancel-early-ack") && !open.is_empty() {
+        return Ok(tell_and_forget(rt, target, &open));
+    }
+    for (session, batch) in open {
         batch.record(&session.lane).await.map_err(BatchError::from)?;
     }
     let (row, ..) = super::find(&*rt.store, target).await?;
@@ -52,6 +56,24 @@ fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Arc<OpenBatch
         found.extend(batches.map(|batch| (session.clone(), batch)));
     }
     found
+}
+
+/// Tells open calls and leaves nothing behind: the mutant that acknowledges a cancel which a crash loses.
+fn tell_and_forget(rt: &Arc<Inner>, target: Target<'_>, open: &[(Arc<Session>, Arc<OpenBatch>)]) -> Asked {
+    let (ack, _) = mpsc::channel(1);
+    let told = (batch::Asked::Cancel(None), ack);
+    let mut asked = Asked::default();
+    for (session, batch) in open {
+        let scope = match target {
+            Target::Call(handle) => match opened(&*rt.store, handle) {
+                Some(call) => Scope::Call(call),
+                None => continue,
+            },
+            Target::Batch { .. } | Target::Session(_) => Scope::Batch(batch.head.no),
+        };
+        asked.asked += reach(rt, session, scope, &told).asked;
+    }
+    asked
 }
 
 /// Tells every open call there.
