@@ -19,6 +19,9 @@ use windlass_core::limits::Limits;
 
 /// Whoever waits longer for an answer hangs: nothing of this work takes a second.
 const HANG: Duration = Duration::from_secs(60);
+/// How long a call waits for a tool that is not there, if it was taken over before it could be refused. The others wait
+/// for their turn as long as their tools say.
+const MISSING_MS: u64 = 100;
 
 /// One batch of the work.
 #[derive(Clone, Debug)]
@@ -137,9 +140,9 @@ impl Batch {
             id: Some(call.id.clone()),
             tool: if call.tool == "invalid" { "look".to_owned() } else { call.tool.to_owned() },
             args: Args::Json(call.args.clone()),
-            provider: None,
+            ..CallRequest::default()
         });
-        BatchRequest { key: Some(self.key.clone()), turn: None, calls: calls.collect() }
+        BatchRequest { key: Some(self.key.clone()), calls: calls.collect(), ..BatchRequest::default() }
     }
 }
 
@@ -155,7 +158,8 @@ pub fn class(tool: &str) -> EffectClass {
 /// A runtime with the tools of this work on a store.
 pub fn runtime(store: Arc<dyn Store>, runs: &Runs) -> anyhow::Result<Runtime> {
     let clock = Arc::new(SystemClock::default());
-    let runtime = Runtime::new(Config { store, clock, limits: Limits::default() });
+    let limits = Limits { queue_ms: MISSING_MS, ..Limits::default() };
+    let runtime = Runtime::new(Config { store, clock, limits });
     tools::register(&runtime, runs)?;
     Ok(runtime)
 }
