@@ -19,6 +19,9 @@ use windlass_core::limits::Limits;
 
 /// Whoever waits longer for an answer hangs: nothing of this work takes a second.
 const HANG: Duration = Duration::from_secs(60);
+/// How long a call waits for a tool that is not there, if it was taken over before it could be refused. The others wait
+/// for their turn as long as their tools say.
+const MISSING_MS: u64 = 100;
 
 /// One batch of the work.
 #[derive(Clone, Debug)]
@@ -155,7 +158,8 @@ pub fn class(tool: &str) -> EffectClass {
 /// A runtime with the tools of this work on a store.
 pub fn runtime(store: Arc<dyn Store>, runs: &Runs) -> anyhow::Result<Runtime> {
     let clock = Arc::new(SystemClock::default());
-    let runtime = Runtime::new(Config { store, clock, limits: Limits::default(), hooks: Vec::new() });
+    let limits = Limits { queue_ms: MISSING_MS, ..Limits::default() };
+    let runtime = Runtime::new(Config { store, clock, limits, hooks: Vec::new() });
     tools::register(&runtime, runs)?;
     Ok(runtime)
 }

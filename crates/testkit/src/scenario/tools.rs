@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use windlass::{Cx, Flags, Output, Runtime, Tool, ToolError, ToolFuture, ToolSpec};
+use windlass::{Cx, Deadlines, Flags, Output, Runtime, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// How often each call ran, as its tool knows it and no journal does.
 #[derive(Clone, Default)]
@@ -82,6 +82,7 @@ impl Tool for Noting {
                 persist_output: self.name == "kept",
                 ..Flags::default()
             },
+            deadlines: Deadlines { queue_ms: Some(600_000), ..Deadlines::default() },
             ..ToolSpec::default()
         }
     }
