@@ -185,3 +185,29 @@ fn what_was_left_open_is_finished_by_the_next_batch_of_the_session() {
     assert_eq!(effects(&rig), calls, "all had ended before");
     assert!(ran.stderr.contains("10 of 10 answers were on record"), "{ran}");
 }
+
+/// A command that kills windlass each time it runs is set aside after three deaths, and its neighbours are not.
+#[test]
+fn a_command_that_kills_its_owner_is_set_aside() {
+    let rig = Rig::with(
+        r#"
+[tools.deadly]
+command = ["sh", "-c", "kill -9 $(sed -n 's/^process \\([0-9]*\\).*/\\1/p' .windlass/owner.lock); sleep 60"]
+class = "keyed"
+"#,
+    );
+    let calls = json!({"key": "k", "calls": [
+        {"id": "before", "tool": "echo", "args": {"message": "a"}},
+        {"id": "deadly", "tool": "deadly", "args": {}},
+        {"id": "after", "tool": "echo", "args": {"message": "b"}},
+    ]});
+    rig.write("batch.json", calls.to_string());
+    for death in 1..=3 {
+        let ran = rig.run(&["run", "batch.json", "--json"]);
+        assert_eq!(ran.code, None, "death {death}: {ran}");
+    }
+    let ran = rig.run(&["run", "batch.json", "--json"]).expect(1);
+    assert_eq!(ran.states(), ["before succeeded", "deadly failed", "after succeeded"]);
+    assert_eq!(ran.json()["calls"][1]["outcome"]["failure"]["code"], "poison");
+    until("nothing is left running", || rig.processes().is_empty());
+}
