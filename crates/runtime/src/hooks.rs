@@ -10,9 +10,7 @@ use crate::tool::{Output, Place, ToolError};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::Poll;
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::json;
@@ -155,7 +153,7 @@ pub(crate) async fn before(
     for (place, hook) in held.on.rt.hooks.iter().enumerate() {
         let said = {
             let cx = HookCx::of(held, tool, &parsed.value);
-            caught(|| hook.before(&cx)).await
+            answer(|| hook.before(&cx)).await
         };
         match said {
             Ok(None | Some(Before::Keep)) => {}
@@ -209,7 +207,7 @@ pub(crate) async fn shown(
     for (place, hook) in on.rt.hooks.iter().enumerate() {
         let said = {
             let cx = HookCx::of(held, tool, args);
-            caught(|| hook.after(&cx, returned.as_ref().map_err(|failure| &**failure))).await
+            answer(|| hook.after(&cx, returned.as_ref().map_err(|failure| &**failure))).await
         };
         let why = match said {
             Ok(None | Some(After::Keep)) => continue,
@@ -335,15 +333,8 @@ impl Trouble {
 type Asked<'a, T> = Pin<Box<dyn Future<Output = Result<T, ToolError>> + Send + 'a>>;
 
 /// Asks what others wrote, if it has something to say, and catches its panic in the asking and in the answer.
-pub(crate) async fn caught<'a, T>(ask: impl FnOnce() -> Option<Asked<'a, T>>) -> Result<Option<T>, Trouble> {
-    let mut answer = match catch_unwind(AssertUnwindSafe(ask)) {
-        Ok(Some(answer)) => answer,
-        Ok(None) => return Ok(None),
-        Err(panic) => return Err(Trouble::Panicked(threads::text(&*panic))),
-    };
-    std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
-        Ok(poll) => poll.map(|answer| answer.map(Some).map_err(Trouble::Failed)),
-        Err(panic) => Poll::Ready(Err(Trouble::Panicked(threads::text(&*panic)))),
-    })
-    .await
+pub(crate) async fn answer<'a, T>(ask: impl FnOnce() -> Option<Asked<'a, T>>) -> Result<Option<T>, Trouble> {
+    let Some(asked) = threads::caught(ask).map_err(Trouble::Panicked)? else { return Ok(None) };
+    let answered = threads::polled(asked).await.map_err(Trouble::Panicked)?;
+    answered.map(Some).map_err(Trouble::Failed)
 }

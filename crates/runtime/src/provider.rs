@@ -1,6 +1,6 @@
 //! Sources of tools that are described cheaply, and loaded when they are first used.
 
-use crate::hooks::{Trouble, caught};
+use crate::hooks::{Trouble, answer};
 use crate::registry::{Registered, compile};
 use crate::tool::{Tool, ToolError};
 use std::future::Future;
@@ -89,7 +89,7 @@ impl Provided {
     }
 
     async fn ask(&self) -> Result<Option<Arc<dyn Tool>>, ToolError> {
-        let error = match caught(|| Some(self.provider.tool(&self.summary.name))).await {
+        let error = match answer(|| Some(self.provider.tool(&self.summary.name))).await {
             Ok(tool) => return Ok(tool.flatten()),
             Err(Trouble::Failed(error)) => error,
             Err(Trouble::Panicked(what)) => ToolError::internal(format!("its provider panicked: {what}")),

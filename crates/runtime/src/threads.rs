@@ -196,23 +196,23 @@ impl Drop for Guard {
 
 /// Makes an attempt and polls it in the caller's task, and catches its panic in both.
 pub(crate) async fn in_place<'a>(attempt: impl FnOnce() -> ToolFuture<'a>) -> Ran {
-    match caught(attempt).await {
-        Ok(returned) => Ran::Returned(returned),
-        Err(panic) => Ran::Panicked(panic),
-    }
+    let returned = match caught(attempt) {
+        Ok(attempt) => polled(attempt).await,
+        Err(panic) => Err(panic),
+    };
+    returned.map_or_else(Ran::Panicked, Ran::Returned)
 }
 
-/// Makes a future and polls it, and gives back the words of its panic.
-pub(crate) async fn caught<F>(make: impl FnOnce() -> F) -> Result<F::Output, String>
-where
-    F: Future + Unpin,
-{
-    let mut future = catch_unwind(AssertUnwindSafe(make)).map_err(|panic| text(&*panic))?;
-    std::future::poll_fn(|cx| {
-        match catch_unwind(AssertUnwindSafe(|| std::pin::Pin::new(&mut future).poll(cx))) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => Poll::Ready(Err(text(&*panic))),
-        }
+/// Runs somebody else's code, and gives back the words of its panic.
+pub(crate) fn caught<T>(code: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| text(&*panic))
+}
+
+/// Polls somebody else's future, and gives back the words of its panic.
+pub(crate) async fn polled<F: Future + Unpin>(mut future: F) -> Result<F::Output, String> {
+    std::future::poll_fn(|cx| match caught(|| std::pin::Pin::new(&mut future).poll(cx)) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
     })
     .await
 }
@@ -225,7 +225,7 @@ fn panic_text(error: JoinError) -> String {
 }
 
 /// What a panic said.
-pub(crate) fn text(panic: &(dyn Any + Send)) -> String {
+fn text(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().map(|text| text.to_string());
     said.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without words".to_string())

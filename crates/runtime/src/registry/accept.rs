@@ -1,9 +1,8 @@
 //! Which tools are accepted, and what their calls need of them, compiled.
 
-use crate::threads::text;
+use crate::threads::caught;
 use crate::tool::{Tool, ToolError};
 use serde_json::Value;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use windlass_core::attempt::{Deadlines, Rules};
@@ -58,10 +57,10 @@ pub(crate) enum Unclaimed {
 impl Registered {
     /// What a call with these arguments claims; `None` if the tool says nothing of it.
     pub(crate) fn claims(&self, args: &Value, limits: &Limits) -> Option<Result<Claims, Unclaimed>> {
-        match catch_unwind(AssertUnwindSafe(|| self.tool.claims(args))) {
+        match caught(|| self.tool.claims(args)) {
             Ok(None) => {}
             Ok(Some(said)) => return Some(said.map_err(Unclaimed::Failed)),
-            Err(panic) => return Some(Err(Unclaimed::Panicked(text(&*panic)))),
+            Err(panic) => return Some(Err(Unclaimed::Panicked(panic))),
         }
         Some(match self.declared.as_ref()? {
             Declared::Fixed(claims) => Ok(claims.clone()),

@@ -3,7 +3,7 @@
 use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::held::Held;
-use crate::hooks::{self, Trouble, caught};
+use crate::hooks::{self, Trouble};
 use crate::registry::{Found, Registered, Unclaimed};
 use crate::request::Parsed;
 use crate::stage::{result, settle};
@@ -235,7 +235,7 @@ async fn attach(
 ) -> Result<(), Box<Failure>> {
     let said = {
         let cx = PrepareCx { id: &held.call.opened.id, place: &held.on.batch.head.place };
-        caught(|| tool.tool.prepare(args, &cx)).await
+        hooks::answer(|| tool.tool.prepare(args, &cx)).await
     };
     match said {
         Ok(None) => Ok(()),

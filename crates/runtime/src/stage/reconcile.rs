@@ -5,7 +5,7 @@ use crate::held::{Held, due_us};
 use crate::registry::Registered;
 use crate::signal::Signal;
 use crate::stage::{attempt, prepare, result};
-use crate::threads::caught;
+use crate::threads::{caught, polled};
 use crate::tool::{Reconciled, ToolError};
 use std::sync::Arc;
 use windlass_core::call::{Fact, Reconciled as Asked, Verdict};
@@ -42,8 +42,9 @@ pub(crate) async fn ask(
     let args = prepare::parse(held).map_err(|failure| failure.message)?.value;
     let signal = Arc::new(Signal::new(now_us));
     let cx = attempt::context(held, attempt::Frame { attempt, redrive: true, due_us, signal });
+    let asked = caught(|| reconciler.reconcile(args, &cx))?;
     let answer = tokio::select! {
-        answer = caught(|| reconciler.reconcile(args, &cx)) => answer,
+        answer = polled(asked) => answer,
         () = rt.wheel.until(due_us) => return Err("it took too long to tell".to_string()),
     };
     answer?.map_err(|error: ToolError| error.detail.unwrap_or(error.message))
