@@ -13,12 +13,6 @@ use windlass_testkit::results::Record;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
-    // The work has tools that panic, thousands of times; what matters is told below.
-    std::panic::set_hook(Box::new(|panic| {
-        if panic.location().is_none_or(|place| !place.file().ends_with("scenario/tools.rs")) {
-            eprintln!("{panic}");
-        }
-    }));
     let options = arguments(&["count", "seed"])?;
     let option = |name, default| options.get(name).copied().unwrap_or(default);
     let (count, seed) = (option("count", 10_000), option("seed", 1));

@@ -97,8 +97,8 @@ impl Tool for Noting {
             match self.name {
                 "fail" => Err(ToolError::new("The tool could not do it; ask for less.")),
                 "broken" => Err(ToolError::internal("SECRET-DETAIL of the database")),
-                #[expect(clippy::panic, reason = "a tool that panics is part of the work")]
-                "panics" => panic!("SECRET-DETAIL of a panic"),
+                // A panic that calls no hook: it is part of the work, and thousands of them would drown the rest.
+                "panics" => std::panic::resume_unwind(Box::new("SECRET-DETAIL of a panic")),
                 "long" => Ok(json!("l".repeat(LONG_CHARS)).into()),
                 "stream" => {
                     let mut writer = cx.keep();
