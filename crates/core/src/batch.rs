@@ -3,9 +3,11 @@
 use crate::call::{Arguments, Call, Fact, Given, Illegal, Opened};
 use crate::canonical;
 use crate::entry::{Entry, Event};
+use crate::ids::Ordinal;
 use crate::json;
 use crate::limits::Limits;
-use crate::outcome::JsonText;
+use crate::outcome::{JsonText, Outcome};
+use crate::siblings::{Siblings, Tally};
 use crate::time::Timestamp;
 use serde_json::Value;
 
@@ -13,7 +15,7 @@ use serde_json::Value;
 const DIFFERENCES_MAX: usize = 8;
 
 /// A batch was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opening {
     /// What makes it one batch, however often it is submitted.
     pub key: std::sync::Arc<str>,
@@ -21,6 +23,8 @@ pub struct Opening {
     pub turn: Option<String>,
     /// What the host attached for tools and hooks, as a JSON object; outside identity.
     pub inputs: Option<JsonText>,
+    /// What becomes of its other calls when one of them ends; outside identity.
+    pub siblings: Siblings,
 }
 
 /// A batch, as its journal adds up to it.
@@ -34,6 +38,8 @@ pub struct Batch {
     pub seen_at: Timestamp,
     /// Its calls, by ordinal.
     pub calls: Vec<Call>,
+    /// What their ends add up to, if it asks something of them together.
+    pub tally: Option<Box<Tally>>,
 }
 
 /// A journal that does not add up.
@@ -64,7 +70,8 @@ impl Batch {
         let mut entries = entries.into_iter().enumerate();
         let mut batch = match entries.next() {
             Some((_, Entry { at, event: Event::Batch(opening) })) => {
-                Batch { opening: opening.clone(), opened_at: *at, seen_at: *at, calls: Vec::new() }
+                let tally = Tally::of(opening.siblings);
+                Batch { opening: opening.clone(), opened_at: *at, seen_at: *at, calls: Vec::new(), tally }
             }
             _ => return Err(Broken::NoOpening),
         };
@@ -84,10 +91,20 @@ impl Batch {
                 Ok(())
             }
             (Some(call), fact) => {
-                call.apply(entry.at, fact).map_err(|illegal| Broken::Illegal { place, illegal })
+                call.apply(entry.at, fact).map_err(|illegal| Broken::Illegal { place, illegal })?;
+                self.tell_tally(*ordinal, fact);
+                Ok(())
             }
             (None, _) => Err(Broken::Misplaced { place }),
         }
+    }
+
+    /// An end counts; that it became known later how a call ended does not.
+    fn tell_tally(&mut self, ordinal: Ordinal, fact: &Fact) {
+        let (Some(tally), Fact::Ended(_)) = (&mut self.tally, fact) else { return };
+        let outcome = self.calls.get(usize::from(ordinal.0)).and_then(Call::outcome);
+        let succeeded = matches!(outcome, Some(Outcome::Succeeded(_)));
+        tally.end(ordinal, succeeded, Some(self.calls.len()));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::call::{
 };
 use crate::ids::AttemptNo;
 use crate::outcome::{ModelAnswer, Success, Value};
+use crate::siblings::Siblings;
 use crate::tool::{Digest, EffectClass};
 use attempt::{DeadlineFields, MadeFields, RuleFields};
 use minicbor::{Decode, Encode};
@@ -58,6 +59,11 @@ struct BatchFields<'a> {
     turn: Option<&'a str>,
     #[b(2)]
     inputs: Option<&'a str>,
+    /// Absent: independent.
+    #[b(20)]
+    siblings: Option<&'a str>,
+    #[n(21)]
+    quorum: Option<u32>,
 }
 
 #[derive(Encode, Decode)]
@@ -147,8 +153,15 @@ struct EndedFields {
 
 /// Appends the fields of a batch's own entry.
 pub(super) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
-    let Opening { key, turn, inputs } = opening;
-    encode(&BatchFields { key, turn: turn.as_deref(), inputs: inputs.as_deref() }, bytes);
+    let Opening { key, turn, inputs, siblings } = opening;
+    let (siblings, quorum) = match siblings {
+        Siblings::Independent => (None, None),
+        Siblings::FailFast => (Some("fail_fast"), None),
+        Siblings::Race => (Some("race"), None),
+        Siblings::Quorum(n) => (Some("quorum"), Some(*n)),
+    };
+    let (turn, inputs) = (turn.as_deref(), inputs.as_deref());
+    encode(&BatchFields { key, turn, inputs, siblings, quorum }, bytes);
 }
 
 /// Appends the fields of a call's first entry.
@@ -225,7 +238,16 @@ pub(super) fn read_batch(kind: u8, fields: &[u8]) -> Result<Opening, Problem> {
     }
     let fields: BatchFields<'_> = minicbor::decode(fields)?;
     let (turn, inputs) = (fields.turn.map(str::to_string), fields.inputs.map(Arc::from));
-    Ok(Opening { key: fields.key.into(), turn, inputs })
+    let siblings = match (fields.siblings, fields.quorum) {
+        (None, _) => Siblings::Independent,
+        (Some("fail_fast"), _) => Siblings::FailFast,
+        (Some("race"), _) => Siblings::Race,
+        (Some("quorum"), Some(n)) => Siblings::Quorum(n),
+        (Some(other), _) => {
+            return Err(wrong(&format!("{other:?} is nothing that can be asked of siblings")));
+        }
+    };
+    Ok(Opening { key: fields.key.into(), turn, inputs, siblings })
 }
 
 pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact, Problem> {
