@@ -108,6 +108,7 @@ impl Session {
             lookup: row.lookup,
             place: Arc::new(Place::new(self.name.clone(), batch.opening.key.clone(), inputs)),
             turn: batch.opening.turn.clone(),
+            siblings: batch.opening.siblings,
             opened_at: batch.opened_at,
         })
     }
@@ -189,6 +190,13 @@ impl Session {
     pub(crate) fn wake(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
         if let Some(held) = self.unpark(rt, id) {
             drive::start(held);
+        }
+    }
+
+    /// Goes on with those of a batch that are parked.
+    pub(crate) fn wake_all(self: &Arc<Session>, rt: &Arc<Inner>, batch: &OpenBatch, calls: Vec<Ordinal>) {
+        for ordinal in calls {
+            self.wake(rt, CallId { batch: batch.head.no, ordinal });
         }
     }
 

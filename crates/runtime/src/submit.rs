@@ -43,7 +43,7 @@ impl Submitted {
     /// Waits until all calls have ended and are durable. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
         let Some((session, batch)) = self.place else {
-            return Ok(BatchAnswer { key: self.key, calls: Vec::new() });
+            return Ok(BatchAnswer { key: self.key, calls: Vec::new(), decided: None });
         };
         let ordinals: Vec<Ordinal> = self.answers.iter().map(|answer| answer.ordinal).collect();
         let calls = batch.ended(&ordinals, &session.lane).await?;
@@ -54,7 +54,7 @@ impl Submitted {
             recorded: answering.known,
             conflict: answering.conflict,
         });
-        Ok(BatchAnswer { key: self.key, calls: answers.collect() })
+        Ok(BatchAnswer { key: self.key, calls: answers.collect(), decided: batch.decided() })
     }
 }
 
@@ -105,13 +105,17 @@ async fn load_or_make(
             }
             OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows)
         }
-        None => OpenBatch::new(Head {
-            no: BatchNo(rt.store.reserve(Sequence::Batch, 1).await?),
-            lookup,
-            place: Arc::new(Place::new(session.name.clone(), key.clone(), checked.inputs.clone())),
-            turn: checked.turn.clone(),
-            opened_at: rt.clock.now(),
-        }),
+        None => {
+            checked.check_quorum()?;
+            OpenBatch::new(Head {
+                no: BatchNo(rt.store.reserve(Sequence::Batch, 1).await?),
+                lookup,
+                place: Arc::new(Place::new(session.name.clone(), key.clone(), checked.inputs.clone())),
+                turn: checked.turn.clone(),
+                siblings: checked.siblings,
+                opened_at: rt.clock.now(),
+            })
+        }
     };
     Ok(session.insert(batch))
 }

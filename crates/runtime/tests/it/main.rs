@@ -21,6 +21,7 @@ mod registry;
 mod rig;
 mod room;
 mod scopes;
+mod siblings;
 mod submission;
 mod takeover;
 mod threads;
