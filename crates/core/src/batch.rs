@@ -3,6 +3,7 @@
 use crate::call::{Arguments, Call, Fact, Given, Illegal, Opened};
 use crate::canonical;
 use crate::entry::{Entry, Event};
+use crate::failure::named;
 use crate::ids::Ordinal;
 use crate::json;
 use crate::limits::Limits;
@@ -25,6 +26,20 @@ pub struct Opening {
     pub inputs: Option<JsonText>,
     /// What becomes of its other calls when one of them ends; outside identity.
     pub siblings: Siblings,
+    /// Whether its calls come one after the other, until it is closed.
+    pub streamed: bool,
+}
+
+named! {
+    /// Who closed a batch whose calls came one after the other.
+    ClosedBy {
+        /// Its caller.
+        Caller = "caller",
+        /// Nobody pushed for too long.
+        Idle = "idle",
+        /// Its owner was gone, and another took over.
+        Restart = "restart",
+    }
 }
 
 /// A batch, as its journal adds up to it.
@@ -40,6 +55,8 @@ pub struct Batch {
     pub calls: Vec<Call>,
     /// What their ends add up to, if it asks something of them together.
     pub tally: Option<Box<Tally>>,
+    /// Who closed it, if its calls came one after the other and it is closed.
+    pub closed: Option<ClosedBy>,
 }
 
 /// A journal that does not add up.
@@ -71,7 +88,8 @@ impl Batch {
         let mut batch = match entries.next() {
             Some((_, Entry { at, event: Event::Batch(opening) })) => {
                 let tally = Tally::of(opening.siblings);
-                Batch { opening: opening.clone(), opened_at: *at, seen_at: *at, calls: Vec::new(), tally }
+                let (opening, calls, closed) = (opening.clone(), Vec::new(), None);
+                Batch { opening, opened_at: *at, seen_at: *at, calls, tally, closed }
             }
             _ => return Err(Broken::NoOpening),
         };
@@ -82,11 +100,18 @@ impl Batch {
     }
 
     fn apply(&mut self, place: usize, entry: &Entry) -> Result<(), Broken> {
-        let Event::Call { ordinal, fact } = &entry.event else { return Err(Broken::Misplaced { place }) };
         self.seen_at = self.seen_at.max(entry.at);
+        let (ordinal, fact) = match &entry.event {
+            Event::Call { ordinal, fact } => (ordinal, fact),
+            Event::Closed(by) if self.may_grow() => {
+                self.close(*by);
+                return Ok(());
+            }
+            Event::Batch(_) | Event::Closed(_) => return Err(Broken::Misplaced { place }),
+        };
         let known = self.calls.len();
         match (self.calls.get_mut(usize::from(ordinal.0)), fact) {
-            (None, Fact::Opened(opened)) if usize::from(ordinal.0) == known => {
+            (None, Fact::Opened(opened)) if usize::from(ordinal.0) == known && self.closed.is_none() => {
                 self.calls.push(Call::new(opened.clone(), entry.at));
                 Ok(())
             }
@@ -101,10 +126,28 @@ impl Batch {
 
     /// An end counts; that it became known later how a call ended does not.
     fn tell_tally(&mut self, ordinal: Ordinal, fact: &Fact) {
+        let may_grow = self.may_grow();
         let (Some(tally), Fact::Ended(_)) = (&mut self.tally, fact) else { return };
         let outcome = self.calls.get(usize::from(ordinal.0)).and_then(Call::outcome);
         let succeeded = matches!(outcome, Some(Outcome::Succeeded(_)));
-        tally.end(ordinal, succeeded, Some(self.calls.len()));
+        let calls = (!may_grow).then_some(self.calls.len());
+        tally.end(ordinal, succeeded, calls);
+    }
+
+    fn close(&mut self, by: ClosedBy) {
+        self.closed = Some(by);
+        let calls = self.calls.len();
+        self.tally.iter_mut().for_each(|tally| _ = tally.count(calls));
+    }
+
+    /// Whether its calls come one after the other and it is not closed.
+    pub fn may_grow(&self) -> bool {
+        self.opening.streamed && self.closed.is_none()
+    }
+
+    /// Whether something of it is still to come: the end of a call, or its close.
+    pub fn is_open(&self) -> bool {
+        self.may_grow() || self.calls.iter().any(|call| call.end().is_none())
     }
 }
 

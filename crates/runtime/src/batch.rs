@@ -1,6 +1,7 @@
 //! An open batch in memory: its calls, who waits for them, and the one way in which its entries are written.
 
 mod siblings;
+mod stream;
 
 pub use siblings::Decided;
 pub(crate) use siblings::cancel;
@@ -15,6 +16,7 @@ use crate::wheel::Alarm;
 use std::borrow::BorrowMut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stream::Stream;
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Opening, compare};
 use windlass_core::call::{Call, Cause, Fact, Opened};
@@ -69,6 +71,7 @@ pub(crate) struct Head {
     pub(crate) place: Arc<Place>,
     pub(crate) turn: Option<String>,
     pub(crate) siblings: Siblings,
+    pub(crate) streamed: bool,
     pub(crate) opened_at: Timestamp,
 }
 
@@ -81,6 +84,8 @@ struct State {
     written: Written,
     /// What the ends of its calls add up to, if it asks something of them together.
     tally: Option<Box<Tally>>,
+    /// Where it stands, if its calls come one after the other.
+    stream: Option<Stream>,
 }
 
 /// How far the store knows the batch.
@@ -152,7 +157,8 @@ pub(crate) enum Placed {
 impl OpenBatch {
     /// A batch that nobody has recorded yet.
     pub(crate) fn new(head: Head) -> OpenBatch {
-        let state = State::new(Written::default(), Tally::of(head.siblings), 0);
+        let mut state = State::new(Written::default(), Tally::of(head.siblings), 0);
+        state.stream = head.streamed.then(Stream::new);
         OpenBatch::from(head, state)
     }
 
@@ -160,8 +166,9 @@ impl OpenBatch {
     pub(crate) fn recorded(head: Head, batch: &Batch, rows: u32) -> OpenBatch {
         let ended = batch.calls.iter().filter(|call| call.end().is_some()).count();
         let calls = batch.calls.len();
-        let written = Written { recorded: true, open: ended < calls, calls, ended, row: rows };
+        let written = Written { recorded: true, open: batch.is_open(), calls, ended, row: rows };
         let mut state = State::new(written, batch.tally.clone(), calls);
+        state.stream = Stream::recorded(batch);
         for call in &batch.calls {
             let alike = state.alike(&call.opened.id);
             let place = state.add(call.opened.clone(), call.opened_at, &alike);
@@ -246,10 +253,7 @@ impl OpenBatch {
             self.dismiss(&mut state, &deciding, if apart { &mut later } else { &mut packer })
         });
         rows.push(self.journal(&mut state, packer));
-        if state.written.ended == state.slots.len() {
-            rows.push(Row::Close(self.head.no));
-            state.written.open = false;
-        }
+        rows.extend(self.close_row(&mut state));
         let commit = lane.send(guards, rows);
         if !later.is_empty() {
             drop(lane.send(Vec::new(), vec![self.journal(&mut state, later)]));
@@ -267,17 +271,19 @@ impl OpenBatch {
     /// Records the batch and its calls before any of them acts, and waits until that is durable: so that they can be
     /// found there.
     pub(crate) async fn record(&self, lane: &Lane) -> Result<(), Lost> {
-        let sent = {
-            let mut state = self.lock();
-            let (mut packer, mut guards, mut rows) = (Packer::default(), Vec::new(), Vec::new());
-            if state.written.calls < state.slots.len() {
-                self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
-                rows.push(self.journal(&mut state, packer));
-            }
-            // If all of it was sent before, this comes behind it.
-            lane.send(guards, rows)
-        };
-        sent.durable().await
+        self.send_calls(lane).durable().await
+    }
+
+    /// Sends the batch and its calls, as far as they were not sent.
+    pub(crate) fn send_calls<'a>(&self, lane: &'a Lane) -> Commit<'a> {
+        let mut state = self.lock();
+        let (mut packer, mut guards, mut rows) = (Packer::default(), Vec::new(), Vec::new());
+        if state.written.calls < state.slots.len() {
+            self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
+            rows.push(self.journal(&mut state, packer));
+        }
+        // If all of it was sent before, this comes behind it.
+        lane.send(guards, rows)
     }
 
     /// The batch and its calls travel with the first commit of any of them.
@@ -296,6 +302,7 @@ impl OpenBatch {
                 turn: head.turn.clone(),
                 inputs: head.place.inputs.as_ref().map(inputs_text),
                 siblings: head.siblings,
+                streamed: head.streamed,
             };
             packer.batch(head.opened_at, &opening);
         } else if !state.written.open {
@@ -425,21 +432,21 @@ impl OpenBatch {
         }
     }
 
-    /// Calls ended, durably: whoever waits is told. `true` if the batch has no open call any more.
+    /// Calls ended, durably: whoever waits is told. `true` if nothing of the batch is to come.
     pub(crate) fn settle(&self, ended: Vec<Box<Held>>) -> bool {
         let mut state = self.lock();
         for held in ended {
             state.end(usize::from(held.id.ordinal.0), Arc::new(held.call));
         }
-        let over = state.open == 0;
+        let over = state.is_over();
         drop(state);
         self.ended.notify_waiters();
         over
     }
 
-    /// Whether it has no open call.
+    /// Whether it has no open call and gets no more.
     pub(crate) fn is_over(&self) -> bool {
-        self.lock().open == 0
+        self.lock().is_over()
     }
 
     /// Lets go of the calls that wait, which are still open in the journal, and names them. Whoever waits for them
@@ -491,7 +498,8 @@ impl OpenBatch {
 
 impl State {
     fn new(written: Written, tally: Option<Box<Tally>>, calls: usize) -> State {
-        State { slots: Vec::with_capacity(calls), ids: Vec::with_capacity(calls), open: 0, written, tally }
+        let (slots, ids) = (Vec::with_capacity(calls), Vec::with_capacity(calls));
+        State { slots, ids, open: 0, written, tally, stream: None }
     }
 
     /// Adds a call, open, and says where.

@@ -29,6 +29,7 @@ mod session;
 mod signal;
 mod stage;
 mod story;
+mod stream;
 mod submit;
 mod threads;
 mod tool;
@@ -48,6 +49,7 @@ pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
 pub use runtime::{Config, OpenCall, Runtime};
 pub use scope::{Overlay, OverlayGuard};
+pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};
 pub use tool::{
     Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool, ToolError,

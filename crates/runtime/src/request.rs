@@ -109,7 +109,7 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
             "a quorum needs at least 1 call; leave `siblings` out if none has to succeed".to_string(),
         );
     }
-    Ok(Checked { key, turn, ids_given, calls, inputs, overlay, siblings })
+    Ok(Checked { key, turn, ids_given, calls, inputs, overlay, siblings, streamed: false })
 }
 
 /// A batch whose shape is right.
@@ -121,16 +121,18 @@ pub(crate) struct Checked {
     pub(crate) inputs: Option<Map<String, Value>>,
     pub(crate) overlay: Option<Arc<Overlay>>,
     pub(crate) siblings: Siblings,
+    pub(crate) streamed: bool,
 }
 
 impl Checked {
     /// Whether so many of its calls can succeed as have to. Asked of a batch that is new: of one that is recorded what
     /// it asked then counts.
-    pub(crate) fn check_quorum(&self) -> Result<(), BatchError> {
+    pub(crate) fn check_quorum(&self, limits: &Limits) -> Result<(), BatchError> {
         let Siblings::Quorum(needed) = self.siblings else { return Ok(()) };
         let ids: BTreeSet<&str> = self.calls.iter().map(|asked| &*asked.opened.id).collect();
-        let calls = ids.len();
-        if needed as usize <= calls {
+        // How many will be pushed is not known: at most as many as a batch may have.
+        let calls = if self.streamed { limits.batch_calls_max } else { ids.len() as u64 };
+        if u64::from(needed) <= calls {
             return Ok(());
         }
         shape(format!("a quorum of {needed} cannot be reached by {calls} calls; ask for {calls} or fewer"))

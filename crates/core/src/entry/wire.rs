@@ -3,7 +3,8 @@
 mod attempt;
 mod outcome;
 
-use crate::batch::Opening;
+use super::Event;
+use crate::batch::{ClosedBy, Opening};
 use crate::call::{
     Arguments, Ended, Fact, Given, Kind, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent,
     Started,
@@ -18,6 +19,7 @@ use outcome::{FailureFields, KeptFields, OutcomeFields, PartFields, read_parts, 
 use std::sync::Arc;
 
 pub(super) const BATCH_OPENED: u8 = 1;
+pub(super) const BATCH_CLOSED: u8 = 20;
 
 pub(super) fn kind_number(kind: Kind) -> u8 {
     match kind {
@@ -64,6 +66,15 @@ struct BatchFields<'a> {
     siblings: Option<&'a str>,
     #[n(21)]
     quorum: Option<u32>,
+    #[n(22)]
+    streamed: Option<bool>,
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+struct ClosedFields<'a> {
+    #[b(0)]
+    by: &'a str,
 }
 
 #[derive(Encode, Decode)]
@@ -153,7 +164,7 @@ struct EndedFields {
 
 /// Appends the fields of a batch's own entry.
 pub(super) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
-    let Opening { key, turn, inputs, siblings } = opening;
+    let Opening { key, turn, inputs, siblings, streamed } = opening;
     let (siblings, quorum) = match siblings {
         Siblings::Independent => (None, None),
         Siblings::FailFast => (Some("fail_fast"), None),
@@ -161,7 +172,13 @@ pub(super) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
         Siblings::Quorum(n) => (Some("quorum"), Some(*n)),
     };
     let (turn, inputs) = (turn.as_deref(), inputs.as_deref());
-    encode(&BatchFields { key, turn, inputs, siblings, quorum }, bytes);
+    let streamed = streamed.then_some(true);
+    encode(&BatchFields { key, turn, inputs, siblings, quorum, streamed }, bytes);
+}
+
+/// Appends the fields of a batch's close.
+pub(super) fn write_closed(by: ClosedBy, bytes: &mut Vec<u8>) {
+    encode(&ClosedFields { by: by.as_str() }, bytes);
 }
 
 /// Appends the fields of a call's first entry.
@@ -232,11 +249,18 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
     }
 }
 
-pub(super) fn read_batch(kind: u8, fields: &[u8]) -> Result<Opening, Problem> {
-    if kind != BATCH_OPENED {
-        return Err(Problem::Kind);
+pub(super) fn read_batch(kind: u8, fields: &[u8]) -> Result<Event, Problem> {
+    match kind {
+        BATCH_OPENED => read_opening(minicbor::decode(fields)?).map(Event::Batch),
+        BATCH_CLOSED => {
+            let ClosedFields { by } = minicbor::decode(fields)?;
+            known(ClosedBy::parse(by), by).map(Event::Closed)
+        }
+        _ => Err(Problem::Kind),
     }
-    let fields: BatchFields<'_> = minicbor::decode(fields)?;
+}
+
+fn read_opening(fields: BatchFields<'_>) -> Result<Opening, Problem> {
     let (turn, inputs) = (fields.turn.map(str::to_string), fields.inputs.map(Arc::from));
     let siblings = match (fields.siblings, fields.quorum) {
         (None, _) => Siblings::Independent,
@@ -247,7 +271,8 @@ pub(super) fn read_batch(kind: u8, fields: &[u8]) -> Result<Opening, Problem> {
             return Err(wrong(&format!("{other:?} is nothing that can be asked of siblings")));
         }
     };
-    Ok(Opening { key: fields.key.into(), turn, inputs, siblings })
+    let streamed = fields.streamed.unwrap_or(false);
+    Ok(Opening { key: fields.key.into(), turn, inputs, siblings, streamed })
 }
 
 pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact, Problem> {

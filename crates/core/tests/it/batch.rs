@@ -1,6 +1,6 @@
 //! Batches: folding, comparing a submission with the record, derived keys.
 
-use windlass_core::batch::{Batch, Broken, Compared, Opening, compare, derived_key};
+use windlass_core::batch::{Batch, Broken, ClosedBy, Compared, Opening, compare, derived_key};
 use windlass_core::call::{Arguments, CancelAsked, Ended, Fact, Given, Lost, Model, Opened, Spent};
 use windlass_core::entry::{Entry, Event};
 use windlass_core::ids::{AttemptNo, Ordinal};
@@ -81,6 +81,34 @@ fn a_batch_is_decided_once_by_its_journal() {
     assert_eq!((tally.decision(), tally.won()), (Some(Decision::Reached), &[Ordinal(0)][..]));
     let undecided = Batch::fold(&entries[..3]).unwrap();
     assert_eq!(undecided.tally.unwrap().decision(), None);
+}
+
+#[test]
+fn a_streamed_batch_grows_until_it_is_closed() {
+    let lost = || Outcome::Cancelled { effect: Effect::None };
+    let stream = |siblings| {
+        entry(Event::Batch(Opening { key: "k".into(), siblings, streamed: true, ..Opening::default() }))
+    };
+    let (first, second) = (opened("a", "t", "{}"), opened("b", "t", "{}"));
+    let closed = || entry(Event::Closed(ClosedBy::Caller));
+    let mut entries = vec![stream(Siblings::Race), call(0, Fact::Opened(first)), ended(0, lost())];
+    let open = Batch::fold(&entries).unwrap();
+    assert!(open.may_grow() && open.is_open());
+    assert_eq!(open.tally.unwrap().decision(), None, "one may come that succeeds");
+    entries.push(closed());
+    let over = Batch::fold(&entries).unwrap();
+    assert!(!over.may_grow() && !over.is_open());
+    assert_eq!(over.tally.unwrap().decision(), Some(Decision::Unreachable));
+    for late in [closed(), call(1, Fact::Opened(second))] {
+        entries.push(late);
+        assert_eq!(Batch::fold(&entries), Err(Broken::Misplaced { place: 4 }));
+        entries.pop();
+    }
+    assert_eq!(
+        Batch::fold(&[opening(), closed()]),
+        Err(Broken::Misplaced { place: 1 }),
+        "it was submitted whole"
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::path::PathBuf;
-use windlass_core::batch::Opening;
+use windlass_core::batch::{ClosedBy, Opening};
 use windlass_core::call::{
     Arguments, Ended, Fact, Given, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent,
     Started,
@@ -85,6 +85,14 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("batch_opened_race", with(Siblings::Race)),
         ("batch_opened_fail_fast", with(Siblings::FailFast)),
         ("batch_opened_quorum", with(Siblings::Quorum(2))),
+        (
+            "batch_opened_streamed",
+            Entry {
+                at: Timestamp(-1),
+                event: Event::Batch(Opening { key: "key".into(), streamed: true, ..Opening::default() }),
+            },
+        ),
+        ("batch_closed", Entry { at: Timestamp(7), event: Event::Closed(ClosedBy::Idle) }),
         ("opened", call(Fact::Opened(opened))),
         ("prepared", call(Fact::Prepared(prepared.clone()))),
         (

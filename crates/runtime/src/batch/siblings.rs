@@ -99,11 +99,6 @@ impl State {
         Some(Deciding { decision, at: held.now() })
     }
 
-    /// How many calls it has, once that is known.
-    pub(super) fn calls_known(&self) -> Option<usize> {
-        Some(self.slots.len())
-    }
-
     /// Why a call that is added now is to stop, if it is.
     pub(super) fn cancel_added(&self) -> Option<Fact> {
         let decision = self.tally.as_deref()?.decision()?;

@@ -22,6 +22,7 @@ mod rig;
 mod room;
 mod scopes;
 mod siblings;
+mod streams;
 mod submission;
 mod takeover;
 mod threads;
