@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use windlass::core::json;
 use windlass::core::limits::Limits;
-use windlass::{Args, BatchRequest, CallRequest};
+use windlass::{Args, BatchRequest, CallRequest, Siblings};
 
 /// More than a full batch with arguments of full size is no batch.
 const INPUT_BYTES_MAX: u64 = 320 << 20;
@@ -20,6 +20,8 @@ struct BatchFile {
     key: Option<String>,
     turn: Option<String>,
     calls: Vec<CallFile>,
+    #[serde(default)]
+    siblings: Siblings,
 }
 
 #[derive(Deserialize)]
@@ -63,10 +65,10 @@ fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
         return Err(Usage(format!("{name} is a list; {HELP}")).into());
     }
     let whole = serde_json::from_str::<BatchFile>(text);
-    let batch = match whole {
+    let mut batch = match whole {
         Ok(batch) => batch,
         Err(error) => match lines(text) {
-            Ok(calls) => BatchFile { key: None, turn: None, calls },
+            Ok(calls) => BatchFile { key: None, turn: None, calls, siblings: Siblings::default() },
             // The error of the form that was meant is the one that helps.
             Err(at_line) if looks_like_lines(text) => {
                 return Err(Usage(format!("{name}: {at_line}; {HELP}")).into());
@@ -74,14 +76,15 @@ fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
             Err(_) => return Err(Usage(format!("{name}: {error}; {HELP}")).into()),
         },
     };
-    let calls = batch.calls.into_iter().map(|call| CallRequest {
+    let calls = batch.calls.drain(..).map(|call| CallRequest {
         id: call.id,
         tool: call.tool,
         args: call.args.map_or_else(Args::default, |args| arguments(args.get())),
         provider: call.provider,
         ..CallRequest::default()
     });
-    Ok(BatchRequest { key: batch.key, turn: batch.turn, calls: calls.collect(), ..BatchRequest::default() })
+    let BatchFile { key, turn, siblings, .. } = batch;
+    Ok(BatchRequest { key, turn, calls: calls.collect(), siblings, ..BatchRequest::default() })
 }
 
 /// An object is the arguments; a string is the raw text a model wrote. What our rules refuse stays text, and is
@@ -123,6 +126,20 @@ mod tests {
         let lines = parse("{\"tool\": \"a\"}\n\n{\"tool\": \"b\", \"args\": \"{\"}\n", "f").unwrap();
         assert_eq!(lines.calls.len(), 2);
         assert!(matches!(&lines.calls[1].args, Args::Text(text) if text == "{"));
+    }
+
+    #[test]
+    fn siblings_are_read() {
+        let check = |text: &str| parse(&format!(r#"{{"calls": [], "siblings": {text}}}"#), "f");
+        for (text, siblings) in [
+            (r#""independent""#, Siblings::Independent),
+            (r#""fail_fast""#, Siblings::FailFast),
+            (r#""race""#, Siblings::Race),
+            (r#"{"quorum": 2}"#, Siblings::Quorum(2)),
+        ] {
+            assert_eq!(check(text).unwrap().siblings, siblings);
+        }
+        assert!(check(r#""rase""#).unwrap_err().to_string().contains("unknown variant `rase`"));
     }
 
     #[test]

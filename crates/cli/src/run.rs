@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use windlass::core::time::Timestamp;
-use windlass::{BatchAnswer, BatchError, Clock, Runtime, Submitted, SystemClock, fresh_key};
+use windlass::{
+    BatchAnswer, BatchError, Clock, Decided, Decision, Runtime, Submitted, SystemClock, fresh_key,
+};
 
 pub async fn run((data, owned): (&Path, &mut Owned), args: Run) -> anyhow::Result<ExitCode> {
     let mut batch = input::read(&args.file)?;
@@ -40,6 +42,7 @@ pub async fn run((data, owned): (&Path, &mut Owned), args: Run) -> anyhow::Resul
         eprintln!("windlass: the batch is empty, so there was nothing to run");
     }
     tell_recorded(&answer, began, derived);
+    tell_decided(&answer);
     show::warnings(&answer.calls);
     if owner.unless_stopped(folder::finish(&runtime)).await.is_none() {
         return Ok(owner.leave().await);
@@ -69,6 +72,17 @@ async fn with_progress(
                 return answer;
             }
             _ = tick.tick() => bar.set_position(total.saturating_sub(runtime.open_calls())),
+        }
+    }
+}
+
+fn tell_decided(answer: &BatchAnswer) {
+    let Some(Decided { siblings, decision, winners }) = &answer.decided else { return };
+    let by = if winners.is_empty() { "no call".to_string() } else { winners.join(", ") };
+    match decision {
+        Decision::Reached => eprintln!("windlass: {siblings} was reached by {by}"),
+        Decision::Unreachable => {
+            eprintln!("windlass: {siblings} could not be reached any more; succeeded had {by}")
         }
     }
 }

@@ -3,9 +3,12 @@
 use crate::call::{Arguments, Call, Fact, Given, Illegal, Opened};
 use crate::canonical;
 use crate::entry::{Entry, Event};
+use crate::failure::named;
+use crate::ids::Ordinal;
 use crate::json;
 use crate::limits::Limits;
-use crate::outcome::JsonText;
+use crate::outcome::{JsonText, Outcome};
+use crate::siblings::{Siblings, Tally};
 use crate::time::Timestamp;
 use serde_json::Value;
 
@@ -13,7 +16,7 @@ use serde_json::Value;
 const DIFFERENCES_MAX: usize = 8;
 
 /// A batch was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opening {
     /// What makes it one batch, however often it is submitted.
     pub key: std::sync::Arc<str>,
@@ -21,6 +24,22 @@ pub struct Opening {
     pub turn: Option<String>,
     /// What the host attached for tools and hooks, as a JSON object; outside identity.
     pub inputs: Option<JsonText>,
+    /// What becomes of its other calls when one of them ends; outside identity.
+    pub siblings: Siblings,
+    /// Whether its calls come one after the other, until it is closed.
+    pub streamed: bool,
+}
+
+named! {
+    /// Who closed a batch whose calls came one after the other.
+    ClosedBy {
+        /// Its caller.
+        Caller = "caller",
+        /// Nobody pushed for too long.
+        Idle = "idle",
+        /// Its owner was gone, and another took over.
+        Restart = "restart",
+    }
 }
 
 /// A batch, as its journal adds up to it.
@@ -34,6 +53,10 @@ pub struct Batch {
     pub seen_at: Timestamp,
     /// Its calls, by ordinal.
     pub calls: Vec<Call>,
+    /// What their ends add up to, if it asks something of them together.
+    pub tally: Option<Box<Tally>>,
+    /// Who closed it, if its calls came one after the other and it is closed.
+    pub closed: Option<ClosedBy>,
 }
 
 /// A journal that does not add up.
@@ -64,7 +87,9 @@ impl Batch {
         let mut entries = entries.into_iter().enumerate();
         let mut batch = match entries.next() {
             Some((_, Entry { at, event: Event::Batch(opening) })) => {
-                Batch { opening: opening.clone(), opened_at: *at, seen_at: *at, calls: Vec::new() }
+                let tally = Tally::of(opening.siblings);
+                let (opening, calls, closed) = (opening.clone(), Vec::new(), None);
+                Batch { opening, opened_at: *at, seen_at: *at, calls, tally, closed }
             }
             _ => return Err(Broken::NoOpening),
         };
@@ -75,19 +100,54 @@ impl Batch {
     }
 
     fn apply(&mut self, place: usize, entry: &Entry) -> Result<(), Broken> {
-        let Event::Call { ordinal, fact } = &entry.event else { return Err(Broken::Misplaced { place }) };
         self.seen_at = self.seen_at.max(entry.at);
+        let (ordinal, fact) = match &entry.event {
+            Event::Call { ordinal, fact } => (ordinal, fact),
+            Event::Closed(by) if self.may_grow() => {
+                self.close(*by);
+                return Ok(());
+            }
+            Event::Batch(_) | Event::Closed(_) => return Err(Broken::Misplaced { place }),
+        };
         let known = self.calls.len();
         match (self.calls.get_mut(usize::from(ordinal.0)), fact) {
-            (None, Fact::Opened(opened)) if usize::from(ordinal.0) == known => {
+            (None, Fact::Opened(opened)) if usize::from(ordinal.0) == known && self.closed.is_none() => {
                 self.calls.push(Call::new(opened.clone(), entry.at));
                 Ok(())
             }
             (Some(call), fact) => {
-                call.apply(entry.at, fact).map_err(|illegal| Broken::Illegal { place, illegal })
+                call.apply(entry.at, fact).map_err(|illegal| Broken::Illegal { place, illegal })?;
+                self.tell_tally(*ordinal, fact);
+                Ok(())
             }
             (None, _) => Err(Broken::Misplaced { place }),
         }
+    }
+
+    /// An end counts; that it became known later how a call ended does not.
+    fn tell_tally(&mut self, ordinal: Ordinal, fact: &Fact) {
+        let may_grow = self.may_grow();
+        let (Some(tally), Fact::Ended(_)) = (&mut self.tally, fact) else { return };
+        let outcome = self.calls.get(usize::from(ordinal.0)).and_then(Call::outcome);
+        let succeeded = matches!(outcome, Some(Outcome::Succeeded(_)));
+        let calls = (!may_grow).then_some(self.calls.len());
+        tally.end(ordinal, succeeded, calls);
+    }
+
+    fn close(&mut self, by: ClosedBy) {
+        self.closed = Some(by);
+        let calls = self.calls.len();
+        self.tally.iter_mut().for_each(|tally| _ = tally.count(calls));
+    }
+
+    /// Whether its calls come one after the other and it is not closed.
+    pub fn may_grow(&self) -> bool {
+        self.opening.streamed && self.closed.is_none()
+    }
+
+    /// Whether something of it is still to come: the end of a call, or its close.
+    pub fn is_open(&self) -> bool {
+        self.may_grow() || self.calls.iter().any(|call| call.end().is_none())
     }
 }
 

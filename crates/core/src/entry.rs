@@ -14,7 +14,7 @@
 
 mod wire;
 
-use crate::batch::Opening;
+use crate::batch::{ClosedBy, Opening};
 use crate::call::{Fact, Kind, Opened};
 use crate::ids::Ordinal;
 use crate::time::Timestamp;
@@ -33,6 +33,8 @@ pub struct Entry {
 pub enum Event {
     /// A batch was asked for.
     Batch(Opening),
+    /// A batch whose calls came one after the other gets no more.
+    Closed(ClosedBy),
     /// A fact about one of its calls.
     Call {
         /// Which one.
@@ -85,6 +87,7 @@ impl Packer {
     pub fn push(&mut self, entry: &Entry) {
         match &entry.event {
             Event::Batch(opening) => self.batch(entry.at, opening),
+            Event::Closed(by) => self.closed(entry.at, *by),
             Event::Call { ordinal, fact } => self.fact(entry.at, *ordinal, fact),
         }
     }
@@ -93,6 +96,12 @@ impl Packer {
     pub fn batch(&mut self, at: Timestamp, opening: &Opening) {
         let head = Head { kind: wire::BATCH_OPENED, subject: BATCH_SUBJECT, at };
         self.entry(head, |bytes| wire::write_batch(opening, bytes), &[]);
+    }
+
+    /// Adds that a batch gets no more calls.
+    pub fn closed(&mut self, at: Timestamp, by: ClosedBy) {
+        let head = Head { kind: wire::BATCH_CLOSED, subject: BATCH_SUBJECT, at };
+        self.entry(head, |bytes| wire::write_closed(by, bytes), &[]);
     }
 
     /// Adds that a call was asked for.
@@ -210,7 +219,7 @@ impl<'a> Reader<'a> {
         let start = self.offset;
         let (fields, payload) = (self.take(fields)?, self.take(payload)?);
         let event = match subject {
-            BATCH_SUBJECT => wire::read_batch(kind, fields).map(Event::Batch),
+            BATCH_SUBJECT => wire::read_batch(kind, fields),
             ordinal => wire::read_fact(kind, fields, payload)
                 .map(|fact| Event::Call { ordinal: Ordinal(ordinal), fact }),
         };

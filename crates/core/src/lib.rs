@@ -24,5 +24,6 @@ pub mod projection;
 pub mod rate;
 pub mod repair;
 pub mod schema;
+pub mod siblings;
 pub mod time;
 pub mod tool;

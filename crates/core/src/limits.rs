@@ -28,6 +28,8 @@ macro_rules! limits {
 limits! {
     /// A batch is answered as a whole, so its size bounds the memory of one answer.
     batch_calls_max = 256;
+    /// How long a streamed batch waits for its next push, in milliseconds, before it is closed: its caller may be gone.
+    stream_idle_ms = 300_000;
     /// Ids come from the model and are kept in every journal entry of the call.
     call_id_chars_max = 128;
     /// A key is chosen by the caller and kept with its batch for good.

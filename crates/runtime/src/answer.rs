@@ -1,5 +1,6 @@
 //! What a caller gets back, and the one JSON shape in which a call is shown.
 
+use crate::batch::Decided;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -22,6 +23,9 @@ pub struct BatchAnswer {
     pub key: Arc<str>,
     /// One answer per submitted call.
     pub calls: Vec<CallAnswer>,
+    /// What it asked of its calls together, and what came of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
 }
 
 /// A call as a caller sees it: recorded and fresh ones look the same.

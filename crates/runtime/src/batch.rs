@@ -1,5 +1,11 @@
 //! An open batch in memory: its calls, who waits for them, and the one way in which its entries are written.
 
+mod siblings;
+mod stream;
+
+pub use siblings::Decided;
+pub(crate) use siblings::cancel;
+
 use crate::error::Lost;
 use crate::held::{Ack, Held, Parked};
 use crate::lane::{Commit, Lane};
@@ -10,12 +16,14 @@ use crate::wheel::Alarm;
 use std::borrow::BorrowMut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stream::Stream;
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Opening, compare};
 use windlass_core::call::{Call, Cause, Fact, Opened};
 use windlass_core::entry::Packer;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::limits::Limits;
+use windlass_core::siblings::{Decision, Siblings, Tally};
 use windlass_core::time::Timestamp;
 use windlass_store::{Guard, Row};
 
@@ -33,6 +41,8 @@ pub(crate) struct OpenBatch {
 pub(crate) enum Asked {
     /// To stop.
     Cancel(Option<Arc<str>>),
+    /// To stop, because its batch was decided without it. That is recorded.
+    Decided(Decision),
     /// To go on under what its tool has become.
     Accept,
 }
@@ -60,6 +70,8 @@ pub(crate) struct Head {
     pub(crate) lookup: Lookup,
     pub(crate) place: Arc<Place>,
     pub(crate) turn: Option<String>,
+    pub(crate) siblings: Siblings,
+    pub(crate) streamed: bool,
     pub(crate) opened_at: Timestamp,
 }
 
@@ -70,6 +82,10 @@ struct State {
     /// How many calls have not ended durably.
     open: usize,
     written: Written,
+    /// What the ends of its calls add up to, if it asks something of them together.
+    tally: Option<Box<Tally>>,
+    /// Where it stands, if its calls come one after the other.
+    stream: Option<Stream>,
 }
 
 /// How far the store knows the batch.
@@ -93,6 +109,9 @@ struct Slot {
     /// Whether another call of the batch has the same id.
     has_twin: bool,
     stage: Stage,
+    /// Whether its end was sent, and whether a cancel was. Kept only where the end of one call may cancel the others.
+    ended: bool,
+    cancelled: bool,
     /// What was asked of it and not heard yet.
     asked: Vec<Heard>,
     /// By which its running attempt is told to stop.
@@ -106,6 +125,14 @@ enum Stage {
     Parked(Box<Parked>),
     /// It ended, durably.
     Ended(Arc<Call>),
+}
+
+/// What was sent, and who has to be woken now.
+#[must_use = "nothing may be acknowledged before it is durable"]
+pub(crate) struct Sent<'a> {
+    pub(crate) commit: Commit<'a>,
+    /// Calls that are cancelled by it and parked.
+    pub(crate) parked: Vec<Ordinal>,
 }
 
 /// What one submission found.
@@ -130,18 +157,23 @@ pub(crate) enum Placed {
 impl OpenBatch {
     /// A batch that nobody has recorded yet.
     pub(crate) fn new(head: Head) -> OpenBatch {
-        OpenBatch::from(head, State::new(Written::default(), 0))
+        let mut state = State::new(Written::default(), Tally::of(head.siblings), 0);
+        state.stream = head.streamed.then(Stream::new);
+        OpenBatch::from(head, state)
     }
 
     /// A batch that was read back, with `rows` rows of journal; calls that have not ended are to be driven.
     pub(crate) fn recorded(head: Head, batch: &Batch, rows: u32) -> OpenBatch {
         let ended = batch.calls.iter().filter(|call| call.end().is_some()).count();
         let calls = batch.calls.len();
-        let written = Written { recorded: true, open: ended < calls, calls, ended, row: rows };
-        let mut state = State::new(written, calls);
+        let written = Written { recorded: true, open: batch.is_open(), calls, ended, row: rows };
+        let mut state = State::new(written, batch.tally.clone(), calls);
+        state.stream = Stream::recorded(batch);
         for call in &batch.calls {
             let alike = state.alike(&call.opened.id);
             let place = state.add(call.opened.clone(), call.opened_at, &alike);
+            let slot = &mut state.slots[place];
+            (slot.ended, slot.cancelled) = (call.end().is_some(), call.cancel.is_some());
             if call.end().is_some() {
                 state.end(place, Arc::new(call.clone()));
             }
@@ -169,7 +201,11 @@ impl OpenBatch {
                 Compared::OtherTool | Compared::OtherArgs(_) => {}
             }
         }
-        conflict.unwrap_or_else(|| Placed::New(Ordinal(state.add(asked.clone(), at, &alike) as u16)))
+        conflict.unwrap_or_else(|| {
+            let place = state.add(asked.clone(), at, &alike);
+            self.dismiss_added(&mut state, place);
+            Placed::New(Ordinal(place as u16))
+        })
     }
 
     /// Makes room for so many more calls.
@@ -195,45 +231,59 @@ impl OpenBatch {
     }
 
     /// Sends what the given calls have noted, with everything that must be recorded before it. The order is
-    /// fixed when this returns.
-    pub(crate) fn send<'a>(&self, lane: &'a Lane, calls: &mut [impl BorrowMut<Held>]) -> Commit<'a> {
+    /// fixed when this returns. If one of them ends and that decides the batch, the cancel of all others is in the same
+    /// change.
+    pub(crate) fn send<'a>(&self, lane: &'a Lane, calls: &mut [impl BorrowMut<Held>]) -> Sent<'a> {
         let mut state = self.lock();
         let mut packer = Packer::default();
         let noted: usize = calls.iter().map(|held| held.borrow().noted_bytes()).sum();
         packer.reserve(noted + state.unwritten_bytes());
         let (mut guards, mut rows) = (Vec::new(), Vec::with_capacity(3));
         self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
+        let mut decided = None;
         for held in calls {
             let held = held.borrow_mut();
             state.written.ended += usize::from(held.call.end().is_some());
             held.take_notes(&mut packer, &mut rows);
+            decided = state.count(held).or(decided);
         }
+        let mut later = Packer::default();
+        let parked = decided.map_or_else(Vec::new, |deciding| {
+            let apart = cfg!(feature = "mutant-losers-later");
+            self.dismiss(&mut state, &deciding, if apart { &mut later } else { &mut packer })
+        });
+        rows.push(self.journal(&mut state, packer));
+        rows.extend(self.close_row(&mut state));
+        let commit = lane.send(guards, rows);
+        if !later.is_empty() {
+            drop(lane.send(Vec::new(), vec![self.journal(&mut state, later)]));
+        }
+        Sent { commit, parked }
+    }
+
+    /// The next row of its journal.
+    fn journal(&self, state: &mut State, packer: Packer) -> Row {
         let (batch, row) = (self.head.no, state.written.row);
-        rows.push(Row::Journal { batch, row, count: packer.count(), data: packer.finish().into() });
         state.written.row += 1;
-        if state.written.ended == state.slots.len() {
-            rows.push(Row::Close(batch));
-            state.written.open = false;
-        }
-        lane.send(guards, rows)
+        Row::Journal { batch, row, count: packer.count(), data: packer.finish().into() }
     }
 
     /// Records the batch and its calls before any of them acts, and waits until that is durable: so that they can be
     /// found there.
     pub(crate) async fn record(&self, lane: &Lane) -> Result<(), Lost> {
-        let sent = {
-            let mut state = self.lock();
-            let (mut packer, mut guards, mut rows) = (Packer::default(), Vec::new(), Vec::new());
-            if state.written.calls < state.slots.len() {
-                self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
-                let (batch, row) = (self.head.no, state.written.row);
-                rows.push(Row::Journal { batch, row, count: packer.count(), data: packer.finish().into() });
-                state.written.row += 1;
-            }
-            // If all of it was sent before, this comes behind it.
-            lane.send(guards, rows)
-        };
-        sent.durable().await
+        self.send_calls(lane).durable().await
+    }
+
+    /// Sends the batch and its calls, as far as they were not sent.
+    pub(crate) fn send_calls<'a>(&self, lane: &'a Lane) -> Commit<'a> {
+        let mut state = self.lock();
+        let (mut packer, mut guards, mut rows) = (Packer::default(), Vec::new(), Vec::new());
+        if state.written.calls < state.slots.len() {
+            self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
+            rows.push(self.journal(&mut state, packer));
+        }
+        // If all of it was sent before, this comes behind it.
+        lane.send(guards, rows)
     }
 
     /// The batch and its calls travel with the first commit of any of them.
@@ -251,13 +301,20 @@ impl OpenBatch {
                 key: head.place.batch_key.clone(),
                 turn: head.turn.clone(),
                 inputs: head.place.inputs.as_ref().map(inputs_text),
+                siblings: head.siblings,
+                streamed: head.streamed,
             };
             packer.batch(head.opened_at, &opening);
         } else if !state.written.open {
             rows.push(Row::Reopen(head.no));
         }
-        for (slot, place) in state.slots.iter().zip(0..).skip(state.written.calls) {
+        let cancel = state.cancel_added();
+        for (slot, place) in state.slots.iter_mut().zip(0..).skip(state.written.calls) {
             packer.opened(slot.opened_at, Ordinal(place), &slot.opened);
+            if let Some(cancel) = &cancel {
+                packer.fact(slot.opened_at, Ordinal(place), cancel);
+                slot.cancelled = true;
+            }
         }
         state.written.recorded = true;
         state.written.open = true;
@@ -301,7 +358,7 @@ impl OpenBatch {
 
     /// Whether a call was asked to stop and has not heard it.
     pub(crate) fn is_cancelled(&self, ordinal: Ordinal) -> bool {
-        let cancels = |slot: &Slot| slot.asked.iter().any(|heard| matches!(heard.what, Asked::Cancel(_)));
+        let cancels = |slot: &Slot| slot.asked.iter().any(|heard| heard.what.stops());
         self.was_asked() && self.lock().slots.get(usize::from(ordinal.0)).is_some_and(cancels)
     }
 
@@ -319,7 +376,7 @@ impl OpenBatch {
     /// before, it is told at once.
     pub(crate) fn runs(&self, ordinal: Ordinal, signal: &Arc<Signal>) -> Runs<'_> {
         if let Some(slot) = self.lock().slots.get_mut(usize::from(ordinal.0)) {
-            if slot.asked.iter().any(|heard| matches!(heard.what, Asked::Cancel(_))) {
+            if slot.asked.iter().any(|heard| heard.what.stops()) {
                 signal.stop(Cause::Cancel);
             }
             slot.signal = Some(signal.clone());
@@ -353,9 +410,7 @@ impl OpenBatch {
         call.apply(at, fact).map_err(|_| NotOver)?;
         let mut packer = Packer::default();
         packer.fact(at, ordinal, fact);
-        let (batch, row) = (self.head.no, state.written.row);
-        rows.push(Row::Journal { batch, row, count: packer.count(), data: packer.finish().into() });
-        state.written.row += 1;
+        rows.push(self.journal(&mut state, packer));
         Ok((lane.send(Vec::new(), rows), Arc::new(call)))
     }
 
@@ -377,21 +432,21 @@ impl OpenBatch {
         }
     }
 
-    /// Calls ended, durably: whoever waits is told. `true` if the batch has no open call any more.
+    /// Calls ended, durably: whoever waits is told. `true` if nothing of the batch is to come.
     pub(crate) fn settle(&self, ended: Vec<Box<Held>>) -> bool {
         let mut state = self.lock();
         for held in ended {
             state.end(usize::from(held.id.ordinal.0), Arc::new(held.call));
         }
-        let over = state.open == 0;
+        let over = state.is_over();
         drop(state);
         self.ended.notify_waiters();
         over
     }
 
-    /// Whether it has no open call.
+    /// Whether it has no open call and gets no more.
     pub(crate) fn is_over(&self) -> bool {
-        self.lock().open == 0
+        self.lock().is_over()
     }
 
     /// Lets go of the calls that wait, which are still open in the journal, and names them. Whoever waits for them
@@ -442,8 +497,9 @@ impl OpenBatch {
 }
 
 impl State {
-    fn new(written: Written, calls: usize) -> State {
-        State { slots: Vec::with_capacity(calls), ids: Vec::with_capacity(calls), open: 0, written }
+    fn new(written: Written, tally: Option<Box<Tally>>, calls: usize) -> State {
+        let (slots, ids) = (Vec::with_capacity(calls), Vec::with_capacity(calls));
+        State { slots, ids, open: 0, written, tally, stream: None }
     }
 
     /// Adds a call, open, and says where.
@@ -457,6 +513,8 @@ impl State {
             opened_at,
             has_twin: !alike.places.is_empty(),
             stage: Stage::Driven,
+            ended: false,
+            cancelled: false,
             asked: Vec::new(),
             signal: None,
         });

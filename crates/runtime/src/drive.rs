@@ -1,5 +1,6 @@
 //! The path of a call, top to bottom. Everything that can happen to a call is an arm of one `match`.
 
+use crate::batch::Sent;
 use crate::error::Lost;
 use crate::held::{Held, Hold};
 use crate::stage::{attempt, park, prepare, reconcile, retry, settle};
@@ -81,11 +82,12 @@ async fn finish(mut ended: Vec<Box<Held>>) {
         leaving(&ended);
         tokio::task::yield_now().await;
     }
-    let commit = batch.send(&session.lane, &mut ended);
+    let Sent { commit, parked } = batch.send(&session.lane, &mut ended);
     // The ends are in the lane: whatever starts now commits its intent behind them.
     if !cfg!(feature = "mutant-claim-released-early") {
         leaving(&ended);
     }
+    session.wake_all(rt, batch, parked);
     let count = ended.len() as u64;
     let durable = if cfg!(feature = "mutant-early-ack") { Ok(()) } else { commit.durable().await };
     match durable {
@@ -122,7 +124,13 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
         match poll_once(driving.as_mut()).await {
             Some(driven) => {
                 match driven {
-                    Ok(Driven::Ended(held)) => ended.push(held),
+                    Ok(Driven::Ended(held)) => {
+                        ended.push(held);
+                        // Its end may decide that those behind it are not to run.
+                        if on.batch.asks_of_siblings() {
+                            finish_now(&on, std::mem::take(&mut ended)).await;
+                        }
+                    }
                     Ok(Driven::Parked) => {}
                     Err(lost) => give_up(&on, who, lost),
                 }
@@ -133,11 +141,17 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
             }
         }
     }
-    if !ended.is_empty() {
-        let mut finishing = Box::pin(finish(ended));
-        if poll_once(finishing.as_mut()).await.is_none() {
-            on.rt.tasks.spawn(finishing);
-        }
+    finish_now(&on, ended).await;
+}
+
+/// Sends the ends of calls; their answers may come later.
+async fn finish_now(on: &Hold, ended: Vec<Box<Held>>) {
+    if ended.is_empty() {
+        return;
+    }
+    let mut finishing = Box::pin(finish(ended));
+    if poll_once(finishing.as_mut()).await.is_none() {
+        on.rt.tasks.spawn(finishing);
     }
 }
 

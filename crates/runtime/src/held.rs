@@ -1,6 +1,6 @@
 //! A call in the hands of whoever drives it: its state, and what it has noted and not yet committed.
 
-use crate::batch::{Heard, OpenBatch};
+use crate::batch::{self, Heard, OpenBatch};
 use crate::error::Lost;
 use crate::registry::Registered;
 use crate::request::Parsed;
@@ -16,6 +16,7 @@ use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
 use windlass_core::json::Problem;
 use windlass_core::outcome::ModelAnswer;
+use windlass_core::siblings::Decision;
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
 
@@ -185,17 +186,21 @@ impl Held {
         }
         for Heard { what, ack } in self.on.batch.hear(self.id.ordinal) {
             match what {
-                crate::batch::Asked::Cancel(reason)
-                    if self.call.cancel.is_none() && self.call.end().is_none() =>
-                {
+                batch::Asked::Cancel(reason) if self.call.cancel.is_none() && self.call.end().is_none() => {
                     self.note(Fact::CancelAsked(CancelAsked { reason }))?;
                 }
-                crate::batch::Asked::Cancel(_) => {}
-                crate::batch::Asked::Accept => self.accepted = true,
+                batch::Asked::Cancel(_) => {}
+                batch::Asked::Decided(decision) => self.dismissed(decision),
+                batch::Asked::Accept => self.accepted = true,
             }
             self.acks.extend(ack);
         }
         Ok(())
+    }
+
+    /// Its batch was decided without it. That is recorded before all it has noted, so nothing is noted.
+    pub(crate) fn dismissed(&mut self, decision: Decision) {
+        self.call.cancel = Some(batch::cancel(decision));
     }
 
     /// Adds rows that travel with the next commit.
@@ -206,7 +211,7 @@ impl Held {
     /// Writes what was noted, and waits until it is durable.
     pub(crate) async fn commit(&mut self) -> Result<(), Lost> {
         let on = self.on.clone();
-        on.batch.send(&on.session.lane, std::slice::from_mut(self)).durable().await?;
+        on.batch.send(&on.session.lane, std::slice::from_mut(self)).commit.durable().await?;
         self.acks.clear();
         Ok(())
     }

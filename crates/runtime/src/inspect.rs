@@ -10,10 +10,11 @@ use crate::session::fold;
 use crate::story::{length, story};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use windlass_core::batch::Batch;
+use windlass_core::batch::{Batch, ClosedBy, Opening};
 use windlass_core::entry::{self, Event};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{BatchNo, CallId, EntryNo, Ordinal};
+use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
 
@@ -114,11 +115,28 @@ fn recorded(store: &Arc<dyn Store>, session: &SessionRow, (no, batch): (BatchNo,
 
 fn line(entry: EntryNo, (at, event): (Timestamp, &Event), ordinal: Ordinal) -> Option<Line> {
     let (kind, text) = match event {
-        Event::Batch(opening) => ("batch", format!("batch {} was asked for", opening.key)),
+        Event::Batch(opening) => ("batch", opening_story(opening)),
+        Event::Closed(by) => ("closed", closed_story(*by).to_string()),
         Event::Call { ordinal: of, fact } if *of == ordinal => (fact.kind().as_str(), story(fact)),
         Event::Call { .. } => return None,
     };
     Some(Line { entry, at, after_us: 0, kind, text })
+}
+
+fn closed_story(by: ClosedBy) -> &'static str {
+    match by {
+        ClosedBy::Caller => "the batch was closed by its caller",
+        ClosedBy::Idle => "the batch was closed, because nobody had pushed to it for too long",
+        ClosedBy::Restart => "the batch was closed, because its owner was gone",
+    }
+}
+
+fn opening_story(opening: &Opening) -> String {
+    let asked = format!("batch {} was asked for", opening.key);
+    match opening.siblings {
+        Siblings::Independent => asked,
+        siblings => format!("{asked}, its calls as {siblings}"),
+    }
 }
 
 impl serde::Serialize for Line {

@@ -29,6 +29,7 @@ mod session;
 mod signal;
 mod stage;
 mod story;
+mod stream;
 mod submit;
 mod threads;
 mod tool;
@@ -39,6 +40,7 @@ mod wheel;
 pub use answer::{BatchAnswer, CallAnswer, wall_time};
 pub use artifacts::{ArtifactError, ArtifactWriter};
 pub use ask::{AskError, Asked, Resolution, Target};
+pub use batch::Decided;
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
@@ -47,6 +49,7 @@ pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
 pub use runtime::{Config, OpenCall, Runtime};
 pub use scope::{Overlay, OverlayGuard};
+pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};
 pub use tool::{
     Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool, ToolError,
@@ -57,6 +60,7 @@ pub use windlass_core::attempt::{Deadlines, RetryRule};
 pub use windlass_core::claim::{Claim, Claims};
 pub use windlass_core::plan::{Cap, Counts};
 pub use windlass_core::rate::Rate;
+pub use windlass_core::siblings::{Decision, Siblings};
 pub use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
 pub use windlass_store as store;
 
@@ -64,6 +68,11 @@ pub use windlass_store as store;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The programs in the page on batches compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/batches.md")]
+struct Batches;
 
 /// The programs in the page on attempts compile.
 #[cfg(doctest)]

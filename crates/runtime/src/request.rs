@@ -4,6 +4,7 @@ use crate::error::BatchError;
 use crate::registry::zero_of;
 use crate::scope::Overlay;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use windlass_core::attempt::Deadlines;
@@ -11,6 +12,7 @@ use windlass_core::batch::Opening;
 use windlass_core::call::{Arguments, Given, Opened};
 use windlass_core::json::{self, Size};
 use windlass_core::limits::Limits;
+use windlass_core::siblings::Siblings;
 
 /// The calls of one model turn.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +29,9 @@ pub struct BatchRequest {
     /// Tools for this batch alone, above those of its session. Not recorded: a batch that was left open gets its
     /// overlay back by being submitted again. The first one given counts.
     pub overlay: Option<Arc<Overlay>>,
+    /// What becomes of the other calls when one ends. Recorded with the batch and no part of what it is: of a batch that
+    /// is submitted again the recorded one counts.
+    pub siblings: Siblings,
 }
 
 /// One call of a batch.
@@ -98,7 +103,13 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
         calls.push(asked((place, tool), call, limits, &mut writer)?);
     }
     let inputs = request.inputs.map(|inputs| checked_inputs(inputs, limits)).transpose()?;
-    Ok(Checked { key: request.key, turn: request.turn, ids_given, calls, inputs, overlay: request.overlay })
+    let BatchRequest { key, turn, overlay, siblings, .. } = request;
+    if siblings == Siblings::Quorum(0) {
+        return shape(
+            "a quorum needs at least 1 call; leave `siblings` out if none has to succeed".to_string(),
+        );
+    }
+    Ok(Checked { key, turn, ids_given, calls, inputs, overlay, siblings, streamed: false })
 }
 
 /// A batch whose shape is right.
@@ -109,6 +120,23 @@ pub(crate) struct Checked {
     pub(crate) calls: Vec<Asked>,
     pub(crate) inputs: Option<Map<String, Value>>,
     pub(crate) overlay: Option<Arc<Overlay>>,
+    pub(crate) siblings: Siblings,
+    pub(crate) streamed: bool,
+}
+
+impl Checked {
+    /// Whether so many of its calls can succeed as have to. Asked of a batch that is new: of one that is recorded what
+    /// it asked then counts.
+    pub(crate) fn check_quorum(&self, limits: &Limits) -> Result<(), BatchError> {
+        let Siblings::Quorum(needed) = self.siblings else { return Ok(()) };
+        let ids: BTreeSet<&str> = self.calls.iter().map(|asked| &*asked.opened.id).collect();
+        // How many will be pushed is not known: at most as many as a batch may have.
+        let calls = if self.streamed { limits.batch_calls_max } else { ids.len() as u64 };
+        if u64::from(needed) <= calls {
+            return Ok(());
+        }
+        shape(format!("a quorum of {needed} cannot be reached by {calls} calls; ask for {calls} or fewer"))
+    }
 }
 
 /// Writes values as compact JSON, all into the same memory.

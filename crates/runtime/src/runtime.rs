@@ -12,6 +12,7 @@ use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
 use crate::request::BatchRequest;
 use crate::scope::{Overlay, OverlayGuard};
 use crate::session::Session;
+use crate::stream::{self, StreamRequest, StreamedBatch};
 use crate::submit::{self, Submitted};
 use crate::threads::Threads;
 use crate::tool::Tool;
@@ -200,6 +201,16 @@ impl Runtime {
         submit::submit(&self.0, session, batch).await
     }
 
+    /// Opens a batch whose calls come one after the other, or joins the one of this key. Submitting under its key is a push
+    /// too, and does not close it.
+    pub async fn open_batch(
+        &self,
+        session: &str,
+        request: StreamRequest,
+    ) -> Result<StreamedBatch, BatchError> {
+        stream::open(&self.0, session, request).await
+    }
+
     /// Takes over every session that was left with open calls. Returns how many calls go on. A session whose journal
     /// cannot be read stands still; the others go on.
     pub async fn resume(&self) -> Result<u64, BatchError> {
@@ -385,6 +396,7 @@ impl Inner {
         let (session, mut left) = Session::acquire(self, name).await?;
         // What was asked of them while nobody owned them they hear before they go on.
         ask::adopt(self, &session).await?;
+        stream::close_left(self, &session).await?;
         // What was recorded is never refused, however much is open.
         self.open.fetch_add(left.len() as u64, Ordering::Relaxed);
         self.taken_over.fetch_add(left.len() as u64, Ordering::Relaxed);

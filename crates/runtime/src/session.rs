@@ -32,7 +32,7 @@ pub(crate) struct Session {
 /// The messages that are being made into entries, by key.
 pub(crate) type Asking = HashSet<String>;
 
-/// The batches with an open call.
+/// The batches of which something is to come.
 #[derive(Default)]
 struct Open {
     by_lookup: HashMap<Lookup, Arc<OpenBatch>>,
@@ -108,6 +108,8 @@ impl Session {
             lookup: row.lookup,
             place: Arc::new(Place::new(self.name.clone(), batch.opening.key.clone(), inputs)),
             turn: batch.opening.turn.clone(),
+            siblings: batch.opening.siblings,
+            streamed: batch.opening.streamed,
             opened_at: batch.opened_at,
         })
     }
@@ -120,7 +122,7 @@ impl Session {
         lock(&self.open).by_no.get(&no).cloned()
     }
 
-    /// The batches with an open call, oldest first.
+    /// The batches of which something is to come, oldest first.
     pub(crate) fn open_batches(&self) -> Vec<Arc<OpenBatch>> {
         let mut batches: Vec<_> = lock(&self.open).by_no.values().cloned().collect();
         batches.sort_unstable_by_key(|batch| batch.head.no);
@@ -135,7 +137,7 @@ impl Session {
         batch
     }
 
-    /// A batch has no open call any more.
+    /// A batch may be over.
     pub(crate) fn forget(&self, batch: &OpenBatch) {
         let mut open = lock(&self.open);
         // A call may have been added while the last one ended.
@@ -162,7 +164,7 @@ impl Session {
         count
     }
 
-    /// Whether it has no open call.
+    /// Whether nothing of it is to come.
     pub(crate) fn is_idle(&self) -> bool {
         lock(&self.open).by_no.is_empty()
     }
@@ -189,6 +191,13 @@ impl Session {
     pub(crate) fn wake(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
         if let Some(held) = self.unpark(rt, id) {
             drive::start(held);
+        }
+    }
+
+    /// Goes on with those of a batch that are parked.
+    pub(crate) fn wake_all(self: &Arc<Session>, rt: &Arc<Inner>, batch: &OpenBatch, calls: Vec<Ordinal>) {
+        for ordinal in calls {
+            self.wake(rt, CallId { batch: batch.head.no, ordinal });
         }
     }
 

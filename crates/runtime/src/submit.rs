@@ -8,6 +8,7 @@ use crate::held::{Held, Hold, Past};
 use crate::request::{Asked, BatchRequest, Checked, check};
 use crate::runtime::Inner;
 use crate::session::Session;
+use crate::stream;
 use crate::tool::Place;
 use std::sync::Arc;
 use windlass_core::batch::{Compared, derived_key};
@@ -27,7 +28,7 @@ pub struct Submitted {
 }
 
 /// Where one submitted call is answered from.
-struct Answering {
+pub(crate) struct Answering {
     ordinal: Ordinal,
     /// It was recorded or under way before this submission.
     known: bool,
@@ -35,6 +36,15 @@ struct Answering {
 }
 
 impl Submitted {
+    pub(crate) fn of(
+        rt: &Arc<Inner>,
+        key: &Arc<str>,
+        (session, batch): (&Arc<Session>, &Arc<OpenBatch>),
+        answers: Vec<Answering>,
+    ) -> Submitted {
+        Submitted { rt: rt.clone(), key: key.clone(), place: Some((session.clone(), batch.clone())), answers }
+    }
+
     /// The key of the batch: given, derived or made.
     pub fn key(&self) -> &str {
         &self.key
@@ -43,7 +53,7 @@ impl Submitted {
     /// Waits until all calls have ended and are durable. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
         let Some((session, batch)) = self.place else {
-            return Ok(BatchAnswer { key: self.key, calls: Vec::new() });
+            return Ok(BatchAnswer { key: self.key, calls: Vec::new(), decided: None });
         };
         let ordinals: Vec<Ordinal> = self.answers.iter().map(|answer| answer.ordinal).collect();
         let calls = batch.ended(&ordinals, &session.lane).await?;
@@ -54,7 +64,7 @@ impl Submitted {
             recorded: answering.known,
             conflict: answering.conflict,
         });
-        Ok(BatchAnswer { key: self.key, calls: answers.collect() })
+        Ok(BatchAnswer { key: self.key, calls: answers.collect(), decided: batch.decided() })
     }
 }
 
@@ -71,22 +81,39 @@ pub(crate) async fn submit(
     }
     let session = rt.session(session).await?;
     let admission = session.admission.lock().await;
-    if let Some(lost) = session.lane.lost() {
-        return Err(lost.into());
-    }
-    let lookup = Lookup::of(session.lane.session(), &key);
-    let batch = match session.find(lookup) {
-        Some(open) => open,
-        None => load_or_make(rt, &session, (lookup, &checked, &key)).await?,
-    };
+    let batch = find_or_make(rt, &session, (&checked, &key)).await?;
     rt.registry.lend(&batch.head.place, checked.overlay);
     let (answers, new) = place(rt, &session, &batch, checked.calls)?;
+    // To a batch that is open for more, this is a push.
+    stream::wait_for_push(rt, &session, &batch);
     drive::start_all(new).await;
     if answers.iter().all(|answer| answer.known) && batch.is_over() {
         session.forget(&batch);
     }
     drop(admission);
     Ok(Submitted { rt: rt.clone(), key, place: Some((session, batch)), answers })
+}
+
+/// The batch under this key, from memory or from its journal, or a new one. Asked for by who has the admission.
+pub(crate) async fn find_or_make(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    (checked, key): (&Checked, &Arc<str>),
+) -> Result<Arc<OpenBatch>, BatchError> {
+    if let Some(lost) = session.lane.lost() {
+        return Err(lost.into());
+    }
+    let lookup = Lookup::of(session.lane.session(), key);
+    match session.find(lookup) {
+        Some(open) => Ok(open),
+        None => load_or_make(rt, session, (lookup, checked, key)).await,
+    }
+}
+
+/// Where every call of a batch is answered from; those below `known` were there before.
+pub(crate) fn answering_all(batch: &OpenBatch, known: usize) -> Vec<Answering> {
+    let places = (0..batch.len()).map(|place| (Ordinal(place as u16), place < known));
+    places.map(|(ordinal, known)| Answering { ordinal, known, conflict: None }).collect()
 }
 
 /// The recorded batch under this look-up, or a new one.
@@ -99,30 +126,45 @@ async fn load_or_make(
         Some(row) => {
             let (folded, rows) = session.read(&row).await?;
             // Open batches were taken over with the session; nobody would ever end this one.
-            if folded.calls.iter().any(|call| call.end().is_none()) {
+            if folded.is_open() {
                 let what = format!("session {}: an open batch is not listed as open", session.lane.session());
                 return Err(BatchError::Unreadable { what });
             }
             OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows)
         }
-        None => OpenBatch::new(Head {
-            no: BatchNo(rt.store.reserve(Sequence::Batch, 1).await?),
-            lookup,
-            place: Arc::new(Place::new(session.name.clone(), key.clone(), checked.inputs.clone())),
-            turn: checked.turn.clone(),
-            opened_at: rt.clock.now(),
-        }),
+        None => {
+            checked.check_quorum(&rt.limits)?;
+            OpenBatch::new(Head {
+                no: BatchNo(rt.store.reserve(Sequence::Batch, 1).await?),
+                lookup,
+                place: Arc::new(Place::new(session.name.clone(), key.clone(), checked.inputs.clone())),
+                turn: checked.turn.clone(),
+                siblings: checked.siblings,
+                streamed: checked.streamed,
+                opened_at: rt.clock.now(),
+            })
+        }
     };
     Ok(session.insert(batch))
 }
 
 /// Finds the place of each call; those that never ran are returned, to be driven.
-fn place(
+pub(crate) fn place(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
     batch: &Arc<OpenBatch>,
     calls: Vec<Asked>,
 ) -> Result<(Vec<Answering>, Vec<Box<Held>>), BatchError> {
+    if batch.head.streamed
+        && batch.is_closed()
+        && calls.iter().any(|asked| !batch.knows(&asked.opened, &rt.limits))
+    {
+        session.forget(batch);
+        let key = &batch.head.place.batch_key;
+        let what =
+            format!("the batch {key:?} is closed and takes no more calls; give them a batch of their own");
+        return Err(BatchError::Shape { what });
+    }
     let expected = calls.iter().filter(|asked| !batch.has(&asked.opened.id)).count() as u64;
     let most = rt.limits.batch_calls_max;
     if batch.len() as u64 + expected > most {

@@ -3,6 +3,7 @@
 
 use crate::registry::Registered;
 use crate::runtime::Inner;
+use crate::signal::Signal;
 use crate::tool::{Cx, Output, ToolError, ToolFuture};
 use serde_json::Value;
 use std::any::Any;
@@ -47,8 +48,13 @@ struct Load {
 }
 
 impl Threads {
-    /// Starts one attempt on a thread that is not the runtime's own.
-    pub(crate) fn start(rt: &Inner, tool: &Arc<Registered>, args: Value, cx: Cx) -> std::io::Result<Attempt> {
+    /// Starts one attempt on a thread that is not the runtime's own; unless it is told to stop before that has it.
+    pub(crate) fn start(
+        rt: &Inner,
+        tool: &Arc<Registered>,
+        args: Value,
+        (cx, unless_told): (Cx, Option<Arc<Signal>>),
+    ) -> std::io::Result<Attempt> {
         let (threads, load) = rt.threads.pool(&rt.limits)?;
         let (state, changed) = (AtomicU8::new(RUNS), Notify::new());
         let life = Life { state, changed, load, tool: tool.clone(), stuck: rt.threads.stuck.clone() };
@@ -57,6 +63,9 @@ impl Threads {
         let guard = Guard(life.clone());
         let attempt = async move {
             let life = guard;
+            if unless_told.is_some_and(|signal| signal.cause().is_some()) {
+                return Err(ToolError::stopped().did_not_happen());
+            }
             life.0.tool.tool.run(args, &cx).await
         };
         let joined = if tool.spec.flags.cpu_bound {

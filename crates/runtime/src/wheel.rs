@@ -6,13 +6,14 @@
 use crate::clock::Clock;
 use crate::runtime::Inner;
 use crate::session::Session;
+use crate::stream;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
-use windlass_core::ids::CallId;
+use windlass_core::ids::{BatchNo, CallId};
 use windlass_core::time::Timestamp;
 
 /// All deadlines of a runtime, in the order in which they are due.
@@ -49,6 +50,11 @@ enum Due {
         call: CallId,
         wall: Option<Timestamp>,
     },
+    /// Nobody may have pushed to a streamed batch for too long.
+    Stream {
+        session: Weak<Session>,
+        batch: BatchNo,
+    },
     /// A rate may allow a start.
     Turns,
 }
@@ -80,6 +86,11 @@ impl Wheel {
     pub(crate) fn alarm(&self, when: When, session: &Arc<Session>, call: CallId) -> Alarm {
         let due = Due::Call { session: Arc::downgrade(session), call, wall: when.wall };
         self.insert(when.due_us, due)
+    }
+
+    /// Has a streamed batch looked at then.
+    pub(crate) fn alarm_stream(&self, due_us: u64, session: &Arc<Session>, batch: BatchNo) -> Alarm {
+        self.insert(due_us, Due::Stream { session: Arc::downgrade(session), batch })
     }
 
     /// Has the planner asked again then.
@@ -168,6 +179,11 @@ pub(crate) async fn keep(wheel: Arc<Wheel>, rt: Weak<Inner>) {
                 Due::Turns => {
                     if let Some(rt) = rt.upgrade() {
                         rt.turns.due(&rt);
+                    }
+                }
+                Due::Stream { session, batch } => {
+                    if let (Some(rt), Some(session)) = (rt.upgrade(), session.upgrade()) {
+                        rt.tasks.spawn(stream::close_idle(rt.clone(), session, batch));
                     }
                 }
                 Due::Call { session, call, .. } => {

@@ -15,7 +15,7 @@ const USAGE: &str =
        windlass-testkit points [--short]
        windlass-testkit table [--short]
        windlass-testkit poison
-       windlass-testkit mutants
+       windlass-testkit mutants [--only FEATURE]
 each also takes [--results FILE]";
 /// Where every proof leaves a line.
 const RESULTS: &str = "proofs/results.jsonl";
@@ -80,7 +80,8 @@ fn poison(args: &[String]) -> Result<ExitCode> {
 }
 
 fn mutants(args: &[String]) -> Result<ExitCode> {
-    let report = mutants::run(&Build::like_this_program()?, lanes())?;
+    let only = text(args, "--only")?.map(String::as_str);
+    let report = mutants::run(&Build::like_this_program()?, only, lanes())?;
     println!("{report:#?}");
     finish(args, &report.record(), &report.survived)
 }

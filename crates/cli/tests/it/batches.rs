@@ -208,3 +208,27 @@ fn every_exit_code_but_those_of_kills_and_damage() {
     rig.write("a-file", "").run(&["--data", "a-file", "call", "add"]).expect(6);
     // 3 is for `kills`, 5 for calls that stay open, which nothing does yet.
 }
+
+#[test]
+fn a_race_has_one_winner_and_says_so() {
+    let rig = rig();
+    let calls = [json!({"id": "f", "tool": "fail", "args": {"message": "no"}}), note("a", 1), note("b", 2)];
+    rig.write("race.json", json!({"key": "k", "siblings": "race", "calls": calls}).to_string());
+    let raced = rig.run(&["run", "race.json", "--json"]).expect(1);
+    let shown = raced.json();
+    let states: Vec<&str> = shown["calls"]
+        .as_array()
+        .expect("calls")
+        .iter()
+        .map(|call| call["state"].as_str().expect("state"))
+        .collect();
+    assert_eq!(states, ["failed", "succeeded", "cancelled"]);
+    assert_eq!(shown["decided"], json!({"siblings": "race", "decision": "reached", "winners": ["a"]}));
+    assert_eq!(raced.stderr, "windlass: race was reached by a\n");
+    assert_eq!(rig.lines("notes"), ["1 a"]);
+    let again = rig.run(&["run", "race.json"]).expect(1);
+    assert!(again.stderr.ends_with("windlass: race was reached by a\n"), "{}", again.stderr);
+    rig.write("quorum.json", json!({"siblings": {"quorum": 4}, "calls": calls}).to_string());
+    let refused = rig.run(&["run", "quorum.json"]).expect(4);
+    assert!(refused.stderr.contains("a quorum of 4 cannot be reached by 3 calls"), "{}", refused.stderr);
+}

@@ -209,8 +209,9 @@ impl Call {
                 Fact::Reconciled(reconciled),
             ) if *attempt == reconciled.attempt && self.reconciles => self.reconciled(reconciled),
             (state, Fact::Parked(parked)) if can_park(state, parked.reason) => self.park(at, *parked),
-            (state, Fact::CancelAsked(asked)) if is_open(state) && self.cancel.is_none() => {
-                self.cancel = Some(asked.clone());
+            // Who drives a call and who decides about its batch may both have it recorded: the first stands.
+            (state, Fact::CancelAsked(asked)) if is_open(state) => {
+                self.cancel.get_or_insert_with(|| asked.clone());
             }
             (state, Fact::Accepted(accepted)) if is_open(state) && self.pin.is_some() => {
                 self.pin = Some(Pin { contract: accepted.contract, class: accepted.class });

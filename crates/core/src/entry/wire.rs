@@ -3,13 +3,15 @@
 mod attempt;
 mod outcome;
 
-use crate::batch::Opening;
+use super::Event;
+use crate::batch::{ClosedBy, Opening};
 use crate::call::{
     Arguments, Ended, Fact, Given, Kind, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent,
     Started,
 };
 use crate::ids::AttemptNo;
 use crate::outcome::{ModelAnswer, Success, Value};
+use crate::siblings::Siblings;
 use crate::tool::{Digest, EffectClass};
 use attempt::{DeadlineFields, MadeFields, RuleFields};
 use minicbor::{Decode, Encode};
@@ -17,6 +19,7 @@ use outcome::{FailureFields, KeptFields, OutcomeFields, PartFields, read_parts, 
 use std::sync::Arc;
 
 pub(super) const BATCH_OPENED: u8 = 1;
+pub(super) const BATCH_CLOSED: u8 = 20;
 
 pub(super) fn kind_number(kind: Kind) -> u8 {
     match kind {
@@ -58,6 +61,20 @@ struct BatchFields<'a> {
     turn: Option<&'a str>,
     #[b(2)]
     inputs: Option<&'a str>,
+    /// Absent: independent.
+    #[b(20)]
+    siblings: Option<&'a str>,
+    #[n(21)]
+    quorum: Option<u32>,
+    #[n(22)]
+    streamed: Option<bool>,
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+struct ClosedFields<'a> {
+    #[b(0)]
+    by: &'a str,
 }
 
 #[derive(Encode, Decode)]
@@ -147,8 +164,21 @@ struct EndedFields {
 
 /// Appends the fields of a batch's own entry.
 pub(super) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
-    let Opening { key, turn, inputs } = opening;
-    encode(&BatchFields { key, turn: turn.as_deref(), inputs: inputs.as_deref() }, bytes);
+    let Opening { key, turn, inputs, siblings, streamed } = opening;
+    let (siblings, quorum) = match siblings {
+        Siblings::Independent => (None, None),
+        Siblings::FailFast => (Some("fail_fast"), None),
+        Siblings::Race => (Some("race"), None),
+        Siblings::Quorum(n) => (Some("quorum"), Some(*n)),
+    };
+    let (turn, inputs) = (turn.as_deref(), inputs.as_deref());
+    let streamed = streamed.then_some(true);
+    encode(&BatchFields { key, turn, inputs, siblings, quorum, streamed }, bytes);
+}
+
+/// Appends the fields of a batch's close.
+pub(super) fn write_closed(by: ClosedBy, bytes: &mut Vec<u8>) {
+    encode(&ClosedFields { by: by.as_str() }, bytes);
 }
 
 /// Appends the fields of a call's first entry.
@@ -219,13 +249,30 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
     }
 }
 
-pub(super) fn read_batch(kind: u8, fields: &[u8]) -> Result<Opening, Problem> {
-    if kind != BATCH_OPENED {
-        return Err(Problem::Kind);
+pub(super) fn read_batch(kind: u8, fields: &[u8]) -> Result<Event, Problem> {
+    match kind {
+        BATCH_OPENED => read_opening(minicbor::decode(fields)?).map(Event::Batch),
+        BATCH_CLOSED => {
+            let ClosedFields { by } = minicbor::decode(fields)?;
+            known(ClosedBy::parse(by), by).map(Event::Closed)
+        }
+        _ => Err(Problem::Kind),
     }
-    let fields: BatchFields<'_> = minicbor::decode(fields)?;
+}
+
+fn read_opening(fields: BatchFields<'_>) -> Result<Opening, Problem> {
     let (turn, inputs) = (fields.turn.map(str::to_string), fields.inputs.map(Arc::from));
-    Ok(Opening { key: fields.key.into(), turn, inputs })
+    let siblings = match (fields.siblings, fields.quorum) {
+        (None, _) => Siblings::Independent,
+        (Some("fail_fast"), _) => Siblings::FailFast,
+        (Some("race"), _) => Siblings::Race,
+        (Some("quorum"), Some(n)) => Siblings::Quorum(n),
+        (Some(other), _) => {
+            return Err(wrong(&format!("{other:?} is nothing that can be asked of siblings")));
+        }
+    };
+    let streamed = fields.streamed.unwrap_or(false);
+    Ok(Opening { key: fields.key.into(), turn, inputs, siblings, streamed })
 }
 
 pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact, Problem> {

@@ -1,10 +1,12 @@
 //! Batches: folding, comparing a submission with the record, derived keys.
 
-use windlass_core::batch::{Batch, Broken, Compared, Opening, compare, derived_key};
-use windlass_core::call::{Arguments, Fact, Given, Lost, Opened};
+use windlass_core::batch::{Batch, Broken, ClosedBy, Compared, Opening, compare, derived_key};
+use windlass_core::call::{Arguments, CancelAsked, Ended, Fact, Given, Lost, Model, Opened, Spent};
 use windlass_core::entry::{Entry, Event};
 use windlass_core::ids::{AttemptNo, Ordinal};
 use windlass_core::limits::Limits;
+use windlass_core::outcome::{Effect, ModelAnswer, Outcome, Success, Value};
+use windlass_core::siblings::{Decision, Siblings};
 use windlass_core::time::Timestamp;
 
 fn opened(id: &str, tool: &str, args: &str) -> Opened {
@@ -21,7 +23,7 @@ fn call(ordinal: u16, fact: Fact) -> Entry {
 }
 
 fn opening() -> Entry {
-    entry(Event::Batch(Opening { key: "k".into(), turn: None, inputs: None }))
+    entry(Event::Batch(Opening { key: "k".into(), ..Opening::default() }))
 }
 
 #[test]
@@ -47,6 +49,66 @@ fn a_journal_that_does_not_add_up_is_named() {
     let skipped = call(1, Fact::Opened(opened("b", "t", "{}")));
     assert_eq!(Batch::fold(&[opening(), skipped]), Err(Broken::Misplaced { place: 1 }));
     assert!(matches!(Batch::fold(&[opening(), first(), lost()]), Err(Broken::Illegal { place: 2, .. })));
+}
+
+fn ended(ordinal: u16, outcome: Outcome) -> Entry {
+    let spent = Spent { queued_us: 0, waited_us: 0, ran_us: 0 };
+    let model = Model::Own(ModelAnswer::default());
+    call(ordinal, Fact::Ended(Box::new(Ended { outcome: Some(outcome), model, spent })))
+}
+
+#[test]
+fn a_batch_is_decided_once_by_its_journal() {
+    let won = || Outcome::Succeeded(Success { value: Value::Inline("1".into()), parts: Vec::new() });
+    let cancelled = |reason: &str| call(1, Fact::CancelAsked(CancelAsked { reason: Some(reason.into()) }));
+    let race = Opening { key: "k".into(), siblings: Siblings::Race, ..Opening::default() };
+    let entries = [
+        entry(Event::Batch(race)),
+        call(0, Fact::Opened(opened("a", "t", "{}"))),
+        call(1, Fact::Opened(opened("b", "t", "{}"))),
+        ended(0, won()),
+        cancelled("decided"),
+        // Somebody else had asked for it too: the first one stands.
+        cancelled("asked"),
+        ended(1, won()),
+        call(2, Fact::Opened(opened("c", "t", "{}"))),
+        ended(2, Outcome::Cancelled { effect: Effect::None }),
+    ];
+    let batch = Batch::fold(&entries).unwrap();
+    let reason = batch.calls[1].cancel.as_ref().and_then(|cancel| cancel.reason.clone());
+    assert_eq!(reason.as_deref(), Some("decided"));
+    let tally = batch.tally.unwrap();
+    assert_eq!((tally.decision(), tally.won()), (Some(Decision::Reached), &[Ordinal(0)][..]));
+    let undecided = Batch::fold(&entries[..3]).unwrap();
+    assert_eq!(undecided.tally.unwrap().decision(), None);
+}
+
+#[test]
+fn a_streamed_batch_grows_until_it_is_closed() {
+    let lost = || Outcome::Cancelled { effect: Effect::None };
+    let stream = |siblings| {
+        entry(Event::Batch(Opening { key: "k".into(), siblings, streamed: true, ..Opening::default() }))
+    };
+    let (first, second) = (opened("a", "t", "{}"), opened("b", "t", "{}"));
+    let closed = || entry(Event::Closed(ClosedBy::Caller));
+    let mut entries = vec![stream(Siblings::Race), call(0, Fact::Opened(first)), ended(0, lost())];
+    let open = Batch::fold(&entries).unwrap();
+    assert!(open.may_grow() && open.is_open());
+    assert_eq!(open.tally.unwrap().decision(), None, "one may come that succeeds");
+    entries.push(closed());
+    let over = Batch::fold(&entries).unwrap();
+    assert!(!over.may_grow() && !over.is_open());
+    assert_eq!(over.tally.unwrap().decision(), Some(Decision::Unreachable));
+    for late in [closed(), call(1, Fact::Opened(second))] {
+        entries.push(late);
+        assert_eq!(Batch::fold(&entries), Err(Broken::Misplaced { place: 4 }));
+        entries.pop();
+    }
+    assert_eq!(
+        Batch::fold(&[opening(), closed()]),
+        Err(Broken::Misplaced { place: 1 }),
+        "it was submitted whole"
+    );
 }
 
 #[test]

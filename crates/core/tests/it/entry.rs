@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::path::PathBuf;
-use windlass_core::batch::Opening;
+use windlass_core::batch::{ClosedBy, Opening};
 use windlass_core::call::{
     Arguments, Ended, Fact, Given, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent,
     Started,
@@ -13,6 +13,7 @@ use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, Ordinal};
 use windlass_core::outcome::{Effect, Form, Kept, ModelAnswer, Outcome, Part, Success, Value};
+use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
 
@@ -56,7 +57,11 @@ fn returned(result: Attempted) -> Entry {
 /// One of each kind, and of each form its fields can take.
 fn golden() -> Vec<(&'static str, Entry)> {
     let kept = Kept { artifact: Handle(u128::MAX - 1), bytes: 1 << 40 };
-    let opening = Opening { key: "key".into(), turn: Some("turn 7".into()), inputs: None };
+    let opening = Opening { key: "key".into(), turn: Some("turn 7".into()), ..Opening::default() };
+    let with = |siblings| Entry {
+        at: Timestamp(-1),
+        event: Event::Batch(Opening { key: "key".into(), siblings, ..Opening::default() }),
+    };
     let answer = ModelAnswer { parts: parts(), is_error: true };
     let opened = Opened {
         id: "call_1".into(),
@@ -77,6 +82,17 @@ fn golden() -> Vec<(&'static str, Entry)> {
     let own = |outcome| ended(Some(outcome), Model::Own(answer.clone()));
     vec![
         ("batch_opened", Entry { at: Timestamp(-1), event: Event::Batch(opening) }),
+        ("batch_opened_race", with(Siblings::Race)),
+        ("batch_opened_fail_fast", with(Siblings::FailFast)),
+        ("batch_opened_quorum", with(Siblings::Quorum(2))),
+        (
+            "batch_opened_streamed",
+            Entry {
+                at: Timestamp(-1),
+                event: Event::Batch(Opening { key: "key".into(), streamed: true, ..Opening::default() }),
+            },
+        ),
+        ("batch_closed", Entry { at: Timestamp(7), event: Event::Closed(ClosedBy::Idle) }),
         ("opened", call(Fact::Opened(opened))),
         ("prepared", call(Fact::Prepared(prepared.clone()))),
         (

@@ -17,3 +17,4 @@ mod plan;
 mod projection;
 mod repair;
 mod schema;
+mod siblings;

@@ -152,7 +152,11 @@ impl Frame {
 async fn watch(held: &Held, tool: &Arc<Registered>, args: Value, frame: Frame) -> Watched {
     let (signal, due_us) = (frame.signal.clone(), frame.due_us);
     let cx = context(held, frame);
-    if held.on.batch.is_cancelled(held.id.ordinal) {
+    let batch = &held.on.batch;
+    // Where siblings decide, it can be told to stop from before it starts: it never runs once its cancel is recorded.
+    let early =
+        (!tool.spec.flags.quick && batch.asks_of_siblings()).then(|| batch.runs(held.id.ordinal, &signal));
+    if batch.is_cancelled(held.id.ordinal) {
         return Watched::stopped(Cause::Cancel, &signal, Left::NeverStarted);
     }
     if tool.spec.flags.quick {
@@ -162,7 +166,8 @@ async fn watch(held: &Held, tool: &Arc<Registered>, args: Value, frame: Frame) -
             Err(cause) => Watched::stopped(cause, &signal, Left::Dropped),
         };
     }
-    let mut attempt = match Threads::start(&held.on.rt, tool, args, cx) {
+    let unless_told = early.is_some().then(|| signal.clone());
+    let mut attempt = match Threads::start(&held.on.rt, tool, args, (cx, unless_told)) {
         Ok(attempt) => attempt,
         Err(error) => {
             return Watched::Ran(Ran::Returned(Err(ToolError::internal(format!("no threads: {error}")))));

@@ -21,6 +21,8 @@ mod registry;
 mod rig;
 mod room;
 mod scopes;
+mod siblings;
+mod streams;
 mod submission;
 mod takeover;
 mod threads;

@@ -2,6 +2,7 @@
 //! promise that was broken.
 
 mod case;
+mod siblings;
 
 use super::client::is_unknown;
 use super::history::{Answer, Journal, Recorded, Told};
@@ -33,6 +34,9 @@ pub fn violations(histories: &Histories) -> Vec<String> {
     nothing_told_is_lost(histories, &mut found);
     claims_are_in_order(histories, &mut found);
     attempts_are_lost_with_their_worker(histories, &mut found);
+    for batch in &histories.journal.batches {
+        found.extend(siblings::problems(histories, batch));
+    }
     let recorded: BTreeMap<&str, &Recorded> =
         histories.journal.calls.iter().map(|call| (call.name.as_str(), call)).collect();
     for (session, batch, plan) in histories.plan.calls() {
@@ -137,7 +141,7 @@ fn claims_are_in_order(histories: &Histories, found: &mut Vec<String>) {
         histories.journal.calls.iter().filter(|call| !added.contains(&call.name)).collect();
     for (place, earlier) in calls.iter().enumerate() {
         for later in calls[place + 1..].iter().filter(|later| later.session == earlier.session) {
-            let conflict = !(reads(earlier) && reads(later));
+            let conflict = !(reads(earlier) && reads(later) || is_apart(earlier) || is_apart(later));
             let (Some(end), Some(start)) = (earlier.ended.last(), later.started.first()) else { continue };
             if conflict && !earlier.started.is_empty() && end > start {
                 found.push(format!(
@@ -153,10 +157,14 @@ fn reads(call: &Recorded) -> bool {
     call.answer["tool"].as_str().is_some_and(|tool| tool.starts_with("read_"))
 }
 
+fn is_apart(call: &Recorded) -> bool {
+    call.answer["tool"].as_str().is_some_and(|tool| tool.ends_with("_apart"))
+}
+
 /// Calls that write have their session alone, so a dying worker takes at most one of their attempts in each with it.
 fn attempts_are_lost_with_their_worker(histories: &Histories, found: &mut Vec<String>) {
     let mut lost: BTreeMap<&str, u32> = BTreeMap::new();
-    for call in histories.journal.calls.iter().filter(|call| !reads(call)) {
+    for call in histories.journal.calls.iter().filter(|call| !reads(call) && !is_apart(call)) {
         *lost.entry(call.session.as_str()).or_default() += call.past.lost;
     }
     for (session, lost) in lost.iter().filter(|(_, lost)| **lost > histories.deaths) {

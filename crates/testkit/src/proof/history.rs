@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use windlass::core::batch::Batch;
-use windlass::core::call::{Fact, Reason, Verdict};
+use windlass::core::call::{CancelAsked, Fact, Reason, Verdict};
 use windlass::core::entry::{self, Event};
 use windlass::core::handle::{Handle, Kind, idempotency_key};
 use windlass::core::ids::{BatchNo, BlobNo, EntryNo, Ordinal};
 use windlass::core::time::Timestamp;
-use windlass::inspect;
+use windlass::{Decision, Siblings, inspect};
 use windlass_store::{SessionRow, SqliteStore, Store};
 
 /// Journal rows are read in pages of this size.
@@ -68,6 +68,8 @@ pub struct Answer {
     pub batch: String,
     /// Its calls, as they are shown.
     pub calls: Vec<Value>,
+    /// What came of what it asked of its calls together.
+    pub decided: Value,
     /// Whether it is the answer to a resolution, of one call alone.
     pub resolved: bool,
 }
@@ -112,6 +114,7 @@ impl Told {
                 session: text(&line["session"]),
                 batch: text(&line["answer"]["key"]),
                 calls: line["answer"]["calls"].as_array().cloned().unwrap_or_default(),
+                decided: line["answer"]["decided"].clone(),
                 resolved: line["resolved"] == true,
             });
         }
@@ -129,6 +132,8 @@ impl Told {
 pub struct Journal {
     /// Every recorded call, by session, batch and ordinal.
     pub calls: Vec<Recorded>,
+    /// Every recorded batch.
+    pub batches: Vec<RecordedBatch>,
     /// What is wrong with the journals themselves: damage, gaps, open batches.
     pub problems: Vec<String>,
 }
@@ -150,6 +155,8 @@ pub struct Past {
     pub retries: u32,
     /// The entry in which it was asked to stop.
     pub cancel_asked: Option<EntryNo>,
+    /// Whether that was because its batch was decided without it.
+    pub dismissed: bool,
     /// The entries in which it was resolved: none, or one behind its end.
     pub resolved: Vec<EntryNo>,
 }
@@ -170,7 +177,12 @@ impl Recorded {
                 Verdict::Unknown => "unknown",
             }),
             Fact::Parked(parked) => past.retries += u32::from(parked.reason == Reason::Retry),
-            Fact::CancelAsked(_) => past.cancel_asked = Some(number),
+            Fact::CancelAsked(asked) if past.cancel_asked.is_none() => {
+                past.cancel_asked = Some(number);
+                past.dismissed = dismissal(asked).is_some();
+            }
+            // The first stands.
+            Fact::CancelAsked(_) => {}
             Fact::Resolved(_) => past.resolved.push(number),
             Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) => {}
         }
@@ -187,6 +199,25 @@ impl Past {
     pub fn is_cut(&self) -> bool {
         self.lost + self.stopped > 0
     }
+}
+
+/// A recorded batch.
+#[derive(Clone, Debug)]
+pub struct RecordedBatch {
+    /// Session and batch key.
+    pub name: String,
+    /// What its calls do to each other.
+    pub siblings: Siblings,
+    /// The names of its calls, by ordinal.
+    pub calls: Vec<String>,
+    /// Its journal, row by row.
+    pub rows: Vec<Vec<Event>>,
+}
+
+/// How a batch was decided without a call, if that is why it was asked to stop.
+pub fn dismissal(asked: &CancelAsked) -> Option<Decision> {
+    let reason = asked.reason.as_deref()?;
+    [Decision::Reached, Decision::Unreachable].into_iter().find(|decision| decision.reason() == reason)
 }
 
 /// A recorded call.
@@ -264,7 +295,8 @@ impl Journal {
     }
 
     async fn session(&mut self, store: &Arc<dyn Store>, session: &SessionRow) -> Result<()> {
-        let entries = entries(store, session).await?;
+        let (entries, batches) = entries(store, session).await?;
+        self.batches.extend(batches);
         let mut calls = BTreeMap::new();
         for recorded in inspect::calls(store, session, usize::MAX).await? {
             let handle = recorded.answer.handle();
@@ -309,8 +341,14 @@ impl Journal {
     }
 }
 
+/// An entry of a session, and the batch it is of.
+type Numbered = (EntryNo, BatchNo, Event);
+
 /// Every entry of a session, in order and without gaps, or an error that says where not.
-async fn entries(store: &Arc<dyn Store>, session: &SessionRow) -> Result<Vec<(EntryNo, BatchNo, Event)>> {
+async fn entries(
+    store: &Arc<dyn Store>,
+    session: &SessionRow,
+) -> Result<(Vec<Numbered>, Vec<RecordedBatch>)> {
     let (mut rows, mut before) = (Vec::new(), None);
     loop {
         let page = store.history(session.no, before, ROWS_PAGE).await?;
@@ -331,14 +369,28 @@ async fn entries(store: &Arc<dyn Store>, session: &SessionRow) -> Result<Vec<(En
     if session.head.0 != entries.len() as u64 {
         return Err(anyhow!("its head is {} and it has {} entries", session.head, entries.len()));
     }
-    for batch in rows.iter().map(|row| row.batch).collect::<std::collections::BTreeSet<_>>() {
-        let mut of_batch = Vec::new();
-        for row in store.journal(batch).await? {
-            of_batch.extend(entry::unpack(&row.data)?);
-        }
-        Batch::fold(&of_batch).with_context(|| format!("batch {batch}"))?;
+    let mut batches = Vec::new();
+    for batch in rows.iter().map(|row| row.batch).collect::<BTreeSet<_>>() {
+        batches.push(recorded_batch(store, session, batch).await.with_context(|| format!("batch {batch}"))?);
     }
-    Ok(entries)
+    Ok((entries, batches))
+}
+
+async fn recorded_batch(
+    store: &Arc<dyn Store>,
+    session: &SessionRow,
+    batch: BatchNo,
+) -> Result<RecordedBatch> {
+    let (mut entries, mut rows) = (Vec::new(), Vec::new());
+    for row in store.journal(batch).await? {
+        let of_row = entry::unpack(&row.data)?;
+        rows.push(of_row.iter().map(|entry| entry.event.clone()).collect());
+        entries.extend(of_row);
+    }
+    let folded = Batch::fold(&entries)?;
+    let name = format!("{}/{}", session.name, folded.opening.key);
+    let calls = folded.calls.iter().map(|call| format!("{name}/{}", call.opened.id)).collect();
+    Ok(RecordedBatch { name, siblings: folded.opening.siblings, calls, rows })
 }
 
 /// The value of a call that succeeded.

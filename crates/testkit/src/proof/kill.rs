@@ -12,6 +12,7 @@ use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use windlass::Siblings;
 
 /// Workers of one folder that are killed before it is drained and checked.
 const KILLS_PER_TRIAL: u64 = 24;
@@ -72,6 +73,12 @@ pub struct Report {
     pub resolved: u64,
     /// Calls that were set aside.
     pub poison: u64,
+    /// Calls that were cancelled because their batch was decided, and those of them that had started.
+    pub dismissed: u64,
+    /// See above.
+    pub dismissed_running: u64,
+    /// Batches whose calls decide about each other.
+    pub rivals: u64,
     /// Every broken promise.
     pub violations: Vec<String>,
     /// How long it took.
@@ -93,6 +100,7 @@ impl Report {
                 "unknown": self.unknown, "lost_attempts": self.lost, "retries": self.retries,
                 "stopped": self.stopped, "reconciled": self.reconciled, "cancels": self.cancels,
                 "cancelled": self.cancelled, "resolved": self.resolved, "poison": self.poison,
+                "rivals": self.rivals, "dismissed": self.dismissed, "dismissed_running": self.dismissed_running,
             }),
         }
     }
@@ -113,7 +121,15 @@ impl Report {
             self.stopped += u64::from(past.stopped + past.stopped_in_time);
             self.reconciled += past.reconciled.len() as u64;
             self.resolved += past.resolved.len() as u64;
+            self.dismissed += u64::from(past.dismissed);
+            self.dismissed_running += u64::from(
+                past.dismissed
+                    && call.started.first() < past.cancel_asked.as_ref()
+                    && !call.started.is_empty(),
+            );
         }
+        let batches = histories.journal.batches.iter();
+        self.rivals += batches.filter(|batch| batch.siblings != Siblings::Independent).count() as u64;
         let cancels = histories.told.iter().flat_map(|told| &told.cancels);
         self.cancels += cancels.filter(|cancel| cancel.acknowledged).count() as u64;
     }

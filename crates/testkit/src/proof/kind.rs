@@ -11,6 +11,8 @@ pub struct Kind {
     pub asks: Asks,
     /// How long its attempts may take.
     pub pace: Pace,
+    /// Whether it claims nothing, so that it runs beside all others.
+    pub apart: bool,
 }
 
 /// How long an attempt may take.
@@ -71,7 +73,7 @@ impl Kind {
 
     /// Of this class, with all the time it needs, and nobody to ask.
     pub const fn new(class: Class) -> Kind {
-        Kind { class, asks: Asks::Nobody, pace: Pace::Usual }
+        Kind { class, asks: Asks::Nobody, pace: Pace::Usual, apart: false }
     }
 
     /// The same, and the ledger can be asked.
@@ -89,13 +91,19 @@ impl Kind {
         Kind { pace: Pace::Brief, ..self }
     }
 
+    /// The same, beside all others.
+    pub const fn apart(self) -> Kind {
+        Kind { apart: true, ..self }
+    }
+
     /// Those that exist.
     pub fn all() -> impl Iterator<Item = Kind> {
         let classes = [Class::Once, Class::Keyed, Class::Read].into_iter();
         classes.flat_map(|class| {
             let asks = [Asks::Nobody, Asks::Ledger, Asks::InVain].into_iter();
             let paces = [Pace::Usual, Pace::Brief, Pace::Patient];
-            asks.flat_map(move |asks| paces.map(|pace| Kind { class, asks, pace }))
+            let all = asks.flat_map(move |asks| paces.map(|pace| Kind { class, asks, pace, apart: false }));
+            all.flat_map(|kind| [kind, kind.apart()])
         })
     }
 
@@ -111,7 +119,8 @@ impl Kind {
             Pace::Brief => "_brief",
             Pace::Patient => "_patient",
         };
-        format!("{}_effect{asks}{pace}", self.class.name())
+        let apart = if self.apart { "_apart" } else { "" };
+        format!("{}_effect{asks}{pace}{apart}", self.class.name())
     }
 
     /// The tool, as it is registered.
@@ -134,6 +143,7 @@ impl Kind {
             class: Some(class),
             deadlines,
             grace_ms: Some(grace_ms),
+            claims: self.apart.then(Vec::new),
             retry: RetryRule { attempts, base_ms, cap_ms: None },
             ..ToolSpec::default()
         }

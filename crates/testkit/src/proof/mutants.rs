@@ -37,7 +37,7 @@ pub enum Proof {
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 10] = [
+pub const MUTANTS: [Mutant; 11] = [
     Mutant {
         feature: "mutant-no-fence",
         proof: Proof::StoreSuite,
@@ -76,6 +76,11 @@ pub const MUTANTS: [Mutant; 10] = [
         proof: Proof::Rows(Class::Once, Event::FailsSafe),
         expected: "table: it ended as \"failed tool_failed\", 2 attempts",
     },
+    Mutant {
+        feature: "mutant-losers-later",
+        proof: Proof::Commits(Planned::Siblings),
+        expected: "siblings: s1/b1 was decided in row",
+    },
     Mutant { feature: "mutant-careless", proof: Proof::Poison, expected: "workers died, and it goes on" },
     Mutant { feature: "mutant-suspects-together", proof: Proof::Poison, expected: "is failed poison" },
 ];
@@ -108,12 +113,12 @@ impl Report {
     }
 }
 
-/// Builds every mutant and runs its proof. Cargo keeps builds with different features apart, so an ordinary one never
+/// Builds every mutant, or the one of this feature, and runs its proof. Cargo keeps builds with different features apart, so an ordinary one never
 /// sees a mutant; the worker, which has one name for all of them, is moved away.
-pub fn run(build: &Build, lanes: u64) -> Result<Report> {
+pub fn run(build: &Build, only: Option<&str>, lanes: u64) -> Result<Report> {
     let began = Instant::now();
     let mut report = Report::default();
-    for mutant in MUTANTS {
+    for mutant in MUTANTS.into_iter().filter(|mutant| only.is_none_or(|only| only == mutant.feature)) {
         let said = match mutant.proof {
             Proof::StoreSuite => store_suite(&build.target, mutant.feature),
             proof @ (Proof::Commits(_) | Proof::Rows(..) | Proof::Poison) => {

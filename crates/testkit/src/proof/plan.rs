@@ -4,7 +4,7 @@
 use super::kind::{Class, Kind};
 use crate::chance::Chance;
 use serde_json::{Value, json};
-use windlass::{Args, BatchRequest, CallRequest};
+use windlass::{Args, BatchRequest, CallRequest, Siblings};
 
 /// Everything that is submitted to one data folder.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub struct SessionPlan {
 }
 
 /// The calls of one batch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BatchPlan {
     /// Its key.
     pub key: String,
@@ -37,6 +37,8 @@ pub struct BatchPlan {
     pub calls: Vec<CallPlan>,
     /// Its last call is left out at first and added once the others are answered.
     pub grows: bool,
+    /// What its calls do to each other.
+    pub siblings: Siblings,
 }
 
 /// One call.
@@ -133,7 +135,8 @@ impl Plan {
         let ok = |id: &str, kind| CallPlan::new(id, kind);
         let long = |id: &str, kind| CallPlan { long: true, ..ok(id, kind) };
         let then = |id: &str, kind, then| CallPlan { then, ..ok(id, kind) };
-        let batch = |key: &str, calls, grows| BatchPlan { key: key.into(), calls, grows };
+        let batch =
+            |key: &str, calls, grows| BatchPlan { key: key.into(), calls, grows, ..BatchPlan::default() };
         let first = vec![
             ok("c1", Kind::ONCE),
             ok("c2", Kind::KEYED),
@@ -161,6 +164,26 @@ impl Plan {
             when: When::Running,
         };
         Plan { sessions, cancels: vec![cancel("c10"), cancel("c12")], resolved_percent: 100 }
+    }
+
+    /// Batches whose calls decide about each other while some of them run. Each is decided, whoever dies.
+    pub fn siblings() -> Plan {
+        let ok = |id: &str, kind: Kind| CallPlan::new(id, kind.apart());
+        let hangs = |id: &str, kind| CallPlan { then: Then::Hang, ..ok(id, kind) };
+        let refused = |id: &str, kind| CallPlan { order: "reject".into(), ..ok(id, kind) };
+        let batch = |key: &str, siblings, calls| BatchPlan { key: key.into(), calls, grows: false, siblings };
+        let race = vec![hangs("c1", Kind::ONCE), hangs("c2", Kind::KEYED), ok("c3", Kind::KEYED)];
+        let quorum =
+            vec![hangs("c4", Kind::READ), ok("c5", Kind::KEYED), ok("c6", Kind::KEYED), ok("c7", Kind::ONCE)];
+        let fail_fast =
+            vec![hangs("c8", Kind::ONCE.asks()), hangs("c9", Kind::KEYED), refused("c10", Kind::KEYED)];
+        let batches = vec![
+            batch("b1", Siblings::Race, race),
+            BatchPlan { grows: true, ..batch("b2", Siblings::Quorum(2), quorum) },
+            batch("b3", Siblings::FailFast, fail_fast),
+        ];
+        let sessions = vec![SessionPlan { name: "s1".into(), batches, ahead: 1 }];
+        Plan { sessions, cancels: Vec::new(), resolved_percent: 0 }
     }
 
     /// Its first session alone, with no batch that grows.
@@ -204,11 +227,30 @@ fn session(no: u64, seed: &mut Chance, calls: &mut u64) -> SessionPlan {
 
 fn batch(no: u64, seed: &mut Chance, calls: &mut u64) -> BatchPlan {
     let count = seed.between(1, 5);
-    BatchPlan {
-        key: format!("b{no}"),
-        calls: (0..count).map(|_| call(seed, calls)).collect(),
-        grows: count > 1 && seed.percent(15),
+    let grows = count > 1 && seed.percent(15);
+    let most = count as u32 - u32::from(grows);
+    let quorum = Siblings::Quorum(seed.between(1, u64::from(most)) as u32);
+    let siblings = seed.one_of(&[Siblings::Race, quorum, quorum, Siblings::FailFast]);
+    let siblings = if seed.percent(40) { siblings } else { Siblings::Independent };
+    let rivals = siblings != Siblings::Independent;
+    let calls = (0..count).map(|_| if rivals { rival(seed, calls) } else { call(seed, calls) }).collect();
+    BatchPlan { key: format!("b{no}"), calls, grows, siblings }
+}
+
+/// A call of a batch whose calls decide about each other: most run together, and many are not done at once.
+fn rival(seed: &mut Chance, calls: &mut u64) -> CallPlan {
+    let mut rival = call(seed, calls);
+    if seed.percent(75) {
+        rival.kind = rival.kind.apart();
     }
+    if seed.percent(35) && rival.kind.class != Class::Missing {
+        rival.kind = rival.kind.brief();
+        rival.then = seed.one_of(&[Then::Hang, Then::Obey]);
+    } else if seed.percent(40) {
+        let wait = seed.between(1, 12);
+        rival.order = format!("{}:{wait}", seed.one_of(&["delay", "late"]));
+    }
+    rival
 }
 
 fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
@@ -260,7 +302,8 @@ impl BatchPlan {
             args: Args::Json(call.args()),
             ..CallRequest::default()
         });
-        BatchRequest { key: Some(self.key.clone()), calls: calls.collect(), ..BatchRequest::default() }
+        let (key, siblings) = (Some(self.key.clone()), self.siblings);
+        BatchRequest { key, calls: calls.collect(), siblings, ..BatchRequest::default() }
     }
 
     /// How many calls it has when it is first submitted.

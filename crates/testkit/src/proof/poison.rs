@@ -57,7 +57,7 @@ pub fn plan(class: &str) -> Option<Plan> {
         ahead: batches.len(),
         batches: (1..)
             .zip(batches)
-            .map(|(no, calls)| BatchPlan { key: format!("b{no}"), calls, grows: false })
+            .map(|(no, calls)| BatchPlan { key: format!("b{no}"), calls, ..BatchPlan::default() })
             .collect(),
     };
     let sessions = vec![

@@ -198,7 +198,7 @@ impl Row {
             when,
         };
         let cancels = when.map(cancel).into_iter().collect();
-        let batches = vec![BatchPlan { key: batch, calls, grows: false }];
+        let batches = vec![BatchPlan { key: batch, calls, ..BatchPlan::default() }];
         Plan {
             sessions: vec![SessionPlan { name: session, batches, ahead: 1 }],
             cancels,
@@ -223,7 +223,7 @@ impl Row {
             | Event::FailsWithoutEffect
             | Event::Fails => Pace::Usual,
         };
-        let kind = Kind { class: self.class, asks, pace };
+        let kind = Kind { asks, pace, ..Kind::new(self.class) };
         let call = CallPlan::new(Row::CALL, kind);
         let order = if self.reconcile == Reconcile::DidNotHappen { "after" } else { "ok" }.to_owned();
         let refused = |says| CallPlan { order: "reject".to_owned(), says, ..call.clone() };

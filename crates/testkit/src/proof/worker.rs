@@ -87,8 +87,10 @@ pub fn named(name: &str) -> Result<Plan> {
         "every-write" => Plan::every_write(),
         "whole" => Plan::every_write().whole(),
         "asked" => Plan::every_write().asked(),
+        "siblings" => Plan::siblings(),
         seed => Plan::of(
-            seed.parse().context("PLAN is a number, every-write, whole, asked, row-N or poison-CLASS")?,
+            seed.parse()
+                .context("PLAN is a number, every-write, whole, asked, siblings, row-N or poison-CLASS")?,
         ),
     })
 }

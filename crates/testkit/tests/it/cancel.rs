@@ -87,7 +87,7 @@ async fn story(store: &Arc<dyn Store>) -> Vec<String> {
             match entry.event {
                 Event::Call { ordinal, fact: Fact::Started(_) } => story.push(format!("{ordinal} starts")),
                 Event::Call { ordinal, fact: Fact::Ended(_) } => story.push(format!("{ordinal} ends")),
-                Event::Call { .. } | Event::Batch(_) => {}
+                Event::Call { .. } | Event::Batch(_) | Event::Closed(_) => {}
             }
         }
     }

@@ -2,17 +2,20 @@
 
 use crate::kill::programs;
 use serde_json::json;
-use windlass::core::ids::EntryNo;
+use windlass::Siblings;
+use windlass::core::call::Fact;
+use windlass::core::entry::Event;
+use windlass::core::ids::{EntryNo, Ordinal};
 use windlass_testkit::proof::check::{Histories, violations};
-use windlass_testkit::proof::history::Recorded;
+use windlass_testkit::proof::history::{Recorded, RecordedBatch};
 use windlass_testkit::proof::ledger::{Effect, Ledger};
 use windlass_testkit::proof::trial::{Planned, Trial};
 
 /// The histories of a plan that nobody disturbed.
-fn whole() -> Histories {
+fn whole(planned: Planned) -> Histories {
     let (programs, folder) = (programs(), tempfile::tempdir().unwrap());
     let mut ledger = Ledger::start(&programs.ledger, folder.path()).unwrap();
-    let mut trial = Trial::new(&programs, &mut ledger, (7, Planned::EveryWrite)).unwrap();
+    let mut trial = Trial::new(&programs, &mut ledger, (7, planned)).unwrap();
     trial.drain().unwrap();
     trial.histories().unwrap()
 }
@@ -109,11 +112,59 @@ const ASKED: [(Break, &str); 11] = [
     (|all| again(all, "c12"), "cancel: worker 1 was told that it is to stop, and worker 2 ran it"),
 ];
 
+/// The journal of the batch of this key.
+fn batch<'a>(histories: &'a mut Histories, key: &str) -> &'a mut RecordedBatch {
+    histories.journal.batches.iter_mut().find(|batch| batch.name.ends_with(&format!("/{key}"))).unwrap()
+}
+
+fn is_cancel(event: &Event, call: u16) -> bool {
+    matches!(event, Event::Call { ordinal: Ordinal(of), fact: Fact::CancelAsked(_) } if *of == call)
+}
+
+/// Takes the cancel of a call out of the row it is in, and puts it into one of its own.
+fn cancel_later(batch: &mut RecordedBatch, call: u16) {
+    let row = batch.rows.iter_mut().find(|row| row.iter().any(|event| is_cancel(event, call))).unwrap();
+    let place = row.iter().position(|event| is_cancel(event, call)).unwrap();
+    let cancel = row.remove(place);
+    batch.rows.push(vec![cancel]);
+}
+
+/// What is promised of calls that decide about each other.
+const SIBLINGS: [(Break, &str); 7] = [
+    (|all| cancel_later(batch(all, "b1"), 0), "without the cancel of s1/b1/c1"),
+    // It was added when the batch was decided.
+    (|all| cancel_later(batch(all, "b2"), 3), "without the cancel of s1/b2/c7"),
+    (|all| cancel_later(batch(all, "b1"), 1), "siblings: s1/b1/c2 was dismissed otherwise than in row"),
+    (|all| batch(all, "b3").siblings = Siblings::Independent, "siblings: s1/b3/c9 was dismissed in row"),
+    (|all| batch(all, "b1").siblings = Siblings::FailFast, "siblings: s1/b1/c1 was dismissed otherwise"),
+    (
+        |all| {
+            let mut answers = all.told.iter_mut().flat_map(|told| &mut told.answers);
+            answers.find(|answer| answer.batch == "b1").unwrap().decided["winners"] = json!(["c1"]);
+        },
+        "siblings: s1/b1: worker 1 was told",
+    ),
+    (
+        |all| {
+            let mut ran = effect(all, "c5").clone();
+            ran.call = "s1/b2/c7".into();
+            ran.attempt = 1;
+            all.effects.push(ran);
+            call(all, "c7").started.push(EntryNo(99_999));
+        },
+        "cancel: asked at entry",
+    ),
+];
+
 #[test]
 fn each_broken_promise_is_named() {
-    let whole = whole();
-    assert_eq!(violations(&whole), [""; 0]);
-    for (number, (spoil, expected)) in KEPT.iter().chain(&ASKED).enumerate() {
+    named(&whole(Planned::EveryWrite), &[&KEPT[..], &ASKED[..]].concat());
+    named(&whole(Planned::Siblings), &SIBLINGS);
+}
+
+fn named(whole: &Histories, broken: &[(Break, &str)]) {
+    assert_eq!(violations(whole), [""; 0]);
+    for (number, (spoil, expected)) in broken.iter().enumerate() {
         let mut spoiled = whole.clone();
         spoil(&mut spoiled);
         let found = violations(&spoiled);

@@ -34,6 +34,9 @@ fn nothing_acknowledged_is_lost_and_nothing_recorded_runs_again() {
         ("cancels acknowledged", report.cancels),
         ("calls cancelled", report.cancelled),
         ("calls resolved", report.resolved),
+        ("batches whose calls decide about each other", report.rivals),
+        ("calls dismissed", report.dismissed),
+        ("calls dismissed while they ran", report.dismissed_running),
     ] {
         assert!(count > 0, "no {what}");
     }

@@ -27,3 +27,19 @@ fn every_write_can_be_the_last() {
     assert_eq!(report.hits.len(), pairs, "a point without a run");
     assert!(report.unknown > 0, "no call was cut");
 }
+
+/// A batch whose calls decide about each other, cut before and after each of its commits.
+#[test]
+fn a_decision_can_be_the_last_commit() {
+    let programs = with_points();
+    let names = programs.points().unwrap();
+    for action in ["die", "die-after"] {
+        let only = Some(("write.commit", action));
+        let names = names.clone();
+        let options = Options { planned: Planned::Siblings, names, only, every_visit: true, lanes: 4 };
+        let report = run(&programs, &options).unwrap();
+        assert_eq!(report.violations, [""; 0], "{action}");
+        let hits: u64 = report.hits.values().sum();
+        assert!(hits > 4, "{hits} commits were cut by {action}");
+    }
+}

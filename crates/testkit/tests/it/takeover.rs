@@ -50,7 +50,7 @@ async fn the_next_call_starts_behind_the_end_of_the_one_that_was_cut() {
             match entry.event {
                 Event::Call { ordinal, fact: Fact::Started(_) } => story.push(format!("{ordinal} starts")),
                 Event::Call { ordinal, fact: Fact::Ended(_) } => story.push(format!("{ordinal} ends")),
-                Event::Call { .. } | Event::Batch(_) => {}
+                Event::Call { .. } | Event::Batch(_) | Event::Closed(_) => {}
             }
         }
     }

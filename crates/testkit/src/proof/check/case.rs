@@ -26,7 +26,7 @@ impl Case<'_> {
     pub fn problems(&self, histories: &Histories) -> Vec<String> {
         let mut problems = Vec::new();
         self.outcome(histories, &mut problems);
-        self.attempts(&mut problems);
+        self.attempts(histories, &mut problems);
         self.effects_are_its_own(&mut problems);
         self.never_runs_again(histories, &mut problems);
         self.stays_cancelled(histories, &mut problems);
@@ -79,7 +79,11 @@ impl Case<'_> {
                     && self.applied() == 0
             }
             ("cancelled", effect) => self.may_be_cancelled(histories, effect),
-            ("unknown", _) => nobody_asked && past.is_cut() && past.cancel_asked.is_none() && !resolved,
+            // Whoever is dismissed while its end is on its way keeps that.
+            ("unknown", _) => {
+                let asked = past.cancel_asked.is_some() && !past.dismissed;
+                nobody_asked && past.is_cut() && !asked && !resolved
+            }
             _ => false,
         };
         if !fits {
@@ -125,13 +129,13 @@ impl Case<'_> {
             ("unknown", Class::Keyed) => self.recorded.attempts > 0,
             _ => false,
         };
-        asked.any(|cancel| cancel.reaches(name))
+        (self.recorded.past.dismissed || asked.any(|cancel| cancel.reaches(name)))
             && self.recorded.past.cancel_asked.is_some()
             && true_to_the_ledger
     }
 
     /// It is not tried more often than its rule says, and not at all once it was asked to stop.
-    fn attempts(&self, problems: &mut Vec<String>) {
+    fn attempts(&self, histories: &Histories, problems: &mut Vec<String>) {
         let (recorded, past) = (self.recorded, &self.recorded.past);
         if self.tries() > self.class().tries() {
             problems.push(format!("retry: it was tried {} times", self.tries()));
@@ -141,16 +145,27 @@ impl Case<'_> {
             let started = recorded.started.len();
             problems.push(format!("retry: {started} attempts started, and {ended} came to an end"));
         }
-        if let Some(asked) = past.cancel_asked
-            && let Some(started) = recorded.started.iter().find(|started| **started > asked)
-        {
-            problems.push(format!("cancel: asked at entry {asked}, and started at entry {started}"));
+        if let Some(asked) = past.cancel_asked {
+            let attempts = recorded.started.iter().zip(1..);
+            let mut behind = attempts.filter(|(started, _)| **started > asked);
+            if let Some((started, _)) =
+                behind.find(|(_, attempt)| !self.may_start_dismissed(histories, *attempt))
+            {
+                problems.push(format!("cancel: asked at entry {asked}, and started at entry {started}"));
+            }
         }
         let never_started = self.class() == Class::Missing || past.cancel_asked.is_some();
         if recorded.attempts == 0 && !never_started || self.class() == Class::Missing && recorded.attempts > 0
         {
             problems.push(format!("R2: it has {} attempts", recorded.attempts));
         }
+    }
+
+    /// Whoever is dismissed by another may be about to start, and finds out before it runs; or it runs already, and its start
+    /// is recorded with its result.
+    fn may_start_dismissed(&self, histories: &Histories, attempt: u32) -> bool {
+        let mut ran = self.effects.iter().filter(|effect| effect.attempt == attempt);
+        self.recorded.past.dismissed && ran.all(|effect| self.may_be_unrecorded(histories, effect))
     }
 
     /// What the ledger saw of it came under its own key, class and arguments, and its receipt is one of its own.

@@ -1,0 +1,113 @@
+//! A batch whose calls come one after the other, until it is closed.
+
+use super::siblings::Deciding;
+use super::{OpenBatch, Sent, State};
+use crate::lane::Lane;
+use crate::wheel::Alarm;
+use windlass_core::batch::{Batch, ClosedBy, Compared, compare};
+use windlass_core::call::Opened;
+use windlass_core::entry::Packer;
+use windlass_core::limits::Limits;
+use windlass_core::siblings::Tally;
+use windlass_core::time::Timestamp;
+use windlass_store::Row;
+
+/// Where a streamed batch stands.
+pub(super) struct Stream {
+    closed: bool,
+    /// When it is closed if nobody pushes, by the clock that never jumps.
+    due_us: u64,
+    alarm: Option<Alarm>,
+}
+
+impl Stream {
+    pub(super) fn new() -> Stream {
+        Stream { closed: false, due_us: u64::MAX, alarm: None }
+    }
+
+    /// Of a batch that was read back.
+    pub(super) fn recorded(batch: &Batch) -> Option<Stream> {
+        batch.opening.streamed.then(|| Stream { closed: batch.closed.is_some(), ..Stream::new() })
+    }
+}
+
+impl OpenBatch {
+    /// Whether it was streamed and takes no more calls.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().stream.as_ref().is_some_and(|stream| stream.closed)
+    }
+
+    /// Whether this very call was submitted before.
+    pub(crate) fn knows(&self, asked: &Opened, limits: &Limits) -> bool {
+        let state = self.lock();
+        let places = state.alike(&asked.id).places;
+        places.iter().any(|place| compare(&state.slots[*place].opened, asked, limits) == Compared::Same)
+    }
+
+    /// It is closed then if nobody pushes. Returns the alarm that this one replaces.
+    pub(crate) fn wait_for_push(&self, due_us: u64, alarm: impl FnOnce() -> Alarm) -> Option<Alarm> {
+        let mut state = self.lock();
+        let stream = state.stream.as_mut().filter(|stream| !stream.closed)?;
+        stream.due_us = due_us;
+        stream.alarm.replace(alarm())
+    }
+
+    /// Whether nobody has pushed for too long.
+    pub(crate) fn is_push_overdue(&self, now_us: u64) -> bool {
+        let state = self.lock();
+        state.may_grow() && state.stream.as_ref().is_some_and(|stream| stream.due_us <= now_us)
+    }
+
+    /// Takes no more calls, and sends that. Nothing is sent of a batch that is closed already, or that nothing is
+    /// recorded of. Beside it the alarm that is to be cleared.
+    pub(crate) fn close<'a>(
+        &self,
+        lane: &'a Lane,
+        (at, by): (Timestamp, ClosedBy),
+    ) -> (Option<Sent<'a>>, Option<Alarm>) {
+        let mut state = self.lock();
+        let Some(stream) = state.stream.as_mut().filter(|stream| !stream.closed) else { return (None, None) };
+        stream.closed = true;
+        let alarm = stream.alarm.take();
+        if state.slots.is_empty() {
+            return (None, alarm);
+        }
+        let (mut packer, mut guards, mut rows) = (Packer::default(), Vec::new(), Vec::new());
+        self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
+        packer.closed(at, by);
+        let calls = state.slots.len();
+        let decision = state.tally.as_deref_mut().and_then(|tally: &mut Tally| tally.count(calls));
+        let parked = decision
+            .map(|decision| self.dismiss(&mut state, &Deciding { decision, at }, &mut packer))
+            .unwrap_or_default();
+        rows.push(self.journal(&mut state, packer));
+        rows.extend(self.close_row(&mut state));
+        (Some(Sent { commit: lane.send(guards, rows), parked }), alarm)
+    }
+
+    /// That nothing of it is to come, once that is so.
+    pub(super) fn close_row(&self, state: &mut State) -> Option<Row> {
+        let over = state.written.ended == state.slots.len() && !state.may_grow();
+        over.then(|| {
+            state.written.open = false;
+            Row::Close(self.head.no)
+        })
+    }
+}
+
+impl State {
+    /// Whether more calls may be pushed.
+    pub(super) fn may_grow(&self) -> bool {
+        self.stream.as_ref().is_some_and(|stream| !stream.closed)
+    }
+
+    /// How many calls it has, once that is known.
+    pub(super) fn calls_known(&self) -> Option<usize> {
+        (!self.may_grow()).then_some(self.slots.len())
+    }
+
+    /// Whether nothing of it is to come.
+    pub(super) fn is_over(&self) -> bool {
+        self.open == 0 && !self.may_grow()
+    }
+}
