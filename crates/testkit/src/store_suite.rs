@@ -4,6 +4,10 @@
 //! or an `Option` of one if what it needs may be missing.
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
+mod marks;
+
+pub use marks::a_mark_is_where_it_was_last_set;
+
 use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
@@ -40,6 +44,7 @@ macro_rules! store_suite {
             a_blob_is_read_across_its_pieces,
             a_message_is_kept_once,
             a_message_is_adopted_once,
+            a_mark_is_where_it_was_last_set,
             numbers_are_reserved_once,
             any_text_and_bytes_are_kept,
             the_secret_stays,
