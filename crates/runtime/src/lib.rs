@@ -24,6 +24,7 @@ mod provider;
 mod registry;
 mod request;
 mod runtime;
+mod same;
 mod scope;
 mod session;
 mod signal;
@@ -55,6 +56,7 @@ pub use tool::{
 pub use windlass_core as core;
 pub use windlass_core::attempt::{Deadlines, RetryRule};
 pub use windlass_core::claim::{Claim, Claims};
+pub use windlass_core::dedupe::Dedupe;
 pub use windlass_core::plan::{Cap, Counts};
 pub use windlass_core::rate::Rate;
 pub use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
