@@ -71,3 +71,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/attempts.md")]
 struct Attempts;
+
+/// The programs in the page on dedupe keys compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/dedupe.md")]
+struct Dedupes;

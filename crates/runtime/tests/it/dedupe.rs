@@ -426,6 +426,28 @@ async fn a_follower_holds_nothing_up() {
 }
 
 #[tokio::test]
+async fn a_first_that_waits_for_its_turn_is_found_later() {
+    let (on_disk, _folder) = sqlite();
+    for runtime in [memory(), on_disk] {
+        // Nothing is recorded of a call that waits for its turn; what it is to record must not be lost meanwhile.
+        let mut before = Desk::open(&runtime, spec("before", EffectClass::Keyed));
+        let mut desk = Desk::open(&runtime, same(EffectClass::Keyed));
+        let calls = vec![call("x", "before", n(1)), pay("a", n(1)), pay("b", n(1))];
+        let waiting = submit(&runtime, batch("k1", calls)).await;
+        let reply = before.next("x").await;
+        followers(&runtime, 1).await;
+        crate::rig::waits_for(&runtime, "claim").await;
+        reply.send(Ok(json!(1))).unwrap();
+        desk.next("a").await.send(Ok(json!(1))).unwrap();
+        let first = waiting.settled().await.unwrap();
+        let later = run(&runtime, "s", pays("k2", &["c"])).await;
+        let expected = "x succeeded(1), a succeeded(1), b succeeded(0) as a, c succeeded(0) as a";
+        assert_eq!(told(&[&first, &later]), expected);
+        desk.is_quiet();
+    }
+}
+
+#[tokio::test]
 async fn a_thousand_wait_for_one() {
     let (on_disk, _folder) = sqlite();
     for runtime in [memory(), on_disk] {
