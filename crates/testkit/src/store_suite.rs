@@ -7,7 +7,6 @@
 mod marks;
 
 pub use marks::a_mark_is_where_it_was_last_set;
-
 use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
@@ -565,9 +564,8 @@ pub fn lookup(session: SessionNo, key: &str) -> Lookup {
 
 /// Commits one change.
 pub async fn one(store: &Arc<dyn Store>, change: Change) -> Result<Receipt, Refused> {
-    let answers = store.commit(vec![change]).await.unwrap();
-    assert_eq!(answers.len(), 1);
-    answers[0]
+    let [answer] = store.commit(vec![change]).await.unwrap()[..] else { panic!("one change, one answer") };
+    answer
 }
 
 /// A number of its own.
