@@ -118,6 +118,7 @@ fn show_facts(call: &Value) -> anyhow::Result<()> {
     facts.push(("state", text(&call["state"]).to_string()));
     facts.extend(call["waiting_for"].as_str().map(|waiting| ("waits for", waiting.to_string())));
     facts.push(("attempts", call["attempts"].to_string()));
+    facts.extend(call["same_as"].as_str().map(|first| ("same as", first.to_string())));
     if call["ran_ms"].is_number() {
         facts.extend([("queued", ms(&call["queued_ms"])), ("waited", ms(&call["waited_ms"]))]);
         facts.push(("ran", ms(&call["ran_ms"])));

@@ -9,13 +9,14 @@ mod fold;
 
 pub use fact::{
     Accepted, Arguments, CancelAsked, Cause, Ended, Fact, Given, Kind, Lost, Made, Model, Opened, Parked,
-    Prepared, Reason, Reconciled, Resolved, Resolver, Result, Returned, Spent, Started, Stopped, Verdict,
+    Prepared, Reason, Reconciled, Resolved, Resolver, Result, Returned, Same, SameAs, Spent, Started,
+    Stopped, Verdict,
 };
-pub use fold::{Call, End, Illegal, Pin, State};
+pub use fold::{Call, Deduped, End, Illegal, Pin, Role, State};
 
 use crate::attempt::Rules;
 use crate::failure::{Failure, Retry};
-use crate::ids::AttemptNo;
+use crate::ids::{AttemptNo, CallId};
 use crate::outcome::{Effect, Outcome, Success};
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
@@ -25,6 +26,8 @@ use crate::tool::EffectClass;
 pub enum Step<'a> {
     /// Find its tool, parse and validate its arguments.
     Prepare,
+    /// Find out whether another call that is the same runs or ran: then wait for that one, or take its answer.
+    Join(Same),
     /// Run it for the `attempt`th time.
     Attempt {
         /// Which attempt.
@@ -94,6 +97,7 @@ impl Call {
                 Step::Settle(Settlement::Cancelled(self.effect()))
             }
             State::Opened => Step::Prepare,
+            State::Ready if let Some(same) = self.unjoined() => Step::Join(same),
             State::Ready => match self.answer_at_once() {
                 Some(answer) => Step::Settle(Settlement::Answered(answer)),
                 None => self.attempt(false),
@@ -211,6 +215,19 @@ impl Call {
     /// The class it is pinned to, once prepared.
     pub fn class(&self) -> Option<EffectClass> {
         self.pin.map(|pin| pin.class)
+    }
+
+    /// Which calls are the same, unless it is the one of them that runs.
+    fn unjoined(&self) -> Option<Same> {
+        self.dedupe.as_ref().filter(|dedupe| dedupe.role != Role::First).map(|dedupe| dedupe.same)
+    }
+
+    /// The call that it waits for, or whose answer it has.
+    pub fn same_as(&self) -> Option<CallId> {
+        match self.dedupe.as_ref()?.role {
+            Role::SameAs(first) => Some(first),
+            Role::Undecided | Role::First => None,
+        }
     }
 
     fn answer_at_once(&self) -> Option<&Success> {

@@ -79,6 +79,24 @@ impl std::fmt::Display for CallId {
     }
 }
 
+/// How the first call of a dedupe key is found: a hash over the session, the tool and the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mark(pub [u8; 16]);
+
+impl Mark {
+    /// The mark of calls of the tool with this stable id and dedupe key in this session.
+    pub fn of(session: SessionNo, tool: &str, key: &str) -> Mark {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&session.0.to_le_bytes());
+        hasher.update(&(tool.len() as u64).to_le_bytes());
+        hasher.update(tool.as_bytes());
+        hasher.update(key.as_bytes());
+        let mut mark = [0; 16];
+        mark.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Mark(mark)
+    }
+}
+
 /// How a batch is found by its session and key: a hash, so that one fixed-size index serves keys of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lookup(pub [u8; 16]);

@@ -1,6 +1,7 @@
 //! What is known of a tool without running it.
 
 use crate::attempt::{Deadlines, RetryRule};
+use crate::dedupe::Dedupe;
 use crate::failure::named;
 use serde_json::Value;
 
@@ -104,6 +105,8 @@ pub struct ToolSpec {
     /// What a call reads and writes, as in `write file:/{path}` where `{path}` stands for an argument; an empty list
     /// collides with nothing; none means that class `read` reads the session and every other class writes it.
     pub claims: Option<Vec<String>>,
+    /// Which of its calls are the same: one runs, the others get its answer; none means that each runs.
+    pub dedupe: Option<Dedupe>,
     /// How many of its calls run at once; none means as many as there is room for.
     pub running_max: Option<u32>,
     /// How many of its calls start in how many milliseconds.
@@ -162,6 +165,9 @@ impl ToolSpec {
         hasher.field(rules.as_bytes());
         let room = format!("{:?} {:?} {:?} {:?}", self.claims, self.running_max, self.rate, self.groups);
         hasher.field(room.as_bytes());
+        if let Some(dedupe) = &self.dedupe {
+            hasher.field(format!("{dedupe:?}").as_bytes());
+        }
         hasher.digest()
     }
 }
@@ -308,6 +314,7 @@ mod tests {
         assert_eq!(changed(|s| s.retry.attempts = Some(1)), (false, true));
         assert_eq!(changed(|s| s.hints.sends_out = Some(true)), (false, true));
         assert_eq!(changed(|s| s.claims = Some(vec![])), (false, true));
+        assert_eq!(changed(|s| s.dedupe = Some(Dedupe::default())), (false, true));
         assert_eq!(changed(|s| s.running_max = Some(1)), (false, true));
         assert_eq!(changed(|s| s.rate = Some((1, 1))), (false, true));
         assert_eq!(changed(|s| s.groups = vec!["g".into()]), (false, true));

@@ -49,6 +49,12 @@ impl CallAnswer {
         Handle::seal(self.store.secret(), Kind::Call, self.id.packed())
     }
 
+    /// The handle of the call that it is the same as, and whose answer it has.
+    pub fn same_as(&self) -> Option<Handle> {
+        let first = self.call.same_as()?;
+        Some(Handle::seal(self.store.secret(), Kind::Call, first.packed()))
+    }
+
     /// The tool, as it was asked for.
     pub fn tool(&self) -> &str {
         &self.call.opened.tool
@@ -125,6 +131,9 @@ impl Serialize for CallAnswer {
             (None, None) => {}
         }
         map.serialize_entry("attempts", &self.call.attempts)?;
+        if let Some(first) = self.same_as() {
+            map.serialize_entry("same_as", &first.to_string())?;
+        }
         if let Some(end) = self.call.end() {
             map.serialize_entry("queued_ms", &(end.spent.queued_us / 1_000))?;
             map.serialize_entry("waited_ms", &(end.spent.waited_us / 1_000))?;

@@ -10,6 +10,7 @@ use crate::error::Lost;
 use crate::held::{Ack, Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::request::inputs_text;
+use crate::same::Answer;
 use crate::signal::Signal;
 use crate::tool::Place;
 use crate::wheel::Alarm;
@@ -45,6 +46,10 @@ pub(crate) enum Asked {
     Decided(Decision),
     /// To go on under what its tool has become.
     Accept,
+    /// To end like the call that it is the same as.
+    Same(Arc<Answer>),
+    /// To look again: the call that it is the same as is over, and now it may be the first.
+    Look,
 }
 
 /// What was asked, and who waits until it is recorded.

@@ -3,7 +3,8 @@
 use crate::batch::Sent;
 use crate::error::Lost;
 use crate::held::{Held, Hold};
-use crate::stage::{attempt, park, prepare, reconcile, retry, settle};
+use crate::same;
+use crate::stage::{attempt, join, park, prepare, reconcile, retry, settle};
 use crate::turns::{Turn, Turns};
 use std::future::Future;
 use std::pin::Pin;
@@ -32,7 +33,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 let blamed = held.on.rt.last_owner_died;
                 held.note(Fact::Lost(LostAttempt { attempt, blamed }))?;
             }
-            Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
+            Step::Join(_) | Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
                 settle::overdue(&mut held, late)?;
             }
             Step::Prepare if !held.waits_for_tool => match prepare::must_wait(&mut held).await {
@@ -42,6 +43,11 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 false => prepare::note(&mut held).await?,
             },
             Step::Prepare => return park::wait_for_tool(held, Reason::NoSuchTool).await,
+            // Boxed, so that those that are the same as nothing need no room for it.
+            Step::Join(same) => match Box::pin(join::join(held, same)).await? {
+                Some(joined) => held = joined,
+                None => return Ok(Driven::Parked),
+            },
             Step::Attempt { attempt, intent, redrive } => match attempt::pin(&mut held).await? {
                 // The tool comes first: whoever waits for it needs no turn.
                 attempt::Pinned::Tool(_) if !held.has_turn => match Turns::take(held) {
@@ -92,9 +98,11 @@ async fn finish(mut ended: Vec<Box<Held>>) {
     let durable = if cfg!(feature = "mutant-early-ack") { Ok(()) } else { commit.durable().await };
     match durable {
         Ok(()) => {
+            let told = same::ended(session, &ended);
             if batch.settle(ended) {
                 session.forget(batch);
             }
+            same::tell(rt, session, told);
         }
         Err(lost) => rt.closed(session.lose(rt, lost)),
     }

@@ -5,6 +5,7 @@ use crate::error::Lost;
 use crate::registry::Registered;
 use crate::request::Parsed;
 use crate::runtime::Inner;
+use crate::same::Answer;
 use crate::session::Session;
 use crate::wheel::Alarm;
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub(crate) struct Held {
     pub(crate) has_turn: bool,
     /// What the model is told, where it was made from a value that is kept beside the journal.
     pub(crate) model: Option<ModelAnswer>,
+    /// How the call ended that it is the same as.
+    pub(crate) answer: Option<Arc<Answer>>,
     /// What its past in this process means for it.
     pub(crate) past: Past,
     /// Whether an operator lets it go on under what its tool has become.
@@ -107,6 +110,7 @@ impl Hold {
             claimed: false,
             has_turn: false,
             model: None,
+            answer: None,
             past,
             accepted: false,
             waits_for_tool: false,
@@ -131,6 +135,7 @@ pub(crate) struct Parked {
     accepted: bool,
     acks: Vec<Ack>,
     notes: Packer,
+    rows: Vec<Row>,
     /// What wakes it at the latest.
     pub(crate) alarm: Option<Alarm>,
 }
@@ -144,7 +149,7 @@ impl Parked {
 impl Hold {
     /// Goes on with a call that waited.
     pub(crate) fn unpark(self: &Arc<Hold>, parked: Parked) -> Box<Held> {
-        let Parked { id, call, tool, parsed, past, claimed, accepted, acks, notes, alarm } = parked;
+        let Parked { id, call, tool, parsed, past, claimed, accepted, acks, notes, rows, alarm } = parked;
         if let Some(alarm) = alarm {
             self.rt.wheel.clear(alarm);
         }
@@ -156,6 +161,7 @@ impl Hold {
         held.accepted = accepted;
         held.acks = acks;
         held.notes = notes;
+        held.rows = rows;
         held
     }
 }
@@ -165,8 +171,8 @@ impl Held {
     pub(crate) fn park(self, alarm: Option<Alarm>) -> Parked {
         let now_us = self.on.rt.clock.elapsed_us();
         let past = Past { parked_at: Some((self.at, now_us)), ..self.past };
-        let Held { id, call, tool, parsed, claimed, accepted, acks, notes, .. } = self;
-        Parked { id, call, tool, parsed, past, claimed, accepted, acks, notes, alarm }
+        let Held { id, call, tool, parsed, claimed, accepted, acks, notes, rows, .. } = self;
+        Parked { id, call, tool, parsed, past, claimed, accepted, acks, notes, rows, alarm }
     }
 
     /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.
@@ -192,6 +198,9 @@ impl Held {
                 batch::Asked::Cancel(_) => {}
                 batch::Asked::Decided(decision) => self.dismissed(decision),
                 batch::Asked::Accept => self.accepted = true,
+                batch::Asked::Same(answer) => self.answer = Some(answer),
+                // Where it stands it finds out at its next step.
+                batch::Asked::Look => {}
             }
             self.acks.extend(ack);
         }
@@ -267,7 +276,8 @@ impl Held {
 
     /// The deadline that has passed while it waited, if one has.
     pub(crate) fn overdue(&self) -> Option<Deadline> {
-        if !self.past.waited {
+        // What it waited for is there, so it is not too late.
+        if !self.past.waited || self.answer.is_some() {
             return None;
         }
         let (deadline, due_us) = self.deadline();

@@ -11,8 +11,8 @@ use crate::story::{length, story};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::batch::{Batch, ClosedBy, Opening};
-use windlass_core::entry::{self, Event};
-use windlass_core::handle::{Handle, Kind};
+use windlass_core::entry::{self, Entry, Event};
+use windlass_core::handle::{Handle, Kind, Secret};
 use windlass_core::ids::{BatchNo, CallId, EntryNo, Ordinal};
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
@@ -85,7 +85,7 @@ pub async fn call(
         let entries = entry::unpack(&row.data)
             .map_err(|problem| BatchError::Unreadable { what: problem.to_string() })?;
         for (entry, number) in entries.iter().zip(row.first.0..) {
-            lines.extend(line(EntryNo(number), (entry.at, &entry.event), id.ordinal));
+            lines.extend(line(EntryNo(number), entry, (id.ordinal, store.secret())));
         }
     }
     let began = lines.first().map(|line| line.at).unwrap_or_default();
@@ -113,14 +113,14 @@ fn recorded(store: &Arc<dyn Store>, session: &SessionRow, (no, batch): (BatchNo,
         .collect()
 }
 
-fn line(entry: EntryNo, (at, event): (Timestamp, &Event), ordinal: Ordinal) -> Option<Line> {
-    let (kind, text) = match event {
+fn line(number: EntryNo, entry: &Entry, (ordinal, secret): (Ordinal, &Secret)) -> Option<Line> {
+    let (kind, text) = match &entry.event {
         Event::Batch(opening) => ("batch", opening_story(opening)),
         Event::Closed(by) => ("closed", closed_story(*by).to_string()),
-        Event::Call { ordinal: of, fact } if *of == ordinal => (fact.kind().as_str(), story(fact)),
+        Event::Call { ordinal: of, fact } if *of == ordinal => (fact.kind().as_str(), story(fact, secret)),
         Event::Call { .. } => return None,
     };
-    Some(Line { entry, at, after_us: 0, kind, text })
+    Some(Line { entry: number, at: entry.at, after_us: 0, kind, text })
 }
 
 fn closed_story(by: ClosedBy) -> &'static str {

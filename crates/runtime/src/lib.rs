@@ -24,6 +24,7 @@ mod provider;
 mod registry;
 mod request;
 mod runtime;
+mod same;
 mod scope;
 mod session;
 mod signal;
@@ -58,6 +59,7 @@ pub use tool::{
 pub use windlass_core as core;
 pub use windlass_core::attempt::{Deadlines, RetryRule};
 pub use windlass_core::claim::{Claim, Claims};
+pub use windlass_core::dedupe::Dedupe;
 pub use windlass_core::plan::{Cap, Counts};
 pub use windlass_core::rate::Rate;
 pub use windlass_core::siblings::{Decision, Siblings};
@@ -78,3 +80,8 @@ struct Batches;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/attempts.md")]
 struct Attempts;
+
+/// The programs in the page on dedupe keys compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/dedupe.md")]
+struct Dedupes;

@@ -3,7 +3,7 @@
 mod accept;
 
 pub use accept::{RegisterError, Registered};
-pub(crate) use accept::{Unclaimed, compile, zero_of};
+pub(crate) use accept::{Unclaimed, Unkeyed, compile, zero_of};
 
 use crate::provider::{Provided, Provider, Summary};
 use crate::scope::{self, Entry, Layer, Overlay};

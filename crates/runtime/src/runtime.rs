@@ -64,7 +64,7 @@ pub struct OpenCall {
     /// The state's name.
     pub state: &'static str,
     /// What it waits for, if it does. The first word is for machines: `claim`, `limit`, `rate`, `retry`, `turn`,
-    /// `tool_changed`, `no_such_tool`, `tool_paused`; the rest says more.
+    /// `same_as`, `tool_changed`, `no_such_tool`, `tool_paused`; the rest says more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
     /// When it was asked for.

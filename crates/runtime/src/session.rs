@@ -7,6 +7,7 @@ use crate::held::{Held, Hold, Past};
 use crate::lane::Lane;
 use crate::request::recorded_inputs;
 use crate::runtime::Inner;
+use crate::same::Firsts;
 use crate::tool::Place;
 use crate::wheel::When;
 use std::collections::{HashMap, HashSet};
@@ -26,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) admission: tokio::sync::Mutex<()>,
     /// What is asked of its calls is taken one after the other.
     pub(crate) asking: tokio::sync::Mutex<Asking>,
+    /// Its open calls that others may be the same as.
+    pub(crate) firsts: Firsts,
     open: Mutex<Open>,
 }
 
@@ -58,6 +61,7 @@ impl Session {
             lane: Arc::new(lane),
             admission: tokio::sync::Mutex::default(),
             asking: tokio::sync::Mutex::default(),
+            firsts: Firsts::default(),
             open: Mutex::default(),
         });
         let mut left = Vec::new();
@@ -81,7 +85,9 @@ impl Session {
         Ok(open
             .map(|(call, place)| {
                 let past = taken_over(rt, &call, folded.seen_at);
-                hold.call(CallId { batch: row.no, ordinal: Ordinal(place) }, call, past)
+                let held = hold.call(CallId { batch: row.no, ordinal: Ordinal(place) }, call, past);
+                self.firsts.take_over(&held);
+                held
             })
             .collect())
     }

@@ -4,13 +4,14 @@ use crate::answer::wall_time;
 use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::call::{
     CancelAsked, Cause, Ended, Fact, Lost, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver,
-    Result as Attempted, Returned, Started, Stopped, Verdict,
+    Result as Attempted, Returned, SameAs, Started, Stopped, Verdict,
 };
+use windlass_core::handle::{Handle, Kind, Secret};
 use windlass_core::outcome::{Effect, Outcome, Value};
 use windlass_core::repair::Repair;
 
 /// What a fact says, as a sentence.
-pub(crate) fn story(fact: &Fact) -> String {
+pub(crate) fn story(fact: &Fact, secret: &Secret) -> String {
     match fact {
         Fact::Opened(fact) => opened(fact),
         Fact::Prepared(fact) => prepared(fact),
@@ -26,6 +27,11 @@ pub(crate) fn story(fact: &Fact) -> String {
             fact.class, fact.contract
         ),
         Fact::Resolved(fact) => resolved(fact),
+        Fact::SameAs(SameAs { first }) => {
+            let first = Handle::seal(secret, Kind::Call, first.packed());
+            format!("it is the same as call {first}: it gets that one's answer, or runs if that one fails")
+        }
+        Fact::First => "no other call with its dedupe key is open or has an answer: it runs".to_string(),
         Fact::Ended(fact) => ended(fact),
     }
 }
@@ -64,6 +70,13 @@ fn prepared(fact: &Prepared) -> String {
     }
     if let Some(said) = &fact.rules {
         told.push_str(&format!("; {}", rules(said)));
+    }
+    if let Some(same) = &fact.same {
+        let held = same.for_ms.map(|ms| format!(" for {}", length(ms.saturating_mul(1_000))));
+        told.push_str(&format!(
+            "; it has a dedupe key, which holds{}",
+            held.unwrap_or(" for the session".into())
+        ));
     }
     if fact.reconciles {
         told.push_str("; its tool can be asked whether an attempt took effect");
@@ -274,10 +287,10 @@ fn visible(text: impl Iterator<Item = char>) -> String {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use windlass_core::call::{Accepted, Arguments, Given, Made, Model, Spent};
+    use windlass_core::call::{Accepted, Arguments, Given, Made, Model, Same, Spent};
     use windlass_core::code::Code;
     use windlass_core::failure::Failure;
-    use windlass_core::ids::AttemptNo;
+    use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
     use windlass_core::outcome::{ModelAnswer, Success};
     use windlass_core::time::Timestamp;
     use windlass_core::tool::{Digest, EffectClass};
@@ -308,7 +321,10 @@ mod tests {
             rules: None,
             reconciles: false,
             made: None,
+            same: None,
         };
+        let same =
+            |for_ms| Prepared { same: Some(Box::new(Same { mark: Mark([7; 16]), for_ms })), ..plain.clone() };
         let made = Made {
             args: Some(r#"{"cents":1200}"#.into()),
             payload: Some(r#"{"rate":2}"#.into()),
@@ -327,8 +343,12 @@ mod tests {
         vec![
             Fact::Opened(opened),
             Fact::Opened(hurried),
+            Fact::Prepared(same(None)),
+            Fact::Prepared(same(Some(3_600_000))),
             Fact::Prepared(plain),
             Fact::Prepared(rich),
+            Fact::SameAs(SameAs { first: CallId { batch: BatchNo(7), ordinal: Ordinal(1) } }),
+            Fact::First,
             start(false, None),
             start(true, None),
             start(false, Some(-3_600_000_000)),
@@ -395,14 +415,18 @@ mod tests {
         ]
     }
 
+    fn tell(fact: &Fact) -> String {
+        story(fact, &Secret([7; 32]))
+    }
+
     #[test]
     fn every_kind_of_fact_has_its_sentence() {
         let facts = [beginnings(), middles(), ends()].concat();
-        let told = facts.iter().map(|fact| format!("{:12} {}", fact.kind().as_str(), story(fact)));
+        let told = facts.iter().map(|fact| format!("{:12} {}", fact.kind().as_str(), tell(fact)));
         insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
         for kind in windlass_core::call::Kind::ALL {
             assert!(facts.iter().any(|fact| fact.kind() == *kind), "{kind} is not told");
         }
-        assert!(facts.iter().all(|fact| !story(fact).contains('\n')), "a line is a line");
+        assert!(facts.iter().all(|fact| !tell(fact).contains('\n')), "a line is a line");
     }
 }

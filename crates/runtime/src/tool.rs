@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use windlass_core::call::Made;
 use windlass_core::claim::Claims;
+use windlass_core::dedupe::Dedupe;
 use windlass_core::failure::{FailureClass, Retry};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, CallId, Fence};
@@ -39,6 +40,13 @@ pub trait Tool: Send + Sync + 'static {
     /// What a call with these arguments reads and writes, for tools that cannot say it as
     /// [`ToolSpec::claims`]. It has no effects and does not block. `None`: what the spec says holds.
     fn claims(&self, _args: &Value) -> Option<Result<Claims, ToolError>> {
+        None
+    }
+
+    /// What makes a call with these arguments the same as others, for tools that cannot say it as
+    /// [`ToolSpec::dedupe`]: the key itself, without places for arguments. It has no effects and does not block. `None`:
+    /// what the spec says holds.
+    fn dedupe(&self, _args: &Value) -> Option<Dedupe> {
         None
     }
 
@@ -445,6 +453,10 @@ where
 
     fn claims(&self, args: &Value) -> Option<Result<Claims, ToolError>> {
         self.tool.claims(args)
+    }
+
+    fn dedupe(&self, args: &Value) -> Option<Dedupe> {
+        self.tool.dedupe(args)
     }
 
     fn reconciler(&self) -> Option<&dyn Reconcile> {

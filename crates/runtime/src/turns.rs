@@ -137,6 +137,26 @@ impl Turns {
         go_on(rt, next);
     }
 
+    /// A call enters anew, behind all others and with what it claims now; it does nothing until it asks for its turn.
+    pub(crate) fn anew(held: &mut Held) {
+        held.has_turn = false;
+        let on = held.on.clone();
+        let (rt, now_us) = (&on.rt, on.rt.clock.elapsed_us());
+        let claims = claims(held);
+        held.claimed = claims.is_some();
+        let wants = claims.map_or(Wants::Unknown, Wants::Claims);
+        let mut state = rt.turns.lock();
+        if held.entered {
+            state.planner.leave(held.id);
+        }
+        if let Err(refused) = state.enter(held, now_us, (wants, Arrival::Parked)) {
+            state.refused.insert(held.id, refused);
+        }
+        let next = state.next(rt, now_us, |_| {});
+        drop(state);
+        go_on(rt, next);
+    }
+
     /// Enters the calls that an earlier owner left: those that started first, since they hold what they claim; then
     /// the others in their order. None of them has a turn.
     pub(crate) fn take_over(left: &mut [Box<Held>]) {
@@ -323,6 +343,10 @@ fn go_on(rt: &Arc<Inner>, next: Next) {
 
 /// What a call claims, under the tool it is pinned to; `None` if that cannot be known yet.
 fn claims(held: &mut Held) -> Option<Claims> {
+    // Another call runs in its place.
+    if held.call.same_as().is_some() {
+        return Some(Claims::NONE);
+    }
     if let Some(claims) = held.claims.take() {
         return Some(claims);
     }

@@ -5,7 +5,7 @@ use crate::batch::{OpenBatch, Seen};
 use crate::runtime::{Inner, OpenCall};
 use crate::session::Session;
 use std::collections::HashMap;
-use windlass_core::call::{Parked, Reason};
+use windlass_core::call::{Call, Parked, Reason};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
 use windlass_core::plan::{Limit, Why};
@@ -19,6 +19,8 @@ struct Found {
     waits: bool,
     /// What its journal says it waits for.
     parked: Option<Parked>,
+    /// The call that it is the same as.
+    same_as: Option<CallId>,
 }
 
 /// The calls that are open here, oldest first.
@@ -48,14 +50,11 @@ pub(crate) fn open(rt: &Inner) -> Vec<OpenCall> {
 /// Lists the open calls of a batch.
 fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>) {
     batch.look(|ordinal, seen| {
-        let (asked, opened_at, state, waits, parked) = match seen {
+        let (asked, opened_at, state, parked) = match seen {
             Seen::Over => return,
-            Seen::Driven(asked, at, true) => (asked, at, "running", false, None),
-            Seen::Driven(asked, at, false) => (asked, at, "queued", false, None),
-            Seen::Parked(asked, at, parked) => {
-                let call = parked.call();
-                (asked, at, call.state.name(), true, call.parked.map(|(parked, _)| parked))
-            }
+            Seen::Driven(asked, at, true) => (asked, at, "running", None),
+            Seen::Driven(asked, at, false) => (asked, at, "queued", None),
+            Seen::Parked(asked, at, parked) => (asked, at, parked.call().state.name(), Some(parked.call())),
         };
         let id = CallId { batch: batch.head.no, ordinal };
         let open = OpenCall {
@@ -68,8 +67,17 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>)
             waiting_for: None,
             opened_at,
         };
-        found.push(Found { id, open, waits, parked });
+        let (waits, same_as) = (parked.is_some(), parked.and_then(|call| same_as(session, call)));
+        let parked = parked.and_then(|call| call.parked.map(|(parked, _)| parked));
+        found.push(Found { id, open, waits, parked, same_as });
     });
+}
+
+/// The call that one waits for because they are the same: as it is now, whatever it was when that was noted.
+fn same_as(session: &Session, call: &Call) -> Option<CallId> {
+    let noted = call.same_as()?;
+    let mark = call.dedupe.as_ref().map(|dedupe| dedupe.same.mark)?;
+    Some(session.firsts.first(mark).unwrap_or(noted))
 }
 
 /// What a call waits for: one word for machines, then the rest for people.
@@ -99,6 +107,10 @@ fn tell(rt: &Inner, found: &Found, (why, known): (&Why, &HashMap<CallId, (String
         }
         Why::Paused => Reason::ToolPaused.as_str().to_string(),
         Why::NoSuchTool => Reason::NoSuchTool.as_str().to_string(),
+        Why::Parked if let Some(first) = found.same_as => {
+            let first = Handle::seal(rt.store.secret(), Kind::Call, first.packed());
+            format!("same_as {first}")
+        }
         Why::Parked => match found.parked {
             Some(Parked { reason: Reason::Retry, wake_at, .. }) => {
                 format!("retry until {}", wall_time(wake_at))

@@ -1,7 +1,7 @@
 //! What an owner writes: a fence, guards, rows; all of it or none of it.
 
 use std::sync::Arc;
-use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
 /// A write to one session, applied whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +87,13 @@ pub enum Row {
         /// The message's key.
         key: String,
     },
+    /// A mark is at this call from now on, wherever it was before.
+    Mark {
+        /// The mark; it belongs to this session alone.
+        mark: Mark,
+        /// The call.
+        call: CallId,
+    },
 }
 
 /// A change was applied.
@@ -132,6 +139,7 @@ impl Change {
             Row::Batch { no, .. } | Row::Close(no) | Row::Reopen(no) => no.0 < BATCHES_MAX,
             Row::Journal { batch, row, .. } => batch.0 < BATCHES_MAX && *row < BATCH_ROWS_MAX,
             Row::Chunk { blob, seq, .. } => blob.0 < BLOBS_MAX && *seq < BLOB_PIECES_MAX,
+            Row::Mark { call, .. } => call.batch.0 < BATCHES_MAX,
             Row::Adopt { .. } => true,
         })
     }
@@ -145,7 +153,7 @@ impl Change {
                 Row::Close(no) if *no == wanted => open = false,
                 Row::Reopen(no) if *no == wanted => open = true,
                 Row::Batch { .. } | Row::Close(_) | Row::Reopen(_) => {}
-                Row::Journal { .. } | Row::Chunk { .. } | Row::Adopt { .. } => {}
+                Row::Journal { .. } | Row::Chunk { .. } | Row::Adopt { .. } | Row::Mark { .. } => {}
             }
         }
         made.then_some(open)

@@ -34,7 +34,7 @@ pub use sqlite::SqliteStore;
 
 use std::sync::Arc;
 use windlass_core::handle::Secret;
-use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
 /// Keeps what it acknowledged, and lets only a session's owner write to it.
 ///
@@ -86,6 +86,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// The messages for a session that its owner has not adopted yet, oldest first, at most `limit`.
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>>;
+
+    /// The call that a mark is at; `None` if it was never set.
+    fn marked(&self, mark: Mark) -> Answer<Option<CallId>>;
 
     /// The secret from which this store's handles are derived; made when the store was.
     fn secret(&self) -> &Secret;

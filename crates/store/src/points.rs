@@ -55,6 +55,7 @@ mod told {
         "write.chunk",
         "write.message",
         "write.adopt",
+        "write.mark",
         "write.owner",
         "write.commit",
         "write.rollback",

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use windlass_core::handle::Secret;
-use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Lookup, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
     Answer, BatchRow, Change, Durability, Inbound, JournalRow, Posted, Receipt, Refused, Sequence,
     SessionRow, Store, StoreError,
@@ -29,6 +29,7 @@ pub enum Method {
     History,
     Blob,
     Inbound,
+    Marked,
 }
 
 /// What happens instead of an answer.
@@ -273,6 +274,10 @@ impl Store for FaultStore {
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
         self.read(Method::Inbound, |inner| inner.inbound(session, limit))
+    }
+
+    fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
+        self.read(Method::Marked, |inner| inner.marked(mark))
     }
 
     fn secret(&self) -> &Secret {

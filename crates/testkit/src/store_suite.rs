@@ -4,6 +4,9 @@
 //! or an `Option` of one if what it needs may be missing.
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
+mod marks;
+
+pub use marks::a_mark_is_where_it_was_last_set;
 use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
@@ -40,6 +43,7 @@ macro_rules! store_suite {
             a_blob_is_read_across_its_pieces,
             a_message_is_kept_once,
             a_message_is_adopted_once,
+            a_mark_is_where_it_was_last_set,
             numbers_are_reserved_once,
             any_text_and_bytes_are_kept,
             the_secret_stays,
@@ -560,9 +564,8 @@ pub fn lookup(session: SessionNo, key: &str) -> Lookup {
 
 /// Commits one change.
 pub async fn one(store: &Arc<dyn Store>, change: Change) -> Result<Receipt, Refused> {
-    let answers = store.commit(vec![change]).await.unwrap();
-    assert_eq!(answers.len(), 1);
-    answers[0]
+    let [answer] = store.commit(vec![change]).await.unwrap()[..] else { panic!("one change, one answer") };
+    answer
 }
 
 /// A number of its own.

@@ -3,6 +3,7 @@
 //! Every key is known or an error, with the place and what was probably meant: a setting that is silently ignored
 //! is worse than none.
 
+mod dedupe;
 mod keys;
 mod place;
 mod rules;

@@ -2,7 +2,7 @@
 
 use crate::attempt::{Deadline, Deadlines, Rules};
 use crate::failure::{Failure, named};
-use crate::ids::AttemptNo;
+use crate::ids::{AttemptNo, CallId, Mark};
 use crate::outcome::{JsonText, ModelAnswer, Outcome, Success};
 use crate::repair::Repair;
 use crate::time::Timestamp;
@@ -36,6 +36,10 @@ pub enum Fact {
     Accepted(Accepted),
     /// It became known whether a call that ended as unknown took effect.
     Resolved(Box<Resolved>),
+    /// It is the same as another call, and waits for that one's end or has its answer.
+    SameAs(SameAs),
+    /// It is the first of its dedupe key: it runs, and others may wait for it.
+    First,
 }
 
 named! {
@@ -65,6 +69,10 @@ named! {
         Accepted = "accepted",
         /// [`Fact::Resolved`]
         Resolved = "resolved",
+        /// [`Fact::SameAs`]
+        SameAs = "same_as",
+        /// [`Fact::First`]
+        First = "first",
     }
 }
 
@@ -84,6 +92,8 @@ impl Fact {
             Fact::CancelAsked(_) => Kind::CancelAsked,
             Fact::Accepted(_) => Kind::Accepted,
             Fact::Resolved(_) => Kind::Resolved,
+            Fact::SameAs(_) => Kind::SameAs,
+            Fact::First => Kind::First,
         }
     }
 }
@@ -135,6 +145,24 @@ pub struct Prepared {
     pub reconciles: bool,
     /// What was made of the call on the way; most calls run as they were asked for.
     pub made: Option<Arc<Made>>,
+    /// Which calls are the same as it, where its tool says so.
+    pub same: Option<Box<Same>>,
+}
+
+/// Which calls are the same as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Same {
+    /// By what they are found.
+    pub mark: Mark,
+    /// How long the answer of the first stands for them, in milliseconds since it was asked for.
+    pub for_ms: Option<u64>,
+}
+
+/// It is the same as another call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SameAs {
+    /// The one that runs or ran.
+    pub first: CallId,
 }
 
 /// What preparation made of a call. Fixed once it is recorded.

@@ -2,10 +2,10 @@
 
 use super::fact::{
     CancelAsked, Cause, Ended, Fact, Kind, Lost, Made, Model, Opened, Parked, Prepared, Reason, Reconciled,
-    Resolved, Resolver, Result, Returned, Spent, Started, Stopped, Verdict,
+    Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Verdict,
 };
 use crate::attempt::Rules;
-use crate::ids::AttemptNo;
+use crate::ids::{AttemptNo, CallId};
 use crate::outcome::{Effect, ModelAnswer, Outcome, Part, Value};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
@@ -24,6 +24,8 @@ pub struct Call {
     pub rules: Option<Arc<Rules>>,
     /// What preparation made of it.
     pub made: Option<Arc<Made>>,
+    /// How it stands to calls that are the same, where its tool says which are.
+    pub dedupe: Option<Box<Deduped>>,
     /// Whether its tool can be asked if an attempt took effect.
     pub reconciles: bool,
     /// Whether an attempt may have taken effect without telling us.
@@ -46,6 +48,26 @@ pub struct Call {
     pub parked: Option<(Parked, Timestamp)>,
     /// Where it stands.
     pub state: State,
+}
+
+/// How a call stands to others that are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deduped {
+    /// Which are the same.
+    pub same: Same,
+    /// Whether it is the one that runs.
+    pub role: Role,
+}
+
+/// Which of several calls that are the same one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// That was not looked at yet.
+    Undecided,
+    /// The one that runs.
+    First,
+    /// One that waits for this call, or has its answer.
+    SameAs(CallId),
 }
 
 /// What a call is pinned to.
@@ -141,6 +163,15 @@ impl End {
     pub fn is_unknown(&self) -> bool {
         matches!(self.outcome, Outcome::Unknown | Outcome::Cancelled { effect: Effect::Unknown })
     }
+
+    /// Whether calls that are the same get this end rather than run: it took effect, or may have.
+    pub fn stands(&self) -> bool {
+        match &self.outcome {
+            Outcome::Succeeded(_) | Outcome::Unknown => true,
+            Outcome::Cancelled { effect } => *effect != Effect::None,
+            Outcome::Failed(_) | Outcome::Denied { .. } => false,
+        }
+    }
 }
 
 /// A fact that cannot follow what is recorded: the journal is damaged, or the code that wrote it is wrong.
@@ -164,6 +195,7 @@ impl Call {
             pin: None,
             rules: None,
             made: None,
+            dedupe: None,
             reconciles: false,
             may_have_landed: false,
             attempts: 0,
@@ -189,8 +221,12 @@ impl Call {
             (State::Interrupted { .. } | State::Retrying(_), Fact::Prepared(prepared)) => {
                 self.prepared(prepared);
             }
+            (State::Ready, Fact::SameAs(same)) if self.dedupe.is_some() => {
+                self.decided(Role::SameAs(same.first));
+            }
+            (State::Ready, Fact::First) if self.dedupe.is_some() => self.decided(Role::First),
             (State::Ready | State::Retrying(_), Fact::Started(started))
-                if self.is_next(started) && !started.redrive =>
+                if self.is_next(started) && !started.redrive && self.may_run() =>
             {
                 self.started(at, *started);
             }
@@ -237,6 +273,11 @@ impl Call {
         started.attempt.0 == self.attempts + 1
     }
 
+    /// Whether no other call runs in its place.
+    fn may_run(&self) -> bool {
+        self.dedupe.as_ref().is_none_or(|dedupe| dedupe.role == Role::First)
+    }
+
     fn may_run_again(&self, started: &Started) -> bool {
         let repeatable = self.pin.is_some_and(|pin| pin.class != EffectClass::Once);
         self.is_next(started) && started.redrive && repeatable
@@ -263,6 +304,22 @@ impl Call {
         self.reconciles = prepared.reconciles;
         self.made = prepared.made.clone();
         self.parked = None;
+        // Prepared again it is still what it was, unless it is the same as others now.
+        let before = self.dedupe.take();
+        self.dedupe = prepared.same.as_deref().map(|same| {
+            let role = match before {
+                Some(before) if before.same.mark == same.mark => before.role,
+                _ if self.attempts > 0 => Role::First,
+                _ => Role::Undecided,
+            };
+            Box::new(Deduped { same: *same, role })
+        });
+    }
+
+    fn decided(&mut self, role: Role) {
+        if let Some(dedupe) = &mut self.dedupe {
+            dedupe.role = role;
+        }
     }
 
     fn started(&mut self, at: Timestamp, started: Started) {

@@ -2,6 +2,7 @@
 
 use super::{BadClaim, Claim, Mode, Name, split};
 use crate::limits::Limits;
+use crate::template::{Part, parts, properties};
 use serde_json::Value;
 
 /// A claim with places for arguments, as in `write service:{service}`.
@@ -14,12 +15,6 @@ pub struct Template {
     mode: Mode,
     levels: Vec<Vec<Part>>,
     text: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
-    Text(String),
-    Property(String),
 }
 
 /// Why arguments give no claim.
@@ -80,10 +75,7 @@ impl Template {
 
     /// The properties it takes from the arguments.
     pub fn properties(&self) -> impl Iterator<Item = &str> {
-        self.levels.iter().flatten().filter_map(|part| match part {
-            Part::Text(_) => None,
-            Part::Property(name) => Some(name.as_str()),
-        })
+        properties(self.levels.iter().flatten())
     }
 
     /// The claim of a call with these arguments.
@@ -145,45 +137,4 @@ impl Template {
             Some(scalar @ (Value::Bool(_) | Value::Number(_))) => Ok(scalar.to_string()),
         }
     }
-}
-
-impl Part {
-    fn sample(&self) -> &str {
-        match self {
-            Part::Text(text) => text,
-            Part::Property(_) => "x",
-        }
-    }
-}
-
-/// One level taken apart.
-fn parts(level: &str) -> Vec<Part> {
-    let (mut parts, mut literal, mut rest) = (Vec::new(), String::new(), level);
-    while let Some(at) = rest.find('{') {
-        let (before, braced) = rest.split_at(at);
-        literal.push_str(before);
-        let named = braced[1..].split_once('}').filter(|(name, _)| is_property(name));
-        match named {
-            Some((name, after)) => {
-                if !literal.is_empty() {
-                    parts.push(Part::Text(std::mem::take(&mut literal)));
-                }
-                parts.push(Part::Property(name.to_string()));
-                rest = after;
-            }
-            None => {
-                literal.push('{');
-                rest = &braced[1..];
-            }
-        }
-    }
-    literal.push_str(rest);
-    if !literal.is_empty() {
-        parts.push(Part::Text(literal));
-    }
-    parts
-}
-
-fn is_property(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$'))
 }

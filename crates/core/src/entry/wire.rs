@@ -6,10 +6,10 @@ mod outcome;
 use super::Event;
 use crate::batch::{ClosedBy, Opening};
 use crate::call::{
-    Arguments, Ended, Fact, Given, Kind, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent,
-    Started,
+    Arguments, Ended, Fact, Given, Kind, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Same,
+    SameAs, Spent, Started,
 };
-use crate::ids::AttemptNo;
+use crate::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use crate::outcome::{ModelAnswer, Success, Value};
 use crate::siblings::Siblings;
 use crate::tool::{Digest, EffectClass};
@@ -35,6 +35,8 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::CancelAsked => 11,
         Kind::Accepted => 12,
         Kind::Resolved => 13,
+        Kind::SameAs => 14,
+        Kind::First => 15,
     }
 }
 
@@ -105,7 +107,31 @@ struct PreparedFields<'a> {
     reconciles: Option<bool>,
     #[n(4)]
     made: Option<MadeFields>,
+    #[n(5)]
+    same: Option<SameFields>,
 }
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+struct SameFields {
+    #[cbor(n(0), with = "minicbor::bytes")]
+    mark: [u8; 16],
+    #[n(1)]
+    for_ms: Option<u64>,
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+struct SameAsFields {
+    #[n(0)]
+    batch: u64,
+    #[n(1)]
+    ordinal: u16,
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+struct FirstFields {}
 
 #[derive(Encode, Decode)]
 #[cbor(map)]
@@ -200,6 +226,10 @@ pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
                 rules: prepared.rules.as_deref().map(RuleFields::from),
                 reconciles: prepared.reconciles.then_some(true),
                 made: prepared.made.as_deref().map(MadeFields::from),
+                same: prepared
+                    .same
+                    .as_deref()
+                    .map(|same| SameFields { mark: same.mark.0, for_ms: same.for_ms }),
             };
             encode(&fields, bytes);
         }
@@ -219,6 +249,10 @@ pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
         Fact::CancelAsked(asked) => encode(&attempt::CancelAskedFields::from(asked), bytes),
         Fact::Accepted(accepted) => encode(&attempt::AcceptedFields::from(accepted), bytes),
         Fact::Resolved(resolved) => encode(&attempt::ResolvedFields::from(&**resolved), bytes),
+        Fact::SameAs(SameAs { first }) => {
+            encode(&SameAsFields { batch: first.batch.0, ordinal: first.ordinal.0 }, bytes);
+        }
+        Fact::First => encode(&FirstFields {}, bytes),
     }
 }
 
@@ -245,7 +279,9 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
         | Fact::Parked(_)
         | Fact::CancelAsked(_)
         | Fact::Accepted(_)
-        | Fact::Resolved(_) => &[],
+        | Fact::Resolved(_)
+        | Fact::SameAs(_)
+        | Fact::First => &[],
     }
 }
 
@@ -298,6 +334,14 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         Kind::CancelAsked => Fact::CancelAsked(attempt::read_cancel_asked(minicbor::decode(fields)?)),
         Kind::Accepted => Fact::Accepted(attempt::read_accepted(&minicbor::decode(fields)?)?),
         Kind::Resolved => Fact::Resolved(Box::new(attempt::read_resolved(minicbor::decode(fields)?)?)),
+        Kind::SameAs => {
+            let SameAsFields { batch, ordinal } = minicbor::decode(fields)?;
+            Fact::SameAs(SameAs { first: CallId { batch: BatchNo(batch), ordinal: Ordinal(ordinal) } })
+        }
+        Kind::First => {
+            let FirstFields {} = minicbor::decode(fields)?;
+            Fact::First
+        }
     })
 }
 
@@ -318,6 +362,7 @@ fn read_prepared(fields: PreparedFields<'_>) -> Result<Prepared, Problem> {
         rules: fields.rules.map(|fields| Arc::new(fields.read())),
         reconciles: fields.reconciles.unwrap_or(false),
         made: fields.made.map(|fields| fields.read().map(Arc::new)).transpose()?,
+        same: fields.same.map(|SameFields { mark, for_ms }| Box::new(Same { mark: Mark(mark), for_ms })),
     })
 }
 

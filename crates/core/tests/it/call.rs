@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use windlass_core::call::{
     Arguments, Call, Ended, Fact, Given, Intent, Lost, Model, Opened, Prepared, Result as Attempted,
-    Returned, Settlement, Spent, Started, State, Step,
+    Returned, Same, SameAs, Settlement, Spent, Started, State, Step,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::Failure;
-use windlass_core::ids::AttemptNo;
-use windlass_core::outcome::{ModelAnswer, Outcome, Success};
+use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
+use windlass_core::outcome::{Effect, ModelAnswer, Outcome, Success};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
 
@@ -23,7 +23,14 @@ fn opened() -> Opened {
 }
 
 fn prepared(class: EffectClass) -> Fact {
-    Fact::Prepared(Prepared { contract: Digest([1; 32]), class, rules: None, reconciles: false, made: None })
+    Fact::Prepared(Prepared {
+        contract: Digest([1; 32]),
+        class,
+        rules: None,
+        reconciles: false,
+        made: None,
+        same: None,
+    })
 }
 
 fn returned(attempt: AttemptNo) -> Fact {
@@ -102,7 +109,11 @@ impl Life {
                     let poison = Failure::invalid_request(Code::Poison, "");
                     self.note(ended(Some(Outcome::Failed(Box::new(poison)))));
                 }
-                step @ (Step::Reconcile(_) | Step::Retry { .. } | Step::Park(_) | Step::Settle(_)) => {
+                step @ (Step::Join(_)
+                | Step::Reconcile(_)
+                | Step::Retry { .. }
+                | Step::Park(_)
+                | Step::Settle(_)) => {
                     panic!("{step:?} after {:?}", self.committed)
                 }
                 Step::Done(_) if self.noted.is_empty() => return Ok(()),
@@ -302,5 +313,80 @@ proptest! {
             }
             let _ = call.next(Timestamp(0));
         }
+    }
+}
+
+fn deduped(mark: u8) -> Fact {
+    let Fact::Prepared(prepared) = prepared(EffectClass::Keyed) else { unreachable!() };
+    let same = Same { mark: Mark([mark; 16]), for_ms: None };
+    Fact::Prepared(Prepared { same: Some(Box::new(same)), ..prepared })
+}
+
+fn start() -> Fact {
+    Fact::Started(Started { attempt: AttemptNo(1), redrive: false, clock_jump_us: None })
+}
+
+/// What is to be done after these facts, in a word; or that the last of them cannot be.
+fn after(facts: &[Fact]) -> &'static str {
+    let mut call = Call::new(opened(), Timestamp(0));
+    for fact in facts {
+        if call.apply(Timestamp(0), fact).is_err() {
+            return "illegal";
+        }
+    }
+    match call.next(Timestamp(0)) {
+        Step::Join(_) if call.same_as().is_some() => "follow",
+        Step::Join(_) => "join",
+        Step::Attempt { .. } => "attempt",
+        Step::Settle(Settlement::Cancelled(Effect::None)) => "cancelled{none}",
+        Step::Done(_) => "done",
+        step => panic!("{step:?}"),
+    }
+}
+
+#[test]
+fn a_call_that_may_be_the_same_as_another_runs_only_as_the_first() {
+    let same_as = || {
+        let first = CallId { batch: BatchNo(1), ordinal: Ordinal(0) };
+        Fact::SameAs(SameAs { first })
+    };
+    let cancel = || Fact::CancelAsked(windlass_core::call::CancelAsked::default());
+    for (facts, expected) in [
+        (vec![deduped(1)], "join"),
+        (vec![deduped(1), start()], "illegal"),
+        (vec![deduped(1), Fact::First], "attempt"),
+        (vec![deduped(1), same_as()], "follow"),
+        (vec![deduped(1), same_as(), start()], "illegal"),
+        (vec![deduped(1), same_as(), same_as()], "follow"),
+        (vec![deduped(1), same_as(), Fact::First], "attempt"),
+        (vec![deduped(1), same_as(), cancel()], "cancelled{none}"),
+        (vec![deduped(1), same_as(), ended(Some(Outcome::Unknown))], "done"),
+        // Prepared again it is what it was, unless it is the same as others now.
+        (vec![deduped(1), Fact::First, deduped(1)], "attempt"),
+        (vec![deduped(1), Fact::First, deduped(2)], "join"),
+        (vec![deduped(1), Fact::First, prepared(EffectClass::Keyed)], "attempt"),
+        (vec![prepared(EffectClass::Keyed), Fact::First], "illegal"),
+        (vec![prepared(EffectClass::Keyed), same_as()], "illegal"),
+        (vec![deduped(1), Fact::First, start(), same_as()], "illegal"),
+    ] {
+        assert_eq!(after(&facts), expected, "{facts:?}");
+    }
+}
+
+#[test]
+fn what_took_effect_or_may_have_stands_for_others() {
+    let failed = || Outcome::Failed(Box::new(Failure::did_not_happen()));
+    for (outcome, stands) in [
+        (Outcome::Succeeded(Success::default()), true),
+        (Outcome::Unknown, true),
+        (Outcome::Cancelled { effect: Effect::Unknown }, true),
+        (Outcome::Cancelled { effect: Effect::Landed }, true),
+        (Outcome::Cancelled { effect: Effect::None }, false),
+        (Outcome::Denied { reason: String::new() }, false),
+        (failed(), false),
+    ] {
+        let mut call = Call::new(opened(), Timestamp(0));
+        call.apply(Timestamp(0), &ended(Some(outcome.clone()))).unwrap();
+        assert_eq!(call.end().map(windlass_core::call::End::stands), Some(stands), "{outcome:?}");
     }
 }

@@ -4,14 +4,14 @@ use proptest::prelude::*;
 use std::path::PathBuf;
 use windlass_core::batch::{ClosedBy, Opening};
 use windlass_core::call::{
-    Arguments, Ended, Fact, Given, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Spent,
-    Started,
+    Arguments, Ended, Fact, Given, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Same,
+    SameAs, Spent, Started,
 };
 use windlass_core::code::Code;
 use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
-use windlass_core::ids::{AttemptNo, Ordinal};
+use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use windlass_core::outcome::{Effect, Form, Kept, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
@@ -76,7 +76,11 @@ fn golden() -> Vec<(&'static str, Entry)> {
         rules: None,
         reconciles: false,
         made: None,
+        same: None,
     };
+    let same =
+        |for_ms| Prepared { same: Some(Box::new(Same { mark: Mark([5; 16]), for_ms })), ..prepared.clone() };
+    let first = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
     let success = |value| Success { value, parts: parts() };
     let inline = || Value::Inline("{\"echoed\":\"hi\"}".into());
     let own = |outcome| ended(Some(outcome), Model::Own(answer.clone()));
@@ -111,6 +115,10 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("ended_denied", own(Outcome::Denied { reason: "not today".into() })),
         ("ended_cancelled", own(Outcome::Cancelled { effect: Effect::Landed })),
         ("ended_unknown", own(Outcome::Unknown)),
+        ("prepared_same", call(Fact::Prepared(same(None)))),
+        ("prepared_same_for", call(Fact::Prepared(same(Some(3_600_000))))),
+        ("same_as", call(Fact::SameAs(SameAs { first }))),
+        ("first", call(Fact::First)),
     ]
 }
 

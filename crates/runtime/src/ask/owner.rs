@@ -171,6 +171,12 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
     check_unknown(&recorded, &recorded.state)?;
     let session = rt.session(&row.name).await?;
     let unfit = |hint| AskError::Unfit { state: recorded.state.name(), hint };
+    if recorded.same_as().is_some() {
+        // Its own key is none that the other side has ever seen.
+        return Err(unfit(
+            "it never ran itself: ask about the call it is the same as, then say here what happened",
+        ));
+    }
     let batch = {
         let _admission = session.admission.lock().await;
         load(rt, &session, id.batch).await?

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::claim::{BadArgs, BadClaim, Claim, Claims, Template};
+use windlass_core::dedupe::{self, Dedupe};
 use windlass_core::limits::Limits;
 use windlass_core::plan::Cap;
 use windlass_core::rate::Rate;
@@ -33,6 +34,8 @@ pub struct Registered {
     /// Its attempts that were stopped and still block a thread.
     pub(crate) stuck: AtomicU64,
     declared: Option<Declared>,
+    /// Its dedupe key, and for how long that holds.
+    key: Option<(dedupe::Template, Option<u64>)>,
     /// Whether the planner knows its limits.
     announced: AtomicBool,
     /// The rules as they are recorded: not at all where they are the usual ones.
@@ -54,7 +57,23 @@ pub(crate) enum Unclaimed {
     Panicked(String),
 }
 
+/// Why it cannot be known which calls are the same as one.
+pub(crate) enum Unkeyed {
+    Args(dedupe::Missing),
+    Panicked(String),
+}
+
 impl Registered {
+    /// What makes a call with these arguments the same as others; `None` if nothing does.
+    pub(crate) fn dedupe(&self, args: &Value) -> Result<Option<Dedupe>, Unkeyed> {
+        if let Some(said) = caught(|| self.tool.dedupe(args)).map_err(Unkeyed::Panicked)? {
+            return Ok(Some(said));
+        }
+        let Some((template, for_ms)) = &self.key else { return Ok(None) };
+        let key = template.key(args).map_err(Unkeyed::Args)?;
+        Ok(Some(Dedupe { key, for_ms: *for_ms }))
+    }
+
     /// What a call with these arguments claims; `None` if the tool says nothing of it.
     pub(crate) fn claims(&self, args: &Value, limits: &Limits) -> Option<Result<Claims, Unclaimed>> {
         match caught(|| self.tool.claims(args)) {
@@ -166,6 +185,14 @@ pub enum RegisterError {
         #[source]
         problem: BadClaim,
     },
+    /// What makes its calls the same says nothing.
+    #[error("the tool {name:?} is refused: {problem}")]
+    Dedupe {
+        /// The tool.
+        name: String,
+        /// What is wrong with it.
+        problem: dedupe::Empty,
+    },
     /// Two flags contradict each other.
     #[error(
         "the tool {name:?} is both quick and cpu_bound; a tool that computes is not quick, drop one of the flags"
@@ -209,6 +236,9 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered
     let (stuck, announced) = (AtomicU64::new(0), AtomicBool::new(false));
     let declared = declared(&spec, limits)
         .map_err(|problem| RegisterError::Claims { name: spec.name.clone(), problem })?;
+    let key = spec.dedupe.as_ref().map(|Dedupe { key, for_ms }| Ok((dedupe::Template::parse(key)?, *for_ms)));
+    let key =
+        key.transpose().map_err(|problem| RegisterError::Dedupe { name: spec.name.clone(), problem })?;
     Ok(Registered {
         spec,
         class,
@@ -221,6 +251,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered
         paused,
         stuck,
         declared,
+        key,
         announced,
         recorded,
     })
@@ -235,6 +266,9 @@ fn check_rules(spec: &ToolSpec) -> Result<(), RegisterError> {
     }
     if spec.running_max == Some(0) {
         return refused("running_max", 0, "no call could ever run; pause the tool instead, or leave it out");
+    }
+    if spec.dedupe.as_ref().is_some_and(|dedupe| dedupe.for_ms == Some(0)) {
+        return refused("dedupe.for_ms", 0, "no two calls could be the same; leave it out for the session");
     }
     if let Some((count, ms)) = spec.rate
         && (count == 0 || ms == 0)

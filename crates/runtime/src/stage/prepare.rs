@@ -4,18 +4,21 @@ use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::held::Held;
 use crate::hooks::{self, Trouble};
-use crate::registry::{Found, Registered, Unclaimed};
+use crate::registry::{Found, Registered, Unclaimed, Unkeyed};
 use crate::request::Parsed;
+use crate::same;
 use crate::stage::{result, settle};
 use crate::tool::{PrepareCx, Prepared as Attached, ToolError};
 use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
 use windlass_core::batch::parse_args;
-use windlass_core::call::{Fact, Made, Prepared};
+use windlass_core::call::{Fact, Made, Prepared, Same};
 use windlass_core::claim::Claims;
 use windlass_core::code::Code;
+use windlass_core::dedupe::Dedupe;
 use windlass_core::failure::{Failure, FailureClass, Source};
+use windlass_core::ids::Mark;
 use windlass_core::json;
 use windlass_core::limits::Limits;
 use windlass_core::repair::{self, Fit, Repair, Wanted};
@@ -41,7 +44,15 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
     (held.claimed, held.has_turn) = (false, false);
     let Some(prepared) = prepared else { return settle::overdue(held, deadline) };
     match prepared {
-        Ok(prepared) => held.note(Fact::Prepared(prepared)),
+        Ok(prepared) => {
+            let mark = |held: &Held| held.call.dedupe.as_ref().map(|dedupe| dedupe.same.mark);
+            let before = mark(held);
+            held.note(Fact::Prepared(prepared))?;
+            if let Some(before) = before.filter(|before| mark(held) != Some(*before)) {
+                same::withdraw(held, before);
+            }
+            Ok(())
+        }
         Err(failure) => {
             if let Some(detail) = &failure.detail {
                 let (call, tool) = (result::handle(held), &held.call.opened.tool);
@@ -69,6 +80,7 @@ async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
         rules: tool.rules_for(held.call.opened.deadlines.as_deref()),
         reconciles: tool.reconciles,
         made: made.map(Arc::new),
+        same: same(held, &tool, &parsed.value)?,
     };
     held.claims = Some(claims(held, &tool, &parsed.value)?);
     held.tool = Some(tool);
@@ -90,6 +102,19 @@ fn claims(held: &Held, tool: &Registered, args: &Value) -> Result<Claims, Box<Fa
             Err(Box::new(result::internal(held, Code::ToolPanicked, what)))
         }
     }
+}
+
+/// Which calls are the same as this one, as its tool declares it.
+fn same(held: &Held, tool: &Registered, args: &Value) -> Result<Option<Box<Same>>, Box<Failure>> {
+    let dedupe = tool.dedupe(args).map_err(|problem| match problem {
+        Unkeyed::Args(problem) => {
+            Box::new(Failure::invalid_request(Code::InvalidArgs, format!("{problem}.")))
+        }
+        Unkeyed::Panicked(what) => Box::new(result::internal(held, Code::ToolPanicked, what)),
+    })?;
+    let session = held.on.session.lane.session();
+    let mark = |key: &str| Mark::of(session, tool.spec.stable_id(), key);
+    Ok(dedupe.map(|Dedupe { key, for_ms }| Box::new(Same { mark: mark(&key), for_ms })))
 }
 
 fn refuse_twins(held: &Held) -> Result<(), Box<Failure>> {

@@ -3,9 +3,10 @@
 use crate::artifacts::Artifacts;
 use crate::error::Lost;
 use crate::held::Held;
+use crate::same::Answer;
 use windlass_core::attempt::Deadline;
 use windlass_core::call::{
-    Cause, Ended, Fact, Model, Reason, Result as Attempted, Settlement, Spent, State, Step,
+    Cause, Ended, Fact, Model, Reason, Result as Attempted, SameAs, Settlement, Spent, State, Step,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
@@ -57,6 +58,15 @@ pub(crate) fn unknown(held: &mut Held) -> Result<(), Lost> {
     ended(held, outcome)
 }
 
+/// The call ends like the one it is the same as, and the model is told the same.
+pub(crate) fn same(held: &mut Held, answer: &Answer) -> Result<(), Lost> {
+    let first = answer.first;
+    if held.call.same_as() != Some(first) {
+        held.note(Fact::SameAs(SameAs { first }))?;
+    }
+    end(held, Some(answer.end.outcome.clone()), Model::Own(answer.end.model.clone()))
+}
+
 /// The call ends without an attempt.
 pub(crate) fn refused(held: &mut Held, failure: Box<Failure>) -> Result<(), Lost> {
     ended(held, Outcome::Failed(failure))
@@ -90,6 +100,9 @@ pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
             Reason::NoSuchTool => " Its tool was not there.",
             Reason::ToolPaused => " Its tool was paused.",
         });
+    }
+    if held.call.same_as().is_some() {
+        failure.message.push_str(" It waited for a call that is the same.");
     }
     ended(held, Outcome::Failed(Box::new(failure)))
 }

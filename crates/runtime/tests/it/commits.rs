@@ -3,7 +3,7 @@
 use crate::rig::{Count, batch, call, echo, n, quick, run, spec, sqlite};
 use std::sync::Arc;
 use tokio::sync::Barrier;
-use windlass::{Cx, EffectClass, tool_fn};
+use windlass::{Cx, Dedupe, EffectClass, ToolSpec, tool_fn};
 
 #[tokio::test]
 async fn a_read_waits_once_and_others_twice() {
@@ -16,6 +16,23 @@ async fn a_read_waits_once_and_others_twice() {
             let before = runtime.store().commits();
             run(&runtime, "s", batch(&format!("{class}{round}"), vec![call("c", class, n(1))])).await;
             assert_eq!(runtime.store().commits() - before, waits, "{class}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dedupe_key_costs_no_wait_and_its_answer_one() {
+    let (runtime, _folder) = sqlite();
+    for class in EffectClass::ALL {
+        let dedupe = Some(Dedupe { key: "{n}".into(), for_ms: None });
+        let spec = ToolSpec { dedupe, ..spec(class.as_str(), *class) };
+        runtime.register(echo(spec, &Count::default())).unwrap();
+    }
+    for (class, first) in [("read", 1), ("keyed", 2), ("once", 2)] {
+        for (round, waits) in [(0, first), (1, 1), (2, 1)] {
+            let before = runtime.store().commits();
+            run(&runtime, "s", batch(&format!("{class}{round}"), vec![call("c", class, n(1))])).await;
+            assert_eq!(runtime.store().commits() - before, waits, "{class} {round}");
         }
     }
 }

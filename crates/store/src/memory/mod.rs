@@ -15,7 +15,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::handle::Secret;
-use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
 /// A store in memory. Clones share what is kept.
 #[derive(Clone)]
@@ -39,6 +39,7 @@ struct State {
     messages: BTreeMap<(SessionNo, String), Message>,
     waiting: BTreeMap<(SessionNo, u64), String>,
     messages_sent: u64,
+    marks: Numbers<Mark, CallId>,
     commits: u64,
 }
 
@@ -161,6 +162,10 @@ impl Store for MemoryStore {
         Answer::ready(Ok(found.collect()))
     }
 
+    fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
+        Answer::ready(Ok(self.state().marks.get(&mark).copied()))
+    }
+
     fn secret(&self) -> &Secret {
         &self.0.secret
     }
@@ -252,7 +257,7 @@ impl State {
                     .then_some(())
                     .ok_or(Refused::Adopted);
             }
-            Row::Close(_) | Row::Reopen(_) => false,
+            Row::Close(_) | Row::Reopen(_) | Row::Mark { .. } => false,
         };
         if exists { Err(Refused::Exists) } else { Ok(()) }
     }
@@ -297,6 +302,9 @@ impl State {
                     message.body = None;
                     self.waiting.remove(&(session, message.sent));
                 }
+            }
+            Row::Mark { mark, call } => {
+                self.marks.insert(mark, call);
             }
         }
     }

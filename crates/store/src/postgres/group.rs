@@ -127,6 +127,7 @@ impl Writing {
             self.batches(writes),
             self.journal(&writes.journal),
             self.pieces(&writes.pieces),
+            self.set_marks(writes),
         )?;
         let changed = writes.seats.values().filter(|seat| seat.kept == Kept::Changed).count() as u64;
         Ok(if updated != changed {
@@ -207,6 +208,14 @@ impl Writing {
             self.client.execute(&self.sql.insert_chunks, &[&key, &digest, &data]).await?;
         }
         Ok(())
+    }
+
+    async fn set_marks(&self, writes: &Writes<'_>) -> Result<u64, Error> {
+        let marks: Vec<_> = writes.marks.iter().collect();
+        let mark = column(&marks, |(mark, _)| &mark.0[..]);
+        let session = column(&marks, |(_, at)| at.0);
+        let call = column(&marks, |(_, at)| at.1);
+        self.execute(&self.sql.set_marks, mark.len(), &[&mark, &session, &call]).await
     }
 
     /// New messages, and then how many were adopted: one may be sent and adopted in the same group.

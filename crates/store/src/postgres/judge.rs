@@ -9,7 +9,7 @@ use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::queue::{Request, Told};
 use crate::{Inbound, Posted};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use windlass_core::ids::{EntryNo, Fence, Lookup};
+use windlass_core::ids::{EntryNo, Fence, Lookup, Mark};
 
 /// What can be there once only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +77,8 @@ pub(super) struct Writes<'g> {
     /// Digest of the key, digest of the body, message.
     pub messages: Vec<(Link, Link, &'g Inbound)>,
     pub adopted: Vec<(i64, Link)>,
+    /// Session and call of each mark: one statement sets a mark once.
+    pub marks: BTreeMap<Mark, (i64, i64)>,
 }
 
 /// A journal row.
@@ -133,7 +135,7 @@ fn keys(row: &Row) -> [Option<Key>; 2] {
         Row::Batch { no, lookup } => [Some(Key::Batch(int(no.0))), Some(Key::Lookup(*lookup))],
         Row::Journal { batch, row, .. } => [Some(Key::Row(row_key(*batch, *row))), None],
         Row::Chunk { blob, seq, .. } => [Some(Key::Piece(piece_key(*blob, *seq))), None],
-        Row::Close(_) | Row::Reopen(_) | Row::Adopt { .. } => [None, None],
+        Row::Close(_) | Row::Reopen(_) | Row::Adopt { .. } | Row::Mark { .. } => [None, None],
     }
 }
 
@@ -269,6 +271,9 @@ impl<'g> Judge<'g> {
                 writes.adopted.push(key);
                 self.known.messages.entry(key).and_modify(|message| message.waiting = false);
             }
+            Row::Mark { mark, call } => {
+                writes.marks.insert(*mark, (session, int(call.packed())));
+            }
         }
     }
 
@@ -303,5 +308,6 @@ impl Writes<'_> {
             && self.pieces.is_empty()
             && self.messages.is_empty()
             && self.adopted.is_empty()
+            && self.marks.is_empty()
     }
 }

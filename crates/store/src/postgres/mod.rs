@@ -39,7 +39,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_postgres::Config;
 use windlass_core::handle::Secret;
-use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Lookup, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_core::limits::Limits;
 
 /// A queue holds this many groups; past that whoever writes must wait.
@@ -224,6 +224,10 @@ impl Store for PostgresStore {
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
         read::inbound(&self.readers, session, limit)
+    }
+
+    fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
+        read::marked(&self.readers, mark)
     }
 
     fn secret(&self) -> &Secret {

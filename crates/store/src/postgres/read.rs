@@ -8,7 +8,7 @@ use crate::{Answer, BLOB_PIECES_MAX, BatchRow, Inbound, Sequence, SessionRow, St
 use std::sync::Arc;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
-use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
 /// How many pieces of a blob are fetched at a time, so that a large one never lies whole in memory twice.
 const PIECES_AT_ONCE: i64 = 16;
@@ -86,6 +86,15 @@ pub(super) fn inbound(readers: &Readers, session: SessionNo, limit: u64) -> Answ
         let params: [Typed<'_>; 2] = [(&int(session.0), Type::INT8), (&most(limit), Type::INT8)];
         let message = |row: &Row| Ok(Inbound { session, key: text(row, 0)?, body: row.try_get(1)? });
         all(&client, sql, &params, message).await
+    })
+}
+
+/// The call that a mark is at.
+pub(super) fn marked(readers: &Readers, mark: Mark) -> Answer<Option<CallId>> {
+    readers.ask("read a mark", move |client| async move {
+        let sql = "SELECT call FROM windlass.marks WHERE mark = $1";
+        let call = |row: &Row| Ok(CallId::unpacked(uint(row.try_get(0)?)));
+        one(&client, sql, &[(&&mark.0[..], Type::BYTEA)], call).await
     })
 }
 

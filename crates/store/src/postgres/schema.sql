@@ -46,6 +46,13 @@ CREATE TABLE windlass.chunks (
     data   bytea NOT NULL
 );
 
+-- The first call of each dedupe key.
+CREATE TABLE windlass.marks (
+    mark    bytea  PRIMARY KEY,
+    session bigint NOT NULL,
+    call    bigint NOT NULL             -- batch << 16 | place in the batch
+);
+
 CREATE TABLE windlass.inbound (
     no       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session  bigint NOT NULL,

@@ -55,6 +55,9 @@ statements! {
     adopt = "UPDATE windlass.inbound i SET body = NULL
              FROM unnest($1::bigint[], $2::bytea[]) AS adopted (session, key_hash)
              WHERE i.session = adopted.session AND i.key_hash = adopted.key_hash AND i.body IS NOT NULL";
+    set_marks = "INSERT INTO windlass.marks (mark, session, call)
+                 SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[])
+                 ON CONFLICT (mark) DO UPDATE SET session = excluded.session, call = excluded.call";
     mark = "UPDATE windlass.writers SET last = $2::bigint WHERE id = $1 AND last = $2::bigint - 1";
     marked = "SELECT last FROM windlass.writers WHERE id = $1 FOR UPDATE";
 }

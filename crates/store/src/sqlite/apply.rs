@@ -5,7 +5,7 @@
 //! then the whole group is rolled back and done again without that change.
 
 use super::lookups::{Indexer, Lookups};
-use super::seal::{Sealed, batch_seal, message_digest, open_part, piece_digest};
+use super::seal::{Sealed, batch_seal, mark_seal, message_digest, open_part, piece_digest};
 use super::statements::Statements;
 use crate::chain::{Link, Linked, START, int, piece_key, row_key, uint};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
@@ -314,6 +314,11 @@ impl<'c> Applier<'c> {
                     if point!("write.adopt", self.sql.adopt.execute((session, key)))? == 0 {
                         return Err(Fault::Redo(Refused::Adopted));
                     }
+                }
+                Row::Mark { mark, call } => {
+                    let seal = mark_seal(*mark, change.session.0, *call);
+                    let kept = (mark.0, session, int(call.packed()), seal);
+                    point!("write.mark", self.sql.set_mark.execute(kept))?;
                 }
             }
             *wrote = true;

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 use windlass_core::handle::Secret;
-use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Lookup, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_core::limits::Limits;
 use writer::Writer;
 
@@ -205,6 +205,10 @@ impl Store for SqliteStore {
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
         Answer::ready(read::inbound(&self.pool, session, limit))
+    }
+
+    fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
+        Answer::ready(read::marked(&self.pool, mark))
     }
 
     fn secret(&self) -> &Secret {

@@ -3,11 +3,11 @@
 
 use super::lookups;
 use super::pool::Pool;
-use super::seal::{Sealed, batch_seal, message_digest, open_part, piece_digest};
+use super::seal::{Sealed, batch_seal, mark_seal, message_digest, open_part, piece_digest};
 use crate::chain::{int, piece_key, uint};
 use crate::{BLOB_PIECES_MAX, BatchRow, Inbound, SessionRow, StoreError};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
-use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
 /// The session of this name.
 pub(super) fn session(pool: &Pool, name: &str) -> Result<Option<SessionRow>, StoreError> {
@@ -163,6 +163,22 @@ pub(super) fn blob(pool: &Pool, blob: BlobNo, offset: u64, len: u64) -> Result<O
         }
         Ok(Ok(Some(bytes)))
     })?
+}
+
+/// The call that a mark is at.
+pub(super) fn marked(pool: &Pool, mark: Mark) -> Result<Option<CallId>, StoreError> {
+    let found = pool.read("read a mark", |conn| {
+        let sql = "SELECT session, call, seal FROM marks WHERE mark = ?1";
+        let read = |row: &Row<'_>| Ok((uint(row.get(0)?), uint(row.get(1)?), row.get::<_, i64>(2)?));
+        conn.prepare_cached(sql)?.query_row([mark.0], read).optional()
+    })?;
+    let Some((session, call, seal)) = found else { return Ok(None) };
+    let call = CallId::unpacked(call);
+    if mark_seal(mark, session, call) == seal {
+        return Ok(Some(call));
+    }
+    let what = format!("the mark at call {call} is not what was written");
+    Err(StoreError::Damaged { session: SessionNo(session), entry: 0, what })
 }
 
 /// The length of a blob's pieces; `None` if it has none.

@@ -10,7 +10,7 @@ use windlass_core::handle::Secret;
 pub(super) const APPLICATION_ID: u32 = 0x576e_646c;
 
 /// Step n brings a file of format n to format n + 1. A released step never changes.
-const STEPS: &[&str] = &[include_str!("schema.sql")];
+const STEPS: &[&str] = &[include_str!("schema.sql"), include_str!("marks.sql")];
 
 /// The newest format; the file keeps its own in `user_version`.
 pub(super) const KNOWN: u32 = STEPS.len() as u32;
@@ -18,11 +18,15 @@ pub(super) const KNOWN: u32 = STEPS.len() as u32;
 /// Makes a new store in an empty file. It is made without a write-ahead log, so that the header is in the file
 /// itself and [`recognise`](super::file::recognise) can read it.
 pub(super) fn make(path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error> {
+    make_by(STEPS, path, secret)
+}
+
+fn make_by(steps: &[&str], path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error> {
     let conn = super::file::connect(path)?;
     conn.pragma_update(None, "page_size", PAGE_BYTES.cast_signed())?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "application_id", APPLICATION_ID)?;
-    migrate(&conn, STEPS)?;
+    migrate(&conn, steps, |_| Ok(()))?;
     let mut insert = conn.prepare("INSERT INTO meta (key, value) VALUES (?1, ?2)")?;
     insert.execute(("secret", secret))?;
     insert.execute(("secret_digest", blake3::hash(&secret).as_bytes()))?;
@@ -35,12 +39,11 @@ pub(super) fn make(path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error>
 
 /// Brings a file of an older format to the newest.
 pub(super) fn update(conn: &Connection) -> Result<(), rusqlite::Error> {
-    if format(conn)? < KNOWN {
-        migrate(conn, STEPS)?;
+    migrate(conn, STEPS, |conn| {
         let digest = schema_digest(conn)?;
         conn.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('schema_digest', ?1)", [digest])?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// What is wrong with the file as far as it is small: how the tables are defined, and that tables and indexes agree.
@@ -59,6 +62,7 @@ pub(super) fn problem(conn: &Connection) -> Result<Option<String>, rusqlite::Err
         "PRAGMA integrity_check(inbound)",
         "PRAGMA quick_check(batches)",
         "PRAGMA quick_check(lookups)",
+        "PRAGMA quick_check(marks)",
     ];
     for check in checks {
         let found: String = conn.query_row(check, (), |row| row.get(0))?;
@@ -69,12 +73,19 @@ pub(super) fn problem(conn: &Connection) -> Result<Option<String>, rusqlite::Err
     Ok(None)
 }
 
-fn migrate(conn: &Connection, steps: &[&str]) -> Result<(), rusqlite::Error> {
+/// Takes the steps that are missing, each with `seal` in one transaction: whoever is cut off between two leaves a file
+/// that vouches for itself.
+fn migrate(
+    conn: &Connection,
+    steps: &[&str],
+    seal: impl Fn(&Connection) -> Result<(), rusqlite::Error>,
+) -> Result<(), rusqlite::Error> {
     let have = format(conn)? as usize;
     for (step, script) in steps.iter().enumerate().skip(have) {
         let transaction = conn.unchecked_transaction()?;
         transaction.execute_batch(script)?;
         transaction.pragma_update(None, "user_version", step as i64 + 1)?;
+        seal(&transaction)?;
         transaction.commit()?;
     }
     Ok(())
@@ -102,10 +113,11 @@ mod tests {
     fn an_older_file_is_brought_up_to_date_step_by_step() {
         let conn = Connection::open_in_memory().unwrap();
         let steps = ["CREATE TABLE a (x)", "CREATE TABLE b (x)", "INSERT INTO b VALUES (1)"];
-        migrate(&conn, &steps[..1]).unwrap();
+        let migrate = |steps: &[&str]| migrate(&conn, steps, |_| Ok(())).unwrap();
+        migrate(&steps[..1]);
         assert_eq!(format(&conn).unwrap(), 1);
-        migrate(&conn, &steps).unwrap();
-        migrate(&conn, &steps).unwrap();
+        migrate(&steps);
+        migrate(&steps);
         assert_eq!(format(&conn).unwrap(), 3);
         let rows: i64 = conn.query_row("SELECT count(*) FROM b", (), |row| row.get(0)).unwrap();
         assert_eq!(rows, 1, "a step runs once");
@@ -114,9 +126,36 @@ mod tests {
     #[test]
     fn a_step_that_fails_leaves_the_file_as_it_was() {
         let conn = Connection::open_in_memory().unwrap();
-        migrate(&conn, &["CREATE TABLE a (x)", "CREATE TABLE b (x); CREATE TABLE a (x)"]).unwrap_err();
+        let steps = ["CREATE TABLE a (x)", "CREATE TABLE b (x); CREATE TABLE a (x)"];
+        migrate(&conn, &steps, |_| Ok(())).unwrap_err();
         assert_eq!(format(&conn).unwrap(), 1);
         let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0)).unwrap();
         assert_eq!(tables, 1, "b went with the failed step");
+    }
+
+    #[test]
+    fn a_file_of_each_older_format_is_brought_up_to_date_and_vouches_for_itself() {
+        for older in 1..STEPS.len() {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("windlass.db");
+            std::fs::File::create_new(&path).unwrap();
+            make_by(&STEPS[..older], &path, [7; 32]).unwrap();
+            let conn = super::super::file::connect(&path).unwrap();
+            assert_eq!(format(&conn).unwrap(), older as u32);
+            update(&conn).unwrap();
+            assert_eq!((format(&conn).unwrap(), problem(&conn).unwrap()), (KNOWN, None));
+            assert_eq!(secret(&conn).unwrap().map(|secret| secret.0), Some([7; 32]));
+        }
+    }
+
+    #[test]
+    fn a_step_and_its_seal_are_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("windlass.db");
+        std::fs::File::create_new(&path).unwrap();
+        make_by(&STEPS[..1], &path, [7; 32]).unwrap();
+        let conn = super::super::file::connect(&path).unwrap();
+        migrate(&conn, STEPS, |_| Err(rusqlite::Error::InvalidQuery)).unwrap_err();
+        assert_eq!(format(&conn).unwrap(), 1);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::chain::{Link, uint};
 use rusqlite::{Connection, Error};
-use windlass_core::ids::Lookup;
+use windlass_core::ids::{CallId, Lookup, Mark};
 
 /// All of a session's row that changes. Its name does not, and stands in the table and in an index.
 #[derive(Clone, Copy)]
@@ -37,6 +37,15 @@ pub(super) fn batch_seal(no: u64, session: u64, lookup: Lookup) -> i64 {
     fixed[..8].copy_from_slice(&no.to_le_bytes());
     fixed[8..16].copy_from_slice(&session.to_le_bytes());
     fixed[16..].copy_from_slice(&lookup.0);
+    first_eight(&blake3::hash(&fixed))
+}
+
+/// The seal of a mark's row.
+pub(super) fn mark_seal(mark: Mark, session: u64, call: CallId) -> i64 {
+    let mut fixed = [0; 32];
+    fixed[..16].copy_from_slice(&mark.0);
+    fixed[16..24].copy_from_slice(&session.to_le_bytes());
+    fixed[24..].copy_from_slice(&call.packed().to_le_bytes());
     first_eight(&blake3::hash(&fixed))
 }
 

@@ -41,5 +41,6 @@ statements! {
     message = "SELECT digest FROM inbound WHERE session = ?1 AND key = ?2";
     insert_message = "INSERT INTO inbound (session, key, digest, body) VALUES (?1, ?2, ?3, ?4)";
     waiting = "SELECT 1 FROM inbound WHERE session = ?1 AND key = ?2 AND body IS NOT NULL";
+    set_mark = "INSERT OR REPLACE INTO marks (mark, session, call, seal) VALUES (?1, ?2, ?3, ?4)";
     adopt = "UPDATE inbound SET body = NULL WHERE session = ?1 AND key = ?2 AND body IS NOT NULL";
 }

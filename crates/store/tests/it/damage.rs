@@ -4,7 +4,7 @@ use crate::open;
 use crate::sqlite::outside;
 use std::sync::Arc;
 use tempfile::TempDir;
-use windlass_core::ids::{BatchNo, BlobNo, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, CallId, Mark, Ordinal, SessionNo};
 use windlass_store::{Row, Sequence, Store, StoreError};
 use windlass_testkit::store_suite::{begin, held, journal, next, one, open as open_session};
 
@@ -105,6 +105,20 @@ async fn a_session_row_that_does_not_fit_its_journal_is_noticed() {
             .execute(&format!("UPDATE sessions SET {set} WHERE name = 'hurt'"), ())
             .unwrap();
         assert!(matches!(scene.history().await, Some(StoreError::Damaged { .. })), "{set}");
+        scene.check_the_other_is_well().await;
+    }
+}
+
+#[tokio::test]
+async fn a_mark_that_was_moved_by_somebody_else_is_noticed() {
+    for set in ["call = call + 1", "session = session + 1", "mark = zeroblob(16)"] {
+        let scene = scene().await;
+        let (mark, call) = (Mark([0; 16]), CallId { batch: scene.hurt.1, ordinal: Ordinal(0) });
+        let other = Mark([1; 16]);
+        let rows = vec![Row::Mark { mark: if set.starts_with("mark") { other } else { mark }, call }];
+        one(&scene.store, held(scene.hurt.0, rows)).await.unwrap();
+        outside(&scene.folder).execute(&format!("UPDATE marks SET {set}"), ()).unwrap();
+        assert!(matches!(scene.store.marked(mark).await, Err(StoreError::Damaged { .. })), "{set}");
         scene.check_the_other_is_well().await;
     }
 }

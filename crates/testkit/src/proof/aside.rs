@@ -1,8 +1,8 @@
 //! Writes that a store can do and no runtime does yet, so that they have their kill points visited: a message for a
-//! session's owner, its adoption, and a change that turns out to be impossible half-way.
+//! session's owner, its adoption, a mark, and a change that turns out to be impossible half-way.
 
 use anyhow::{Result, anyhow, bail};
-use windlass_core::ids::{BlobNo, Fence, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, CallId, Fence, Mark, Ordinal, SessionNo};
 use windlass_store::{Change, Hold, Inbound, Posted, Refused, Row, Sequence, Store};
 
 const SESSION: &str = "aside";
@@ -21,6 +21,11 @@ pub async fn run(store: &dyn Store) -> Result<()> {
     }
     if !store.inbound(session, 1).await?.is_empty() {
         bail!("R1: the message was adopted and waits");
+    }
+    let (mark, call) = (Mark([7; 16]), CallId { batch: BatchNo(1), ordinal: Ordinal(0) });
+    commit(store, held(vec![Row::Mark { mark, call }])).await??;
+    if store.marked(mark).await? != Some(call) {
+        bail!("R1: a mark is not where it was set");
     }
     let blob = BlobNo(store.reserve(Sequence::Blob, 1).await?);
     let piece = Row::Chunk { blob, seq: 0, data: b"piece"[..].into() };

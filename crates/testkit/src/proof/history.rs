@@ -184,7 +184,7 @@ impl Recorded {
             // The first stands.
             Fact::CancelAsked(_) => {}
             Fact::Resolved(_) => past.resolved.push(number),
-            Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) => {}
+            Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) | Fact::SameAs(_) | Fact::First => {}
         }
     }
 }

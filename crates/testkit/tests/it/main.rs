@@ -8,6 +8,8 @@ mod check;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod dedupe;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod full;

@@ -23,6 +23,7 @@ pub(super) const TOOL: Keys = Keys {
         "class",
         "command",
         "cwd",
+        "dedupe",
         "description",
         "env",
         "grace_ms",
@@ -71,6 +72,11 @@ pub(super) fn check_limits(source: &Source<'_>, table: &DeTable<'_>) -> Result<(
 /// Refuses parts of a retry rule that are none.
 pub(super) fn check_retry(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     check_names(source, table, "retry", &["attempts", "base_ms", "cap_ms"])
+}
+
+/// Refuses parts of a dedupe key that are none.
+pub(super) fn check_dedupe(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    check_names(source, table, "dedupe", &["key", "for_ms"])
 }
 
 /// Refuses hints that are none.

@@ -27,7 +27,7 @@ struct Retry {
 }
 
 /// A year. Who writes more has mistaken the unit.
-const WAIT_MS_MAX: i64 = 366 * 24 * 3_600_000;
+pub(super) const WAIT_MS_MAX: i64 = 366 * 24 * 3_600_000;
 /// Ten minutes. Whoever cancels a call waits for as long.
 const GRACE_MS_MAX: i64 = 600_000;
 /// At the default cap of 30 seconds these take most of a day.
@@ -83,7 +83,7 @@ impl Rules {
 }
 
 /// A number that lies in a range, or what to write instead.
-fn number<N: TryFrom<i64>>(
+pub(super) fn number<N: TryFrom<i64>>(
     source: &Source<'_>,
     key: &str,
     given: Option<&Spanned<i64>>,

@@ -1,8 +1,8 @@
 //! One `[tools.NAME]` table.
 
-use super::keys;
 use super::place::{ConfigError, Source};
 use super::rules::Rules;
+use super::{dedupe, keys};
 use crate::command::{CommandTool, Template, has_place};
 use crate::launcher::Launcher;
 use serde::Deserialize;
@@ -57,6 +57,7 @@ pub(super) fn read(
     check_name(name.get_ref()).map_err(|error| source.value_error(name.span(), error.to_string()))?;
     check_keys(source, &name, &value)?;
     let rules = Rules::read(source, value.clone())?;
+    let same = value.get_ref().as_table().and_then(|table| table.get("dedupe")).cloned();
     let table = Table::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
     let input_schema = table.input.map(|input| schema(source, input)).transpose()?;
     let output_schema = table.output.map(|output| schema(source, output)).transpose()?;
@@ -74,6 +75,7 @@ pub(super) fn read(
         deadlines: rules.deadlines(source)?,
         grace_ms: rules.grace_ms(source)?,
         retry: rules.retry(source)?,
+        dedupe: same.map(|given| dedupe::read(source, given, &properties)).transpose()?,
         version: table.version,
         ..ToolSpec::default()
     };

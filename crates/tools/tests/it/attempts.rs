@@ -200,3 +200,13 @@ async fn fail_fails_as_it_is_asked_to() {
         assert_eq!(in_time(end(waiting)).await, expected, "{kind}");
     }
 }
+
+#[tokio::test]
+async fn a_command_with_a_dedupe_key_runs_once_for_each() {
+    let stage = Stage::new("dedupe = '{n}'", "echo \"$1\" >> ran; echo done");
+    for (n, note, attempts) in [(7, "first", 1), (7, "again", 0), (8, "other", 1), (7, "once more", 0)] {
+        let ended = end(submit(&stage.runtime, "t", json!({ "n": n, "note": note })).await);
+        assert_eq!(in_time(ended).await, format!("succeeded done, {attempts} attempts"), "{note}");
+    }
+    assert_eq!(stage.wrote("ran"), "7\n8");
+}

@@ -36,9 +36,11 @@ fn a_tool_is_what_it_declares() {
         grace_ms = 0
         retry = { attempts = 2, base_ms = 0, cap_ms = 1000 }
         reconcile = ["./deployed.sh", "--service={service}"]
+        dedupe = { key = "{service}", for_ms = 3600000 }
 
         [tools.a]
         command = ["date"]
+        dedupe = "once"
         "#,
     )
     .expect("it is right");
@@ -123,10 +125,32 @@ fn problems_as_people_see_them() {
         ("[tools.\"a b\"]\ncommand = [\"date\"]\n".into(), "bad name"),
         ("[tools.t\n".into(), "no TOML"),
     ];
+    insta::assert_snapshot!(told(&cases));
+}
+
+#[test]
+fn problems_of_a_dedupe_key_as_people_see_them() {
+    let tool = |dedupe: &str| {
+        format!(
+            "[tools.t]\ncommand = [\"date\"]\ninput = {{ properties = {{ p = {{}} }} }}\ndedupe = {dedupe}\n"
+        )
+    };
+    let cases = [
+        (tool("\"{p}-{order}\""), "argument that is not there"),
+        (tool("\"\""), "empty"),
+        (tool("{ for_ms = 5 }"), "without a key"),
+        (tool("{ key = \"x\", for_ms = 0 }"), "for no time"),
+        (tool("{ key = \"x\", form_s = 5 }"), "misspelt part"),
+        (tool("3"), "no key"),
+    ];
+    insta::assert_snapshot!(told(&cases));
+}
+
+fn told(cases: &[(String, &str)]) -> String {
     let mut told = String::new();
     for (text, what) in cases {
-        let error = read(&text).err().unwrap_or_else(|| panic!("{what}: it is taken"));
+        let error = read(text).err().unwrap_or_else(|| panic!("{what}: it is taken"));
         writeln!(told, "--- {what}\n{error}").expect("written");
     }
-    insta::assert_snapshot!(told);
+    told
 }

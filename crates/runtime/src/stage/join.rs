@@ -1,0 +1,93 @@
+//! Find out whether another call that is the same runs or ran: wait for that one, take its answer, or run.
+
+use crate::error::Lost;
+use crate::held::Held;
+use crate::same::{Answer, Standing};
+use crate::session::{Session, fold};
+use crate::stage::settle;
+use crate::turns::Turns;
+use crate::wheel::When;
+use windlass_core::call::{Call, Fact, Same, SameAs};
+use windlass_core::ids::CallId;
+use windlass_store::{Row, StoreError};
+
+/// Notes that the call is the first of its key, or that it ended like the one it is the same as. `None`: it is parked
+/// until that one has ended.
+pub(crate) async fn join(mut held: Box<Held>, same: Same) -> Result<Option<Box<Held>>, Lost> {
+    let answer = match held.answer.take() {
+        Some(answer) => Some(answer),
+        None => match held.on.session.firsts.stand(same.mark, held.id) {
+            Standing::Behind(first) => return follow(held, first).await,
+            Standing::First => None,
+            Standing::Alone => recorded(&held, same).await?.map(Into::into),
+        },
+    };
+    match answer {
+        Some(answer) => settle::same(&mut held, &answer)?,
+        None => lead(&mut held, same)?,
+    }
+    Ok(Some(held))
+}
+
+/// The call runs. Its mark travels with the record of that, so a crash loses both or neither.
+fn lead(held: &mut Held, same: Same) -> Result<(), Lost> {
+    let followed = held.call.same_as().is_some();
+    held.note(Fact::First)?;
+    held.carry(vec![Row::Mark { mark: same.mark, call: held.id }]);
+    if followed {
+        // It stood aside: its place is behind whatever was asked for meanwhile.
+        Turns::anew(held);
+    }
+    Ok(())
+}
+
+/// Parks the call until `first` has ended, or until its own deadline. That it waits is recorded, and it holds nothing.
+async fn follow(mut held: Box<Held>, first: CallId) -> Result<Option<Box<Held>>, Lost> {
+    if held.call.same_as().is_none() {
+        held.note(Fact::SameAs(SameAs { first }))?;
+        Turns::anew(&mut held);
+        held.commit().await?;
+    }
+    let (_, due_us) = held.deadline();
+    Session::park(held, When { due_us, wall: None });
+    Ok(None)
+}
+
+/// How the call ended, in this or an earlier process, that this one is the same as; `None` if there is none whose end
+/// stands for others.
+async fn recorded(held: &Held, same: Same) -> Result<Option<Answer>, Lost> {
+    // One that waited for a call keeps to it, however long ago that one was asked for.
+    if let Some(first) = held.call.same_as()
+        && let Some(call) = read(held, first).await?
+        && let Some(answer) = answer(first, &call, same)
+    {
+        return Ok(Some(answer));
+    }
+    let Some(first) = held.on.rt.store.marked(same.mark).await? else { return Ok(None) };
+    let call = read(held, first).await?;
+    let window_us = same.for_ms.map_or(u64::MAX, |ms| ms.saturating_mul(1_000));
+    let call = call.filter(|call| held.call.opened_at.since(call.opened_at) < window_us);
+    Ok(call.and_then(|call| answer(first, &call, same)))
+}
+
+/// What a call has to say to those that are the same. A mark may be at one that is the same no more.
+fn answer(first: CallId, call: &Call, same: Same) -> Option<Answer> {
+    call.dedupe.as_ref().filter(|dedupe| dedupe.same.mark == same.mark)?;
+    let end = call.end().filter(|end| end.stands())?;
+    Some(Answer { first: call.same_as().unwrap_or(first), end: end.clone() })
+}
+
+async fn read(held: &Held, call: CallId) -> Result<Option<Call>, Lost> {
+    let rows = held.on.rt.store.journal(call.batch).await?;
+    let session = held.on.session.lane.session();
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let damaged = |what: String| StoreError::Damaged { session, entry: rows[0].first.0, what };
+    if rows[0].session != session {
+        return Err(damaged(format!("a mark of it is at call {call} of another session")).into());
+    }
+    let mut batch = fold(&rows).map_err(|error| damaged(error.to_string()))?;
+    let place = usize::from(call.ordinal.0);
+    Ok((place < batch.calls.len()).then(|| batch.calls.swap_remove(place)))
+}
