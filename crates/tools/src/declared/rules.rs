@@ -83,7 +83,7 @@ impl Rules {
 }
 
 /// A number that lies in a range, or what to write instead.
-fn number<N: TryFrom<i64>>(
+pub(super) fn number<N: TryFrom<i64>>(
     source: &Source<'_>,
     key: &str,
     given: Option<&Spanned<i64>>,
