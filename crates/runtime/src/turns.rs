@@ -265,7 +265,8 @@ impl State {
         let tool = self.tool_of(held, now_us);
         let session = held.on.session.lane.session();
         let (pool, parent) = (Pool::default(), None);
-        let ask = Ask { session, call: held.id, tool, wants, priority: 0, pool, parent, arrival };
+        let priority = held.call.opened.priority;
+        let ask = Ask { session, call: held.id, tool, wants, priority, pool, parent, arrival };
         if held.past.fresh && !held.entered {
             self.expected = self.expected.saturating_sub(1);
         }

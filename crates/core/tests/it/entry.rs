@@ -64,7 +64,9 @@ fn golden() -> Vec<(&'static str, Entry)> {
         args: Arguments { given: Given::Text, text: "{\"message\": \"hi\"}".into() },
         provider: Some("{\"signature\":\"x\"}".into()),
         deadlines: None,
+        priority: 0,
     };
+    let urgent = Opened { priority: -3, ..opened.clone() };
     let prepared = Prepared {
         contract: Digest([9; 32]),
         class: EffectClass::Keyed,
@@ -78,6 +80,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
     vec![
         ("batch_opened", Entry { at: Timestamp(-1), event: Event::Batch(opening) }),
         ("opened", call(Fact::Opened(opened))),
+        ("opened_with_priority", call(Fact::Opened(urgent))),
         ("prepared", call(Fact::Prepared(prepared.clone()))),
         (
             "started",

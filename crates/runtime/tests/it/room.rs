@@ -8,8 +8,8 @@ use std::time::Duration;
 use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    BatchError, Cap, Config, Cx, Deadlines, EffectClass, RetryRule, Runtime, Target, ToolError, ToolSpec,
-    tool_fn,
+    BatchError, CallRequest, Cap, Config, Cx, Deadlines, EffectClass, RetryRule, Runtime, Target, ToolError,
+    ToolSpec, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -306,4 +306,53 @@ async fn whatever_happens_everything_ends_and_nothing_is_kept() {
     }
     runtime.idle().await;
     assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::Counts::default()));
+}
+
+#[tokio::test]
+async fn of_calls_that_wait_for_room_the_higher_priority_starts_first() {
+    let runtime = limited(Limits { calls_running_max: 1, ..Limits::default() });
+    let writer = ToolSpec { claims: Some(vec!["write x".into()]), ..spec("w", EffectClass::Once) };
+    let (gates, mut begun) = gated(&runtime, [free("t"), writer]);
+    let asked = |id: &str, tool: &str, priority| CallRequest { priority, ..call(id, tool, n(0)) };
+    let calls = vec![
+        asked("first", "t", 0),
+        asked("low", "t", -1),
+        asked("w1", "w", 0),
+        asked("w2", "w", 127),
+        asked("plain", "t", 0),
+        asked("high", "t", 5),
+    ];
+    let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
+    let mut order = Vec::new();
+    for _ in 0..6 {
+        let id = next(&mut begun, 1).await;
+        gates.open(&id);
+        order.push(id);
+    }
+    // w2 collides with w1, so it waits until w1 has ended: the room of w1 is free before that, and taken by another.
+    assert_eq!(order.join(" "), "first high w1 plain w2 low");
+    assert_eq!(submitted.settled().await.unwrap().calls.len(), 6);
+    assert_eq!(runtime.kept(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_keeps_priorities() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let one_at_a_time = || ToolSpec { running_max: Some(1), class: Some(EffectClass::Keyed), ..free("t") };
+    let asked = |id: &str, priority| CallRequest { priority, ..call(id, "t", n(0)) };
+    let calls = vec![asked("first", 0), asked("low", -1), asked("plain", 0), asked("high", 1)];
+    let began = left_running(&folder, (vec![one_at_a_time()], batch("k", calls)), 1).await;
+    assert_eq!(began, "first");
+    let runtime = Runtime::new(config(&folder));
+    let (gates, mut begun) = gated(&runtime, [one_at_a_time()]);
+    assert_eq!(runtime.resume().await.unwrap(), 4);
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        let id = next(&mut begun, 1).await;
+        gates.open(&id);
+        order.push(id);
+    }
+    assert_eq!(order.join(" "), "first high plain low");
+    runtime.idle().await;
+    assert_eq!(runtime.kept(), 0);
 }
