@@ -3,6 +3,7 @@
 use crate::error::Lost;
 use crate::held::{Ack, Held, Parked};
 use crate::lane::{Commit, Lane};
+use crate::loops::Loops;
 use crate::request::inputs_text;
 use crate::signal::Signal;
 use crate::tool::Place;
@@ -69,6 +70,8 @@ struct State {
     ids: Vec<u64>,
     /// How many calls have not ended durably.
     open: usize,
+    /// How many calls the loop guard knows of: those that were there when the batch was last over.
+    noted: usize,
     written: Written,
 }
 
@@ -93,6 +96,8 @@ struct Slot {
     /// Whether another call of the batch has the same id.
     has_twin: bool,
     stage: Stage,
+    /// Whether its tool is meant to be asked again and again.
+    polls: bool,
     /// What was asked of it and not heard yet.
     asked: Vec<Heard>,
     /// By which its running attempt is told to stop.
@@ -145,6 +150,9 @@ impl OpenBatch {
             if call.end().is_some() {
                 state.end(place, Arc::new(call.clone()));
             }
+        }
+        if ended == calls {
+            state.noted = calls;
         }
         OpenBatch::from(head, state)
     }
@@ -378,12 +386,19 @@ impl OpenBatch {
     }
 
     /// Calls ended, durably: whoever waits is told. `true` if the batch has no open call any more.
-    pub(crate) fn settle(&self, ended: Vec<Box<Held>>) -> bool {
+    pub(crate) fn settle(&self, ended: Vec<Box<Held>>, loops: &Loops, limits: &Limits) -> bool {
         let mut state = self.lock();
         for held in ended {
-            state.end(usize::from(held.id.ordinal.0), Arc::new(held.call));
+            let place = usize::from(held.id.ordinal.0);
+            state.slots[place].polls = held.tool.as_ref().is_some_and(|tool| tool.spec.flags.polls);
+            state.end(place, Arc::new(held.call));
         }
         let over = state.open == 0;
+        if over {
+            // Before anybody is told: whoever is answered may ask for the same again at once.
+            loops.note(self.head.no, state.unnoted(), limits);
+            state.noted = state.slots.len();
+        }
         drop(state);
         self.ended.notify_waiters();
         over
@@ -443,7 +458,8 @@ impl OpenBatch {
 
 impl State {
     fn new(written: Written, calls: usize) -> State {
-        State { slots: Vec::with_capacity(calls), ids: Vec::with_capacity(calls), open: 0, written }
+        let (slots, ids) = (Vec::with_capacity(calls), Vec::with_capacity(calls));
+        State { slots, ids, open: 0, noted: 0, written }
     }
 
     /// Adds a call, open, and says where.
@@ -457,6 +473,7 @@ impl State {
             opened_at,
             has_twin: !alike.places.is_empty(),
             stage: Stage::Driven,
+            polls: false,
             asked: Vec::new(),
             signal: None,
         });
@@ -472,6 +489,14 @@ impl State {
             // Whoever asked something of it has their answer.
             slot.asked.clear();
         }
+    }
+
+    /// The calls that the loop guard does not know of; `None` for those that do not count.
+    fn unnoted(&self) -> impl ExactSizeIterator<Item = Option<&Call>> {
+        self.slots[self.noted..].iter().map(|slot| match &slot.stage {
+            Stage::Ended(call) => (!slot.polls).then_some(&**call),
+            Stage::Driven | Stage::Parked(_) => None,
+        })
     }
 
     /// The calls with this id.

@@ -90,7 +90,7 @@ async fn finish(mut ended: Vec<Box<Held>>) {
     let durable = if cfg!(feature = "mutant-early-ack") { Ok(()) } else { commit.durable().await };
     match durable {
         Ok(()) => {
-            if batch.settle(ended) {
+            if batch.settle(ended, &session.loops, &rt.limits) {
                 session.forget(batch);
             }
         }

@@ -20,6 +20,7 @@ mod held;
 mod hooks;
 pub mod inspect;
 mod lane;
+mod loops;
 mod provider;
 mod registry;
 mod request;

@@ -5,6 +5,7 @@ use crate::batch::{Head, OpenBatch, Placed, Submission};
 use crate::drive;
 use crate::error::{BatchError, no_randomness};
 use crate::held::{Held, Hold, Past};
+use crate::loops::{self, Loops};
 use crate::request::{Asked, BatchRequest, Checked, check};
 use crate::runtime::Inner;
 use crate::session::Session;
@@ -74,13 +75,15 @@ pub(crate) async fn submit(
     if let Some(lost) = session.lane.lost() {
         return Err(lost.into());
     }
+    Loops::read(rt, &session).await;
     let lookup = Lookup::of(session.lane.session(), &key);
     let batch = match session.find(lookup) {
         Some(open) => open,
         None => load_or_make(rt, &session, (lookup, &checked, &key)).await?,
     };
     rt.registry.lend(&batch.head.place, checked.overlay);
-    let (answers, new) = place(rt, &session, &batch, checked.calls)?;
+    let (answers, mut new) = place(rt, &session, &batch, checked.calls)?;
+    loops::mark(rt, &session, &mut new);
     drive::start_all(new).await;
     if answers.iter().all(|answer| answer.known) && batch.is_over() {
         session.forget(&batch);

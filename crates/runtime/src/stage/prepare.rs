@@ -54,6 +54,7 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
 
 async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
     refuse_twins(held)?;
+    refuse_loop(held)?;
     let tool = find(held).await?;
     let (mut parsed, repairs) = fitted(held, &tool)?;
     let mut made = None;
@@ -101,6 +102,10 @@ fn refuse_twins(held: &Held) -> Result<(), Box<Failure>> {
         held.call.opened.id
     );
     Err(Box::new(Failure::invalid_request(Code::CallIdConflict, message)))
+}
+
+fn refuse_loop(held: &Held) -> Result<(), Box<Failure>> {
+    held.goes_on_with.map_or(Ok(()), |found| Err(Box::new(found.failure())))
 }
 
 /// Whether the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.

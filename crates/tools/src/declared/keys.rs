@@ -33,6 +33,7 @@ pub(super) const TOOL: Keys = Keys {
         "limits",
         "output",
         "persist_output",
+        "polls",
         "queue_ms",
         "reconcile",
         "retry",

@@ -46,6 +46,8 @@ struct Table {
     #[serde(default)]
     persist_output: bool,
     #[serde(default)]
+    polls: bool,
+    #[serde(default)]
     env: BTreeMap<String, Spanned<String>>,
     cwd: Option<String>,
 }
@@ -73,7 +75,7 @@ pub(super) fn read(
         input_schema,
         output_schema,
         hints: hints(&table.hints),
-        flags: Flags { persist_output: table.persist_output, ..Flags::default() },
+        flags: Flags { persist_output: table.persist_output, polls: table.polls, ..Flags::default() },
         deadlines: rules.deadlines(source)?,
         grace_ms: rules.grace_ms(source)?,
         retry: rules.retry(source)?,
