@@ -15,8 +15,10 @@ use windlass_core::time::Timestamp;
 struct Found {
     id: CallId,
     open: OpenCall,
-    /// Whether nobody drives it.
+    /// Whether it may wait for something.
     waits: bool,
+    /// Whether somebody drives it.
+    driven: bool,
     /// What its journal says it waits for.
     parked: Option<Parked>,
 }
@@ -38,7 +40,7 @@ pub(crate) fn open(rt: &Inner) -> Vec<OpenCall> {
     let told = found.into_iter().map(|mut found| {
         if found.waits {
             let why = whys.next().flatten();
-            found.open.waiting_for = why.map(|why| tell(rt, &found, (&why, &known)));
+            found.open.waiting_for = why.and_then(|why| tell(rt, &found, (&why, &known)));
         }
         found.open
     });
@@ -48,15 +50,15 @@ pub(crate) fn open(rt: &Inner) -> Vec<OpenCall> {
 /// Lists the open calls of a batch.
 fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>) {
     batch.look(|ordinal, seen| {
-        let (asked, opened_at, state, waits, parked) = match seen {
+        let (asked, opened_at, state, parked) = match seen {
             Seen::Over => return,
-            Seen::Driven(asked, at, true) => (asked, at, "running", false, None),
-            Seen::Driven(asked, at, false) => (asked, at, "queued", false, None),
-            Seen::Parked(asked, at, parked) => {
-                let call = parked.call();
-                (asked, at, call.state.name(), true, call.parked.map(|(parked, _)| parked))
-            }
+            Seen::Driven(asked, at, true) => (asked, at, "running", None),
+            Seen::Driven(asked, at, false) => (asked, at, "queued", None),
+            Seen::Parked(asked, at, parked) => (asked, at, parked.call().state.name(), Some(parked.call())),
         };
+        let driven = parked.is_none();
+        let waits = !driven || state != "running";
+        let parked = parked.and_then(|call| call.parked.map(|(parked, _)| parked));
         let id = CallId { batch: batch.head.no, ordinal };
         let open = OpenCall {
             session: session.name.to_string(),
@@ -68,14 +70,21 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>)
             waiting_for: None,
             opened_at,
         };
-        found.push(Found { id, open, waits, parked });
+        found.push(Found { id, open, waits, driven, parked });
     });
 }
 
 /// What a call waits for: one word for machines, then the rest for people.
-fn tell(rt: &Inner, found: &Found, (why, known): (&Why, &HashMap<CallId, (String, String)>)) -> String {
+fn tell(
+    rt: &Inner,
+    found: &Found,
+    (why, known): (&Why, &HashMap<CallId, (String, String)>),
+) -> Option<String> {
+    if found.driven {
+        return matches!(why, Why::Unprepared).then(|| PREPARATION.to_string());
+    }
     let tool = &found.open.tool;
-    match why {
+    Some(match why {
         Why::Claim { name, held_by } => {
             let holder = match known.get(held_by) {
                 Some((call, tool)) => format!("claim of {call} ({tool})"),
@@ -97,16 +106,22 @@ fn tell(rt: &Inner, found: &Found, (why, known): (&Why, &HashMap<CallId, (String
             until_us
                 .map_or(whose.clone(), |until_us| format!("{whose} until {}", wall_time(at(rt, until_us))))
         }
-        Why::Paused => Reason::ToolPaused.as_str().to_string(),
         Why::NoSuchTool => Reason::NoSuchTool.as_str().to_string(),
-        Why::Parked => match found.parked {
-            Some(Parked { reason: Reason::Retry, wake_at, .. }) => {
-                format!("retry until {}", wall_time(wake_at))
-            }
-            Some(Parked { reason, .. }) => reason.as_str().to_string(),
-            None => "turn".to_string(),
-        },
-        Why::Unprepared | Why::Inside | Why::Turn => "turn".to_string(),
+        Why::Parked | Why::Unprepared => found.parked.map_or_else(|| "turn".to_string(), parked),
+        Why::Inside | Why::Turn => "turn".to_string(),
+    })
+}
+
+/// What a call waits for that cannot be prepared at once.
+const PREPARATION: &str = "preparation by a hook, its tool or the tool's provider";
+
+/// What a call waits for by its journal.
+pub(crate) fn parked(parked: Parked) -> String {
+    match parked.reason {
+        Reason::Retry => format!("retry until {}", wall_time(parked.wake_at)),
+        reason @ (Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => {
+            reason.as_str().to_string()
+        }
     }
 }
 
