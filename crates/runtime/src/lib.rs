@@ -46,7 +46,7 @@ pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
 pub use provider::{LoadFuture, Provider, Summary};
 pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
-pub use runtime::{Config, OpenCall, Runtime};
+pub use runtime::{Config, OpenCall, RunningLimits, Runtime, ZeroLimit};
 pub use scope::{Overlay, OverlayGuard};
 pub use submit::{Submitted, fresh_key};
 pub use tool::{

@@ -8,6 +8,7 @@ use crate::registry::{Found, Registered, Unclaimed};
 use crate::request::Parsed;
 use crate::stage::{result, settle};
 use crate::tool::{PrepareCx, Prepared as Attached, ToolError};
+use crate::turns::Unprepared;
 use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,17 +27,26 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
     let rt = held.on.rt.clone();
     held.seen_generation = rt.registry.generation();
     let (deadline, due_us) = held.deadline();
+    let unknown = Unprepared::of(held);
+    let mut waited = false;
     let prepared = {
         let mut preparing = pin!(prepared(held));
         match poll_once(preparing.as_mut()).await {
             Some(prepared) => Some(prepared),
-            // Only providers, hooks and tools that wait for something need a deadline.
-            None => tokio::select! {
-                prepared = preparing => Some(prepared),
-                () = rt.wheel.until(due_us) => None,
-            },
+            // Only providers, hooks and tools that wait for something need a deadline, and a place until then.
+            None => {
+                waited = true;
+                if let Some(unknown) = unknown {
+                    rt.turns.keep_place(rt.clock.elapsed_us(), unknown);
+                }
+                tokio::select! {
+                    prepared = preparing => Some(prepared),
+                    () = rt.wheel.until(due_us) => None,
+                }
+            }
         }
     };
+    held.entered |= waited;
     // What it claims is found out anew, and its turn, if it has one, was for what it claimed before.
     (held.claimed, held.has_turn) = (false, false);
     let Some(prepared) = prepared else { return settle::overdue(held, deadline) };

@@ -8,8 +8,8 @@ use std::time::Duration;
 use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    BatchError, CallRequest, Cap, Config, Cx, Deadlines, EffectClass, RetryRule, Runtime, Target, ToolError,
-    ToolSpec, tool_fn,
+    BatchError, CallRequest, Cap, Config, Cx, Deadlines, EffectClass, RetryRule, RunningLimits, Runtime,
+    Target, ToolError, ToolSpec, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -355,4 +355,54 @@ async fn a_takeover_keeps_priorities() {
     assert_eq!(order.join(" "), "first high plain low");
     runtime.idle().await;
     assert_eq!(runtime.kept(), 0);
+}
+
+#[tokio::test]
+async fn limits_change_while_calls_run() {
+    let runtime = limited(Limits { calls_running_max: 1, ..Limits::default() });
+    let (gates, mut begun) = gated(&runtime, [free("t")]);
+    let before = runtime.running_limits();
+    let calls = (1..=6).map(|at| call(&at.to_string(), "t", n(0))).collect();
+    let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
+    assert_eq!(next(&mut begun, 1).await, "1");
+    // A higher limit wakes what may start now.
+    runtime.set_limits(RunningLimits { calls_running_max: 3, ..before }).unwrap();
+    assert_eq!(next(&mut begun, 2).await, "2 3");
+    runtime
+        .set_limits(RunningLimits { session_calls_running_max: 1, calls_running_max: 3, ..before })
+        .unwrap();
+    assert_eq!(runtime.counts().running, [3, 0], "what runs beyond a lower one goes on");
+    for id in ["1", "2"] {
+        gates.open(id);
+        until_over(&runtime, id).await;
+        assert_eq!(runtime.counts().queued, 3, "nothing starts before there is room under the lower one");
+    }
+    gates.open("3");
+    assert_eq!(next(&mut begun, 1).await, "4");
+    let why = runtime.open().into_iter().find(|open| open.id == "5").unwrap().waiting_for;
+    assert_eq!(why.unwrap(), "limit of the session: 1 running calls");
+    // How many may wait.
+    runtime.set_limits(RunningLimits { calls_queued_max: 2, ..before }).unwrap();
+    let more = || runtime.submit("other", batch("k", vec![call("7", "t", n(0))]));
+    assert!(matches!(more().await, Err(BatchError::Overloaded { open: 2, max: 2, .. })));
+    let wider = RunningLimits { calls_queued_max: 3, calls_running_max: 9, ..before };
+    runtime.set_limits(wider).unwrap();
+    assert_eq!(runtime.running_limits(), wider);
+    assert_eq!(next(&mut begun, 2).await, "5 6");
+    let last = more().await.unwrap();
+    assert_eq!(next(&mut begun, 1).await, "7");
+    ["4", "5", "6", "7"].iter().for_each(|id| gates.open(id));
+    assert_eq!(submitted.settled().await.unwrap().calls.len(), 6);
+    last.settled().await.unwrap();
+    assert_eq!(runtime.kept(), 0);
+    let none = runtime.set_limits(RunningLimits { calls_queued_max: 0, ..before }).unwrap_err();
+    assert!(none.to_string().contains("calls_queued_max"), "{none}");
+    assert_eq!(runtime.running_limits(), wider);
+}
+
+/// Waits until no call of this id is open.
+async fn until_over(runtime: &Runtime, id: &str) {
+    while runtime.open().iter().any(|open| open.id == id) {
+        tokio::task::yield_now().await;
+    }
 }
