@@ -22,6 +22,9 @@ const LAP_CALLS: u64 = 256;
 /// Laps that one store keeps: enough that its first pages do not count.
 const STORE_LAPS: usize = 16;
 
+/// Batches that follow each other with different arguments: more than the longest cycle that counts as a loop.
+const ARGS: u32 = 8;
+
 /// What is submitted.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
@@ -74,7 +77,7 @@ pub fn calls(span: Duration, asked: Calls) -> Result<PerCall, Error> {
     apart(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         runtime.block_on(async {
-            let args = floor::args(asked.shape);
+            let args = varied(asked.shape);
             let mut laps = Laps::start(span);
             while laps.more() {
                 let (windlass, mut requests) = fresh(asked).await?;
@@ -115,9 +118,20 @@ async fn fresh(asked: Calls) -> Result<(Runtime, Vec<BatchRequest>), Error> {
         calls: (0..asked.batch).map(call).collect(),
         ..BatchRequest::default()
     });
-    let args = floor::args(asked.shape);
+    let args = varied(asked.shape);
     lap(&windlass, requests.next(), (&args, asked.given)).await?;
     Ok((windlass, requests.collect()))
+}
+
+/// Arguments, parsed and as text. Those of one batch are the same; so many that follow each other differ, since the same
+/// over and over is no work but a loop, and would be answered as one.
+fn varied(shape: Shape) -> Vec<(Value, String)> {
+    let message = |number: u32| {
+        let mut args = floor::args(shape);
+        args["message"] = format!("a message of ordinary size {number}").into();
+        args
+    };
+    (0..ARGS).map(message).map(|args| (args.clone(), args.to_string())).collect()
 }
 
 fn tool(shape: Shape) -> impl Tool {
@@ -134,14 +148,13 @@ fn tool(shape: Shape) -> impl Tool {
 async fn lap(
     windlass: &Runtime,
     requests: impl IntoIterator<Item = BatchRequest>,
-    (args, given): (&Value, Given),
+    (args, given): (&[(Value, String)], Given),
 ) -> Result<(), Error> {
-    let text = args.to_string();
-    for mut request in requests {
+    for (mut request, (value, text)) in requests.into_iter().zip(args.iter().cycle()) {
         for call in &mut request.calls {
             call.args = match given {
-                Given::Json => Args::Json(black_box(args).clone()),
-                Given::Text => Args::Text(black_box(&text).clone()),
+                Given::Json => Args::Json(black_box(value).clone()),
+                Given::Text => Args::Text(black_box(text).clone()),
             };
         }
         let answer = windlass.submit("bench", request).await?.settled().await?;

@@ -110,10 +110,11 @@ Works beside a running `windlass run` too, and then also shows what is not recor
 
 Examples:
   windlass calls --state open
+  windlass calls --waiting
   windlass calls 01j8a6zc --journal")]
 pub struct Calls {
     /// Show this one: its handle, or the beginning of it
-    #[arg(conflicts_with_all = ["state", "tool", "session", "limit", "after"])]
+    #[arg(conflicts_with_all = ["state", "waiting", "tool", "session", "limit", "after"])]
     pub call: Option<String>,
     /// Print its journal as a story
     #[arg(long, requires = "call")]
@@ -121,6 +122,9 @@ pub struct Calls {
     /// Only the calls in this state; open is queued, running or retrying
     #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)))]
     pub state: Option<String>,
+    /// Only the calls that wait, and for what
+    #[arg(long)]
+    pub waiting: bool,
     /// Only the calls of this tool
     #[arg(long)]
     pub tool: Option<String>,

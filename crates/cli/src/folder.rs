@@ -106,6 +106,9 @@ fn with_tools(store: Arc<dyn Store>, limits: Limits, configured: Configured) -> 
     for tool in builtin() {
         runtime.register_shared(tool)?;
     }
+    for (group, cap) in &configured.declared.groups {
+        runtime.limit_group(group, *cap);
+    }
     let file = configured.file.unwrap_or_default();
     for tool in configured.declared.tools {
         runtime

@@ -3,13 +3,13 @@
 use crate::exit::Usage;
 use anyhow::Context;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use std::io::Read;
 use std::path::Path;
 use windlass::core::json;
 use windlass::core::limits::Limits;
-use windlass::{Args, BatchRequest, CallRequest, Siblings};
+use windlass::{Args, BatchRequest, CallRequest, Deadlines, Siblings};
 
 /// More than a full batch with arguments of full size is no batch.
 const INPUT_BYTES_MAX: u64 = 320 << 20;
@@ -19,6 +19,7 @@ const INPUT_BYTES_MAX: u64 = 320 << 20;
 struct BatchFile {
     key: Option<String>,
     turn: Option<String>,
+    inputs: Option<Map<String, Value>>,
     calls: Vec<CallFile>,
     #[serde(default)]
     siblings: Siblings,
@@ -33,6 +34,19 @@ struct CallFile {
     /// what is wrong with it is that call's own failure.
     args: Option<Box<RawValue>>,
     provider: Option<Value>,
+    #[serde(default)]
+    deadlines: DeadlinesFile,
+    #[serde(default)]
+    priority: i8,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeadlinesFile {
+    queue_ms: Option<u64>,
+    attempt_ms: Option<u64>,
+    silence_ms: Option<u64>,
+    total_ms: Option<u64>,
 }
 
 /// Reads a batch from a file, or from standard input for `-`.
@@ -65,10 +79,12 @@ fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
         return Err(Usage(format!("{name} is a list; {HELP}")).into());
     }
     let whole = serde_json::from_str::<BatchFile>(text);
-    let mut batch = match whole {
+    let batch = match whole {
         Ok(batch) => batch,
         Err(error) => match lines(text) {
-            Ok(calls) => BatchFile { key: None, turn: None, calls, siblings: Siblings::default() },
+            Ok(calls) => {
+                BatchFile { key: None, turn: None, inputs: None, calls, siblings: Siblings::default() }
+            }
             // The error of the form that was meant is the one that helps.
             Err(at_line) if looks_like_lines(text) => {
                 return Err(Usage(format!("{name}: {at_line}; {HELP}")).into());
@@ -76,15 +92,21 @@ fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
             Err(_) => return Err(Usage(format!("{name}: {error}; {HELP}")).into()),
         },
     };
-    let calls = batch.calls.drain(..).map(|call| CallRequest {
+    let BatchFile { key, turn, inputs, calls, siblings } = batch;
+    let calls = calls.into_iter().map(request).collect();
+    Ok(BatchRequest { key, turn, inputs, calls, siblings, overlay: None })
+}
+
+fn request(call: CallFile) -> CallRequest {
+    let DeadlinesFile { queue_ms, attempt_ms, silence_ms, total_ms } = call.deadlines;
+    CallRequest {
         id: call.id,
         tool: call.tool,
         args: call.args.map_or_else(Args::default, |args| arguments(args.get())),
         provider: call.provider,
-        ..CallRequest::default()
-    });
-    let BatchFile { key, turn, siblings, .. } = batch;
-    Ok(BatchRequest { key, turn, calls: calls.collect(), siblings, ..BatchRequest::default() })
+        deadlines: Deadlines { queue_ms, attempt_ms, silence_ms, total_ms },
+        priority: call.priority,
+    }
 }
 
 /// An object is the arguments; a string is the raw text a model wrote. What our rules refuse stays text, and is
@@ -143,12 +165,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_caller_may_say_of_a_call_is_read() {
+        let call = r#"{"tool": "t", "priority": -3, "deadlines": {"total_ms": 9}}"#;
+        let batch = parse(&format!(r#"{{"inputs": {{"user": "u"}}, "calls": [{call}]}}"#), "f").unwrap();
+        assert_eq!(batch.inputs.unwrap()["user"], "u");
+        let asked = Deadlines { total_ms: Some(9), ..Deadlines::default() };
+        assert_eq!((batch.calls[0].priority, batch.calls[0].deadlines), (-3, asked));
+        let line = parse(call, "f").unwrap();
+        assert_eq!((line.calls[0].priority, line.calls[0].deadlines), (-3, asked));
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let check = |text: &str| parse(text, "f.json").unwrap_err().to_string();
         assert!(check(r#"{"calls": [], "keys": "k"}"#).contains("unknown field `keys`"));
         let told = check("{\"tool\": \"a\"}\n{\"tol\": \"b\"}");
         assert!(told.contains("unknown field `tol`") && told.contains("at line 2 column 6;"), "{told}");
         assert!(check("[{\"tool\": \"a\"}]").contains("is a list"));
+        let call = |more: &str| check(&format!(r#"{{"calls": [{{"tool": "a", {more}}}]}}"#));
+        assert!(call(r#""priority": 200"#).contains("expected i8"));
+        assert!(call(r#""deadlines": {"timeout_ms": 1}"#).contains("unknown field `timeout_ms`"));
+        assert!(check(r#"{"calls": [], "inputs": [1]}"#).contains("expected a map"));
         assert!(check("nonsense").contains("must be"));
     }
 

@@ -9,9 +9,12 @@
 //! once, when the last of its calls ended, so the batches of a session in the order of their last `ended` entries make
 //! the same guard again. What is needed of a call is in its `opened` (tool, arguments) and its `ended` (outcome). Only
 //! the last `loop_calls_max` calls matter, so reading may begin that far back.
+//!
+//! Every call of every session passes here, so what is compared are sums of 64 bits that are quick to make; they are
+//! never recorded. Two different results with one sum would have to stand in every round of a loop to be mistaken.
 
 use crate::batch::parse_args;
-use crate::call::Arguments;
+use crate::call::{Arguments, Call, Given, Opened};
 use crate::canonical;
 use crate::code::Code;
 use crate::failure::{Failure, FailureClass, Source};
@@ -22,77 +25,104 @@ use std::collections::VecDeque;
 /// The longest cycle of batches that is looked for.
 pub const CYCLE_BATCHES_MAX: usize = 4;
 
-/// Enough of a hash to tell calls of one session apart.
-type Sum = [u8; 16];
-
-/// A call by what it asks for: the tool and the canonical arguments.
+/// A call by what it asks for: the tool and the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked(Sum);
+pub struct Asked(u64);
 
 impl Asked {
-    /// The call of `tool` (its stable id, so that a new name is no new tool) with these arguments, as they were
-    /// submitted: canonical if they are JSON, else their bytes.
-    pub fn new(tool: &str, args: &Arguments, limits: &Limits) -> Asked {
-        match parse_args(args, limits) {
-            Ok(value) => Asked::of_value(tool, &value),
-            Err(_) => Asked(sum(&[b"text", tool.as_bytes(), args.text.as_bytes()])),
+    /// The call as it was asked for, before anything was made of it.
+    pub fn new(opened: &Opened, limits: &Limits) -> Asked {
+        let Arguments { given, text } = &opened.args;
+        let of = |args: &str| Asked(Sum::default().text(&opened.tool).text(args).0);
+        match given {
+            // Written by us: compact, and with sorted keys.
+            Given::Json => of(text),
+            Given::Text => match parse_args(&opened.args, limits) {
+                Ok(value) => of(&canonical::text(&value)),
+                Err(_) => of(text),
+            },
         }
-    }
-
-    /// The same, of arguments that are parsed already. It must be what was submitted, before repair.
-    pub fn of_value(tool: &str, args: &serde_json::Value) -> Asked {
-        Asked(sum(&[b"json", tool.as_bytes(), canonical::text(args).as_bytes()]))
     }
 }
 
 /// What a call gave, as far as the same can be told from something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Gave(Sum);
+pub struct Gave(u64);
 
 impl Gave {
     /// What the outcome is. References under which operators find an internal error, and names of artifacts, are new
     /// each time: the first are passed over, the second make a result that is never the same.
     pub fn new(outcome: &Outcome) -> Gave {
-        let name = outcome.name().as_bytes();
+        let sum = Sum::default().text(outcome.name());
         Gave(match outcome {
-            Outcome::Succeeded(success) => return Gave::of_success(success),
+            Outcome::Succeeded(success) => of_success(sum, success).0,
             Outcome::Failed(failure) => {
-                let is_internal = failure.class == FailureClass::Internal;
-                let told = if is_internal { "" } else { &failure.message };
-                let tool_code = failure.tool_code.as_deref().unwrap_or_default();
-                let code = failure.code.as_str().as_bytes();
-                sum(&[
-                    name,
-                    failure.class.as_str().as_bytes(),
-                    code,
-                    tool_code.as_bytes(),
-                    told.as_bytes(),
-                    failure.raw.as_deref().unwrap_or_default().as_bytes(),
-                ])
+                let told = if failure.class == FailureClass::Internal { "" } else { &failure.message };
+                let sum = sum.text(failure.class.as_str()).text(failure.code.as_str());
+                let sum = sum.text(failure.tool_code.as_deref().unwrap_or_default()).text(told);
+                sum.text(failure.raw.as_deref().unwrap_or_default()).0
             }
-            Outcome::Denied { reason } => sum(&[name, reason.as_bytes()]),
-            Outcome::Cancelled { effect } => sum(&[name, effect.as_str().as_bytes()]),
-            Outcome::Unknown => sum(&[name]),
+            Outcome::Denied { reason } => sum.text(reason).0,
+            Outcome::Cancelled { effect } => sum.text(effect.as_str()).0,
+            Outcome::Unknown => sum.0,
         })
     }
+}
 
-    fn of_success(success: &Success) -> Gave {
-        let mut hasher = blake3::Hasher::new();
-        let mut add = |kind: &[u8], bytes: &[u8]| field(&mut hasher, &[kind, bytes]);
-        match &success.value {
-            Value::Inline(text) => add(b"inline", text.as_bytes()),
-            Value::Kept { kept, .. } => add(b"kept", kept.artifact.to_string().as_bytes()),
-        }
-        for part in &success.parts {
-            match part {
-                Part::Text(text) => add(b"text", text.as_bytes()),
-                Part::Json(text) => add(b"json", text.as_bytes()),
-                Part::Image { data, .. } => add(b"image", data),
-                Part::File { kept, .. } => add(b"file", kept.artifact.to_string().as_bytes()),
-            }
-        }
-        Gave(shortened(&hasher))
+fn of_success(sum: Sum, success: &Success) -> Sum {
+    let sum = match &success.value {
+        Value::Inline(text) => sum.text("inline").text(text),
+        Value::Kept { kept, .. } => sum.text("kept").text(&kept.artifact.to_string()),
+    };
+    success.parts.iter().fold(sum, |sum, part| match part {
+        Part::Text(text) => sum.text("text").text(text),
+        Part::Json(text) => sum.text("json").text(text),
+        Part::Image { data, .. } => sum.text("image").bytes(data),
+        Part::File { kept, .. } => sum.text("file").text(&kept.artifact.to_string()),
+    })
+}
+
+/// A sum of texts: equal for equal ones, and as good as never for others.
+#[derive(Clone, Copy)]
+struct Sum(u64);
+
+impl Default for Sum {
+    fn default() -> Sum {
+        Sum(SPREAD[0])
     }
+}
+
+/// Odd numbers without a pattern (the fraction of pi).
+const SPREAD: [u64; 3] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345, 0xa409_3822_299f_31d1];
+
+impl Sum {
+    fn text(self, text: &str) -> Sum {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Adds bytes and their number, so that no two lists of texts are the same bytes.
+    fn bytes(self, bytes: &[u8]) -> Sum {
+        let (mut sum, mut chunks) = (self.0 ^ bytes.len() as u64, bytes.chunks_exact(16));
+        for chunk in &mut chunks {
+            sum = folded(word(&chunk[..8]) ^ SPREAD[1], word(&chunk[8..]) ^ sum);
+        }
+        let rest = chunks.remainder();
+        let (first, second) = rest.split_at(rest.len().min(8));
+        Sum(folded(word(first) ^ SPREAD[1], word(second) ^ sum ^ SPREAD[2]))
+    }
+}
+
+/// Up to eight bytes as a number.
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+/// Both halves of the product: every bit of either number moves about half of them.
+fn folded(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
+    (product as u64) ^ ((product >> 64) as u64)
 }
 
 /// A call that ended.
@@ -104,34 +134,60 @@ pub struct Seen {
     pub gave: Gave,
 }
 
-/// The guard of one session. Holds at most `loop_calls_max` calls of 32 bytes; an unused one holds nothing.
+impl Seen {
+    /// What there was of a call. `None` for one that has not ended, and for one that was answered [`Code::Loop`]: it
+    /// says nothing about getting on.
+    pub fn new(call: &Call, limits: &Limits) -> Option<Seen> {
+        let outcome = call.outcome()?;
+        let refused = matches!(outcome, Outcome::Failed(failure) if failure.code == Code::Loop);
+        (!refused).then(|| Seen { asked: Asked::new(&call.opened, limits), gave: Gave::new(outcome) })
+    }
+}
+
+/// The guard of one session. Holds at most `loop_calls_max` calls of 16 bytes; an unused one holds nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guard {
-    /// The last batches, oldest first; each the sorted set of its calls.
-    batches: VecDeque<Box<[Seen]>>,
+    /// The last batches, oldest first.
+    batches: VecDeque<Seens>,
     calls: usize,
+    /// The shortest loop that the last batches are.
+    found: Option<Loop>,
+}
+
+/// A batch as it is remembered: the sorted set of its calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seens {
+    calls: Box<[Seen]>,
+    /// How many calls it had, however many of them were the same.
+    count: usize,
+}
+
+/// Whether a batch of so many calls can be part of a loop at all: as often as it would have to be there, it must be
+/// among the calls that are looked at. Of one that cannot be, nothing need be known but that it was there.
+pub fn can_loop(calls: usize, limits: &Limits) -> bool {
+    let rounds = limits.loop_batches_max.min(limits.loop_cycles_max).max(1);
+    calls as u64 <= limits.loop_calls_max / rounds
 }
 
 impl Guard {
     /// Takes a batch whose calls all ended.
     ///
-    /// Leave out calls of exempt tools, calls that were answered [`Code::Loop`], and calls that joined another or were
-    /// answered from the record: they say nothing about getting on. If nothing is left the batch is passed over. A call
-    /// that went to the background has no result yet: [lift](Guard::lift) the guard instead.
-    pub fn note(&mut self, calls: impl IntoIterator<Item = Seen>, limits: &Limits) {
-        let calls_max = size(limits.loop_calls_max);
-        let mut batch: Vec<Seen> = calls.into_iter().collect();
-        batch.sort_unstable();
-        batch.dedup();
-        if batch.is_empty() {
+    /// Leave out calls of exempt tools, and calls that joined another or were answered from the record: they say nothing
+    /// about getting on. If nothing is left the batch is passed over. If a batch [cannot be part of a loop](can_loop), or
+    /// one of its calls went to the background and has no result yet, [lift](Guard::lift) the guard instead.
+    pub fn note(&mut self, mut batch: Vec<Seen>, limits: &Limits) {
+        let count = batch.len();
+        if count == 0 {
             return;
         }
-        self.calls += batch.len();
-        self.batches.push_back(batch.into());
-        // A batch of more calls than are looked at leaves nothing: it can be part of no loop.
-        while self.calls > calls_max {
-            self.calls -= self.batches.pop_front().map_or(self.calls, |oldest| oldest.len());
+        batch.sort_unstable();
+        batch.dedup();
+        self.calls += count;
+        self.batches.push_back(Seens { calls: batch.into(), count });
+        while self.calls > size(limits.loop_calls_max) {
+            self.calls -= self.batches.pop_front().map_or(self.calls, |oldest| oldest.count);
         }
+        self.found = self.find(limits);
     }
 
     /// Forgets what was seen.
@@ -139,27 +195,30 @@ impl Guard {
         *self = Guard::default();
     }
 
+    /// The loop that the last batches are, if they are one.
+    pub fn found(&self) -> Option<Loop> {
+        self.found
+    }
+
     /// Whether calls that are about to run only go on with a loop. Leave out calls of exempt tools; no calls are no
     /// loop. Ask once for all calls of a batch, or for each call of a streamed one as it comes.
-    pub fn check(&self, calls: &[Asked], limits: &Limits) -> Option<Loop> {
-        if calls.is_empty() || self.batches.is_empty() {
-            return None;
-        }
-        let found = self.find(limits)?;
-        let last = self.batches.iter().rev().take(found.batches).flatten();
-        let looping: Vec<Asked> = last.map(|seen| seen.asked).collect();
+    pub fn check(&self, calls: &[Asked]) -> Option<Loop> {
+        let found = self.found.filter(|_| !calls.is_empty())?;
+        let last = self.batches.iter().rev().take(found.batches);
+        let looping: Vec<Asked> = last.flat_map(|batch| batch.calls.iter()).map(|seen| seen.asked).collect();
         calls.iter().all(|asked| looping.contains(asked)).then_some(found)
     }
 
-    /// The shortest loop that the last batches are.
     fn find(&self, limits: &Limits) -> Option<Loop> {
         (1..=CYCLE_BATCHES_MAX).find_map(|batches| {
             let times = if batches == 1 { limits.loop_batches_max } else { limits.loop_cycles_max };
             let times = size(times);
             let length = batches.checked_mul(times).filter(|&length| 0 < length)?;
             let start = self.batches.len().checked_sub(length)?;
+            // The newest first: most batches differ from the one before.
             let repeats = (start + batches..self.batches.len())
-                .all(|place| self.batches[place] == self.batches[place - batches]);
+                .rev()
+                .all(|place| self.batches[place].calls == self.batches[place - batches].calls);
             repeats.then_some(Loop { batches, times })
         })
     }
@@ -198,24 +257,4 @@ impl Loop {
 
 fn size(limit: u64) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
-}
-
-fn sum(fields: &[&[u8]]) -> Sum {
-    let mut hasher = blake3::Hasher::new();
-    field(&mut hasher, fields);
-    shortened(&hasher)
-}
-
-/// Lengths go first, so that no two lists of fields make the same bytes.
-fn field(hasher: &mut blake3::Hasher, fields: &[&[u8]]) {
-    for bytes in fields {
-        hasher.update(&(bytes.len() as u64).to_le_bytes());
-        hasher.update(bytes);
-    }
-}
-
-fn shortened(hasher: &blake3::Hasher) -> Sum {
-    let mut sum = Sum::default();
-    sum.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    sum
 }

@@ -23,7 +23,7 @@ use crate::code::Code;
 use crate::ids::{BatchNo, CallId, Ordinal, SessionNo};
 use crate::limits::Limits;
 use line::Lines;
-use room::{Door, Room};
+use room::Room;
 use slab::Slab;
 use std::collections::BTreeMap;
 use trie::{Space, Trie};
@@ -533,32 +533,14 @@ impl Planner {
         self.line_up_again();
     }
 
-    /// No call of this tool starts until it is resumed. What runs goes on.
-    pub fn pause(&mut self, tool: ToolNo) {
-        self.room.set_door(tool, Door::Paused);
-        self.line_up_again();
-    }
-
-    /// Ends a pause.
-    pub fn resume(&mut self, tool: ToolNo) {
-        self.room.set_door(tool, Door::Open);
-        self.line_up_again();
-    }
-
     /// A tool is gone: calls of it wait until [`set_tool`](Self::set_tool) brings one of the same id. Its number is
     /// forgotten with its last call.
     pub fn remove_tool(&mut self, tool: ToolNo) {
-        self.room.set_door(tool, Door::Gone);
+        self.room.remove_tool(tool);
         self.line_up_again();
         if tool != ToolNo::UNLIMITED {
             self.room.drop_tool_if_idle(tool.0);
         }
-    }
-
-    /// A call of this tool is on record as started at this time: it counts for the rates. To be told in the order of
-    /// the times, before any other call starts.
-    pub fn charge(&mut self, tool: ToolNo, at_us: u64) {
-        self.room.charge(tool.0, at_us);
     }
 
     /// How many calls there are.

@@ -66,12 +66,19 @@ pub struct Flags {
     pub quick: bool,
     /// Its full output is always kept as an artifact.
     pub persist_output: bool,
+    /// It is meant to be asked again and again: the loop guard does not count its calls.
+    pub polls: bool,
 }
 
 impl Flags {
     /// Each flag with its name, for people and digests.
-    pub fn table(&self) -> [(&'static str, bool); 3] {
-        [("cpu_bound", self.cpu_bound), ("quick", self.quick), ("persist_output", self.persist_output)]
+    pub fn table(&self) -> [(&'static str, bool); 4] {
+        [
+            ("cpu_bound", self.cpu_bound),
+            ("quick", self.quick),
+            ("persist_output", self.persist_output),
+            ("polls", self.polls),
+        ]
     }
 }
 

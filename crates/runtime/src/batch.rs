@@ -9,6 +9,7 @@ pub(crate) use siblings::cancel;
 use crate::error::Lost;
 use crate::held::{Ack, Held, Parked};
 use crate::lane::{Commit, Lane};
+use crate::loops::Loops;
 use crate::request::inputs_text;
 use crate::same::Answer;
 use crate::signal::Signal;
@@ -86,6 +87,8 @@ struct State {
     ids: Vec<u64>,
     /// How many calls have not ended durably.
     open: usize,
+    /// How many calls the loop guard knows of: those that were there when the batch was last over.
+    noted: usize,
     written: Written,
     /// What the ends of its calls add up to, if it asks something of them together.
     tally: Option<Box<Tally>>,
@@ -117,6 +120,8 @@ struct Slot {
     /// Whether its end was sent, and whether a cancel was. Kept only where the end of one call may cancel the others.
     ended: bool,
     cancelled: bool,
+    /// Whether its tool is meant to be asked again and again.
+    polls: bool,
     /// What was asked of it and not heard yet.
     asked: Vec<Heard>,
     /// By which its running attempt is told to stop.
@@ -182,6 +187,9 @@ impl OpenBatch {
             if call.end().is_some() {
                 state.end(place, Arc::new(call.clone()));
             }
+        }
+        if ended == calls {
+            state.noted = calls;
         }
         OpenBatch::from(head, state)
     }
@@ -438,12 +446,19 @@ impl OpenBatch {
     }
 
     /// Calls ended, durably: whoever waits is told. `true` if nothing of the batch is to come.
-    pub(crate) fn settle(&self, ended: Vec<Box<Held>>) -> bool {
+    pub(crate) fn settle(&self, ended: Vec<Box<Held>>, loops: &Loops, limits: &Limits) -> bool {
         let mut state = self.lock();
         for held in ended {
-            state.end(usize::from(held.id.ordinal.0), Arc::new(held.call));
+            let place = usize::from(held.id.ordinal.0);
+            state.slots[place].polls = held.tool.as_ref().is_some_and(|tool| tool.spec.flags.polls);
+            state.end(place, Arc::new(held.call));
         }
         let over = state.is_over();
+        if over {
+            // Before anybody is told: whoever is answered may ask for the same again at once.
+            loops.note(self.head.no, state.unnoted(), limits);
+            state.noted = state.slots.len();
+        }
         drop(state);
         self.ended.notify_waiters();
         over
@@ -504,7 +519,7 @@ impl OpenBatch {
 impl State {
     fn new(written: Written, tally: Option<Box<Tally>>, calls: usize) -> State {
         let (slots, ids) = (Vec::with_capacity(calls), Vec::with_capacity(calls));
-        State { slots, ids, open: 0, written, tally, stream: None }
+        State { slots, ids, open: 0, noted: 0, written, tally, stream: None }
     }
 
     /// Adds a call, open, and says where.
@@ -520,6 +535,7 @@ impl State {
             stage: Stage::Driven,
             ended: false,
             cancelled: false,
+            polls: false,
             asked: Vec::new(),
             signal: None,
         });
@@ -535,6 +551,14 @@ impl State {
             // Whoever asked something of it has their answer.
             slot.asked.clear();
         }
+    }
+
+    /// The calls that the loop guard does not know of; `None` for those that do not count.
+    fn unnoted(&self) -> impl ExactSizeIterator<Item = Option<&Call>> {
+        self.slots[self.noted..].iter().map(|slot| match &slot.stage {
+            Stage::Ended(call) => (!slot.polls).then_some(&**call),
+            Stage::Driven | Stage::Parked(_) => None,
+        })
     }
 
     /// The calls with this id.

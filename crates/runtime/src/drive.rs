@@ -99,7 +99,7 @@ async fn finish(mut ended: Vec<Box<Held>>) {
     match durable {
         Ok(()) => {
             let told = same::ended(session, &ended);
-            if batch.settle(ended) {
+            if batch.settle(ended, &session.loops, &rt.limits) {
                 session.forget(batch);
             }
             same::tell(rt, session, told);

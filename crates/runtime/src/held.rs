@@ -16,6 +16,7 @@ use windlass_core::claim::Claims;
 use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
 use windlass_core::json::Problem;
+use windlass_core::loops::Loop;
 use windlass_core::outcome::ModelAnswer;
 use windlass_core::siblings::Decision;
 use windlass_core::time::Timestamp;
@@ -38,6 +39,8 @@ pub(crate) struct Held {
     pub(crate) claimed: bool,
     /// Whether it may make an attempt now.
     pub(crate) has_turn: bool,
+    /// The loop that it only goes on with: then it is answered instead of run.
+    pub(crate) goes_on_with: Option<Loop>,
     /// What the model is told, where it was made from a value that is kept beside the journal.
     pub(crate) model: Option<ModelAnswer>,
     /// How the call ended that it is the same as.
@@ -109,6 +112,7 @@ impl Hold {
             entered: false,
             claimed: false,
             has_turn: false,
+            goes_on_with: None,
             model: None,
             answer: None,
             past,

@@ -8,6 +8,7 @@ use crate::answer::{CallAnswer, wall_time};
 use crate::error::BatchError;
 use crate::session::fold;
 use crate::story::{length, story};
+use crate::waits;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::batch::{Batch, ClosedBy, Opening};
@@ -93,6 +94,11 @@ pub async fn call(
     let calls = recorded(store, &session, (id.batch, &folded));
     let found = calls.into_iter().find(|call| call.answer.id == id);
     Ok(found.map(|call| (call, lines)))
+}
+
+/// What an open call waits for, as far as its journal says so: the time of a retry, or its tool.
+pub fn waiting_for(call: &Recorded) -> Option<String> {
+    call.answer.call().parked.map(|(parked, _)| waits::parked(parked))
 }
 
 fn recorded(store: &Arc<dyn Store>, session: &SessionRow, (no, batch): (BatchNo, &Batch)) -> Vec<Recorded> {

@@ -47,6 +47,8 @@ pub struct CallRequest {
     pub provider: Option<Value>,
     /// How long it may take: shorter than its tool says, never longer.
     pub deadlines: Deadlines,
+    /// Higher starts before lower, among calls of a session that do not collide; 0 unless given.
+    pub priority: i8,
 }
 
 /// Arguments of a call.
@@ -176,7 +178,7 @@ fn asked(
         ));
     }
     let deadlines = (!call.deadlines.is_empty()).then(|| Box::new(call.deadlines));
-    Ok(Asked { opened: Opened { id, tool, args, provider, deadlines }, args: value })
+    Ok(Asked { opened: Opened { id, tool, args, provider, deadlines, priority: call.priority }, args: value })
 }
 
 /// Data that is kept and returned as it came, as far as it can be kept.

@@ -306,7 +306,21 @@ impl Runtime {
         }
     }
 
-    /// The limits in force.
+    /// The limits of what runs and waits, as they are now.
+    pub fn running_limits(&self) -> RunningLimits {
+        self.0.turns.limits()
+    }
+
+    /// Changes the limits of what runs and waits. What may start now does; what runs beyond a lower limit ends in its own
+    /// time. Those of a tool change with [`replace`](Self::replace), those of a group with
+    /// [`limit_group`](Self::limit_group).
+    pub fn set_limits(&self, limits: RunningLimits) -> Result<(), ZeroLimit> {
+        limits.check()?;
+        self.0.turns.set_limits(&self.0, limits);
+        Ok(())
+    }
+
+    /// The limits it was made with; [`running_limits`](Self::running_limits) may be others by now.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
     }
@@ -358,6 +372,56 @@ impl Runtime {
     /// Takes a provider and its tools away. Calls that run keep their tools.
     pub fn withdraw(&self, provider: &Arc<dyn Provider>) -> Result<(), RegisterError> {
         self.0.registry.withdraw(provider)
+    }
+}
+
+/// The limits that can be changed while calls run, named as in [`Limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunningLimits {
+    /// Calls that run at once in the process.
+    pub calls_running_max: u64,
+    /// Calls of one session that run at once.
+    pub session_calls_running_max: u64,
+    /// Calls that wait for their start; beyond that batches are refused.
+    pub calls_queued_max: u64,
+    /// Calls that are parked; beyond that batches are refused.
+    pub calls_parked_max: u64,
+}
+
+/// A limit of nothing, with which nothing could be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the limit `{limit}` is 0, and with that nothing could be done; set at least 1, or pause the tools")]
+pub struct ZeroLimit {
+    /// Which.
+    pub limit: &'static str,
+}
+
+impl RunningLimits {
+    pub(crate) fn of(limits: &Limits) -> RunningLimits {
+        RunningLimits {
+            calls_running_max: limits.calls_running_max,
+            session_calls_running_max: limits.session_calls_running_max,
+            calls_queued_max: limits.calls_queued_max,
+            calls_parked_max: limits.calls_parked_max,
+        }
+    }
+
+    pub(crate) fn put_into(self, limits: &mut Limits) {
+        limits.calls_running_max = self.calls_running_max;
+        limits.session_calls_running_max = self.session_calls_running_max;
+        limits.calls_queued_max = self.calls_queued_max;
+        limits.calls_parked_max = self.calls_parked_max;
+    }
+
+    fn check(self) -> Result<(), ZeroLimit> {
+        let named = [
+            ("calls_running_max", self.calls_running_max),
+            ("session_calls_running_max", self.session_calls_running_max),
+            ("calls_queued_max", self.calls_queued_max),
+            ("calls_parked_max", self.calls_parked_max),
+        ];
+        let zero = named.into_iter().find(|(_, max)| *max == 0);
+        zero.map_or(Ok(()), |(limit, _)| Err(ZeroLimit { limit }))
     }
 }
 
@@ -455,9 +519,7 @@ impl Inner {
 
     /// Counts calls as open, or refuses them.
     pub(crate) fn opened(&self, count: u64) -> Result<(), BatchError> {
-        let max = self.limits.calls_queued_max;
-        let overloaded = |(open, retry_after_ms)| BatchError::Overloaded { open, max, retry_after_ms };
-        self.turns.expect(self.clock.elapsed_us(), count).map_err(overloaded)?;
+        self.turns.expect(self.clock.elapsed_us(), count)?;
         self.open.fetch_add(count, Ordering::Relaxed);
         Ok(())
     }

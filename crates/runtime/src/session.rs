@@ -5,6 +5,7 @@ use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
 use crate::lane::Lane;
+use crate::loops::Loops;
 use crate::request::recorded_inputs;
 use crate::runtime::Inner;
 use crate::same::Firsts;
@@ -29,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) asking: tokio::sync::Mutex<Asking>,
     /// Its open calls that others may be the same as.
     pub(crate) firsts: Firsts,
+    /// Notices that its calls get nowhere.
+    pub(crate) loops: Loops,
     open: Mutex<Open>,
 }
 
@@ -49,7 +52,9 @@ impl Session {
         name: &str,
     ) -> Result<(Arc<Session>, Vec<Box<Held>>), BatchError> {
         let (store, limits) = (rt.store.clone(), rt.limits.clone());
-        let lane = match store.session(name).await? {
+        let row = store.session(name).await?;
+        let loops = Loops::new(row.is_some());
+        let lane = match row {
             Some(row) => Lane::take(store, limits, &row, chance()?),
             None => {
                 let no = SessionNo(store.reserve(Sequence::Session, 1).await?);
@@ -62,6 +67,7 @@ impl Session {
             admission: tokio::sync::Mutex::default(),
             asking: tokio::sync::Mutex::default(),
             firsts: Firsts::default(),
+            loops,
             open: Mutex::default(),
         });
         let mut left = Vec::new();

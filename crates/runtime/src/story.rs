@@ -41,6 +41,9 @@ fn opened(fact: &Opened) -> String {
     if let Some(asked) = &fact.deadlines {
         told.push_str(&format!("; its caller allows {}", deadlines(asked)));
     }
+    if fact.priority != 0 {
+        told.push_str(&format!("; with priority {}", fact.priority));
+    }
     told
 }
 
@@ -312,9 +315,16 @@ mod tests {
 
     fn beginnings() -> Vec<Fact> {
         let args = Arguments { given: Given::Json, text: r#"{"cents":1250}"#.into() };
-        let opened = Opened { id: "c1".into(), tool: "pay".into(), args, provider: None, deadlines: None };
+        let opened = Opened {
+            id: "c1".into(),
+            tool: "pay".into(),
+            args,
+            provider: None,
+            deadlines: None,
+            priority: 0,
+        };
         let asked = Deadlines { attempt_ms: Some(500), total_ms: Some(600_000), ..Deadlines::default() };
-        let hurried = Opened { deadlines: Some(Box::new(asked)), ..opened.clone() };
+        let hurried = Opened { deadlines: Some(Box::new(asked)), priority: 5, ..opened.clone() };
         let plain = Prepared {
             contract: Digest([7; 32]),
             class: EffectClass::Keyed,

@@ -5,6 +5,7 @@ use crate::batch::{Head, OpenBatch, Placed, Submission};
 use crate::drive;
 use crate::error::{BatchError, no_randomness};
 use crate::held::{Held, Hold, Past};
+use crate::loops::{self, Loops};
 use crate::request::{Asked, BatchRequest, Checked, check};
 use crate::runtime::Inner;
 use crate::session::Session;
@@ -81,9 +82,11 @@ pub(crate) async fn submit(
     }
     let session = rt.session(session).await?;
     let admission = session.admission.lock().await;
+    Loops::read(rt, &session).await;
     let batch = find_or_make(rt, &session, (&checked, &key)).await?;
     rt.registry.lend(&batch.head.place, checked.overlay);
-    let (answers, new) = place(rt, &session, &batch, checked.calls)?;
+    let (answers, mut new) = place(rt, &session, &batch, checked.calls)?;
+    loops::mark(rt, &session, &mut new);
     // To a batch that is open for more, this is a push.
     stream::wait_for_push(rt, &session, &batch);
     drive::start_all(new).await;

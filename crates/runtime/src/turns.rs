@@ -4,16 +4,17 @@
 //! reason is driven, looks at itself, and asks again. So a wake that comes too early or twice changes nothing. The
 //! lock is held for one change at a time, never over an await, and may be held while a batch's lock is taken.
 
+use crate::error::BatchError;
 use crate::held::Held;
 use crate::registry::Registered;
-use crate::runtime::Inner;
+use crate::runtime::{Inner, RunningLimits};
 use crate::session::Session;
 use crate::stage::prepare;
 use crate::wheel::When;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use windlass_core::claim::Claims;
-use windlass_core::ids::CallId;
+use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::{Arrival, Ask, Cap, Counts, Planner, Pool, Ready, Refused, ToolNo, Wants, Why};
 use windlass_core::tool::EffectClass;
@@ -23,6 +24,8 @@ pub(crate) struct Turns(Mutex<State>);
 
 struct State {
     planner: Planner,
+    /// The limits in force.
+    limits: Limits,
     /// Calls that are parked until they have a turn.
     waiting: BTreeMap<CallId, Weak<Session>>,
     /// Calls that will never have one, until they are told.
@@ -45,6 +48,27 @@ pub(crate) enum Turn {
     Never(Box<Held>, Refused),
 }
 
+/// A call that the planner does not know yet, and that is not prepared.
+#[derive(Clone, Copy)]
+pub(crate) struct Unprepared {
+    session: SessionNo,
+    call: CallId,
+    priority: i8,
+    fresh: bool,
+}
+
+impl Unprepared {
+    /// The call, unless the planner knows it.
+    pub(crate) fn of(held: &Held) -> Option<Unprepared> {
+        (!held.entered).then(|| Unprepared {
+            session: held.on.session.lane.session(),
+            call: held.id,
+            priority: held.call.opened.priority,
+            fresh: held.past.fresh,
+        })
+    }
+}
+
 /// Calls that may go on, and where they are.
 type Next = Vec<(Weak<Session>, CallId)>;
 
@@ -52,6 +76,7 @@ impl Turns {
     pub(crate) fn new(limits: &Limits) -> Turns {
         Turns(Mutex::new(State {
             planner: Planner::new(limits),
+            limits: limits.clone(),
             waiting: BTreeMap::new(),
             refused: BTreeMap::new(),
             expected: 0,
@@ -60,8 +85,8 @@ impl Turns {
         }))
     }
 
-    /// Makes room for calls that will ask for their turn; or says how many wait, and when to come back in milliseconds.
-    pub(crate) fn expect(&self, now_us: u64, calls: u64) -> Result<(), (u64, u64)> {
+    /// Makes room for calls that will ask for their turn, or says that there is none.
+    pub(crate) fn expect(&self, now_us: u64, calls: u64) -> Result<(), BatchError> {
         // What is open already is joined, however much waits.
         if calls == 0 {
             return Ok(());
@@ -73,8 +98,9 @@ impl Turns {
                 Ok(())
             }
             Err(over) => {
-                let waiting = state.planner.counts().queued + state.expected;
-                Err((waiting, over.retry_after_us.div_ceil(1_000)))
+                let (open, max) =
+                    (state.planner.counts().queued + state.expected, state.limits.calls_queued_max);
+                Err(BatchError::Overloaded { open, max, retry_after_ms: over.retry_after_us.div_ceil(1_000) })
             }
         }
     }
@@ -157,6 +183,21 @@ impl Turns {
         go_on(rt, next);
     }
 
+    /// Keeps the place of a call whose preparation waits for somebody: what it will claim is not known, so nothing that
+    /// comes later in its session passes it.
+    pub(crate) fn keep_place(&self, now_us: u64, unprepared: Unprepared) {
+        let Unprepared { session, call, priority, fresh } = unprepared;
+        let (wants, arrival) = (Wants::Unknown, Arrival::Parked);
+        let ask = Ask { priority, wants, arrival, ..Ask::new(session, call, ToolNo::UNLIMITED) };
+        let mut state = self.lock();
+        if fresh {
+            state.expected = state.expected.saturating_sub(1);
+        }
+        if let Err(refused) = state.planner.enter(now_us, ask) {
+            state.refused.insert(call, refused);
+        }
+    }
+
     /// Enters the calls that an earlier owner left: those that started first, since they hold what they claim; then
     /// the others in their order. None of them has a turn.
     pub(crate) fn take_over(left: &mut [Box<Held>]) {
@@ -210,6 +251,19 @@ impl Turns {
     /// The limits of a group of tools are these from now on.
     pub(crate) fn set_group(&self, rt: &Arc<Inner>, group: &str, cap: Cap) {
         self.change(rt, |state, now_us| state.planner.set_group(now_us, group, cap));
+    }
+
+    /// The limits of what runs and waits.
+    pub(crate) fn limits(&self) -> RunningLimits {
+        RunningLimits::of(&self.lock().limits)
+    }
+
+    /// These are the limits from now on.
+    pub(crate) fn set_limits(&self, rt: &Arc<Inner>, limits: RunningLimits) {
+        self.change(rt, |state, _| {
+            limits.put_into(&mut state.limits);
+            state.planner.set_limits(&state.limits);
+        });
     }
 
     /// What each of these calls waits for.
@@ -285,7 +339,8 @@ impl State {
         let tool = self.tool_of(held, now_us);
         let session = held.on.session.lane.session();
         let (pool, parent) = (Pool::default(), None);
-        let ask = Ask { session, call: held.id, tool, wants, priority: 0, pool, parent, arrival };
+        let priority = held.call.opened.priority;
+        let ask = Ask { session, call: held.id, tool, wants, priority, pool, parent, arrival };
         if held.past.fresh && !held.entered {
             self.expected = self.expected.saturating_sub(1);
         }

@@ -15,8 +15,10 @@ use windlass_core::time::Timestamp;
 struct Found {
     id: CallId,
     open: OpenCall,
-    /// Whether nobody drives it.
+    /// Whether it may wait for something.
     waits: bool,
+    /// Whether somebody drives it.
+    driven: bool,
     /// What its journal says it waits for.
     parked: Option<Parked>,
     /// The call that it is the same as.
@@ -40,7 +42,7 @@ pub(crate) fn open(rt: &Inner) -> Vec<OpenCall> {
     let told = found.into_iter().map(|mut found| {
         if found.waits {
             let why = whys.next().flatten();
-            found.open.waiting_for = why.map(|why| tell(rt, &found, (&why, &known)));
+            found.open.waiting_for = why.and_then(|why| tell(rt, &found, (&why, &known)));
         }
         found.open
     });
@@ -56,6 +58,8 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>)
             Seen::Driven(asked, at, false) => (asked, at, "queued", None),
             Seen::Parked(asked, at, parked) => (asked, at, parked.call().state.name(), Some(parked.call())),
         };
+        let driven = parked.is_none();
+        let waits = !driven || state != "running";
         let id = CallId { batch: batch.head.no, ordinal };
         let open = OpenCall {
             session: session.name.to_string(),
@@ -67,9 +71,9 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>)
             waiting_for: None,
             opened_at,
         };
-        let (waits, same_as) = (parked.is_some(), parked.and_then(|call| same_as(session, call)));
+        let same_as = parked.and_then(|call| same_as(session, call));
         let parked = parked.and_then(|call| call.parked.map(|(parked, _)| parked));
-        found.push(Found { id, open, waits, parked, same_as });
+        found.push(Found { id, open, waits, driven, parked, same_as });
     });
 }
 
@@ -81,9 +85,16 @@ fn same_as(session: &Session, call: &Call) -> Option<CallId> {
 }
 
 /// What a call waits for: one word for machines, then the rest for people.
-fn tell(rt: &Inner, found: &Found, (why, known): (&Why, &HashMap<CallId, (String, String)>)) -> String {
+fn tell(
+    rt: &Inner,
+    found: &Found,
+    (why, known): (&Why, &HashMap<CallId, (String, String)>),
+) -> Option<String> {
+    if found.driven {
+        return matches!(why, Why::Unprepared).then(|| PREPARATION.to_string());
+    }
     let tool = &found.open.tool;
-    match why {
+    Some(match why {
         Why::Claim { name, held_by } => {
             let holder = match known.get(held_by) {
                 Some((call, tool)) => format!("claim of {call} ({tool})"),
@@ -105,20 +116,26 @@ fn tell(rt: &Inner, found: &Found, (why, known): (&Why, &HashMap<CallId, (String
             until_us
                 .map_or(whose.clone(), |until_us| format!("{whose} until {}", wall_time(at(rt, until_us))))
         }
-        Why::Paused => Reason::ToolPaused.as_str().to_string(),
         Why::NoSuchTool => Reason::NoSuchTool.as_str().to_string(),
         Why::Parked if let Some(first) = found.same_as => {
             let first = Handle::seal(rt.store.secret(), Kind::Call, first.packed());
             format!("same_as {first}")
         }
-        Why::Parked => match found.parked {
-            Some(Parked { reason: Reason::Retry, wake_at, .. }) => {
-                format!("retry until {}", wall_time(wake_at))
-            }
-            Some(Parked { reason, .. }) => reason.as_str().to_string(),
-            None => "turn".to_string(),
-        },
-        Why::Unprepared | Why::Inside | Why::Turn => "turn".to_string(),
+        Why::Parked | Why::Unprepared => found.parked.map_or_else(|| "turn".to_string(), parked),
+        Why::Inside | Why::Turn => "turn".to_string(),
+    })
+}
+
+/// What a call waits for that cannot be prepared at once.
+const PREPARATION: &str = "preparation by a hook, its tool or the tool's provider";
+
+/// What a call waits for by its journal.
+pub(crate) fn parked(parked: Parked) -> String {
+    match parked.reason {
+        Reason::Retry => format!("retry until {}", wall_time(parked.wake_at)),
+        reason @ (Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => {
+            reason.as_str().to_string()
+        }
     }
 }
 

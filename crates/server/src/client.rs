@@ -71,11 +71,14 @@ impl Client {
             Some(session) => format!("/v1/sessions/{}/calls", encoded(session)),
             None => "/v1/calls".to_string(),
         };
+        // Taken apart, so that no field is forgotten.
+        let List { state, waiting, tool, limit, after } = list;
         let fields = [
-            ("state", list.state.map(|state| state.as_str().to_string())),
-            ("tool", list.tool.clone()),
-            ("limit", list.limit.map(|limit| limit.to_string())),
-            ("after", list.after.clone()),
+            ("state", state.map(|state| state.as_str().to_string())),
+            ("waiting", waiting.map(|waiting| waiting.to_string())),
+            ("tool", tool.clone()),
+            ("limit", limit.map(|limit| limit.to_string())),
+            ("after", after.clone()),
         ];
         let fields =
             fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));

@@ -39,7 +39,8 @@ impl View {
         let limit = limit(list)?;
         let sessions = self.sessions(session).await?;
         let chosen = |call: &OpenCall| {
-            session.is_none_or(|name| name == call.session) && fits(list, call.state, &call.tool)
+            let waits = call.waiting_for.is_some();
+            session.is_none_or(|name| name == call.session) && fits(list, (call.state, waits), &call.tool)
         };
         let mut fresh = self.unrecorded().await?;
         let mut after = list.after.as_deref().map(handle).transpose()?;
@@ -58,13 +59,10 @@ impl View {
             return Ok(json!({"items": items, "next": next}));
         }
         let keep = |call: &Recorded| {
-            let state = self
-                .open
-                .get(&call.answer.handle().to_string())
-                .map_or(call.answer.state(), |open| open.state);
-            fits(list, state, call.answer.tool())
+            let (state, waiting) = self.stands(call);
+            fits(list, (state, waiting.is_some()), call.answer.tool())
         };
-        let open_only = list.state.is_some_and(State::is_open);
+        let open_only = list.state.is_some_and(State::is_open) || list.waiting == Some(true);
         let wanted = Wanted { after, limit: limit - items.len(), open_only, keep: &keep };
         let page = inspect::page(&self.store, &sessions, &wanted).await?;
         items.extend(page.calls.iter().map(|call| self.whole(call)));
@@ -161,15 +159,27 @@ impl View {
         if call.answer.call().end().is_some() {
             return shown;
         }
-        let (state, waiting) = match self.open.get(&call.answer.handle().to_string()) {
-            Some(open) => (open.state, open.waiting_for.as_deref()),
-            // What the record says is what its last owner knew.
-            None => (call.answer.state(), Some("owner")),
-        };
-        stands(&mut shown, state, waiting);
+        let (state, waiting) = self.stands(call);
+        stands(&mut shown, state, waiting.as_deref());
         shown
     }
+
+    /// The state of a recorded call, and what it waits for.
+    fn stands(&self, call: &Recorded) -> (&'static str, Option<String>) {
+        let state = call.answer.state();
+        if call.answer.call().end().is_some() {
+            return (state, None);
+        }
+        match self.open.get(&call.answer.handle().to_string()) {
+            Some(open) => (open.state, open.waiting_for.clone()),
+            // What the record says is what its last owner knew.
+            None => (state, Some(inspect::waiting_for(call).unwrap_or_else(|| NO_OWNER.to_string()))),
+        }
+    }
 }
+
+/// What an open call waits for that nobody drives.
+const NO_OWNER: &str = "owner (nobody drives it)";
 
 /// A call that only its owner knows.
 fn unrecorded(call: &OpenCall) -> Value {
@@ -184,13 +194,14 @@ fn unrecorded(call: &OpenCall) -> Value {
 /// Says where an open call stands, to programs and to the model.
 fn stands(shown: &mut Value, state: &str, waiting: Option<&str>) {
     shown["state"] = state.into();
-    let told = match waiting {
+    // The first word is for programs, the rest for people.
+    let told = match waiting.and_then(|waiting| waiting.split(' ').next()) {
         Some("claim") => "The call waits until earlier calls that it must not overtake are over.",
         Some("retry") => "The call failed and waits for its next attempt.",
         Some("tool_changed") => "The call waits until an operator accepts that its tool has changed.",
         Some("no_such_tool") => "The call waits until its tool is there again.",
         Some("tool_paused") => "The call waits until its tool is resumed.",
-        Some("suspect") => "The call waits, because the process died while it ran; it is run alone.",
+        Some("preparation") => "The call waits until what looks at it before its start has answered.",
         Some("owner") => "The call waits until a process goes on with its session.",
         Some(_) | None if state == "running" => "The call is running.",
         Some(_) | None => "The call waits for its start.",
@@ -201,14 +212,16 @@ fn stands(shown: &mut Value, state: &str, waiting: Option<&str>) {
     shown["model"] = json!({"parts": [{"type": "text", "text": told}]});
 }
 
-fn fits(list: &List, state: &str, tool: &str) -> bool {
+fn fits(list: &List, (state, waits): (&str, bool), tool: &str) -> bool {
     let is_over = State::parse(state).is_some_and(|state| !state.is_open());
     let in_state = match list.state {
         None => true,
         Some(State::Open) => !is_over,
         Some(wanted) => wanted.as_str() == state,
     };
-    in_state && list.tool.as_deref().is_none_or(|wanted| wanted == tool)
+    in_state
+        && list.waiting.is_none_or(|wanted| wanted == waits)
+        && list.tool.as_deref().is_none_or(|wanted| wanted == tool)
 }
 
 fn limit(list: &List) -> Result<usize, AskError> {

@@ -18,6 +18,9 @@ pub struct List {
     /// In this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
+    /// That wait for something, or that do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<bool>,
     /// Of this tool, as it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,

@@ -6,6 +6,7 @@
 mod dedupe;
 mod keys;
 mod place;
+mod room;
 mod rules;
 mod tool;
 
@@ -18,9 +19,9 @@ use std::path::Path;
 use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
-use windlass::Tool;
 use windlass::core::limits::Limits;
 use windlass::store::Durability;
+use windlass::{Cap, Tool};
 
 /// What a `windlass.toml` declares.
 #[derive(Clone)]
@@ -31,6 +32,8 @@ pub struct Declared {
     pub limits: Limits,
     /// The tools, by name.
     pub tools: Vec<Arc<dyn Tool>>,
+    /// What bounds tools together, by the name of their group.
+    pub groups: Vec<(String, Cap)>,
 }
 
 /// Reads the text of a `windlass.toml`. `file` says where it is: paths in it are relative to its folder.
@@ -38,15 +41,21 @@ pub struct Declared {
 /// Schemas are checked when the tools are registered, like those of any tool.
 pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, ConfigError> {
     let source = Source { text, file };
-    let root = DeTable::parse(text).map_err(|error| source.rejected(error))?.into_inner();
+    let mut root = DeTable::parse(text).map_err(|error| source.rejected(error))?.into_inner();
     keys::check(&source, &root, &keys::FILE)?;
     let mut declared = Declared::default();
-    for (key, value) in root {
-        match key.get_ref().as_ref() {
-            "durability" => declared.durability = durability(&source, &value)?,
-            "limits" => declared.limits = limits(&source, value)?,
-            _ => declared.tools = tools(&source, value, &launcher)?,
-        }
+    if let Some(value) = root.remove("durability") {
+        declared.durability = durability(&source, &value)?;
+    }
+    // Tools last: they are read by the limits, and name the groups.
+    if let Some(value) = root.remove("limits") {
+        declared.limits = limits(&source, value)?;
+    }
+    if let Some(value) = root.remove("groups") {
+        declared.groups = room::groups(&source, value)?;
+    }
+    if let Some(value) = root.remove("tools") {
+        declared.tools = tools(&source, value, (&declared, &launcher))?;
     }
     Ok(declared)
 }
@@ -54,7 +63,12 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
 impl Default for Declared {
     /// What is in force without a file.
     fn default() -> Declared {
-        Declared { durability: Durability::Full, limits: Limits::default(), tools: Vec::new() }
+        Declared {
+            durability: Durability::Full,
+            limits: Limits::default(),
+            tools: Vec::new(),
+            groups: Vec::new(),
+        }
     }
 }
 
@@ -65,6 +79,7 @@ impl std::fmt::Debug for Declared {
             .field("durability", &self.durability)
             .field("limits", &self.limits)
             .field("tools", &names)
+            .field("groups", &self.groups)
             .finish()
     }
 }
@@ -95,12 +110,13 @@ fn limits(source: &Source<'_>, value: Spanned<DeValue<'_>>) -> Result<Limits, Co
 fn tools(
     source: &Source<'_>,
     value: Spanned<DeValue<'_>>,
-    launcher: &Launcher,
+    (declared, launcher): (&Declared, &Launcher),
 ) -> Result<Vec<Arc<dyn Tool>>, ConfigError> {
     let folder = source.folder()?;
     let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
-    for (name, value) in source.table(&value, "tools")?.clone() {
-        tools.push(Arc::new(tool::read(source, name, value)?.into_tool(&folder, launcher)));
+    let room = (&declared.limits, &declared.groups);
+    for table in source.table(&value, "tools")?.clone() {
+        tools.push(Arc::new(tool::read(source, table, room)?.into_tool(&folder, launcher)));
     }
     Ok(tools)
 }

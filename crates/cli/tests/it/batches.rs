@@ -68,6 +68,27 @@ fn fifty_answers_come_in_order_and_again_byte_for_byte() {
     assert_eq!(rig.lines("notes"), notes, "nothing was started");
 }
 
+/// Each run is a process of its own, and the guard knows what the ones before it recorded.
+#[test]
+fn the_same_batch_over_and_over_is_a_loop_whoever_runs_it() {
+    let rig = rig();
+    let run = |key: &str, calls: &[Value]| rig.run_on(&["run", "-", "--key", key, "--json"], batch(calls));
+    for key in ["1", "2", "3", "4", "5"] {
+        run(key, &[note("c", 7)]).expect(0);
+    }
+    for key in ["6", "7"] {
+        assert_eq!(codes(&run(key, &[note("c", 7)]).expect(1)), ["loop"]);
+    }
+    assert_eq!(rig.lines("notes").len(), 5, "what is refused is not run");
+    run("8", &[note("c", 8)]).expect(0);
+    run("9", &[note("c", 7)]).expect(0);
+    // A tool that is meant to be asked again and again.
+    rig.write("windlass.toml", format!("{NOTE}polls = true\n"));
+    for key in 10..20 {
+        run(&key.to_string(), &[note("c", 7)]).expect(0);
+    }
+}
+
 #[test]
 fn other_arguments_under_the_same_key_conflict_for_that_call_only() {
     let rig = rig();

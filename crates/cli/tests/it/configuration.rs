@@ -52,3 +52,58 @@ fn the_data_folder_comes_before_the_current_one() {
     let in_data = names(&["--data", "data", "tools", "--json"]);
     assert!(in_data.contains(&"\"there\"".to_string()) && !in_data.contains(&"\"here\"".to_string()));
 }
+
+/// Calls of both sides meet at a pipe: neither ends before the other runs.
+const MEET: &str = r#"
+[tools.meet]
+command = ["./meet.sh", "{side}"]
+input = { type = "object", properties = { side = { type = "string" }, at = { type = "string" } }, required = ["side"] }
+timeout_ms = 20000
+"#;
+
+/// A rig in which calls of the tool `meet` can meet, with these lines in its declaration.
+fn meeting(lines: &str) -> Rig {
+    let rig = Rig::with(&format!("{MEET}{lines}"));
+    rig.script(
+        "meet.sh",
+        "[ -p pipe ] || mkfifo pipe 2>/dev/null\nif [ $1 = a ]; then echo met > pipe; else cat pipe; fi",
+    );
+    rig
+}
+
+fn meet(a: &str, b: &str) -> String {
+    let call =
+        |id: &str, at: &str| serde_json::json!({"id": id, "tool": "meet", "args": {"side": id, "at": at}});
+    serde_json::json!({"calls": [call("a", a), call("b", b)]}).to_string()
+}
+
+#[test]
+fn calls_that_claim_different_things_run_together() {
+    let rig = meeting("claims = [\"write service:{at}\"]\n");
+    let ran = rig.run_on(&["run", "-", "--json"], meet("web", "shop")).expect(0);
+    assert_eq!(ran.states(), ["a succeeded", "b succeeded"]);
+    // A claim cannot be made without what it names.
+    let batch = serde_json::json!({"calls": [{"id": "a", "tool": "meet", "args": {"side": "a"}}]});
+    let ran = rig.run_on(&["run", "-", "--json"], batch.to_string()).expect(1);
+    let failure = ran.json()["calls"][0]["outcome"]["failure"].clone();
+    assert_eq!(failure["code"], "invalid_args", "{failure}");
+}
+
+/// A tool of which no two run at once, or one of them fails.
+fn alone(lines: &str) -> Rig {
+    let toml = "[tools.alone]\ncommand = [\"./alone.sh\"]\nclass = \"read\"\n";
+    let rig = Rig::with(&format!("{toml}{lines}"));
+    rig.script("alone.sh", "mkdir inside || exit 1\necho x >> order\n/bin/true\nrmdir inside");
+    rig
+}
+
+#[test]
+fn limits_of_tools_and_groups_hold() {
+    let calls: Vec<_> = (0..12).map(|n| serde_json::json!({"id": n.to_string(), "tool": "alone"})).collect();
+    let batch = serde_json::json!({ "calls": calls }).to_string();
+    for lines in ["limits = { running = 1 }\n", "groups = [\"g\"]\n[groups.g]\nrunning = 1\n"] {
+        let rig = alone(lines);
+        rig.run_on(&["run", "-"], &batch).expect(0);
+        assert_eq!(rig.lines("order").len(), 12);
+    }
+}

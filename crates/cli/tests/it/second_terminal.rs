@@ -76,6 +76,46 @@ fn a_running_call_is_cancelled_from_a_second_terminal() {
 }
 
 #[test]
+fn what_waits_is_listed_with_what_it_waits_for() {
+    let flaky = "[tools.flaky]\ncommand = [\"sh\", \"-c\", \"exit 75\"]\nclass = \"keyed\"\nclaims = []\n\
+                 retry = { attempts = 2, base_ms = 600000, cap_ms = 600000 }\n";
+    let rig = Rig::with(&format!("{TOOLS}{flaky}"));
+    rig.write(
+        "three.json",
+        r#"{"calls": [{"id": "a", "tool": "hold"}, {"id": "b", "tool": "hold"}, {"id": "c", "tool": "flaky"}]}"#,
+    );
+    let first = start(&rig, &["run", "three.json"]);
+    until("two of them wait", || listed(&rig, &["--waiting"]).len() == 2);
+    let held_by = handle(&rig, "a");
+    let whys = |waiting: &[Value]| {
+        let mut whys: Vec<String> = waiting
+            .iter()
+            .map(|call| format!("{} {}", text(&call["id"]), text(&call["waiting_for"])))
+            .collect();
+        whys.sort();
+        whys
+    };
+    let waiting = whys(&listed(&rig, &["--waiting"]));
+    assert_eq!(waiting[0], format!("b claim of {held_by} (hold)"));
+    assert!(waiting[1].starts_with("c retry until 2"), "{waiting:?}");
+    let table = rig.run(&["calls", "--waiting"]).expect(0).stdout;
+    let lines: Vec<&str> = table.lines().collect();
+    let at = lines[0].find("WAITS FOR").expect("a column");
+    assert!(
+        lines.len() == 3 && lines.iter().skip(1).any(|line| line[at..].starts_with("claim of ")),
+        "{table}"
+    );
+    assert!(lines.iter().skip(1).any(|line| line[at..].starts_with("retry until ")), "{table}");
+
+    // Where nobody owns the folder, its journals say what they can.
+    kill(first);
+    let left = whys(&listed(&rig, &["--waiting"]));
+    let nobody = "owner (nobody drives it)";
+    assert_eq!(left, [format!("a {nobody}"), format!("b {nobody}"), waiting[1].clone()]);
+    assert!(rig.run(&["calls", "--waiting", "--tool", "look"]).expect(0).stdout.lines().count() <= 1);
+}
+
+#[test]
 fn a_call_that_is_not_recorded_yet_is_seen_and_cancelled() {
     let rig = rig();
     let first = start(&rig, &["call", "look", "--json"]);
@@ -95,7 +135,10 @@ fn unknown(rig: &Rig) -> String {
     until("all commands are gone", || rig.processes().is_empty());
     assert!(rig.path(".windlass/control.sock").exists(), "a killed owner leaves its socket");
     let left = listed(rig, &["--state", "open"]);
-    assert!(left.iter().all(|call| call["waiting_for"] == "owner") && left.len() == 2, "{left:?}");
+    assert!(
+        left.iter().all(|call| call["waiting_for"] == "owner (nobody drives it)") && left.len() == 2,
+        "{left:?}"
+    );
     rig.write("go", "");
     rig.run(&["run", "batch.json"]).expect(3);
     assert!(

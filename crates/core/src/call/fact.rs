@@ -111,6 +111,8 @@ pub struct Opened {
     pub provider: Option<JsonText>,
     /// How long it may take, where its caller said so; outside identity.
     pub deadlines: Option<Box<Deadlines>>,
+    /// Higher starts before lower, among calls that do not collide; outside identity.
+    pub priority: i8,
 }
 
 /// Arguments as they were given.

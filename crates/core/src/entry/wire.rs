@@ -92,6 +92,9 @@ struct OpenedFields<'a> {
     provider: Option<&'a str>,
     #[n(4)]
     deadlines: Option<DeadlineFields>,
+    /// Absent means 0.
+    #[n(5)]
+    priority: Option<i8>,
 }
 
 #[derive(Encode, Decode)]
@@ -212,7 +215,9 @@ pub(super) fn write_opened(opened: &Opened, bytes: &mut Vec<u8>) {
     let given = opened.args.given.as_str();
     let provider = opened.provider.as_deref();
     let deadlines = opened.deadlines.as_deref().map(DeadlineFields::from);
-    encode(&OpenedFields { id: &opened.id, tool: &opened.tool, given, provider, deadlines }, bytes);
+    let priority = (opened.priority != 0).then_some(opened.priority);
+    let (id, tool) = (&*opened.id, &*opened.tool);
+    encode(&OpenedFields { id, tool, given, provider, deadlines, priority }, bytes);
 }
 
 /// Appends the fields of a fact.
@@ -352,6 +357,7 @@ fn read_opened(fields: OpenedFields<'_>, payload: &[u8]) -> Result<Opened, Probl
         args: Arguments { given: known(Given::parse(fields.given), fields.given)?, text: text(payload)? },
         provider: fields.provider.map(Arc::from),
         deadlines: fields.deadlines.map(|fields| Box::new(fields.read())),
+        priority: fields.priority.unwrap_or(0),
     })
 }
 

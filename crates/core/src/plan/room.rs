@@ -1,4 +1,4 @@
-//! Room to run: limits of the process, of tools and of groups of tools, rates, and tools that are paused.
+//! Room to run: limits of the process, of tools and of groups of tools, rates, and tools that are gone.
 
 use super::slab::Slab;
 use crate::limits::Limits;
@@ -38,19 +38,9 @@ impl ToolNo {
     pub const UNLIMITED: ToolNo = ToolNo(0);
 }
 
-/// Whether calls of a tool may start at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Door {
-    #[default]
-    Open,
-    Paused,
-    Gone,
-}
-
 /// What keeps a tool's calls from starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    Paused,
     Gone,
     Tool { max: u32 },
     Group { group: u32, max: u32 },
@@ -72,7 +62,8 @@ pub(super) struct Tool {
     pub(super) id: Arc<str>,
     pub(super) held: Held,
     pub(super) groups: Vec<u32>,
-    door: Door,
+    /// Whether none of its calls may start until it is back.
+    is_gone: bool,
     /// Calls of it that have not left.
     pub(super) calls: u32,
 }
@@ -122,12 +113,8 @@ impl Held {
 
     fn take(&mut self, now_us: u64) {
         self.running += 1;
-        self.charge(now_us);
-    }
-
-    fn charge(&mut self, at_us: u64) {
         if let Some(bucket) = &mut self.bucket {
-            bucket.take(at_us);
+            bucket.take(now_us);
         }
     }
 
@@ -185,15 +172,13 @@ impl Room {
         self.regroup(no, joined, (running, lending));
         let tool = &mut self.tools[no];
         tool.held.change(cap, now_us);
-        if tool.door == Door::Gone {
-            tool.door = Door::Open;
-        }
+        tool.is_gone = false;
         no
     }
 
     pub(super) fn find_tool(&self, id: &str) -> Option<ToolNo> {
         let no = self.tool_nos.get(id).copied();
-        no.filter(|no| self.tools[*no].door != Door::Gone).map(ToolNo)
+        no.filter(|no| !self.tools[*no].is_gone).map(ToolNo)
     }
 
     pub(super) fn knows_tool(&self, id: &str) -> bool {
@@ -242,16 +227,16 @@ impl Room {
         }
     }
 
-    pub(super) fn set_door(&mut self, tool: ToolNo, door: Door) {
-        // The tool without limits stands for many, so it cannot be shut.
+    pub(super) fn remove_tool(&mut self, tool: ToolNo) {
+        // The tool without limits stands for many, so it cannot go.
         if tool != ToolNo::UNLIMITED {
-            self.tools[tool.0].door = door;
+            self.tools[tool.0].is_gone = true;
         }
     }
 
     /// Forgets a tool that is gone and has no call left; `true` if it did.
     pub(super) fn drop_tool_if_idle(&mut self, no: u32) -> bool {
-        let idle = self.tools[no].door == Door::Gone && self.tools[no].calls == 0;
+        let idle = self.tools[no].is_gone && self.tools[no].calls == 0;
         if idle {
             self.regroup(no, Vec::new(), (0, 0));
             let tool = self.tools.remove(no);
@@ -266,10 +251,8 @@ impl Room {
             return Ok(());
         }
         let tool = &self.tools[tool];
-        match tool.door {
-            Door::Open => {}
-            Door::Paused => return Err(Full::Paused),
-            Door::Gone => return Err(Full::Gone),
+        if tool.is_gone {
+            return Err(Full::Gone);
         }
         if let Some(max) = tool.held.reached() {
             return Err(Full::Tool { max });
@@ -294,7 +277,7 @@ impl Room {
     /// Whether calls of this tool stand apart from those that nothing but process and session bound.
     pub(super) fn is_gated(&self, tool: u32) -> bool {
         let tool = &self.tools[tool];
-        tool.held.is_bounded() || !tool.groups.is_empty() || tool.door != Door::Open
+        tool.held.is_bounded() || !tool.groups.is_empty() || tool.is_gone
     }
 
     /// A call of this tool starts.
@@ -303,15 +286,6 @@ impl Room {
         for at in 0..self.tools[tool].groups.len() {
             let group = self.tools[tool].groups[at];
             self.groups[group].held.take(now_us);
-        }
-    }
-
-    /// A call of this tool started at this time, before the planner was there.
-    pub(super) fn charge(&mut self, tool: u32, at_us: u64) {
-        self.tools[tool].held.charge(at_us);
-        for at in 0..self.tools[tool].groups.len() {
-            let group = self.tools[tool].groups[at];
-            self.groups[group].held.charge(at_us);
         }
     }
 

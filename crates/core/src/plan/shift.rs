@@ -352,7 +352,7 @@ impl Planner {
                     closed.push(gate);
                 }
             }
-            Full::Paused | Full::Gone | Full::Tool { .. } => {}
+            Full::Gone | Full::Tool { .. } => {}
         }
         self.lines.shut(gate, pool, due);
         false

@@ -131,7 +131,7 @@ impl Planner {
             Full::Group { group, max } => {
                 (&self.room.groups[group].held, self.group_limit(group, max), Some(group))
             }
-            Full::Paused | Full::Gone | Full::Rate { .. } => return None,
+            Full::Gone | Full::Rate { .. } => return None,
         };
         held.is_all_lent().then_some((limit, group))
     }

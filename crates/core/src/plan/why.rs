@@ -25,8 +25,6 @@ pub enum Why {
         /// Until when; `None` if the rate allows nothing.
         until_us: Option<u64>,
     },
-    /// Its tool is paused.
-    Paused,
     /// Its tool is gone.
     NoSuchTool,
     /// It is not prepared, so what it claims is not known.
@@ -73,11 +71,11 @@ impl Planner {
     pub fn why(&self, now_us: u64, call: CallId) -> Option<Why> {
         let number = self.find(call)?;
         let call = &self.calls[number];
-        if call.flags.parked {
-            return Some(Why::Parked);
-        }
         if call.flags.unprepared {
             return Some(Why::Unprepared);
+        }
+        if call.flags.parked {
+            return Some(Why::Parked);
         }
         match call.doing {
             Doing::Running | Doing::Left => None,
@@ -111,7 +109,6 @@ impl Planner {
 
     fn told(&self, tool: u32, full: Full) -> Why {
         match full {
-            Full::Paused => Why::Paused,
             Full::Gone => Why::NoSuchTool,
             Full::Rate { group, due_us } => Why::Rate {
                 group: group.map(|group| self.room.groups[group].name.clone()),
@@ -150,7 +147,6 @@ impl fmt::Display for Why {
             Why::Limit(limit) => write!(f, "waits for room: {limit} is reached"),
             Why::Rate { group: None, .. } => f.write_str("waits for the rate of its tool"),
             Why::Rate { group: Some(group), .. } => write!(f, "waits for the rate of the group {group}"),
-            Why::Paused => f.write_str("its tool is paused"),
             Why::NoSuchTool => f.write_str("its tool is gone"),
             Why::Unprepared => f.write_str("is being prepared"),
             Why::Parked => f.write_str("is parked"),

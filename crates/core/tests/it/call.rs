@@ -19,6 +19,7 @@ fn opened() -> Opened {
         args: Arguments { given: Given::Json, text: "{}".into() },
         provider: None,
         deadlines: None,
+        priority: 0,
     }
 }
 

@@ -69,7 +69,9 @@ fn golden() -> Vec<(&'static str, Entry)> {
         args: Arguments { given: Given::Text, text: "{\"message\": \"hi\"}".into() },
         provider: Some("{\"signature\":\"x\"}".into()),
         deadlines: None,
+        priority: 0,
     };
+    let urgent = Opened { priority: -3, ..opened.clone() };
     let prepared = Prepared {
         contract: Digest([9; 32]),
         class: EffectClass::Keyed,
@@ -98,6 +100,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ),
         ("batch_closed", Entry { at: Timestamp(7), event: Event::Closed(ClosedBy::Idle) }),
         ("opened", call(Fact::Opened(opened))),
+        ("opened_with_priority", call(Fact::Opened(urgent))),
         ("prepared", call(Fact::Prepared(prepared.clone()))),
         (
             "started",

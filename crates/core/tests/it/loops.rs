@@ -1,15 +1,21 @@
 //! The loop guard: what it takes for a loop, what lifts it, and that it can be made again from the record.
 
-use windlass_core::call::{Arguments, Given};
+use windlass_core::call::{Arguments, Given, Opened};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::handle::Handle;
 use windlass_core::limits::Limits;
-use windlass_core::loops::{Asked, Gave, Guard, Loop, Seen};
+use windlass_core::loops::{Asked, Gave, Guard, Loop, Seen, can_loop};
 use windlass_core::outcome::{Effect, Form, Kept, Outcome, Part, Success, Value};
 
 fn asked(tool: &str, args: &str) -> Asked {
-    Asked::new(tool, &Arguments { given: Given::Text, text: args.into() }, &Limits::default())
+    asked_as(Given::Text, tool, args)
+}
+
+fn asked_as(given: Given, tool: &str, args: &str) -> Asked {
+    let args = Arguments { given, text: args.into() };
+    let (id, tool) = ("c".into(), tool.into());
+    Asked::new(&Opened { id, tool, args, provider: None, deadlines: None, priority: 0 }, &Limits::default())
 }
 
 fn succeeded(value: &str) -> Outcome {
@@ -24,16 +30,20 @@ fn seen(call: &str) -> Seen {
 
 /// A guard that saw these batches: calls are joined by `+`, batches separated by spaces.
 fn guard(batches: &str) -> Guard {
+    guard_by(batches, &Limits::default())
+}
+
+fn guard_by(batches: &str, limits: &Limits) -> Guard {
     let mut guard = Guard::default();
     for batch in batches.split_whitespace() {
-        guard.note(batch.split('+').map(seen), &Limits::default());
+        guard.note(batch.split('+').map(seen).collect(), limits);
     }
     guard
 }
 
 fn check(batches: &str, next: &str) -> Option<(usize, usize)> {
     let next: Vec<Asked> = next.split_whitespace().map(|tool| asked(tool, "{}")).collect();
-    guard(batches).check(&next, &Limits::default()).map(|Loop { batches, times }| (batches, times))
+    guard(batches).check(&next).map(|Loop { batches, times }| (batches, times))
 }
 
 #[test]
@@ -80,7 +90,7 @@ fn no_calls_are_no_loop() {
     assert_eq!(check("a1 a1 a1 a1 a1", ""), None);
     let mut guard = guard("a1 a1 a1 a1 a1");
     let before = guard.clone();
-    guard.note([], &Limits::default());
+    guard.note(Vec::new(), &Limits::default());
     assert_eq!(guard, before, "a batch of exempt or refused calls changes nothing");
 }
 
@@ -89,14 +99,14 @@ fn it_holds_until_something_else_was_done() {
     let limits = Limits::default();
     let mut guard = guard("a1 a1 a1 a1 a1");
     for _ in 0..3 {
-        assert!(guard.check(&[asked("a", "{}")], &limits).is_some(), "what was refused is not noted");
+        assert!(guard.check(&[asked("a", "{}")]).is_some(), "what was refused is not noted");
     }
-    guard.note([seen("b1")], &limits);
+    guard.note(vec![seen("b1")], &limits);
     for _ in 0..5 {
-        assert!(guard.check(&[asked("a", "{}")], &limits).is_none());
-        guard.note([seen("a1")], &limits);
+        assert!(guard.check(&[asked("a", "{}")]).is_none());
+        guard.note(vec![seen("a1")], &limits);
     }
-    assert!(guard.check(&[asked("a", "{}")], &limits).is_some());
+    assert!(guard.check(&[asked("a", "{}")]).is_some());
     guard.lift();
     assert_eq!(guard, Guard::default());
 }
@@ -109,7 +119,15 @@ fn arguments_are_compared_by_what_they_mean() {
     assert_ne!(asked("a", "not JSON"), asked("a", "not  JSON"));
     assert_ne!(asked("a", r#"{"x": 1}"#), asked("a", r#"{"x": 2}"#));
     assert_ne!(asked("a", "{}"), asked("b", "{}"));
-    assert_eq!(asked("a", r#"{"x": 1}"#), Asked::of_value("a", &serde_json::json!({"x": 1})));
+    assert_eq!(asked("a", r#"{"x": 1}"#), asked_as(Given::Json, "a", r#"{"x":1}"#));
+    // Every length, every place, and where one text ends and the next begins.
+    let long =
+        |at: usize, text: &str| asked_as(Given::Json, "a", &("x".repeat(at) + text + &"x".repeat(40 - at)));
+    let mut sums: Vec<Asked> = (0..40).flat_map(|at| [long(at, "y"), long(at, ""), long(at, "yy")]).collect();
+    sums.extend((0..40).map(|at| asked_as(Given::Json, &"x".repeat(at), &"x".repeat(40 - at))));
+    sums.sort_unstable();
+    sums.dedup();
+    assert_eq!(sums.len(), 40 * 3 - 39 + 40);
 }
 
 #[test]
@@ -133,6 +151,8 @@ fn results_are_told_apart() {
             value: Value::Kept { kept: kept(2), form: Form::Json },
             parts: Vec::new(),
         }),
+        succeeded(&"1".repeat(100)),
+        succeeded(&("1".repeat(99) + "2")),
         Outcome::Failed(Box::new(failed("1"))),
         Outcome::Failed(Box::new(failed("2"))),
         Outcome::Failed(Box::new(Failure { code: Code::TooLarge, ..failed("1") })),
@@ -160,24 +180,26 @@ fn it_looks_back_so_far_and_holds_no_more() {
     for (calls, is_seen) in [(1, true), (2, true), (3, false), (10, false), (11, false)] {
         let mut guard = Guard::default();
         for _ in 0..20 {
-            guard.note(batch(calls), &limits);
+            guard.note(batch(calls).collect(), &limits);
         }
         let next: Vec<Asked> = batch(calls).map(|seen| seen.asked).collect();
-        assert_eq!(guard.check(&next, &limits).is_some(), is_seen, "{calls} calls in a batch");
+        assert_eq!(guard.check(&next).is_some(), is_seen, "{calls} calls in a batch");
+        assert!(can_loop(calls, &limits) || !is_seen, "{calls} calls in a batch");
         let lasting = if calls > 10 { 0 } else { 10 / calls };
         let mut same = Guard::default();
-        (0..lasting).for_each(|_| same.note(batch(calls), &limits));
+        (0..lasting).for_each(|_| same.note(batch(calls).collect(), &limits));
         assert_eq!(guard, same, "only the last {lasting} batches of {calls} calls are held");
     }
+    let can: Vec<bool> = [1, 3, 4, 10].map(|calls| can_loop(calls, &limits)).into();
+    assert_eq!(can, [true, true, false, false], "three rounds of three calls are nine");
 }
 
 #[test]
 fn limits_change_it_and_zero_turns_it_off() {
-    let batches = guard("a1 a1 b1 a1 b1");
     let next = [asked("a", "{}")];
     let found = |loop_batches_max, loop_cycles_max| {
         let limits = Limits { loop_batches_max, loop_cycles_max, ..Limits::default() };
-        batches.check(&next, &limits).map(|Loop { batches, times }| (batches, times))
+        guard_by("a1 a1 b1 a1 b1", &limits).check(&next).map(|Loop { batches, times }| (batches, times))
     };
     assert_eq!(found(5, 3), None);
     assert_eq!(found(5, 2), Some((2, 2)));
@@ -192,9 +214,9 @@ fn the_record_makes_the_same_guard() {
     let mut all = Guard::default();
     let mut last = Guard::default();
     for (place, batch) in ["x1", "a1", "b1", "a1", "b1"].into_iter().enumerate() {
-        all.note([seen(batch)], &limits);
+        all.note(vec![seen(batch)], &limits);
         if place > 0 {
-            last.note([seen(batch)], &limits);
+            last.note(vec![seen(batch)], &limits);
         }
     }
     assert_eq!(all, last);

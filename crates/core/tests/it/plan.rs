@@ -18,7 +18,7 @@ struct Story {
 ///
 /// `a [s2] [t=TOOL] [p=PRIORITY] [in=CALL] [task] [parked] [started] : CLAIM, CLAIM` enters a call (`:` and nothing:
 /// it claims nothing; `: ?` unknown; `: ^` inherited); `end a`, `park a`, `wake a`, `lend a`, `back a`, `detach a`,
-/// `claim a : …`, `answered 1`, `pause T`, `resume T`, `remove T`, `at 500`, `why a`.
+/// `claim a : …`, `answered 1`, `remove T`, `at 500`, `why a`.
 fn tell(story: &mut Story, events: &str) -> String {
     let told: Vec<String> = events.split(';').map(|event| story.event(event.trim())).collect();
     told.join(" | ")
@@ -89,14 +89,6 @@ impl Story {
         match word {
             "answered" => self.planner.answered(BatchNo(rest.parse().unwrap())),
             "at" => self.now_us = rest.parse().unwrap(),
-            "pause" => {
-                let tool = self.tool(rest);
-                self.planner.pause(tool);
-            }
-            "resume" => {
-                let tool = self.tool(rest);
-                self.planner.resume(tool);
-            }
             "remove" => {
                 let tool = self.tool(rest);
                 self.planner.remove_tool(tool);
@@ -357,21 +349,7 @@ fn a_rate_is_kept_and_says_when_it_is_due() {
 }
 
 #[test]
-fn starts_on_record_count_for_a_rate() {
-    let mut story = Story::new(&Limits::default());
-    let slow = story.tool("slow");
-    for at_us in [1_000, 1_000] {
-        story.planner.charge(slow, at_us);
-    }
-    assert_eq!(tell(&mut story, "at 1010; a t=slow : ; at 1050"), "- | - | a");
-}
-
-#[test]
-fn a_tool_is_paused_and_resumed_and_may_go_and_come() {
-    check(
-        "pause plain; a t=plain : write x; b : write x; c : ; why a; why b; resume plain",
-        "- | - | - | c | its tool is paused | waits for x, held by call 1.0 | a",
-    );
+fn a_tool_may_go_and_come() {
     check("a t=one : ; remove one; why a; b : ; end a", "a | - | runs | b | -");
     let mut story = Story::new(&Limits::default());
     assert_eq!(

@@ -9,6 +9,7 @@ use crate::request::Parsed;
 use crate::same;
 use crate::stage::{result, settle};
 use crate::tool::{PrepareCx, Prepared as Attached, ToolError};
+use crate::turns::Unprepared;
 use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,17 +30,26 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
     let rt = held.on.rt.clone();
     held.seen_generation = rt.registry.generation();
     let (deadline, due_us) = held.deadline();
+    let unknown = Unprepared::of(held);
+    let mut waited = false;
     let prepared = {
         let mut preparing = pin!(prepared(held));
         match poll_once(preparing.as_mut()).await {
             Some(prepared) => Some(prepared),
-            // Only providers, hooks and tools that wait for something need a deadline.
-            None => tokio::select! {
-                prepared = preparing => Some(prepared),
-                () = rt.wheel.until(due_us) => None,
-            },
+            // Only providers, hooks and tools that wait for something need a deadline, and a place until then.
+            None => {
+                waited = true;
+                if let Some(unknown) = unknown {
+                    rt.turns.keep_place(rt.clock.elapsed_us(), unknown);
+                }
+                tokio::select! {
+                    prepared = preparing => Some(prepared),
+                    () = rt.wheel.until(due_us) => None,
+                }
+            }
         }
     };
+    held.entered |= waited;
     // What it claims is found out anew, and its turn, if it has one, was for what it claimed before.
     (held.claimed, held.has_turn) = (false, false);
     let Some(prepared) = prepared else { return settle::overdue(held, deadline) };
@@ -65,6 +75,7 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
 
 async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
     refuse_twins(held)?;
+    refuse_loop(held)?;
     let tool = find(held).await?;
     let (mut parsed, repairs) = fitted(held, &tool)?;
     let mut made = None;
@@ -126,6 +137,10 @@ fn refuse_twins(held: &Held) -> Result<(), Box<Failure>> {
         held.call.opened.id
     );
     Err(Box::new(Failure::invalid_request(Code::CallIdConflict, message)))
+}
+
+fn refuse_loop(held: &Held) -> Result<(), Box<Failure>> {
+    held.goes_on_with.map_or(Ok(()), |found| Err(Box::new(found.failure())))
 }
 
 /// Whether the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.

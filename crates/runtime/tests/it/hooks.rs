@@ -5,13 +5,13 @@ use crate::rig::{
     states,
 };
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use windlass::core::failure::{Failure, Retry};
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    After, AfterFuture, BatchAnswer, Before, BeforeFuture, Config, Cx, EffectClass, Hook, HookCx, Output,
-    Runtime, ToolError, ToolSpec, tool_fn,
+    After, AfterFuture, BatchAnswer, Before, BeforeFuture, CallRequest, Config, Cx, EffectClass, Hook,
+    HookCx, Output, Runtime, ToolError, ToolSpec, tool_fn,
 };
 
 type SaysBefore = fn(&HookCx<'_>) -> Result<Before, ToolError>;
@@ -303,14 +303,67 @@ impl Hook for Waits {
 }
 
 #[tokio::test]
-async fn a_hook_that_waits_holds_up_its_own_call_only() {
+async fn a_hook_that_waits_holds_up_only_what_came_later_in_its_session() {
     let gate = Arc::new(Notify::new());
     let runtime = hooked(vec![Arc::new(Waits(gate.clone()))]);
+    let free = ToolSpec { claims: Some(Vec::new()), ..quick("free", EffectClass::Once) };
+    runtime.register(returns(free, Ok(json!(1)))).unwrap();
     let slow = runtime.submit("s", batch("slow", vec![call("slow", "echo", n(1))])).await.unwrap();
-    let quick = vec![call("quick", "echo", n(2))];
-    assert_eq!(states(&run(&runtime, "s", batch("quick", quick)).await), "quick succeeded");
+    let later = || batch("later", vec![call("later", "echo", n(2))]);
+    assert_eq!(states(&run(&runtime, "other", later()).await), "later succeeded");
+    let nothing = batch("free", vec![call("free", "free", n(2))]);
+    assert_eq!(states(&run(&runtime, "s", nothing).await), "free succeeded");
+    let later = runtime.submit("s", later()).await.unwrap();
+    let why: Vec<_> = runtime.open().into_iter().map(|open| (open.id, open.waiting_for.unwrap())).collect();
+    assert_eq!(why[0], ("slow".into(), "preparation by a hook, its tool or the tool's provider".into()));
+    assert!(why[1].1.starts_with("claim of ") && why.len() == 2, "{why:?}");
     gate.notify_one();
     assert_eq!(states(&slow.settled().await.unwrap()), "slow succeeded");
+    assert_eq!(states(&later.settled().await.unwrap()), "later succeeded");
+    assert_eq!(runtime.kept(), 0);
+}
+
+/// Two calls write the same; the first has to be waited for before anybody knows that.
+#[tokio::test]
+async fn a_call_whose_preparation_waits_keeps_its_place() {
+    for fails in [false, true] {
+        let gate = Arc::new(Notify::new());
+        let runtime = hooked(vec![Arc::new(Waits(gate.clone()))]);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let log = order.clone();
+        let spec = ToolSpec { claims: Some(vec!["write x:{n}".into()]), ..quick("w", EffectClass::Once) };
+        let writes = tool_fn(spec, move |args, cx: &Cx| {
+            log.lock().unwrap().push(cx.id().to_string());
+            async move { Ok(args.into()) }
+        });
+        runtime.register(writes).unwrap();
+        // Without what it claims by it cannot be prepared.
+        let args = if fails { json!({}) } else { n(1) };
+        let calls = vec![call("slow", "w", args), call("b", "w", n(1)), call("c", "w", n(2))];
+        let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
+        assert_eq!(runtime.counts().parked, 1);
+        assert!(order.lock().unwrap().is_empty(), "what it will write is not known");
+        gate.notify_one();
+        let answer = submitted.settled().await.unwrap();
+        let first = if fails { "slow failed/invalid_args" } else { "slow succeeded" };
+        assert_eq!(states(&answer), format!("{first}, b succeeded, c succeeded"));
+        let ran: Vec<String> = order.lock().unwrap().iter().filter(|id| *id != "c").cloned().collect();
+        assert_eq!(ran.join(" "), if fails { "b" } else { "slow b" });
+        assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::Counts::default()));
+    }
+}
+
+/// A call that is cancelled or too late while its preparation waits leaves nothing behind.
+#[tokio::test]
+async fn a_preparation_that_is_not_waited_for_leaves_nothing_behind() {
+    let runtime = hooked(vec![Arc::new(Waits(Arc::new(Notify::new())))]);
+    let asked = CallRequest {
+        deadlines: windlass::Deadlines { queue_ms: Some(1), ..windlass::Deadlines::default() },
+        ..call("slow", "echo", n(1))
+    };
+    let answer = run(&runtime, "s", batch("k", vec![asked, call("b", "echo", n(1))])).await;
+    assert_eq!(states(&answer), "slow failed/timeout, b succeeded");
+    assert_eq!(runtime.kept(), 0);
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    BatchError, Cap, Config, Cx, Deadlines, EffectClass, RetryRule, Runtime, Target, ToolError, ToolSpec,
-    tool_fn,
+    BatchError, CallRequest, Cap, Config, Cx, Deadlines, EffectClass, RetryRule, RunningLimits, Runtime,
+    Target, ToolError, ToolSpec, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -306,4 +306,103 @@ async fn whatever_happens_everything_ends_and_nothing_is_kept() {
     }
     runtime.idle().await;
     assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::Counts::default()));
+}
+
+#[tokio::test]
+async fn of_calls_that_wait_for_room_the_higher_priority_starts_first() {
+    let runtime = limited(Limits { calls_running_max: 1, ..Limits::default() });
+    let writer = ToolSpec { claims: Some(vec!["write x".into()]), ..spec("w", EffectClass::Once) };
+    let (gates, mut begun) = gated(&runtime, [free("t"), writer]);
+    let asked = |id: &str, tool: &str, priority| CallRequest { priority, ..call(id, tool, n(0)) };
+    let calls = vec![
+        asked("first", "t", 0),
+        asked("low", "t", -1),
+        asked("w1", "w", 0),
+        asked("w2", "w", 127),
+        asked("plain", "t", 0),
+        asked("high", "t", 5),
+    ];
+    let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
+    let mut order = Vec::new();
+    for _ in 0..6 {
+        let id = next(&mut begun, 1).await;
+        gates.open(&id);
+        order.push(id);
+    }
+    // w2 collides with w1, so it waits until w1 has ended: the room of w1 is free before that, and taken by another.
+    assert_eq!(order.join(" "), "first high w1 plain w2 low");
+    assert_eq!(submitted.settled().await.unwrap().calls.len(), 6);
+    assert_eq!(runtime.kept(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_keeps_priorities() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let one_at_a_time = || ToolSpec { running_max: Some(1), class: Some(EffectClass::Keyed), ..free("t") };
+    let asked = |id: &str, priority| CallRequest { priority, ..call(id, "t", n(0)) };
+    let calls = vec![asked("first", 0), asked("low", -1), asked("plain", 0), asked("high", 1)];
+    let began = left_running(&folder, (vec![one_at_a_time()], batch("k", calls)), 1).await;
+    assert_eq!(began, "first");
+    let runtime = Runtime::new(config(&folder));
+    let (gates, mut begun) = gated(&runtime, [one_at_a_time()]);
+    assert_eq!(runtime.resume().await.unwrap(), 4);
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        let id = next(&mut begun, 1).await;
+        gates.open(&id);
+        order.push(id);
+    }
+    assert_eq!(order.join(" "), "first high plain low");
+    runtime.idle().await;
+    assert_eq!(runtime.kept(), 0);
+}
+
+#[tokio::test]
+async fn limits_change_while_calls_run() {
+    let runtime = limited(Limits { calls_running_max: 1, ..Limits::default() });
+    let (gates, mut begun) = gated(&runtime, [free("t")]);
+    let before = runtime.running_limits();
+    let calls = (1..=6).map(|at| call(&at.to_string(), "t", n(0))).collect();
+    let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
+    assert_eq!(next(&mut begun, 1).await, "1");
+    // A higher limit wakes what may start now.
+    runtime.set_limits(RunningLimits { calls_running_max: 3, ..before }).unwrap();
+    assert_eq!(next(&mut begun, 2).await, "2 3");
+    runtime
+        .set_limits(RunningLimits { session_calls_running_max: 1, calls_running_max: 3, ..before })
+        .unwrap();
+    assert_eq!(runtime.counts().running, [3, 0], "what runs beyond a lower one goes on");
+    for id in ["1", "2"] {
+        gates.open(id);
+        until_over(&runtime, id).await;
+        assert_eq!(runtime.counts().queued, 3, "nothing starts before there is room under the lower one");
+    }
+    gates.open("3");
+    assert_eq!(next(&mut begun, 1).await, "4");
+    let why = runtime.open().into_iter().find(|open| open.id == "5").unwrap().waiting_for;
+    assert_eq!(why.unwrap(), "limit of the session: 1 running calls");
+    // How many may wait.
+    runtime.set_limits(RunningLimits { calls_queued_max: 2, ..before }).unwrap();
+    let more = || runtime.submit("other", batch("k", vec![call("7", "t", n(0))]));
+    assert!(matches!(more().await, Err(BatchError::Overloaded { open: 2, max: 2, .. })));
+    let wider = RunningLimits { calls_queued_max: 3, calls_running_max: 9, ..before };
+    runtime.set_limits(wider).unwrap();
+    assert_eq!(runtime.running_limits(), wider);
+    assert_eq!(next(&mut begun, 2).await, "5 6");
+    let last = more().await.unwrap();
+    assert_eq!(next(&mut begun, 1).await, "7");
+    ["4", "5", "6", "7"].iter().for_each(|id| gates.open(id));
+    assert_eq!(submitted.settled().await.unwrap().calls.len(), 6);
+    last.settled().await.unwrap();
+    assert_eq!(runtime.kept(), 0);
+    let none = runtime.set_limits(RunningLimits { calls_queued_max: 0, ..before }).unwrap_err();
+    assert!(none.to_string().contains("calls_queued_max"), "{none}");
+    assert_eq!(runtime.running_limits(), wider);
+}
+
+/// Waits until no call of this id is open.
+async fn until_over(runtime: &Runtime, id: &str) {
+    while runtime.open().iter().any(|open| open.id == id) {
+        tokio::task::yield_now().await;
+    }
 }

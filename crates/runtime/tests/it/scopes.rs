@@ -299,7 +299,7 @@ async fn a_provider_that_fails_answers_its_own_calls_only() {
 }
 
 #[tokio::test]
-async fn a_slow_provider_holds_up_nobody_else_and_is_asked_once() {
+async fn a_slow_provider_holds_up_no_other_session_and_is_asked_once() {
     let runtime = base("m");
     let gate = Arc::new(Notify::new());
     let names = Mutex::new(vec!["slow"]);
@@ -308,7 +308,7 @@ async fn a_slow_provider_holds_up_nobody_else_and_is_asked_once() {
     let slow = |key| batch(key, vec![call("c", "slow", n(1))]);
     let first = runtime.submit("s", slow("1")).await.unwrap();
     let second = runtime.submit("s", slow("2")).await.unwrap();
-    assert_eq!(who(&runtime, "s", "m").await, "base");
+    assert_eq!(who(&runtime, "other", "m").await, "base");
     gate.notify_one();
     for waiting in [first, second] {
         assert_eq!(waiting.settled().await.unwrap().calls[0].model_text(), "slow1");

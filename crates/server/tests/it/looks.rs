@@ -66,13 +66,19 @@ async fn a_recorded_call_is_shown_as_it_stands_now() {
     let [first, second] = [&page["items"][0], &page["items"][1]];
     assert_eq!((&first["state"], &first["waiting_for"]), (&json!("running"), &Value::Null));
     let why = format!("claim of {} (hold)", first["call"].as_str().expect("a handle"));
+    let told = "The call waits until earlier calls that it must not overtake are over.";
+    assert_eq!(second["model"]["parts"][0]["text"], told);
+    for (waiting, id) in [(true, "k-1"), (false, "k-0")] {
+        let list = List { waiting: Some(waiting), ..List::default() };
+        assert_eq!(ids(&rig.client().await.calls(Some("s"), &list).await.expect("a page")), [id]);
+    }
     assert_eq!((&second["state"], &second["waiting_for"]), (&json!("queued"), &json!(why)));
     // Without its owner the record says what the last one knew, and that nobody goes on with it.
     let record = View::of_record(rig.runtime.store().clone());
     let page = record.list(Some("s"), &List::default()).await.expect("a page");
     assert_eq!(
         (&page["items"][0]["state"], &page["items"][0]["waiting_for"]),
-        (&json!("running"), &json!("owner"))
+        (&json!("running"), &json!("owner (nobody drives it)"))
     );
 }
 

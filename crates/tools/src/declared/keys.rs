@@ -14,12 +14,13 @@ pub(super) struct Keys {
 
 /// The file itself.
 pub(super) const FILE: Keys =
-    Keys { place: "the file", known: &["durability", "limits", "tools"], later: &["mcp"] };
+    Keys { place: "the file", known: &["durability", "groups", "limits", "tools"], later: &["mcp"] };
 
 /// A tool.
 pub(super) const TOOL: Keys = Keys {
     place: "a tool",
     known: &[
+        "claims",
         "class",
         "command",
         "cwd",
@@ -27,10 +28,13 @@ pub(super) const TOOL: Keys = Keys {
         "description",
         "env",
         "grace_ms",
+        "groups",
         "hints",
         "input",
+        "limits",
         "output",
         "persist_output",
+        "polls",
         "queue_ms",
         "reconcile",
         "retry",
@@ -44,11 +48,9 @@ pub(super) const TOOL: Keys = Keys {
         "approval",
         "background",
         "background_only",
-        "claims",
         "completion",
         "http",
         "inline_ms",
-        "limits",
         "mcp",
         "stays_direct",
     ],
@@ -67,6 +69,11 @@ pub(super) fn check(source: &Source<'_>, table: &DeTable<'_>, keys: &Keys) -> Re
 pub(super) fn check_limits(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     let known: Vec<&'static str> = Limits::default().table().into_iter().map(|(name, ..)| name).collect();
     check_names(source, table, "[limits]", &known)
+}
+
+/// Refuses bounds of a tool or a group that are none.
+pub(super) fn check_bounds(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    check_names(source, table, "the limits of tools", &["per_minute", "running"])
 }
 
 /// Refuses parts of a retry rule that are none.

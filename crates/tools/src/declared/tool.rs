@@ -1,6 +1,7 @@
 //! One `[tools.NAME]` table.
 
 use super::place::{ConfigError, Source};
+use super::room::{Groups, Room};
 use super::rules::Rules;
 use super::{dedupe, keys};
 use crate::command::{CommandTool, Template, has_place};
@@ -12,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
+use windlass::core::limits::Limits;
 use windlass::core::tool::check_name;
 use windlass::{EffectClass, Flags, Hints, ToolSpec};
 
@@ -44,20 +46,23 @@ struct Table {
     #[serde(default)]
     persist_output: bool,
     #[serde(default)]
+    polls: bool,
+    #[serde(default)]
     env: BTreeMap<String, Spanned<String>>,
     cwd: Option<String>,
 }
 
-/// Reads the table of one tool.
+/// Reads the table of one tool, which may belong to these groups.
 pub(super) fn read(
     source: &Source<'_>,
-    name: Spanned<Cow<'_, str>>,
-    value: Spanned<DeValue<'_>>,
+    (name, value): (Spanned<Cow<'_, str>>, Spanned<DeValue<'_>>),
+    (limits, groups): (&Limits, &Groups),
 ) -> Result<DeclaredTool, ConfigError> {
     check_name(name.get_ref()).map_err(|error| source.value_error(name.span(), error.to_string()))?;
     check_keys(source, &name, &value)?;
     let rules = Rules::read(source, value.clone())?;
     let same = value.get_ref().as_table().and_then(|table| table.get("dedupe")).cloned();
+    let room = Room::read(source, value.clone())?;
     let table = Table::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
     let input_schema = table.input.map(|input| schema(source, input)).transpose()?;
     let output_schema = table.output.map(|output| schema(source, output)).transpose()?;
@@ -71,11 +76,15 @@ pub(super) fn read(
         input_schema,
         output_schema,
         hints: hints(&table.hints),
-        flags: Flags { persist_output: table.persist_output, ..Flags::default() },
+        flags: Flags { persist_output: table.persist_output, polls: table.polls, ..Flags::default() },
         deadlines: rules.deadlines(source)?,
         grace_ms: rules.grace_ms(source)?,
         retry: rules.retry(source)?,
         dedupe: same.map(|given| dedupe::read(source, given, &properties)).transpose()?,
+        claims: room.claims(source, &properties, limits)?,
+        running_max: room.running_max(source)?,
+        rate: room.rate(source)?,
+        groups: room.groups(source, groups)?,
         version: table.version,
         ..ToolSpec::default()
     };
@@ -121,6 +130,9 @@ fn check_keys(
     keys::check(source, table, &keys::TOOL)?;
     if let Some(hints) = table.get("hints") {
         keys::check_hints(source, source.table(hints, "hints")?)?;
+    }
+    if let Some(limits) = table.get("limits") {
+        keys::check_bounds(source, source.table(limits, "limits")?)?;
     }
     if let Some(retry) = table.get("retry") {
         keys::check_retry(source, source.table(retry, "retry")?)?;
@@ -281,7 +293,8 @@ mod tests {
         let table = Spanned::new(0..0, DeValue::Table(table));
         let name = Spanned::new(0..0, Cow::Borrowed("t"));
         let launcher = Launcher { program: "/bin/windlass".into(), args: Vec::new() };
-        let declared = read(&source, name, table).map_err(|error| error.to_string()).expect("a tool");
+        let room = (&Limits::default(), &Groups::new());
+        let declared = read(&source, (name, table), room).map_err(|error| error.to_string()).expect("a tool");
         declared.into_tool(&source.folder().expect("a folder"), &launcher)
     }
 

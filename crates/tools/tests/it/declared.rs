@@ -3,7 +3,7 @@
 use crate::rig::launcher;
 use std::fmt::Write;
 use std::path::Path;
-use windlass::ToolSpec;
+use windlass::{Cap, Rate, ToolSpec};
 use windlass_tools::{Declared, load};
 
 fn read(text: &str) -> Result<Declared, String> {
@@ -36,11 +36,20 @@ fn a_tool_is_what_it_declares() {
         grace_ms = 0
         retry = { attempts = 2, base_ms = 0, cap_ms = 1000 }
         reconcile = ["./deployed.sh", "--service={service}"]
+        claims = ["write service:{service}", "read global:region"]
+        limits = { running = 4, per_minute = 60 }
+        groups = ["db"]
         dedupe = { key = "{service}", for_ms = 3600000 }
+
+        [groups.db]
+        running = 2
+        per_minute = 30
 
         [tools.a]
         command = ["date"]
+        claims = []
         dedupe = "once"
+        limits = { running = 1 }
         "#,
     )
     .expect("it is right");
@@ -48,6 +57,8 @@ fn a_tool_is_what_it_declares() {
     assert_eq!(declared.limits.batch_calls_max, 256);
     let specs: Vec<ToolSpec> = declared.tools.iter().map(|tool| tool.spec()).collect();
     insta::assert_debug_snapshot!(specs);
+    let rate = Some(Rate { count: 30, period_us: 60_000_000 });
+    assert_eq!(declared.groups, [("db".to_string(), Cap { running_max: Some(2), rate })]);
     let reconcile: Vec<bool> = declared.tools.iter().map(|tool| tool.reconciler().is_some()).collect();
     assert_eq!(reconcile, [false, true]);
 }
@@ -76,7 +87,34 @@ fn problems_as_people_see_them() {
         (tool("colour = \"x\""), "key like none"),
         (tool("background = true"), "flag of a later version"),
         (tool("inline_ms = 5"), "key of a later version"),
-        (tool("limits = { running = 4 }"), "limits of a later version"),
+        (tool("claims = \"write x\""), "claims that are no list"),
+        (tool("claims = [\"write x\", \"change y\"]"), "claim that neither reads nor writes"),
+        (tool("claims = [\"write a//b\"]"), "claim with an empty level"),
+        (tool("claims = [\"write a/../b\"]"), "claim with dots"),
+        (tool("claims = [\"write a:{b}\"]"), "claim of a property without an input"),
+        (
+            tool("claims = [\"write a:{servce}\"]\ninput = { properties = { service = {} } }"),
+            "claim of a misspelt property",
+        ),
+        (
+            tool("claims = [\"write a:{who}\"]\ninput = { properties = { from = {}, service = {} } }"),
+            "claim of no property",
+        ),
+        (
+            format!("[limits]\nclaims_max = 1\n{}", tool("claims = [\"read x\", \"read y\"]")),
+            "too many claims",
+        ),
+        (tool("limits = 4"), "limits of a tool that are no table"),
+        (tool("limits = { runing = 4 }"), "misspelt limit of a tool"),
+        (tool("limits = { running = 0 }"), "nothing may run"),
+        (tool("limits = { per_minute = 0 }"), "nothing may start"),
+        (tool("limits = { per_minute = 1.5 }"), "fraction of a start"),
+        (tool("groups = \"db\""), "groups that are no list"),
+        (tool("groups = [\"db\"]"), "group that is not declared"),
+        ("[groups.db]\n".into(), "group that bounds nothing"),
+        ("[groups.db]\nrunning = -1\n".into(), "group with a negative limit"),
+        ("[groups.db]\nper_second = 1\n".into(), "misspelt limit of a group"),
+        ("[groups]\ndb = 1\n".into(), "group that is no table"),
         (tool("timeout_ms = 0"), "no time at all"),
         (tool("timeout_ms = -1"), "negative time"),
         (tool("timeout_ms = \"30s\""), "time with a unit"),

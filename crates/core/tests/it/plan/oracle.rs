@@ -1,7 +1,7 @@
 //! The planner against a brute-force oracle: random stories in which every pair of calls is compared, every time.
 //!
 //! After every event the oracle looks at all calls: what started was allowed to (claims, global names, limits, rates,
-//! pauses, priority, turns between sessions), what waits had a reason, and the reason told is a true one. Each call
+//! priority, turns between sessions), what waits had a reason, and the reason told is a true one. Each call
 //! that runs changes a store of values under the names it claims; at the end the values are those of running the calls
 //! one after the other in the order given. Then everything is let run, and nothing may be left.
 

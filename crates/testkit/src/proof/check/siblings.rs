@@ -74,6 +74,8 @@ impl Story {
                 self.end(siblings, (row, call), succeeded);
             }
             Fact::Prepared(_)
+            | Fact::SameAs(_)
+            | Fact::First
             | Fact::Started(_)
             | Fact::Lost(_)
             | Fact::Stopped(_)

@@ -133,7 +133,7 @@ impl World {
     /// Whether its tool and group let it start.
     fn fits(&self, at: usize) -> bool {
         let tool = self.calls[at].tool;
-        let open = !self.tools[tool].shut && !self.tool_is_full(tool) && self.rate_holds(tool);
+        let open = !self.tool_is_full(tool) && self.rate_holds(tool);
         self.calls[at].state == State::Returning
             || (open && !(self.tools[tool].grouped && self.group_is_full()))
     }
@@ -249,7 +249,6 @@ impl World {
             Some(Why::Rate { until_us, .. }) => {
                 !self.rate_holds(call.tool) && until_us.is_some_and(|until_us| until_us > self.now_us)
             }
-            Some(Why::Paused) => tool.shut,
             Some(Why::NoSuchTool | Why::Turn) => false,
         };
         assert!(so, "{call:?} is told to wait because of {why:?}");

@@ -35,7 +35,6 @@ pub struct Tool {
     pub rate: Option<Rate>,
     pub starts: Vec<u64>,
     pub grouped: bool,
-    pub shut: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -117,7 +116,7 @@ impl World {
         let tools = declared.into_iter().enumerate().map(|(at, (running_max, rate, grouped))| {
             let groups: &[&str] = if grouped { &["group"] } else { &[] };
             let no = planner.set_tool(0, &format!("tool-{at}"), (Cap { running_max, rate }, groups));
-            Tool { no, running_max, rate, starts: Vec::new(), grouped, shut: false }
+            Tool { no, running_max, rate, starts: Vec::new(), grouped }
         });
         let tools = tools.collect();
         let mut world = World {
@@ -454,16 +453,8 @@ impl World {
 
     fn configure(&mut self, dice: &mut Dice) {
         let at = 1 + dice.roll(self.tools.len() - 1);
-        match dice.roll(4) {
+        match dice.roll(2) {
             0 => {
-                self.planner.pause(self.tools[at].no);
-                self.tools[at].shut = true;
-            }
-            1 => {
-                self.planner.resume(self.tools[at].no);
-                self.tools[at].shut = false;
-            }
-            2 => {
                 let running_max = [None, Some(1), Some(2)][dice.roll(3)];
                 self.tools[at].running_max = running_max;
                 let (rate, groups): (_, &[&str]) =
@@ -484,10 +475,6 @@ impl World {
 
     /// Lets everything run to its end, and looks at what is left of it.
     pub fn drain(&mut self) {
-        for at in 1..self.tools.len() {
-            self.planner.resume(self.tools[at].no);
-            self.tools[at].shut = false;
-        }
         for _ in 0..2_000 {
             self.epoch += 1;
             for at in 0..self.calls.len() {
