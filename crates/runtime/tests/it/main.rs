@@ -14,6 +14,7 @@ mod claims;
 mod commits;
 mod gates;
 mod hooks;
+mod load;
 mod order;
 mod outcomes;
 mod prepare;
