@@ -46,6 +46,9 @@ limits! {
     schema_nodes_max = 10_000;
     /// Schema nodes times argument nodes bounds the time of one validation.
     validation_work_max = 5_000_000;
+    /// Values, counted as often as the schema looks at them, of which all problems are told: of larger ones only the first
+    /// is, since collecting a hundred thousand takes longer than a call should.
+    explained_values_max = 20_000;
     /// A model reads the first problems and repairs; more would only fill its context.
     problems_max = 10;
     /// Every repair is recorded with its call; arguments that need more are wrong, not misspelt.

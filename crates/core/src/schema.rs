@@ -9,6 +9,7 @@ pub(crate) use guard::References;
 use crate::code::Code;
 use crate::json::{Problem, Size, shown};
 use crate::limits::Limits;
+use guard::Explained;
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 use std::fmt;
@@ -20,7 +21,6 @@ pub struct Schema {
     source: Value,
     validator: Validator,
     bounds: guard::Bounds,
-    work_max: u64,
     problems_max: usize,
 }
 
@@ -76,7 +76,6 @@ impl Schema {
             source: schema.clone(),
             validator,
             bounds,
-            work_max: limits.validation_work_max,
             problems_max: usize::try_from(limits.problems_max).unwrap_or(usize::MAX).max(1),
         })
     }
@@ -84,7 +83,7 @@ impl Schema {
     /// Checks `value`, whose size was measured before.
     #[inline]
     pub fn validate(&self, value: &Value, size: Size) -> Result<(), Invalid> {
-        if size.nodes.saturating_mul(self.bounds.nodes) > self.work_max {
+        if size.nodes.saturating_mul(self.bounds.nodes) > self.bounds.work_max {
             return Err(self.too_much_work(size));
         }
         if self.validator.is_valid(value) { Ok(()) } else { Err(self.explain(value, size)) }
@@ -92,7 +91,7 @@ impl Schema {
 
     /// Whether `value` fits, without saying why not.
     pub fn fits(&self, value: &Value, size: Size) -> bool {
-        size.nodes.saturating_mul(self.bounds.nodes) <= self.work_max && self.validator.is_valid(value)
+        size.nodes.saturating_mul(self.bounds.nodes) <= self.bounds.work_max && self.validator.is_valid(value)
     }
 
     /// The schema as it was written.
@@ -107,10 +106,10 @@ impl Schema {
 
     #[cold]
     fn explain(&self, value: &Value, size: Size) -> Invalid {
-        let (mut problems, untold) = if self.bounds.is_cheap_to_explain(value, size, self.work_max) {
-            explain::problems(self, value)
-        } else {
-            (Vec::new(), 0)
+        let (mut problems, untold) = match self.bounds.explained(value, size) {
+            Explained::Whole => explain::problems(self, value),
+            Explained::First => (explain::first_problem(self, value), 0),
+            Explained::Not => (Vec::new(), 0),
         };
         if problems.is_empty() {
             let what = "does not fit the schema, and is too large or too deeply nested to say where; send a smaller part";
@@ -131,7 +130,7 @@ impl Schema {
             "{} values are too many to check against a schema of {} nodes; send at most {} at once",
             size.nodes,
             self.bounds.nodes,
-            self.work_max / self.bounds.nodes
+            self.bounds.work_max / self.bounds.nodes
         );
         Invalid { role: self.role, problems: vec![self.whole(what, Code::TooLarge)], more: 0 }
     }

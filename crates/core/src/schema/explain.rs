@@ -8,23 +8,50 @@ use super::Schema;
 use crate::json::Problem;
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
+use nearest::Guesses;
 use serde_json::{Value, json};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// What is wrong with `value`, sorted by place; and how many more errors there are than were put into words.
 pub(super) fn problems(schema: &Schema, value: &Value) -> (Vec<Problem>, usize) {
     // Some errors share a line, so more are worded than are shown.
     let worded_max = schema.problems_max.saturating_mul(8);
-    let mut errors: Vec<ValidationError<'_>> = schema.validator.iter_errors(value).collect();
-    let place = |error: &ValidationError<'_>| {
-        (steps(error.instance_path().as_str()), error.schema_path().as_str().to_string())
-    };
-    if errors.len() > worded_max {
-        errors.sort_by_cached_key(place);
+    let mut errors: Vec<(usize, ValidationError<'_>)> =
+        schema.validator.iter_errors(value).enumerate().collect();
+    let untold = errors.len().saturating_sub(worded_max);
+    if untold > 0 {
+        errors.select_nth_unstable_by(worded_max, by_place);
+        errors.truncate(worded_max);
+        errors.sort_unstable_by(by_place);
     }
-    let mut found = Found { schema, value, lines: BTreeMap::new(), unless_others: None };
-    errors.iter().take(worded_max).for_each(|error| found.add(error));
-    (found.into_problems(), errors.len().saturating_sub(worded_max))
+    let guesses = Guesses::default();
+    let mut found = Found::new(schema, value, &guesses);
+    errors.iter().for_each(|(_, error)| found.add(error));
+    (found.into_problems(), untold)
+}
+
+/// What is wrong with `value` first, where looking for all that is wrong would take long.
+pub(super) fn first_problem(schema: &Schema, value: &Value) -> Vec<Problem> {
+    let guesses = Guesses::default();
+    let mut found = Found::new(schema, value, &guesses);
+    if let Err(error) = schema.validator.validate(value) {
+        found.add(&error);
+    }
+    let mut problems = found.into_problems();
+    for problem in &mut problems {
+        problem.what.push_str("; the value is too large to look for more");
+    }
+    problems
+}
+
+/// By where the value is, then by which part of the schema it does not fit, then as they were found.
+fn by_place(left: &(usize, ValidationError<'_>), right: &(usize, ValidationError<'_>)) -> Ordering {
+    let ((left_at, left), (right_at, right)) = (left, right);
+    steps(left.instance_path().as_str())
+        .cmp(steps(right.instance_path().as_str()))
+        .then_with(|| left.schema_path().as_str().cmp(right.schema_path().as_str()))
+        .then(left_at.cmp(right_at))
 }
 
 /// What is wrong with a value that is no object, where there is no schema to ask.
@@ -45,12 +72,12 @@ pub(super) fn as_schema(error: &ValidationError<'_>) -> String {
         ValidationErrorKind::AnyOf { .. } if is_type => {
             let types =
                 ["array", "boolean", "integer", "null", "number", "object", "string"].map(|name| json!(name));
-            words::enumerated(&types, value)
+            words::enumerated(&types, value, &Guesses::default())
         }
         ValidationErrorKind::AnyOf { .. } => {
             format!("{} is not what this keyword takes; see JSON Schema 2020-12", words::shown(value))
         }
-        _ => words::told(error),
+        _ => words::told(error, &Guesses::default()),
     }
 }
 
@@ -58,16 +85,39 @@ pub(super) fn as_schema(error: &ValidationError<'_>) -> String {
 struct Found<'a> {
     schema: &'a Schema,
     value: &'a Value,
-    lines: BTreeMap<(Vec<Step>, String), Lines>,
+    lines: BTreeMap<Place, Lines>,
     /// What is told if nothing else is: where, and what.
     unless_others: Option<(String, String)>,
+    guesses: &'a Guesses,
+}
+
+/// A JSON pointer, sorted as people count: item 9 before item 10.
+#[derive(Debug, PartialEq, Eq)]
+struct Place(String);
+
+impl Place {
+    fn of(pointer: &str) -> Place {
+        Place(pointer.to_string())
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Place) -> Ordering {
+        steps(&self.0).cmp(steps(&other.0)).then_with(|| self.0.cmp(&other.0))
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// A step of a pointer; items sort by number.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step<'a> {
     Item(u64),
-    Property(String),
+    Property(&'a str),
 }
 
 /// What is said of one place. Missing properties are gathered in one line.
@@ -77,7 +127,11 @@ struct Lines {
     whats: Vec<String>,
 }
 
-impl Found<'_> {
+impl<'a> Found<'a> {
+    fn new(schema: &'a Schema, value: &'a Value, guesses: &'a Guesses) -> Found<'a> {
+        Found { schema, value, lines: BTreeMap::new(), unless_others: None, guesses }
+    }
+
     fn add(&mut self, error: &ValidationError<'_>) {
         match error.kind() {
             ValidationErrorKind::Required { property } => {
@@ -92,19 +146,22 @@ impl Found<'_> {
                 self.add_unknown(error, unexpected);
             }
             ValidationErrorKind::FalseSchema => self.add_forbidden(error),
-            _ => self.at(error).whats.push(words::told(error)),
+            _ => {
+                let what = words::told(error, self.guesses);
+                self.at(error).whats.push(what);
+            }
         }
     }
 
     fn at(&mut self, error: &ValidationError<'_>) -> &mut Lines {
         let pointer = error.instance_path().as_str();
-        self.lines.entry((steps(pointer), pointer.to_string())).or_default()
+        self.lines.entry(Place::of(pointer)).or_default()
     }
 
     /// Of alternatives, tells what is wrong with the one that was probably meant.
     fn add_alternatives(&mut self, error: &ValidationError<'_>, context: &[Vec<ValidationError<'static>>]) {
         let here = error.instance_path().as_str();
-        if let Some(what) = merged(context, here, error.instance()) {
+        if let Some(what) = merged(context, here, error.instance(), self.guesses) {
             self.at(error).whats.push(what);
             return;
         }
@@ -118,9 +175,9 @@ impl Found<'_> {
             .filter(|&index| !context[index].iter().any(|error| is_tag_below(error, here)))
             .collect();
         if named.is_empty()
-            && let Some((tag, what)) = merged_tag(context, &right_type, here)
+            && let Some((tag, what)) = merged_tag(context, &right_type, here, self.guesses)
         {
-            self.lines.entry((steps(&tag), tag)).or_default().whats.push(what);
+            self.lines.entry(Place::of(&tag)).or_default().whats.push(what);
             return;
         }
         let meant = [named, right_type]
@@ -133,8 +190,7 @@ impl Found<'_> {
             context[only].iter().for_each(|error| self.add(error));
             return;
         }
-        let mut inner =
-            Found { schema: self.schema, value: self.value, lines: BTreeMap::new(), unless_others: None };
+        let mut inner = Found::new(self.schema, self.value, self.guesses);
         context[nearest].iter().for_each(|error| inner.add(error));
         let details: Vec<String> = inner
             .into_problems()
@@ -184,7 +240,7 @@ impl Found<'_> {
                     .iter()
                     .copied()
                     .filter(|known| !present.is_some_and(|map| map.contains_key(*known)));
-                match nearest::word(name, free) {
+                match nearest::word(name, free, self.guesses) {
                     Some(near) => format!("{} (did you mean {near:?}?)", words::quoted(name)),
                     None => words::quoted(name),
                 }
@@ -209,10 +265,10 @@ impl Found<'_> {
     fn into_problems(mut self) -> Vec<Problem> {
         let code = self.schema.role.code();
         if let (true, Some((pointer, what))) = (self.lines.is_empty(), self.unless_others) {
-            self.lines.entry((steps(&pointer), pointer)).or_default().whats.push(what);
+            self.lines.entry(Place::of(&pointer)).or_default().whats.push(what);
         }
         let mut problems = Vec::new();
-        for ((_, pointer), mut lines) in self.lines {
+        for (Place(pointer), mut lines) in self.lines {
             if !lines.missing.is_empty() {
                 lines.missing.sort();
                 lines.missing.dedup();
@@ -230,7 +286,12 @@ impl Found<'_> {
 }
 
 /// One line for alternatives that all want another type, or another of some values, at the same place.
-fn merged(context: &[Vec<ValidationError<'static>>], here: &str, value: &Value) -> Option<String> {
+fn merged(
+    context: &[Vec<ValidationError<'static>>],
+    here: &str,
+    value: &Value,
+    guesses: &Guesses,
+) -> Option<String> {
     let mut types: Vec<String> = Vec::new();
     let mut options: Vec<Value> = Vec::new();
     for alternative in context {
@@ -249,9 +310,9 @@ fn merged(context: &[Vec<ValidationError<'static>>], here: &str, value: &Value) 
     }
     match (types.is_empty(), options.is_empty()) {
         (false, true) => Some(format!("expected {}, found {}", words::either(&types), words::shown(value))),
-        (true, false) => Some(words::enumerated(&options, value)),
+        (true, false) => Some(words::enumerated(&options, value, guesses)),
         // null beside values: the values say more.
-        (false, false) if value.is_string() => Some(words::enumerated(&options, value)),
+        (false, false) if value.is_string() => Some(words::enumerated(&options, value, guesses)),
         _ => None,
     }
 }
@@ -261,6 +322,7 @@ fn merged_tag(
     context: &[Vec<ValidationError<'static>>],
     meant: &[usize],
     here: &str,
+    guesses: &Guesses,
 ) -> Option<(String, String)> {
     let tags = |index: usize| context[index].iter().filter(|error| is_tag_below(error, here));
     let first = tags(*meant.first()?).next()?;
@@ -275,7 +337,7 @@ fn merged_tag(
             _ => return None,
         }
     }
-    Some((pointer.to_string(), words::enumerated(&options, first.instance())))
+    Some((pointer.to_string(), words::enumerated(&options, first.instance(), guesses)))
 }
 
 fn is_type_at(error: &ValidationError<'_>, here: &str) -> bool {
@@ -289,7 +351,6 @@ fn is_tag_below(error: &ValidationError<'_>, here: &str) -> bool {
         && matches!(error.kind(), ValidationErrorKind::Constant { .. } | ValidationErrorKind::Enum { .. })
 }
 
-fn steps(pointer: &str) -> Vec<Step> {
-    let step = |text: &str| text.parse().map_or_else(|_| Step::Property(text.to_string()), Step::Item);
-    pointer.split('/').skip(1).map(step).collect()
+fn steps(pointer: &str) -> impl Iterator<Item = Step<'_>> {
+    pointer.split('/').skip(1).map(|text| text.parse().map_or(Step::Property(text), Step::Item))
 }

@@ -32,34 +32,54 @@ impl<'a> References<'a> {
 /// A refusal: where, as a JSON pointer, and what.
 pub(super) type Refusal = (String, String);
 
-/// What is known of the cost of a schema.
+/// What is known of the cost of a schema, and what it may cost.
 #[derive(Debug)]
 pub(super) struct Bounds {
     /// What the schema unfolds to.
     pub(super) nodes: u64,
     /// Alternatives under `anyOf` and `oneOf`, unfolded.
     alternatives: u64,
-    /// Of a recursive schema: how often one value at depth *d* may be looked at.
+    /// How often one value at depth *d* may be looked at; deeper ones as often as the last says.
     visits: Vec<u64>,
+    /// Schema nodes times argument nodes, at most.
+    pub(super) work_max: u64,
+    /// Looks at values after which only the first problem is told.
+    explained_values_max: u64,
+}
+
+/// How much may be said of a value that does not fit, so that saying it does not take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Explained {
+    /// Everything that is wrong.
+    Whole,
+    /// What is wrong first.
+    First,
+    /// Only that something is wrong.
+    Not,
 }
 
 impl Bounds {
-    /// Whether all problems of a value may be collected. The library looks at a value again for every way that
-    /// leads to it, keeps a copy of the value for every alternative that it does not fit, and writes out where each
-    /// problem is.
-    pub(super) fn is_cheap_to_explain(&self, value: &Value, size: Size, work_max: u64) -> bool {
-        const COPIED_BYTES_MAX: u64 = 64 << 20;
-        let visits = match self.visits.as_slice() {
-            [] => 1,
-            visits => usize::try_from(size.depth)
-                .ok()
-                .and_then(|depth| visits.get(depth))
-                .copied()
-                .unwrap_or(u64::MAX),
-        };
-        size.nodes.saturating_mul(visits) <= work_max
-            && self.alternatives.saturating_mul(visits).saturating_mul(size.bytes) <= COPIED_BYTES_MAX
+    /// The library cannot be stopped while it collects problems. It looks at a value again for every way that leads to it,
+    /// keeps a copy of the value for every alternative that it does not fit, and writes out where each problem is. So
+    /// all are collected only where there cannot be many, and else the search ends at the first, if that is
+    /// certain to end it: among alternatives the problems of each are collected all the same.
+    pub(super) fn explained(&self, value: &Value, size: Size) -> Explained {
+        const COPIED_BYTES_MAX: u64 = 16 << 20;
+        let depth = usize::try_from(size.depth).unwrap_or(usize::MAX);
+        let visits = self.visits.get(depth).or(self.visits.last()).copied().unwrap_or(u64::MAX);
+        let looks = size.nodes.saturating_mul(visits);
+        let is_copied_little =
+            self.alternatives.saturating_mul(visits).saturating_mul(size.bytes) <= COPIED_BYTES_MAX;
+        if looks <= self.explained_values_max
+            && is_copied_little
             && pointer_bytes(value).saturating_mul(visits) <= COPIED_BYTES_MAX
+        {
+            Explained::Whole
+        } else if self.alternatives == 0 && looks <= self.work_max {
+            Explained::First
+        } else {
+            Explained::Not
+        }
     }
 }
 
@@ -115,31 +135,34 @@ pub(super) fn check(schema: &Value, limits: &Limits) -> Result<Bounds, Refusal> 
         );
         return Err(at_root(what));
     }
-    let visits = if unfolded.recursive { visits(&graph, limits.args_depth_max) } else { Vec::new() };
-    Ok(Bounds { nodes: unfolded.nodes, alternatives: unfolded.alternatives, visits })
+    let visits = visits(&graph, limits.args_depth_max);
+    Ok(Bounds {
+        nodes: unfolded.nodes,
+        alternatives: unfolded.alternatives,
+        visits,
+        work_max: limits.validation_work_max,
+        explained_values_max: limits.explained_values_max,
+    })
 }
 
 /// What a schema unfolds to.
 struct Unfolded {
     nodes: u64,
     alternatives: u64,
-    recursive: bool,
 }
 
 /// Adds up every node with all that it leads to; where it leads back to itself, it is cut.
 fn unfold(graph: &Graph<'_>) -> Unfolded {
     let mut nodes = vec![0u64; graph.nodes.len()];
     let mut alternatives = vec![0u64; graph.nodes.len()];
-    let mut recursive = false;
-    for (node, cut) in graph.children_first(|node| node.edges().collect()) {
-        recursive |= cut;
+    for (node, _) in graph.children_first(|node| node.edges().collect()) {
         let this = &graph.nodes[node];
         nodes[node] =
             this.edges().map(|child| nodes[child].max(1)).fold(1 + this.entries, u64::saturating_add);
         alternatives[node] =
             this.edges().map(|child| alternatives[child]).fold(this.alternatives, u64::saturating_add);
     }
-    Unfolded { nodes: nodes[0], alternatives: alternatives[0], recursive }
+    Unfolded { nodes: nodes[0], alternatives: alternatives[0] }
 }
 
 /// How often a value at each depth may be looked at when the schema is applied to the whole: the cost of a level is the
@@ -172,7 +195,13 @@ fn visits(graph: &Graph<'_>, depth_max: u64) -> Vec<u64> {
         above = items.iter().zip(&properties).map(|(&item, &property)| item.max(property)).collect();
         let deepest = table.last().copied().unwrap_or(0);
         table.push(above[0].max(deepest));
+        if above.iter().all(|&looks| looks == 0) {
+            // Nothing is said of deeper values.
+            return table;
+        }
     }
+    // The schema goes on for ever, and nobody counted further.
+    table.push(u64::MAX);
     table
 }
 

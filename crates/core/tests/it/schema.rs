@@ -125,6 +125,29 @@ fn at_most_ten_lines_and_always_the_same() {
 }
 
 #[test]
+fn of_very_many_values_the_first_problem_is_told() {
+    // The array counts, too.
+    let limits = Limits { explained_values_max: 13, ..Limits::default() };
+    let problems = |schema: Value, items: usize| {
+        let schema = Schema::compile(&schema, Role::Input, "t", &limits).unwrap();
+        let invalid = validate(&schema, &json!(vec![0; items])).unwrap_err();
+        (invalid.problems.len() + invalid.more, invalid.problems[0].to_string())
+    };
+    let strings = || json!({"items": {"type": "string"}});
+    assert_eq!(problems(strings(), 12).0, 12);
+    assert_eq!(
+        problems(strings(), 13),
+        (1, "/0: expected a string, found the number 0; the value is too large to look for more".to_string())
+    );
+    // Each way to a value counts, and there are up to three: allOf, and the two in it.
+    assert_eq!(problems(json!({"allOf": [strings(), strings()]}), 3).0, 3);
+    assert_eq!(problems(json!({"allOf": [strings(), strings()]}), 4).0, 1);
+    // Among alternatives the problems of all would be collected to tell one.
+    let (told, what) = problems(json!({"anyOf": [strings(), {"items": {"type": "null"}}]}), 12);
+    assert_eq!((told, what.contains("too large or too deeply nested to say where")), (1, true), "{what}");
+}
+
+#[test]
 fn a_compiled_schema_can_be_shared() {
     fn shared<T: Send + Sync>() {}
     shared::<Schema>();

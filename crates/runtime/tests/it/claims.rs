@@ -1,15 +1,16 @@
 //! Claims as tools declare them: calls run in the order of their effects, as parallel as that allows.
 
 use crate::gates::{Gates, gated, left_running, next};
-use crate::rig::{Count, batch, call, config, echo, memory, n, one, run, spec, states, waits_for};
+use crate::rig::{Count, batch, call, config, echo, memory, n, one, run, spec, sqlite, states, waits_for};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    Claims, Config, Cx, EffectClass, Output, RetryRule, Runtime, Target, Tool, ToolError, ToolFuture,
-    ToolSpec, tool_fn,
+    BatchAnswer, Claims, Config, Cx, EffectClass, Output, RetryRule, Runtime, Target, Tool, ToolError,
+    ToolFuture, ToolSpec, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -48,7 +49,7 @@ fn file_tools(runtime: &Runtime, folder: PathBuf) -> (Gates, crate::gates::Begun
 
 #[tokio::test]
 async fn files_are_read_after_they_are_written_and_nothing_else_waits() {
-    let (runtime, folder) = (memory(), tempfile::tempdir().unwrap());
+    let ((runtime, _store), folder) = (sqlite(), tempfile::tempdir().unwrap());
     let (gates, mut begun, ended) = file_tools(&runtime, folder.path().to_path_buf());
     let asked = [
         ("wa", "write", "a"),
@@ -75,6 +76,31 @@ async fn files_are_read_after_they_are_written_and_nothing_else_waits() {
     let told: Vec<_> = answer.calls.iter().map(|call| call.model_text().to_string()).collect();
     assert_eq!(told, ["wa", "wa", "wb", "wb", ""]);
     assert_eq!(runtime.kept(), 0);
+    // Each started as soon as what it waits for had ended, and so did not wait for anything else.
+    let ran = recorded(&runtime, &answer).await;
+    let ends_before = |id: &str| {
+        let mut before: Vec<&str> =
+            ran.iter().filter(|(_, (_, end))| *end < ran[id].0).map(|(id, _)| id.as_str()).collect();
+        before.sort();
+        before.join(" ")
+    };
+    let started_after = asked.map(|(id, ..)| format!("{id} after {}", ends_before(id)));
+    assert_eq!(started_after, ["wa after ", "ra after wa wb", "wb after ", "rb after wb", "rc after "]);
+    let together = |one: &str, other: &str| ran[one].0 < ran[other].1 && ran[other].0 < ran[one].1;
+    for (one, other) in [("wa", "wb"), ("wa", "rc"), ("wb", "rc"), ("rb", "wa"), ("ra", "rb"), ("ra", "rc")] {
+        assert!(together(one, other), "{one} and {other} in {ran:?}");
+    }
+}
+
+/// The numbers of the entries with which each call's attempt starts and ends, by the call's id.
+async fn recorded(runtime: &Runtime, answer: &BatchAnswer) -> BTreeMap<String, (u64, u64)> {
+    let mut recorded = BTreeMap::new();
+    for call in &answer.calls {
+        let (_, lines) = windlass::inspect::call(runtime.store(), call.handle()).await.unwrap().unwrap();
+        let number = |kind: &str| lines.iter().find(|line| line.kind == kind).unwrap().entry.0;
+        recorded.insert(call.id().to_string(), (number("started"), number("ended")));
+    }
+    recorded
 }
 
 /// A tool whose claims are a function.

@@ -3,16 +3,45 @@
 use crate::schema::References;
 use crate::tool::nearest_name;
 use serde_json::Value;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
+/// How much may still be compared to guess what was meant, for one message: many mistakes among many long names would
+/// take seconds.
+pub(super) struct Guesses(Cell<usize>);
+
+impl Default for Guesses {
+    /// Letters against letters, a few nanoseconds each; two thousand names against ten mistakes.
+    fn default() -> Guesses {
+        Guesses(Cell::new(4_000_000))
+    }
+}
+
+impl Guesses {
+    /// Whether a word may be compared with all of these.
+    fn allow(&self, asked: &str, known: &[&str]) -> bool {
+        let letters = asked.len() * known.iter().map(|name| name.len()).sum::<usize>();
+        let left = self.0.get().checked_sub(letters);
+        self.0.set(left.unwrap_or(self.0.get()));
+        left.is_some()
+    }
+}
+
 /// The one of `known` that is nearest to `asked`, if it is near enough to be meant.
-pub(super) fn word<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn word<'a>(
+    asked: &str,
+    known: impl Iterator<Item = &'a str>,
+    guesses: &Guesses,
+) -> Option<&'a str> {
     // Longer words are not misspelt names, and comparing them takes the square of their length.
     const CHARS_MAX: usize = 64;
     if asked.chars().count() > CHARS_MAX {
         return None;
     }
     let known: Vec<&str> = known.filter(|name| name.len() <= 4 * CHARS_MAX).collect();
+    if !guesses.allow(asked, &known) {
+        return None;
+    }
     let similar: Vec<&str> = known.iter().copied().filter(|name| is_similar(asked, name)).collect();
     // `int` for `integer`, `ascending` for `asc`.
     let shortens = |name: &&str| {
@@ -41,7 +70,7 @@ fn is_similar(left: &str, right: &str) -> bool {
 }
 
 /// The option that is nearest to `value`.
-pub(super) fn option<'a>(options: &'a [Value], value: &Value) -> Option<&'a Value> {
+pub(super) fn option<'a>(options: &'a [Value], value: &Value, guesses: &Guesses) -> Option<&'a Value> {
     match value {
         Value::String(text) => {
             let same = |option: &&Value| {
@@ -50,7 +79,7 @@ pub(super) fn option<'a>(options: &'a [Value], value: &Value) -> Option<&'a Valu
             if let Some(unquoted) = options.iter().find(same) {
                 return Some(unquoted);
             }
-            let near = word(text, options.iter().filter_map(Value::as_str))?;
+            let near = word(text, options.iter().filter_map(Value::as_str), guesses)?;
             options.iter().find(|option| option.as_str() == Some(near))
         }
         Value::Number(number) => {

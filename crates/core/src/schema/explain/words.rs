@@ -1,18 +1,18 @@
 //! The words themselves: types, counts, values in short.
 #![expect(clippy::wildcard_enum_match_arm, reason = "what has no words of ours keeps those of the library")]
 
-use super::nearest;
+use super::nearest::{self, Guesses};
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// What is wrong, in one line.
-pub(super) fn told(error: &ValidationError<'_>) -> String {
+pub(super) fn told(error: &ValidationError<'_>, guesses: &Guesses) -> String {
     use ValidationErrorKind as Kind;
     let value = error.instance();
     match error.kind() {
-        Kind::Enum { options } => enumerated(options.as_array().map_or(&[], Vec::as_slice), value),
+        Kind::Enum { options } => enumerated(options.as_array().map_or(&[], Vec::as_slice), value, guesses),
         Kind::MultipleOf { multiple_of } => nearest::multiple(value, *multiple_of, &shown(value)),
         Kind::UniqueItems => duplicated(value),
         Kind::Contains => "no item is of the kind that must be there, or too few or too many are".to_string(),
@@ -63,7 +63,7 @@ fn expected(error: &ValidationError<'_>) -> Option<String> {
     })
 }
 
-pub(super) fn enumerated(options: &[Value], value: &Value) -> String {
+pub(super) fn enumerated(options: &[Value], value: &Value, guesses: &Guesses) -> String {
     let mut shown_options: Vec<String> = options.iter().take(10).map(compact).collect();
     if options.len() > 10 {
         shown_options.push(format!("{} more", options.len() - 10));
@@ -72,7 +72,7 @@ pub(super) fn enumerated(options: &[Value], value: &Value) -> String {
         [only] => only.clone(),
         _ => format!("one of {}", shown_options.join(", ")),
     };
-    let meant = match nearest::option(options, value) {
+    let meant = match nearest::option(options, value, guesses) {
         Some(near) => format!("; did you mean {}?", compact(near)),
         None => String::new(),
     };

@@ -25,6 +25,29 @@ pub struct World {
     pub starts: u64,
     pub batches: u64,
     pub deadlocks: u64,
+    pub disturbed: Disturbed,
+}
+
+/// What was done to calls besides letting them run to their end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disturbed {
+    pub parked: u64,
+    pub woken: u64,
+    pub cancelled_waiting: u64,
+    pub cancelled_running: u64,
+}
+
+impl std::ops::Add for Disturbed {
+    type Output = Disturbed;
+
+    fn add(self, other: Disturbed) -> Disturbed {
+        Disturbed {
+            parked: self.parked + other.parked,
+            woken: self.woken + other.woken,
+            cancelled_waiting: self.cancelled_waiting + other.cancelled_waiting,
+            cancelled_running: self.cancelled_running + other.cancelled_running,
+        }
+    }
 }
 
 pub const SESSIONS: usize = 3;
@@ -135,6 +158,7 @@ impl World {
             starts: 0,
             batches: 0,
             deadlocks: 0,
+            disturbed: Disturbed::default(),
         };
         world.recover(&mut Dice(u64::from(sizes[5])));
         world
@@ -361,6 +385,11 @@ impl World {
     fn cancel(&mut self, at: usize, outer_first: bool) {
         let inside: Vec<usize> =
             (0..self.calls.len()).filter(|&inner| self.calls[inner].parent == Some(at)).collect();
+        match self.calls[at].state {
+            State::Waiting | State::Returning | State::Refused => self.disturbed.cancelled_waiting += 1,
+            State::Running | State::Lending => self.disturbed.cancelled_running += 1,
+            State::Left | State::Over => {}
+        }
         if outer_first && self.is_open(at) {
             self.leave(at);
         }
@@ -374,6 +403,7 @@ impl World {
 
     fn park(&mut self, at: usize) {
         assert!(self.planner.park(self.calls[at].id));
+        self.disturbed.parked += 1;
         let call = &mut self.calls[at];
         call.parked = true;
         call.state = State::Waiting;
@@ -385,6 +415,7 @@ impl World {
 
     fn wake(&mut self, at: usize) {
         assert!(self.planner.wake(self.now_us, self.calls[at].id));
+        self.disturbed.woken += 1;
         self.calls[at].parked = false;
         if self.calls[at].place.is_none() {
             self.calls[at].place = self.place();
