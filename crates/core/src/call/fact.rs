@@ -3,6 +3,7 @@
 use crate::attempt::{Deadline, Deadlines, Rules};
 use crate::failure::{Failure, named};
 use crate::ids::AttemptNo;
+use crate::operation::{Did, Operation};
 use crate::outcome::{JsonText, ModelAnswer, Outcome, Success};
 use crate::repair::Repair;
 use crate::time::Timestamp;
@@ -36,6 +37,12 @@ pub enum Fact {
     Accepted(Accepted),
     /// It became known whether a call that ended as unknown took effect.
     Resolved(Box<Resolved>),
+    /// Its tool did something by name.
+    Operation(Box<Operation>),
+    /// An attempt was put aside until something that it waits for is over.
+    Suspended(Box<Suspended>),
+    /// An attempt that was put aside goes on.
+    Resumed(Resumed),
 }
 
 named! {
@@ -65,6 +72,26 @@ named! {
         Accepted = "accepted",
         /// [`Fact::Resolved`]
         Resolved = "resolved",
+        /// [`Did::StepStarted`]
+        StepStarted = "step_started",
+        /// [`Did::StepEnded`]
+        StepEnded = "step_ended",
+        /// [`Did::SleepBegan`]
+        SleepBegan = "sleep_began",
+        /// [`Did::SleepEnded`]
+        SleepEnded = "sleep_ended",
+        /// [`Did::KeyTaken`]
+        KeyTaken = "key_taken",
+        /// [`Did::WaitBegan`]
+        WaitBegan = "wait_began",
+        /// [`Did::Completed`]
+        Completed = "completed",
+        /// [`Did::TimedOut`]
+        TimedOut = "timed_out",
+        /// [`Fact::Suspended`]
+        Suspended = "suspended",
+        /// [`Fact::Resumed`]
+        Resumed = "resumed",
     }
 }
 
@@ -84,6 +111,18 @@ impl Fact {
             Fact::CancelAsked(_) => Kind::CancelAsked,
             Fact::Accepted(_) => Kind::Accepted,
             Fact::Resolved(_) => Kind::Resolved,
+            Fact::Operation(operation) => match operation.did {
+                Did::StepStarted { .. } => Kind::StepStarted,
+                Did::StepEnded { .. } => Kind::StepEnded,
+                Did::SleepBegan(_) => Kind::SleepBegan,
+                Did::SleepEnded => Kind::SleepEnded,
+                Did::KeyTaken => Kind::KeyTaken,
+                Did::WaitBegan(_) => Kind::WaitBegan,
+                Did::Completed(_) => Kind::Completed,
+                Did::TimedOut => Kind::TimedOut,
+            },
+            Fact::Suspended(_) => Kind::Suspended,
+            Fact::Resumed(_) => Kind::Resumed,
         }
     }
 }
@@ -256,7 +295,43 @@ named! {
         NoSuchTool = "no_such_tool",
         /// Its tool to be resumed.
         ToolPaused = "tool_paused",
+        /// The end of a sleep.
+        Sleep = "sleep",
+        /// An answer from the world outside.
+        Completion = "completion",
     }
+}
+
+/// An attempt was put aside: nothing of it runs until something that it waits for is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspended {
+    /// Which one.
+    pub attempt: AttemptNo,
+    /// How long it ran, in microseconds, by the monotonic clock.
+    pub ran_us: u64,
+    /// For what it waits, until when at most.
+    pub parked: Parked,
+    /// The names of the operations it waits for: the first that is over wakes it.
+    pub waits: Vec<Arc<str>>,
+    /// What goes on then.
+    pub then: Then,
+}
+
+named! {
+    /// What goes on when a suspended attempt is woken.
+    Then {
+        /// Its body runs again, and is told what is recorded.
+        Replay = "replay",
+        /// The answer is its result: the tool has returned.
+        Return = "return",
+    }
+}
+
+/// An attempt that was put aside goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// Which one.
+    pub attempt: AttemptNo,
 }
 
 /// Somebody asked to cancel it. That is no end: what its attempt returns in time still counts.

@@ -1,6 +1,7 @@
 //! The fields of each kind of entry. Keys and numbers here are released: add, never change.
 
 mod attempt;
+mod operation;
 mod outcome;
 
 use crate::batch::Opening;
@@ -32,6 +33,16 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::CancelAsked => 11,
         Kind::Accepted => 12,
         Kind::Resolved => 13,
+        Kind::StepStarted => 30,
+        Kind::StepEnded => 31,
+        Kind::SleepBegan => 32,
+        Kind::SleepEnded => 33,
+        Kind::KeyTaken => 34,
+        Kind::WaitBegan => 35,
+        Kind::Completed => 36,
+        Kind::TimedOut => 37,
+        Kind::Suspended => 40,
+        Kind::Resumed => 41,
     }
 }
 
@@ -189,6 +200,9 @@ pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
         Fact::CancelAsked(asked) => encode(&attempt::CancelAskedFields::from(asked), bytes),
         Fact::Accepted(accepted) => encode(&attempt::AcceptedFields::from(accepted), bytes),
         Fact::Resolved(resolved) => encode(&attempt::ResolvedFields::from(&**resolved), bytes),
+        Fact::Operation(operation) => operation::write(operation, bytes),
+        Fact::Suspended(suspended) => encode(&operation::SuspendedFields::from(&**suspended), bytes),
+        Fact::Resumed(resumed) => encode(&operation::ResumedFields::from(resumed), bytes),
     }
 }
 
@@ -207,7 +221,10 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
             Attempted::Ok(_) | Attempted::Failed(_) => &[],
         },
         Fact::Stopped(stopped) => stopped.output.as_deref().unwrap_or_default().as_bytes(),
+        Fact::Operation(operation) => operation::payload(operation),
         Fact::Prepared(_)
+        | Fact::Suspended(_)
+        | Fact::Resumed(_)
         | Fact::Started(_)
         | Fact::Lost(_)
         | Fact::Ended(_)
@@ -251,6 +268,16 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         Kind::CancelAsked => Fact::CancelAsked(attempt::read_cancel_asked(minicbor::decode(fields)?)),
         Kind::Accepted => Fact::Accepted(attempt::read_accepted(&minicbor::decode(fields)?)?),
         Kind::Resolved => Fact::Resolved(Box::new(attempt::read_resolved(minicbor::decode(fields)?)?)),
+        Kind::StepStarted
+        | Kind::StepEnded
+        | Kind::SleepBegan
+        | Kind::SleepEnded
+        | Kind::KeyTaken
+        | Kind::WaitBegan
+        | Kind::Completed
+        | Kind::TimedOut => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
+        Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
+        Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),
     })
 }
 

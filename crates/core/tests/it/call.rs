@@ -102,7 +102,12 @@ impl Life {
                     let poison = Failure::invalid_request(Code::Poison, "");
                     self.note(ended(Some(Outcome::Failed(Box::new(poison)))));
                 }
-                step @ (Step::Reconcile(_) | Step::Retry { .. } | Step::Park(_) | Step::Settle(_)) => {
+                step @ (Step::Reconcile(_)
+                | Step::Retry { .. }
+                | Step::Resume(_)
+                | Step::Return { .. }
+                | Step::Park(_)
+                | Step::Settle(_)) => {
                     panic!("{step:?} after {:?}", self.committed)
                 }
                 Step::Done(_) if self.noted.is_empty() => return Ok(()),
