@@ -194,6 +194,11 @@ impl Operations {
         self.by_name.is_empty()
     }
 
+    /// Whether something is recorded under this name.
+    pub fn knows(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
     /// Whether a step is recorded.
     pub fn has_step(&self) -> bool {
         self.has_step

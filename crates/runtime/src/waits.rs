@@ -100,8 +100,12 @@ fn tell(rt: &Inner, found: &Found, (why, known): (&Why, &HashMap<CallId, (String
         Why::Paused => Reason::ToolPaused.as_str().to_string(),
         Why::NoSuchTool => Reason::NoSuchTool.as_str().to_string(),
         Why::Parked => match found.parked {
-            Some(Parked { reason: Reason::Retry, wake_at, .. }) => {
-                format!("retry until {}", wall_time(wake_at))
+            Some(Parked {
+                reason: reason @ (Reason::Retry | Reason::Sleep | Reason::Completion),
+                wake_at,
+                ..
+            }) => {
+                format!("{reason} until {}", wall_time(wake_at))
             }
             Some(Parked { reason, .. }) => reason.as_str().to_string(),
             None => "turn".to_string(),

@@ -266,6 +266,11 @@ impl Call {
         Ok(())
     }
 
+    /// Whether this can happen to it now.
+    pub fn takes(&self, operation: &Operation) -> bool {
+        self.can_do(&self.state, operation)
+    }
+
     /// Only what runs does something; an answer from outside may come at any time.
     fn can_do(&self, state: &State, operation: &Operation) -> bool {
         let lives = match operation.did {

@@ -89,6 +89,8 @@ pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
             Reason::ToolChanged => " Its tool had changed, and no operator accepted that.",
             Reason::NoSuchTool => " Its tool was not there.",
             Reason::ToolPaused => " Its tool was paused.",
+            Reason::Sleep => " It slept.",
+            Reason::Completion => " It waited for an answer from outside.",
         });
     }
     ended(held, Outcome::Failed(Box::new(failure)))

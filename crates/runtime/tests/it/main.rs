@@ -14,6 +14,7 @@ mod claims;
 mod commits;
 mod gates;
 mod hooks;
+mod inside;
 mod order;
 mod outcomes;
 mod prepare;

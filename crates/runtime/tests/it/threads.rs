@@ -64,21 +64,25 @@ async fn a_tool_that_never_lets_go_is_contained() {
         let (tool, go) = blocking(hangs);
         runtime.register(tool).unwrap();
         runtime.register(echo(spec("task", EffectClass::Read), &Count::default())).unwrap();
-        for (key, state) in
-            [("1", "c failed/timeout"), ("2", "c failed/timeout"), ("3", "c failed/tool_stuck")]
-        {
-            let answer = run(&runtime, "s", batch(key, vec![call("c", "hangs", n(1))])).await;
-            assert_eq!(states(&answer), state);
+        // On a busy machine an attempt may be given up before its thread has begun: then it blocks nothing.
+        for key in 0.. {
+            let stuck = runtime.stuck_attempts();
+            let answer = run(&runtime, "s", batch(&key.to_string(), vec![call("c", "hangs", n(1))])).await;
             let other =
                 run(&runtime, "s", batch(&format!("{key} other"), vec![call("c", "task", n(1))])).await;
             assert_eq!(states(&other), "c succeeded", "another tool is not harmed");
+            if stuck == 2 {
+                assert_eq!(states(&answer), "c failed/tool_stuck");
+                break;
+            }
+            assert_eq!(states(&answer), "c failed/timeout");
         }
         assert_eq!(runtime.stuck_attempts(), 2);
         go.send(()).unwrap();
         while runtime.stuck_attempts() > 1 {
             tokio::task::yield_now().await;
         }
-        let answer = run(&runtime, "s", batch("4", vec![call("c", "hangs", n(1))])).await;
+        let answer = run(&runtime, "s", batch("last", vec![call("c", "hangs", n(1))])).await;
         assert_eq!(states(&answer), "c failed/timeout", "one has let go, so one more may run");
         drop(go);
     }

@@ -172,7 +172,12 @@ impl Recorded {
             Fact::Parked(parked) => past.retries += u32::from(parked.reason == Reason::Retry),
             Fact::CancelAsked(_) => past.cancel_asked = Some(number),
             Fact::Resolved(_) => past.resolved.push(number),
-            Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) => {}
+            Fact::Opened(_)
+            | Fact::Prepared(_)
+            | Fact::Accepted(_)
+            | Fact::Operation(_)
+            | Fact::Suspended(_)
+            | Fact::Resumed(_) => {}
         }
     }
 }
