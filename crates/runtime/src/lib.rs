@@ -71,3 +71,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/attempts.md")]
 struct Attempts;
+
+/// The programs in the page on what tools do inside a call compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/inside.md")]
+struct Inside;
