@@ -1,8 +1,10 @@
 //! What is asked of a call from outside, as the owner of its session finds it in `inbound`.
 
 use crate::ids::{BatchNo, CallId, Ordinal};
+use crate::operation::Completion;
 use crate::outcome::JsonText;
 use minicbor::{Decode, Encode};
+use std::sync::Arc;
 
 /// Something that is asked of a session's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +28,15 @@ pub enum Ask {
         /// Which call.
         call: CallId,
     },
+    /// The world outside answers what a call waits for.
+    Complete {
+        /// Which call.
+        call: CallId,
+        /// The name of its wait.
+        name: Arc<str>,
+        /// The answer.
+        completion: Completion,
+    },
 }
 
 /// What a cancel reaches.
@@ -47,10 +58,10 @@ pub struct Unreadable {
 }
 
 /// Keys and numbers here are released: add, never change.
-#[derive(Encode, Decode)]
+#[derive(Default, Encode, Decode)]
 #[cbor(map)]
 struct Fields {
-    /// 0: cancel, 1: resolve, 2: accept.
+    /// 0: cancel, 1: resolve, 2: accept, 3: complete.
     #[n(0)]
     kind: u8,
     #[n(1)]
@@ -61,6 +72,29 @@ struct Fields {
     reason: Option<String>,
     #[n(4)]
     landed: Option<String>,
+    #[n(5)]
+    name: Option<String>,
+    #[n(6)]
+    ok: Option<String>,
+    #[n(7)]
+    code: Option<String>,
+    #[n(8)]
+    message: Option<String>,
+}
+
+impl Fields {
+    fn of(kind: u8, call: CallId) -> Fields {
+        Fields { kind, batch: Some(call.batch.0), ordinal: Some(call.ordinal.0), ..Fields::default() }
+    }
+
+    /// An answer is a value, or a code with a message; neither means that it was called off.
+    fn completion(&mut self) -> Completion {
+        match (self.ok.take(), self.code.take(), self.message.take()) {
+            (Some(ok), _, _) => Completion::Ok(ok.into()),
+            (None, Some(code), Some(message)) => Completion::Error { code, message },
+            (None, _, _) => Completion::Cancelled,
+        }
+    }
 }
 
 impl Ask {
@@ -77,26 +111,38 @@ impl Ask {
             Ask::Resolve { call, .. } => format!("resolve {call}"),
             // A tool may change again: then it is asked again.
             Ask::Accept { call } => format!("accept {call} at {count}"),
+            Ask::Complete { call, name, .. } => format!("complete {call} {name}"),
         }
     }
 
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let of = |call: &CallId| (Some(call.batch.0), Some(call.ordinal.0));
-        let (kind, (batch, ordinal), reason, landed) = match self {
+        let fields = match self {
             Ask::Cancel { scope, reason } => {
-                let place = match scope {
-                    Scope::Call(call) => of(call),
+                let (batch, ordinal) = match scope {
+                    Scope::Call(call) => (Some(call.batch.0), Some(call.ordinal.0)),
                     Scope::Batch(batch) => (Some(batch.0), None),
                     Scope::Session => (None, None),
                 };
-                (0, place, reason.clone(), None)
+                Fields { kind: 0, batch, ordinal, reason: reason.clone(), ..Fields::default() }
             }
-            Ask::Resolve { call, landed } => (1, of(call), None, landed.as_deref().map(str::to_string)),
-            Ask::Accept { call } => (2, of(call), None, None),
+            Ask::Resolve { call, landed } => {
+                Fields { landed: landed.as_deref().map(str::to_string), ..Fields::of(1, *call) }
+            }
+            Ask::Accept { call } => Fields::of(2, *call),
+            Ask::Complete { call, name, completion } => {
+                let named = Fields { name: Some(name.to_string()), ..Fields::of(3, *call) };
+                match completion {
+                    Completion::Ok(value) => Fields { ok: Some(value.to_string()), ..named },
+                    Completion::Error { code, message } => {
+                        Fields { code: Some(code.clone()), message: Some(message.clone()), ..named }
+                    }
+                    Completion::Cancelled => named,
+                }
+            }
         };
         let mut bytes = Vec::new();
-        if let Err(error) = minicbor::encode(Fields { kind, batch, ordinal, reason, landed }, &mut bytes) {
+        if let Err(error) = minicbor::encode(fields, &mut bytes) {
             unreachable!("memory takes every byte, and none of the fields refuses to be written: {error}");
         }
         bytes
@@ -104,7 +150,7 @@ impl Ask {
 
     /// From bytes.
     pub fn decode(bytes: &[u8]) -> Result<Ask, Unreadable> {
-        let fields: Fields =
+        let mut fields: Fields =
             minicbor::decode(bytes).map_err(|error| Unreadable { what: error.to_string() })?;
         let call = match (fields.batch, fields.ordinal) {
             (Some(batch), Some(ordinal)) => Some(CallId { batch: BatchNo(batch), ordinal: Ordinal(ordinal) }),
@@ -118,6 +164,9 @@ impl Ask {
             (0, None, None) => Ask::Cancel { scope: Scope::Session, reason: fields.reason },
             (1, Some(call), _) => Ask::Resolve { call, landed: fields.landed.map(Into::into) },
             (2, Some(call), _) => Ask::Accept { call },
+            (3, Some(call), _) if let Some(name) = fields.name.take() => {
+                Ask::Complete { call, name: name.into(), completion: fields.completion() }
+            }
             (kind, _, _) => {
                 return Err(Unreadable { what: format!("its kind {kind} or its call is missing") });
             }
@@ -133,6 +182,7 @@ mod tests {
     fn bytes_and_back_and_released_bytes_never_change() {
         let call = CallId { batch: BatchNo(7), ordinal: Ordinal(3) };
         let cancel = |scope| Ask::Cancel { scope, reason: Some("r".into()) };
+        let complete = |completion| Ask::Complete { call, name: "n".into(), completion };
         for (ask, released) in [
             (cancel(Scope::Call(call)), "a40000010702030361"),
             (cancel(Scope::Batch(BatchNo(7))), "a300000107036172"),
@@ -140,6 +190,9 @@ mod tests {
             (Ask::Resolve { call, landed: Some("1".into()) }, "a4000101070203046131"),
             (Ask::Resolve { call, landed: None }, "a3000101070203"),
             (Ask::Accept { call }, "a3000201070203"),
+            (complete(Completion::Ok("1".into())), "a5000301070203"),
+            (complete(Completion::Error { code: "c".into(), message: "m".into() }), "a6000301070203"),
+            (complete(Completion::Cancelled), "a4000301070203"),
         ] {
             let bytes = ask.encode();
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -98,7 +98,7 @@ impl Rules {
         let attempt_ms = spec.deadlines.attempt_ms.unwrap_or(limits.attempt_ms);
         let attempts = match spec.effect_class() {
             EffectClass::Once => 1,
-            EffectClass::Read | EffectClass::Keyed => {
+            EffectClass::Read | EffectClass::Keyed | EffectClass::Stepped => {
                 u32::try_from(limits.retry_attempts).unwrap_or(u32::MAX)
             }
         };

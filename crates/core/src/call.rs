@@ -9,17 +9,19 @@ mod fold;
 
 pub use fact::{
     Accepted, Arguments, CancelAsked, Cause, Ended, Fact, Given, Kind, Lost, Made, Model, Opened, Parked,
-    Prepared, Reason, Reconciled, Resolved, Resolver, Result, Returned, Same, SameAs, Spent, Started,
-    Stopped, Verdict,
+    Prepared, Reason, Reconciled, Resolved, Resolver, Result, Resumed, Returned, Same, SameAs, Spent,
+    Started, Stopped, Suspended, Then, Verdict,
 };
 pub use fold::{Call, Deduped, End, Illegal, Pin, Role, State};
 
 use crate::attempt::Rules;
 use crate::failure::{Failure, Retry};
 use crate::ids::{AttemptNo, CallId};
+use crate::operation::{Answer, Completion, Operations};
 use crate::outcome::{Effect, Outcome, Success};
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
+use std::sync::Arc;
 
 /// What is to be done with a call now.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +47,15 @@ pub enum Step<'a> {
     Retry {
         /// How long the tool asks to wait.
         after_ms: Option<u64>,
+    },
+    /// Go on with an attempt that was put aside: what it waited for is over.
+    Resume(AttemptNo),
+    /// What the tool left to the world outside is over: make its result of the answer.
+    Return {
+        /// Of which attempt.
+        attempt: AttemptNo,
+        /// What was answered; `None` if nothing was, in time.
+        answer: Option<&'a Completion>,
     },
     /// Wait until its time has come.
     Park(Parked),
@@ -109,6 +120,35 @@ impl Call {
                 self.after_stop(*attempt, *cause, *may_have_acted)
             }
             State::Reconciled { verdict, .. } => self.after_verdict(verdict),
+            State::Suspended(suspended) => self.after_suspension(suspended, now),
+        }
+    }
+
+    fn after_suspension<'a>(&'a self, suspended: &'a Suspended, now: Timestamp) -> Step<'a> {
+        let attempt = suspended.attempt;
+        if self.cancel.is_some() {
+            return match self.class() {
+                Some(EffectClass::Once) => self.ask_or_give_up(attempt),
+                _ => Step::Settle(Settlement::Cancelled(self.effect())),
+            };
+        }
+        let operations = self.operations.as_deref();
+        let over = |name: &Arc<str>| operations.is_some_and(|operations| operations.is_over(name, now));
+        if now < suspended.parked.wake_at && !suspended.waits.iter().any(over) {
+            return Step::Park(suspended.parked);
+        }
+        match suspended.then {
+            Then::Replay => Step::Resume(attempt),
+            Then::Return => self.after_answer(suspended),
+        }
+    }
+
+    fn after_answer<'a>(&'a self, suspended: &'a Suspended) -> Step<'a> {
+        let answer = suspended.waits.iter().find_map(|name| self.operations.as_deref()?.wait(name).1);
+        match answer {
+            Some(Answer::Given(Completion::Cancelled)) => Step::Settle(Settlement::Cancelled(self.effect())),
+            Some(Answer::Given(answer)) => Step::Return { attempt: suspended.attempt, answer: Some(answer) },
+            Some(Answer::TimedOut) | None => Step::Return { attempt: suspended.attempt, answer: None },
         }
     }
 
@@ -117,8 +157,8 @@ impl Call {
         let repeated = matches!(self.state, State::Retrying(_));
         let intent = match self.class() {
             Some(EffectClass::Read) => Intent::WithResult,
-            Some(EffectClass::Keyed) if repeated => Intent::WithResult,
-            Some(EffectClass::Keyed | EffectClass::Once) => Intent::First,
+            Some(EffectClass::Keyed | EffectClass::Stepped) if repeated => Intent::WithResult,
+            Some(EffectClass::Keyed | EffectClass::Stepped | EffectClass::Once) => Intent::First,
             None => return Step::Prepare,
         };
         Step::Attempt { attempt: AttemptNo(self.attempts + 1), intent, redrive }
@@ -191,7 +231,12 @@ impl Call {
 
     /// What a call that is cancelled now has done: we never state what we do not know.
     fn effect(&self) -> Effect {
-        if self.may_have_landed { Effect::Unknown } else { Effect::None }
+        let has_step = self.operations.as_deref().is_some_and(Operations::has_step);
+        match self.class() {
+            _ if self.may_have_landed => Effect::Unknown,
+            Some(EffectClass::Stepped) if has_step => Effect::Landed,
+            _ => Effect::None,
+        }
     }
 
     fn is_poison(&self) -> bool {
@@ -250,6 +295,7 @@ impl Call {
             | State::Returned { .. }
             | State::Stopped { .. }
             | State::Reconciled { .. }
+            | State::Suspended(_)
             | State::Retrying(_) => None,
         }
     }

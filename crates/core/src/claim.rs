@@ -207,7 +207,7 @@ impl Claims {
         const WRITES: &[Claim] = &[Claim { mode: Mode::Write, name: Name::SESSION }];
         match class {
             EffectClass::Read => Claims(List::Fixed(READS)),
-            EffectClass::Keyed | EffectClass::Once => Claims(List::Fixed(WRITES)),
+            EffectClass::Keyed | EffectClass::Stepped | EffectClass::Once => Claims(List::Fixed(WRITES)),
         }
     }
 

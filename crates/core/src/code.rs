@@ -49,6 +49,8 @@ codes! {
     CallIdConflict = "call_id_conflict";
     /// A deadline ran out.
     Timeout = "timeout";
+    /// A tool said that its result comes later, and has given out no key by which it could come.
+    PendingWithoutKey = "pending_without_key";
     /// It certainly did not take effect.
     DidNotHappen = "did_not_happen";
     /// The owner died each time it ran.

@@ -5,6 +5,7 @@
 //! pad derived from the first. Opening one computes the MAC again, so a forged handle is refused without a
 //! look-up, and no table of random keys grows with every call.
 
+use crate::ids::CallId;
 use std::fmt;
 
 /// The secret of a store, from which handles and idempotency keys are derived.
@@ -82,6 +83,42 @@ impl fmt::Debug for Handle {
     }
 }
 
+/// The key by which the world outside answers a wait of a call: all the authority that takes, stable over attempts and
+/// restarts. Like a handle it names what it is for, so a forged one is refused without a look-up.
+pub fn completion_key(secret: &Secret, call: CallId, name: &str) -> String {
+    let named = u128::from(call.packed()) << 64 | u128::from(completion_name(secret, name));
+    let mac = wide(secret, b"completion mac", named);
+    format!("{}{}", Handle(mac), Handle(named ^ wide(secret, b"completion pad", mac)))
+}
+
+/// The call a completion key is for, and the [sum](completion_name) of its name; `None` if the key is no key of this
+/// store.
+pub fn open_completion_key(secret: &Secret, key: &str) -> Option<(CallId, u64)> {
+    let (mac, named) = key.split_at_checked(TEXT_LEN)?;
+    let (mac, named) = (Handle::parse(mac)?.0, Handle::parse(named)?.0);
+    let named = named ^ wide(secret, b"completion pad", mac);
+    (wide(secret, b"completion mac", named) == mac)
+        .then(|| (CallId::unpacked((named >> 64) as u64), named as u64))
+}
+
+/// What stands for a name in a completion key.
+pub fn completion_name(secret: &Secret, name: &str) -> u64 {
+    let mut hasher = blake3::Hasher::new_keyed(&secret.0);
+    hasher.update(b"completion name");
+    hasher.update(name.as_bytes());
+    let mut first = [0; 8];
+    first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    u64::from_le_bytes(first)
+}
+
+/// The idempotency key of a step: stable over attempts and restarts, and another for every name.
+pub fn step_key(call_key: &str, name: &str) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(call_key.as_bytes());
+    hasher.update(name.as_bytes());
+    hasher.finalize().to_hex()[..32].to_string()
+}
+
 /// The idempotency key of a call: stable over attempts and restarts, the same for the same identity.
 pub fn idempotency_key(secret: &Secret, session: &str, batch_key: &str, call_id: &str) -> String {
     let mut hasher = blake3::Hasher::new_keyed(&secret.0);
@@ -91,6 +128,15 @@ pub fn idempotency_key(secret: &Secret, session: &str, batch_key: &str, call_id:
         hasher.update(part.as_bytes());
     }
     hasher.finalize().to_hex()[..32].to_string()
+}
+
+fn wide(secret: &Secret, role: &[u8], input: u128) -> u128 {
+    let mut hasher = blake3::Hasher::new_keyed(&secret.0);
+    hasher.update(role);
+    hasher.update(&input.to_le_bytes());
+    let mut first = [0; 16];
+    first.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    u128::from_le_bytes(first)
 }
 
 fn mac(secret: &Secret, kind: Kind, number: u64) -> u64 {
@@ -134,6 +180,24 @@ mod tests {
         let handle = Handle::seal(&secret, Kind::Call, 42);
         for bit in 0..128 {
             assert_eq!(Handle(handle.0 ^ 1 << bit).open(&secret, Kind::Call), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_completion_key_names_its_wait_and_cannot_be_forged() {
+        let (ours, call) = (Secret([7; 32]), CallId::unpacked(99 << 16 | 3));
+        let key = completion_key(&ours, call, "approval");
+        assert_eq!(open_completion_key(&ours, &key), Some((call, completion_name(&ours, "approval"))));
+        assert_ne!(key, completion_key(&ours, call, "other"));
+        assert_eq!(open_completion_key(&Secret([8; 32]), &key), None);
+        for place in 0..key.len() {
+            let mut forged = key.clone().into_bytes();
+            forged[place] = if forged[place] == b'0' { b'1' } else { b'0' };
+            let forged = String::from_utf8(forged).unwrap();
+            assert_eq!(open_completion_key(&ours, &forged), None, "{place}");
+        }
+        for bad in ["", "x", &key[1..], "ä".repeat(26).as_str()] {
+            assert_eq!(open_completion_key(&ours, bad), None, "{bad:?}");
         }
     }
 

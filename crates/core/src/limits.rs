@@ -59,6 +59,10 @@ limits! {
     loop_cycles_max = 3;
     /// How far back the loop guard looks; it is kept in memory for every session that is in use.
     loop_calls_max = 64;
+    /// What a tool did by name is in memory while its call runs, and is read again for each replay.
+    operations_max = 10_000;
+    /// Whoever waits for an answer from outside and says nothing waits a day, in milliseconds.
+    completion_ms = 86_400_000;
     /// What one answer may take of a model's context, in bytes.
     answer_bytes_max = 50 << 10;
     /// What one answer may take of a model's context, in lines.

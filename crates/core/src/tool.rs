@@ -12,6 +12,9 @@ named! {
         Read = "read",
         /// The other side deduplicates by our idempotency key: may run again under the same key.
         Keyed = "keyed",
+        /// The body is glue, and all effects are recorded steps: the body may run again, and what its steps did is not
+        /// done again.
+        Stepped = "stepped",
         /// Must not be repeated: never runs again by itself.
         Once = "once",
     }

@@ -41,6 +41,10 @@ impl Artifacts {
         Artifacts { lane }
     }
 
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         self.lane.limits()
     }
@@ -96,7 +100,7 @@ impl Artifacts {
         self.lane.store()
     }
 
-    fn secret(&self) -> &Secret {
+    pub(crate) fn secret(&self) -> &Secret {
         self.lane.store().secret()
     }
 }

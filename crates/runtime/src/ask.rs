@@ -2,7 +2,7 @@
 
 mod owner;
 
-pub(crate) use owner::{accept, adopt, cancel, reconcile, resolve as resolve_call};
+pub(crate) use owner::{accept, adopt, cancel, complete, reconcile, resolve as resolve_call};
 
 use crate::error::BatchError;
 use crate::session::fold;
@@ -10,9 +10,11 @@ use serde_json::Value;
 use windlass_core::ask::{Ask, Scope};
 use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Reason, State};
-use windlass_core::handle::{Handle, Kind};
+use windlass_core::handle::{Handle, Kind, completion_name, open_completion_key};
 use windlass_core::ids::{BatchNo, CallId, Lookup};
 use windlass_core::limits::Limits;
+use windlass_core::operation::{Answer, Completion, Operations};
+use windlass_core::time::Timestamp;
 use windlass_core::{json, projection};
 use windlass_store::{Inbound, Posted, SessionRow, Store};
 
@@ -70,6 +72,15 @@ pub enum AskError {
     /// The call was resolved otherwise before.
     #[error("the call was resolved before, and otherwise; that stands")]
     Conflict,
+    /// Another answer came before.
+    #[error("it was answered before, and otherwise; the first answer stands")]
+    Answered,
+    /// What the key is for is over.
+    #[error("what this key is for is over: {what}")]
+    Over {
+        /// Why.
+        what: &'static str,
+    },
     /// What was given cannot be taken.
     #[error("{what}")]
     Invalid {
@@ -110,6 +121,43 @@ pub async fn post_accept(store: &dyn Store, call: &str) -> Result<(), AskError> 
     let (session, id, recorded) = find_call(store, call).await?;
     check_changed(&recorded)?;
     post(store, &session, &Ask::Accept { call: id }).await
+}
+
+/// Leaves an answer from outside for the owner of the session. The key is all that is needed; an answer is durable when
+/// this returns. The first one counts, the same again is fine.
+pub async fn post_complete(
+    store: &dyn Store,
+    key: &str,
+    completion: &Completion,
+    now: Timestamp,
+) -> Result<SessionRow, AskError> {
+    // The same for a forged key as for one of another store.
+    let unknown = || AskError::NotFound { what: "wait with this key".to_string() };
+    let (id, sum) = open_completion_key(store.secret(), key).ok_or_else(unknown)?;
+    let (session, call) = find_id(store, id).await?.ok_or_else(unknown)?;
+    let operations = call.operations.as_deref();
+    let mut names = operations.into_iter().flat_map(Operations::keys);
+    let name =
+        names.find(|name| completion_name(store.secret(), name) == sum).cloned().ok_or_else(unknown)?;
+    match operations.map(|operations| operations.wait(&name)) {
+        Some((_, Some(Answer::Given(given)))) if given == completion => return Ok(session),
+        Some((_, Some(Answer::Given(_)))) => return Err(AskError::Answered),
+        Some((_, Some(Answer::TimedOut))) => return Err(AskError::Over { what: "its deadline has passed" }),
+        _ if call.end().is_some() => return Err(AskError::Over { what: "the call has ended" }),
+        Some((Some(until), None)) if now >= until.wake_at => {
+            return Err(AskError::Over { what: "its deadline has passed" });
+        }
+        Some((_, None)) | None => {}
+    }
+    post(store, &session, &Ask::Complete { call: id, name, completion: completion.clone() }).await?;
+    Ok(session)
+}
+
+/// Checks an answer from outside, before it is kept.
+pub fn completed(value: &Value) -> Result<Completion, AskError> {
+    json::measure_result(value, &Limits::default())
+        .map_err(|problem| AskError::Invalid { what: format!("the value cannot be kept: {problem}") })?;
+    Ok(Completion::Ok(value.to_string().into()))
 }
 
 /// Why a reason is no longer than this: it lies in the journal of every call it reaches.
@@ -170,6 +218,7 @@ async fn post(store: &dyn Store, session: &SessionRow, ask: &Ask) -> Result<(), 
         Posted::New | Posted::Again => Ok(()),
         // Only a resolution can differ in what matters; who cancels again may give another reason.
         Posted::Differs if matches!(ask, Ask::Resolve { .. }) => Err(AskError::Conflict),
+        Posted::Differs if matches!(ask, Ask::Complete { .. }) => Err(AskError::Answered),
         Posted::Differs => Ok(()),
     }
 }
@@ -203,15 +252,19 @@ async fn find(store: &dyn Store, target: Target<'_>) -> Result<(SessionRow, Scop
 async fn find_call(store: &dyn Store, handle: &str) -> Result<(SessionRow, CallId, Call), AskError> {
     let unknown = || AskError::NotFound { what: format!("call {handle:?}") };
     let id = opened(store, handle).ok_or_else(unknown)?;
+    let (session, call) = find_id(store, id).await?.ok_or_else(unknown)?;
+    Ok((session, id, call))
+}
+
+/// A call by its number, as it is recorded.
+async fn find_id(store: &dyn Store, id: CallId) -> Result<Option<(SessionRow, Call)>, AskError> {
     let rows = store.journal(id.batch).await.map_err(BatchError::from)?;
-    let no = rows.first().map(|row| row.session).ok_or_else(unknown)?;
-    let session = store.session_by_no(no).await.map_err(BatchError::from)?.ok_or_else(unknown)?;
+    let Some(first) = rows.first() else { return Ok(None) };
+    let session = store.session_by_no(first.session).await.map_err(BatchError::from)?;
     let mut batch = fold(&rows)?;
     let place = usize::from(id.ordinal.0);
-    if place >= batch.calls.len() {
-        return Err(unknown());
-    }
-    Ok((session, id, batch.calls.swap_remove(place)))
+    let call = (place < batch.calls.len()).then(|| batch.calls.swap_remove(place));
+    Ok(session.zip(call))
 }
 
 fn opened(store: &dyn Store, handle: &str) -> Option<CallId> {

@@ -25,6 +25,7 @@ use windlass_core::call::{Call, Cause, Fact, Opened};
 use windlass_core::entry::Packer;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::limits::Limits;
+use windlass_core::operation::Completion;
 use windlass_core::siblings::{Decision, Siblings, Tally};
 use windlass_core::time::Timestamp;
 use windlass_store::{Guard, Row};
@@ -51,6 +52,12 @@ pub(crate) enum Asked {
     Same(Arc<Answer>),
     /// To look again: the call that it is the same as is over, and now it may be the first.
     Look,
+    /// To go on with what the world outside has answered.
+    Complete {
+        /// Under which name it is waited for.
+        name: Arc<str>,
+        completion: Completion,
+    },
 }
 
 /// What was asked, and who waits until it is recorded.
@@ -281,6 +288,18 @@ impl OpenBatch {
         Row::Journal { batch, row, count: packer.count(), data: packer.finish().into() }
     }
 
+    /// Sends what one call has noted, with everything that must be recorded before it.
+    pub(crate) fn send_notes<'a>(&self, lane: &'a Lane, notes: &mut Packer) -> Commit<'a> {
+        let mut state = self.lock();
+        let (mut packer, mut guards, mut rows) = (Packer::default(), Vec::new(), Vec::new());
+        self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
+        packer.append(notes);
+        if !packer.is_empty() {
+            rows.push(self.journal(&mut state, packer));
+        }
+        lane.send(guards, rows)
+    }
+
     /// Records the batch and its calls before any of them acts, and waits until that is durable: so that they can be
     /// found there.
     pub(crate) async fn record(&self, lane: &Lane) -> Result<(), Lost> {
@@ -356,8 +375,10 @@ impl OpenBatch {
             Stage::Parked(_) => Reached::Parked,
             Stage::Driven => Reached::Driven,
         };
-        if let (Asked::Cancel(_), Some(signal)) = (&heard.what, &slot.signal) {
-            signal.stop(Cause::Cancel);
+        match (&heard.what, &slot.signal) {
+            (Asked::Cancel(_), Some(signal)) => signal.stop(Cause::Cancel),
+            (Asked::Complete { .. }, Some(signal)) => signal.book.ring(),
+            (_, Some(_) | None) => {}
         }
         slot.asked.push(heard);
         self.asked.store(true, Ordering::SeqCst);
@@ -385,12 +406,23 @@ impl OpenBatch {
             .unwrap_or_default()
     }
 
+    /// What the world outside has answered since this was last looked at.
+    pub(crate) fn hear_completions(&self, ordinal: Ordinal) -> Vec<Heard> {
+        let mut state = self.lock();
+        let Some(slot) = state.slots.get_mut(usize::from(ordinal.0)) else { return Vec::new() };
+        slot.asked.extract_if(.., |heard| matches!(heard.what, Asked::Complete { .. })).collect()
+    }
+
     /// An attempt of a call runs and can be told to stop, until what is returned is dropped. If a cancel was asked for
     /// before, it is told at once.
     pub(crate) fn runs(&self, ordinal: Ordinal, signal: &Arc<Signal>) -> Runs<'_> {
         if let Some(slot) = self.lock().slots.get_mut(usize::from(ordinal.0)) {
             if slot.asked.iter().any(|heard| heard.what.stops()) {
                 signal.stop(Cause::Cancel);
+            }
+            // What was answered before it could be told.
+            if slot.asked.iter().any(|heard| matches!(heard.what, Asked::Complete { .. })) {
+                signal.book.ring();
             }
             slot.signal = Some(signal.clone());
         }

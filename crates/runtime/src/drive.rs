@@ -4,7 +4,7 @@ use crate::batch::Sent;
 use crate::error::Lost;
 use crate::held::{Held, Hold};
 use crate::same;
-use crate::stage::{attempt, join, park, prepare, reconcile, retry, settle};
+use crate::stage::{attempt, complete, join, park, prepare, reconcile, retry, settle};
 use crate::turns::{Turn, Turns};
 use std::future::Future;
 use std::pin::Pin;
@@ -33,7 +33,9 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 let blamed = held.on.rt.last_owner_died;
                 held.note(Fact::Lost(LostAttempt { attempt, blamed }))?;
             }
-            Step::Join(_) | Step::Attempt { .. } | Step::Park(_) if let Some(late) = held.overdue() => {
+            Step::Join(_) | Step::Attempt { .. } | Step::Resume(_) | Step::Park(_)
+                if let Some(late) = held.overdue() =>
+            {
                 settle::overdue(&mut held, late)?;
             }
             Step::Prepare if !held.waits_for_tool => match prepare::must_wait(&mut held).await {
@@ -48,7 +50,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 Some(joined) => held = joined,
                 None => return Ok(Driven::Parked),
             },
-            Step::Attempt { attempt, intent, redrive } => match attempt::pin(&mut held).await? {
+            step if let Some(start) = attempt::Start::of(&step) => match attempt::pin(&mut held).await? {
                 // The tool comes first: whoever waits for it needs no turn.
                 attempt::Pinned::Tool(_) if !held.has_turn => match Turns::take(held) {
                     Turn::Now(started) => held = started,
@@ -58,9 +60,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                         settle::no_turn(&mut held, &why)?;
                     }
                 },
-                attempt::Pinned::Tool(tool) => {
-                    attempt::run(&mut held, &tool, attempt::Start { attempt, intent, redrive }).await?;
-                }
+                attempt::Pinned::Tool(tool) => attempt::run(&mut held, &tool, start).await?,
                 attempt::Pinned::Again => prepare::note(&mut held).await?,
                 attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
             },
@@ -70,8 +70,15 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 attempt::Pinned::Wait(_) if held.overdue().is_some() => settle::unknown(&mut held)?,
                 attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
             },
+            Step::Return { attempt, .. } => match attempt::pin(&mut held).await? {
+                attempt::Pinned::Tool(tool) => complete::note(&mut held, &tool, attempt).await?,
+                attempt::Pinned::Again => settle::unknown(&mut held)?,
+                attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
+            },
             Step::Retry { after_ms } => retry::note(&mut held, after_ms).await?,
             Step::Park(parked) => return park::until(held, parked).await,
+            // What makes an attempt is above.
+            Step::Attempt { .. } | Step::Resume(_) => {}
             Step::Settle(_) => settle::note(&mut held)?,
         }
     }

@@ -11,12 +11,13 @@ use crate::wheel::Alarm;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::attempt::{Deadline, Rules};
-use windlass_core::call::{Call, CancelAsked, Fact, State};
+use windlass_core::call::{Call, CancelAsked, Fact, Reason, State};
 use windlass_core::claim::Claims;
 use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
 use windlass_core::json::Problem;
 use windlass_core::loops::Loop;
+use windlass_core::operation::{Did, Operation};
 use windlass_core::outcome::ModelAnswer;
 use windlass_core::siblings::Decision;
 use windlass_core::time::Timestamp;
@@ -205,6 +206,13 @@ impl Held {
                 batch::Asked::Same(answer) => self.answer = Some(answer),
                 // Where it stands it finds out at its next step.
                 batch::Asked::Look => {}
+                batch::Asked::Complete { name, completion } => {
+                    let operation = Operation { name, did: Did::Completed(completion) };
+                    // One that comes too late, or twice, changes nothing.
+                    if self.call.takes(&operation) {
+                        self.note(Fact::Operation(Box::new(operation)))?;
+                    }
+                }
             }
             self.acks.extend(ack);
         }
@@ -214,6 +222,17 @@ impl Held {
     /// Its batch was decided without it. That is recorded before all it has noted, so nothing is noted.
     pub(crate) fn dismissed(&mut self, decision: Decision) {
         self.call.cancel = Some(batch::cancel(decision));
+    }
+
+    /// Gives what is noted to an attempt, which may have to record something behind it.
+    pub(crate) fn lend_notes(&mut self, notes: &mut Packer) {
+        std::mem::swap(&mut self.notes, notes);
+    }
+
+    /// Takes back what an attempt left, and who waits until it is recorded.
+    pub(crate) fn take_back_notes(&mut self, notes: &mut Packer, acks: &mut Vec<Ack>) {
+        std::mem::swap(&mut self.notes, notes);
+        self.acks.append(acks);
     }
 
     /// Adds rows that travel with the next commit.
@@ -258,6 +277,11 @@ impl Held {
     /// whatever the wall clock says.
     pub(crate) fn decision_time(&self) -> Timestamp {
         match (&self.call.state, self.past.parked_at) {
+            (State::Suspended(suspended), Some((_, parked_us)))
+                if self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= suspended.parked.length_us =>
+            {
+                self.at.max(suspended.parked.wake_at)
+            }
             (State::Retrying(parked), Some((_, parked_us)))
                 if self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= parked.length_us =>
             {
@@ -270,7 +294,13 @@ impl Held {
     /// The deadline that ends it while it does not run, and when that is due by the clock that never jumps.
     pub(crate) fn deadline(&self) -> (Deadline, u64) {
         let rules = self.rules();
-        let total = self.past.due_us(rules.total_ms);
+        // Who waits for the world outside has the deadline of that wait, and no other.
+        if let State::Suspended(suspended) = &self.call.state
+            && suspended.parked.reason == Reason::Completion
+        {
+            return (Deadline::Total, u64::MAX);
+        }
+        let total = self.total_due_us();
         if self.call.attempts > 0 {
             return (Deadline::Total, total);
         }
@@ -290,7 +320,7 @@ impl Held {
 
     /// When the call must be over, by the clock that never jumps.
     pub(crate) fn total_due_us(&self) -> u64 {
-        self.past.due_us(self.rules().total_ms)
+        self.past.due_us(self.rules().total_ms).saturating_add(self.call.excused_us)
     }
 
     /// How its attempts are made; before it is prepared, as the limits and its caller say.

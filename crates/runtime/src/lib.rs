@@ -18,6 +18,7 @@ mod error;
 mod gate;
 mod held;
 mod hooks;
+mod inside;
 pub mod inspect;
 mod lane;
 mod loops;
@@ -46,6 +47,7 @@ pub use batch::Decided;
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
+pub use inside::{Completed, CompletionKey, Misuse, Pending, StepError};
 pub use provider::{LoadFuture, Provider, Summary};
 pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
@@ -86,3 +88,8 @@ struct Attempts;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/dedupe.md")]
 struct Dedupes;
+
+/// The programs in the page on what tools do inside a call compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/inside.md")]
+struct Inside;

@@ -7,6 +7,7 @@ use crate::drive;
 use crate::error::{BatchError, chain};
 use crate::gate::Gate;
 use crate::hooks::Hook;
+use crate::inside::Completed;
 use crate::provider::Provider;
 use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
 use crate::request::BatchRequest;
@@ -26,6 +27,7 @@ use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
 use windlass_core::limits::Limits;
+use windlass_core::operation::Completion;
 use windlass_core::plan::{Cap, Counts};
 use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
@@ -257,6 +259,17 @@ impl Runtime {
     /// Asks the tool of a call that ended as unknown whether it took effect, and resolves it if the tool can tell.
     pub async fn reconcile(&self, call: &str) -> Result<CallAnswer, AskError> {
         ask::reconcile(&self.0, call).await
+    }
+
+    /// Answers what a call waits for, by its [key](crate::CompletionKey). Durable when this returns; the first answer
+    /// counts, the same again is fine.
+    pub async fn complete(&self, key: &str, answer: Completed) -> Result<(), AskError> {
+        let completion = match answer {
+            Completed::Ok(value) => ask::completed(&value)?,
+            Completed::Error { code, message } => Completion::Error { code, message },
+            Completed::Cancelled => Completion::Cancelled,
+        };
+        ask::complete(&self.0, key, &completion).await
     }
 
     /// Lets a call that waits as `tool_changed` go on under what its tool has become.

@@ -1,5 +1,6 @@
 //! What passes between a running attempt and whoever watches it: the word to stop, signs of life, the last output.
 
+use crate::inside::Book;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,6 +16,8 @@ pub(crate) struct Signal {
     /// When the tool last gave a sign of life, by the clock that never jumps.
     alive_us: AtomicU64,
     output: Mutex<VecDeque<u8>>,
+    /// What the tool does by name.
+    pub(crate) book: Book,
 }
 
 impl Signal {
@@ -24,6 +27,7 @@ impl Signal {
             told: Notify::new(),
             alive_us: AtomicU64::new(now_us),
             output: Mutex::default(),
+            book: Book::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! One file per arm of [`drive`](crate::drive), with its name.
 
 pub(crate) mod attempt;
+pub(crate) mod complete;
 pub(crate) mod join;
 pub(crate) mod park;
 pub(crate) mod prepare;

@@ -4,9 +4,10 @@ use crate::answer::wall_time;
 use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::call::{
     CancelAsked, Cause, Ended, Fact, Lost, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver,
-    Result as Attempted, Returned, SameAs, Started, Stopped, Verdict,
+    Result as Attempted, Returned, SameAs, Started, Stopped, Suspended, Then, Verdict,
 };
 use windlass_core::handle::{Handle, Kind, Secret};
+use windlass_core::operation::{Completion, Did, Operation, StepResult};
 use windlass_core::outcome::{Effect, Outcome, Value};
 use windlass_core::repair::Repair;
 
@@ -33,6 +34,47 @@ pub(crate) fn story(fact: &Fact, secret: &Secret) -> String {
         }
         Fact::First => "no other call with its dedupe key is open or has an answer: it runs".to_string(),
         Fact::Ended(fact) => ended(fact),
+        Fact::Operation(fact) => operation(fact),
+        Fact::Suspended(fact) => suspended(fact),
+        Fact::Resumed(fact) => format!("attempt {} goes on", fact.attempt),
+    }
+}
+
+fn operation(fact: &Operation) -> String {
+    let name = &fact.name;
+    match &fact.did {
+        Did::StepStarted { input } => {
+            format!("the step {name} begins, once and for all, with {}", shorten(input))
+        }
+        Did::StepEnded { result: StepResult::Ok(value), .. } => {
+            format!("the step {name} is done: {}", shorten(value))
+        }
+        Did::StepEnded { result: StepResult::Failed(failure), .. } => {
+            format!("the step {name} failed: {}", shorten(&failure.message))
+        }
+        Did::SleepBegan(until) => {
+            format!("{name}: it sleeps {}, until {}", length(until.length_us), wall_time(until.wake_at))
+        }
+        Did::SleepEnded => format!("{name}: it has slept"),
+        Did::KeyTaken => format!("{name}: the key for an answer from outside was given out"),
+        Did::WaitBegan(until) => {
+            format!("{name}: it waits for an answer from outside, until {}", wall_time(until.wake_at))
+        }
+        Did::Completed(Completion::Ok(value)) => format!("{name}: the answer came: {}", shorten(value)),
+        Did::Completed(Completion::Error { code, message }) => {
+            format!("{name}: the answer came, an error {}: {}", shorten(code), shorten(message))
+        }
+        Did::Completed(Completion::Cancelled) => format!("{name}: the answer came: it was called off"),
+        Did::TimedOut => format!("{name}: the answer did not come in time"),
+    }
+}
+
+fn suspended(fact: &Suspended) -> String {
+    let names: Vec<&str> = fact.waits.iter().map(|name| &**name).collect();
+    let (ran, names) = (length(fact.ran_us), names.join(", "));
+    match fact.then {
+        Then::Replay => format!("attempt {} ran {ran} and is put aside until {names} is over", fact.attempt),
+        Then::Return => format!("attempt {} ran {ran} and leaves its result to {names}", fact.attempt),
     }
 }
 
@@ -189,6 +231,8 @@ fn parked(fact: &Parked) -> String {
         Reason::ToolPaused => {
             "its tool is paused; it goes on when the tool is resumed, `windlass cancel` ends it"
         }
+        Reason::Sleep => "it sleeps",
+        Reason::Completion => "the world outside has not answered",
     };
     match fact.length_us < FOREVER_US {
         true => format!("it waits, because {waits}, and its deadline does at {}", wall_time(fact.wake_at)),
@@ -290,10 +334,11 @@ fn visible(text: impl Iterator<Item = char>) -> String {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use windlass_core::call::{Accepted, Arguments, Given, Made, Model, Same, Spent};
+    use windlass_core::call::{Accepted, Arguments, Given, Made, Model, Resumed, Same, Spent};
     use windlass_core::code::Code;
     use windlass_core::failure::Failure;
     use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
+    use windlass_core::operation::Until;
     use windlass_core::outcome::{ModelAnswer, Success};
     use windlass_core::time::Timestamp;
     use windlass_core::tool::{Digest, EffectClass};
@@ -397,6 +442,8 @@ mod tests {
             parked(Reason::ToolChanged),
             parked(Reason::NoSuchTool),
             parked(Reason::ToolPaused),
+            parked(Reason::Sleep),
+            parked(Reason::Completion),
             Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }),
             Fact::CancelAsked(CancelAsked::default()),
             Fact::Accepted(Accepted {
@@ -404,6 +451,35 @@ mod tests {
                 class: EffectClass::Once,
                 reconciles: false,
             }),
+        ]
+    }
+
+    fn insides() -> Vec<Fact> {
+        let did = |did| Fact::Operation(Box::new(Operation { name: "approval".into(), did }));
+        let until = Until { wake_at: Timestamp(1_700_000_000_000_000), length_us: 187_000 };
+        let input = || r#"{"to":"Ann"}"#.into();
+        let ended = |result| did(Did::StepEnded { input: input(), result });
+        let aside = |then| {
+            let parked = Parked { reason: Reason::Sleep, wake_at: until.wake_at, length_us: 187_000 };
+            let waits = vec!["approval".into(), "night".into()];
+            Fact::Suspended(Box::new(Suspended { attempt: ATTEMPT, ran_us: 4_321, parked, waits, then }))
+        };
+        let answered = |completion| did(Did::Completed(completion));
+        vec![
+            did(Did::StepStarted { input: input() }),
+            ended(StepResult::Ok("7".into())),
+            ended(StepResult::Failed(failure())),
+            did(Did::SleepBegan(until)),
+            did(Did::SleepEnded),
+            did(Did::KeyTaken),
+            did(Did::WaitBegan(until)),
+            answered(Completion::Ok(r#"{"yes":true}"#.into())),
+            answered(Completion::Error { code: "busy".into(), message: "come\nback".into() }),
+            answered(Completion::Cancelled),
+            did(Did::TimedOut),
+            aside(Then::Replay),
+            aside(Then::Return),
+            Fact::Resumed(Resumed { attempt: ATTEMPT }),
         ]
     }
 
@@ -431,7 +507,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_fact_has_its_sentence() {
-        let facts = [beginnings(), middles(), ends()].concat();
+        let facts = [beginnings(), middles(), insides(), ends()].concat();
         let told = facts.iter().map(|fact| format!("{:12} {}", fact.kind().as_str(), tell(fact)));
         insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
         for kind in windlass_core::call::Kind::ALL {

@@ -1,6 +1,7 @@
 //! Where tools run: quick ones in place, others on threads that are not the runtime's own, so that a tool that
 //! blocks its thread stops at most other tools.
 
+use crate::inside::until_it_waits;
 use crate::registry::Registered;
 use crate::runtime::Inner;
 use crate::signal::Signal;
@@ -23,6 +24,8 @@ pub(crate) enum Ran {
     Returned(Result<Output, ToolError>),
     /// It panicked, saying this.
     Panicked(String),
+    /// All it does is wait, and its body was dropped: it runs again when it is woken.
+    Waits,
 }
 
 /// The threads on which tools run; started with the first tool that needs them.
@@ -64,9 +67,13 @@ impl Threads {
         let attempt = async move {
             let life = guard;
             if unless_told.is_some_and(|signal| signal.cause().is_some()) {
-                return Err(ToolError::stopped().did_not_happen());
+                return Some(Err(ToolError::stopped().did_not_happen()));
             }
-            life.0.tool.tool.run(args, &cx).await
+            let body = life.0.tool.tool.run(args, &cx);
+            match cx.is_put_aside {
+                true => until_it_waits(body, &cx.signal.book).await,
+                false => Some(body.await),
+            }
         };
         let joined = if tool.spec.flags.cpu_bound {
             // A thread that blocks cannot be aborted: whoever gives the attempt up tells it.
@@ -75,7 +82,7 @@ impl Threads {
                 tokio::select! {
                     biased;
                     ran = attempt => ran,
-                    () = stop.reaches(GIVEN_UP) => Err(ToolError::stopped()),
+                    () = stop.reaches(GIVEN_UP) => Some(Err(ToolError::stopped())),
                 }
             };
             threads.spawn_blocking(move || Handle::current().block_on(stoppable))
@@ -121,14 +128,19 @@ impl Drop for Pool {
 
 /// An attempt on a thread that is not the runtime's own.
 pub(crate) struct Attempt {
-    joined: JoinHandle<Result<Output, ToolError>>,
+    /// `None`: all it does is wait.
+    joined: JoinHandle<Option<Result<Output, ToolError>>>,
     life: Arc<Life>,
 }
 
 impl Attempt {
     /// Waits for its return.
     pub(crate) async fn returned(&mut self) -> Ran {
-        (&mut self.joined).await.map_or_else(|error| Ran::Panicked(panic_text(error)), Ran::Returned)
+        match (&mut self.joined).await {
+            Ok(Some(returned)) => Ran::Returned(returned),
+            Ok(None) => Ran::Waits,
+            Err(error) => Ran::Panicked(panic_text(error)),
+        }
     }
 
     /// Drops its future as soon as it lets go of its thread, and waits for that until `due_us`. `true`: it still

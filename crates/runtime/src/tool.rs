@@ -1,20 +1,24 @@
 //! The trait a tool implements, what it returns, and the context it is given.
 
 use crate::artifacts::{ArtifactError, ArtifactWriter, Artifacts};
+use crate::batch::OpenBatch;
 use crate::clock::Clock;
+use crate::held::Hold;
+use crate::inside::Pending;
 use crate::scope::Overlay;
 use crate::signal::Signal;
+use crate::wheel::Wheel;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use windlass_core::call::Made;
 use windlass_core::claim::Claims;
 use windlass_core::dedupe::Dedupe;
 use windlass_core::failure::{FailureClass, Retry};
-use windlass_core::handle::Handle;
+use windlass_core::handle::{Handle, Secret};
 use windlass_core::ids::{AttemptNo, CallId, Fence};
 use windlass_core::outcome::{Kept, Part};
 use windlass_core::tool::ToolSpec;
@@ -129,6 +133,8 @@ pub struct Output {
     pub kept: Option<Kept>,
     /// Images and files.
     pub parts: Vec<Part>,
+    /// What is left to the world outside; `value` is then not looked at.
+    pub pending: Option<Pending>,
 }
 
 impl From<Value> for Output {
@@ -217,15 +223,18 @@ pub struct Cx {
     pub(crate) attempt: AttemptNo,
     pub(crate) attempts_max: u32,
     pub(crate) redrive: bool,
-    pub(crate) fence: Fence,
-    pub(crate) place: Arc<Place>,
+    pub(crate) batch: Arc<OpenBatch>,
+    pub(crate) artifacts: Artifacts,
+    pub(crate) wheel: Arc<Wheel>,
+    /// Where the call is driven. The runtime owns the threads that tools run on, so no tool may own the runtime.
+    pub(crate) hold: Weak<Hold>,
     pub(crate) made: Option<Arc<Made>>,
-    pub(crate) clock: Arc<dyn Clock>,
+    /// Whether the attempt is put aside while it only waits.
+    pub(crate) is_put_aside: bool,
     /// By the clock that never jumps.
     pub(crate) due_us: u64,
     pub(crate) grace_ms: u64,
     pub(crate) signal: Arc<Signal>,
-    pub(crate) artifacts: Artifacts,
 }
 
 /// Where a batch's calls stand; shared by all of them.
@@ -277,12 +286,12 @@ impl Cx {
 
     /// The name of the session.
     pub fn session(&self) -> &str {
-        &self.place.session
+        &self.place().session
     }
 
     /// The key of the batch.
     pub fn batch_key(&self) -> &str {
-        &self.place.batch_key
+        &self.place().batch_key
     }
 
     /// Which attempt this is, from 1.
@@ -297,7 +306,7 @@ impl Cx {
 
     /// How long this attempt may still take; none left means that it is about to be stopped.
     pub fn time_left(&self) -> Duration {
-        Duration::from_micros(self.due_us.saturating_sub(self.clock.elapsed_us()))
+        Duration::from_micros(self.due_us.saturating_sub(self.clock().elapsed_us()))
     }
 
     /// Waits until the attempt is to stop: its time is up, or it is cancelled. What it returns within its
@@ -318,7 +327,7 @@ impl Cx {
 
     /// A sign of life: the silence deadline begins anew.
     pub fn heartbeat(&self) {
-        self.signal.alive(self.clock.elapsed_us());
+        self.signal.alive(self.clock().elapsed_us());
     }
 
     /// Something the attempt has to say while it runs: a sign of life, and the last of it is kept if it is stopped.
@@ -334,12 +343,12 @@ impl Cx {
 
     /// What the host attached to the batch under this name.
     pub fn input(&self, name: &str) -> Option<&Value> {
-        self.place.input(name)
+        self.place().input(name)
     }
 
     /// The same as a type of yours; an internal failure if it is something else.
     pub fn input_as<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ToolError> {
-        self.place.input_as(name)
+        self.place().input_as(name)
     }
 
     /// Whether an earlier attempt was running when its owner died.
@@ -349,12 +358,12 @@ impl Cx {
 
     /// The session's fence: a system that remembers the largest one it saw can refuse a stale worker.
     pub fn fence(&self) -> Fence {
-        self.fence
+        self.artifacts.lane().fence()
     }
 
     /// The same over attempts and restarts, and different for every call: send it to whoever deduplicates.
     pub fn idempotency_key(&self) -> String {
-        self.artifacts.idempotency_key(&self.place, &self.id)
+        self.artifacts.idempotency_key(self.place(), &self.id)
     }
 
     /// Starts keeping bytes as an artifact, for output too large to lie in memory.
@@ -375,6 +384,18 @@ impl Cx {
     /// The limits in force.
     pub fn limits(&self) -> &windlass_core::limits::Limits {
         self.artifacts.limits()
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.wheel.clock()
+    }
+
+    pub(crate) fn secret(&self) -> &Secret {
+        self.artifacts.secret()
+    }
+
+    fn place(&self) -> &Place {
+        &self.batch.head.place
     }
 }
 

@@ -77,6 +77,10 @@ impl Wheel {
         Wheel { clock, spokes: Mutex::default(), earlier: Notify::new() }
     }
 
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
     /// Sleeps until this point of the clock that never jumps.
     pub(crate) fn until(&self, due_us: u64) -> Sleep<'_> {
         Sleep { wheel: self, due_us, alarm: None }

@@ -3,6 +3,7 @@
 use crate::attempt::{Deadline, Deadlines, Rules};
 use crate::failure::{Failure, named};
 use crate::ids::{AttemptNo, CallId, Mark};
+use crate::operation::{Did, Operation};
 use crate::outcome::{JsonText, ModelAnswer, Outcome, Success};
 use crate::repair::Repair;
 use crate::time::Timestamp;
@@ -40,6 +41,12 @@ pub enum Fact {
     SameAs(SameAs),
     /// It is the first of its dedupe key: it runs, and others may wait for it.
     First,
+    /// Its tool did something by name.
+    Operation(Box<Operation>),
+    /// An attempt was put aside until something that it waits for is over.
+    Suspended(Box<Suspended>),
+    /// An attempt that was put aside goes on.
+    Resumed(Resumed),
 }
 
 named! {
@@ -73,6 +80,26 @@ named! {
         SameAs = "same_as",
         /// [`Fact::First`]
         First = "first",
+        /// [`Did::StepStarted`]
+        StepStarted = "step_started",
+        /// [`Did::StepEnded`]
+        StepEnded = "step_ended",
+        /// [`Did::SleepBegan`]
+        SleepBegan = "sleep_began",
+        /// [`Did::SleepEnded`]
+        SleepEnded = "sleep_ended",
+        /// [`Did::KeyTaken`]
+        KeyTaken = "key_taken",
+        /// [`Did::WaitBegan`]
+        WaitBegan = "wait_began",
+        /// [`Did::Completed`]
+        Completed = "completed",
+        /// [`Did::TimedOut`]
+        TimedOut = "timed_out",
+        /// [`Fact::Suspended`]
+        Suspended = "suspended",
+        /// [`Fact::Resumed`]
+        Resumed = "resumed",
     }
 }
 
@@ -94,6 +121,18 @@ impl Fact {
             Fact::Resolved(_) => Kind::Resolved,
             Fact::SameAs(_) => Kind::SameAs,
             Fact::First => Kind::First,
+            Fact::Operation(operation) => match operation.did {
+                Did::StepStarted { .. } => Kind::StepStarted,
+                Did::StepEnded { .. } => Kind::StepEnded,
+                Did::SleepBegan(_) => Kind::SleepBegan,
+                Did::SleepEnded => Kind::SleepEnded,
+                Did::KeyTaken => Kind::KeyTaken,
+                Did::WaitBegan(_) => Kind::WaitBegan,
+                Did::Completed(_) => Kind::Completed,
+                Did::TimedOut => Kind::TimedOut,
+            },
+            Fact::Suspended(_) => Kind::Suspended,
+            Fact::Resumed(_) => Kind::Resumed,
         }
     }
 }
@@ -286,7 +325,43 @@ named! {
         NoSuchTool = "no_such_tool",
         /// Its tool to be resumed.
         ToolPaused = "tool_paused",
+        /// The end of a sleep.
+        Sleep = "sleep",
+        /// An answer from the world outside.
+        Completion = "completion",
     }
+}
+
+/// An attempt was put aside: nothing of it runs until something that it waits for is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspended {
+    /// Which one.
+    pub attempt: AttemptNo,
+    /// How long it ran, in microseconds, by the monotonic clock.
+    pub ran_us: u64,
+    /// For what it waits, until when at most.
+    pub parked: Parked,
+    /// The names of the operations it waits for: the first that is over wakes it.
+    pub waits: Vec<Arc<str>>,
+    /// What goes on then.
+    pub then: Then,
+}
+
+named! {
+    /// What goes on when a suspended attempt is woken.
+    Then {
+        /// Its body runs again, and is told what is recorded.
+        Replay = "replay",
+        /// The answer is its result: the tool has returned.
+        Return = "return",
+    }
+}
+
+/// An attempt that was put aside goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// Which one.
+    pub attempt: AttemptNo,
 }
 
 /// Somebody asked to cancel it. That is no end: what its attempt returns in time still counts.

@@ -2,10 +2,11 @@
 
 use super::fact::{
     CancelAsked, Cause, Ended, Fact, Kind, Lost, Made, Model, Opened, Parked, Prepared, Reason, Reconciled,
-    Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Verdict,
+    Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Suspended, Then, Verdict,
 };
 use crate::attempt::Rules;
 use crate::ids::{AttemptNo, CallId};
+use crate::operation::{Did, Operation, Operations};
 use crate::outcome::{Effect, ModelAnswer, Outcome, Part, Value};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
@@ -38,14 +39,18 @@ pub struct Call {
     pub deaths: u32,
     /// When the first attempt started.
     pub first_started_at: Option<Timestamp>,
-    /// How long it waited for its next attempts, in microseconds.
+    /// How long it waited for its next attempts, or for what its attempts wait for, in microseconds.
     pub waited_us: u64,
+    /// How much of that it waited for the world outside: time that no deadline of the call counts.
+    pub excused_us: u64,
     /// How long its attempts ran, in microseconds.
     pub ran_us: u64,
     /// Who asked to cancel it, if somebody did.
     pub cancel: Option<CancelAsked>,
     /// What it waits for, and since when.
     pub parked: Option<(Parked, Timestamp)>,
+    /// What its tool did by name, if it did anything.
+    pub operations: Option<Box<Operations>>,
     /// Where it stands.
     pub state: State,
 }
@@ -123,6 +128,8 @@ pub enum State {
     },
     /// It waits for its next attempt.
     Retrying(Parked),
+    /// An attempt is put aside until something that it waits for is over.
+    Suspended(Box<Suspended>),
     /// It is over.
     Ended(Box<End>),
 }
@@ -138,6 +145,10 @@ impl State {
             | State::Stopped { .. }
             | State::Reconciled { .. } => "running",
             State::Retrying(_) => "retrying",
+            State::Suspended(suspended) => match suspended.parked.reason {
+                Reason::Completion => "awaiting_completion",
+                _ => "running",
+            },
             State::Ended(end) => end.outcome.name(),
         }
     }
@@ -203,9 +214,11 @@ impl Call {
             deaths: 0,
             first_started_at: None,
             waited_us: 0,
+            excused_us: 0,
             ran_us: 0,
             cancel: None,
             parked: None,
+            operations: None,
             state: State::Opened,
         }
     }
@@ -244,6 +257,27 @@ impl Call {
                 State::Interrupted { attempt } | State::Stopped { attempt, .. },
                 Fact::Reconciled(reconciled),
             ) if *attempt == reconciled.attempt && self.reconciles => self.reconciled(reconciled),
+            (State::Suspended(suspended), Fact::Reconciled(reconciled))
+                if suspended.attempt == reconciled.attempt && self.reconciles =>
+            {
+                self.reconciled(reconciled);
+            }
+            (State::Running { attempt }, Fact::Suspended(suspended)) if *attempt == suspended.attempt => {
+                self.suspended(at, suspended);
+            }
+            (State::Suspended(suspended), Fact::Resumed(resumed))
+                if suspended.attempt == resumed.attempt && suspended.then == Then::Replay =>
+            {
+                self.waited(at);
+                self.state = State::Running { attempt: resumed.attempt };
+            }
+            (State::Suspended(suspended), Fact::Returned(returned))
+                if suspended.attempt == returned.attempt && suspended.then == Then::Return =>
+            {
+                self.waited(at);
+                self.returned(returned);
+            }
+            (state, Fact::Operation(operation)) if self.can_do(state, operation) => self.did(operation),
             (state, Fact::Parked(parked)) if can_park(state, parked.reason) => self.park(at, *parked),
             // Who drives a call and who decides about its batch may both have it recorded: the first stands.
             (state, Fact::CancelAsked(asked)) if is_open(state) => {
@@ -267,6 +301,45 @@ impl Call {
             }
         }
         Ok(())
+    }
+
+    /// Whether this can happen to it now.
+    pub fn takes(&self, operation: &Operation) -> bool {
+        self.can_do(&self.state, operation)
+    }
+
+    /// Only what runs does something; an answer from outside may come at any time.
+    fn can_do(&self, state: &State, operation: &Operation) -> bool {
+        let lives = match operation.did {
+            Did::Completed(_) => is_open(state),
+            Did::TimedOut => matches!(state, State::Running { .. } | State::Suspended(_)),
+            _ => matches!(state, State::Running { .. }),
+        };
+        let follows = match &self.operations {
+            Some(operations) => operations.can_follow(operation),
+            None => Operations::default().can_follow(operation),
+        };
+        lives && follows
+    }
+
+    fn did(&mut self, operation: &Operation) {
+        self.operations.get_or_insert_default().apply(operation, self.tries);
+    }
+
+    fn suspended(&mut self, at: Timestamp, suspended: &Suspended) {
+        self.ran_us += suspended.ran_us;
+        self.parked = Some((suspended.parked, at));
+        // The tool has returned, and what it set off goes on outside.
+        self.may_have_landed |= self.acts() && suspended.then == Then::Return;
+        self.state = State::Suspended(Box::new(suspended.clone()));
+    }
+
+    /// A wait is over.
+    fn waited(&mut self, at: Timestamp) {
+        if let Some((parked, since)) = self.parked.take() {
+            self.waited_us += at.since(since);
+            self.excused_us += if parked.reason == Reason::Completion { at.since(since) } else { 0 };
+        }
     }
 
     fn is_next(&self, started: &Started) -> bool {
@@ -324,7 +397,7 @@ impl Call {
 
     fn started(&mut self, at: Timestamp, started: Started) {
         if let State::Retrying(_) = self.state {
-            self.waited_us += self.parked.map_or(0, |(_, since)| at.since(since));
+            self.waited(at);
         }
         self.parked = None;
         self.attempts += 1;
@@ -336,22 +409,22 @@ impl Call {
         self.deaths += u32::from(lost.blamed);
         // What may be repeated is driven again, apart from its retries; what must not be has been tried.
         self.tries += u32::from(self.class() == Some(EffectClass::Once));
-        self.may_have_landed |= self.has_effects();
+        self.may_have_landed |= self.class() != Some(EffectClass::Read);
         self.state = State::Interrupted { attempt: lost.attempt };
     }
 
     fn returned(&mut self, returned: &Returned) {
         self.ran_us += returned.ran_us;
         self.tries += 1;
-        self.may_have_landed |= self.has_effects()
-            && matches!(&returned.result, Result::Failed(failure) if !failure.did_not_happen);
+        self.may_have_landed |=
+            self.acts() && matches!(&returned.result, Result::Failed(failure) if !failure.did_not_happen);
         self.state = State::Returned { attempt: returned.attempt, result: returned.result.clone() };
     }
 
     fn stopped(&mut self, stopped: &Stopped) {
         self.ran_us += stopped.ran_us;
         self.tries += 1;
-        self.may_have_landed |= self.has_effects() && stopped.may_have_acted;
+        self.may_have_landed |= self.class() != Some(EffectClass::Read) && stopped.may_have_acted;
         let Stopped { attempt, cause, may_have_acted, .. } = *stopped;
         let output = stopped.output.clone();
         self.state = State::Stopped { attempt, cause, may_have_acted, output };
@@ -370,8 +443,9 @@ impl Call {
         }
     }
 
-    fn has_effects(&self) -> bool {
-        self.class() != Some(EffectClass::Read)
+    /// Whether its body has effects of its own: those of a stepped call are its steps, each of which says what it did.
+    fn acts(&self) -> bool {
+        !matches!(self.class(), Some(EffectClass::Read | EffectClass::Stepped))
     }
 
     fn ended(&mut self, at: Timestamp, ended: &Ended) {
@@ -412,6 +486,7 @@ fn can_park(state: &State, reason: Reason) -> bool {
         (State::Running { .. } | State::Returned { .. } | State::Reconciled { .. } | State::Ended(_), _) => {
             false
         }
+        (_, Reason::Sleep | Reason::Completion) => false,
         (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
     }
 }

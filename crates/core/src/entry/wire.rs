@@ -1,6 +1,7 @@
 //! The fields of each kind of entry. Keys and numbers here are released: add, never change.
 
 mod attempt;
+mod operation;
 mod outcome;
 
 use super::Event;
@@ -37,6 +38,16 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Resolved => 13,
         Kind::SameAs => 14,
         Kind::First => 15,
+        Kind::StepStarted => 30,
+        Kind::StepEnded => 31,
+        Kind::SleepBegan => 32,
+        Kind::SleepEnded => 33,
+        Kind::KeyTaken => 34,
+        Kind::WaitBegan => 35,
+        Kind::Completed => 36,
+        Kind::TimedOut => 37,
+        Kind::Suspended => 40,
+        Kind::Resumed => 41,
     }
 }
 
@@ -258,6 +269,9 @@ pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
             encode(&SameAsFields { batch: first.batch.0, ordinal: first.ordinal.0 }, bytes);
         }
         Fact::First => encode(&FirstFields {}, bytes),
+        Fact::Operation(operation) => operation::write(operation, bytes),
+        Fact::Suspended(suspended) => encode(&operation::SuspendedFields::from(&**suspended), bytes),
+        Fact::Resumed(resumed) => encode(&operation::ResumedFields::from(resumed), bytes),
     }
 }
 
@@ -276,7 +290,10 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
             Attempted::Ok(_) | Attempted::Failed(_) => &[],
         },
         Fact::Stopped(stopped) => stopped.output.as_deref().unwrap_or_default().as_bytes(),
+        Fact::Operation(operation) => operation::payload(operation),
         Fact::Prepared(_)
+        | Fact::Suspended(_)
+        | Fact::Resumed(_)
         | Fact::Started(_)
         | Fact::Lost(_)
         | Fact::Ended(_)
@@ -347,6 +364,16 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
             let FirstFields {} = minicbor::decode(fields)?;
             Fact::First
         }
+        Kind::StepStarted
+        | Kind::StepEnded
+        | Kind::SleepBegan
+        | Kind::SleepEnded
+        | Kind::KeyTaken
+        | Kind::WaitBegan
+        | Kind::Completed
+        | Kind::TimedOut => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
+        Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
+        Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),
     })
 }
 

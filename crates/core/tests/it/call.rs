@@ -113,6 +113,8 @@ impl Life {
                 step @ (Step::Join(_)
                 | Step::Reconcile(_)
                 | Step::Retry { .. }
+                | Step::Resume(_)
+                | Step::Return { .. }
                 | Step::Park(_)
                 | Step::Settle(_)) => {
                     panic!("{step:?} after {:?}", self.committed)

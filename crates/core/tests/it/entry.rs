@@ -4,14 +4,16 @@ use proptest::prelude::*;
 use std::path::PathBuf;
 use windlass_core::batch::{ClosedBy, Opening};
 use windlass_core::call::{
-    Arguments, Ended, Fact, Given, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Same,
-    SameAs, Spent, Started,
+    Accepted, Arguments, CancelAsked, Cause, Ended, Fact, Given, Kind, Lost, Model, Opened, Parked, Prepared,
+    Reason, Reconciled, Resolved, Resolver, Result as Attempted, Resumed, Returned, Same, SameAs, Spent,
+    Started, Stopped, Suspended, Then, Verdict,
 };
 use windlass_core::code::Code;
 use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
+use windlass_core::operation::{Completion, Did, Operation, StepResult, Until};
 use windlass_core::outcome::{Effect, Form, Kept, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
@@ -123,6 +125,82 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("same_as", call(Fact::SameAs(SameAs { first }))),
         ("first", call(Fact::First)),
     ]
+    .into_iter()
+    .chain(golden_attempts())
+    .chain(golden_insides())
+    .collect()
+}
+
+fn golden_attempts() -> Vec<(&'static str, Entry)> {
+    let stopped = Stopped {
+        attempt: AttemptNo(2),
+        ran_us: 30_000_000,
+        cause: Cause::Silence,
+        may_have_acted: true,
+        stuck: true,
+        output: Some("half way".into()),
+    };
+    let landed = Success { value: Value::Inline("7".into()), parts: parts() };
+    let reconciled = |verdict| call(Fact::Reconciled(Reconciled { attempt: AttemptNo(2), verdict }));
+    let accepted = Accepted { contract: Digest([8; 32]), class: EffectClass::Once, reconciles: true };
+    let resolved = Resolved {
+        outcome: Outcome::Succeeded(landed.clone()),
+        model: ModelAnswer { parts: parts(), is_error: false },
+        by: Resolver::Operator,
+    };
+    vec![
+        ("stopped", call(Fact::Stopped(stopped))),
+        ("reconciled_landed", reconciled(Verdict::Landed(landed))),
+        ("reconciled_did_not_happen", reconciled(Verdict::DidNotHappen)),
+        ("parked", call(Fact::Parked(parked(Reason::Retry)))),
+        ("cancel_asked", call(Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }))),
+        ("accepted", call(Fact::Accepted(accepted))),
+        ("resolved", call(Fact::Resolved(Box::new(resolved)))),
+    ]
+}
+
+fn parked(reason: Reason) -> Parked {
+    Parked { reason, wake_at: Timestamp(1_700_000_000_187_000), length_us: 187_000 }
+}
+
+fn golden_insides() -> Vec<(&'static str, Entry)> {
+    let did = |did| call(Fact::Operation(Box::new(Operation { name: "approval".into(), did })));
+    let until = Until { wake_at: Timestamp(1_700_000_000_187_000), length_us: 187_000 };
+    let input = || "{\"to\":\"Ann\"}".into();
+    let step = |result| did(Did::StepEnded { input: input(), result });
+    let error = Completion::Error { code: "busy".into(), message: "come back".into() };
+    let suspended = |then| {
+        let (attempt, waits) = (AttemptNo(2), vec!["approval".into(), "night".into()]);
+        let parked = parked(Reason::Completion);
+        call(Fact::Suspended(Box::new(Suspended { attempt, ran_us: 1_500, parked, waits, then })))
+    };
+    vec![
+        ("step_started", did(Did::StepStarted { input: input() })),
+        ("step_ended", step(StepResult::Ok("{\"sent\":true}".into()))),
+        ("step_failed", step(StepResult::Failed(failure(Retry::Never)))),
+        ("sleep_began", did(Did::SleepBegan(until))),
+        ("sleep_ended", did(Did::SleepEnded)),
+        ("key_taken", did(Did::KeyTaken)),
+        ("wait_began", did(Did::WaitBegan(until))),
+        ("completed_ok", did(Did::Completed(Completion::Ok("[1]".into())))),
+        ("completed_error", did(Did::Completed(error))),
+        ("completed_cancelled", did(Did::Completed(Completion::Cancelled))),
+        ("timed_out", did(Did::TimedOut)),
+        ("suspended_replay", suspended(Then::Replay)),
+        ("suspended_return", suspended(Then::Return)),
+        ("resumed", call(Fact::Resumed(Resumed { attempt: AttemptNo(2) }))),
+    ]
+}
+
+#[test]
+fn every_kind_has_a_golden_file() {
+    let written = golden();
+    for kind in Kind::ALL {
+        let found = written
+            .iter()
+            .any(|(_, entry)| matches!(&entry.event, Event::Call { fact, .. } if fact.kind() == *kind));
+        assert!(found, "{kind} has no golden file");
+    }
 }
 
 fn pack(entries: &[Entry]) -> Vec<u8> {

@@ -15,6 +15,7 @@ use windlass_core::ask::{Ask, Scope};
 use windlass_core::call::{Fact, Resolved, Resolver};
 use windlass_core::failure::Failure;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Lookup, Ordinal};
+use windlass_core::operation::Completion;
 use windlass_core::outcome::{JsonText, Outcome, Success, Value};
 use windlass_core::projection;
 use windlass_store::{BatchRow, Inbound, Row};
@@ -117,6 +118,9 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
                 let what = batch::Asked::Cancel(reason.map(Into::into));
                 tell(rt, session, key, (scope, what));
             }
+            Ok(Ask::Complete { call, name, completion }) => {
+                tell(rt, session, key, (Scope::Call(call), batch::Asked::Complete { name, completion }));
+            }
             Ok(Ask::Accept { call }) => tell(rt, session, key, (Scope::Call(call), batch::Asked::Accept)),
             Ok(Ask::Resolve { call, landed }) => {
                 let resolved = resolution(landed, Resolver::Operator, rt);
@@ -213,6 +217,14 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
         return Err(AskError::Conflict);
     }
     answer(rt, id).await
+}
+
+/// Answers what a call waits for.
+pub(crate) async fn complete(rt: &Arc<Inner>, key: &str, completion: &Completion) -> Result<(), AskError> {
+    let row = super::post_complete(&*rt.store, key, completion, rt.clock.now()).await?;
+    let session = rt.session(&row.name).await?;
+    adopt(rt, &session).await?;
+    Ok(())
 }
 
 /// Lets a call go on under what its tool has become.

@@ -5,27 +5,53 @@ use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::gate::Gate;
 use crate::held::{Held, due_us};
+use crate::inside::{Left as LeftBehind, Pending};
 use crate::registry::{Found, Registered};
 use crate::signal::Signal;
 use crate::stage::{prepare, result, settle};
 use crate::threads::{Ran, Threads, in_place};
-use crate::tool::{Cx, ToolError};
+use crate::tool::{Cx, Output, ToolError};
 use crate::turns::Turns;
 use serde_json::Value;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use windlass_core::call::{Accepted, Cause, Fact, Intent, Reason, Returned, Started, Stopped};
+use std::time::Duration;
+use windlass_core::call::{
+    Accepted, Cause, Fact, Intent, Parked, Reason, Result as Attempted, Resumed, Returned, Started, Step,
+    Stopped, Suspended, Then,
+};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
+use windlass_core::handle::completion_key;
 use windlass_core::ids::AttemptNo;
+use windlass_core::operation::{Did, Operation, Until};
+use windlass_core::time::Timestamp;
+use windlass_core::tool::EffectClass;
 
 /// The attempt that is to be made.
 pub(crate) struct Start {
-    pub(crate) attempt: AttemptNo,
-    pub(crate) intent: Intent,
-    pub(crate) redrive: bool,
+    attempt: AttemptNo,
+    intent: Intent,
+    redrive: bool,
+    /// Whether it was put aside and goes on.
+    resumes: bool,
+}
+
+impl Start {
+    /// The attempt that is to be made now, if one is.
+    pub(crate) fn of(step: &Step<'_>) -> Option<Start> {
+        match *step {
+            Step::Attempt { attempt, intent, redrive } => {
+                Some(Start { attempt, intent, redrive, resumes: false })
+            }
+            Step::Resume(attempt) => {
+                Some(Start { attempt, intent: Intent::WithResult, redrive: false, resumes: true })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Whether the call can go on with its tool.
@@ -78,8 +104,11 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     }
     let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
     let _passage = Gate::pass(&rt, is_suspect).await;
-    let Start { attempt, intent, redrive } = start;
-    held.note(Fact::Started(Started { attempt, redrive, clock_jump_us: clock_jump(held) }))?;
+    let Start { attempt, intent, redrive, resumes } = start;
+    held.note(match resumes {
+        true => Fact::Resumed(Resumed { attempt }),
+        false => Fact::Started(Started { attempt, redrive, clock_jump_us: clock_jump(held) }),
+    })?;
     if (intent == Intent::First && !cfg!(feature = "mutant-no-intent")) || rt.is_careful() {
         held.commit().await?;
     }
@@ -89,16 +118,24 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     };
     let began_us = rt.clock.elapsed_us();
     moment!("at.start");
+    let frame = Frame::new(held, attempt, redrive, began_us);
+    let signal = frame.signal.clone();
+    signal.book.lend(held);
     let watched = match args {
-        Ok(parsed) => watch(held, tool, parsed.value, Frame::new(held, attempt, redrive, began_us)).await,
+        Ok(parsed) => watch(held, tool, parsed.value, frame).await,
         // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
         Err(failure) => Watched::Ran(Ran::Returned(Err(ToolError::internal(failure.message)))),
     };
     let ran_us = rt.clock.elapsed_us().saturating_sub(began_us);
+    let left = signal.book.take_back(held);
     // Its room is free though its end may be recorded later, with its whole batch. What it claims is not.
     Turns::rest(held);
     moment!("at.end");
     let fact = match watched {
+        Watched::Waits => return put_aside(held, (attempt, ran_us), left).await,
+        Watched::Ran(Ran::Returned(Ok(Output { pending: Some(pending), .. }))) => {
+            return leave(held, tool, (attempt, ran_us), pending).await;
+        }
         Watched::Ran(ran) => {
             let result = result::of(held, tool, ran).await;
             Fact::Returned(Returned { attempt, ran_us, result })
@@ -109,7 +146,10 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
                 tracing::error!(%call, tool = %tool.spec.name, stuck = rt.threads.stuck(), "a stopped tool blocks its thread");
             }
             let output = stop.output.map(Into::into);
-            let Stop { cause, may_have_acted, stuck, .. } = stop;
+            let Stop { cause, stuck, .. } = stop;
+            // All that a stepped call does are its steps.
+            let is_stepped = held.call.class() == Some(EffectClass::Stepped);
+            let may_have_acted = stop.may_have_acted && (!is_stepped || left.unsettled);
             Fact::Stopped(Stopped { attempt, ran_us, cause, may_have_acted, stuck, output })
         }
     };
@@ -119,9 +159,91 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     held.note(fact)
 }
 
+/// Puts an attempt aside whose body only waits. Its body runs again when something that it waits for is over.
+async fn put_aside(
+    held: &mut Held,
+    (attempt, ran_us): (AttemptNo, u64),
+    left: LeftBehind,
+) -> Result<(), Lost> {
+    held.begin_stage();
+    let parked = parked(held, &left.waits);
+    let suspended = Suspended { attempt, ran_us, parked, waits: left.waits, then: Then::Replay };
+    held.note(Fact::Suspended(Box::new(suspended)))?;
+    held.commit().await
+}
+
+/// What a call with these waits waits for, until when at most.
+fn parked(held: &Held, waits: &[Arc<str>]) -> Parked {
+    let now = held.now();
+    let mut parked = Parked { reason: Reason::Sleep, wake_at: Timestamp(i64::MAX), length_us: u64::MAX };
+    let Some(operations) = held.call.operations.as_deref() else { return parked };
+    for name in waits {
+        let until = match operations.sleep(name) {
+            Ok(Some((until, _))) => until,
+            Ok(None) | Err(_) => {
+                parked.reason = Reason::Completion;
+                let Some(until) = operations.wait(name).0 else { continue };
+                until
+            }
+        };
+        parked.wake_at = parked.wake_at.min(until.wake_at);
+        parked.length_us = parked.length_us.min(until.wake_at.since(now).min(until.length_us));
+    }
+    parked
+}
+
+/// The tool has returned, and leaves the rest to the world outside.
+async fn leave(
+    held: &mut Held,
+    tool: &Registered,
+    (attempt, ran_us): (AttemptNo, u64),
+    pending: Pending,
+) -> Result<(), Lost> {
+    held.begin_stage();
+    let name = pending.key.name().clone();
+    let own = completion_key(held.on.rt.store.secret(), held.id, &name) == pending.key.as_str();
+    let taken =
+        held.call.operations.as_deref().is_some_and(|operations| operations.has_key(&name) == Ok(true));
+    if !own || !taken {
+        let result = Attempted::Failed(Box::new(without_key(tool)));
+        return held.note(Fact::Returned(Returned { attempt, ran_us, result }));
+    }
+    let length = pending.deadline.unwrap_or(Duration::from_millis(held.on.rt.limits.completion_ms));
+    let length_us = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
+    let wake_at = Timestamp(held.now().0.saturating_add(i64::try_from(length_us).unwrap_or(i64::MAX)));
+    let begun = Operation { name: name.clone(), did: Did::WaitBegan(Until { wake_at, length_us }) };
+    // It may have waited for the same answer in its body, or the answer may be there.
+    if held.call.takes(&begun) {
+        held.note(Fact::Operation(Box::new(begun)))?;
+    }
+    let waits = vec![name];
+    let parked = match parked(held, &waits) {
+        // Answered before anybody waited for it.
+        Parked { wake_at: Timestamp(i64::MAX), reason, .. } => Parked { reason, wake_at, length_us },
+        parked => parked,
+    };
+    let suspended = Suspended { attempt, ran_us, parked, waits, then: Then::Return };
+    held.note(Fact::Suspended(Box::new(suspended)))?;
+    held.commit().await
+}
+
+fn without_key(tool: &Registered) -> Failure {
+    let message = format!(
+        "The tool {:?} said that its result comes later, without a key of this call by which it could come.",
+        tool.spec.name
+    );
+    Failure {
+        class: FailureClass::Execution,
+        source: Source::Tool,
+        ..Failure::invalid_request(Code::PendingWithoutKey, message)
+    }
+}
+
 /// What became of an attempt that was watched.
 enum Watched {
     Ran(Ran),
+    /// All it does is wait.
+    Waits,
     Stopped(Stop),
 }
 
@@ -159,7 +281,8 @@ async fn watch(held: &Held, tool: &Arc<Registered>, args: Value, frame: Frame) -
     if batch.is_cancelled(held.id.ordinal) {
         return Watched::stopped(Cause::Cancel, &signal, Left::NeverStarted);
     }
-    if tool.spec.flags.quick {
+    // Whoever waits for a sleep or an answer is not quick.
+    if tool.spec.flags.quick && tool.class != EffectClass::Stepped {
         let attempt = pin!(in_place(|| tool.tool.run(args, &cx)));
         return match supervise(held, attempt, (&signal, due_us)).await {
             Ok(ran) => Watched::ran(ran, &signal),
@@ -211,6 +334,7 @@ impl Watched {
                 stuck: false,
                 output: signal.last_output(),
             }),
+            (Ran::Waits, _) => Watched::Waits,
             (ran, _) => Watched::Ran(ran),
         }
     }
@@ -234,6 +358,11 @@ async fn supervise<F: Future<Output = Ran>>(
             biased;
             ran = attempt.as_mut() => return Ok(ran),
             cause = signal.told() => break cause,
+            () = signal.book.rung() => {
+                signal.book.hear(&held.on.batch, held.id.ordinal, rt.clock.now());
+                // If that cannot be recorded, neither can what comes after it.
+                let _ = signal.book.commit(&held.on.batch, &held.on.session.lane).await;
+            }
             () = rt.wheel.until(due_us.min(silent_us)) => {
                 let now_us = rt.clock.elapsed_us();
                 let total = held.total_due_us();
@@ -262,14 +391,15 @@ pub(crate) fn context(held: &Held, frame: Frame) -> Cx {
         attempt: frame.attempt,
         attempts_max: rules.attempts,
         redrive: frame.redrive,
-        fence: held.on.session.lane.fence(),
-        place: held.on.batch.head.place.clone(),
+        batch: held.on.batch.clone(),
+        artifacts: Artifacts::new(held.on.session.lane.clone()),
+        wheel: held.on.rt.wheel.clone(),
+        hold: Arc::downgrade(&held.on),
         made: held.call.made.clone(),
-        clock: held.on.rt.clock.clone(),
+        is_put_aside: held.call.class() == Some(EffectClass::Stepped),
         due_us: frame.due_us,
         grace_ms: rules.grace_ms,
         signal: frame.signal,
-        artifacts: Artifacts::new(held.on.session.lane.clone()),
     }
 }
 

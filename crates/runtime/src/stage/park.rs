@@ -15,7 +15,9 @@ pub(crate) async fn until(mut held: Box<Held>, parked: Parked) -> Result<Driven,
     let (now_us, now) = (held.on.rt.clock.elapsed_us(), held.now());
     // A process waits at most as long as the wait was to be, whatever has become of the wall clock since.
     let left_us = parked.wake_at.since(now).min(parked.length_us);
-    let when = When { due_us: now_us.saturating_add(left_us), wall: Some(parked.wake_at) };
+    // Its deadline comes first if it is earlier.
+    let (_, due_us) = held.deadline();
+    let when = When { due_us: now_us.saturating_add(left_us).min(due_us), wall: Some(parked.wake_at) };
     Session::park(held, when);
     Ok(Driven::Parked)
 }

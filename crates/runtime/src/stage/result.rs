@@ -20,6 +20,7 @@ pub(crate) async fn of(held: &mut Held, tool: &Registered, ran: Ran) -> Attempte
     let returned = match ran {
         Ran::Returned(returned) => returned.map_err(|error| Box::new(failure(held, error))),
         Ran::Panicked(what) => Err(Box::new(internal(held, Code::ToolPanicked, what))),
+        Ran::Waits => Err(Box::new(internal(held, Code::Internal, "a tool waits that cannot".to_string()))),
     };
     let failure = match hooks::after(held, tool, returned).await {
         Ok(output) => match success(held, tool, output).await {
@@ -40,7 +41,7 @@ pub(crate) async fn success(
     tool: &Registered,
     output: Output,
 ) -> Result<Success, Box<Failure>> {
-    let Output { value, kept, parts } = output;
+    let Output { value, kept, parts, .. } = output;
     if let Some(kept) = kept {
         return streamed(held, kept, parts).await;
     }
@@ -160,13 +161,18 @@ pub(crate) fn failure(held: &Held, error: ToolError) -> Failure {
     if error.class == FailureClass::Internal {
         return internal(held, Code::Internal, error.detail.unwrap_or(error.message));
     }
+    told(&error, &held.on.rt.limits)
+}
+
+/// What a tool says about its failure, as it is recorded.
+pub(crate) fn told(error: &ToolError, limits: &Limits) -> Failure {
     Failure {
         class: error.class,
         source: Source::Tool,
         code: Code::ToolFailed,
-        tool_code: error.tool_code,
-        message: shorten(error.message, &held.on.rt.limits),
-        detail: error.detail.map(|detail| shorten(detail, &held.on.rt.limits)),
+        tool_code: error.tool_code.clone(),
+        message: shorten(error.message.clone(), limits),
+        detail: error.detail.clone().map(|detail| shorten(detail, limits)),
         retry: error.retry,
         did_not_happen: error.did_not_happen,
         raw: None,

@@ -99,6 +99,8 @@ pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
             Reason::ToolChanged => " Its tool had changed, and no operator accepted that.",
             Reason::NoSuchTool => " Its tool was not there.",
             Reason::ToolPaused => " Its tool was paused.",
+            Reason::Sleep => " It slept.",
+            Reason::Completion => " It waited for an answer from outside.",
         });
     }
     if held.call.same_as().is_some() {

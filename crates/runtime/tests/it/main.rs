@@ -15,6 +15,7 @@ mod commits;
 mod dedupe;
 mod gates;
 mod hooks;
+mod inside;
 mod load;
 mod loops;
 mod order;

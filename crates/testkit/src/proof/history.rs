@@ -184,7 +184,14 @@ impl Recorded {
             // The first stands.
             Fact::CancelAsked(_) => {}
             Fact::Resolved(_) => past.resolved.push(number),
-            Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) | Fact::SameAs(_) | Fact::First => {}
+            Fact::Opened(_)
+            | Fact::Prepared(_)
+            | Fact::Accepted(_)
+            | Fact::SameAs(_)
+            | Fact::First
+            | Fact::Operation(_)
+            | Fact::Suspended(_)
+            | Fact::Resumed(_) => {}
         }
     }
 }

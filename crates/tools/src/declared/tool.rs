@@ -205,7 +205,7 @@ fn check_words(
 
 fn effect_class(source: &Source<'_>, class: &Spanned<String>) -> Result<EffectClass, ConfigError> {
     let name = class.get_ref().as_str();
-    EffectClass::parse(name).ok_or_else(|| {
+    EffectClass::parse(name).filter(|class| *class != EffectClass::Stepped).ok_or_else(|| {
         let message = if name == "stepped" {
             "a command cannot be `stepped`: its effects are no recorded steps; write read, keyed or once"
                 .to_string()

@@ -76,6 +76,9 @@ impl Story {
             Fact::Prepared(_)
             | Fact::SameAs(_)
             | Fact::First
+            | Fact::Operation(_)
+            | Fact::Suspended(_)
+            | Fact::Resumed(_)
             | Fact::Started(_)
             | Fact::Lost(_)
             | Fact::Stopped(_)

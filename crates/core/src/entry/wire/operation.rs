@@ -1,0 +1,156 @@
+//! What is kept of what a tool did by name, and of attempts that were put aside.
+
+use super::attempt::{ParkedFields, read_parked};
+use super::outcome::FailureFields;
+use super::{Problem, encode, known, text, wrong};
+use crate::call::{Kind, Resumed, Suspended, Then};
+use crate::ids::AttemptNo;
+use crate::operation::{Completion, Did, Operation, StepResult, Until};
+use crate::time::Timestamp;
+use minicbor::{Decode, Encode};
+use std::sync::Arc;
+
+/// One shape for all operations; the value that a step or the world outside gave stands behind the fields.
+#[derive(Default, Encode, Decode)]
+#[cbor(map)]
+struct OperationFields<'a> {
+    #[b(0)]
+    name: &'a str,
+    #[b(1)]
+    input: Option<&'a str>,
+    #[n(2)]
+    failure: Option<FailureFields>,
+    #[n(3)]
+    wake_at: Option<i64>,
+    #[n(4)]
+    length_us: Option<u64>,
+    #[b(5)]
+    code: Option<&'a str>,
+    #[b(6)]
+    message: Option<&'a str>,
+    #[n(7)]
+    cancelled: Option<bool>,
+}
+
+pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
+    let named = OperationFields { name: &operation.name, ..OperationFields::default() };
+    let until = |until: &Until| (Some(until.wake_at.0), Some(until.length_us));
+    let fields = match &operation.did {
+        Did::StepStarted { input } => OperationFields { input: Some(input), ..named },
+        Did::StepEnded { input, result } => {
+            let failure = match result {
+                StepResult::Ok(_) => None,
+                StepResult::Failed(failure) => Some((&**failure).into()),
+            };
+            OperationFields { input: Some(input), failure, ..named }
+        }
+        Did::SleepBegan(began) | Did::WaitBegan(began) => {
+            let (wake_at, length_us) = until(began);
+            OperationFields { wake_at, length_us, ..named }
+        }
+        Did::Completed(Completion::Error { code, message }) => {
+            OperationFields { code: Some(code), message: Some(message), ..named }
+        }
+        Did::Completed(Completion::Cancelled) => OperationFields { cancelled: Some(true), ..named },
+        Did::Completed(Completion::Ok(_)) | Did::SleepEnded | Did::KeyTaken | Did::TimedOut => named,
+    };
+    encode(&fields, bytes);
+}
+
+pub(super) fn payload(operation: &Operation) -> &[u8] {
+    match &operation.did {
+        Did::StepEnded { result: StepResult::Ok(value), .. } | Did::Completed(Completion::Ok(value)) => {
+            value.as_bytes()
+        }
+        _ => &[],
+    }
+}
+
+pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operation, Problem> {
+    let fields: OperationFields<'_> = minicbor::decode(fields)?;
+    let input = || fields.input.map(Arc::from).ok_or_else(|| wrong("a step has no input"));
+    let until = || match (fields.wake_at, fields.length_us) {
+        (Some(wake_at), Some(length_us)) => Ok(Until { wake_at: Timestamp(wake_at), length_us }),
+        _ => Err(wrong("a wait has no end")),
+    };
+    let name = fields.name.into();
+    let did = match kind {
+        Kind::StepStarted => Did::StepStarted { input: input()? },
+        Kind::StepEnded => {
+            let input = input()?;
+            let result = match fields.failure {
+                Some(failure) => StepResult::Failed(Box::new(failure.read()?)),
+                None => StepResult::Ok(text(payload)?),
+            };
+            Did::StepEnded { input, result }
+        }
+        Kind::SleepBegan => Did::SleepBegan(until()?),
+        Kind::SleepEnded => Did::SleepEnded,
+        Kind::KeyTaken => Did::KeyTaken,
+        Kind::WaitBegan => Did::WaitBegan(until()?),
+        Kind::Completed => Did::Completed(match (fields.code, fields.message, fields.cancelled) {
+            (_, _, Some(true)) => Completion::Cancelled,
+            (Some(code), Some(message), _) => {
+                Completion::Error { code: code.to_string(), message: message.to_string() }
+            }
+            _ => Completion::Ok(text(payload)?),
+        }),
+        Kind::TimedOut => Did::TimedOut,
+        _ => return Err(Problem::Kind),
+    };
+    Ok(Operation { name, did })
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct SuspendedFields {
+    #[n(0)]
+    attempt: u32,
+    #[n(1)]
+    ran_us: u64,
+    #[n(2)]
+    parked: ParkedFields,
+    #[n(3)]
+    waits: Vec<String>,
+    #[n(4)]
+    then: String,
+}
+
+impl From<&Suspended> for SuspendedFields {
+    fn from(suspended: &Suspended) -> SuspendedFields {
+        SuspendedFields {
+            attempt: suspended.attempt.0,
+            ran_us: suspended.ran_us,
+            parked: (&suspended.parked).into(),
+            waits: suspended.waits.iter().map(|name| name.to_string()).collect(),
+            then: suspended.then.to_string(),
+        }
+    }
+}
+
+pub(super) fn read_suspended(fields: SuspendedFields) -> Result<Suspended, Problem> {
+    Ok(Suspended {
+        attempt: AttemptNo(fields.attempt),
+        ran_us: fields.ran_us,
+        parked: read_parked(&fields.parked)?,
+        waits: fields.waits.into_iter().map(Arc::from).collect(),
+        then: known(Then::parse(&fields.then), &fields.then)?,
+    })
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct ResumedFields {
+    #[n(0)]
+    attempt: u32,
+}
+
+impl From<&Resumed> for ResumedFields {
+    fn from(resumed: &Resumed) -> ResumedFields {
+        ResumedFields { attempt: resumed.attempt.0 }
+    }
+}
+
+pub(super) fn read_resumed(fields: &ResumedFields) -> Resumed {
+    Resumed { attempt: AttemptNo(fields.attempt) }
+}

@@ -1,0 +1,362 @@
+//! What a tool did by name inside a call, and what a replay of its body is told of that.
+//!
+//! Every operation is matched by its name and never by its order, so steps may run in parallel and end in any order.
+//! What is recorded is returned; what is not is done now. An input that is not the recorded one is a
+//! [divergence](Mismatch): the body is another than the one that was recorded.
+
+use crate::canonical;
+use crate::failure::{Failure, named};
+use crate::outcome::JsonText;
+use crate::time::Timestamp;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// How many differing places a divergence names.
+const DIFFERENCES_MAX: usize = 8;
+
+/// Something a tool did, under its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    /// Unique in the call.
+    pub name: Arc<str>,
+    /// What.
+    pub did: Did,
+}
+
+/// What a tool did.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Did {
+    /// A step that must not be repeated is about to run.
+    StepStarted {
+        /// What it is given.
+        input: JsonText,
+    },
+    /// A step ran.
+    StepEnded {
+        /// What it was given.
+        input: JsonText,
+        /// What came of it.
+        result: StepResult,
+    },
+    /// It sleeps.
+    SleepBegan(Until),
+    /// It has slept.
+    SleepEnded,
+    /// The key by which the world outside answers was given out.
+    KeyTaken,
+    /// It waits for the answer, until then.
+    WaitBegan(Until),
+    /// The answer came.
+    Completed(Completion),
+    /// The answer did not come in time; what comes later changes nothing.
+    TimedOut,
+}
+
+/// Until when something is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Until {
+    /// By the wall clock.
+    pub wake_at: Timestamp,
+    /// How long at most, in microseconds, whatever the wall clock says.
+    pub length_us: u64,
+}
+
+/// What came of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StepResult {
+    /// A value.
+    Ok(JsonText),
+    /// A failure, kept as evidence: the step runs again when the call is tried again.
+    Failed(Box<Failure>),
+}
+
+/// What the world outside answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// It is done, with this value.
+    Ok(JsonText),
+    /// It went wrong.
+    Error {
+        /// A code of the other side's.
+        code: String,
+        /// Written for the model.
+        message: String,
+    },
+    /// It was called off.
+    Cancelled,
+}
+
+named! {
+    /// What an operation is.
+    Kind {
+        /// A step.
+        Step = "step",
+        /// A sleep.
+        Sleep = "sleep",
+        /// A completion.
+        Completion = "completion",
+    }
+}
+
+/// What is recorded of an operation.
+#[derive(Clone, Debug, PartialEq)]
+enum Recorded {
+    Step { input: JsonText, state: StepState },
+    Sleep { until: Until, over: bool },
+    Completion { until: Option<Until>, end: Option<Answer> },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum StepState {
+    /// It must not be repeated, and was started.
+    Open,
+    Done(JsonText),
+    /// In which try of the call: a later one runs it again.
+    Failed {
+        failure: Box<Failure>,
+        tries: u32,
+    },
+}
+
+/// How a wait for the world outside ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It answered.
+    Given(Completion),
+    /// It did not, in time.
+    TimedOut,
+}
+
+/// The operations of a call, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Operations {
+    by_name: BTreeMap<Arc<str>, Recorded>,
+    /// Whether a step is recorded: then the call has done something.
+    has_step: bool,
+}
+
+/// What a replay is told of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step<'a> {
+    /// It is to run.
+    Run,
+    /// It ran, with this result.
+    Done(&'a JsonText),
+    /// It failed in this try of the call.
+    Failed(&'a Failure),
+    /// It was started before a crash, must not be repeated, and nobody knows what came of it.
+    Unknown,
+}
+
+/// Why an operation cannot be what is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Its name is another kind of operation's.
+    OtherKind {
+        /// The kind that is recorded.
+        recorded: Kind,
+    },
+    /// It was given another input.
+    OtherInput {
+        /// The JSON pointers that differ, the first few.
+        pointers: Vec<String>,
+        /// What is recorded there, and what is given now, for the first of them.
+        first: Option<(String, String)>,
+    },
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mismatch::OtherKind { recorded } => write!(f, "a {recorded} is recorded under this name"),
+            Mismatch::OtherInput { pointers, first } => {
+                let places: Vec<&str> =
+                    pointers.iter().map(|place| if place.is_empty() { "the whole" } else { place }).collect();
+                write!(f, "its input differs from the recorded one at {}", places.join(", "))?;
+                match first {
+                    Some((recorded, given)) => write!(f, ": recorded is {recorded}, given is {given}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl Operations {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// Whether something is recorded under this name.
+    pub fn knows(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Whether a step is recorded.
+    pub fn has_step(&self) -> bool {
+        self.has_step
+    }
+
+    /// The step of this name, given this input, in a call of which so many attempts count against its rule.
+    pub fn step(&self, name: &str, input: &str, tried: u32) -> Result<Step<'_>, Mismatch> {
+        let Some(recorded) = self.by_name.get(name) else { return Ok(Step::Run) };
+        let Recorded::Step { input: was, state } = recorded else { return Err(recorded.other()) };
+        if **was != *input {
+            return Err(other_input(was, input));
+        }
+        Ok(match state {
+            StepState::Open => Step::Unknown,
+            StepState::Done(value) => Step::Done(value),
+            StepState::Failed { failure, tries } if *tries == tried => Step::Failed(failure),
+            StepState::Failed { .. } => Step::Run,
+        })
+    }
+
+    /// Until when the sleep of this name is, and whether it is over; `None`: it has not begun.
+    pub fn sleep(&self, name: &str) -> Result<Option<(Until, bool)>, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(None),
+            Some(Recorded::Sleep { until, over }) => Ok(Some((*until, *over))),
+            Some(other) => Err(other.other()),
+        }
+    }
+
+    /// Whether the key of this name was given out.
+    pub fn has_key(&self, name: &str) -> Result<bool, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(false),
+            Some(Recorded::Completion { .. }) => Ok(true),
+            Some(other) => Err(other.other()),
+        }
+    }
+
+    /// Until when the answer of this name is waited for, and how that ended, as far as it did.
+    pub fn wait(&self, name: &str) -> (Option<Until>, Option<&Answer>) {
+        match self.by_name.get(name) {
+            Some(Recorded::Completion { until, end }) => (*until, end.as_ref()),
+            _ => (None, None),
+        }
+    }
+
+    /// The names of the keys that were given out.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_name
+            .iter()
+            .filter(|(_, recorded)| matches!(recorded, Recorded::Completion { .. }))
+            .map(|(name, _)| name)
+    }
+
+    /// Whether what was waited for under this name is over.
+    pub fn is_over(&self, name: &str, now: Timestamp) -> bool {
+        match self.by_name.get(name) {
+            Some(Recorded::Sleep { until, over }) => *over || now >= until.wake_at,
+            Some(Recorded::Completion { until, end }) => {
+                end.is_some() || until.is_some_and(|until| now >= until.wake_at)
+            }
+            Some(Recorded::Step { .. }) | None => false,
+        }
+    }
+
+    /// Whether this can follow what is recorded.
+    pub fn can_follow(&self, operation: &Operation) -> bool {
+        match (self.by_name.get(&operation.name), &operation.did) {
+            (None, Did::StepStarted { .. } | Did::StepEnded { .. } | Did::SleepBegan(_) | Did::KeyTaken) => {
+                true
+            }
+            (Some(Recorded::Step { input: was, state }), Did::StepEnded { input, .. }) => {
+                !matches!(state, StepState::Done(_)) && was == input
+            }
+            (Some(Recorded::Step { input: was, state }), Did::StepStarted { input }) => {
+                matches!(state, StepState::Failed { .. }) && was == input
+            }
+            (Some(Recorded::Sleep { over, .. }), Did::SleepEnded) => !over,
+            (Some(Recorded::Completion { until, end }), Did::WaitBegan(_)) => {
+                until.is_none() && end.is_none()
+            }
+            (Some(Recorded::Completion { end, .. }), Did::Completed(_) | Did::TimedOut) => end.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Adds what [can follow](Self::can_follow), to a call of which so many attempts count against its rule.
+    pub fn apply(&mut self, operation: &Operation, tries: u32) {
+        let name = operation.name.clone();
+        match &operation.did {
+            Did::StepStarted { input } => {
+                self.has_step = true;
+                self.by_name.insert(name, Recorded::Step { input: input.clone(), state: StepState::Open });
+            }
+            Did::StepEnded { input, result } => {
+                self.has_step = true;
+                let state = match result {
+                    StepResult::Ok(value) => StepState::Done(value.clone()),
+                    StepResult::Failed(failure) => StepState::Failed { failure: failure.clone(), tries },
+                };
+                self.by_name.insert(name, Recorded::Step { input: input.clone(), state });
+            }
+            Did::SleepBegan(until) => {
+                self.by_name.insert(name, Recorded::Sleep { until: *until, over: false });
+            }
+            Did::SleepEnded => {
+                if let Some(Recorded::Sleep { over, .. }) = self.by_name.get_mut(&name) {
+                    *over = true;
+                }
+            }
+            Did::KeyTaken => {
+                self.by_name.insert(name, Recorded::Completion { until: None, end: None });
+            }
+            Did::WaitBegan(begun) => {
+                if let Some(Recorded::Completion { until, .. }) = self.by_name.get_mut(&name) {
+                    *until = Some(*begun);
+                }
+            }
+            Did::Completed(completion) => self.answered(&name, Answer::Given(completion.clone())),
+            Did::TimedOut => self.answered(&name, Answer::TimedOut),
+        }
+    }
+
+    fn answered(&mut self, name: &str, answer: Answer) {
+        if let Some(Recorded::Completion { end, .. }) = self.by_name.get_mut(name) {
+            *end = Some(answer);
+        }
+    }
+}
+
+impl Recorded {
+    fn other(&self) -> Mismatch {
+        let recorded = match self {
+            Recorded::Step { .. } => Kind::Step,
+            Recorded::Sleep { .. } => Kind::Sleep,
+            Recorded::Completion { .. } => Kind::Completion,
+        };
+        Mismatch::OtherKind { recorded }
+    }
+}
+
+fn other_input(recorded: &str, given: &str) -> Mismatch {
+    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+    let (Some(ours), Some(theirs)) = (parse(recorded), parse(given)) else {
+        return Mismatch::OtherInput { pointers: vec![String::new()], first: None };
+    };
+    let pointers = canonical::differences(&ours, &theirs, DIFFERENCES_MAX);
+    let first = pointers.first().map(|pointer| (shown(&ours, pointer), shown(&theirs, pointer)));
+    Mismatch::OtherInput { pointers, first }
+}
+
+/// What stands at a place, shortened for a person.
+fn shown(value: &serde_json::Value, pointer: &str) -> String {
+    /// Enough to recognise a value.
+    const SHOWN_CHARS: usize = 64;
+    let text = value.pointer(pointer).map_or_else(|| "nothing".to_string(), serde_json::Value::to_string);
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

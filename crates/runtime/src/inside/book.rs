@@ -1,0 +1,304 @@
+//! What an attempt has done by name so far, shared by the tool that does it and whoever drives the call.
+//!
+//! While an attempt runs, its book has what its driver had noted and not committed, so that what the tool records comes
+//! behind it. When the attempt is over the driver takes the book back, and nothing more is written in it.
+
+use super::Misuse;
+use crate::batch::{Asked, OpenBatch};
+use crate::error::Lost;
+use crate::held::{Ack, Held};
+use crate::lane::Lane;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use windlass_core::call::Fact;
+use windlass_core::entry::Packer;
+use windlass_core::failure::Failure;
+use windlass_core::ids::Ordinal;
+use windlass_core::operation::{Answer, Did, Operation, Operations, Step, StepResult, Until};
+use windlass_core::outcome::JsonText;
+use windlass_core::time::Timestamp;
+
+/// The operations of one attempt.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    page: Mutex<Page>,
+    /// Told when something that may be waited for is over.
+    changed: Notify,
+    /// Told when something was asked of the call while it runs.
+    rung: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Page {
+    /// Whether the attempt runs.
+    lent: bool,
+    ordinal: u16,
+    /// How many attempts counted against the call's rule when this one began.
+    tries: u32,
+    operations: Option<Box<Operations>>,
+    /// What is recorded next.
+    notes: Packer,
+    /// The names of steps and sleeps that this run of the body has used.
+    used: BTreeSet<Arc<str>>,
+    /// Steps that began and are not recorded: they may have acted.
+    unsettled: BTreeSet<Arc<str>>,
+    /// What is waited for now.
+    waits: Vec<Arc<str>>,
+    /// Whether the body is being dropped because it only waits.
+    aside: bool,
+    /// Whoever asked something of the call waits until these are dropped: then it is recorded.
+    acks: Vec<Ack>,
+}
+
+/// What an attempt left behind.
+pub(crate) struct Left {
+    /// What it waited for when it was put aside.
+    pub(crate) waits: Vec<Arc<str>>,
+    /// Whether one of its steps may have acted without being recorded.
+    pub(crate) unsettled: bool,
+}
+
+/// What is to be done with a step.
+pub(super) enum Begun {
+    Run,
+    Done(JsonText),
+    Failed(Box<Failure>),
+    Unknown,
+}
+
+impl Book {
+    /// Gives the book to an attempt.
+    pub(crate) fn lend(&self, held: &mut Held) {
+        let mut page = self.lock();
+        page.lent = true;
+        page.ordinal = held.id.ordinal.0;
+        page.tries = held.call.tries;
+        page.operations = held.call.operations.take();
+        held.lend_notes(&mut page.notes);
+    }
+
+    /// Takes the book back: the attempt is over.
+    pub(crate) fn take_back(&self, held: &mut Held) -> Left {
+        let mut page = self.lock();
+        page.lent = false;
+        held.call.operations = page.operations.take();
+        let Page { notes, acks, .. } = &mut *page;
+        held.take_back_notes(notes, acks);
+        Left { waits: std::mem::take(&mut page.waits), unsettled: !page.unsettled.is_empty() }
+    }
+
+    /// Begins a step, or says what is recorded of it.
+    pub(super) fn begin_step(&self, name: &str, input: &str, max: u64) -> Result<Begun, Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        let tries = page.tries;
+        let begun =
+            match page.operations().step(name, input, tries).map_err(|found| Misuse::of(name, found))? {
+                Step::Run => Begun::Run,
+                Step::Done(value) => Begun::Done(value.clone()),
+                Step::Failed(failure) => Begun::Failed(Box::new(failure.clone())),
+                Step::Unknown => Begun::Unknown,
+            };
+        if let Begun::Run = begun {
+            page.unsettled.insert(name.into());
+        }
+        Ok(begun)
+    }
+
+    /// Notes what came of a step.
+    pub(super) fn end_step(
+        &self,
+        name: &str,
+        at: Timestamp,
+        (input, result): (JsonText, StepResult),
+    ) -> Result<(), Misuse> {
+        self.note(at, name, Did::StepEnded { input, result })
+    }
+
+    /// A step is recorded, durably.
+    pub(super) fn settle_step(&self, name: &str) {
+        self.lock().unsettled.remove(name);
+        // Whoever polls the body looks whether it can be put aside.
+        self.changed.notify_waiters();
+    }
+
+    /// Begins a sleep, or goes on with the one that is recorded; `None` if that is over.
+    pub(super) fn begin_sleep(
+        &self,
+        name: &str,
+        (at, until): (Timestamp, Until),
+        max: u64,
+    ) -> Result<Option<Until>, Misuse> {
+        let recorded = {
+            let mut page = self.open()?;
+            page.use_name(name, max)?;
+            page.operations().sleep(name).map_err(|found| Misuse::of(name, found))?
+        };
+        match recorded {
+            Some((_, true)) => Ok(None),
+            Some((until, false)) => Ok(Some(until)),
+            None => {
+                self.note(at, name, Did::SleepBegan(until))?;
+                Ok(Some(until))
+            }
+        }
+    }
+
+    /// Gives out a key. `true`: it was not given out before.
+    pub(super) fn take_key(&self, name: &str, at: Timestamp, max: u64) -> Result<bool, Misuse> {
+        {
+            let mut page = self.open()?;
+            page.check_name(name, max)?;
+            if page.operations().has_key(name).map_err(|found| Misuse::of(name, found))? {
+                return Ok(false);
+            }
+        }
+        self.note(at, name, Did::KeyTaken)?;
+        Ok(true)
+    }
+
+    /// Begins to wait for an answer, or goes on with the wait that is recorded.
+    pub(super) fn begin_wait(&self, name: &str, (at, until): (Timestamp, Until)) -> Result<Until, Misuse> {
+        let (recorded, answered) = {
+            let mut page = self.open()?;
+            let (recorded, answer) = page.operations().wait(name);
+            (recorded, answer.is_some())
+        };
+        match recorded {
+            Some(recorded) => Ok(recorded),
+            // What was answered before anybody waited is there at once.
+            None if answered => Ok(until),
+            None => {
+                self.note(at, name, Did::WaitBegan(until))?;
+                Ok(until)
+            }
+        }
+    }
+
+    /// What was answered under this name, if anything was.
+    pub(super) fn answer(&self, name: &str) -> Result<Option<Answer>, Misuse> {
+        Ok(self.open()?.operations().wait(name).1.cloned())
+    }
+
+    /// Takes what the world outside has answered meanwhile.
+    pub(crate) fn hear(&self, batch: &OpenBatch, ordinal: Ordinal, at: Timestamp) {
+        for heard in batch.hear_completions(ordinal) {
+            if let Asked::Complete { name, completion } = heard.what {
+                // One that comes too late, or twice, changes nothing.
+                let _ = self.note(at, &name, Did::Completed(completion));
+            }
+            self.lock().acks.extend(heard.ack);
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Notes something that the tool did.
+    pub(super) fn note(&self, at: Timestamp, name: &str, did: Did) -> Result<(), Misuse> {
+        let mut page = self.open()?;
+        let operation = Operation { name: name.into(), did };
+        if !page.operations().can_follow(&operation) {
+            return Err(Misuse::Unfit { name: name.into() });
+        }
+        let tries = page.tries;
+        page.operations().apply(&operation, tries);
+        let ordinal = Ordinal(page.ordinal);
+        page.notes.fact(at, ordinal, &Fact::Operation(Box::new(operation)));
+        Ok(())
+    }
+
+    /// Writes what is noted, and waits until it is durable.
+    pub(crate) async fn commit(&self, batch: &OpenBatch, lane: &Lane) -> Result<(), Lost> {
+        let (sent, acks) = {
+            let mut page = self.lock();
+            (batch.send_notes(lane, &mut page.notes), std::mem::take(&mut page.acks))
+        };
+        sent.durable().await?;
+        drop(acks);
+        Ok(())
+    }
+
+    /// Whether what is waited for under this name is over.
+    pub(super) fn is_over(&self, name: &str, now: Timestamp) -> bool {
+        self.lock().operations.as_deref().is_some_and(|operations| operations.is_over(name, now))
+    }
+
+    /// Something is waited for until what is returned is dropped.
+    pub(super) fn waits(&self, name: &str) -> Waits<'_> {
+        let name: Arc<str> = name.into();
+        self.lock().waits.push(name.clone());
+        Waits { book: self, name }
+    }
+
+    /// Closes the book if all that the attempt does is wait: nothing is lost if its body is dropped now and run again
+    /// later.
+    pub(crate) fn put_aside(&self) -> bool {
+        let mut page = self.lock();
+        page.aside = !page.waits.is_empty() && page.unsettled.is_empty();
+        page.aside
+    }
+
+    /// Until something may be over.
+    pub(super) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Something was asked of the call.
+    pub(crate) fn ring(&self) {
+        self.rung.notify_one();
+    }
+
+    /// Until something is asked of the call.
+    pub(crate) fn rung(&self) -> tokio::sync::futures::Notified<'_> {
+        self.rung.notified()
+    }
+
+    fn open(&self) -> Result<MutexGuard<'_, Page>, Misuse> {
+        let page = self.lock();
+        if page.lent && !page.aside { Ok(page) } else { Err(Misuse::Over) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Page> {
+        self.page.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Page {
+    fn operations(&mut self) -> &mut Operations {
+        self.operations.get_or_insert_default()
+    }
+
+    /// A name is used once in each run of a body.
+    fn use_name(&mut self, name: &str, max: u64) -> Result<(), Misuse> {
+        self.check_name(name, max)?;
+        if self.used.insert(name.into()) { Ok(()) } else { Err(Misuse::Repeated { name: name.into() }) }
+    }
+
+    fn check_name(&mut self, name: &str, max: u64) -> Result<(), Misuse> {
+        if name.trim().is_empty() {
+            return Err(Misuse::Blank);
+        }
+        if self.operations().len() as u64 >= max && !self.operations().knows(name) {
+            return Err(Misuse::TooMany { max });
+        }
+        Ok(())
+    }
+}
+
+/// Something is waited for.
+pub(super) struct Waits<'a> {
+    book: &'a Book,
+    name: Arc<str>,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        let mut page = self.book.lock();
+        // An attempt that is put aside is dropped with its waits, and they are what it is put aside for.
+        if !page.aside
+            && let Some(place) = page.waits.iter().position(|name| *name == self.name)
+        {
+            page.waits.swap_remove(place);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Make the result of a call of what the world outside has answered.
+
+use crate::ask;
+use crate::error::{BatchError, Lost, chain};
+use crate::held::{Held, Hold};
+use crate::registry::Registered;
+use crate::stage::result;
+use crate::threads::Ran;
+use crate::tool::ToolError;
+use std::sync::Arc;
+use windlass_core::call::{Fact, Result as Attempted, Returned, State};
+use windlass_core::code::Code;
+use windlass_core::failure::{Failure, FailureClass, Source};
+use windlass_core::ids::AttemptNo;
+use windlass_core::operation::{Answer, Completion, Did, Operation};
+
+/// The tool has done its part, and what it left to the world outside is over: the answer is treated like its own.
+pub(crate) async fn note(held: &mut Held, tool: &Registered, attempt: AttemptNo) -> Result<(), Lost> {
+    held.begin_stage();
+    let Some(name) = waited_for(held) else { return Ok(()) };
+    if answer(held, &name).is_none() {
+        // What was left for the owner before the deadline counts.
+        adopt(&held.on).await?;
+        held.hear()?;
+    }
+    let result = match answer(held, &name) {
+        Some(Answer::Given(Completion::Ok(value))) => match serde_json::from_str::<serde_json::Value>(&value)
+        {
+            Ok(value) => result::of(held, tool, Ran::Returned(Ok(value.into()))).await,
+            Err(error) => {
+                let error = ToolError::internal(format!("the recorded answer is no JSON: {error}"));
+                result::of(held, tool, Ran::Returned(Err(error))).await
+            }
+        },
+        Some(Answer::Given(Completion::Error { code, message })) => {
+            let class = FailureClass::External;
+            let error = ToolError { class, tool_code: Some(code), ..ToolError::new(message) };
+            result::of(held, tool, Ran::Returned(Err(error))).await
+        }
+        // The call is cancelled, which is for whoever looks at it next.
+        Some(Answer::Given(Completion::Cancelled)) => return Ok(()),
+        Some(Answer::TimedOut) => Attempted::Failed(Box::new(not_answered())),
+        None => {
+            held.note(Fact::Operation(Box::new(Operation { name, did: Did::TimedOut })))?;
+            Attempted::Failed(Box::new(not_answered()))
+        }
+    };
+    held.note(Fact::Returned(Returned { attempt, ran_us: 0, result }))
+}
+
+/// Takes what was left for the owner of the session. Whoever cannot does without.
+pub(crate) async fn adopt(on: &Hold) -> Result<(), Lost> {
+    match ask::adopt(&on.rt, &on.session).await {
+        Err(BatchError::Lost(lost)) => Err(lost),
+        Err(error) => {
+            tracing::error!(session = %on.session.name, error = %chain(&error), "messages are not taken");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+fn waited_for(held: &Held) -> Option<Arc<str>> {
+    let State::Suspended(suspended) = &held.call.state else { return None };
+    suspended.waits.first().cloned()
+}
+
+fn answer(held: &Held, name: &str) -> Option<Answer> {
+    held.call.operations.as_deref()?.wait(name).1.cloned()
+}
+
+fn not_answered() -> Failure {
+    let message =
+        "Nobody answered in time. What the tool has started may still go on; find out before you repeat it.";
+    Failure {
+        class: FailureClass::Timeout,
+        source: Source::Runtime,
+        ..Failure::invalid_request(Code::Timeout, message.to_string())
+    }
+}
