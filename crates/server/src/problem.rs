@@ -28,7 +28,7 @@ pub struct Problem {
 }
 
 /// Every code a problem can have, with its status. `docs/cli.md` has a line for each.
-pub const CODES: [(&str, u16); 15] = [
+pub const CODES: [(&str, u16); 16] = [
     ("bad_path", 400),
     ("bad_query", 400),
     ("bad_body", 400),
@@ -40,6 +40,7 @@ pub const CODES: [(&str, u16); 15] = [
     ("method_not_allowed", 405),
     ("unfit", 409),
     ("conflict", 409),
+    ("over", 410),
     ("too_large", 413),
     ("invalid_args", 422),
     ("overloaded", 503),
@@ -68,7 +69,8 @@ impl From<AskError> for Problem {
         match error {
             AskError::NotFound { .. } => Problem::new("not_found", told),
             AskError::Unfit { .. } => Problem::new("unfit", told),
-            AskError::Conflict => Problem::new("conflict", told),
+            AskError::Conflict | AskError::Answered => Problem::new("conflict", told),
+            AskError::Over { .. } => Problem::new("over", told),
             AskError::Invalid { .. } => Problem::new("invalid_args", told),
             AskError::Batch(BatchError::Shape { .. }) => Problem::new("bad_query", told),
             AskError::Batch(BatchError::Overloaded { retry_after_ms, .. }) => {
