@@ -1,9 +1,9 @@
 //! The loop guard: a session that gets nowhere is told so, in this process and after it.
 
-use crate::rig::{Count, batch, call, echo, memory, n, quick, reopen, returns, run, states};
+use crate::gates::left_running;
+use crate::rig::{Count, batch, call, echo, memory, n, quick, reopen, returns, run, spec, states};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::sync::Notify;
 use windlass::{Args, CallRequest, Cx, EffectClass, Flags, Runtime, ToolError, ToolSpec, tool_fn};
 
 /// Runs one batch per word, each under a key of its own: `a` is the tool `a`, `a+b` two calls. What became of the last.
@@ -146,32 +146,22 @@ async fn a_loop_goes_on_over_owners() {
     }
 }
 
-/// What ends between the taking of a session and its first submission is counted, once, and in its place.
+/// What ends between the taking of a session and its first submission is counted, and once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_left_open_counts_when_it_ends() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
-    {
+    let slow = || spec("slow", EffectClass::Keyed);
+    let owner = || {
         let runtime = reopen(&folder);
-        register(&runtime);
-        turns(&runtime, "a a a a a").await;
-    }
-    let keyed = || crate::rig::spec("slow", EffectClass::Keyed);
-    let asked = || batch("k", vec![call("x", "slow", n(1))]);
-    assert_eq!(crate::gates::left_running(&folder, (vec![keyed()], asked()), 1).await, "x");
-    let runtime = reopen(&folder);
-    register(&runtime);
-    let gate = Arc::new(Notify::new());
-    let opened = gate.clone();
-    let slow = tool_fn(keyed(), move |args, _: &Cx| {
-        let gate = opened.clone();
-        async move {
-            gate.notified().await;
-            Ok(args.into())
-        }
-    });
-    runtime.register(slow).unwrap();
+        runtime.register(echo(slow(), &Count::default())).unwrap();
+        runtime
+    };
+    turns(&owner(), "slow slow slow").await;
+    let asked = batch("k", vec![call("x", "slow", n(1))]);
+    assert_eq!(left_running(&folder, (vec![slow()], asked), 1).await, "x");
+    let runtime = owner();
     runtime.resume().await.unwrap();
-    gate.notify_one();
     runtime.idle().await;
-    assert_eq!(turns(&runtime, "a").await, "a succeeded", "another call ended last");
+    assert_eq!(turns(&runtime, "slow").await, "slow succeeded", "the fifth");
+    assert_eq!(turns(&runtime, "slow").await, "slow failed/loop", "the sixth");
 }
