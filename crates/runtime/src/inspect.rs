@@ -139,10 +139,10 @@ fn closed_story(by: ClosedBy) -> &'static str {
 
 fn opening_story(opening: &Opening) -> String {
     let asked = format!("batch {} was asked for", opening.key);
-    match opening.siblings {
-        Siblings::Independent => asked,
-        siblings => format!("{asked}, its calls as {siblings}"),
+    if opening.siblings == Siblings::Independent {
+        return asked;
     }
+    format!("{asked}, its calls as {}", opening.siblings)
 }
 
 impl serde::Serialize for Line {
