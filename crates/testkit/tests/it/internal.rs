@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    ArtifactError, BatchError, BatchRequest, CallAnswer, CallRequest, Config, Cx, Lost, Runtime, Tool,
+    ArtifactError, BatchError, BatchRequest, CallAnswer, CallRequest, Config, Cx, Flags, Lost, Runtime, Tool,
     ToolError, ToolFuture, ToolSpec,
 };
 use windlass_core::call::{Illegal, Kind as FactKind};
@@ -91,7 +91,9 @@ struct Breaks(Mutex<Vec<ToolError>>);
 
 impl Tool for Breaks {
     fn spec(&self) -> ToolSpec {
-        ToolSpec { name: "breaks".to_owned(), ..ToolSpec::default() }
+        // It is asked again and again, and what tells its errors apart is not for the model.
+        let flags = Flags { polls: true, ..Flags::default() };
+        ToolSpec { name: "breaks".to_owned(), flags, ..ToolSpec::default() }
     }
 
     fn run<'a>(&'a self, _args: Value, _cx: &'a Cx) -> ToolFuture<'a> {

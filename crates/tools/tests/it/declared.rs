@@ -72,7 +72,6 @@ fn an_empty_file_declares_nothing() {
 
 #[test]
 fn problems_as_people_see_them() {
-    let tool = |line: &str| format!("[tools.t]\ncommand = [\"date\"]\n{line}\n");
     let cases = [
         ("[tool.t]\n".into(), "top-level key"),
         ("[mcp.x]\n".into(), "top-level key of a later version"),
@@ -87,34 +86,6 @@ fn problems_as_people_see_them() {
         (tool("colour = \"x\""), "key like none"),
         (tool("background = true"), "flag of a later version"),
         (tool("inline_ms = 5"), "key of a later version"),
-        (tool("claims = \"write x\""), "claims that are no list"),
-        (tool("claims = [\"write x\", \"change y\"]"), "claim that neither reads nor writes"),
-        (tool("claims = [\"write a//b\"]"), "claim with an empty level"),
-        (tool("claims = [\"write a/../b\"]"), "claim with dots"),
-        (tool("claims = [\"write a:{b}\"]"), "claim of a property without an input"),
-        (
-            tool("claims = [\"write a:{servce}\"]\ninput = { properties = { service = {} } }"),
-            "claim of a misspelt property",
-        ),
-        (
-            tool("claims = [\"write a:{who}\"]\ninput = { properties = { from = {}, service = {} } }"),
-            "claim of no property",
-        ),
-        (
-            format!("[limits]\nclaims_max = 1\n{}", tool("claims = [\"read x\", \"read y\"]")),
-            "too many claims",
-        ),
-        (tool("limits = 4"), "limits of a tool that are no table"),
-        (tool("limits = { runing = 4 }"), "misspelt limit of a tool"),
-        (tool("limits = { running = 0 }"), "nothing may run"),
-        (tool("limits = { per_minute = 0 }"), "nothing may start"),
-        (tool("limits = { per_minute = 1.5 }"), "fraction of a start"),
-        (tool("groups = \"db\""), "groups that are no list"),
-        (tool("groups = [\"db\"]"), "group that is not declared"),
-        ("[groups.db]\n".into(), "group that bounds nothing"),
-        ("[groups.db]\nrunning = -1\n".into(), "group with a negative limit"),
-        ("[groups.db]\nper_second = 1\n".into(), "misspelt limit of a group"),
-        ("[groups]\ndb = 1\n".into(), "group that is no table"),
         (tool("timeout_ms = 0"), "no time at all"),
         (tool("timeout_ms = -1"), "negative time"),
         (tool("timeout_ms = \"30s\""), "time with a unit"),
@@ -184,6 +155,46 @@ fn problems_of_a_dedupe_key_as_people_see_them() {
     insta::assert_snapshot!(told(&cases));
 }
 
+#[test]
+fn problems_with_room_as_people_see_them() {
+    let cases = [
+        (tool("claims = \"write x\""), "claims that are no list"),
+        (tool("claims = [\"write x\", \"change y\"]"), "claim that neither reads nor writes"),
+        (tool("claims = [\"write a//b\"]"), "claim with an empty level"),
+        (tool("claims = [\"write a/../b\"]"), "claim with dots"),
+        (tool("claims = [\"write a:{b}\"]"), "claim of a property without an input"),
+        (
+            tool("claims = [\"write a:{servce}\"]\ninput = { properties = { service = {} } }"),
+            "claim of a misspelt property",
+        ),
+        (
+            tool("claims = [\"write a:{who}\"]\ninput = { properties = { from = {}, service = {} } }"),
+            "claim of no property",
+        ),
+        (
+            format!("[limits]\nclaims_max = 1\n{}", tool("claims = [\"read x\", \"read y\"]")),
+            "too many claims",
+        ),
+        (tool("limits = 4"), "limits of a tool that are no table"),
+        (tool("limits = { runing = 4 }"), "misspelt limit of a tool"),
+        (tool("limits = { running = 0 }"), "nothing may run"),
+        (tool("limits = { per_minute = 0 }"), "nothing may start"),
+        (tool("limits = { per_minute = 1.5 }"), "fraction of a start"),
+        (tool("groups = \"db\""), "groups that are no list"),
+        (tool("groups = [\"db\"]"), "group that is not declared"),
+        ("[groups.db]\n".into(), "group that bounds nothing"),
+        ("[groups.db]\nrunning = -1\n".into(), "group with a negative limit"),
+        ("[groups.db]\nper_second = 1\n".into(), "misspelt limit of a group"),
+        ("[groups]\ndb = 1\n".into(), "group that is no table"),
+    ];
+    insta::assert_snapshot!(told(&cases));
+}
+
+fn tool(line: &str) -> String {
+    format!("[tools.t]\ncommand = [\"date\"]\n{line}\n")
+}
+
+/// What is said about each of these files, under what is wrong with it.
 fn told(cases: &[(String, &str)]) -> String {
     let mut told = String::new();
     for (text, what) in cases {
