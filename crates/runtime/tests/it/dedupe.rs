@@ -2,8 +2,9 @@
 
 mod restart;
 
-use crate::rig::{Count, batch, call, echo, end, memory, n, one, run, spec, sqlite, states};
+use crate::rig::{Count, batch, call, config, echo, end, memory, n, one, run, spec, sqlite, states};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use windlass::store::memory::MemoryStore;
@@ -159,15 +160,22 @@ async fn after_a_success_its_answer_is_given_with_all_it_refers_to() {
 
 #[tokio::test]
 async fn what_is_unknown_stays_so_for_each_until_it_is_resolved() {
-    let (on_disk, _folder) = sqlite();
-    for runtime in [memory(), on_disk] {
-        let deadlines = Deadlines { attempt_ms: Some(5), ..Deadlines::default() };
-        let spec = ToolSpec { deadlines, grace_ms: Some(1), ..same(EffectClass::Once) };
-        let mut desk = Desk::open(&runtime, spec);
-        let first = run(&runtime, "s", pays("k1", &["a", "b"])).await;
+    let (folder, clock) = (tempfile::tempdir().unwrap(), ManualClock::default());
+    for config in [Config::new(MemoryStore::new().unwrap()), config(&folder)] {
+        let runtime = Runtime::new(Config { clock: Arc::new(clock.clone()), ..config });
+        // Only an attempt has a deadline: the clock runs fast until it has passed.
+        let (queue_ms, total_ms) = (Some(u64::MAX), Some(u64::MAX));
+        let deadlines = Deadlines { queue_ms, total_ms, ..Deadlines::default() };
+        let mut desk = Desk::open(&runtime, ToolSpec { deadlines, ..same(EffectClass::Once) });
+        let waiting = tokio::spawn(submit(&runtime, pays("k1", &["a", "b"])).await.settled());
+        let _reply = desk.next("a").await;
+        while !waiting.is_finished() {
+            clock.advance(Duration::from_secs(1));
+            tokio::task::yield_now().await;
+        }
+        let first = waiting.await.unwrap().unwrap();
         let later = run(&runtime, "s", pays("k2", &["c"])).await;
         assert_eq!(told(&[&first, &later]), "a unknown(1), b unknown(0) as a, c unknown(0) as a");
-        drop(desk.next("a").await);
         desk.is_quiet();
 
         let [a, b, c] =
