@@ -6,6 +6,7 @@ use crate::{exit, show};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
+use windlass::Progress;
 use windlass_server::wire::{LIMIT_MAX, List, State};
 
 pub async fn calls(data: &Path, args: Calls) -> anyhow::Result<ExitCode> {
@@ -118,6 +119,9 @@ fn show_facts(call: &Value) -> anyhow::Result<()> {
     facts.push(("asked for", text(&call["opened_at"]).to_string()));
     facts.push(("state", text(&call["state"]).to_string()));
     facts.extend(call["waiting_for"].as_str().map(|waiting| ("waits for", waiting.to_string())));
+    let progress = serde_json::from_value::<Progress>(call["progress"].clone()).ok();
+    facts.extend(progress.map(|progress| ("progress", progress.to_string())));
+    facts.extend(call["status"].as_str().map(|status| ("status", status.to_string())));
     facts.push(("attempts", call["attempts"].to_string()));
     facts.extend(call["same_as"].as_str().map(|first| ("same as", first.to_string())));
     if call["ran_ms"].is_number() {

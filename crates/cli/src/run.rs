@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use windlass::core::time::Timestamp;
 use windlass::{
-    BatchAnswer, BatchError, Clock, Decided, Decision, Runtime, Submitted, SystemClock, fresh_key,
+    BatchAnswer, BatchError, Clock, Decided, Decision, OpenCall, Progress, Runtime, Submitted, SystemClock,
+    fresh_key,
 };
 
 pub async fn run((data, owned): (&Path, &mut Owned), args: Run) -> anyhow::Result<ExitCode> {
@@ -60,7 +61,7 @@ async fn with_progress(
     if !std::io::stderr().is_terminal() {
         return submitted.settled().await;
     }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} calls  {elapsed}");
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} calls  {elapsed}  {msg}");
     let bar = ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let settled = submitted.settled();
     tokio::pin!(settled);
@@ -71,9 +72,22 @@ async fn with_progress(
                 bar.finish_and_clear();
                 return answer;
             }
-            _ = tick.tick() => bar.set_position(total.saturating_sub(runtime.open_calls())),
+            _ = tick.tick() => {
+                bar.set_position(total.saturating_sub(runtime.open_calls()));
+                bar.set_message(words(&runtime.open()));
+            }
         }
     }
+}
+
+/// What the running calls say of themselves: the first that says something.
+fn words(open: &[OpenCall]) -> String {
+    let said = |call: &OpenCall| {
+        let progress = call.progress.as_ref().map(Progress::to_string);
+        let told: Vec<String> = progress.into_iter().chain(call.status.clone()).collect();
+        (!told.is_empty()).then(|| format!("{}: {}", call.id, told.join(", ")))
+    };
+    open.iter().find_map(said).unwrap_or_default()
 }
 
 fn tell_decided(answer: &BatchAnswer) {

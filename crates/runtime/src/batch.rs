@@ -435,7 +435,7 @@ impl OpenBatch {
             let seen = match &slot.stage {
                 Stage::Ended(_) => Seen::Over,
                 Stage::Parked(parked) => Seen::Parked(&slot.opened, slot.opened_at, parked),
-                Stage::Driven => Seen::Driven(&slot.opened, slot.opened_at, slot.signal.is_some()),
+                Stage::Driven => Seen::Driven(&slot.opened, slot.opened_at, slot.signal.as_deref()),
             };
             see(Ordinal(place), seen);
         }
@@ -617,8 +617,8 @@ pub(crate) struct NotOver;
 
 /// A call as it can be seen from outside.
 pub(crate) enum Seen<'a> {
-    /// Somebody drives it; whether an attempt runs.
-    Driven(&'a Opened, Timestamp, bool),
+    /// Somebody drives it; by what its attempt is reached, if one runs.
+    Driven(&'a Opened, Timestamp, Option<&'a Signal>),
     /// It waits.
     Parked(&'a Opened, Timestamp, &'a Parked),
     /// It is over.

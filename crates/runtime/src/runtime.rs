@@ -8,6 +8,7 @@ use crate::error::{BatchError, chain};
 use crate::gate::Gate;
 use crate::hooks::Hook;
 use crate::inside::Completed;
+use crate::progress::Progress;
 use crate::provider::Provider;
 use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
 use crate::request::BatchRequest;
@@ -69,6 +70,12 @@ pub struct OpenCall {
     /// `same_as`, `tool_changed`, `no_such_tool`, `tool_paused`; the rest says more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
+    /// How far its attempt last said that it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// What its attempt last said that it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
     /// When it was asked for.
     #[serde(serialize_with = "crate::answer::as_wall_time")]
     pub opened_at: Timestamp,

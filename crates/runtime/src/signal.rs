@@ -1,9 +1,10 @@
 //! What passes between a running attempt and whoever watches it: the word to stop, signs of life, the last output.
 
 use crate::inside::Book;
+use crate::progress::Progress;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use windlass_core::call::Cause;
 
@@ -15,9 +16,18 @@ pub(crate) struct Signal {
     told: Notify,
     /// When the tool last gave a sign of life, by the clock that never jumps.
     alive_us: AtomicU64,
-    output: Mutex<VecDeque<u8>>,
+    said: Mutex<Said>,
     /// What the tool does by name.
     pub(crate) book: Book,
+}
+
+/// What an attempt has said while it runs.
+#[derive(Debug, Default)]
+struct Said {
+    /// The last of what it wrote.
+    output: VecDeque<u8>,
+    progress: Option<Box<Progress>>,
+    status: Option<Box<str>>,
 }
 
 impl Signal {
@@ -26,7 +36,7 @@ impl Signal {
             cause: AtomicU8::new(0),
             told: Notify::new(),
             alive_us: AtomicU64::new(now_us),
-            output: Mutex::default(),
+            said: Mutex::default(),
             book: Book::default(),
         }
     }
@@ -66,7 +76,7 @@ impl Signal {
 
     /// Keeps the last `max` bytes of what the attempt writes.
     pub(crate) fn output(&self, bytes: &[u8], max: usize) {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let output = &mut self.said().output;
         let bytes = &bytes[bytes.len().saturating_sub(max)..];
         let excess = (output.len() + bytes.len()).saturating_sub(max);
         output.drain(..excess);
@@ -75,9 +85,29 @@ impl Signal {
 
     /// The last of what it has written, if it has.
     pub(crate) fn last_output(&self) -> Option<String> {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(output.make_contiguous());
+        let mut said = self.said();
+        let text = String::from_utf8_lossy(said.output.make_contiguous());
         (!text.is_empty()).then(|| text.into_owned())
+    }
+
+    /// How far it is.
+    pub(crate) fn set_progress(&self, progress: Progress) {
+        self.said().progress = Some(Box::new(progress));
+    }
+
+    /// What it does now.
+    pub(crate) fn set_status(&self, status: String) {
+        self.said().status = Some(status.into());
+    }
+
+    /// How far it last said that it is, and what it does.
+    pub(crate) fn last_words(&self) -> (Option<Progress>, Option<String>) {
+        let said = self.said();
+        (said.progress.as_deref().cloned(), said.status.as_deref().map(str::to_string))
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

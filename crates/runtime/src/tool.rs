@@ -5,6 +5,7 @@ use crate::batch::OpenBatch;
 use crate::clock::Clock;
 use crate::held::Hold;
 use crate::inside::Pending;
+use crate::progress::{Progress, words};
 use crate::scope::Overlay;
 use crate::signal::Signal;
 use crate::wheel::Wheel;
@@ -334,6 +335,18 @@ impl Cx {
     pub fn output(&self, bytes: &[u8]) {
         self.heartbeat();
         self.signal.output(bytes, self.limits().partial_bytes_max as usize);
+    }
+
+    /// How far the attempt is: a sign of life, and shown to whoever looks at the call while it runs.
+    pub fn progress(&self, progress: Progress) {
+        self.heartbeat();
+        self.signal.set_progress(progress.kept());
+    }
+
+    /// What the attempt does now, in a few words: a sign of life, and shown like its progress.
+    pub fn status(&self, text: &str) {
+        self.heartbeat();
+        self.signal.set_status(words(text));
     }
 
     /// What the tool attached when the call was prepared, as JSON.

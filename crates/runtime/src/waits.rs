@@ -52,10 +52,14 @@ pub(crate) fn open(rt: &Inner) -> Vec<OpenCall> {
 /// Lists the open calls of a batch.
 fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>) {
     batch.look(|ordinal, seen| {
+        let (mut progress, mut status) = (None, None);
         let (asked, opened_at, state, parked) = match seen {
             Seen::Over => return,
-            Seen::Driven(asked, at, true) => (asked, at, "running", None),
-            Seen::Driven(asked, at, false) => (asked, at, "queued", None),
+            Seen::Driven(asked, at, Some(signal)) => {
+                (progress, status) = signal.last_words();
+                (asked, at, "running", None)
+            }
+            Seen::Driven(asked, at, None) => (asked, at, "queued", None),
             Seen::Parked(asked, at, parked) => (asked, at, parked.call().state.name(), Some(parked.call())),
         };
         let driven = parked.is_none();
@@ -69,6 +73,8 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>)
             tool: asked.tool.to_string(),
             state,
             waiting_for: None,
+            progress,
+            status,
             opened_at,
         };
         let same_as = parked.and_then(|call| same_as(session, call));

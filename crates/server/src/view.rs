@@ -161,6 +161,9 @@ impl View {
         }
         let (state, waiting) = self.stands(call);
         stands(&mut shown, state, waiting.as_deref());
+        if let Some(open) = self.open.get(&call.answer.handle().to_string()) {
+            says(&mut shown, open);
+        }
         shown
     }
 
@@ -188,7 +191,18 @@ fn unrecorded(call: &OpenCall) -> Value {
         "session": call.session, "batch": call.batch, "opened_at": wall_time(call.opened_at),
     });
     stands(&mut shown, call.state, call.waiting_for.as_deref());
+    says(&mut shown, call);
     shown
+}
+
+/// What a running call says of itself.
+fn says(shown: &mut Value, call: &OpenCall) {
+    if let Some(progress) = &call.progress {
+        shown["progress"] = json!(progress);
+    }
+    if let Some(status) = &call.status {
+        shown["status"] = status.as_str().into();
+    }
 }
 
 /// Says where an open call stands, to programs and to the model.

@@ -153,7 +153,10 @@ impl CommandTool {
             };
             match piece {
                 None => break,
-                Some(Piece::Stderr(piece)) => cx.output(piece),
+                Some(Piece::Stderr(piece)) => {
+                    cx.output(piece);
+                    running.take_progress().into_iter().for_each(|progress| cx.progress(progress));
+                }
                 Some(Piece::Stdout(piece)) => {
                     cx.output(piece);
                     if let Some(overflow) = stdout.take(piece) {

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use tokio::process::{ChildStderr, ChildStdout};
+use windlass::Progress;
 
 /// Starts a command. Its environment is `PATH`, the call's handle and what the invocation lists.
 ///
@@ -133,6 +134,11 @@ impl Running {
         }
         let logged = self.stderr.rest()?;
         Ok(if logged > 0 { Some(self.logged(logged)) } else { None })
+    }
+
+    /// How far the command last said that it is, if it said so since this was last asked.
+    pub fn take_progress(&mut self) -> Option<Progress> {
+        self.tail.take_progress()
     }
 
     /// Asks the command to end (SIGTERM to its process group); whether it does is its own matter.

@@ -1,9 +1,12 @@
 //! Standard error: the last lines, for the message of a failure.
 
+use serde::Deserialize;
+use serde_json::Value;
 use std::collections::VecDeque;
+use windlass::Progress;
 
-/// The last lines of a log, up to a number of bytes. Lines of progress (`{"progress": …}`) are told elsewhere
-/// and push nothing out.
+/// The last lines of a log, up to a number of bytes. Lines of progress (`{"progress": …}`) are told apart and push
+/// nothing out.
 #[derive(Clone, Debug)]
 pub struct Tail {
     lines: VecDeque<u8>,
@@ -12,12 +15,14 @@ pub struct Tail {
     line_is_whole: bool,
     bytes_max: usize,
     dropped: bool,
+    progress: Option<Progress>,
 }
 
 impl Tail {
     /// Nothing yet; at most `bytes_max` will be kept.
     pub fn new(bytes_max: usize) -> Tail {
-        Tail { lines: VecDeque::new(), line: VecDeque::new(), line_is_whole: true, bytes_max, dropped: false }
+        let (lines, line) = (VecDeque::new(), VecDeque::new());
+        Tail { lines, line, line_is_whole: true, bytes_max, dropped: false, progress: None }
     }
 
     /// Takes the next piece, wherever it was cut.
@@ -48,6 +53,11 @@ impl Tail {
         text
     }
 
+    /// How far the command last said that it is, if it said so since this was last asked.
+    pub fn take_progress(&mut self) -> Option<Progress> {
+        self.progress.take()
+    }
+
     /// The most it keeps.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
@@ -57,7 +67,8 @@ impl Tail {
         let line = std::mem::take(&mut self.line);
         let whole = std::mem::replace(&mut self.line_is_whole, true);
         let line: Vec<u8> = line.into();
-        if whole && is_progress(&line) {
+        if whole && let Some(progress) = progress(&line) {
+            self.progress = progress.or(self.progress.take());
             return;
         }
         self.lines.extend(line);
@@ -72,8 +83,35 @@ fn keep_last(bytes: &mut VecDeque<u8>, max: usize) -> bool {
     over > 0
 }
 
-fn is_progress(line: &[u8]) -> bool {
-    line.starts_with(b"{")
-        && serde_json::from_slice::<serde_json::Value>(line)
-            .is_ok_and(|value| value.get("progress").is_some())
+/// A line of progress: `{"progress": 0.4}`, or `{"progress": {"current": 3, "total": 10, "unit": …, "label": …}}`. One that
+/// says something else is a line of progress still, and says nothing.
+fn progress(line: &[u8]) -> Option<Option<Progress>> {
+    if !line.starts_with(b"{") {
+        return None;
+    }
+    let value = serde_json::from_slice::<Value>(line).ok()?;
+    let said = value.get("progress")?;
+    Some(match said.as_f64() {
+        Some(share) => {
+            Some(Progress { current: Some(share * 100.0), total: Some(100.0), ..Progress::default() })
+        }
+        None => Progress::deserialize(said).ok(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_progress_are_told_apart() {
+        let mut tail = Tail::new(1_000);
+        tail.push(b"one\n{\"progress\": 0.25}\n{\"progress\": {\"current\": 3, \"to");
+        let said = |tail: &mut Tail| tail.take_progress().map(|progress| progress.to_string());
+        assert_eq!(said(&mut tail).as_deref(), Some("25 %, 25 of 100"));
+        assert_eq!(said(&mut tail), None, "it is told once");
+        tail.push(b"tal\": 4, \"unit\": \"files\"}}\n{\"progress\": \"nearly\"}\n{\"other\": 1}\ntwo\n");
+        assert_eq!(said(&mut tail).as_deref(), Some("75 %, 3 of 4 files"), "what says nothing changes nothing");
+        assert_eq!(tail.text(), "one\n{\"other\": 1}\ntwo");
+    }
 }
