@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::path::PathBuf;
-use windlass_core::batch::{ClosedBy, Opening};
+use windlass_core::batch::{ClosedBy, Opening, Parent};
 use windlass_core::call::{
     Accepted, Arguments, CancelAsked, Cause, Ended, Fact, Given, Kind, Lost, Model, Opened, Parked, Prepared,
     Reason, Reconciled, Resolved, Resolver, Result as Attempted, Resumed, Returned, Same, SameAs, Spent,
@@ -100,6 +100,17 @@ fn golden() -> Vec<(&'static str, Entry)> {
                 event: Event::Batch(Opening { key: "key".into(), streamed: true, ..Opening::default() }),
             },
         ),
+        (
+            "batch_opened_inside",
+            Entry {
+                at: Timestamp(-1),
+                event: Event::Batch(Opening {
+                    key: "key".into(),
+                    parent: Some(Parent { call: first, depth: 3 }),
+                    ..Opening::default()
+                }),
+            },
+        ),
         ("batch_closed", Entry { at: Timestamp(7), event: Event::Closed(ClosedBy::Idle) }),
         ("opened", call(Fact::Opened(opened))),
         ("opened_with_priority", call(Fact::Opened(urgent))),
@@ -186,6 +197,7 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("completed_error", did(Did::Completed(error))),
         ("completed_cancelled", did(Did::Completed(Completion::Cancelled))),
         ("timed_out", did(Did::TimedOut)),
+        ("called", did(Did::Called { generation: 2 })),
         ("suspended_replay", suspended(Then::Replay)),
         ("suspended_return", suspended(Then::Return)),
         ("resumed", call(Fact::Resumed(Resumed { attempt: AttemptNo(2) }))),
