@@ -153,6 +153,18 @@ impl Session {
         batches
     }
 
+    /// Whether the calls of a batch run inside this one, or inside one that does.
+    pub(crate) fn is_around(&self, call: CallId, batch: &OpenBatch) -> bool {
+        let mut parent = batch.head.parent;
+        while let Some(around) = parent {
+            if around.call == call {
+                return true;
+            }
+            parent = self.find_no(around.call.batch).and_then(|batch| batch.head.parent);
+        }
+        false
+    }
+
     pub(crate) fn insert(&self, batch: OpenBatch) -> Arc<OpenBatch> {
         let batch = Arc::new(batch);
         let mut open = lock(&self.open);

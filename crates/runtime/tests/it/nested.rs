@@ -510,3 +510,92 @@ async fn a_failed_call_is_told_and_can_be_passed_on() {
     assert!(matches!(forged, Err(BatchError::Shape { what }) if what.contains("nested calls")));
     is_idle(&runtime).await;
 }
+
+#[tokio::test]
+async fn a_stop_is_told_at_once_and_is_no_failure_of_the_call_around() {
+    // No time passes, so nobody is given up: all of them stop because they are told to.
+    let clock = ManualClock::default();
+    let runtime = Runtime::new(Config { clock: Arc::new(clock), ..Config::new(MemoryStore::new().unwrap()) });
+    let tool = body(spec("t", EffectClass::Stepped), |args, cx| {
+        Box::pin(async move {
+            let calls = ["1", "2"].map(|id| call(id, "leaf", args.clone())).into();
+            let both = cx.batch("both", NestedBatch { calls, ..NestedBatch::default() }).await?;
+            Ok(both.calls[0].value::<Value>()?.into())
+        })
+    });
+    runtime.register(tool).unwrap();
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let begins = begun.clone();
+    let leaf = body(spec("leaf", EffectClass::Read), move |_, cx| {
+        begins.notify_one();
+        Box::pin(async move {
+            cx.stopping().await;
+            Err(ToolError::stopped())
+        })
+    });
+    runtime.register(leaf).unwrap();
+    let submitted = runtime.submit("s", asked()).await.unwrap();
+    begun.notified().await;
+    runtime.cancel(Target::Batch { session: "s", key: "k" }, None).await.unwrap();
+    assert_eq!(end(&submitted.settled().await.unwrap()), "c cancelled{landed}, 1 attempts");
+    let ends: Vec<_> =
+        story(&runtime).await.into_iter().map(|(tool, end, _)| format!("{tool}: {end}")).collect();
+    let queued = "leaf: cancelled none 0";
+    assert_eq!(ends, ["t: cancelled landed 1", "leaf: cancelled none 1", queued], "also what waited");
+    is_idle(&runtime).await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_the_same_as_one_around_it_does_not_wait_for_itself() {
+    let runtime = memory();
+    let dedupe = Some(windlass::Dedupe { key: "{n}".into(), for_ms: None });
+    let of = ToolSpec {
+        dedupe,
+        input_schema: Some(
+            json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}),
+        ),
+        ..spec("t", EffectClass::Keyed)
+    };
+    let tool = body(of, |args, cx| {
+        Box::pin(async move {
+            let same = cx.call("same", "t", &args).await?;
+            Ok(json!(same.failure().unwrap().code.to_string()).into())
+        })
+    });
+    runtime.register(tool).unwrap();
+    let answer = run(&runtime, "s", asked()).await;
+    assert_eq!(answer.calls[0].model_text(), "would_deadlock");
+    is_idle(&runtime).await;
+}
+
+#[tokio::test]
+async fn the_story_of_a_call_has_those_inside_it_below_the_entries_that_made_them() {
+    let runtime = memory();
+    runtime.register(caller(spec("t", EffectClass::Keyed), &["middle", "leaf"])).unwrap();
+    runtime.register(caller(spec("middle", EffectClass::Keyed), &["leaf"])).unwrap();
+    runtime.register(echo(spec("leaf", EffectClass::Read), &Count::default())).unwrap();
+    let answer = run(&runtime, "s", asked()).await;
+    let (_, lines) = inspect::call(runtime.store(), answer.calls[0].handle()).await.unwrap().unwrap();
+    let told: Vec<String> =
+        lines.iter().map(|line| format!("{}{}", ". ".repeat(line.depth as usize), line.kind)).collect();
+    let leaf = ["opened", "prepared", "started", "returned", "ended"];
+    let inside = |depth: usize| leaf.map(|kind| format!("{}{kind}", ". ".repeat(depth)));
+    let own = |kinds: &[&str], depth: usize| -> Vec<String> {
+        kinds.iter().map(|kind| format!("{}{kind}", ". ".repeat(depth))).collect()
+    };
+    let expected = [
+        own(&["batch", "opened", "prepared", "started", "called"], 0),
+        own(&["opened", "prepared", "started", "called"], 1),
+        inside(2).to_vec(),
+        own(&["returned", "ended"], 1),
+        own(&["called"], 0),
+        inside(1).to_vec(),
+        own(&["returned", "ended"], 0),
+    ];
+    assert_eq!(told, expected.concat());
+    assert!(lines.iter().filter(|line| line.depth > 0).all(|line| line.call != answer.calls[0].handle()));
+    assert!(
+        lines.windows(2).all(|pair| pair[0].after_us <= pair[1].after_us),
+        "with times since the first line"
+    );
+}
