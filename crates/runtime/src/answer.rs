@@ -191,19 +191,19 @@ impl Serialize for CallAnswer {
 
 /// What a tool fails with that needed a call which failed.
 fn of_failure(tool: &str, failure: &Failure) -> ToolError {
-    let message = match failure.class {
-        // What the model sees of it is a sentence with a reference, and that is what it is told again.
-        FailureClass::Internal => failure.message.clone(),
-        _ => format!("The call of {tool:?} failed: {}", failure.message),
+    let is_internal = failure.class == FailureClass::Internal;
+    // What the model sees of an internal one is a sentence with a reference, and that is what it is told again.
+    let message = match is_internal {
+        true => failure.message.clone(),
+        false => format!("The call of {tool:?} failed: {}", failure.message),
     };
     let retry = match failure.retry {
         Retry::Safe { after_ms } => Retry::Safe { after_ms },
         Retry::Never | Retry::Exhausted { .. } => Retry::Never,
     };
-    let class = match failure.class {
-        FailureClass::Internal | FailureClass::InvalidRequest => FailureClass::Execution,
-        class => class,
-    };
+    // Nor was it this call that was asked for wrongly.
+    let own = is_internal || failure.class == FailureClass::InvalidRequest;
+    let class = if own { FailureClass::Execution } else { failure.class };
     let tool_code = Some(failure.tool_code.clone().unwrap_or_else(|| failure.code.to_string()));
     ToolError { class, tool_code, detail: failure.detail.clone(), retry, ..ToolError::new(message) }
 }

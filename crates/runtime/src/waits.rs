@@ -88,7 +88,13 @@ fn tell(
         return match why {
             Why::Unprepared if found.open.state != "running" => Some(PREPARATION.to_string()),
             Why::Inside => Some("nested calls that it has made".to_string()),
-            _ => None,
+            Why::Claim { .. }
+            | Why::Limit(_)
+            | Why::Rate { .. }
+            | Why::NoSuchTool
+            | Why::Unprepared
+            | Why::Parked
+            | Why::Turn => None,
         };
     }
     let tool = &found.open.tool;

@@ -100,17 +100,6 @@ fn golden() -> Vec<(&'static str, Entry)> {
                 event: Event::Batch(Opening { key: "key".into(), streamed: true, ..Opening::default() }),
             },
         ),
-        (
-            "batch_opened_inside",
-            Entry {
-                at: Timestamp(-1),
-                event: Event::Batch(Opening {
-                    key: "key".into(),
-                    parent: Some(Parent { call: first, depth: 3 }),
-                    ..Opening::default()
-                }),
-            },
-        ),
         ("batch_closed", Entry { at: Timestamp(7), event: Event::Closed(ClosedBy::Idle) }),
         ("opened", call(Fact::Opened(opened))),
         ("opened_with_priority", call(Fact::Opened(urgent))),
@@ -185,6 +174,7 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         let parked = parked(Reason::Completion);
         call(Fact::Suspended(Box::new(Suspended { attempt, ran_us: 1_500, parked, waits, then })))
     };
+    let around = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
     vec![
         ("step_started", did(Did::StepStarted { input: input() })),
         ("step_ended", step(StepResult::Ok("{\"sent\":true}".into()))),
@@ -198,6 +188,17 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("completed_cancelled", did(Did::Completed(Completion::Cancelled))),
         ("timed_out", did(Did::TimedOut)),
         ("called", did(Did::Called { generation: 2 })),
+        (
+            "batch_opened_inside",
+            Entry {
+                at: Timestamp(-1),
+                event: Event::Batch(Opening {
+                    key: "key".into(),
+                    parent: Some(Parent { call: around, depth: 3 }),
+                    ..Opening::default()
+                }),
+            },
+        ),
         ("suspended_replay", suspended(Then::Replay)),
         ("suspended_return", suspended(Then::Return)),
         ("resumed", call(Fact::Resumed(Resumed { attempt: AttemptNo(2) }))),

@@ -3,7 +3,7 @@
 use crate::inside::body;
 use crate::rig::{
     Begun, Count, batch, call, die_in_an_attempt, echo, end, hanging, memory, n, reopen, returns, run, spec,
-    sqlite, states, until_runs,
+    sqlite, states, until_runs, waits_for,
 };
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -518,9 +518,10 @@ async fn a_stop_is_told_at_once_and_is_no_failure_of_the_call_around() {
     let runtime = Runtime::new(Config { clock: Arc::new(clock), ..Config::new(MemoryStore::new().unwrap()) });
     let tool = body(spec("t", EffectClass::Stepped), |args, cx| {
         Box::pin(async move {
-            let calls = ["1", "2"].map(|id| call(id, "leaf", args.clone())).into();
-            let both = cx.batch("both", NestedBatch { calls, ..NestedBatch::default() }).await?;
-            Ok(both.calls[0].value::<Value>()?.into())
+            let calls = ["nap", "leaf", "leaf"].into_iter().zip(["1", "2", "3"]);
+            let calls = calls.map(|(tool, id)| call(id, tool, args.clone())).collect();
+            let all = cx.batch("all", NestedBatch { calls, ..NestedBatch::default() }).await?;
+            Ok(all.calls[0].value::<Value>()?.into())
         })
     });
     runtime.register(tool).unwrap();
@@ -534,14 +535,23 @@ async fn a_stop_is_told_at_once_and_is_no_failure_of_the_call_around() {
         })
     });
     runtime.register(leaf).unwrap();
+    let nap = body(free("nap", EffectClass::Stepped), |_, cx| {
+        Box::pin(async move {
+            cx.sleep("night", Duration::from_secs(60)).await?;
+            Ok(json!("rested").into())
+        })
+    });
+    runtime.register(nap).unwrap();
     let submitted = runtime.submit("s", asked()).await.unwrap();
     begun.notified().await;
+    waits_for(&runtime, "sleep").await;
     runtime.cancel(Target::Batch { session: "s", key: "k" }, None).await.unwrap();
     assert_eq!(end(&submitted.settled().await.unwrap()), "c cancelled{landed}, 1 attempts");
     let ends: Vec<_> =
         story(&runtime).await.into_iter().map(|(tool, end, _)| format!("{tool}: {end}")).collect();
-    let queued = "leaf: cancelled none 0";
-    assert_eq!(ends, ["t: cancelled landed 1", "leaf: cancelled none 1", queued], "also what waited");
+    let [root, asleep] = ["t: cancelled landed 1", "nap: cancelled none 1"];
+    let [runs, queued] = ["leaf: cancelled none 1", "leaf: cancelled none 0"];
+    assert_eq!(ends, [root, asleep, runs, queued]);
     is_idle(&runtime).await;
 }
 
