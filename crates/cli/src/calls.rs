@@ -93,16 +93,29 @@ fn show_story(call: &Value) -> anyhow::Result<()> {
             "nothing is recorded of it yet: a call of class read is written down with its result",
         );
     }
+    let mut headings = vec!["ENTRY", "TIME", "AFTER", "FACT", "STORY"];
+    let nested = lines.iter().any(|line| line["depth"].is_number());
+    if nested {
+        headings.insert(3, "CALL");
+    }
     let rows = lines.iter().map(|line| {
-        vec![
+        let mut row = vec![
             line["entry"].to_string(),
             text(&line["at"]).to_string(),
             format!("+{}", text(&line["after"])),
             text(&line["kind"]).to_string(),
             text(&line["text"]).to_string(),
-        ]
+        ];
+        if nested {
+            // What lies inside stands below the entry that made it, indented.
+            let depth = line["depth"].as_u64().unwrap_or(0);
+            let whose = line["call"].as_str().or(call["call"].as_str()).unwrap_or_default();
+            let indent = "  ".repeat(usize::try_from(depth).unwrap_or_default());
+            row.insert(3, format!("{indent}{}", show::short_handle(whose)));
+        }
+        row
     });
-    show::table(&["ENTRY", "TIME", "AFTER", "FACT", "STORY"], rows)
+    show::table(&headings, rows)
 }
 
 /// One call whole: what was asked, how it went, what the model was told, and what only operators are.
@@ -123,6 +136,7 @@ fn show_facts(call: &Value) -> anyhow::Result<()> {
     facts.extend(progress.map(|progress| ("progress", progress.to_string())));
     facts.extend(call["status"].as_str().map(|status| ("status", status.to_string())));
     facts.push(("attempts", call["attempts"].to_string()));
+    facts.extend(call["parent"].as_str().map(|parent| ("inside", parent.to_string())));
     facts.extend(call["same_as"].as_str().map(|first| ("same as", first.to_string())));
     if call["ran_ms"].is_number() {
         facts.extend([("queued", ms(&call["queued_ms"])), ("waited", ms(&call["waited_ms"]))]);

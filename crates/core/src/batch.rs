@@ -4,7 +4,7 @@ use crate::call::{Arguments, Call, Fact, Given, Illegal, Opened};
 use crate::canonical;
 use crate::entry::{Entry, Event};
 use crate::failure::named;
-use crate::ids::Ordinal;
+use crate::ids::{CallId, Ordinal};
 use crate::json;
 use crate::limits::Limits;
 use crate::outcome::{JsonText, Outcome};
@@ -28,6 +28,17 @@ pub struct Opening {
     pub siblings: Siblings,
     /// Whether its calls come one after the other, until it is closed.
     pub streamed: bool,
+    /// The call inside which its calls run, if they do.
+    pub parent: Option<Parent>,
+}
+
+/// The call inside which those of a batch run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// Which.
+    pub call: CallId,
+    /// How deep those inside it are: 1 if that call runs inside no other.
+    pub depth: u32,
 }
 
 named! {

@@ -59,6 +59,8 @@ codes! {
     ToolStuck = "tool_stuck";
     /// A hook refused it.
     Refused = "refused";
+    /// A call lies inside too many others.
+    NestedTooDeep = "nested_too_deep";
     /// A call inside another claims what that one does not.
     ClaimNotCovered = "claim_not_covered";
     /// A call inside another needs room that is held by calls which wait for it.

@@ -61,6 +61,8 @@ limits! {
     loop_calls_max = 64;
     /// What a tool did by name is in memory while its call runs, and is read again for each replay.
     operations_max = 10_000;
+    /// Calls inside calls inside calls: deeper, a tool that calls itself has probably lost its way.
+    nesting_max = 8;
     /// Whoever waits for an answer from outside and says nothing waits a day, in milliseconds.
     completion_ms = 86_400_000;
     /// What one answer may take of a model's context, in bytes.

@@ -51,6 +51,11 @@ pub enum Did {
     Completed(Completion),
     /// The answer did not come in time; what comes later changes nothing.
     TimedOut,
+    /// It calls other tools, in a batch of its own whose journal says what became of that.
+    Called {
+        /// How often, from 1: what failed is called again when the call is tried again.
+        generation: u32,
+    },
 }
 
 /// Until when something is waited for.
@@ -96,6 +101,8 @@ named! {
         Sleep = "sleep",
         /// A completion.
         Completion = "completion",
+        /// Calls of other tools.
+        Call = "nested call",
     }
 }
 
@@ -105,6 +112,7 @@ enum Recorded {
     Step { input: JsonText, state: StepState },
     Sleep { until: Until, over: bool },
     Completion { until: Option<Until>, end: Option<Answer> },
+    Call(Called),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +125,15 @@ enum StepState {
         failure: Box<Failure>,
         tries: u32,
     },
+}
+
+/// How often other tools were called under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// How often, from 1.
+    pub generation: u32,
+    /// How many attempts of the call counted against its rule then: a later one calls again what failed.
+    pub tries: u32,
 }
 
 /// How a wait for the world outside ended.
@@ -132,8 +149,10 @@ pub enum Answer {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operations {
     by_name: BTreeMap<Arc<str>, Recorded>,
-    /// Whether a step is recorded: then the call has done something.
+    /// Whether a step or a nested call is recorded: then the call has done something.
     has_step: bool,
+    /// Whether a nested call is recorded.
+    has_call: bool,
 }
 
 /// What a replay is told of a step.
@@ -199,9 +218,23 @@ impl Operations {
         self.by_name.contains_key(name)
     }
 
-    /// Whether a step is recorded.
+    /// Whether a step or a nested call is recorded.
     pub fn has_step(&self) -> bool {
         self.has_step
+    }
+
+    /// Whether a nested call is recorded.
+    pub fn has_call(&self) -> bool {
+        self.has_call
+    }
+
+    /// How often other tools were called under this name; `None`: never.
+    pub fn called(&self, name: &str) -> Result<Option<Called>, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(None),
+            Some(Recorded::Call(called)) => Ok(Some(*called)),
+            Some(other) => Err(other.other()),
+        }
     }
 
     /// The step of this name, given this input, in a call of which so many attempts count against its rule.
@@ -260,7 +293,7 @@ impl Operations {
             Some(Recorded::Completion { until, end }) => {
                 end.is_some() || until.is_some_and(|until| now >= until.wake_at)
             }
-            Some(Recorded::Step { .. }) | None => false,
+            Some(Recorded::Step { .. } | Recorded::Call(_)) | None => false,
         }
     }
 
@@ -275,6 +308,10 @@ impl Operations {
             }
             (Some(Recorded::Step { input: was, state }), Did::StepStarted { input }) => {
                 matches!(state, StepState::Failed { .. }) && was == input
+            }
+            (None, Did::Called { generation }) => *generation == 1,
+            (Some(Recorded::Call(called)), Did::Called { generation }) => {
+                *generation == called.generation + 1
             }
             (Some(Recorded::Sleep { over, .. }), Did::SleepEnded) => !over,
             (Some(Recorded::Completion { until, end }), Did::WaitBegan(_)) => {
@@ -319,6 +356,10 @@ impl Operations {
             }
             Did::Completed(completion) => self.answered(&name, Answer::Given(completion.clone())),
             Did::TimedOut => self.answered(&name, Answer::TimedOut),
+            Did::Called { generation } => {
+                (self.has_step, self.has_call) = (true, true);
+                self.by_name.insert(name, Recorded::Call(Called { generation: *generation, tries }));
+            }
         }
     }
 
@@ -335,6 +376,7 @@ impl Recorded {
             Recorded::Step { .. } => Kind::Step,
             Recorded::Sleep { .. } => Kind::Sleep,
             Recorded::Completion { .. } => Kind::Completion,
+            Recorded::Call(_) => Kind::Call,
         };
         Mismatch::OtherKind { recorded }
     }

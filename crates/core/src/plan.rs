@@ -498,6 +498,11 @@ impl Planner {
         }
     }
 
+    /// What a call claims, as far as it is known.
+    pub fn claims(&self, call: CallId) -> Option<&Claims> {
+        self.find(call).map(|number| &self.calls[number].claims)
+    }
+
     /// When something may start without anything happening: a rate allows it then.
     pub fn next_due(&self) -> Option<u64> {
         self.lines.next_due()

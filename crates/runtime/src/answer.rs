@@ -1,13 +1,15 @@
 //! What a caller gets back, and the one JSON shape in which a call is shown.
 
 use crate::batch::Decided;
+use crate::tool::ToolError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::DeserializeOwned;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 use windlass_core::call::Call;
-use windlass_core::failure::{Failure, Retry};
+use windlass_core::failure::{Failure, FailureClass, Retry};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
 use windlass_core::limits::Limits;
@@ -36,6 +38,7 @@ pub struct CallAnswer {
     pub(crate) call: Arc<Call>,
     pub(crate) recorded: bool,
     pub(crate) conflict: Option<Box<Failure>>,
+    pub(crate) parent: Option<CallId>,
 }
 
 impl CallAnswer {
@@ -53,6 +56,38 @@ impl CallAnswer {
     pub fn same_as(&self) -> Option<Handle> {
         let first = self.call.same_as()?;
         Some(Handle::seal(self.store.secret(), Kind::Call, first.packed()))
+    }
+
+    /// The handle of the call inside which it ran, if it did.
+    pub fn parent(&self) -> Option<Handle> {
+        Some(Handle::seal(self.store.secret(), Kind::Call, self.parent?.packed()))
+    }
+
+    /// Its value as a type of yours, or what a tool that needs it fails with.
+    pub fn value<T: DeserializeOwned>(&self) -> Result<T, ToolError> {
+        let tool = self.tool();
+        match (self.failure(), self.call.outcome()) {
+            (Some(failure), _) => Err(of_failure(tool, failure)),
+            (None, Some(Outcome::Succeeded(Success { value: Value::Inline(text), .. }))) => {
+                serde_json::from_str(text).map_err(|error| {
+                    ToolError::internal(format!("the value of {tool:?} is not as expected: {error}"))
+                })
+            }
+            (None, Some(Outcome::Succeeded(Success { value: Value::Kept { kept, .. }, .. }))) => {
+                let what =
+                    format!("the value of {tool:?} is kept as artifact {}: read it there", kept.artifact);
+                Err(ToolError::internal(what))
+            }
+            (None, Some(Outcome::Denied { reason })) => {
+                Err(ToolError::new(format!("The call of {tool:?} was not allowed: {reason}")))
+            }
+            (None, Some(Outcome::Cancelled { .. })) => {
+                Err(ToolError::new(format!("The call of {tool:?} was cancelled.")))
+            }
+            (None, Some(Outcome::Unknown | Outcome::Failed(_)) | None) => Err(ToolError::new(format!(
+                "It is not known whether the call of {tool:?} took effect. Do not repeat it blindly; find out first."
+            ))),
+        }
     }
 
     /// The tool, as it was asked for.
@@ -123,6 +158,9 @@ impl Serialize for CallAnswer {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("id", self.id())?;
         map.serialize_entry("call", &self.handle().to_string())?;
+        if let Some(parent) = self.parent() {
+            map.serialize_entry("parent", &parent.to_string())?;
+        }
         map.serialize_entry("tool", self.tool())?;
         map.serialize_entry("state", self.state())?;
         match (&self.conflict, self.call.outcome()) {
@@ -149,6 +187,25 @@ impl Serialize for CallAnswer {
         }
         map.end()
     }
+}
+
+/// What a tool fails with that needed a call which failed.
+fn of_failure(tool: &str, failure: &Failure) -> ToolError {
+    let is_internal = failure.class == FailureClass::Internal;
+    // What the model sees of an internal one is a sentence with a reference, and that is what it is told again.
+    let message = match is_internal {
+        true => failure.message.clone(),
+        false => format!("The call of {tool:?} failed: {}", failure.message),
+    };
+    let retry = match failure.retry {
+        Retry::Safe { after_ms } => Retry::Safe { after_ms },
+        Retry::Never | Retry::Exhausted { .. } => Retry::Never,
+    };
+    // Nor was it this call that was asked for wrongly.
+    let own = is_internal || failure.class == FailureClass::InvalidRequest;
+    let class = if own { FailureClass::Execution } else { failure.class };
+    let tool_code = Some(failure.tool_code.clone().unwrap_or_else(|| failure.code.to_string()));
+    ToolError { class, tool_code, detail: failure.detail.clone(), retry, ..ToolError::new(message) }
 }
 
 fn outcome(answer: &CallAnswer, outcome: &Outcome) -> Json {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stream::Stream;
 use tokio::sync::Notify;
-use windlass_core::batch::{Batch, Compared, Opening, compare};
+use windlass_core::batch::{Batch, Compared, Opening, Parent, compare};
 use windlass_core::call::{Call, Cause, Fact, Opened};
 use windlass_core::entry::Packer;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
@@ -85,6 +85,8 @@ pub(crate) struct Head {
     pub(crate) turn: Option<String>,
     pub(crate) siblings: Siblings,
     pub(crate) streamed: bool,
+    /// The call inside which its calls run, if they do.
+    pub(crate) parent: Option<Parent>,
     pub(crate) opened_at: Timestamp,
 }
 
@@ -335,6 +337,7 @@ impl OpenBatch {
                 inputs: head.place.inputs.as_ref().map(inputs_text),
                 siblings: head.siblings,
                 streamed: head.streamed,
+                parent: head.parent,
             };
             packer.batch(head.opened_at, &opening);
         } else if !state.written.open {
@@ -486,7 +489,8 @@ impl OpenBatch {
             state.end(place, Arc::new(held.call));
         }
         let over = state.is_over();
-        if over {
+        // What tools call is no turn of a model.
+        if over && self.head.parent.is_none() {
             // Before anybody is told: whoever is answered may ask for the same again at once.
             loops.note(self.head.no, state.unnoted(), limits);
             state.noted = state.slots.len();

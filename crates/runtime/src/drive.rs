@@ -3,6 +3,7 @@
 use crate::batch::Sent;
 use crate::error::Lost;
 use crate::held::{Held, Hold};
+use crate::inside::nested;
 use crate::same;
 use crate::stage::{attempt, complete, join, park, prepare, reconcile, retry, settle};
 use crate::turns::{Turn, Turns};
@@ -10,7 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use windlass_core::call::{Fact, Lost as LostAttempt, Reason, Step};
+use windlass_core::call::{Cause, Fact, Lost as LostAttempt, Reason, Step};
 use windlass_core::ids::CallId;
 
 /// What became of a call that was driven.
@@ -28,6 +29,18 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
         held.hear()?;
         let step = held.call.next(held.decision_time());
         match step {
+            // It ends after the last of the calls inside it.
+            Step::Done(_)
+            | Step::Reconcile(_)
+            | Step::Return { .. }
+            | Step::Retry { .. }
+            | Step::Settle(_)
+                if nested::has_open(&held) =>
+            {
+                let cancelled = held.call.cancel.is_some().then_some(Cause::Cancel);
+                Box::pin(nested::end_open(&held, cancelled)).await?;
+                held.begin_stage();
+            }
             Step::Done(_) => return Ok(Driven::Ended(held)),
             Step::Lose(attempt) => {
                 let blamed = held.on.rt.last_owner_died;

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::attempt::{Deadline, Rules};
 use windlass_core::call::{Call, CancelAsked, Fact, Reason, State};
-use windlass_core::claim::Claims;
 use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
 use windlass_core::json::Problem;
 use windlass_core::loops::Loop;
 use windlass_core::operation::{Did, Operation};
 use windlass_core::outcome::ModelAnswer;
+use windlass_core::plan::Wants;
 use windlass_core::siblings::Decision;
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
@@ -33,7 +33,7 @@ pub(crate) struct Held {
     /// Its arguments, or what is wrong with them, while they need not be read from the journal.
     pub(crate) parsed: Option<Result<Parsed, Problem>>,
     /// What it claims, once prepared in this process and until the planner is told.
-    pub(crate) claims: Option<Claims>,
+    pub(crate) claims: Option<Wants>,
     /// Whether the planner knows it: then it is told of its end.
     pub(crate) entered: bool,
     /// Whether the planner knows what it claims.
@@ -222,6 +222,11 @@ impl Held {
     /// Its batch was decided without it. That is recorded before all it has noted, so nothing is noted.
     pub(crate) fn dismissed(&mut self, decision: Decision) {
         self.call.cancel = Some(batch::cancel(decision));
+    }
+
+    /// The call inside which it runs, if it does.
+    pub(crate) fn parent(&self) -> Option<CallId> {
+        self.on.batch.head.parent.map(|parent| parent.call)
     }
 
     /// Gives what is noted to an attempt, which may have to record something behind it.

@@ -5,8 +5,10 @@
 //! recorded. A `stepped` tool whose body only waits is put aside, and its body runs again from the start when it is woken.
 
 mod book;
+pub(crate) mod nested;
 
 pub(crate) use book::{Book, Left};
+pub use nested::NestedBatch;
 
 use crate::error::{Lost, chain};
 use crate::stage::complete::adopt;
@@ -41,6 +43,9 @@ pub enum StepError {
     /// The body does not do what is recorded of it, or not what a body may do.
     #[error(transparent)]
     Misused(#[from] Misuse),
+    /// The attempt is to stop, so it calls nothing more, or what it called was told to stop too.
+    #[error("the attempt is to stop")]
+    Stopped,
     /// Nothing can be recorded any more: the call goes on elsewhere.
     #[error("nothing can be recorded any more")]
     Lost(#[source] Lost),
@@ -110,6 +115,7 @@ impl From<StepError> for ToolError {
             StepError::Unknown { name } => ToolError::new(format!(
                 "It is not known whether the step {name:?} took effect. Do not repeat it blindly; find out first."
             )),
+            StepError::Stopped => ToolError::stopped(),
             StepError::Misused(misuse) => ToolError::internal(misuse.to_string()),
             StepError::Lost(lost) => ToolError::internal(chain(&lost)),
         }

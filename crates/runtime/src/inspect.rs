@@ -1,21 +1,20 @@
 //! Looking at what is recorded, without owning anything: lists of calls, one call, its journal as a story.
 
 mod page;
+mod tree;
 
 pub use page::{Page, Wanted, page};
 
 use crate::answer::{CallAnswer, wall_time};
 use crate::error::BatchError;
 use crate::session::fold;
-use crate::story::{length, story};
+use crate::story::length;
 use crate::waits;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use windlass_core::batch::{Batch, ClosedBy, Opening};
-use windlass_core::entry::{self, Entry, Event};
-use windlass_core::handle::{Handle, Kind, Secret};
+use windlass_core::batch::Batch;
+use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{BatchNo, CallId, EntryNo, Ordinal};
-use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
 
@@ -46,6 +45,10 @@ pub struct Line {
     pub kind: &'static str,
     /// What it says.
     pub text: String,
+    /// How deep inside the call whose story this is: 0 is that call's own.
+    pub depth: u32,
+    /// Whose line it is.
+    pub call: Handle,
 }
 
 /// The latest calls of a session, newest batch first, at most `limit`.
@@ -71,7 +74,8 @@ pub async fn calls(
     Ok(found)
 }
 
-/// The call of this handle, and its story. `None`: there is none.
+/// The call of this handle, and its story: below the entry that made calls inside it are those of these calls. `None`:
+/// there is none.
 pub async fn call(
     store: &Arc<dyn Store>,
     handle: Handle,
@@ -81,14 +85,7 @@ pub async fn call(
     let Some(session) = rows.first().map(|row| row.session) else { return Ok(None) };
     let Some(session) = store.session_by_no(session).await? else { return Ok(None) };
     let folded = fold(&rows)?;
-    let mut lines = Vec::new();
-    for row in &rows {
-        let entries = entry::unpack(&row.data)
-            .map_err(|problem| BatchError::Unreadable { what: problem.to_string() })?;
-        for (entry, number) in entries.iter().zip(row.first.0..) {
-            lines.extend(line(EntryNo(number), entry, (id.ordinal, store.secret())));
-        }
-    }
+    let mut lines = tree::lines(&**store, (session.no, id), &rows).await?;
     let began = lines.first().map(|line| line.at).unwrap_or_default();
     lines.iter_mut().for_each(|line| line.after_us = line.at.since(began));
     let calls = recorded(store, &session, (id.batch, &folded));
@@ -114,47 +111,26 @@ fn recorded(store: &Arc<dyn Store>, session: &SessionRow, (no, batch): (BatchNo,
                 call: Arc::new(call.clone()),
                 recorded: true,
                 conflict: None,
+                parent: batch.opening.parent.map(|parent| parent.call),
             },
         })
         .collect()
 }
 
-fn line(number: EntryNo, entry: &Entry, (ordinal, secret): (Ordinal, &Secret)) -> Option<Line> {
-    let (kind, text) = match &entry.event {
-        Event::Batch(opening) => ("batch", opening_story(opening)),
-        Event::Closed(by) => ("closed", closed_story(*by).to_string()),
-        Event::Call { ordinal: of, fact } if *of == ordinal => (fact.kind().as_str(), story(fact, secret)),
-        Event::Call { .. } => return None,
-    };
-    Some(Line { entry: number, at: entry.at, after_us: 0, kind, text })
-}
-
-fn closed_story(by: ClosedBy) -> &'static str {
-    match by {
-        ClosedBy::Caller => "the batch was closed by its caller",
-        ClosedBy::Idle => "the batch was closed, because nobody had pushed to it for too long",
-        ClosedBy::Restart => "the batch was closed, because its owner was gone",
-    }
-}
-
-fn opening_story(opening: &Opening) -> String {
-    let asked = format!("batch {} was asked for", opening.key);
-    if opening.siblings == Siblings::Independent {
-        return asked;
-    }
-    format!("{asked}, its calls as {}", opening.siblings)
-}
-
 impl serde::Serialize for Line {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
-        let mut map = serializer.serialize_map(Some(6))?;
+        let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("entry", &self.entry.0)?;
         map.serialize_entry("at", &wall_time(self.at))?;
         map.serialize_entry("after_us", &self.after_us)?;
         map.serialize_entry("after", &length(self.after_us))?;
         map.serialize_entry("kind", self.kind)?;
         map.serialize_entry("text", &self.text)?;
+        if self.depth > 0 {
+            map.serialize_entry("depth", &self.depth)?;
+            map.serialize_entry("call", &self.call.to_string())?;
+        }
         map.end()
     }
 }

@@ -48,7 +48,7 @@ pub use batch::Decided;
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
-pub use inside::{Completed, CompletionKey, Misuse, Pending, StepError};
+pub use inside::{Completed, CompletionKey, Misuse, NestedBatch, Pending, StepError};
 pub use progress::Progress;
 pub use provider::{LoadFuture, Provider, Summary};
 pub use registry::{Listed, NoSuchTool, RegisterError, Registered};

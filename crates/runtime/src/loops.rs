@@ -144,7 +144,8 @@ async fn recorded(rt: &Inner, session: &Session) -> Result<Vec<Over>, BatchError
             }
             looked.insert(row.batch);
             let folded = whole(rt, row).await?;
-            if folded.calls.iter().any(|call| call.end().is_none()) {
+            // What tools call is no turn of a model.
+            if folded.opening.parent.is_some() || folded.calls.iter().any(|call| call.end().is_none()) {
                 continue;
             }
             calls += folded.calls.len() as u64;

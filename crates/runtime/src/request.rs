@@ -1,6 +1,7 @@
 //! What a caller submits, and the checks that refuse a batch as a whole.
 
 use crate::error::BatchError;
+use crate::inside::nested::KEY_PREFIX;
 use crate::registry::zero_of;
 use crate::scope::Overlay;
 use serde_json::{Map, Value};
@@ -8,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use windlass_core::attempt::Deadlines;
-use windlass_core::batch::Opening;
+use windlass_core::batch::{Opening, Parent};
 use windlass_core::call::{Arguments, Given, Opened};
 use windlass_core::json::{self, Size};
 use windlass_core::limits::Limits;
@@ -89,6 +90,11 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
     }
     if let Some(key) = &request.key {
         check_text(format_args!("the batch's key"), key, limits.batch_key_chars_max)?;
+        if key.starts_with(KEY_PREFIX) {
+            return shape(format!(
+                "the batch's key begins with {KEY_PREFIX:?}, as only those of nested calls do; give it another"
+            ));
+        }
     }
     if let Some(turn) = &request.turn {
         check_text(format_args!("the batch's turn"), turn, limits.batch_key_chars_max)?;
@@ -111,7 +117,8 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
             "a quorum needs at least 1 call; leave `siblings` out if none has to succeed".to_string(),
         );
     }
-    Ok(Checked { key, turn, ids_given, calls, inputs, overlay, siblings, streamed: false })
+    let (streamed, parent) = (false, None);
+    Ok(Checked { key, turn, ids_given, calls, inputs, overlay, siblings, streamed, parent })
 }
 
 /// A batch whose shape is right.
@@ -124,6 +131,8 @@ pub(crate) struct Checked {
     pub(crate) overlay: Option<Arc<Overlay>>,
     pub(crate) siblings: Siblings,
     pub(crate) streamed: bool,
+    /// The call inside which its calls run, if they do.
+    pub(crate) parent: Option<Parent>,
 }
 
 impl Checked {

@@ -62,12 +62,15 @@ pub struct OpenCall {
     pub call: String,
     /// The model's id of the call.
     pub id: String,
+    /// The handle of the call inside which it runs, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
     /// The tool, as it was asked for.
     pub tool: String,
     /// The state's name.
     pub state: &'static str,
     /// What it waits for, if it does. The first word is for machines: `claim`, `limit`, `rate`, `retry`, `turn`,
-    /// `same_as`, `tool_changed`, `no_such_tool`, `tool_paused`; the rest says more.
+    /// `nested`, `same_as`, `tool_changed`, `no_such_tool`, `tool_paused`; the rest says more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
     /// How far its attempt last said that it is.
@@ -542,6 +545,12 @@ impl Inner {
         self.turns.expect(self.clock.elapsed_us(), count)?;
         self.open.fetch_add(count, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Counts calls inside others as open.
+    pub(crate) fn opened_inside(&self, count: u64) {
+        self.turns.expect_inside(count);
+        self.open.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Counts calls as closed.

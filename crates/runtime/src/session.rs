@@ -122,6 +122,7 @@ impl Session {
             turn: batch.opening.turn.clone(),
             siblings: batch.opening.siblings,
             streamed: batch.opening.streamed,
+            parent: batch.opening.parent,
             opened_at: batch.opened_at,
         })
     }
@@ -139,6 +140,29 @@ impl Session {
         let mut batches: Vec<_> = lock(&self.open).by_no.values().cloned().collect();
         batches.sort_unstable_by_key(|batch| batch.head.no);
         batches
+    }
+
+    /// The batches inside a call of which something is to come, oldest first.
+    pub(crate) fn inside(&self, call: CallId) -> Vec<Arc<OpenBatch>> {
+        let is_inside = |batch: &Arc<OpenBatch>| {
+            batch.head.parent.is_some_and(|parent| parent.call == call) && !batch.is_over()
+        };
+        let mut batches: Vec<_> =
+            lock(&self.open).by_no.values().filter(|batch| is_inside(batch)).cloned().collect();
+        batches.sort_unstable_by_key(|batch| batch.head.no);
+        batches
+    }
+
+    /// Whether the calls of a batch run inside this one, or inside one that does.
+    pub(crate) fn is_around(&self, call: CallId, batch: &OpenBatch) -> bool {
+        let mut parent = batch.head.parent;
+        while let Some(around) = parent {
+            if around.call == call {
+                return true;
+            }
+            parent = self.find_no(around.call.batch).and_then(|batch| batch.head.parent);
+        }
+        false
     }
 
     pub(crate) fn insert(&self, batch: OpenBatch) -> Arc<OpenBatch> {

@@ -66,6 +66,10 @@ fn operation(fact: &Operation) -> String {
         }
         Did::Completed(Completion::Cancelled) => format!("{name}: the answer came: it was called off"),
         Did::TimedOut => format!("{name}: the answer did not come in time"),
+        Did::Called { generation: 1 } => format!("{name}: it calls other tools"),
+        Did::Called { generation } => {
+            format!("{name}: it calls again what had failed, for the {generation}. time")
+        }
     }
 }
 
@@ -477,6 +481,8 @@ mod tests {
             answered(Completion::Error { code: "busy".into(), message: "come\nback".into() }),
             answered(Completion::Cancelled),
             did(Did::TimedOut),
+            did(Did::Called { generation: 1 }),
+            did(Did::Called { generation: 2 }),
             aside(Then::Replay),
             aside(Then::Return),
             Fact::Resumed(Resumed { attempt: ATTEMPT }),

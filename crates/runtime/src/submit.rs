@@ -5,6 +5,7 @@ use crate::batch::{Head, OpenBatch, Placed, Submission};
 use crate::drive;
 use crate::error::{BatchError, no_randomness};
 use crate::held::{Held, Hold, Past};
+use crate::inside::nested;
 use crate::loops::{self, Loops};
 use crate::request::{Asked, BatchRequest, Checked, check};
 use crate::runtime::Inner;
@@ -33,7 +34,13 @@ pub(crate) struct Answering {
     ordinal: Ordinal,
     /// It was recorded or under way before this submission.
     known: bool,
-    conflict: Option<Box<Failure>>,
+    conflict: Option<Box<Conflict>>,
+}
+
+/// A call whose identity is another's.
+struct Conflict {
+    id: Arc<str>,
+    compared: Compared,
 }
 
 impl Submitted {
@@ -51,6 +58,11 @@ impl Submitted {
         &self.key
     }
 
+    /// How the first of its calls whose identity is another's differs from that one.
+    pub(crate) fn difference(&self) -> Option<String> {
+        self.answers.iter().find_map(|answer| Some(answer.conflict.as_ref()?.difference()))
+    }
+
     /// Waits until all calls have ended and are durable. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
         let Some((session, batch)) = self.place else {
@@ -63,7 +75,8 @@ impl Submitted {
             store: self.rt.store.clone(),
             call,
             recorded: answering.known,
-            conflict: answering.conflict,
+            conflict: answering.conflict.map(|conflict| conflict.failure()),
+            parent: batch.head.parent.map(|parent| parent.call),
         });
         Ok(BatchAnswer { key: self.key, calls: answers.collect(), decided: batch.decided() })
     }
@@ -81,20 +94,47 @@ pub(crate) async fn submit(
         return Ok(Submitted { rt: rt.clone(), key, place: None, answers: Vec::new() });
     }
     let session = rt.session(session).await?;
-    let admission = session.admission.lock().await;
+    let _admission = session.admission.lock().await;
     Loops::read(rt, &session).await;
-    let batch = find_or_make(rt, &session, (&checked, &key)).await?;
+    take(rt, &session, (checked, key)).await
+}
+
+/// Takes a batch that is called from inside a call. `None`: the attempt that calls is over.
+pub(crate) async fn submit_inside(
+    hold: &Hold,
+    asked: &nested::Asked,
+    request: BatchRequest,
+) -> Result<Option<Submitted>, BatchError> {
+    let Hold { rt, session, .. } = hold;
+    let checked = Checked { parent: Some(asked.parent), ..check(request, &rt.limits)? };
+    let _admission = session.admission.lock().await;
+    // Whoever ends the calls inside an attempt waits for the admission first, and misses none.
+    if !asked.is_wanted() {
+        return Ok(None);
+    }
+    take(rt, session, (checked, asked.key.clone())).await.map(Some)
+}
+
+/// Finds the batch or makes it, and starts what is to be run. Asked for by who has the admission.
+async fn take(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    (checked, key): (Checked, Arc<str>),
+) -> Result<Submitted, BatchError> {
+    let batch = find_or_make(rt, session, (&checked, &key)).await?;
     rt.registry.lend(&batch.head.place, checked.overlay);
-    let (answers, mut new) = place(rt, &session, &batch, checked.calls)?;
-    loops::mark(rt, &session, &mut new);
+    let (answers, mut new) = place(rt, session, &batch, checked.calls)?;
+    // What tools call is no turn of a model.
+    if checked.parent.is_none() {
+        loops::mark(rt, session, &mut new);
+    }
     // To a batch that is open for more, this is a push.
-    stream::wait_for_push(rt, &session, &batch);
+    stream::wait_for_push(rt, session, &batch);
     drive::start_all(new).await;
     if answers.iter().all(|answer| answer.known) && batch.is_over() {
         session.forget(&batch);
     }
-    drop(admission);
-    Ok(Submitted { rt: rt.clone(), key, place: Some((session, batch)), answers })
+    Ok(Submitted::of(rt, &key, (session, &batch), answers))
 }
 
 /// The batch under this key, from memory or from its journal, or a new one. Asked for by who has the admission.
@@ -144,6 +184,7 @@ async fn load_or_make(
                 turn: checked.turn.clone(),
                 siblings: checked.siblings,
                 streamed: checked.streamed,
+                parent: checked.parent,
                 opened_at: rt.clock.now(),
             })
         }
@@ -176,7 +217,11 @@ pub(crate) fn place(
             format!("with these calls the batch would have more than {most}; give them a batch of their own");
         return Err(BatchError::Shape { what });
     }
-    rt.opened(expected).inspect_err(|_| session.forget(batch))?;
+    match batch.head.parent {
+        // Whoever waits for it holds what others wait for: it is never refused.
+        Some(_) => rt.opened_inside(expected),
+        None => rt.opened(expected).inspect_err(|_| session.forget(batch))?,
+    }
     let hold = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
     let submission = Submission { before: batch.len(), at: rt.clock.now() };
     let since_us = rt.clock.elapsed_us();
@@ -194,7 +239,9 @@ pub(crate) fn place(
                 continue;
             }
             Placed::Known(ordinal) => (ordinal, None),
-            Placed::Conflict(ordinal, compared) => (ordinal, Some(conflict(&asked.opened, &compared))),
+            Placed::Conflict(ordinal, compared) => {
+                (ordinal, Some(Box::new(Conflict { id: asked.opened.id, compared })))
+            }
         };
         answers.push(Answering { ordinal, known: usize::from(ordinal.0) < submission.before, conflict });
     }
@@ -225,22 +272,28 @@ pub fn fresh_key() -> Result<String, BatchError> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn conflict(asked: &Opened, compared: &Compared) -> Box<Failure> {
-    let what = match compared {
-        Compared::Same => String::new(),
-        Compared::OtherTool => "another tool".to_string(),
-        Compared::OtherArgs(pointers) if pointers.is_empty() => "other arguments".to_string(),
-        Compared::OtherArgs(pointers) => format!("other arguments at {}", pointers.join(", ")),
-    };
-    Box::new(Failure {
-        class: FailureClass::Conflict,
-        ..Failure::invalid_request(
-            Code::Conflict,
-            format!(
-                "The call {:?} of this batch is recorded with {what}. The recorded one is untouched and this one \
-                 was not run; give it another id to run it.",
-                asked.id
-            ),
-        )
-    })
+impl Conflict {
+    /// What is recorded instead.
+    fn difference(&self) -> String {
+        match &self.compared {
+            Compared::Same => String::new(),
+            Compared::OtherTool => "another tool".to_string(),
+            Compared::OtherArgs(pointers) if pointers.is_empty() => "other arguments".to_string(),
+            Compared::OtherArgs(pointers) => format!("other arguments at {}", pointers.join(", ")),
+        }
+    }
+
+    fn failure(&self) -> Box<Failure> {
+        let (id, what) = (&self.id, self.difference());
+        Box::new(Failure {
+            class: FailureClass::Conflict,
+            ..Failure::invalid_request(
+                Code::Conflict,
+                format!(
+                    "The call {id:?} of this batch is recorded with {what}. The recorded one is untouched and this one \
+                     was not run; give it another id to run it."
+                ),
+            )
+        })
+    }
 }

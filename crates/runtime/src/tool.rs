@@ -232,8 +232,10 @@ pub struct Cx {
     pub(crate) made: Option<Arc<Made>>,
     /// Whether the attempt is put aside while it only waits.
     pub(crate) is_put_aside: bool,
-    /// By the clock that never jumps.
+    /// When the attempt must be over, by the clock that never jumps.
     pub(crate) due_us: u64,
+    /// When the call must be.
+    pub(crate) total_due_us: u64,
     pub(crate) grace_ms: u64,
     pub(crate) signal: Arc<Signal>,
 }
@@ -258,6 +260,10 @@ impl Place {
         self.overlay.get().map(|overlay| &**overlay)
     }
 
+    pub(crate) fn shared_overlay(&self) -> Option<Arc<Overlay>> {
+        self.overlay.get().cloned()
+    }
+
     /// Gives it an overlay, unless it has one.
     pub(crate) fn lend(&self, overlay: Arc<Overlay>) -> bool {
         self.overlay.set(overlay).is_ok()
@@ -276,7 +282,7 @@ impl Place {
 
 impl Cx {
     /// Our handle of the call.
-    pub fn call(&self) -> Handle {
+    pub fn handle(&self) -> Handle {
         self.artifacts.call_handle(self.call)
     }
 

@@ -13,6 +13,7 @@ use crate::stage::prepare;
 use crate::wheel::When;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::oneshot;
 use windlass_core::claim::Claims;
 use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
@@ -28,6 +29,8 @@ struct State {
     limits: Limits,
     /// Calls that are parked until they have a turn.
     waiting: BTreeMap<CallId, Weak<Session>>,
+    /// Calls that want to go on after calls inside them, until there is room.
+    returning: BTreeMap<CallId, oneshot::Sender<()>>,
     /// Calls that will never have one, until they are told.
     refused: BTreeMap<CallId, Refused>,
     /// Calls that were taken and have not asked for a turn yet.
@@ -53,6 +56,7 @@ pub(crate) enum Turn {
 pub(crate) struct Unprepared {
     session: SessionNo,
     call: CallId,
+    parent: Option<CallId>,
     priority: i8,
     fresh: bool,
 }
@@ -63,6 +67,7 @@ impl Unprepared {
         (!held.entered).then(|| Unprepared {
             session: held.on.session.lane.session(),
             call: held.id,
+            parent: held.parent(),
             priority: held.call.opened.priority,
             fresh: held.past.fresh,
         })
@@ -78,6 +83,7 @@ impl Turns {
             planner: Planner::new(limits),
             limits: limits.clone(),
             waiting: BTreeMap::new(),
+            returning: BTreeMap::new(),
             refused: BTreeMap::new(),
             expected: 0,
             alarm_us: None,
@@ -103,6 +109,11 @@ impl Turns {
                 Err(BatchError::Overloaded { open, max, retry_after_ms: over.retry_after_us.div_ceil(1_000) })
             }
         }
+    }
+
+    /// Makes room for calls inside others, however much waits.
+    pub(crate) fn expect_inside(&self, calls: u64) {
+        self.lock().expected += calls;
     }
 
     /// So many of the expected calls will not come.
@@ -170,7 +181,7 @@ impl Turns {
         let (rt, now_us) = (&on.rt, on.rt.clock.elapsed_us());
         let claims = claims(held);
         held.claimed = claims.is_some();
-        let wants = claims.map_or(Wants::Unknown, Wants::Claims);
+        let wants = claims.unwrap_or(Wants::Unknown);
         let mut state = rt.turns.lock();
         if held.entered {
             state.planner.leave(held.id);
@@ -186,16 +197,38 @@ impl Turns {
     /// Keeps the place of a call whose preparation waits for somebody: what it will claim is not known, so nothing that
     /// comes later in its session passes it.
     pub(crate) fn keep_place(&self, now_us: u64, unprepared: Unprepared) {
-        let Unprepared { session, call, priority, fresh } = unprepared;
+        let Unprepared { session, call, parent, priority, fresh } = unprepared;
         let (wants, arrival) = (Wants::Unknown, Arrival::Parked);
-        let ask = Ask { priority, wants, arrival, ..Ask::new(session, call, ToolNo::UNLIMITED) };
+        let ask = Ask { priority, wants, arrival, parent, ..Ask::new(session, call, ToolNo::UNLIMITED) };
         let mut state = self.lock();
-        if fresh {
-            state.expected = state.expected.saturating_sub(1);
+        match state.planner.enter(now_us, ask) {
+            Ok(()) if fresh => state.expected = state.expected.saturating_sub(1),
+            Ok(()) => {}
+            Err(refused) => {
+                state.refused.insert(call, refused);
+            }
         }
-        if let Err(refused) = state.planner.enter(now_us, ask) {
-            state.refused.insert(call, refused);
-        }
+    }
+
+    /// A call only waits for calls inside it: others may have its room meanwhile.
+    pub(crate) fn lend(rt: &Arc<Inner>, call: CallId) {
+        rt.turns.change(rt, |state, _| {
+            state.returning.remove(&call);
+            state.planner.lend(call);
+        });
+    }
+
+    /// A call that lent its room wants to go on, and is told when it may. `None`: at once.
+    pub(crate) fn take_back(rt: &Arc<Inner>, call: CallId) -> Option<oneshot::Receiver<()>> {
+        let mut told = None;
+        rt.turns.change(rt, |state, _| {
+            if state.planner.take_back(call) {
+                let (tell, tells) = oneshot::channel();
+                state.returning.insert(call, tell);
+                told = Some(tells);
+            }
+        });
+        told
     }
 
     /// Enters the calls that an earlier owner left: those that started first, since they hold what they claim; then
@@ -217,6 +250,7 @@ impl Turns {
                 state.expected = state.expected.saturating_sub(1);
             }
             state.waiting.remove(&call);
+            state.returning.remove(&call);
             state.refused.remove(&call);
         }
         let next = state.next(rt, now_us, |_| {});
@@ -279,7 +313,7 @@ impl Turns {
     /// How many things are remembered of calls.
     pub(crate) fn kept(&self) -> usize {
         let state = self.lock();
-        let remembered = state.waiting.len() + state.refused.len();
+        let remembered = state.waiting.len() + state.returning.len() + state.refused.len();
         state.planner.kept() + remembered + usize::try_from(state.expected).unwrap_or(usize::MAX)
     }
 
@@ -303,19 +337,23 @@ impl State {
         &mut self,
         held: &mut Held,
         now_us: u64,
-        (claims, arrival): (Option<Claims>, Arrival),
+        (wants, arrival): (Option<Wants>, Arrival),
     ) -> Result<(), Refused> {
-        held.claimed |= claims.is_some();
+        held.claimed |= wants.is_some();
         if !held.entered {
-            return self.enter(held, now_us, (claims.map_or(Wants::Unknown, Wants::Claims), arrival));
+            return self.enter(held, now_us, (wants.unwrap_or(Wants::Unknown), arrival));
         }
-        if let Some(claims) = claims {
-            match self.planner.reclaim(now_us, held.id, claims.clone()) {
+        if let Some(wants) = wants {
+            let claims = match &wants {
+                Wants::Claims(claims) => claims.clone(),
+                Wants::Inherited | Wants::Unknown => self.inherited(held),
+            };
+            match self.planner.reclaim(now_us, held.id, claims) {
                 Ok(_) => {}
                 // Its turn came, and then its tool was another: it asks anew.
                 Err(Refused::TooLate { .. }) => {
                     self.planner.leave(held.id);
-                    return self.enter(held, now_us, (Wants::Claims(claims), arrival));
+                    return self.enter(held, now_us, (wants, arrival));
                 }
                 Err(refused) => return Err(refused),
             }
@@ -330,6 +368,12 @@ impl State {
         Ok(())
     }
 
+    /// What the call around a call claims.
+    fn inherited(&self, held: &Held) -> Claims {
+        let claims = held.parent().and_then(|parent| self.planner.claims(parent));
+        claims.cloned().unwrap_or(Claims::NONE)
+    }
+
     fn enter(
         &mut self,
         held: &mut Held,
@@ -338,14 +382,15 @@ impl State {
     ) -> Result<(), Refused> {
         let tool = self.tool_of(held, now_us);
         let session = held.on.session.lane.session();
-        let (pool, parent) = (Pool::default(), None);
+        let (pool, parent) = (Pool::default(), held.parent());
         let priority = held.call.opened.priority;
         let ask = Ask { session, call: held.id, tool, wants, priority, pool, parent, arrival };
+        self.planner.enter(now_us, ask)?;
         if held.past.fresh && !held.entered {
             self.expected = self.expected.saturating_sub(1);
         }
         held.entered = true;
-        self.planner.enter(now_us, ask)
+        Ok(())
     }
 
     /// The number of a call's tool, as far as it is known.
@@ -371,6 +416,9 @@ impl State {
         let mut next = Next::new();
         for call in self.ready.start.drain(..) {
             started(call);
+            if let Some(back) = self.returning.remove(&call) {
+                let _ = back.send(());
+            }
             next.extend(self.waiting.remove(&call).map(|session| (session, call)));
         }
         for (call, refused) in self.ready.refuse.drain(..) {
@@ -397,10 +445,10 @@ fn go_on(rt: &Arc<Inner>, next: Next) {
 }
 
 /// What a call claims, under the tool it is pinned to; `None` if that cannot be known yet.
-fn claims(held: &mut Held) -> Option<Claims> {
+fn claims(held: &mut Held) -> Option<Wants> {
     // Another call runs in its place.
     if held.call.same_as().is_some() {
-        return Some(Claims::NONE);
+        return Some(Wants::Claims(Claims::NONE));
     }
     if let Some(claims) = held.claims.take() {
         return Some(claims);
@@ -412,7 +460,7 @@ fn claims(held: &mut Held) -> Option<Claims> {
         Some(tool) => {
             let declared =
                 prepare::parse(held).ok().and_then(|args| tool.claims(&args.value, &held.on.rt.limits));
-            Some(declared.and_then(Result::ok).unwrap_or_else(|| by_class(held)))
+            Some(declared.and_then(Result::ok).map_or_else(|| by_class(held), Wants::Claims))
         }
         // One that started holds something, and nothing more will be known of it.
         None => (held.call.attempts > 0).then(|| by_class(held)),
@@ -420,6 +468,14 @@ fn claims(held: &mut Held) -> Option<Claims> {
 }
 
 /// What a call claims that declares nothing.
-fn by_class(held: &Held) -> Claims {
-    Claims::of(held.call.pin.map_or(EffectClass::Once, |pin| pin.class))
+fn by_class(held: &Held) -> Wants {
+    undeclared(held, held.call.pin.map_or(EffectClass::Once, |pin| pin.class))
+}
+
+/// The same, by its class; a call inside another claims what that one does.
+pub(crate) fn undeclared(held: &Held, class: EffectClass) -> Wants {
+    match held.parent() {
+        Some(_) => Wants::Inherited,
+        None => Wants::Claims(Claims::of(class)),
+    }
 }

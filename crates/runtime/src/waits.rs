@@ -15,8 +15,6 @@ use windlass_core::time::Timestamp;
 struct Found {
     id: CallId,
     open: OpenCall,
-    /// Whether it may wait for something.
-    waits: bool,
     /// Whether somebody drives it.
     driven: bool,
     /// What its journal says it waits for.
@@ -34,16 +32,11 @@ pub(crate) fn open(rt: &Inner) -> Vec<OpenCall> {
         }
     }
     // Asked when no batch is locked: whoever parks a call has the planner first.
-    let waiting = found.iter().filter(|found| found.waits).map(|found| found.id);
-    let whys = rt.turns.why(rt.clock.elapsed_us(), waiting);
+    let whys = rt.turns.why(rt.clock.elapsed_us(), found.iter().map(|found| found.id));
     let known: HashMap<CallId, (String, String)> =
         found.iter().map(|found| (found.id, (found.open.call.clone(), found.open.tool.clone()))).collect();
-    let mut whys = whys.into_iter();
-    let told = found.into_iter().map(|mut found| {
-        if found.waits {
-            let why = whys.next().flatten();
-            found.open.waiting_for = why.and_then(|why| tell(rt, &found, (&why, &known)));
-        }
+    let told = found.into_iter().zip(whys).map(|(mut found, why)| {
+        found.open.waiting_for = why.and_then(|why| tell(rt, &found, (&why, &known)));
         found.open
     });
     told.collect()
@@ -63,12 +56,13 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>)
             Seen::Parked(asked, at, parked) => (asked, at, parked.call().state.name(), Some(parked.call())),
         };
         let driven = parked.is_none();
-        let waits = !driven || state != "running";
         let id = CallId { batch: batch.head.no, ordinal };
+        let handle = |call: CallId| Handle::seal(rt.store.secret(), Kind::Call, call.packed()).to_string();
         let open = OpenCall {
             session: session.name.to_string(),
             batch: batch.head.place.batch_key.to_string(),
-            call: Handle::seal(rt.store.secret(), Kind::Call, id.packed()).to_string(),
+            call: handle(id),
+            parent: batch.head.parent.map(|parent| handle(parent.call)),
             id: asked.id.to_string(),
             tool: asked.tool.to_string(),
             state,
@@ -79,7 +73,7 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>)
         };
         let same_as = parked.and_then(|call| same_as(session, call));
         let parked = parked.and_then(|call| call.parked.map(|(parked, _)| parked));
-        found.push(Found { id, open, waits, driven, parked, same_as });
+        found.push(Found { id, open, driven, parked, same_as });
     });
 }
 
@@ -97,7 +91,17 @@ fn tell(
     (why, known): (&Why, &HashMap<CallId, (String, String)>),
 ) -> Option<String> {
     if found.driven {
-        return matches!(why, Why::Unprepared).then(|| PREPARATION.to_string());
+        return match why {
+            Why::Unprepared if found.open.state != "running" => Some(PREPARATION.to_string()),
+            Why::Inside => Some("nested calls that it has made".to_string()),
+            Why::Claim { .. }
+            | Why::Limit(_)
+            | Why::Rate { .. }
+            | Why::NoSuchTool
+            | Why::Unprepared
+            | Why::Parked
+            | Why::Turn => None,
+        };
     }
     let tool = &found.open.tool;
     Some(match why {

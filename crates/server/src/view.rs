@@ -190,6 +190,9 @@ fn unrecorded(call: &OpenCall) -> Value {
         "id": call.id, "call": call.call, "tool": call.tool, "attempts": u8::from(call.state == "running"),
         "session": call.session, "batch": call.batch, "opened_at": wall_time(call.opened_at),
     });
+    if let Some(parent) = &call.parent {
+        shown["parent"] = parent.as_str().into();
+    }
     stands(&mut shown, call.state, call.waiting_for.as_deref());
     says(&mut shown, call);
     shown
@@ -216,6 +219,7 @@ fn stands(shown: &mut Value, state: &str, waiting: Option<&str>) {
         Some("no_such_tool") => "The call waits until its tool is there again.",
         Some("tool_paused") => "The call waits until its tool is resumed.",
         Some("preparation") => "The call waits until what looks at it before its start has answered.",
+        Some("nested") => "The call waits for calls that its tool has made.",
         Some("owner") => "The call waits until a process goes on with its session.",
         Some(_) | None if state == "running" => "The call is running.",
         Some(_) | None => "The call waits for its start.",

@@ -174,7 +174,7 @@ impl CommandTool {
             did_not_happen: true,
             ..ToolError::new(error.to_string())
         })?;
-        let call = cx.call().to_string();
+        let call = cx.handle().to_string();
         let own = [
             ("WINDLASS_CALL_ID", cx.id().to_string()),
             ("WINDLASS_IDEMPOTENCY_KEY", cx.idempotency_key()),
@@ -190,7 +190,7 @@ impl CommandTool {
 
 /// Kills what is left of earlier attempts of this call: whoever dropped them did not wait for their end.
 async fn end_earlier_attempts(cx: &Cx) -> Result<(), ToolError> {
-    let call = cx.call().to_string();
+    let call = cx.handle().to_string();
     let killed = tokio::task::spawn_blocking(move || kill_survivors(|handle| handle == call)).await;
     let error = match killed {
         Ok(Ok(_)) => return Ok(()),

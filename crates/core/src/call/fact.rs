@@ -96,6 +96,8 @@ named! {
         Completed = "completed",
         /// [`Did::TimedOut`]
         TimedOut = "timed_out",
+        /// [`Did::Called`]
+        Called = "called",
         /// [`Fact::Suspended`]
         Suspended = "suspended",
         /// [`Fact::Resumed`]
@@ -130,6 +132,7 @@ impl Fact {
                 Did::WaitBegan(_) => Kind::WaitBegan,
                 Did::Completed(_) => Kind::Completed,
                 Did::TimedOut => Kind::TimedOut,
+                Did::Called { .. } => Kind::Called,
             },
             Fact::Suspended(_) => Kind::Suspended,
             Fact::Resumed(_) => Kind::Resumed,

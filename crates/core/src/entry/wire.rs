@@ -5,7 +5,7 @@ mod operation;
 mod outcome;
 
 use super::Event;
-use crate::batch::{ClosedBy, Opening};
+use crate::batch::{ClosedBy, Opening, Parent};
 use crate::call::{
     Arguments, Ended, Fact, Given, Kind, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Same,
     SameAs, Spent, Started,
@@ -46,6 +46,7 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::WaitBegan => 35,
         Kind::Completed => 36,
         Kind::TimedOut => 37,
+        Kind::Called => 38,
         Kind::Suspended => 40,
         Kind::Resumed => 41,
     }
@@ -81,6 +82,11 @@ struct BatchFields<'a> {
     quorum: Option<u32>,
     #[n(22)]
     streamed: Option<bool>,
+    /// The call inside which its calls run, as one number; and how deep they are.
+    #[n(23)]
+    parent: Option<u64>,
+    #[n(24)]
+    depth: Option<u32>,
 }
 
 #[derive(Encode, Decode)]
@@ -204,7 +210,7 @@ struct EndedFields {
 
 /// Appends the fields of a batch's own entry.
 pub(super) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
-    let Opening { key, turn, inputs, siblings, streamed } = opening;
+    let Opening { key, turn, inputs, siblings, streamed, parent } = opening;
     let (siblings, quorum) = match siblings {
         Siblings::Independent => (None, None),
         Siblings::FailFast => (Some("fail_fast"), None),
@@ -213,7 +219,8 @@ pub(super) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
     };
     let (turn, inputs) = (turn.as_deref(), inputs.as_deref());
     let streamed = streamed.then_some(true);
-    encode(&BatchFields { key, turn, inputs, siblings, quorum, streamed }, bytes);
+    let (parent, depth) = parent.map(|Parent { call, depth }| (call.packed(), depth)).unzip();
+    encode(&BatchFields { key, turn, inputs, siblings, quorum, streamed, parent, depth }, bytes);
 }
 
 /// Appends the fields of a batch's close.
@@ -330,7 +337,12 @@ fn read_opening(fields: BatchFields<'_>) -> Result<Opening, Problem> {
         }
     };
     let streamed = fields.streamed.unwrap_or(false);
-    Ok(Opening { key: fields.key.into(), turn, inputs, siblings, streamed })
+    let parent = match (fields.parent, fields.depth) {
+        (Some(call), Some(depth)) => Some(Parent { call: CallId::unpacked(call), depth }),
+        (None, None) => None,
+        _ => return Err(wrong("a batch inside a call has that call and a depth, or neither")),
+    };
+    Ok(Opening { key: fields.key.into(), turn, inputs, siblings, streamed, parent })
 }
 
 pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact, Problem> {
@@ -371,7 +383,8 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::KeyTaken
         | Kind::WaitBegan
         | Kind::Completed
-        | Kind::TimedOut => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
+        | Kind::TimedOut
+        | Kind::Called => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
         Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),
     })

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::path::PathBuf;
-use windlass_core::batch::{ClosedBy, Opening};
+use windlass_core::batch::{ClosedBy, Opening, Parent};
 use windlass_core::call::{
     Accepted, Arguments, CancelAsked, Cause, Ended, Fact, Given, Kind, Lost, Model, Opened, Parked, Prepared,
     Reason, Reconciled, Resolved, Resolver, Result as Attempted, Resumed, Returned, Same, SameAs, Spent,
@@ -174,6 +174,7 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         let parked = parked(Reason::Completion);
         call(Fact::Suspended(Box::new(Suspended { attempt, ran_us: 1_500, parked, waits, then })))
     };
+    let around = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
     vec![
         ("step_started", did(Did::StepStarted { input: input() })),
         ("step_ended", step(StepResult::Ok("{\"sent\":true}".into()))),
@@ -186,6 +187,18 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("completed_error", did(Did::Completed(error))),
         ("completed_cancelled", did(Did::Completed(Completion::Cancelled))),
         ("timed_out", did(Did::TimedOut)),
+        ("called", did(Did::Called { generation: 2 })),
+        (
+            "batch_opened_inside",
+            Entry {
+                at: Timestamp(-1),
+                event: Event::Batch(Opening {
+                    key: "key".into(),
+                    parent: Some(Parent { call: around, depth: 3 }),
+                    ..Opening::default()
+                }),
+            },
+        ),
         ("suspended_replay", suspended(Then::Replay)),
         ("suspended_return", suspended(Then::Return)),
         ("resumed", call(Fact::Resumed(Resumed { attempt: AttemptNo(2) }))),

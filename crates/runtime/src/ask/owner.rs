@@ -280,10 +280,11 @@ async fn load(rt: &Arc<Inner>, session: &Arc<Session>, no: BatchNo) -> Result<Ar
 
 async fn answer(rt: &Arc<Inner>, id: CallId) -> Result<CallAnswer, AskError> {
     let batch = super::read(&*rt.store, id.batch).await?;
-    let call = batch.and_then(|mut batch| {
-        let place = usize::from(id.ordinal.0);
-        (place < batch.calls.len()).then(|| batch.calls.swap_remove(place))
+    let found = batch.and_then(|mut batch| {
+        let (place, parent) = (usize::from(id.ordinal.0), batch.opening.parent);
+        (place < batch.calls.len()).then(|| (batch.calls.swap_remove(place), parent))
     });
-    let call = call.ok_or_else(|| AskError::NotFound { what: format!("call {id}") })?;
-    Ok(CallAnswer { id, store: rt.store.clone(), call: Arc::new(call), recorded: true, conflict: None })
+    let (call, parent) = found.ok_or_else(|| AskError::NotFound { what: format!("call {id}") })?;
+    let (store, call, parent) = (rt.store.clone(), Arc::new(call), parent.map(|parent| parent.call));
+    Ok(CallAnswer { id, store, call, recorded: true, conflict: None, parent })
 }

@@ -15,7 +15,7 @@ use windlass_core::call::Fact;
 use windlass_core::entry::Packer;
 use windlass_core::failure::Failure;
 use windlass_core::ids::Ordinal;
-use windlass_core::operation::{Answer, Did, Operation, Operations, Step, StepResult, Until};
+use windlass_core::operation::{Answer, Called, Did, Operation, Operations, Step, StepResult, Until};
 use windlass_core::outcome::JsonText;
 use windlass_core::time::Timestamp;
 
@@ -45,6 +45,8 @@ struct Page {
     unsettled: BTreeSet<Arc<str>>,
     /// What is waited for now.
     waits: Vec<Arc<str>>,
+    /// How many nested calls are waited for now.
+    inside: u32,
     /// Whether the body is being dropped because it only waits.
     aside: bool,
     /// Whoever asked something of the call waits until these are dropped: then it is recorded.
@@ -121,6 +123,37 @@ impl Book {
         self.lock().unsettled.remove(name);
         // Whoever polls the body looks whether it can be put aside.
         self.changed.notify_waiters();
+    }
+
+    /// Begins to call other tools: how often that was done under this name, and how many attempts count against the call's
+    /// rule.
+    pub(super) fn begin_call(&self, name: &str, max: u64) -> Result<(Option<Called>, u32), Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        let called = page.operations().called(name).map_err(|found| Misuse::of(name, found))?;
+        Ok((called, page.tries))
+    }
+
+    /// One more nested call is waited for, or one less: how many are.
+    pub(super) fn waits_inside(&self, change: i32) -> u32 {
+        let mut page = self.lock();
+        page.inside = page.inside.saturating_add_signed(change);
+        page.inside
+    }
+
+    /// Whether nested calls are waited for.
+    pub(crate) fn is_waiting_inside(&self) -> bool {
+        self.lock().inside > 0
+    }
+
+    /// Whether nested calls were made.
+    pub(crate) fn has_called(&self) -> bool {
+        self.lock().operations.as_deref().is_some_and(Operations::has_call)
+    }
+
+    /// Whether the attempt runs.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lock().lent
     }
 
     /// Begins a sleep, or goes on with the one that is recorded; `None` if that is over.
@@ -218,6 +251,12 @@ impl Book {
         Ok(())
     }
 
+    /// Sends what is noted. It is durable before whatever is sent later.
+    pub(super) fn send(&self, batch: &OpenBatch, lane: &Lane) {
+        // Whoever fails to write what comes behind it is told.
+        drop(batch.send_notes(lane, &mut self.lock().notes));
+    }
+
     /// Whether what is waited for under this name is over.
     pub(super) fn is_over(&self, name: &str, now: Timestamp) -> bool {
         self.lock().operations.as_deref().is_some_and(|operations| operations.is_over(name, now))
@@ -234,7 +273,7 @@ impl Book {
     /// later.
     pub(crate) fn put_aside(&self) -> bool {
         let mut page = self.lock();
-        page.aside = !page.waits.is_empty() && page.unsettled.is_empty();
+        page.aside = !page.waits.is_empty() && page.unsettled.is_empty() && page.inside == 0;
         page.aside
     }
 

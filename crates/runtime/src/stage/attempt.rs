@@ -5,7 +5,7 @@ use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::gate::Gate;
 use crate::held::{Held, due_us};
-use crate::inside::{Left as LeftBehind, Pending};
+use crate::inside::{Left as LeftBehind, Pending, nested};
 use crate::registry::{Found, Registered};
 use crate::signal::Signal;
 use crate::stage::{prepare, result, settle};
@@ -131,6 +131,11 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     // Its room is free though its end may be recorded later, with its whole batch. What it claims is not.
     Turns::rest(held);
     moment!("at.end");
+    let mut unknown_inside = false;
+    if nested::has_called(held) && !matches!(watched, Watched::Waits) {
+        // Boxed, so that those that call nothing need no room for it.
+        unknown_inside = Box::pin(nested::end_open(held, signal.cause())).await?;
+    }
     let fact = match watched {
         Watched::Waits => return put_aside(held, (attempt, ran_us), left).await,
         Watched::Ran(Ran::Returned(Ok(Output { pending: Some(pending), .. }))) => {
@@ -147,9 +152,9 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
             }
             let output = stop.output.map(Into::into);
             let Stop { cause, stuck, .. } = stop;
-            // All that a stepped call does are its steps.
+            // All that a stepped call does are its steps and the calls inside it.
             let is_stepped = held.call.class() == Some(EffectClass::Stepped);
-            let may_have_acted = stop.may_have_acted && (!is_stepped || left.unsettled);
+            let may_have_acted = stop.may_have_acted && (!is_stepped || left.unsettled || unknown_inside);
             Fact::Stopped(Stopped { attempt, ran_us, cause, may_have_acted, stuck, output })
         }
     };
@@ -368,6 +373,9 @@ async fn supervise<F: Future<Output = Ran>>(
                 let total = held.total_due_us();
                 if now_us >= due_us {
                     signal.stop(if due_us >= total { Cause::Total } else { Cause::Attempt });
+                } else if signal.book.is_waiting_inside() {
+                    // Those it waits for have deadlines of their own.
+                    signal.alive(now_us);
                 } else if now_us >= crate::held::due_us(signal.alive_us(), rules.silence_ms) {
                     signal.stop(Cause::Silence);
                 }
@@ -375,6 +383,9 @@ async fn supervise<F: Future<Output = Ran>>(
         }
     };
     moment!("at.stop");
+    if signal.book.has_called() {
+        nested::tell_to_stop(&held.on, held.id, Some(cause));
+    }
     let grace_us = crate::held::due_us(rt.clock.elapsed_us(), rules.grace_ms);
     tokio::select! {
         biased;
@@ -398,6 +409,7 @@ pub(crate) fn context(held: &Held, frame: Frame) -> Cx {
         made: held.call.made.clone(),
         is_put_aside: held.call.class() == Some(EffectClass::Stepped),
         due_us: frame.due_us,
+        total_due_us: held.total_due_us(),
         grace_ms: rules.grace_ms,
         signal: frame.signal,
     }

@@ -8,6 +8,8 @@ use crate::stage::settle;
 use crate::turns::Turns;
 use crate::wheel::When;
 use windlass_core::call::{Call, Fact, Same, SameAs};
+use windlass_core::code::Code;
+use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::ids::CallId;
 use windlass_store::{Row, StoreError};
 
@@ -17,6 +19,10 @@ pub(crate) async fn join(mut held: Box<Held>, same: Same) -> Result<Option<Box<H
     let answer = match held.answer.take() {
         Some(answer) => Some(answer),
         None => match held.on.session.firsts.stand(same.mark, held.id) {
+            Standing::Behind(first) if held.on.session.is_around(first, &held.on.batch) => {
+                settle::refused(&mut held, Box::new(waits_for_itself()))?;
+                return Ok(Some(held));
+            }
             Standing::Behind(first) => return follow(held, first).await,
             Standing::First => None,
             Standing::Alone => recorded(&held, same).await?.map(Into::into),
@@ -51,6 +57,18 @@ async fn follow(mut held: Box<Held>, first: CallId) -> Result<Option<Box<Held>>,
     let (_, due_us) = held.deadline();
     Session::park(held, When { due_us, wall: None });
     Ok(None)
+}
+
+/// A call that waits for one around it waits for itself.
+fn waits_for_itself() -> Failure {
+    let message = "By its tool's dedupe key the call is the same as one around it, and would wait for itself. Use other \
+                   arguments, or do not call this tool from there.";
+    Failure {
+        class: FailureClass::ResourceLimit,
+        source: Source::Runtime,
+        did_not_happen: true,
+        ..Failure::invalid_request(Code::WouldDeadlock, message.to_string())
+    }
 }
 
 /// How the call ended, in this or an earlier process, that this one is the same as; `None` if there is none whose end

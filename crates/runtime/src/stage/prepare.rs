@@ -9,19 +9,19 @@ use crate::request::Parsed;
 use crate::same;
 use crate::stage::{result, settle};
 use crate::tool::{PrepareCx, Prepared as Attached, ToolError};
-use crate::turns::Unprepared;
+use crate::turns::{self, Unprepared};
 use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
 use windlass_core::batch::parse_args;
 use windlass_core::call::{Fact, Made, Prepared, Same};
-use windlass_core::claim::Claims;
 use windlass_core::code::Code;
 use windlass_core::dedupe::Dedupe;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::ids::Mark;
 use windlass_core::json;
 use windlass_core::limits::Limits;
+use windlass_core::plan::Wants;
 use windlass_core::repair::{self, Fit, Repair, Wanted};
 
 /// Notes that the call is prepared, or that it ended because it cannot be. Whoever drives the call may drop this while
@@ -76,6 +76,7 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
 async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
     refuse_twins(held)?;
     refuse_loop(held)?;
+    refuse_depth(held)?;
     let tool = find(held).await?;
     let (mut parsed, repairs) = fitted(held, &tool)?;
     let mut made = None;
@@ -100,10 +101,10 @@ async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
 }
 
 /// What the call claims, as its tool declares it.
-fn claims(held: &Held, tool: &Registered, args: &Value) -> Result<Claims, Box<Failure>> {
+fn claims(held: &Held, tool: &Registered, args: &Value) -> Result<Wants, Box<Failure>> {
     match tool.claims(args, &held.on.rt.limits) {
-        None => Ok(Claims::of(tool.class)),
-        Some(Ok(claims)) => Ok(claims),
+        None => Ok(turns::undeclared(held, tool.class)),
+        Some(Ok(claims)) => Ok(Wants::Claims(claims)),
         Some(Err(Unclaimed::Args(problem))) => {
             let what = crate::error::chain(&problem);
             Err(Box::new(Failure::invalid_request(Code::InvalidArgs, format!("{what}."))))
@@ -141,6 +142,24 @@ fn refuse_twins(held: &Held) -> Result<(), Box<Failure>> {
 
 fn refuse_loop(held: &Held) -> Result<(), Box<Failure>> {
     held.goes_on_with.map_or(Ok(()), |found| Err(Box::new(found.failure())))
+}
+
+fn refuse_depth(held: &Held) -> Result<(), Box<Failure>> {
+    let (depth, most) =
+        (held.on.batch.head.parent.map_or(0, |parent| parent.depth), held.on.rt.limits.nesting_max);
+    if u64::from(depth) <= most {
+        return Ok(());
+    }
+    let message = format!(
+        "The call lies inside {depth} others, and may lie inside {most}. Do the work with fewer calls of tools from \
+         within tools."
+    );
+    Err(Box::new(Failure {
+        class: FailureClass::ResourceLimit,
+        source: Source::Runtime,
+        did_not_happen: true,
+        ..Failure::invalid_request(Code::NestedTooDeep, message)
+    }))
 }
 
 /// Whether the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.

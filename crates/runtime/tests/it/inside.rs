@@ -14,7 +14,7 @@ use windlass::{
 use windlass_testkit::clock::ManualClock;
 
 /// A tool whose body is an async function of its arguments and its context.
-struct Body<F>(ToolSpec, F);
+pub struct Body<F>(ToolSpec, F);
 
 impl<F> Tool for Body<F>
 where
@@ -38,7 +38,7 @@ fn asked() -> BatchRequest {
     batch("k", vec![call("c", "t", n(1))])
 }
 
-fn body<F>(spec: ToolSpec, run: F) -> Body<F>
+pub fn body<F>(spec: ToolSpec, run: F) -> Body<F>
 where
     F: for<'a> Fn(Value, &'a Cx) -> ToolFuture<'a> + Send + Sync + 'static,
 {

@@ -18,6 +18,7 @@ mod hooks;
 mod inside;
 mod load;
 mod loops;
+mod nested;
 mod order;
 mod outcomes;
 mod prepare;

@@ -184,7 +184,7 @@ impl Effect {
             kind: self.kind.class.name(),
             key: cx.idempotency_key(),
             call: format!("{}/{}/{}", cx.session(), cx.batch_key(), cx.id()),
-            handle: cx.call().to_string(),
+            handle: cx.handle().to_string(),
             attempt: cx.attempt().0,
             hash: hash(args),
             order: if order == "after" { "ok" } else { order }.to_owned(),

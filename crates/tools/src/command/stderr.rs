@@ -111,7 +111,11 @@ mod tests {
         assert_eq!(said(&mut tail).as_deref(), Some("25 %, 25 of 100"));
         assert_eq!(said(&mut tail), None, "it is told once");
         tail.push(b"tal\": 4, \"unit\": \"files\"}}\n{\"progress\": \"nearly\"}\n{\"other\": 1}\ntwo\n");
-        assert_eq!(said(&mut tail).as_deref(), Some("75 %, 3 of 4 files"), "what says nothing changes nothing");
+        assert_eq!(
+            said(&mut tail).as_deref(),
+            Some("75 %, 3 of 4 files"),
+            "what says nothing changes nothing"
+        );
         assert_eq!(tail.text(), "one\n{\"other\": 1}\ntwo");
     }
 }

@@ -30,6 +30,8 @@ struct OperationFields<'a> {
     message: Option<&'a str>,
     #[n(7)]
     cancelled: Option<bool>,
+    #[n(8)]
+    generation: Option<u32>,
 }
 
 pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
@@ -51,6 +53,7 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
         Did::Completed(Completion::Error { code, message }) => {
             OperationFields { code: Some(code), message: Some(message), ..named }
         }
+        Did::Called { generation } => OperationFields { generation: Some(*generation), ..named },
         Did::Completed(Completion::Cancelled) => OperationFields { cancelled: Some(true), ..named },
         Did::Completed(Completion::Ok(_)) | Did::SleepEnded | Did::KeyTaken | Did::TimedOut => named,
     };
@@ -96,6 +99,9 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
             _ => Completion::Ok(text(payload)?),
         }),
         Kind::TimedOut => Did::TimedOut,
+        Kind::Called => Did::Called {
+            generation: fields.generation.ok_or_else(|| wrong("a nested call has no generation"))?,
+        },
         _ => return Err(Problem::Kind),
     };
     Ok(Operation { name, did })

@@ -1,0 +1,354 @@
+//! Calls of other tools from inside a call.
+//!
+//! They are ordinary batches of the same session, each with a journal of its own, under keys that follow from the call and
+//! the name. So a replay finds what is recorded, joins what is open, and runs nothing twice.
+
+use super::{Misuse, StepError};
+use crate::answer::{BatchAnswer, CallAnswer};
+use crate::batch::{self, Decided, Heard, OpenBatch, Reached};
+use crate::error::{BatchError, Lost};
+use crate::held::{Held, Hold};
+use crate::request::{Args, BatchRequest, CallRequest};
+use crate::signal::Signal;
+use crate::submit;
+use crate::tool::Cx;
+use crate::turns::Turns;
+use serde::Serialize;
+use std::sync::Arc;
+use windlass_core::batch::Parent;
+use windlass_core::call::{Call, Cause};
+use windlass_core::handle::Handle;
+use windlass_core::ids::{CallId, Ordinal};
+use windlass_core::operation::{Did, Operations};
+use windlass_core::outcome::Outcome;
+use windlass_core::siblings::{Decision, Siblings};
+
+/// Calls that a tool makes together.
+#[derive(Clone, Debug, Default)]
+pub struct NestedBatch {
+    /// The calls, in order. Those without an id get one by their place.
+    pub calls: Vec<CallRequest>,
+    /// What becomes of the other calls when one ends.
+    pub siblings: Siblings,
+}
+
+/// The keys of nested batches begin so, and no others do.
+pub(crate) const KEY_PREFIX: &str = "inside:";
+/// Longer names are in the key as a hash.
+const KEY_NAME_CHARS_MAX: usize = 64;
+
+/// The key of what a call calls under a name, for the `generation`th time.
+pub(crate) fn key(call: Handle, name: &str, generation: u32) -> String {
+    let plain = name.len() <= KEY_NAME_CHARS_MAX && name.chars().all(|c| !c.is_control() && c != '#');
+    let name = match plain {
+        true => name.to_string(),
+        false => format!("#{}", &blake3::hash(name.as_bytes()).to_hex()[..32]),
+    };
+    match generation {
+        1 => format!("{KEY_PREFIX}{call}/{name}"),
+        _ => format!("{KEY_PREFIX}{call}/{name}#{generation}"),
+    }
+}
+
+impl Cx {
+    /// Calls another tool, durably and with an identity of its own: a replay is told what is recorded, joins what is still
+    /// open, and runs nothing twice. A call that failed is made again when this one is tried again. It has the time that
+    /// this one has left, and what this one claims unless its tool declares less.
+    ///
+    /// ```
+    /// # use windlass::{Cx, Output, ToolError}; use serde_json::{Value, json};
+    /// async fn forecast(args: Value, cx: &Cx) -> Result<Output, ToolError> {
+    ///     let place: Value = cx.call("locate", "geocode", &args["city"]).await?.value()?;
+    ///     let weather = cx.call("weather", "get_weather", json!({ "location": place })).await?;
+    ///     Ok(json!({ "told": weather.model_text() }).into())
+    /// }
+    /// ```
+    pub async fn call(&self, name: &str, tool: &str, args: impl Serialize) -> Result<CallAnswer, StepError> {
+        let args = serde_json::to_value(args).map_err(|error| Misuse::unkept(name, error))?;
+        let fits = name.chars().count() as u64 <= self.limits().call_id_chars_max
+            && !name.chars().any(char::is_control);
+        let id = fits.then(|| name.to_string());
+        let call =
+            CallRequest { id, tool: tool.to_string(), args: Args::Json(args), ..CallRequest::default() };
+        let answer = self.batch(name, NestedBatch { calls: vec![call], ..NestedBatch::default() }).await?;
+        Ok(answer.calls.into_iter().next().ok_or(Misuse::Over)?)
+    }
+
+    /// The same for several calls together, which may be a race or need a quorum.
+    pub async fn batch(&self, name: &str, batch: NestedBatch) -> Result<BatchAnswer, StepError> {
+        if self.is_stopping() {
+            return Err(StepError::Stopped);
+        }
+        let (recorded, tries) = self.book().begin_call(name, self.limits().operations_max)?;
+        let known = recorded.map_or(0, |called| called.generation);
+        // What failed in an earlier try is called again in this one.
+        let again = recorded.is_none_or(|called| called.tries < tries);
+        let mut rounds = Rounds::new(batch);
+        for generation in 1..=known + u32::from(again) {
+            let Some(calls) = rounds.next() else { break };
+            if generation > known {
+                self.book().note(self.now(), name, Did::Called { generation })?;
+                // What is called commits behind it, so whoever finds that finds this too.
+                self.book().send(&self.batch, self.artifacts.lane());
+            }
+            let answer = self.run_round((name, generation), calls).await?;
+            rounds.answered(answer);
+        }
+        Ok(rounds.answer())
+    }
+
+    async fn run_round(
+        &self,
+        (name, generation): (&str, u32),
+        NestedBatch { calls, siblings }: NestedBatch,
+    ) -> Result<BatchAnswer, StepError> {
+        let hold = self.hold.upgrade().ok_or(Misuse::Over)?;
+        let place = &self.batch.head.place;
+        let (inputs, overlay) = (place.inputs.clone(), place.shared_overlay());
+        let calls = calls.into_iter().map(|call| self.in_time(call)).collect();
+        let request =
+            BatchRequest { key: None, turn: None, calls, inputs, overlay: overlay.clone(), siblings };
+        let depth = self.batch.head.parent.map_or(0, |parent| parent.depth) + 1;
+        let asked = Asked {
+            key: key(self.handle(), name, generation).into(),
+            parent: Parent { call: self.call, depth },
+            signal: self.signal.clone(),
+        };
+        let tasks = hold.rt.tasks.clone();
+        // No tool may own the runtime, so it waits for a task of the runtime's that does.
+        let running = tasks.spawn(asked.run(hold, request));
+        let lent = Lent::begin(self);
+        let answered = running.await;
+        lent.end().await;
+        self.heartbeat();
+        match answered.map_err(|_| Misuse::Over)? {
+            Ok(Answered::All(answer)) if self.is_stopping() && answer.calls.iter().any(is_cancelled) => {
+                Err(StepError::Stopped)
+            }
+            Ok(Answered::All(answer)) => Ok(answer),
+            Ok(Answered::Diverged(what)) => {
+                let found = format!("it is recorded with {what}");
+                Err(Misuse::Diverged { name: name.to_string(), found }.into())
+            }
+            Ok(Answered::Over) => Err(StepError::Stopped),
+            Err(BatchError::Lost(lost)) => Err(StepError::Lost(lost)),
+            Err(error) => Err(Misuse::unkept(name, error).into()),
+        }
+    }
+
+    /// A nested call has at most the time that is left of the call around it.
+    fn in_time(&self, mut call: CallRequest) -> CallRequest {
+        if self.total_due_us < u64::MAX {
+            let left_us = self.total_due_us.saturating_sub(self.clock().elapsed_us());
+            let left_ms = (left_us / 1_000).max(1);
+            let shorter = |ms: Option<u64>| Some(ms.map_or(left_ms, |ms| ms.min(left_ms)));
+            call.deadlines.total_ms = shorter(call.deadlines.total_ms);
+            call.deadlines.queue_ms = shorter(call.deadlines.queue_ms);
+        }
+        call
+    }
+}
+
+fn is_cancelled(answer: &CallAnswer) -> bool {
+    matches!(answer.call().outcome(), Some(Outcome::Cancelled { .. }))
+}
+
+/// What is called, and from where.
+pub(crate) struct Asked {
+    pub(crate) key: Arc<str>,
+    pub(crate) parent: Parent,
+    /// Of the attempt that calls.
+    signal: Arc<Signal>,
+}
+
+enum Answered {
+    All(BatchAnswer),
+    /// What is recorded under the name is another call.
+    Diverged(String),
+    /// The attempt that called is over.
+    Over,
+}
+
+impl Asked {
+    async fn run(self, hold: Arc<Hold>, request: BatchRequest) -> Result<Answered, BatchError> {
+        let Some(submitted) = submit::submit_inside(&hold, &self, request).await? else {
+            return Ok(Answered::Over);
+        };
+        match submitted.difference() {
+            Some(what) => Ok(Answered::Diverged(what)),
+            None => submitted.settled().await.map(Answered::All),
+        }
+    }
+
+    /// Whether the attempt that calls still may.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.signal.cause().is_none() && self.signal.book.is_lent()
+    }
+}
+
+/// The calls made under one name. Each time that the call around them is tried again, those of them run again that did not
+/// end so that it stands.
+struct Rounds {
+    asked: NestedBatch,
+    answers: Vec<Option<CallAnswer>>,
+    key: Arc<str>,
+    decided: Option<Decided>,
+}
+
+impl Rounds {
+    fn new(mut asked: NestedBatch) -> Rounds {
+        for (place, call) in asked.calls.iter_mut().enumerate() {
+            call.id.get_or_insert_with(|| format!("call-{}", place + 1));
+        }
+        let answers = asked.calls.iter().map(|_| None).collect();
+        Rounds { asked, answers, key: "".into(), decided: None }
+    }
+
+    /// What is to be called next, if anything is.
+    fn next(&self) -> Option<NestedBatch> {
+        if self.decided.as_ref().is_some_and(|decided| decided.decision == Decision::Reached) {
+            return None;
+        }
+        let calls: Vec<CallRequest> = self.open().map(|place| self.asked.calls[place].clone()).collect();
+        let siblings = match self.asked.siblings {
+            Siblings::Quorum(needed) => Siblings::Quorum(needed.saturating_sub(self.succeeded()).max(1)),
+            siblings @ (Siblings::Independent | Siblings::FailFast | Siblings::Race) => siblings,
+        };
+        // The first time it is refused if so many cannot succeed; later it stays as it is recorded.
+        let again = self.answers.iter().any(Option::is_some);
+        let in_vain = matches!(siblings, Siblings::Quorum(needed) if again && needed as usize > calls.len());
+        (!calls.is_empty() && !in_vain).then_some(NestedBatch { calls, siblings })
+    }
+
+    fn answered(&mut self, answer: BatchAnswer) {
+        let won: Vec<Arc<str>> =
+            self.ends().filter(|(_, end)| succeeded(end)).map(|(call, _)| call.opened.id.clone()).collect();
+        self.decided = answer.decided.map(|decided| Decided {
+            siblings: self.asked.siblings,
+            decision: decided.decision,
+            winners: won.into_iter().chain(decided.winners).collect(),
+        });
+        let open: Vec<usize> = self.open().collect();
+        for (place, call) in open.into_iter().zip(answer.calls) {
+            self.answers[place] = Some(call);
+        }
+        self.key = answer.key;
+    }
+
+    fn answer(self) -> BatchAnswer {
+        BatchAnswer {
+            key: self.key,
+            calls: self.answers.into_iter().flatten().collect(),
+            decided: self.decided,
+        }
+    }
+
+    /// The places of those that never ran, or ended so that it does not stand.
+    fn open(&self) -> impl Iterator<Item = usize> {
+        let answers = self.answers.iter().enumerate();
+        answers.filter(|(_, answer)| !answer.as_ref().is_some_and(stands)).map(|(place, _)| place)
+    }
+
+    fn ends(&self) -> impl Iterator<Item = (&Call, &Outcome)> {
+        let calls = self.answers.iter().flatten().map(CallAnswer::call);
+        calls.filter_map(|call| Some((call, call.outcome()?)))
+    }
+
+    fn succeeded(&self) -> u32 {
+        self.ends().filter(|(_, end)| succeeded(end)).count() as u32
+    }
+}
+
+/// Whether it took effect, or may have: then it is not made again.
+fn stands(answer: &CallAnswer) -> bool {
+    answer.call().end().is_some_and(|end| end.stands())
+}
+
+fn succeeded(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Succeeded(_))
+}
+
+/// A call waits for calls inside it, and lends its room to others meanwhile.
+struct Lent<'a> {
+    cx: &'a Cx,
+    over: bool,
+}
+
+impl<'a> Lent<'a> {
+    fn begin(cx: &'a Cx) -> Lent<'a> {
+        if cx.book().waits_inside(1) == 1
+            && let Some(hold) = cx.hold.upgrade()
+        {
+            Turns::lend(&hold.rt, cx.call);
+        }
+        Lent { cx, over: false }
+    }
+
+    /// Goes on as soon as there is room again, unless other calls inside are waited for still.
+    async fn end(mut self) {
+        self.over = true;
+        let back = match self.cx.book().waits_inside(-1) {
+            0 => self.cx.hold.upgrade().and_then(|hold| Turns::take_back(&hold.rt, self.cx.call)),
+            _ => None,
+        };
+        if let Some(back) = back {
+            let _ = back.await;
+        }
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        // The tool waits no more, and goes on at once: its room is counted again as soon as there is some.
+        if !self.over
+            && self.cx.book().waits_inside(-1) == 0
+            && let Some(hold) = self.cx.hold.upgrade()
+        {
+            drop(Turns::take_back(&hold.rt, self.cx.call));
+        }
+    }
+}
+
+/// Whether calls inside this one have not ended.
+pub(crate) fn has_open(held: &Held) -> bool {
+    has_called(held) && !held.on.session.inside(held.id).is_empty()
+}
+
+/// Whether it has made nested calls.
+pub(crate) fn has_called(held: &Held) -> bool {
+    held.call.operations.as_deref().is_some_and(Operations::has_call)
+}
+
+/// Asks the calls inside a call to stop, and waits until they have ended. Says whether one of them may have taken effect
+/// without anybody knowing it. The attempt that made them is over.
+pub(crate) async fn end_open(held: &Held, cause: Option<Cause>) -> Result<bool, Lost> {
+    let session = &held.on.session;
+    // What is being submitted now is submitted then, and nothing after it.
+    drop(session.admission.lock().await);
+    let mut unknown = false;
+    for batch in tell_to_stop(&held.on, held.id, cause) {
+        let ordinals: Vec<Ordinal> = (0..batch.len() as u16).map(Ordinal).collect();
+        let calls = batch.ended(&ordinals, &session.lane).await?;
+        unknown |= calls.iter().any(|call| call.end().is_some_and(|end| end.is_unknown()));
+    }
+    Ok(unknown)
+}
+
+/// Asks the calls inside a call to stop. Each tells those inside it.
+pub(crate) fn tell_to_stop(on: &Hold, call: CallId, cause: Option<Cause>) -> Vec<Arc<OpenBatch>> {
+    let reason = match cause {
+        Some(Cause::Cancel) => "the call around it was cancelled",
+        Some(Cause::Attempt | Cause::Silence | Cause::Total) => "the call around it took too long",
+        None => "the call around it ended without waiting for it",
+    };
+    let inside = on.session.inside(call);
+    for batch in &inside {
+        for ordinal in (0..batch.len() as u16).map(Ordinal) {
+            let heard = Heard { what: batch::Asked::Cancel(Some(reason.into())), ack: None };
+            if batch.ask(ordinal, heard) == Reached::Parked {
+                on.session.wake(&on.rt, CallId { batch: batch.head.no, ordinal });
+            }
+        }
+    }
+    inside
+}
