@@ -6,7 +6,7 @@
 
 use crate::canonical;
 use crate::failure::{Failure, named};
-use crate::outcome::JsonText;
+use crate::outcome::{Effect, JsonText};
 use crate::time::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -132,8 +132,6 @@ pub enum Answer {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operations {
     by_name: BTreeMap<Arc<str>, Recorded>,
-    /// Whether a step is recorded: then the call has done something.
-    has_step: bool,
 }
 
 /// What a replay is told of a step.
@@ -199,9 +197,19 @@ impl Operations {
         self.by_name.contains_key(name)
     }
 
-    /// Whether a step is recorded.
-    pub fn has_step(&self) -> bool {
-        self.has_step
+    /// What the steps that are recorded have done together. One that failed has done nothing only if it says so.
+    pub fn effect(&self) -> Effect {
+        let mut effect = Effect::None;
+        for recorded in self.by_name.values() {
+            let Recorded::Step { state, .. } = recorded else { continue };
+            match state {
+                StepState::Open => return Effect::Unknown,
+                StepState::Done(_) => effect = Effect::Landed,
+                StepState::Failed { failure, .. } if failure.did_not_happen || effect == Effect::Landed => {}
+                StepState::Failed { .. } => effect = Effect::Unknown,
+            }
+        }
+        effect
     }
 
     /// The step of this name, given this input, in a call of which so many attempts count against its rule.
@@ -290,11 +298,9 @@ impl Operations {
         let name = operation.name.clone();
         match &operation.did {
             Did::StepStarted { input } => {
-                self.has_step = true;
                 self.by_name.insert(name, Recorded::Step { input: input.clone(), state: StepState::Open });
             }
             Did::StepEnded { input, result } => {
-                self.has_step = true;
                 let state = match result {
                     StepResult::Ok(value) => StepState::Done(value.clone()),
                     StepResult::Failed(failure) => StepState::Failed { failure: failure.clone(), tries },

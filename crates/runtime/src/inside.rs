@@ -242,6 +242,9 @@ impl Cx {
         }
         if once {
             book.note(self.now(), name, Did::StepStarted { input: given.clone() })?;
+        }
+        // Whoever finds a body put aside after a crash must know whether it has gone on, and so may have acted.
+        if once || (self.is_put_aside && book.runs_unrecorded()) {
             self.commit().await?;
         }
         let returned = run(input).await;
