@@ -17,7 +17,7 @@ pub use fold::{Call, Deduped, End, Illegal, Pin, Role, State};
 use crate::attempt::Rules;
 use crate::failure::{Failure, Retry};
 use crate::ids::{AttemptNo, CallId};
-use crate::operation::{Answer, Completion, Operations};
+use crate::operation::{Answer, Completion};
 use crate::outcome::{Effect, Outcome, Success};
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
@@ -153,8 +153,8 @@ impl Call {
     }
 
     fn attempt(&self, redrive: bool) -> Step<'_> {
-        // A recorded retry of what may be repeated is its own intent.
-        let repeated = matches!(self.state, State::Retrying(_));
+        // A recorded retry of what may be repeated is its own intent, unless a cancel could still say that nothing happened.
+        let repeated = matches!(self.state, State::Retrying(_)) && self.may_have_landed;
         let intent = match self.class() {
             Some(EffectClass::Read) => Intent::WithResult,
             Some(EffectClass::Keyed | EffectClass::Stepped) if repeated => Intent::WithResult,
@@ -231,10 +231,9 @@ impl Call {
 
     /// What a call that is cancelled now has done: we never state what we do not know.
     fn effect(&self) -> Effect {
-        let has_step = self.operations.as_deref().is_some_and(Operations::has_step);
-        match self.class() {
+        match (self.class(), self.operations.as_deref()) {
             _ if self.may_have_landed => Effect::Unknown,
-            Some(EffectClass::Stepped) if has_step => Effect::Landed,
+            (Some(EffectClass::Stepped), Some(operations)) => operations.effect(),
             _ => Effect::None,
         }
     }

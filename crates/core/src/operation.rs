@@ -6,7 +6,7 @@
 
 use crate::canonical;
 use crate::failure::{Failure, named};
-use crate::outcome::JsonText;
+use crate::outcome::{Effect, JsonText};
 use crate::time::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -149,8 +149,6 @@ pub enum Answer {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operations {
     by_name: BTreeMap<Arc<str>, Recorded>,
-    /// Whether a step or a nested call is recorded: then the call has done something.
-    has_step: bool,
     /// Whether a nested call is recorded.
     has_call: bool,
 }
@@ -218,9 +216,27 @@ impl Operations {
         self.by_name.contains_key(name)
     }
 
-    /// Whether a step or a nested call is recorded.
-    pub fn has_step(&self) -> bool {
-        self.has_step
+    /// What the steps and nested calls that are recorded have done together. A step that failed has done nothing only if it
+    /// says so.
+    pub fn effect(&self) -> Effect {
+        let mut effect = Effect::None;
+        for recorded in self.by_name.values() {
+            let state = match recorded {
+                Recorded::Step { state, .. } => state,
+                Recorded::Call(_) => {
+                    effect = Effect::Landed;
+                    continue;
+                }
+                Recorded::Sleep { .. } | Recorded::Completion { .. } => continue,
+            };
+            match state {
+                StepState::Open => return Effect::Unknown,
+                StepState::Done(_) => effect = Effect::Landed,
+                StepState::Failed { failure, .. } if failure.did_not_happen || effect == Effect::Landed => {}
+                StepState::Failed { .. } => effect = Effect::Unknown,
+            }
+        }
+        effect
     }
 
     /// Whether a nested call is recorded.
@@ -327,11 +343,9 @@ impl Operations {
         let name = operation.name.clone();
         match &operation.did {
             Did::StepStarted { input } => {
-                self.has_step = true;
                 self.by_name.insert(name, Recorded::Step { input: input.clone(), state: StepState::Open });
             }
             Did::StepEnded { input, result } => {
-                self.has_step = true;
                 let state = match result {
                     StepResult::Ok(value) => StepState::Done(value.clone()),
                     StepResult::Failed(failure) => StepState::Failed { failure: failure.clone(), tries },
@@ -357,7 +371,7 @@ impl Operations {
             Did::Completed(completion) => self.answered(&name, Answer::Given(completion.clone())),
             Did::TimedOut => self.answered(&name, Answer::TimedOut),
             Did::Called { generation } => {
-                (self.has_step, self.has_call) = (true, true);
+                self.has_call = true;
                 self.by_name.insert(name, Recorded::Call(Called { generation: *generation, tries }));
             }
         }

@@ -242,12 +242,20 @@ impl Cx {
         let book = self.book();
         match book.begin_step(name, &given, self.limits().operations_max)? {
             Begun::Run => {}
-            Begun::Done(value) => return read(name, &value),
+            Begun::Done(value) => {
+                if cfg!(feature = "mutant-step-again") {
+                    let _again = run(input).await;
+                }
+                return read(name, &value);
+            }
             Begun::Failed(failure) => return Err(StepError::Failed(error_of(&failure))),
             Begun::Unknown => return Err(StepError::Unknown { name: name.to_string() }),
         }
         if once {
             book.note(self.now(), name, Did::StepStarted { input: given.clone() })?;
+        }
+        // Whoever finds a body put aside after a crash must know whether it has gone on, and so may have acted.
+        if once || (self.is_put_aside && book.runs_unrecorded()) {
             self.commit().await?;
         }
         let returned = run(input).await;
@@ -264,7 +272,9 @@ impl Cx {
             }
         };
         book.end_step(name, self.now(), (given, result))?;
-        self.commit().await?;
+        if !cfg!(feature = "mutant-step-early-ack") {
+            self.commit().await?;
+        }
         book.settle_step(name);
         answer
     }

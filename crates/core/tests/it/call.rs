@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 use windlass_core::call::{
-    Arguments, Call, Ended, Fact, Given, Intent, Lost, Model, Opened, Prepared, Result as Attempted,
-    Returned, Same, SameAs, Settlement, Spent, Started, State, Step,
+    Arguments, Call, Ended, Fact, Given, Intent, Lost, Model, Opened, Parked, Prepared, Reason,
+    Result as Attempted, Returned, Same, SameAs, Settlement, Spent, Started, State, Step,
 };
 use windlass_core::code::Code;
-use windlass_core::failure::Failure;
+use windlass_core::failure::{Failure, Retry};
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use windlass_core::outcome::{Effect, ModelAnswer, Outcome, Success};
 use windlass_core::time::Timestamp;
@@ -373,6 +373,33 @@ fn a_call_that_may_be_the_same_as_another_runs_only_as_the_first() {
         (vec![deduped(1), Fact::First, start(), same_as()], "illegal"),
     ] {
         assert_eq!(after(&facts), expected, "{facts:?}");
+    }
+}
+
+/// A cancel after a crash says that nothing happened only if that is so: a retry that could be the first to do something
+/// is recorded before it runs.
+#[test]
+fn a_retry_is_recorded_first_unless_it_may_have_landed_before() {
+    for (did_not_happen, expected) in [(true, Intent::First), (false, Intent::WithResult)] {
+        let failure = Failure {
+            retry: Retry::Safe { after_ms: None },
+            did_not_happen,
+            ..Failure::invalid_request(Code::ToolFailed, "no")
+        };
+        let result = Attempted::Failed(Box::new(failure));
+        let parked = Parked { reason: Reason::Retry, wake_at: Timestamp(0), length_us: 0 };
+        let facts = [
+            prepared(EffectClass::Keyed),
+            start(),
+            Fact::Returned(Returned { attempt: AttemptNo(1), ran_us: 1, result }),
+            Fact::Parked(parked),
+        ];
+        let mut call = Call::new(opened(), Timestamp(0));
+        for fact in &facts {
+            call.apply(Timestamp(0), fact).unwrap();
+        }
+        let Step::Attempt { intent, .. } = call.next(Timestamp(0)) else { panic!("it is tried again") };
+        assert_eq!(intent, expected);
     }
 }
 

@@ -13,6 +13,7 @@ mod corpus;
 mod entry;
 mod json;
 mod loops;
+mod operation;
 mod plan;
 mod projection;
 mod repair;

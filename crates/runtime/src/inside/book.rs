@@ -36,6 +36,10 @@ struct Page {
     ordinal: u16,
     /// How many attempts counted against the call's rule when this one began.
     tries: u32,
+    /// What was due by then is over, whatever the wall clock says now.
+    due_at: Timestamp,
+    /// Whether it is only noted that this run of the body began.
+    start_is_noted: bool,
     operations: Option<Box<Operations>>,
     /// What is recorded next.
     notes: Packer,
@@ -70,14 +74,21 @@ pub(super) enum Begun {
 }
 
 impl Book {
-    /// Gives the book to an attempt.
-    pub(crate) fn lend(&self, held: &mut Held) {
+    /// Gives the book to an attempt. What it waited for until `due_at` is over.
+    pub(crate) fn lend(&self, held: &mut Held, due_at: Timestamp) {
         let mut page = self.lock();
         page.lent = true;
+        page.due_at = due_at;
         page.ordinal = held.id.ordinal.0;
         page.tries = held.call.tries;
         page.operations = held.call.operations.take();
         held.lend_notes(&mut page.notes);
+        page.start_is_noted = !page.notes.is_empty();
+    }
+
+    /// Whether a step that runs now would run before it is recorded that its attempt does.
+    pub(super) fn runs_unrecorded(&self) -> bool {
+        self.lock().start_is_noted
     }
 
     /// Takes the book back: the attempt is over.
@@ -248,6 +259,7 @@ impl Book {
         };
         sent.durable().await?;
         drop(acks);
+        self.lock().start_is_noted = false;
         Ok(())
     }
 
@@ -259,7 +271,9 @@ impl Book {
 
     /// Whether what is waited for under this name is over.
     pub(super) fn is_over(&self, name: &str, now: Timestamp) -> bool {
-        self.lock().operations.as_deref().is_some_and(|operations| operations.is_over(name, now))
+        let page = self.lock();
+        let now = now.max(page.due_at);
+        page.operations.as_deref().is_some_and(|operations| operations.is_over(name, now))
     }
 
     /// Something is waited for until what is returned is dropped.

@@ -105,6 +105,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
     let _passage = Gate::pass(&rt, is_suspect).await;
     let Start { attempt, intent, redrive, resumes } = start;
+    let due_at = held.decision_time();
     held.note(match resumes {
         true => Fact::Resumed(Resumed { attempt }),
         false => Fact::Started(Started { attempt, redrive, clock_jump_us: clock_jump(held) }),
@@ -120,7 +121,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     moment!("at.start");
     let frame = Frame::new(held, attempt, redrive, began_us);
     let signal = frame.signal.clone();
-    signal.book.lend(held);
+    signal.book.lend(held, due_at);
     let watched = match args {
         Ok(parsed) => watch(held, tool, parsed.value, frame).await,
         // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.

@@ -298,6 +298,49 @@ async fn a_sleep_costs_nothing_survives_a_restart_and_ends_in_time() {
 }
 
 #[tokio::test]
+async fn a_sleep_is_slept_once_though_the_wall_clock_is_set_back() {
+    let (store, clock) = (windlass::store::memory::MemoryStore::new().unwrap(), ManualClock::default());
+    let runtime = Runtime::new(Config { clock: Arc::new(clock.clone()), ..Config::new(store) });
+    let ran: [Count; 3] = Default::default();
+    runtime.register(sleeper(&ran)).unwrap();
+    let submitted = runtime.submit("s", asked()).await.unwrap();
+    waits_for(&runtime, "sleep").await;
+    clock.set_wall(-3 * DAY.as_micros() as i64);
+    clock.advance(DAY);
+    let settled = tokio::time::timeout(Duration::from_secs(20), submitted.settled()).await;
+    let answer = settled.expect("it sleeps again").unwrap();
+    assert_eq!((end(&answer).as_str(), ran[2].get()), ("c succeeded, 1 attempts", 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_was_open_behind_a_sleep_is_not_said_to_have_done_nothing() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    die_in_an_attempt(&folder, asked(), move |config, begun| {
+        let runtime = Runtime::new(config);
+        let tool = body(stepped(), move |_, cx| {
+            let begun = begun.clone();
+            Box::pin(async move {
+                cx.sleep("nap", Duration::from_millis(1)).await?;
+                let sent: Value = cx
+                    .step("send", json!("mail"), |_: Value| async {
+                        begun.send(()).unwrap();
+                        std::future::pending::<Result<Value, ToolError>>().await
+                    })
+                    .await?;
+                Ok(sent.into())
+            })
+        });
+        runtime.register(tool).unwrap();
+        runtime
+    })
+    .await;
+    let runtime = reopen(&folder);
+    runtime.cancel(Target::Session("s"), None).await.unwrap();
+    let answer = run(&runtime, "s", asked()).await;
+    assert_eq!(end(&answer), "c cancelled{unknown}, 1 attempts");
+}
+
+#[tokio::test]
 async fn a_sleeping_call_can_be_cancelled_and_says_what_it_did() {
     let runtime = memory();
     runtime.register(sleeper(&Default::default())).unwrap();

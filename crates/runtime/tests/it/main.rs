@@ -12,6 +12,7 @@ mod asks;
 mod attempts;
 mod claims;
 mod commits;
+mod completions;
 mod dedupe;
 mod gates;
 mod hooks;

@@ -2,6 +2,7 @@
 //! promise that was broken.
 
 mod case;
+mod inside;
 mod siblings;
 
 use super::client::is_unknown;

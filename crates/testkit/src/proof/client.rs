@@ -1,17 +1,19 @@
 //! The client of a worker: it submits batches, cancels, and resolves what ended as unknown by what the ledger saw. What
 //! it is about to do and what it was told it says, one JSON object per line.
 
+use super::kind::Class;
 use super::ledger::Request;
 use super::plan::{BatchPlan, CancelPlan, SessionPlan, When, hash};
-use super::tools::{World, value};
+use super::tools::{ANSWER, EFFECT, World, value};
 use crate::chance::Chance;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use windlass::core::handle::idempotency_key;
-use windlass::{AskError, Resolution, Runtime, Target};
+use windlass::core::handle::{Handle, Kind, completion_key, idempotency_key, step_key};
+use windlass::core::ids::CallId;
+use windlass::{AskError, Completed, Resolution, Runtime, Target};
 
 /// Submits the batches of a session in their order, a few of them under way together.
 pub async fn submit(
@@ -96,9 +98,13 @@ impl BatchClient {
         let (id, handle) = (text(&call["id"]), text(&call["call"]));
         let plan =
             self.batch.calls.iter().find(|plan| plan.id == id).context("a call that is not planned")?;
+        let key = idempotency_key(self.runtime.store().secret(), &self.session, &self.batch.key, &id);
         let request = Request {
             kind: "ask",
-            key: idempotency_key(self.runtime.store().secret(), &self.session, &self.batch.key, &id),
+            key: match plan.kind.class {
+                Class::Stepped => step_key(&key, EFFECT),
+                Class::Once | Class::Keyed | Class::Read | Class::Missing => key,
+            },
             call: format!("{}/{}/{id}", self.session, self.batch.key),
             handle: handle.clone(),
             attempt: call["attempts"].as_u64().unwrap_or(0) as u32,
@@ -169,6 +175,50 @@ pub async fn cancel(runtime: Runtime, world: Arc<World>, plan: CancelPlan, mut c
         world.release();
     }
     Ok(())
+}
+
+/// How long it takes at most until somebody answers.
+const ANSWERED_US: u64 = 8_000;
+
+/// How often a client looks whether a call waits for it.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The key of a call that waits and whose body did not run here: an earlier worker's client had it.
+async fn key_of_parked(runtime: &Runtime, call: &str) -> String {
+    let secret = runtime.store().secret();
+    loop {
+        let open = runtime.open();
+        let is_it = |open: &&windlass::OpenCall| {
+            open.state == "awaiting_completion"
+                && format!("{}/{}/{}", open.session, open.batch, open.id) == call
+        };
+        let handle = open.iter().find(is_it).and_then(|open| Handle::parse(&open.call));
+        if let Some(id) = handle.and_then(|handle| handle.open(secret, Kind::Call)) {
+            return completion_key(secret, CallId::unpacked(id), ANSWER);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Answers what a call waits for, and once more with something else. Each worker's client says something of its own.
+pub async fn answer(runtime: Runtime, world: Arc<World>, call: String, mut chance: Chance) -> Result<()> {
+    let key = tokio::select! {
+        key = world.key_of(&call) => key,
+        key = key_of_parked(&runtime, &call) => key,
+    };
+    tokio::time::sleep(Duration::from_micros(chance.between(0, ANSWERED_US))).await;
+    let said = json!({"by": world.client.chance(), "says": "yes"});
+    match runtime.complete(&key, Completed::Ok(said.clone())).await {
+        Ok(()) => world.say(json!({"answered": {"call": call, "said": said}}))?,
+        // Another worker's client was here before, or the call is over.
+        Err(AskError::Answered | AskError::Over { .. }) => {}
+        Err(error) => return Err(error).context(format!("R12: {call} was not answered")),
+    }
+    match runtime.complete(&key, Completed::Ok(json!("no"))).await {
+        Err(AskError::Answered | AskError::Over { .. }) => Ok(()),
+        Err(error) => Err(error).context(format!("R12: {call} was not answered again")),
+        Ok(()) => bail!("R12: {call}: a second answer was taken that says something else"),
+    }
 }
 
 fn text(value: &Value) -> String {

@@ -1,7 +1,7 @@
 //! Two of the three histories, read back: what clients were told, and what the journal says.
 
 use anyhow::{Context, Result, anyhow};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use windlass::core::call::{CancelAsked, Fact, Reason, Verdict};
 use windlass::core::entry::{self, Event};
 use windlass::core::handle::{Handle, Kind, idempotency_key};
 use windlass::core::ids::{BatchNo, BlobNo, EntryNo, Ordinal};
+use windlass::core::operation::{Completion, Did, Operation, StepResult};
 use windlass::core::time::Timestamp;
 use windlass::{Decision, Siblings, inspect};
 use windlass_store::{SessionRow, SqliteStore, Store};
@@ -28,6 +29,8 @@ pub struct Told {
     pub answers: Vec<Answer>,
     /// What it asked to stop.
     pub cancels: Vec<Cancel>,
+    /// What it answered to calls that wait, and was told that it is durable.
+    pub answered: Vec<(String, Value)>,
     /// Whether it was killed.
     pub died: bool,
 }
@@ -88,6 +91,10 @@ impl Told {
             }
             if let Some(batch) = line.get("submitted") {
                 submitted.entry(text(&batch["session"])).or_default().insert(text(&batch["batch"]));
+                continue;
+            }
+            if let Some(answered) = line.get("answered") {
+                told.answered.push((text(&answered["call"]), answered["said"].clone()));
                 continue;
             }
             if let Some(scope) = line.get("asking") {
@@ -153,6 +160,8 @@ pub struct Past {
     pub reconciled: Vec<&'static str>,
     /// How often it waited to be tried again.
     pub retries: u32,
+    /// Whether its last attempt is put aside.
+    pub put_aside: bool,
     /// The entry in which it was asked to stop.
     pub cancel_asked: Option<EntryNo>,
     /// Whether that was because its batch was decided without it.
@@ -168,7 +177,12 @@ impl Recorded {
             Fact::Started(_) => self.started.push(number),
             Fact::Ended(_) => self.ended.push(number),
             Fact::Lost(_) => past.lost += 1,
-            Fact::Returned(_) => past.returned += 1,
+            Fact::Returned(_) => {
+                past.put_aside = false;
+                past.returned += 1;
+            }
+            Fact::Suspended(_) => past.put_aside = true,
+            Fact::Resumed(_) => past.put_aside = false,
             Fact::Stopped(stopped) if stopped.may_have_acted => past.stopped += 1,
             Fact::Stopped(_) => past.stopped_in_time += 1,
             Fact::Reconciled(reconciled) => past.reconciled.push(match reconciled.verdict {
@@ -184,14 +198,49 @@ impl Recorded {
             // The first stands.
             Fact::CancelAsked(_) => {}
             Fact::Resolved(_) => past.resolved.push(number),
-            Fact::Opened(_)
-            | Fact::Prepared(_)
-            | Fact::Accepted(_)
-            | Fact::SameAs(_)
-            | Fact::First
-            | Fact::Operation(_)
-            | Fact::Suspended(_)
-            | Fact::Resumed(_) => {}
+            Fact::Operation(operation) => self.inside.add(self.started.len() as u32, operation),
+            Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) | Fact::SameAs(_) | Fact::First => {}
+        }
+    }
+}
+
+/// What a call did by name, by its entries.
+#[derive(Clone, Debug, Default)]
+pub struct Inside {
+    /// Its steps.
+    pub steps: BTreeMap<String, RecordedStep>,
+    /// What was answered to it, in order: once.
+    pub answers: Vec<Value>,
+    /// How often it slept.
+    pub sleeps: u32,
+}
+
+/// What is recorded of a step.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedStep {
+    /// The attempts in which it failed.
+    pub failed_in: Vec<u32>,
+    /// The attempts in which it succeeded: one.
+    pub done_in: Vec<u32>,
+}
+
+impl Inside {
+    fn add(&mut self, attempt: u32, operation: &Operation) {
+        match &operation.did {
+            Did::StepStarted { .. } => _ = self.steps.entry(operation.name.to_string()).or_default(),
+            Did::StepEnded { result, .. } => {
+                let step = self.steps.entry(operation.name.to_string()).or_default();
+                match result {
+                    StepResult::Ok(_) => step.done_in.push(attempt),
+                    StepResult::Failed(_) => step.failed_in.push(attempt),
+                }
+            }
+            Did::Completed(Completion::Ok(answer)) => {
+                self.answers.push(serde_json::from_str(answer).unwrap_or_default());
+            }
+            Did::Completed(other) => self.answers.push(json!(format!("{other:?}"))),
+            Did::SleepEnded => self.sleeps += 1,
+            Did::SleepBegan(_) | Did::KeyTaken | Did::WaitBegan(_) | Did::TimedOut | Did::Called { .. } => {}
         }
     }
 }
@@ -244,6 +293,8 @@ pub struct Recorded {
     pub deaths: u32,
     /// What happened to its attempts.
     pub past: Past,
+    /// What it did by name.
+    pub inside: Inside,
     /// When it was asked for.
     pub opened_at: Timestamp,
     /// When it was over.
@@ -322,6 +373,7 @@ impl Journal {
                     attempts: call.attempts,
                     deaths: call.deaths,
                     past: Past::default(),
+                    inside: Inside::default(),
                     opened_at: call.opened_at,
                     ended_at: call.end().map_or(call.opened_at, |end| end.at),
                     started: Vec::new(),

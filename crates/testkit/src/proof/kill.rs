@@ -8,6 +8,7 @@ use crate::chance::Chance;
 use crate::results::Record;
 use anyhow::Result;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -79,6 +80,14 @@ pub struct Report {
     pub dismissed_running: u64,
     /// Batches whose calls decide about each other.
     pub rivals: u64,
+    /// Steps that are recorded as done, and those of them that were asked for before, by a worker that died.
+    pub steps: u64,
+    /// See above.
+    pub steps_again: u64,
+    /// Answers from outside that were acknowledged, and calls that slept.
+    pub answered: u64,
+    /// See above.
+    pub slept: u64,
     /// Every broken promise.
     pub violations: Vec<String>,
     /// How long it took.
@@ -101,6 +110,8 @@ impl Report {
                 "stopped": self.stopped, "reconciled": self.reconciled, "cancels": self.cancels,
                 "cancelled": self.cancelled, "resolved": self.resolved, "poison": self.poison,
                 "rivals": self.rivals, "dismissed": self.dismissed, "dismissed_running": self.dismissed_running,
+                "steps": self.steps, "steps_again": self.steps_again, "answered": self.answered,
+                "slept": self.slept,
             }),
         }
     }
@@ -122,12 +133,18 @@ impl Report {
             self.reconciled += past.reconciled.len() as u64;
             self.resolved += past.resolved.len() as u64;
             self.dismissed += u64::from(past.dismissed);
+            self.steps += call.inside.steps.values().map(|step| step.done_in.len() as u64).sum::<u64>();
+            self.slept += u64::from(call.inside.sleeps);
             self.dismissed_running += u64::from(
                 past.dismissed
                     && call.started.first() < past.cancel_asked.as_ref()
                     && !call.started.is_empty(),
             );
         }
+        self.answered += histories.told.iter().map(|told| told.answered.len() as u64).sum::<u64>();
+        let stepped = histories.effects.iter().filter(|effect| effect.verdict == "again");
+        let keys: BTreeSet<&str> = histories.journal.calls.iter().map(|call| call.key.as_str()).collect();
+        self.steps_again += stepped.filter(|effect| !keys.contains(effect.key.as_str())).count() as u64;
         let batches = histories.journal.batches.iter();
         self.rivals += batches.filter(|batch| batch.siblings != Siblings::Independent).count() as u64;
         let cancels = histories.told.iter().flat_map(|told| &told.cancels);

@@ -35,6 +35,8 @@ pub enum Class {
     Keyed,
     /// `read`
     Read,
+    /// `stepped`
+    Stepped,
     /// Of a tool that does not exist: refused without an attempt.
     Missing,
 }
@@ -68,6 +70,8 @@ impl Kind {
     pub const KEYED: Kind = Kind::new(Class::Keyed);
     /// `read_effect`
     pub const READ: Kind = Kind::new(Class::Read);
+    /// `stepped_effect`
+    pub const STEPPED: Kind = Kind::new(Class::Stepped);
     /// Not there.
     pub const MISSING: Kind = Kind::new(Class::Missing);
 
@@ -98,7 +102,7 @@ impl Kind {
 
     /// Those that exist.
     pub fn all() -> impl Iterator<Item = Kind> {
-        let classes = [Class::Once, Class::Keyed, Class::Read].into_iter();
+        let classes = [Class::Once, Class::Keyed, Class::Read, Class::Stepped].into_iter();
         classes.flat_map(|class| {
             let asks = [Asks::Nobody, Asks::Ledger, Asks::InVain].into_iter();
             let paces = [Pace::Usual, Pace::Brief, Pace::Patient];
@@ -129,6 +133,7 @@ impl Kind {
             Class::Once | Class::Missing => EffectClass::Once,
             Class::Keyed => EffectClass::Keyed,
             Class::Read => EffectClass::Read,
+            Class::Stepped => EffectClass::Stepped,
         };
         let (attempt_ms, grace_ms) = match (self.pace, self.asks) {
             (Pace::Usual, _) => (None, GRACE_MS),
@@ -157,6 +162,7 @@ impl Class {
             Class::Once => "once",
             Class::Keyed => "keyed",
             Class::Read => "read",
+            Class::Stepped => "stepped",
             Class::Missing => "missing",
         }
     }
@@ -165,7 +171,7 @@ impl Class {
     pub fn tries(self) -> u32 {
         match self {
             Class::Once | Class::Missing => 2,
-            Class::Keyed | Class::Read => 3,
+            Class::Keyed | Class::Read | Class::Stepped => 3,
         }
     }
 }

@@ -37,7 +37,7 @@ pub enum Proof {
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 11] = [
+pub const MUTANTS: [Mutant; 13] = [
     Mutant {
         feature: "mutant-no-fence",
         proof: Proof::StoreSuite,
@@ -80,6 +80,16 @@ pub const MUTANTS: [Mutant; 11] = [
         feature: "mutant-losers-later",
         proof: Proof::Commits(Planned::Siblings),
         expected: "siblings: s1/b1 was decided in row",
+    },
+    Mutant {
+        feature: "mutant-step-early-ack",
+        proof: Proof::Commits(Planned::Stepped),
+        expected: "was told as done, and asked for again",
+    },
+    Mutant {
+        feature: "mutant-step-again",
+        proof: Proof::Commits(Planned::Stepped),
+        expected: "R2: the step first was recorded in attempt 1, and asked for again",
     },
     Mutant { feature: "mutant-careless", proof: Proof::Poison, expected: "workers died, and it goes on" },
     Mutant { feature: "mutant-suspects-together", proof: Proof::Poison, expected: "is failed poison" },

@@ -56,6 +56,21 @@ pub struct CallPlan {
     pub says: Says,
     /// Whether the result is too long for an answer, and so kept as an artifact.
     pub long: bool,
+    /// What a stepped tool does before the step that is its effect.
+    pub inside: Inside,
+}
+
+/// What a stepped tool does by name, in this order, before the step that is its effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inside {
+    /// A step.
+    pub step: bool,
+    /// A sleep.
+    pub nap: bool,
+    /// A step that must not be repeated.
+    pub once: bool,
+    /// It waits for an answer of the client's.
+    pub answer: bool,
 }
 
 /// What a tool does once it has been to the ledger.
@@ -76,6 +91,12 @@ pub enum Then {
     Die,
     /// It kills its worker each time.
     DieAlways,
+    /// It never gets to the ledger.
+    HangFirst,
+    /// It never returns, behind its steps.
+    HangLater,
+    /// It kills its worker behind its steps, the first time.
+    DieLater,
 }
 
 /// What a tool says of a failure.
@@ -153,7 +174,13 @@ impl Plan {
             then("c12", Kind::READ, Then::Hang),
         ];
         let session = |name: &str, batches, ahead| SessionPlan { name: name.into(), batches, ahead };
+        let fourth = vec![
+            CallPlan { inside: Inside::ALL, ..ok("c13", Kind::STEPPED) },
+            CallPlan { order: "reject:1".into(), says: Says::Safe, ..ok("c14", Kind::STEPPED) },
+            CallPlan { inside: Inside { step: true, ..Inside::default() }, ..ok("c15", Kind::STEPPED) },
+        ];
         let sessions = vec![
+            session("s3", vec![batch("b4", fourth, false)], 1),
             session("s1", vec![batch("b1", first, false), batch("b2", second, true)], 2),
             session("s2", vec![batch("b3", third, false)], 1),
         ];
@@ -186,9 +213,17 @@ impl Plan {
         Plan { sessions, cancels: Vec::new(), resolved_percent: 0 }
     }
 
-    /// Its first session alone, with no batch that grows.
-    pub fn whole(mut self) -> Plan {
+    /// The session of its stepped calls alone.
+    pub fn stepped(mut self) -> Plan {
         self.sessions.truncate(1);
+        self.cancels.clear();
+        self
+    }
+
+    /// Its second session alone, with no batch that grows.
+    pub fn whole(mut self) -> Plan {
+        self.sessions.truncate(2);
+        self.sessions.remove(0);
         self.cancels.clear();
         for batch in self.sessions.iter_mut().flat_map(|session| &mut session.batches) {
             batch.grows = false;
@@ -212,7 +247,7 @@ impl Plan {
 
     /// Whether a tool of it kills its worker.
     pub fn dies(&self) -> bool {
-        self.calls().any(|(_, _, call)| matches!(call.then, Then::Die | Then::DieAlways))
+        self.calls().any(|(_, _, call)| matches!(call.then, Then::Die | Then::DieAlways | Then::DieLater))
     }
 }
 
@@ -256,8 +291,11 @@ fn rival(seed: &mut Chance, calls: &mut u64) -> CallPlan {
 fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
     use Kind as K;
     *calls += 1;
-    let kinds =
-        [K::ONCE, K::ONCE, K::ONCE, K::ONCE.asks(), K::KEYED, K::KEYED, K::KEYED, K::READ, K::READ, K::READ];
+    let kinds = [
+        [K::ONCE, K::ONCE, K::ONCE, K::ONCE.asks(), K::KEYED, K::KEYED, K::KEYED],
+        [K::READ, K::READ, K::READ, K::STEPPED, K::STEPPED, K::STEPPED, K::STEPPED],
+    ]
+    .concat();
     let mut kind = if seed.percent(7) { Kind::MISSING } else { seed.one_of(&kinds) };
     let wait = seed.between(1, 12);
     let order = match seed.between(0, 24) {
@@ -275,7 +313,17 @@ fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
         kind = kind.brief();
         then = seed.one_of(&[Then::Hang, Then::Return, Then::Obey]);
     }
-    CallPlan { id: format!("c{calls}"), kind, order, then, says, long: seed.percent(8) }
+    let long = seed.percent(8);
+    let inside = match kind.class {
+        Class::Stepped => Inside {
+            step: seed.percent(70),
+            nap: seed.percent(40),
+            once: seed.percent(50),
+            answer: seed.percent(35),
+        },
+        Class::Once | Class::Keyed | Class::Read | Class::Missing => Inside::default(),
+    };
+    CallPlan { id: format!("c{calls}"), kind, order, then, says, long, inside }
 }
 
 /// In two of three sessions a call, a batch or all of it is cancelled.
@@ -316,13 +364,15 @@ impl CallPlan {
     /// One that goes well.
     pub fn new(id: &str, kind: Kind) -> CallPlan {
         let (then, says) = Default::default();
-        CallPlan { id: id.into(), kind, order: "ok".into(), then, says, long: false }
+        let inside = Inside::default();
+        CallPlan { id: id.into(), kind, order: "ok".into(), then, says, long: false, inside }
     }
 
     /// Its arguments.
     pub fn args(&self) -> Value {
         let CallPlan { id, order, then, says, long, .. } = self;
-        json!({"call": id, "order": order, "then": then.name(), "says": says.text(), "long": long})
+        let inside = self.inside.text();
+        json!({"call": id, "order": order, "then": then.name(), "says": says.text(), "long": long, "inside": inside})
     }
 
     /// Whether a failure of it is tried again, if `refused` (and else the ledger hung up).
@@ -331,15 +381,16 @@ impl CallPlan {
             (Says::Plain, _) => false,
             (Says::Never, Class::Once) => refused,
             (Says::Safe | Says::SafeAfter(_), Class::Once) => false,
-            (Says::Safe | Says::SafeAfter(_) | Says::Never, Class::Keyed | Class::Read | Class::Missing) => {
-                true
-            }
+            (
+                Says::Safe | Says::SafeAfter(_) | Says::Never,
+                Class::Keyed | Class::Read | Class::Stepped | Class::Missing,
+            ) => true,
         }
     }
 }
 
 impl Then {
-    const ALL: [(Then, &'static str); 7] = [
+    const ALL: [(Then, &'static str); 10] = [
         (Then::Return, "return"),
         (Then::Hang, "hang"),
         (Then::Obey, "obey"),
@@ -347,6 +398,9 @@ impl Then {
         (Then::Panic, "panic"),
         (Then::Die, "die"),
         (Then::DieAlways, "die always"),
+        (Then::HangFirst, "hang first"),
+        (Then::HangLater, "hang later"),
+        (Then::DieLater, "die later"),
     ];
 
     /// As it stands in the arguments.
@@ -357,6 +411,32 @@ impl Then {
     /// From the arguments.
     pub fn parse(name: &str) -> Then {
         Then::ALL.iter().find(|(_, known)| *known == name).map_or(Then::Return, |(then, _)| *then)
+    }
+}
+
+impl Inside {
+    /// All there is.
+    pub const ALL: Inside = Inside { step: true, nap: true, once: true, answer: true };
+    /// Nothing.
+    const NOTHING: Inside = Inside { step: false, nap: false, once: false, answer: false };
+
+    /// As it stands in the arguments.
+    pub fn text(self) -> String {
+        let Inside { step, nap, once, answer } = self;
+        let words = [(step, "step"), (nap, "nap"), (once, "once"), (answer, "answer")];
+        let words: Vec<&str> = words.iter().filter(|(does, _)| *does).map(|(_, word)| *word).collect();
+        words.join(" ")
+    }
+
+    /// From the arguments.
+    pub fn parse(text: &str) -> Inside {
+        text.split(' ').fold(Inside::NOTHING, |inside, word| match word {
+            "step" => Inside { step: true, ..inside },
+            "nap" => Inside { nap: true, ..inside },
+            "once" => Inside { once: true, ..inside },
+            "answer" => Inside { answer: true, ..inside },
+            _ => inside,
+        })
     }
 }
 

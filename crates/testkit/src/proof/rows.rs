@@ -194,7 +194,7 @@ impl Striker<'_> {
         strike: Option<&Strike>,
     ) -> Result<(BTreeMap<String, u64>, bool)> {
         // A crash is a death by itself: who takes over is struck.
-        if self.row.event == Event::Crash {
+        if self.row.dies() {
             let mut child = trial.start(&[])?;
             let Ended::Killed = trial.wait(&mut child)? else { bail!("the worker did not die of its tool") };
         }
@@ -208,7 +208,7 @@ impl Striker<'_> {
         let visits = visits(counted.path())?;
         let hit = strike
             .is_some_and(|strike| visits.get(&strike.point).is_some_and(|times| *times >= strike.visit));
-        let dies_of_its_tool = self.row.event == Event::Crash;
+        let dies_of_its_tool = self.row.dies();
         // Who is to die after its last write may be over before that is answered.
         let may_be_over = strike.is_some_and(|strike| strike.death == "die-after");
         match ended {

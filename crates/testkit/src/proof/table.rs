@@ -41,6 +41,14 @@ pub enum Event {
     FailsWithoutEffect,
     /// It fails, and says nothing of that.
     Fails,
+    /// Its worker dies when all its steps are recorded.
+    CrashBehindSteps,
+    /// Each attempt takes too long, and its steps are recorded.
+    TimeoutBehindSteps,
+    /// It is cancelled while it runs, before its first step.
+    CancelBeforeSteps,
+    /// It is cancelled while it runs, and all its steps are recorded.
+    CancelBehindSteps,
 }
 
 /// What a tool says when it is asked whether a call took effect.
@@ -101,7 +109,7 @@ const TOLD: [(&str, &str, &str); 9] = [
 /// The table: event, class, reconciler, end, attempts and applications. `once` is tried twice at most, the others three
 /// times.
 fn lines() -> Vec<Line> {
-    use Class::{Keyed, Once, Read};
+    use Class::{Keyed, Once, Read, Stepped};
     use Event as E;
     use Reconcile as R;
     use With::{Any, Only};
@@ -147,6 +155,20 @@ fn lines() -> Vec<Line> {
         (E::Fails, Read, Any, FAILED, (1, 0)),
         (E::Fails, Keyed, Any, FAILED, (1, 0)),
         (E::Fails, Once, Any, FAILED, (1, 0)),
+        (E::Crash, Stepped, Any, SUCCEEDED, (2, 1)),
+        (E::Timeout, Stepped, Any, TIMEOUT, (3, 1)),
+        (E::CancelBeforeStart, Stepped, Any, NOTHING, (0, 0)),
+        (E::CancelWhileRunning, Stepped, Any, ("cancelled", "unknown"), (1, 1)),
+        (E::CancelWithinGrace, Stepped, Any, SUCCEEDED, (1, 1)),
+        (E::Panic, Stepped, Any, ("failed", "tool_panicked"), (1, 1)),
+        (E::FailsSafe, Stepped, Any, FAILED, (3, 0)),
+        (E::FailsWithoutEffect, Stepped, Any, FAILED, (3, 0)),
+        (E::Fails, Stepped, Any, FAILED, (1, 0)),
+        // What only the steps make a difference to.
+        (E::CrashBehindSteps, Stepped, Any, SUCCEEDED, (2, 1)),
+        (E::TimeoutBehindSteps, Stepped, Any, TIMEOUT, (3, 1)),
+        (E::CancelBeforeSteps, Stepped, Any, NOTHING, (1, 0)),
+        (E::CancelBehindSteps, Stepped, Any, ("cancelled", "landed"), (1, 1)),
     ]
 }
 
@@ -182,8 +204,13 @@ impl Row {
                 calls.insert(0, before);
                 Some(When::Queued)
             }
-            Event::CancelWhileRunning | Event::CancelWithinGrace => Some(When::Running),
+            Event::CancelWhileRunning
+            | Event::CancelWithinGrace
+            | Event::CancelBeforeSteps
+            | Event::CancelBehindSteps => Some(When::Running),
             Event::Crash
+            | Event::CrashBehindSteps
+            | Event::TimeoutBehindSteps
             | Event::Timeout
             | Event::Panic
             | Event::FailsSafe
@@ -213,9 +240,12 @@ impl Row {
             Reconcile::Unknown => Asks::InVain,
         };
         let pace = match self.event {
-            Event::Timeout => Pace::Brief,
+            Event::Timeout | Event::TimeoutBehindSteps => Pace::Brief,
             Event::CancelWithinGrace => Pace::Patient,
             Event::Crash
+            | Event::CrashBehindSteps
+            | Event::CancelBeforeSteps
+            | Event::CancelBehindSteps
             | Event::CancelBeforeStart
             | Event::CancelWhileRunning
             | Event::Panic
@@ -236,6 +266,11 @@ impl Row {
             Event::FailsSafe => refused(Says::Safe),
             Event::FailsWithoutEffect => refused(Says::Never),
             Event::Fails => refused(Says::Plain),
+            Event::CrashBehindSteps => CallPlan { then: Then::DieLater, ..call },
+            Event::TimeoutBehindSteps | Event::CancelBehindSteps => {
+                CallPlan { then: Then::HangLater, ..call }
+            }
+            Event::CancelBeforeSteps => CallPlan { then: Then::HangFirst, ..call },
         }
     }
 
@@ -245,13 +280,19 @@ impl Row {
         if (state, detail) == (self.end.state, self.end.detail) {
             return true;
         }
-        let cancelled = matches!(self.event, Event::CancelWhileRunning | Event::CancelWithinGrace);
-        let once = self.class == Class::Once;
+        let cancelled = matches!(
+            self.event,
+            Event::CancelWhileRunning
+                | Event::CancelWithinGrace
+                | Event::CancelBeforeSteps
+                | Event::CancelBehindSteps
+        );
+        let (once, stepped) = (self.class == Class::Once, self.class == Class::Stepped);
         match (state, detail) {
             // The cancel of a call that was cut may not have come so far.
             ("unknown", _) => once && !self.asks_the_ledger(),
             ("cancelled", "none") => cancelled && (self.class == Class::Read || applied == 0),
-            ("cancelled", "landed") => cancelled && once && applied == 1,
+            ("cancelled", "landed") => cancelled && (once || stepped) && applied == 1,
             ("cancelled", "unknown") => cancelled && self.class != Class::Read,
             // It was asked after, and had landed; or it had not, and its attempts are used up.
             ("succeeded", _) => once && applied == 1 && self.reconcile == Reconcile::Landed,
@@ -262,6 +303,11 @@ impl Row {
 
     fn asks_the_ledger(&self) -> bool {
         matches!(self.reconcile, Reconcile::Landed | Reconcile::DidNotHappen)
+    }
+
+    /// Whether the worker dies of its own tool.
+    pub fn dies(&self) -> bool {
+        matches!(self.event, Event::Crash | Event::CrashBehindSteps)
     }
 
     /// Whether it is told apart from another by more than a reconciler that makes no difference.
@@ -294,7 +340,7 @@ mod tests {
             Event::FailsWithoutEffect,
             Event::Fails,
         ];
-        for class in [Class::Read, Class::Keyed, Class::Once] {
+        for class in [Class::Read, Class::Keyed, Class::Once, Class::Stepped] {
             for event in events {
                 for reconcile in [Reconcile::Without, Reconcile::Landed] {
                     let is_it =

@@ -1,21 +1,34 @@
 //! The tools of a worker: each goes to the ledger for its effect, and then does what its arguments say.
 
-use super::kind::{Asks, Kind};
+use super::kind::{Asks, Class, Kind};
 use super::ledger::{Client, Request};
-use super::plan::{Says, Then, hash};
+use super::plan::{Inside, Says, Then, hash};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
 use windlass::core::failure::FailureClass;
 use windlass::{
-    Cx, Output, Reconcile, ReconcileFuture, Reconciled, Runtime, Tool, ToolError, ToolFuture, ToolSpec,
+    Completed, Cx, Output, Reconcile, ReconcileFuture, Reconciled, Runtime, StepError, Tool, ToolError,
+    ToolFuture, ToolSpec,
 };
 
 /// What makes a result too long for an answer.
 const LONG_BYTES: usize = 64 << 10;
+
+/// The names of what a stepped tool does, in order.
+pub const FIRST: &str = "first";
+/// See above.
+pub const ONCE: &str = "once";
+/// See above.
+pub const ANSWER: &str = "answer";
+/// See above: the step that is its effect.
+pub const EFFECT: &str = "effect";
+/// How long a stepped tool sleeps.
+const NAP: Duration = Duration::from_millis(3);
 
 /// What the tools and the client of a worker share.
 pub struct World {
@@ -26,6 +39,8 @@ pub struct World {
     /// The calls whose tools have been to the ledger.
     reached: watch::Sender<BTreeSet<String>>,
     released: watch::Sender<bool>,
+    /// The keys by which calls that wait are answered.
+    keys: watch::Sender<BTreeMap<String, String>>,
     said: Mutex<Voice>,
 }
 
@@ -51,8 +66,8 @@ pub enum Voice {
 impl World {
     /// Nothing happened in it yet.
     pub fn new(client: Client, death: Death, voice: Voice) -> Arc<World> {
-        let (reached, released) = Default::default();
-        Arc::new(World { client, death, reached, released, said: Mutex::new(voice) })
+        let (reached, released, keys) = Default::default();
+        Arc::new(World { client, death, reached, released, keys, said: Mutex::new(voice) })
     }
 
     /// Registers every tool there is.
@@ -73,6 +88,14 @@ impl World {
     /// Something happened.
     pub fn reach(&self, name: &str) {
         self.reached.send_modify(|reached| _ = reached.insert(name.to_owned()));
+    }
+
+    /// Waits until a call waits to be answered; the key for that.
+    pub async fn key_of(&self, call: &str) -> String {
+        let mut keys = self.keys.subscribe();
+        // The sender is ours: it is not gone.
+        let known = keys.wait_for(|keys| keys.contains_key(call)).await;
+        known.ok().and_then(|keys| keys.get(call).cloned()).unwrap_or_default()
     }
 
     /// Lets those that wait go on.
@@ -113,7 +136,10 @@ impl Tool for Effect {
     }
 
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
-        Box::pin(self.act(args, cx))
+        match self.kind.class {
+            Class::Stepped => Box::pin(self.steps(args, cx)),
+            Class::Once | Class::Keyed | Class::Read | Class::Missing => Box::pin(self.act(args, cx)),
+        }
     }
 
     fn reconciler(&self) -> Option<&dyn Reconcile> {
@@ -144,31 +170,97 @@ impl Reconcile for Effect {
 impl Effect {
     async fn act(&self, args: Value, cx: &Cx) -> Result<Output, ToolError> {
         let then = Then::parse(args["then"].as_str().unwrap_or_default());
-        let first = cx.attempt().0 == 1 && !cx.is_redrive() && self.world.death != Death::Spared;
-        let goes_well = then == Then::Return || (then == Then::Die && !first);
+        let goes_well = then == Then::Return || (then == Then::Die && !self.is_first(cx));
         let mut number = 0;
         if args["order"] != "after" || goes_well {
-            number = self.effect(&args, cx).await?;
+            number = self.effect(&args, self.request(&args, cx)).await?;
         }
         self.world.reach(cx.id());
+        self.then(then, cx).await;
+        Ok(value(&args, number))
+    }
+
+    /// Whether nothing has happened to the call yet.
+    fn is_first(&self, cx: &Cx) -> bool {
+        cx.attempt().0 == 1 && !cx.is_redrive() && self.world.death != Death::Spared
+    }
+
+    async fn then(&self, then: Then, cx: &Cx) {
         match then {
             Then::Hang => std::future::pending().await,
             Then::Obey => cx.stopping().await,
             Then::Wait => _ = self.world.released.subscribe().wait_for(|released| *released).await,
             Then::Panic => panic!("told to panic"),
             Then::DieAlways => self.world.die().await,
-            Then::Die if first => self.world.die().await,
-            Then::Return | Then::Die => {}
+            Then::Die if self.is_first(cx) => self.world.die().await,
+            Then::Return | Then::Die | Then::HangFirst | Then::HangLater | Then::DieLater => {}
         }
-        Ok(value(&args, number))
+    }
+
+    /// The body of a stepped tool. What its arguments say of the ledger and of what happens then is about its last step.
+    async fn steps(&self, args: Value, cx: &Cx) -> Result<Output, ToolError> {
+        let inside = Inside::parse(args["inside"].as_str().unwrap_or_default());
+        let then = Then::parse(args["then"].as_str().unwrap_or_default());
+        if inside.step {
+            let request = self.step_request(&args, cx, ("keyed", FIRST));
+            let _number: u64 = cx.step(FIRST, (), |()| self.effect(&args, request)).await?;
+        }
+        if inside.nap {
+            cx.sleep("nap", NAP).await?;
+        }
+        let mut more = Vec::new();
+        if inside.once {
+            let request = self.step_request(&args, cx, ("once", ONCE));
+            let number: Result<u64, _> = cx.step_once(ONCE, (), |()| self.effect(&args, request)).await;
+            let number = match number {
+                Ok(number) => json!(number),
+                Err(StepError::Unknown { .. }) => json!("unknown"),
+                Err(error) => return Err(error.into()),
+            };
+            more.push((ONCE, number));
+        }
+        if inside.answer {
+            let key = cx.completion(ANSWER).await?;
+            let call = self.name(cx);
+            self.world.keys.send_modify(|keys| _ = keys.insert(call, key.to_string()));
+            let answer = match cx.wait(&key, None).await? {
+                Some(Completed::Ok(answer)) => answer,
+                other => json!(format!("{other:?}")),
+            };
+            more.push((ANSWER, answer));
+        }
+        if then == Then::HangFirst {
+            self.world.reach(cx.id());
+            return std::future::pending().await;
+        }
+        let order = args["order"].as_str().unwrap_or("ok").to_owned();
+        let request = Request { order, ..self.step_request(&args, cx, ("keyed", EFFECT)) };
+        let effect = |args| async move {
+            let number = self.effect(args, request).await?;
+            if !matches!(then, Then::HangLater | Then::DieLater) {
+                self.world.reach(cx.id());
+            }
+            self.then(then, cx).await;
+            Ok(number)
+        };
+        let number = cx.step(EFFECT, &args, effect).await?;
+        self.world.reach(cx.id());
+        match then {
+            Then::HangLater => std::future::pending().await,
+            Then::DieLater if self.is_first(cx) => self.world.die().await,
+            _ => {}
+        }
+        let mut output = value(&args, number);
+        more.into_iter().for_each(|(name, told)| output.value[name] = told);
+        Ok(output)
     }
 
     /// Goes to the ledger; the number of its line.
-    async fn effect(&self, args: &Value, cx: &Cx) -> Result<u64, ToolError> {
+    async fn effect(&self, args: &Value, request: Request) -> Result<u64, ToolError> {
         let says = Says::parse(args["says"].as_str().unwrap_or_default());
         let unavailable =
             |message: &str| ToolError { class: FailureClass::Unavailable, ..ToolError::new(message) };
-        let answer = self.world.client.effect(&self.request(args, cx)).await;
+        let answer = self.world.client.effect(&request).await;
         match answer.map_err(|error| unavailable(&error.to_string()))? {
             None => Err(said(unavailable("the ledger hung up; it may have done it"), says, false)),
             Some((verdict, _)) if verdict == "rejected" => {
@@ -178,12 +270,21 @@ impl Effect {
         }
     }
 
+    fn name(&self, cx: &Cx) -> String {
+        format!("{}/{}/{}", cx.session(), cx.batch_key(), cx.id())
+    }
+
+    /// What a step asks of the ledger, under its own key.
+    fn step_request(&self, args: &Value, cx: &Cx, (kind, step): (&'static str, &str)) -> Request {
+        Request { kind, key: cx.step_key(step), order: "ok".to_owned(), ..self.request(args, cx) }
+    }
+
     fn request(&self, args: &Value, cx: &Cx) -> Request {
         let order = args["order"].as_str().unwrap_or("ok");
         Request {
             kind: self.kind.class.name(),
             key: cx.idempotency_key(),
-            call: format!("{}/{}/{}", cx.session(), cx.batch_key(), cx.id()),
+            call: self.name(cx),
             handle: cx.handle().to_string(),
             attempt: cx.attempt().0,
             hash: hash(args),

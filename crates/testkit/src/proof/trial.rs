@@ -51,6 +51,8 @@ pub enum Planned {
     Whole,
     /// What is [asked](Plan::asked) of calls.
     Asked,
+    /// Its [stepped calls](Plan::stepped).
+    Stepped,
     /// Calls that [decide about each other](Plan::siblings).
     Siblings,
     /// A row of the [table](super::table).
@@ -71,6 +73,7 @@ impl Planned {
             Planned::EveryWrite => "every-write".to_owned(),
             Planned::Whole => "whole".to_owned(),
             Planned::Asked => "asked".to_owned(),
+            Planned::Stepped => "stepped".to_owned(),
             Planned::Siblings => "siblings".to_owned(),
             Planned::Row(row) => format!("row-{row}"),
             Planned::Poison(class) => format!("poison-{class}"),

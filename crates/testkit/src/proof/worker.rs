@@ -2,7 +2,7 @@
 //! one JSON object per line.
 
 use super::aside;
-use super::client::{cancel, submit};
+use super::client::{answer, cancel, submit};
 use super::ledger::{Client, Worker};
 use super::plan::Plan;
 use super::poison;
@@ -87,11 +87,11 @@ pub fn named(name: &str) -> Result<Plan> {
         "every-write" => Plan::every_write(),
         "whole" => Plan::every_write().whole(),
         "asked" => Plan::every_write().asked(),
+        "stepped" => Plan::every_write().stepped(),
         "siblings" => Plan::siblings(),
-        seed => Plan::of(
-            seed.parse()
-                .context("PLAN is a number, every-write, whole, asked, siblings, row-N or poison-CLASS")?,
-        ),
+        seed => Plan::of(seed.parse().context(
+            "PLAN is a number, every-write, whole, asked, stepped, siblings, row-N or poison-CLASS",
+        )?),
     })
 }
 
@@ -148,9 +148,14 @@ async fn answered(options: Options) -> Result<()> {
 
 /// Submits all of a plan, asks for what it asks for, and waits until all is answered.
 pub async fn play(runtime: &Runtime, world: &Arc<World>, (plan, chance): (Plan, Chance)) -> Result<()> {
-    let (mut sessions, mut cancels) = (JoinSet::new(), JoinSet::new());
-    for (number, planned) in (0..).zip(plan.cancels) {
-        cancels.spawn(cancel(runtime.clone(), Arc::clone(world), planned, chance.branch(number)));
+    let (mut sessions, mut asks) = (JoinSet::new(), JoinSet::new());
+    for (number, planned) in (0..).zip(plan.cancels.clone()) {
+        asks.spawn(cancel(runtime.clone(), Arc::clone(world), planned, chance.branch(number)));
+    }
+    for (number, (session, batch, call)) in (0..).zip(plan.calls().filter(|(_, _, call)| call.inside.answer))
+    {
+        let name = format!("{}/{}/{}", session.name, batch.key, call.id);
+        asks.spawn(answer(runtime.clone(), Arc::clone(world), name, chance.branch(1_000 + number)));
     }
     for session in plan.sessions {
         sessions.spawn(submit(runtime.clone(), Arc::clone(world), session, plan.resolved_percent));
@@ -158,12 +163,12 @@ pub async fn play(runtime: &Runtime, world: &Arc<World>, (plan, chance): (Plan, 
     loop {
         tokio::select! {
             Some(ended) = sessions.join_next() => ended??,
-            Some(ended) = cancels.join_next(), if !cancels.is_empty() => ended??,
+            Some(ended) = asks.join_next(), if !asks.is_empty() => ended??,
             else => return Ok(()),
         }
-        // What was to be cancelled while it ran may be over without having run here.
+        // What was to be cancelled or answered while it ran may be over without having run here.
         if sessions.is_empty() {
-            cancels.shutdown().await;
+            asks.shutdown().await;
         }
     }
 }

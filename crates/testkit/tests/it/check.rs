@@ -5,6 +5,7 @@ use serde_json::json;
 use windlass::Siblings;
 use windlass::core::call::Fact;
 use windlass::core::entry::Event;
+use windlass::core::handle::step_key;
 use windlass::core::ids::{EntryNo, Ordinal};
 use windlass_testkit::proof::check::{Histories, violations};
 use windlass_testkit::proof::history::{Recorded, RecordedBatch};
@@ -156,8 +157,42 @@ const SIBLINGS: [(Break, &str); 7] = [
     ),
 ];
 
+/// A second line of the ledger for this step, by a later attempt.
+fn step_again(histories: &mut Histories, id: &str, step: &str) {
+    let key = step_key(&call(histories, id).key, step);
+    let mut again = histories.effects.iter().find(|effect| effect.key == key).unwrap().clone();
+    again.number = 1_000;
+    again.attempt += 1;
+    again.verdict = "again".into();
+    histories.effects.push(again);
+}
+
+/// What is promised of what a call does by name.
+const STEPPED: [(Break, &str); 10] = [
+    (|all| step_again(all, "c15", "first"), "R2: the step first was recorded in attempt 1"),
+    (|all| step_again(all, "c15", "first"), "R1: the step first was told as done, and asked for again"),
+    (|all| step_again(all, "c13", "once"), "R3: the step once was asked for 2 times"),
+    (
+        |all| {
+            step_again(all, "c15", "effect");
+            all.effects.last_mut().unwrap().verdict = "applied".into();
+        },
+        "R3: the step effect is recorded as done, and was applied 2 times",
+    ),
+    (|all| call(all, "c15").inside.steps.clear(), "R1: it succeeded, and the step first is not recorded"),
+    (
+        |all| call(all, "c15").inside.steps.get_mut("first").unwrap().done_in.push(2),
+        "R2: the step first is recorded as done 2 times",
+    ),
+    (|all| call(all, "c13").inside.answers.push(json!(1)), "R12: it was answered 2 times"),
+    (|all| call(all, "c13").inside.answers[0] = json!(1), "and is not what it was answered"),
+    (|all| call(all, "c13").inside.answers.clear(), "R12: it went on with"),
+    (|all| call(all, "c13").inside.sleeps = 2, "R15: it slept 2 times"),
+];
+
 #[test]
 fn each_broken_promise_is_named() {
+    named(&whole(Planned::Stepped), &STEPPED);
     named(&whole(Planned::EveryWrite), &[&KEPT[..], &ASKED[..]].concat());
     named(&whole(Planned::Siblings), &SIBLINGS);
 }

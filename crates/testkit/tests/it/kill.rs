@@ -37,6 +37,10 @@ fn nothing_acknowledged_is_lost_and_nothing_recorded_runs_again() {
         ("batches whose calls decide about each other", report.rivals),
         ("calls dismissed", report.dismissed),
         ("calls dismissed while they ran", report.dismissed_running),
+        ("steps recorded", report.steps),
+        ("open steps that ran again", report.steps_again),
+        ("answers acknowledged", report.answered),
+        ("sleeps", report.slept),
     ] {
         assert!(count > 0, "no {what}");
     }

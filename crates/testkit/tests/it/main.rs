@@ -21,6 +21,7 @@ mod internal;
 mod kill;
 #[cfg(test)]
 mod nth;
+mod order;
 #[cfg(test)]
 mod points;
 #[cfg(test)]

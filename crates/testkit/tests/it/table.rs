@@ -13,7 +13,7 @@ use windlass_store::{SqliteStore, Store};
 use windlass_testkit::chance::Chance;
 use windlass_testkit::proof::ledger::{Client, Ledger, Worker};
 use windlass_testkit::proof::rows::{Options, run};
-use windlass_testkit::proof::table::{Event, Row, rows};
+use windlass_testkit::proof::table::{Row, rows};
 use windlass_testkit::proof::tools::{Death, Voice, World};
 use windlass_testkit::proof::worker::{limits, play};
 
@@ -39,7 +39,7 @@ async fn drive(row: Row, trial: u64, ledger: String) -> Value {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(StoreOptions::new(folder.path())).unwrap());
     let worker = |number| Worker { trial, number };
     let (mut runtime, mut world) = runtime(&store, &ledger, (worker(1), Death::Hang));
-    if row.event == Event::Crash {
+    if row.dies() {
         let (first, first_world) = (runtime, world);
         let left = tokio::spawn({
             let (plan, first_world) = (row.plan(), first_world.clone());

@@ -1,12 +1,14 @@
 //! One call in all three histories: what its class promises.
 
-use super::Histories;
+use super::{Histories, inside};
 use crate::proof::history::{Answer, Recorded, Told};
 use crate::proof::kind::{Asks, Class};
 use crate::proof::ledger::Effect;
 use crate::proof::plan::{CallPlan, Then, hash};
+use crate::proof::tools::EFFECT;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use windlass::core::handle::step_key;
 
 /// A call is set aside after it took this many workers with it.
 const DEATHS_MAX: u32 = 3;
@@ -31,11 +33,33 @@ impl Case<'_> {
         self.never_runs_again(histories, &mut problems);
         self.stays_cancelled(histories, &mut problems);
         self.class_bounds(&mut problems);
+        if self.class() == Class::Stepped {
+            inside::problems(self, histories, &mut problems);
+        }
         problems
     }
 
+    /// How often it was applied; of a stepped call its last step.
     fn applied(&self) -> usize {
-        self.effects.iter().filter(|effect| effect.verdict == "applied").count()
+        self.under(&self.key()).filter(|effect| effect.verdict == "applied").count()
+    }
+
+    /// The key of its effect.
+    fn key(&self) -> String {
+        match self.class() {
+            Class::Stepped => self.step_key(EFFECT),
+            Class::Once | Class::Keyed | Class::Read | Class::Missing => self.recorded.key.clone(),
+        }
+    }
+
+    /// The key of a step.
+    pub fn step_key(&self, step: &str) -> String {
+        step_key(&self.recorded.key, step)
+    }
+
+    /// What the ledger saw under this key.
+    pub fn under(&self, key: &str) -> impl Iterator<Item = &Effect> {
+        self.effects.iter().copied().filter(move |effect| effect.key == key)
     }
 
     fn class(&self) -> Class {
@@ -105,7 +129,8 @@ impl Case<'_> {
 
     fn may_succeed(&self) -> bool {
         let landed = self.recorded.past.reconciled.last() == Some(&"landed");
-        let never = matches!(self.plan.order.as_str(), "reject" | "drop") || self.plan.then == Then::Hang;
+        let never = matches!(self.plan.order.as_str(), "reject" | "drop")
+            || matches!(self.plan.then, Then::Hang | Then::HangFirst | Then::HangLater);
         self.class() != Class::Missing && (landed || (!never && self.recorded.past.returned > 0))
     }
 
@@ -126,7 +151,9 @@ impl Case<'_> {
             ("none", Class::Once | Class::Keyed) => self.applied() == 0,
             ("landed", Class::Once) => self.applied() == 1 && self.plan.kind.asks == Asks::Ledger,
             ("unknown", Class::Once) => self.plan.kind.asks != Asks::Ledger && self.recorded.attempts > 0,
-            ("unknown", Class::Keyed) => self.recorded.attempts > 0,
+            ("unknown", Class::Keyed | Class::Stepped) => self.recorded.attempts > 0,
+            ("none", Class::Stepped) => self.effects.iter().all(|effect| effect.verdict != "applied"),
+            ("landed", Class::Stepped) => inside::is_all_recorded(self),
             _ => false,
         };
         (self.recorded.past.dismissed || asked.any(|cancel| cancel.reaches(name)))
@@ -140,7 +167,10 @@ impl Case<'_> {
         if self.tries() > self.class().tries() {
             problems.push(format!("retry: it was tried {} times", self.tries()));
         }
-        let ended = past.returned + past.stopped + past.stopped_in_time + past.lost;
+        // Whoever is cancelled while it waits never returns.
+        let cancelled = recorded.state() == "cancelled" || recorded.is_resolved();
+        let left = u32::from(past.put_aside && cancelled);
+        let ended = past.returned + past.stopped + past.stopped_in_time + past.lost + left;
         if ended != recorded.attempts || recorded.started.len() != recorded.attempts as usize {
             let started = recorded.started.len();
             problems.push(format!("retry: {started} attempts started, and {ended} came to an end"));
@@ -172,10 +202,16 @@ impl Case<'_> {
     fn effects_are_its_own(&self, problems: &mut Vec<String>) {
         let Case { plan, recorded, effects, .. } = self;
         for effect in effects {
-            if effect.key != recorded.key {
+            let own = match self.class() {
+                Class::Stepped => inside::kind(self, effect),
+                class @ (Class::Once | Class::Keyed | Class::Read | Class::Missing) => {
+                    (effect.key == recorded.key).then_some(class.name())
+                }
+            };
+            if own.is_none() {
                 problems.push(format!("R3: line {} came under another key", effect.number));
             }
-            if effect.kind != plan.kind.class.name() || effect.hash != hash(&plan.args()) {
+            if own.is_some_and(|kind| effect.kind != kind) || effect.hash != hash(&plan.args()) {
                 problems.push(format!("R3: line {} came with another class or arguments", effect.number));
             }
             if self.class() != Class::Read && recorded.answer["call"] != effect.handle.as_str() {
@@ -192,9 +228,9 @@ impl Case<'_> {
     /// Each attempt runs once, and none after the end was recorded or told.
     fn never_runs_again(&self, histories: &Histories, problems: &mut Vec<String>) {
         let Case { recorded, effects, .. } = self;
-        let mut ran: BTreeMap<u32, &Effect> = BTreeMap::new();
+        let mut ran: BTreeMap<(u32, &str), &Effect> = BTreeMap::new();
         for effect in effects {
-            if let Some(earlier) = ran.insert(effect.attempt, effect) {
+            if let Some(earlier) = ran.insert((effect.attempt, effect.key.as_str()), effect) {
                 // What the earlier one had on its way may be entered later.
                 let first = if earlier.worker < effect.worker { earlier } else { effect };
                 if earlier.worker == effect.worker || !self.may_be_unrecorded(histories, first) {
@@ -220,7 +256,9 @@ impl Case<'_> {
         // The run whose result is recorded is the last one.
         let returned = effects.iter().filter(|effect| match self.class() {
             Class::Read => recorded.receipt() == Some(effect.number),
-            Class::Once | Class::Keyed | Class::Missing => effect.attempt == recorded.attempts,
+            Class::Once | Class::Keyed | Class::Stepped | Class::Missing => {
+                effect.attempt == recorded.attempts
+            }
         });
         if let Some(last) = returned.map(|effect| effect.worker).max() {
             for effect in effects.iter().filter(|effect| effect.worker > last) {
@@ -235,7 +273,8 @@ impl Case<'_> {
         let with_result = match self.class() {
             Class::Read => true,
             Class::Keyed => effect.attempt > 1,
-            Class::Once | Class::Missing => false,
+            // Of a stepped call it is recorded that it runs before a step does.
+            Class::Once | Class::Stepped | Class::Missing => false,
         };
         with_result && !is_careful(&histories.told, effect.worker.number)
     }
@@ -266,7 +305,7 @@ impl Case<'_> {
         let bound = match self.class() {
             Class::Once if repeatable => applied <= 1,
             Class::Once => asked <= 1,
-            Class::Keyed => applied <= 1,
+            Class::Keyed | Class::Stepped => applied <= 1,
             Class::Read => applied == 0,
             Class::Missing => asked == 0,
         };

@@ -1,0 +1,191 @@
+//! Part B: calls that wait for the world outside, on SQLite: what each costs while it waits, how long a new process takes
+//! until all wait again, and how long one takes from its answer to its end.
+
+use crate::Error;
+use crate::report::{Line, Table, Unit};
+use serde_json::json;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use windlass::core::limits::Limits;
+use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::{
+    Args, BatchRequest, CallRequest, Completed, Config, Cx, EffectClass, Output, Runtime, Tool, ToolFuture,
+    ToolSpec,
+};
+
+/// Calls of one batch.
+const BATCH_CALLS: u64 = 100;
+/// Batches of one session.
+const SESSION_BATCHES: u64 = 10;
+/// Batches that are submitted together.
+const AT_ONCE: usize = 32;
+/// How many calls are answered one after the other, to see how long that takes.
+const SAMPLES: usize = 1_000;
+/// How long each waits at most: longer than any measurement.
+const DEADLINE: Duration = Duration::from_secs(7 * 86_400);
+
+/// The keys by which the calls of a folder are answered, one per line and call.
+pub const KEYS: &str = "keys";
+
+/// A tool that leaves its result to the world outside.
+struct Asks(Arc<Mutex<Vec<String>>>);
+
+impl Tool for Asks {
+    fn spec(&self) -> ToolSpec {
+        let class = Some(EffectClass::Keyed);
+        ToolSpec { name: "asks".into(), class, claims: Some(Vec::new()), ..ToolSpec::default() }
+    }
+
+    fn run<'a>(&'a self, _: serde_json::Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let key = cx.completion("answer").await?;
+            let line = format!("{key}\t{}\t{}\t{}", cx.session(), cx.batch_key(), cx.id());
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            Ok(Output::pending(key).within(DEADLINE))
+        })
+    }
+}
+
+fn open(folder: &Path) -> Result<(Runtime, Arc<Mutex<Vec<String>>>), Error> {
+    let keys = Arc::<Mutex<Vec<String>>>::default();
+    let limits = Limits { calls_open_max: 10_000_000, ..Limits::default() };
+    let store = SqliteStore::open(Options::new(folder))?;
+    let runtime = Runtime::new(Config { limits, ..Config::new(store) });
+    runtime.register(Asks(keys.clone())).map_err(|error| Error::Wrong(error.to_string()))?;
+    Ok((runtime, keys))
+}
+
+/// A batch of one session. The first one of each has one call, so that its end can be waited for.
+fn batch(session: u64, number: u64, calls: u64) -> (String, BatchRequest) {
+    let calls = if number == 0 { 1 } else { calls };
+    let calls = (0..calls).map(|call| CallRequest {
+        id: Some(format!("c{call}")),
+        tool: "asks".into(),
+        args: Args::Json(json!({ "n": call })),
+        ..CallRequest::default()
+    });
+    let key = Some(format!("b{number}"));
+    (format!("s{session}"), BatchRequest { key, calls: calls.collect(), ..BatchRequest::default() })
+}
+
+/// Parks so many calls in a folder, and leaves their keys beside it.
+pub async fn park(folder: &Path, count: u64) -> Result<Table, Error> {
+    let (runtime, keys) = open(folder)?;
+    let before = resident_bytes()?;
+    let began = Instant::now();
+    let (mut left, mut session) = (count, 0);
+    let mut under_way = tokio::task::JoinSet::new();
+    while left > 0 {
+        for number in 0..SESSION_BATCHES {
+            let (session, batch) = batch(session, number, BATCH_CALLS.min(left));
+            let calls = batch.calls.len() as u64;
+            if left < calls || calls == 0 {
+                break;
+            }
+            left -= calls;
+            if under_way.len() >= AT_ONCE
+                && let Some(submitted) = under_way.join_next().await
+            {
+                submitted.map_err(|error| Error::Wrong(error.to_string()))??;
+            }
+            let runtime = runtime.clone();
+            under_way.spawn(async move {
+                runtime.submit(&session, batch).await?;
+                Ok::<_, Error>(())
+            });
+        }
+        session += 1;
+    }
+    while let Some(submitted) = under_way.join_next().await {
+        submitted.map_err(|error| Error::Wrong(error.to_string()))??;
+    }
+    all_wait(&runtime, count).await;
+    let took = began.elapsed();
+    let bytes = resident_bytes()?.saturating_sub(before);
+    let keys = keys.lock().unwrap_or_else(PoisonError::into_inner);
+    std::fs::write(folder.join(KEYS), keys.join("\n")).map_err(|error| Error::Wrong(error.to_string()))?;
+    let lines = vec![
+        Line::plain("parked".to_owned(), (count as f64 / took.as_secs_f64(), Unit::PerSecond)),
+        Line::plain("memory of each, in the process that parked it".to_owned(), per_call(bytes, count)),
+    ];
+    Ok(Table { title: format!("B. {count} calls that wait for an answer, SQLite"), lines })
+}
+
+/// Takes a folder of parked calls over: until all wait again, what they cost, and how long some take to wake up.
+pub async fn take_over(folder: &Path, count: u64) -> Result<Table, Error> {
+    let keys =
+        std::fs::read_to_string(folder.join(KEYS)).map_err(|error| Error::Wrong(error.to_string()))?;
+    let began = Instant::now();
+    let (runtime, _) = open(folder)?;
+    let before = resident_bytes()?;
+    let resumed = runtime.resume().await?;
+    all_wait(&runtime, count).await;
+    let took = began.elapsed();
+    let bytes = resident_bytes()?.saturating_sub(before);
+    if resumed != count {
+        return Err(Error::Wrong(format!("{resumed} calls went on, {count} were parked")));
+    }
+    let alone: Vec<&str> = keys.lines().filter(|line| line.split('\t').nth(2) == Some("b0")).collect();
+    let (mut woken, mut answered) = (Vec::new(), Vec::new());
+    for line in alone.iter().take(SAMPLES) {
+        let [key, session, ..] = line.split('\t').collect::<Vec<_>>()[..] else { continue };
+        let number = session.trim_start_matches('s').parse().unwrap_or(0);
+        let submitted = runtime.submit(session, batch(number, 0, 1).1).await?;
+        let ended = tokio::spawn(async move {
+            let answer = submitted.settled().await;
+            (answer.map(|answer| answer.calls[0].state()), Instant::now())
+        });
+        let began = Instant::now();
+        let completed = runtime.complete(key, Completed::Ok(json!("done"))).await;
+        completed.map_err(|error| Error::Wrong(error.to_string()))?;
+        let durable = Instant::now();
+        let (state, at) = ended.await.map_err(|error| Error::Wrong(error.to_string()))?;
+        if state? != "succeeded" {
+            return Err(Error::Wrong(format!("a call that was answered ended as {line}")));
+        }
+        answered.push(durable - began);
+        woken.push(at.saturating_duration_since(durable));
+    }
+    let lines = vec![
+        Line::plain("until all wait again, in a new process".to_owned(), (took.as_secs_f64(), Unit::Seconds)),
+        Line::plain("memory of each, in a new process".to_owned(), per_call(bytes, count)),
+        Line::plain("answered, until that is durable: p50".to_owned(), at(&mut answered, 50)),
+        Line::plain("answered, until that is durable: p99".to_owned(), at(&mut answered, 99)),
+        Line::plain("from there to the end of the call: p50".to_owned(), at(&mut woken, 50)),
+        Line::plain("from there to the end of the call: p99".to_owned(), at(&mut woken, 99)),
+    ];
+    Ok(Table { title: format!("B. {count} parked calls, taken over; {} answered", woken.len()), lines })
+}
+
+async fn all_wait(runtime: &Runtime, count: u64) {
+    while runtime.open_calls() < count || runtime.counts().running.iter().sum::<u64>() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // The last of them may be on its way.
+    while runtime.open().iter().any(|open| open.state != "awaiting_completion") {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn per_call(bytes: u64, count: u64) -> (f64, Unit) {
+    (bytes as f64 / count as f64, Unit::Bytes)
+}
+
+/// The value that so many of a hundred are below.
+fn at(samples: &mut [Duration], percent: usize) -> (f64, Unit) {
+    samples.sort_unstable();
+    let place = (samples.len() * percent / 100).min(samples.len().saturating_sub(1));
+    let value = samples.get(place).copied().unwrap_or_default();
+    (value.as_secs_f64() * 1_000.0, Unit::Milliseconds)
+}
+
+/// What the process has in memory.
+fn resident_bytes() -> Result<u64, Error> {
+    /// As the kernel counts it.
+    const PAGE_BYTES: u64 = 4_096;
+    let statm =
+        std::fs::read_to_string("/proc/self/statm").map_err(|error| Error::Wrong(error.to_string()))?;
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.map(|pages| pages * PAGE_BYTES).ok_or_else(|| Error::Wrong("the kernel does not say".to_owned()))
+}

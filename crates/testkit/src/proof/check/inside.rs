@@ -1,0 +1,113 @@
+//! What a stepped call did by name, in all three histories.
+
+use super::Histories;
+use super::case::Case;
+use crate::proof::history::RecordedStep;
+use crate::proof::ledger::Effect;
+use crate::proof::tools::{EFFECT, FIRST, ONCE};
+
+/// Its steps in the order of the body, and what each asks the ledger for.
+const STEPS: [(&str, &str); 3] = [(FIRST, "keyed"), (ONCE, "once"), (EFFECT, "keyed")];
+
+/// Every promise that was broken.
+pub(super) fn problems(case: &Case<'_>, histories: &Histories, problems: &mut Vec<String>) {
+    // The first attempt in which a later step was asked for: whatever is before it in the body was recorded then.
+    let mut passed: Option<u32> = None;
+    for (step, kind) in STEPS.into_iter().rev() {
+        let lines: Vec<&Effect> = case.under(&case.step_key(step)).collect();
+        if let Some(again) = lines.iter().find(|line| passed.is_some_and(|passed| line.attempt > passed)) {
+            problems.push(format!(
+                "R1: the step {step} was told as done, and asked for again at line {}",
+                again.number
+            ));
+        }
+        passed = lines.iter().map(|line| line.attempt).chain(passed).min();
+        one_step(case, (step, kind), &lines, problems);
+    }
+    answers(case, histories, problems);
+}
+
+fn one_step(case: &Case<'_>, (step, kind): (&str, &str), lines: &[&Effect], problems: &mut Vec<String>) {
+    let applied = lines.iter().filter(|line| line.verdict == "applied").count();
+    let recorded = case.recorded.inside.steps.get(step).cloned().unwrap_or_default();
+    let RecordedStep { done_in, .. } = &recorded;
+    if done_in.len() > 1 {
+        problems.push(format!("R2: the step {step} is recorded as done {} times", done_in.len()));
+    }
+    if let Some(done) = done_in.first() {
+        if let Some(again) = lines.iter().find(|line| line.attempt > *done) {
+            problems.push(format!(
+                "R2: the step {step} was recorded in attempt {done}, and asked for again at line {}",
+                again.number
+            ));
+        }
+        if applied != 1 {
+            problems
+                .push(format!("R3: the step {step} is recorded as done, and was applied {applied} times"));
+        }
+    }
+    if applied > 1 || (kind == "once" && lines.len() > 1) {
+        problems.push(format!(
+            "R3: the step {step} was asked for {} times, and applied {applied} times",
+            lines.len()
+        ));
+    }
+    let planned = is_planned(case, step);
+    let must_be_done = planned && kind != "once" && case.recorded.state() == "succeeded";
+    if must_be_done && !case.recorded.is_resolved() && done_in.is_empty() {
+        problems.push(format!("R1: it succeeded, and the step {step} is not recorded"));
+    }
+    if !planned && !lines.is_empty() {
+        problems.push(format!("R3: it has no step {step}, and asked for it"));
+    }
+}
+
+fn is_planned(case: &Case<'_>, step: &str) -> bool {
+    let inside = case.plan.inside;
+    match step {
+        FIRST => inside.step,
+        ONCE => inside.once,
+        _ => true,
+    }
+}
+
+/// What was acknowledged as answered is what the call was told, once.
+fn answers(case: &Case<'_>, histories: &Histories, problems: &mut Vec<String>) {
+    let (recorded, inside) = (case.recorded, &case.recorded.inside);
+    if inside.answers.len() > 1 {
+        problems.push(format!("R12: it was answered {} times", inside.answers.len()));
+    }
+    let told = histories.told.iter().flat_map(|told| &told.answered);
+    let acknowledged: Vec<_> =
+        told.filter(|(call, _)| *call == recorded.name).map(|(_, said)| said).collect();
+    for said in &acknowledged {
+        if inside.answers.first().is_some_and(|first| first != *said) || acknowledged[0] != *said {
+            problems.push(format!("R12: {said} was acknowledged, and is not what it was answered"));
+        }
+    }
+    let succeeded = recorded.state() == "succeeded" && !recorded.is_resolved();
+    if succeeded && case.plan.inside.answer {
+        let value = recorded.value.as_ref().map(|value| &value["answer"]);
+        if inside.answers.is_empty() || value != inside.answers.first() {
+            problems.push(format!("R12: it went on with {value:?}, and was answered {:?}", inside.answers));
+        }
+    }
+    let slept = inside.sleeps == u32::from(case.plan.inside.nap);
+    if succeeded && !slept {
+        problems.push(format!("R15: it slept {} times", inside.sleeps));
+    }
+}
+
+/// Whether something was applied, and all that was is recorded.
+pub(super) fn is_all_recorded(case: &Case<'_>) -> bool {
+    let applied = |step: &str| case.under(&case.step_key(step)).any(|line| line.verdict == "applied");
+    let is_recorded =
+        |step: &str| case.recorded.inside.steps.get(step).is_some_and(|step| !step.done_in.is_empty());
+    STEPS.iter().any(|(step, _)| applied(step))
+        && STEPS.iter().all(|(step, _)| !applied(step) || is_recorded(step))
+}
+
+/// What the ledger is asked for under the key of this line, if that is one of the call's.
+pub(super) fn kind(case: &Case<'_>, effect: &Effect) -> Option<&'static str> {
+    STEPS.iter().find(|(step, _)| case.step_key(step) == effect.key).map(|(_, kind)| *kind)
+}
