@@ -40,6 +40,8 @@ pub enum Command {
     Resolve(Resolve),
     /// Let a call go on although its tool has changed
     Accept(Accept),
+    /// Answer what a call waits for, by the key its tool gave out
+    Complete(Complete),
     /// Check the data folder and show what is in force
     Doctor(Doctor),
     /// Measure how fast this machine runs calls
@@ -119,7 +121,7 @@ pub struct Calls {
     /// Print its journal as a story
     #[arg(long, requires = "call")]
     pub journal: bool,
-    /// Only the calls in this state; open is queued, running or retrying
+    /// Only the calls in this state; open is every one in which it is not over
     #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)))]
     pub state: Option<String>,
     /// Only the calls that wait, and for what
@@ -208,6 +210,36 @@ Example: windlass accept 01j8a6zc")]
 pub struct Accept {
     /// The call: its handle, or the beginning of it
     pub call: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass complete`
+#[derive(Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["ok", "error", "cancelled"]))]
+#[command(after_help = "\
+The key is all that is needed: whoever has it may answer, once. The same again is fine, another answer is refused. Where
+no process owns the data folder, the answer is recorded and left for the next one.
+
+Examples:
+  windlass complete KEY --ok '{\"approved\": true}'
+  windlass complete KEY --error out_of_stock --message 'None are left until May.'")]
+pub struct Complete {
+    /// The key, as the tool gave it out
+    pub key: String,
+    /// It is done, and this is the result
+    #[arg(long, value_name = "JSON")]
+    pub ok: Option<String>,
+    /// It went wrong: a code of your own, for programs
+    #[arg(long, value_name = "CODE", requires = "message")]
+    pub error: Option<String>,
+    /// What the model is told of it
+    #[arg(long, value_name = "TEXT", requires = "error")]
+    pub message: Option<String>,
+    /// It was called off
+    #[arg(long)]
+    pub cancelled: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -64,7 +64,11 @@ fn code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<AskError>() {
         return match error {
             AskError::NotFound { .. } => USAGE,
-            AskError::Unfit { .. } | AskError::Conflict | AskError::Answered | AskError::Over { .. } | AskError::Invalid { .. } => REFUSED,
+            AskError::Unfit { .. }
+            | AskError::Conflict
+            | AskError::Answered
+            | AskError::Over { .. }
+            | AskError::Invalid { .. } => REFUSED,
             AskError::Batch(error) => batch(error),
         };
     }

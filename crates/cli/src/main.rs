@@ -6,6 +6,7 @@ mod bench;
 mod call;
 mod calls;
 mod cancel;
+mod complete;
 mod doctor;
 mod door;
 mod exit;
@@ -67,6 +68,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Cancel(args) => cancel::cancel(&cli.data, args).await,
         Command::Resolve(args) => resolve::resolve((&cli.data, owned), args).await,
         Command::Accept(args) => accept::accept(&cli.data, args).await,
+        Command::Complete(args) => complete::complete(&cli.data, args).await,
         Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
         Command::Bench(args) => bench::bench(args),
     }

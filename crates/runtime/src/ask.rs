@@ -5,6 +5,7 @@ mod owner;
 pub(crate) use owner::{accept, adopt, cancel, complete, reconcile, resolve as resolve_call};
 
 use crate::error::BatchError;
+use crate::inside::Completed;
 use crate::session::fold;
 use serde_json::Value;
 use windlass_core::ask::{Ask, Scope};
@@ -14,6 +15,7 @@ use windlass_core::handle::{Handle, Kind, completion_name, open_completion_key};
 use windlass_core::ids::{BatchNo, CallId, Lookup};
 use windlass_core::limits::Limits;
 use windlass_core::operation::{Answer, Completion, Operations};
+use windlass_core::outcome::JsonText;
 use windlass_core::time::Timestamp;
 use windlass_core::{json, projection};
 use windlass_store::{Inbound, Posted, SessionRow, Store};
@@ -154,10 +156,38 @@ pub async fn post_complete(
 }
 
 /// Checks an answer from outside, before it is kept.
-pub fn completed(value: &Value) -> Result<Completion, AskError> {
+pub fn completion(answer: &Completed) -> Result<Completion, AskError> {
+    match answer {
+        Completed::Ok(value) => kept(value).map(Completion::Ok),
+        Completed::Error { code, message } => {
+            check_error(code, message)?;
+            Ok(Completion::Error { code: code.clone(), message: message.clone() })
+        }
+        Completed::Cancelled => Ok(Completion::Cancelled),
+    }
+}
+
+/// A value from outside, as it is recorded.
+fn kept(value: &Value) -> Result<JsonText, AskError> {
     json::measure_result(value, &Limits::default())
         .map_err(|problem| AskError::Invalid { what: format!("the value cannot be kept: {problem}") })?;
-    Ok(Completion::Ok(value.to_string().into()))
+    Ok(value.to_string().into())
+}
+
+/// Why a code is no longer than this: it is a word for programs.
+const CODE_CHARS_MAX: usize = 64;
+/// Why a message is no longer than this: a model reads it whole.
+const MESSAGE_CHARS_MAX: usize = 10_000;
+
+fn check_error(code: &str, message: &str) -> Result<(), AskError> {
+    let what = match (code.chars().count(), message.chars().count()) {
+        (1..=CODE_CHARS_MAX, 1..=MESSAGE_CHARS_MAX) => return Ok(()),
+        (1..=CODE_CHARS_MAX, _) => format!("the message of an error has 1 to {MESSAGE_CHARS_MAX} characters"),
+        (_, _) => {
+            format!("the code of an error has 1 to {CODE_CHARS_MAX} characters; say more in its message")
+        }
+    };
+    Err(AskError::Invalid { what })
 }
 
 /// Why a reason is no longer than this: it lies in the journal of every call it reaches.

@@ -159,15 +159,16 @@ pub enum Completed {
 /// What a tool leaves to the world outside: see [`Output::pending`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    pub(crate) key: CompletionKey,
+    /// Without one nobody could answer: the call fails.
+    pub(crate) key: Option<CompletionKey>,
     pub(crate) deadline: Option<Duration>,
 }
 
 impl Output {
     /// The tool has done its part; the answer to this key is the result of the call. Until then the call is parked and
-    /// costs nothing.
-    pub fn pending(key: CompletionKey) -> Output {
-        Output { pending: Some(Pending { key, deadline: None }), ..Output::default() }
+    /// costs nothing. Without a key of this call nobody could answer: it fails with `pending_without_key`.
+    pub fn pending(key: impl Into<Option<CompletionKey>>) -> Output {
+        Output { pending: Some(Pending { key: key.into(), deadline: None }), ..Output::default() }
     }
 
     /// The same, for so long at most.

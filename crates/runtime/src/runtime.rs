@@ -27,7 +27,6 @@ use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
 use windlass_core::limits::Limits;
-use windlass_core::operation::Completion;
 use windlass_core::plan::{Cap, Counts};
 use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
@@ -264,12 +263,7 @@ impl Runtime {
     /// Answers what a call waits for, by its [key](crate::CompletionKey). Durable when this returns; the first answer
     /// counts, the same again is fine.
     pub async fn complete(&self, key: &str, answer: Completed) -> Result<(), AskError> {
-        let completion = match answer {
-            Completed::Ok(value) => ask::completed(&value)?,
-            Completed::Error { code, message } => Completion::Error { code, message },
-            Completed::Cancelled => Completion::Cancelled,
-        };
-        ask::complete(&self.0, key, &completion).await
+        ask::complete(&self.0, key, &ask::completion(&answer)?).await
     }
 
     /// Lets a call that waits as `tool_changed` go on under what its tool has become.

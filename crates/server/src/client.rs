@@ -2,7 +2,7 @@
 
 use crate::problem::Problem;
 use crate::socket;
-use crate::wire::{Cancel, Cancelled, List, Nothing, Resolve};
+use crate::wire::{Cancel, Cancelled, Complete, Completed, List, Nothing, Resolve};
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
@@ -111,6 +111,11 @@ impl Client {
     /// Lets a call go on although its tool has changed; answers the call.
     pub async fn accept(&self, call: &str) -> Result<Value, ClientError> {
         self.post(format!("/v1/calls/{}/accept", encoded(call)), &Nothing {}, ANSWER_WAIT).await
+    }
+
+    /// Answers what a call waits for, by its key.
+    pub async fn complete(&self, key: &str, complete: &Complete) -> Result<Completed, ClientError> {
+        self.post(format!("/v1/completions/{}", encoded(key)), complete, ANSWER_WAIT).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, ClientError> {

@@ -3,7 +3,7 @@
 use crate::extract::{Asked, Body, Named};
 use crate::problem::Problem;
 use crate::view::View;
-use crate::wire::{Cancel, Cancelled, List, Nothing, REASON_CHARS_MAX, Resolve, Show};
+use crate::wire::{Cancel, Cancelled, Complete, Completed, List, Nothing, REASON_CHARS_MAX, Resolve, Show};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -21,6 +21,7 @@ pub fn router(runtime: Runtime) -> Router {
         .route("/v1/calls/{call}/cancel", post(cancel_call))
         .route("/v1/calls/{call}/resolve", post(resolve))
         .route("/v1/calls/{call}/accept", post(accept))
+        .route("/v1/completions/{key}", post(complete))
         .route("/v1/sessions/{session}/calls", get(calls_of_session))
         .route("/v1/sessions/{session}/cancel", post(cancel_session))
         .route("/v1/sessions/{session}/batches/{key}/cancel", post(cancel_batch))
@@ -114,6 +115,16 @@ async fn accept(
 ) -> Answered {
     runtime.accept(&call).await?;
     json(&View::of(&runtime).show(&call, false).await?)
+}
+
+/// Whoever has the key may be a stranger, and is told nothing of the call.
+async fn complete(
+    State(runtime): State<Runtime>,
+    Named(key): Named<String>,
+    Body(body): Body<Complete>,
+) -> Answered {
+    runtime.complete(&key, body.said()?).await?;
+    json(&Completed { completed: true })
 }
 
 async fn no_such_path() -> Problem {

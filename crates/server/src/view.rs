@@ -201,6 +201,8 @@ fn stands(shown: &mut Value, state: &str, waiting: Option<&str>) {
         Some("tool_changed") => "The call waits until an operator accepts that its tool has changed.",
         Some("no_such_tool") => "The call waits until its tool is there again.",
         Some("tool_paused") => "The call waits until its tool is resumed.",
+        Some("completion") => "The call waits for an answer from outside.",
+        Some("sleep") => "The call sleeps.",
         Some("preparation") => "The call waits until what looks at it before its start has answered.",
         Some("owner") => "The call waits until a process goes on with its session.",
         Some(_) | None if state == "running" => "The call is running.",

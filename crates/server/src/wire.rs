@@ -1,6 +1,7 @@
 //! What goes over the wire: queries and bodies as they are written. Unknown fields are refused, so that a misspelt one
 //! is told and not ignored.
 
+use crate::problem::Problem;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -40,6 +41,7 @@ pub enum State {
     Queued,
     Running,
     Retrying,
+    AwaitingCompletion,
     Succeeded,
     Failed,
     Denied,
@@ -51,10 +53,11 @@ pub enum State {
 
 impl State {
     /// Every one there is.
-    pub const ALL: [State; 9] = [
+    pub const ALL: [State; 10] = [
         State::Queued,
         State::Running,
         State::Retrying,
+        State::AwaitingCompletion,
         State::Succeeded,
         State::Failed,
         State::Denied,
@@ -69,6 +72,7 @@ impl State {
             State::Queued => "queued",
             State::Running => "running",
             State::Retrying => "retrying",
+            State::AwaitingCompletion => "awaiting_completion",
             State::Succeeded => "succeeded",
             State::Failed => "failed",
             State::Denied => "denied",
@@ -85,7 +89,12 @@ impl State {
 
     /// Whether calls in it are not over.
     pub fn is_open(self) -> bool {
-        matches!(self, State::Queued | State::Running | State::Retrying | State::Open)
+        match self {
+            State::Queued | State::Running | State::Retrying | State::AwaitingCompletion | State::Open => {
+                true
+            }
+            State::Succeeded | State::Failed | State::Denied | State::Cancelled | State::Unknown => false,
+        }
     }
 }
 
@@ -129,6 +138,55 @@ pub struct Resolve {
     /// Its tool is to be asked.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ask_tool: bool,
+}
+
+/// What the world outside answers: exactly one of the fields.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Complete {
+    /// It is done, with this value; `null` is one.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub ok: Option<Value>,
+    /// It went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<CompleteError>,
+    /// It was called off.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cancelled: bool,
+}
+
+/// What went wrong outside.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompleteError {
+    /// A code of the other side's.
+    pub code: String,
+    /// Written for the model.
+    pub message: String,
+}
+
+impl Complete {
+    /// The answer that is meant.
+    pub fn said(self) -> Result<windlass::Completed, Problem> {
+        match (self.ok, self.error, self.cancelled) {
+            (Some(value), None, false) => Ok(windlass::Completed::Ok(value)),
+            (None, Some(CompleteError { code, message }), false) => {
+                Ok(windlass::Completed::Error { code, message })
+            }
+            (None, None, true) => Ok(windlass::Completed::Cancelled),
+            _ => {
+                let told = "say exactly one of {\"ok\": value}, {\"error\": {\"code\", \"message\"}}, {\"cancelled\": true}";
+                Err(Problem::new("bad_body", told))
+            }
+        }
+    }
+}
+
+/// An answer was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Completed {
+    /// Always: it is durable.
+    pub completed: bool,
 }
 
 /// A body that says nothing.

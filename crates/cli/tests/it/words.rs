@@ -16,6 +16,7 @@ fn help_is_worth_reading() {
         &["help", "cancel"],
         &["help", "resolve"],
         &["help", "accept"],
+        &["help", "complete"],
         &["help", "doctor"],
     ] {
         let ran = rig.run(args).expect(0);
@@ -42,6 +43,9 @@ fn wrong_words_are_told() {
         &["resolve", "x"],
         &["resolve", "x", "--did-not-happen", "--ask-tool"],
         &["accept"],
+        &["complete", "x"],
+        &["complete", "x", "--ok", "1", "--cancelled"],
+        &["complete", "x", "--error", "c"],
         &["tools", "ech"],
     ];
     for args in cases {

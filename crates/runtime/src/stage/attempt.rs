@@ -5,7 +5,7 @@ use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::gate::Gate;
 use crate::held::{Held, due_us};
-use crate::inside::{Left as LeftBehind, Pending};
+use crate::inside::{CompletionKey, Left as LeftBehind, Pending};
 use crate::registry::{Found, Registered};
 use crate::signal::Signal;
 use crate::stage::{prepare, result, settle};
@@ -200,14 +200,10 @@ async fn leave(
     pending: Pending,
 ) -> Result<(), Lost> {
     held.begin_stage();
-    let name = pending.key.name().clone();
-    let own = completion_key(held.on.rt.store.secret(), held.id, &name) == pending.key.as_str();
-    let taken =
-        held.call.operations.as_deref().is_some_and(|operations| operations.has_key(&name) == Ok(true));
-    if !own || !taken {
+    let Some(name) = pending.key.as_ref().and_then(|key| own_name(held, key)) else {
         let result = Attempted::Failed(Box::new(without_key(tool)));
         return held.note(Fact::Returned(Returned { attempt, ran_us, result }));
-    }
+    };
     let length = pending.deadline.unwrap_or(Duration::from_millis(held.on.rt.limits.completion_ms));
     let length_us = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
     let wake_at = Timestamp(held.now().0.saturating_add(i64::try_from(length_us).unwrap_or(i64::MAX)));
@@ -227,6 +223,13 @@ async fn leave(
     held.commit().await
 }
 
+/// The name of this key, if the call has given it out.
+fn own_name(held: &Held, key: &CompletionKey) -> Option<Arc<str>> {
+    let own = completion_key(held.on.rt.store.secret(), held.id, key.name()) == key.as_str();
+    let taken = held.call.operations.as_deref()?.has_key(key.name()) == Ok(true);
+    (own && taken).then(|| key.name().clone())
+}
+
 fn without_key(tool: &Registered) -> Failure {
     let message = format!(
         "The tool {:?} said that its result comes later, without a key of this call by which it could come.",
@@ -235,6 +238,10 @@ fn without_key(tool: &Registered) -> Failure {
     Failure {
         class: FailureClass::Execution,
         source: Source::Tool,
+        detail: Some(
+            "the key is taken first: with Cx::completion, by a command with `completion = true` in windlass.toml"
+                .to_string(),
+        ),
         ..Failure::invalid_request(Code::PendingWithoutKey, message)
     }
 }

@@ -412,7 +412,7 @@ async fn an_answer_survives_a_restart_whoever_took_it() {
         let key = keys.lock().unwrap()[0].clone();
         if before {
             // Left for the next owner.
-            let ok = windlass::ask::completed(&n(3)).unwrap();
+            let ok = windlass::ask::completion(&Completed::Ok(n(3))).unwrap();
             let now = windlass::core::time::Timestamp(0);
             windlass::ask::post_complete(&**runtime.store(), &key, &ok, now).await.unwrap();
         }

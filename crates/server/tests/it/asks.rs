@@ -1,10 +1,11 @@
-//! Cancel, resolve and accept through the socket.
+//! Cancel, resolve, accept and complete through the socket.
 
 use crate::rig::Rig;
 use serde_json::{Value, json};
-use windlass::Target;
+use std::sync::{Arc, Mutex};
+use windlass::{Cx, Output, Target, Tool, ToolFuture, ToolSpec};
 use windlass_server::client::ClientError;
-use windlass_server::wire::{Cancelled, List, Resolve, State};
+use windlass_server::wire::{Cancelled, Complete, CompleteError, List, Resolve, State};
 
 fn code<T: std::fmt::Debug>(answered: Result<T, ClientError>) -> (u16, String) {
     match answered {
@@ -79,4 +80,79 @@ async fn only_what_waits_for_it_is_accepted() {
     let call = rig.unknown("k").await;
     assert_eq!(code(client.accept(&call).await), (409, "unfit".into()));
     assert_eq!(code(client.accept("nope").await), (404, "not_found".into()));
+}
+
+/// A tool that gives out a key and leaves its result to whoever has it.
+struct Waits(Arc<Mutex<Vec<String>>>);
+
+impl Tool for Waits {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "waits".into(), ..ToolSpec::default() }
+    }
+
+    fn run<'a>(&'a self, _: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let key = cx.completion("person").await?;
+            self.0.lock().expect("unpoisoned").push(key.to_string());
+            Ok(Output::pending(key))
+        })
+    }
+}
+
+#[tokio::test]
+async fn whoever_has_the_key_answers_once() {
+    let rig = Rig::new();
+    let client = rig.client().await;
+    let keys = Arc::new(Mutex::new(Vec::new()));
+    rig.runtime.register(Waits(keys.clone())).expect("it fits");
+    let ok = |value| Complete { ok: Some(value), ..Complete::default() };
+    let error = CompleteError { code: "no".into(), message: "Ann says no".into() };
+    let error = Complete { error: Some(error), ..Complete::default() };
+    let cancelled = Complete { cancelled: true, ..Complete::default() };
+    for (key, said, state) in
+        [("ok", ok(Value::Null), "succeeded"), ("error", error, "failed"), ("off", cancelled, "cancelled")]
+    {
+        let submitted = rig.submit("s", key, &["waits"]).await;
+        let waiting = List { state: Some(State::AwaitingCompletion), ..List::default() };
+        let call = loop {
+            let page = client.calls(None, &waiting).await.expect("a page");
+            if let Some(call) = page["items"].get(0) {
+                break call.clone();
+            }
+        };
+        assert!(call["waiting_for"].as_str().expect("it waits").starts_with("completion until "), "{call}");
+        assert_eq!(call["model"]["parts"][0]["text"], "The call waits for an answer from outside.");
+        let key = keys.lock().expect("unpoisoned").last().expect("a key").clone();
+        assert!(client.complete(&key, &said).await.expect("it is taken").completed);
+        let answer = submitted.settled().await.expect("answered");
+        assert_eq!(answer.calls[0].state(), state);
+        client.complete(&key, &said).await.expect("the same again is fine");
+        assert_eq!(code(client.complete(&key, &ok(json!("other"))).await), (409, "conflict".into()));
+        let shown = client.call(call["call"].as_str().expect("a handle"), true).await.expect("the call");
+        assert!(!shown.to_string().contains(&key), "the key is told to nobody: {shown}");
+    }
+    let key = keys.lock().expect("unpoisoned").last().expect("a key").clone();
+    for forged in ["nonsense", &key[1..], &key.replace(&key[..1], "zz")[..key.len()]] {
+        assert_eq!(code(client.complete(forged, &ok(json!(1))).await), (404, "not_found".into()));
+    }
+    // Who comes too late is told so.
+    let submitted = rig.submit("s", "late", &["waits"]).await;
+    let late = loop {
+        let last = keys.lock().expect("unpoisoned").last().expect("a key").clone();
+        if last != key {
+            break last;
+        }
+        tokio::task::yield_now().await;
+    };
+    rig.runtime.cancel(Target::Session("s"), None).await.expect("it is asked");
+    submitted.settled().await.expect("answered");
+    assert_eq!(code(client.complete(&late, &ok(json!(1))).await), (410, "over".into()));
+    let unclear = [&b"{}"[..], br#"{"ok": 1, "cancelled": true}"#, br#"{"error": {"code": "c"}}"#];
+    for body in unclear {
+        let (status, problem) = rig.post(&format!("/v1/completions/{late}"), body).await;
+        assert_eq!((status, &problem["code"]), (400, &json!("bad_body")), "{problem}");
+    }
+    let long = CompleteError { code: "c".repeat(65), message: "m".into() };
+    let long = Complete { error: Some(long), ..Complete::default() };
+    assert_eq!(code(client.complete(&late, &long).await), (422, "invalid_args".into()));
 }

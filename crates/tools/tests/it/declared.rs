@@ -86,6 +86,8 @@ fn problems_as_people_see_them() {
         (tool("descripton = \"x\""), "misspelt key"),
         (tool("colour = \"x\""), "key like none"),
         (tool("background = true"), "flag of a later version"),
+        (tool("completion_ms = 5"), "wait for a result that cannot come later"),
+        (tool("completion = true\ncompletion_ms = 0"), "wait of nothing"),
         (tool("inline_ms = 5"), "key of a later version"),
         (tool("claims = \"write x\""), "claims that are no list"),
         (tool("claims = [\"write x\", \"change y\"]"), "claim that neither reads nor writes"),
