@@ -42,6 +42,10 @@ pub enum Command {
     Accept(Accept),
     /// Answer what a call waits for, by the key its tool gave out
     Complete(Complete),
+    /// List the questions that wait for an answer
+    Questions(Questions),
+    /// Answer a question
+    Answer(Answer),
     /// Check the data folder and show what is in force
     Doctor(Doctor),
     /// Measure how fast this machine runs calls
@@ -240,6 +244,39 @@ pub struct Complete {
     /// It was called off
     #[arg(long)]
     pub cancelled: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass questions`
+#[derive(Args)]
+#[command(after_help = "\
+The whole text of a question and what an answer must fit are in --json.
+
+Example: windlass questions --session default")]
+pub struct Questions {
+    /// Only the questions of this session
+    #[arg(long)]
+    pub session: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass answer`
+#[derive(Args)]
+#[command(after_help = "\
+The first answer counts; one that does not fit what is asked is refused, and the question stays. Where no process owns
+the data folder, the answer is recorded and left for the next one.
+
+Example: windlass answer 01j8a6zc '\"red\"'")]
+pub struct Answer {
+    /// The question: its id, or the beginning of it
+    pub id: String,
+    /// The answer, as JSON
+    #[arg(value_name = "JSON")]
+    pub answer: String,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -3,7 +3,6 @@
 use crate::args::Complete;
 use crate::door::Door;
 use crate::{input, show};
-use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 use windlass::ask::{completion, post_complete};
@@ -24,14 +23,7 @@ pub async fn complete(data: &Path, args: Complete) -> anyhow::Result<ExitCode> {
             Some(post_complete(&*door.store, &args.key, &completion, now).await?.name)
         }
     };
-    if args.json {
-        show::json(&json!({"completed": true, "left_for_next_owner": left_for.is_some()}))?;
-    } else {
-        show::text(&left_for.map_or_else(
-            || "answered; the call goes on".to_string(),
-            |session| show::left_for_next(&session),
-        ))?;
-    }
+    show::completed(left_for.as_deref(), args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,7 @@
 //! The windlass command line: one file per command, named like it.
 
 mod accept;
+mod answer;
 mod args;
 mod bench;
 mod call;
@@ -13,6 +14,7 @@ mod exit;
 mod folder;
 mod input;
 mod owner;
+mod questions;
 mod resolve;
 mod run;
 mod show;
@@ -69,6 +71,8 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Resolve(args) => resolve::resolve((&cli.data, owned), args).await,
         Command::Accept(args) => accept::accept(&cli.data, args).await,
         Command::Complete(args) => complete::complete(&cli.data, args).await,
+        Command::Questions(args) => questions::questions(&cli.data, args).await,
+        Command::Answer(args) => answer::answer(&cli.data, args).await,
         Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
         Command::Bench(args) => bench::bench(args),
     }

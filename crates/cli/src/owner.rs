@@ -91,6 +91,9 @@ fn tell_waiting(runtime: &Runtime, told: &mut HashSet<String>) {
             "awaiting_completion" => {
                 "whoever has the key that its tool gave out answers: windlass complete KEY --ok JSON"
             }
+            "awaiting_input" => {
+                "`windlass questions` shows what it asks, `windlass answer ID JSON` answers it"
+            }
             _ => continue,
         };
         if told.insert(call.call) {

@@ -63,6 +63,8 @@ limits! {
     operations_max = 10_000;
     /// Whoever waits for an answer from outside and says nothing waits a day, in milliseconds.
     completion_ms = 86_400_000;
+    /// A question is read by a person, and kept in the journal of its call.
+    question_chars_max = 10_000;
     /// What one answer may take of a model's context, in bytes.
     answer_bytes_max = 50 << 10;
     /// What one answer may take of a model's context, in lines.

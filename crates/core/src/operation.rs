@@ -51,6 +51,33 @@ pub enum Did {
     Completed(Completion),
     /// The answer did not come in time; what comes later changes nothing.
     TimedOut,
+    /// It asks a person.
+    Asked(Arc<Question>),
+}
+
+/// What a person is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// The question, for a person.
+    pub text: Arc<str>,
+    /// What an answer must fit, as JSON.
+    pub schema: Option<JsonText>,
+    /// Until when it is waited for.
+    pub until: Until,
+}
+
+impl Question {
+    /// What makes it this question and no other.
+    fn identity(&self) -> String {
+        let schema = self.schema.as_deref().unwrap_or("null");
+        format!("{{\"question\":{},\"schema\":{schema}}}", serde_json::Value::from(&*self.text))
+    }
+
+    /// When it was asked.
+    pub fn since(&self) -> Timestamp {
+        let length = i64::try_from(self.until.length_us).unwrap_or(i64::MAX);
+        Timestamp(self.until.wake_at.0.saturating_sub(length))
+    }
 }
 
 /// Until when something is waited for.
@@ -96,6 +123,8 @@ named! {
         Sleep = "sleep",
         /// A completion.
         Completion = "completion",
+        /// A question.
+        Question = "question",
     }
 }
 
@@ -105,6 +134,7 @@ enum Recorded {
     Step { input: JsonText, state: StepState },
     Sleep { until: Until, over: bool },
     Completion { until: Option<Until>, end: Option<Answer> },
+    Question { question: Arc<Question>, end: Option<Answer> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -241,6 +271,7 @@ impl Operations {
     pub fn wait(&self, name: &str) -> (Option<Until>, Option<&Answer>) {
         match self.by_name.get(name) {
             Some(Recorded::Completion { until, end }) => (*until, end.as_ref()),
+            Some(Recorded::Question { question, end }) => (Some(question.until), end.as_ref()),
             _ => (None, None),
         }
     }
@@ -253,6 +284,31 @@ impl Operations {
             .map(|(name, _)| name)
     }
 
+    /// The question of this name, if it was asked; one that is asked otherwise now is a mismatch.
+    pub fn asked(&self, name: &str, now: &Question) -> Result<Option<&Arc<Question>>, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(None),
+            Some(Recorded::Question { question, .. }) => match (question.identity(), now.identity()) {
+                (was, is) if was == is => Ok(Some(question)),
+                (was, is) => Err(other_input(&was, &is)),
+            },
+            Some(other) => Err(other.other()),
+        }
+    }
+
+    /// Whether a person was asked under this name.
+    pub fn is_question(&self, name: &str) -> bool {
+        matches!(self.by_name.get(name), Some(Recorded::Question { .. }))
+    }
+
+    /// The questions that were asked, by name.
+    pub fn questions(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Question>)> {
+        self.by_name.iter().filter_map(|(name, recorded)| match recorded {
+            Recorded::Question { question, .. } => Some((name, question)),
+            _ => None,
+        })
+    }
+
     /// Whether what was waited for under this name is over.
     pub fn is_over(&self, name: &str, now: Timestamp) -> bool {
         match self.by_name.get(name) {
@@ -260,6 +316,7 @@ impl Operations {
             Some(Recorded::Completion { until, end }) => {
                 end.is_some() || until.is_some_and(|until| now >= until.wake_at)
             }
+            Some(Recorded::Question { question, end }) => end.is_some() || now >= question.until.wake_at,
             Some(Recorded::Step { .. }) | None => false,
         }
     }
@@ -269,6 +326,10 @@ impl Operations {
         match (self.by_name.get(&operation.name), &operation.did) {
             (None, Did::StepStarted { .. } | Did::StepEnded { .. } | Did::SleepBegan(_) | Did::KeyTaken) => {
                 true
+            }
+            (None, Did::Asked(_)) => true,
+            (Some(Recorded::Question { end, .. }), Did::Completed(Completion::Ok(_)) | Did::TimedOut) => {
+                end.is_none()
             }
             (Some(Recorded::Step { input: was, state }), Did::StepEnded { input, .. }) => {
                 !matches!(state, StepState::Done(_)) && was == input
@@ -319,11 +380,16 @@ impl Operations {
             }
             Did::Completed(completion) => self.answered(&name, Answer::Given(completion.clone())),
             Did::TimedOut => self.answered(&name, Answer::TimedOut),
+            Did::Asked(question) => {
+                self.by_name.insert(name, Recorded::Question { question: question.clone(), end: None });
+            }
         }
     }
 
     fn answered(&mut self, name: &str, answer: Answer) {
-        if let Some(Recorded::Completion { end, .. }) = self.by_name.get_mut(name) {
+        if let Some(Recorded::Completion { end, .. } | Recorded::Question { end, .. }) =
+            self.by_name.get_mut(name)
+        {
             *end = Some(answer);
         }
     }
@@ -335,6 +401,7 @@ impl Recorded {
             Recorded::Step { .. } => Kind::Step,
             Recorded::Sleep { .. } => Kind::Sleep,
             Recorded::Completion { .. } => Kind::Completion,
+            Recorded::Question { .. } => Kind::Question,
         };
         Mismatch::OtherKind { recorded }
     }

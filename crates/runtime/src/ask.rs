@@ -2,7 +2,7 @@
 
 mod owner;
 
-pub(crate) use owner::{accept, adopt, cancel, complete, reconcile, resolve as resolve_call};
+pub(crate) use owner::{accept, adopt, answer, cancel, complete, reconcile, resolve as resolve_call};
 
 use crate::error::BatchError;
 use crate::inside::Completed;
@@ -11,11 +11,12 @@ use serde_json::Value;
 use windlass_core::ask::{Ask, Scope};
 use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Reason, State};
-use windlass_core::handle::{Handle, Kind, completion_name, open_completion_key};
+use windlass_core::handle::{Handle, Kind, completion_name, open_completion_key, open_question_id};
 use windlass_core::ids::{BatchNo, CallId, Lookup};
 use windlass_core::limits::Limits;
-use windlass_core::operation::{Answer, Completion, Operations};
+use windlass_core::operation::{Answer, Completion, Operations, Question};
 use windlass_core::outcome::JsonText;
+use windlass_core::schema::{Role, Schema};
 use windlass_core::time::Timestamp;
 use windlass_core::{json, projection};
 use windlass_store::{Inbound, Posted, SessionRow, Store};
@@ -77,8 +78,14 @@ pub enum AskError {
     /// Another answer came before.
     #[error("it was answered before, and otherwise; the first answer stands")]
     Answered,
-    /// What the key is for is over.
-    #[error("what this key is for is over: {what}")]
+    /// No key of this store; a forged one is told the same.
+    #[error("there is no wait with this key; write all of it, as the tool gave it out")]
+    NoKey,
+    /// No question of this store.
+    #[error("there is no question with this id; `windlass questions` lists those there are")]
+    NoQuestion,
+    /// What is answered is over.
+    #[error("what this answers is over: {what}")]
     Over {
         /// Why.
         what: &'static str,
@@ -134,25 +141,73 @@ pub async fn post_complete(
     now: Timestamp,
 ) -> Result<SessionRow, AskError> {
     // The same for a forged key as for one of another store.
-    let unknown = || AskError::NotFound { what: "wait with this key".to_string() };
-    let (id, sum) = open_completion_key(store.secret(), key).ok_or_else(unknown)?;
-    let (session, call) = find_id(store, id).await?.ok_or_else(unknown)?;
-    let operations = call.operations.as_deref();
-    let mut names = operations.into_iter().flat_map(Operations::keys);
-    let name =
-        names.find(|name| completion_name(store.secret(), name) == sum).cloned().ok_or_else(unknown)?;
-    match operations.map(|operations| operations.wait(&name)) {
-        Some((_, Some(Answer::Given(given)))) if given == completion => return Ok(session),
-        Some((_, Some(Answer::Given(_)))) => return Err(AskError::Answered),
-        Some((_, Some(Answer::TimedOut))) => return Err(AskError::Over { what: "its deadline has passed" }),
-        _ if call.end().is_some() => return Err(AskError::Over { what: "the call has ended" }),
-        Some((Some(until), None)) if now >= until.wake_at => {
-            return Err(AskError::Over { what: "its deadline has passed" });
-        }
-        Some((_, None)) | None => {}
-    }
-    post(store, &session, &Ask::Complete { call: id, name, completion: completion.clone() }).await?;
+    let (id, sum) = open_completion_key(store.secret(), key).ok_or(AskError::NoKey)?;
+    let (session, call) = find_id(store, id).await?.ok_or(AskError::NoKey)?;
+    let mut names = call.operations.as_deref().into_iter().flat_map(Operations::keys);
+    let name = names.find(|name| completion_name(store.secret(), name) == sum).ok_or(AskError::NoKey)?;
+    let ask = Ask::Complete { call: id, name: name.clone(), completion: completion.clone() };
+    post_answered(store, (&session, &call), ask, now).await?;
     Ok(session)
+}
+
+/// Leaves the answer to a question for the owner of the session, if it fits what is asked. It is durable when this
+/// returns. The first one counts, the same again is fine.
+pub async fn post_answer(
+    store: &dyn Store,
+    id: &str,
+    answer: &Value,
+    now: Timestamp,
+) -> Result<SessionRow, AskError> {
+    let (of, sum) = open_question_id(store.secret(), id).ok_or(AskError::NoQuestion)?;
+    let (session, call) = find_id(store, of).await?.ok_or(AskError::NoQuestion)?;
+    let mut asked = call.operations.as_deref().into_iter().flat_map(Operations::questions);
+    let (name, question) =
+        asked.find(|(name, _)| completion_name(store.secret(), name) == sum).ok_or(AskError::NoQuestion)?;
+    let completion = Completion::Ok(kept(answer)?);
+    check_fits(question, answer)?;
+    let ask = Ask::Complete { call: of, name: name.clone(), completion };
+    post_answered(store, (&session, &call), ask, now).await?;
+    Ok(session)
+}
+
+/// Leaves an answer, unless there is one or it is too late.
+async fn post_answered(
+    store: &dyn Store,
+    (session, call): (&SessionRow, &Call),
+    ask: Ask,
+    now: Timestamp,
+) -> Result<(), AskError> {
+    if let Ask::Complete { name, completion, .. } = &ask {
+        match call.operations.as_deref().map(|operations| operations.wait(name)) {
+            Some((_, Some(Answer::Given(given)))) if given == completion => return Ok(()),
+            Some((_, Some(Answer::Given(_)))) => return Err(AskError::Answered),
+            Some((_, Some(Answer::TimedOut))) => {
+                return Err(AskError::Over { what: "its deadline has passed" });
+            }
+            _ if call.end().is_some() => return Err(AskError::Over { what: "the call has ended" }),
+            Some((Some(until), None)) if now >= until.wake_at => {
+                return Err(AskError::Over { what: "its deadline has passed" });
+            }
+            Some((_, None)) | None => {}
+        }
+    }
+    post(store, session, &ask).await
+}
+
+/// Whether an answer is one to this question.
+fn check_fits(question: &Question, answer: &Value) -> Result<(), AskError> {
+    let limits = Limits::default();
+    let Some(schema) = question.schema.as_deref() else { return Ok(()) };
+    let unread = |what: String| BatchError::Unreadable { what };
+    let schema: Value = serde_json::from_str(schema).map_err(|error| unread(error.to_string()))?;
+    // What was refused was never asked.
+    let schema =
+        Schema::compile(&schema, Role::Answer, "", &limits).map_err(|refused| unread(refused.to_string()))?;
+    let size = json::measure_result(answer, &limits)
+        .map_err(|problem| AskError::Invalid { what: problem.to_string() })?;
+    schema.validate(answer, size).map_err(|invalid| AskError::Invalid {
+        what: format!("the answer does not fit the question's schema\n{invalid}"),
+    })
 }
 
 /// Checks an answer from outside, before it is kept.

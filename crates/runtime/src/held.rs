@@ -11,7 +11,7 @@ use crate::wheel::Alarm;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::attempt::{Deadline, Rules};
-use windlass_core::call::{Call, CancelAsked, Fact, Reason, State};
+use windlass_core::call::{Call, CancelAsked, Fact, State};
 use windlass_core::claim::Claims;
 use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
@@ -296,7 +296,7 @@ impl Held {
         let rules = self.rules();
         // Who waits for the world outside has the deadline of that wait, and no other.
         if let State::Suspended(suspended) = &self.call.state
-            && suspended.parked.reason == Reason::Completion
+            && suspended.parked.reason.is_outside()
         {
             return (Deadline::Total, u64::MAX);
         }

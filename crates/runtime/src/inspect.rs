@@ -1,8 +1,10 @@
 //! Looking at what is recorded, without owning anything: lists of calls, one call, its journal as a story.
 
 mod page;
+mod questions;
 
 pub use page::{Page, Wanted, page};
+pub use questions::{OpenQuestion, questions};
 
 use crate::answer::{CallAnswer, wall_time};
 use crate::error::BatchError;

@@ -8,6 +8,7 @@ use crate::error::{BatchError, chain};
 use crate::gate::Gate;
 use crate::hooks::Hook;
 use crate::inside::Completed;
+use crate::inspect::{self, OpenQuestion};
 use crate::provider::Provider;
 use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
 use crate::request::BatchRequest;
@@ -264,6 +265,17 @@ impl Runtime {
     /// counts, the same again is fine.
     pub async fn complete(&self, key: &str, answer: Completed) -> Result<(), AskError> {
         ask::complete(&self.0, key, &ask::completion(&answer)?).await
+    }
+
+    /// The questions of all sessions that wait for an answer, oldest batch first.
+    pub async fn questions(&self) -> Result<Vec<OpenQuestion>, BatchError> {
+        inspect::questions(&*self.0.store, self.0.clock.now()).await
+    }
+
+    /// Answers a [question](Self::questions), by its id. Durable when this returns; the first answer counts, the same again
+    /// is fine, and one that does not fit what is asked is refused.
+    pub async fn answer(&self, id: &str, answer: &serde_json::Value) -> Result<(), AskError> {
+        ask::answer(&self.0, id, answer).await
     }
 
     /// Lets a call that waits as `tool_changed` go on under what its tool has become.

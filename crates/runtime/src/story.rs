@@ -57,6 +57,10 @@ fn operation(fact: &Operation) -> String {
         }
         Did::SleepEnded => format!("{name}: it has slept"),
         Did::KeyTaken => format!("{name}: the key for an answer from outside was given out"),
+        Did::Asked(question) => {
+            let (text, until) = (shorten(&question.text), wall_time(question.until.wake_at));
+            format!("{name}: it asks a person, until {until}: {text}")
+        }
         Did::WaitBegan(until) => {
             format!("{name}: it waits for an answer from outside, until {}", wall_time(until.wake_at))
         }
@@ -233,6 +237,7 @@ fn parked(fact: &Parked) -> String {
         }
         Reason::Sleep => "it sleeps",
         Reason::Completion => "the world outside has not answered",
+        Reason::Input => "a person has not answered",
     };
     match fact.length_us < FOREVER_US {
         true => format!("it waits, because {waits}, and its deadline does at {}", wall_time(fact.wake_at)),
@@ -338,7 +343,7 @@ mod tests {
     use windlass_core::code::Code;
     use windlass_core::failure::Failure;
     use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-    use windlass_core::operation::Until;
+    use windlass_core::operation::{Question, Until};
     use windlass_core::outcome::{ModelAnswer, Success};
     use windlass_core::time::Timestamp;
     use windlass_core::tool::{Digest, EffectClass};
@@ -444,6 +449,7 @@ mod tests {
             parked(Reason::ToolPaused),
             parked(Reason::Sleep),
             parked(Reason::Completion),
+            parked(Reason::Input),
             Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }),
             Fact::CancelAsked(CancelAsked::default()),
             Fact::Accepted(Accepted {
@@ -477,6 +483,7 @@ mod tests {
             answered(Completion::Error { code: "busy".into(), message: "come\nback".into() }),
             answered(Completion::Cancelled),
             did(Did::TimedOut),
+            did(Did::Asked(Arc::new(Question { text: "May\nI?".into(), schema: None, until }))),
             aside(Then::Replay),
             aside(Then::Return),
             Fact::Resumed(Resumed { attempt: ATTEMPT }),

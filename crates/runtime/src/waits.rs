@@ -132,7 +132,7 @@ const PREPARATION: &str = "preparation by a hook, its tool or the tool's provide
 /// What a call waits for by its journal.
 pub(crate) fn parked(parked: Parked) -> String {
     match parked.reason {
-        reason @ (Reason::Retry | Reason::Sleep | Reason::Completion) => {
+        reason @ (Reason::Retry | Reason::Sleep | Reason::Completion | Reason::Input) => {
             format!("{reason} until {}", wall_time(parked.wake_at))
         }
         reason @ (Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => {

@@ -2,7 +2,7 @@
 
 use crate::problem::Problem;
 use crate::socket;
-use crate::wire::{Cancel, Cancelled, Complete, Completed, List, Nothing, Resolve};
+use crate::wire::{Answer, Cancel, Cancelled, Complete, Completed, List, Nothing, Questions, Resolve};
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
@@ -80,9 +80,7 @@ impl Client {
             ("limit", limit.map(|limit| limit.to_string())),
             ("after", after.clone()),
         ];
-        let fields =
-            fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
-        self.get(format!("{path}?{}", fields.collect::<Vec<_>>().join("&"))).await
+        self.get(format!("{path}?{}", query(fields))).await
     }
 
     /// One call.
@@ -116,6 +114,22 @@ impl Client {
     /// Answers what a call waits for, by its key.
     pub async fn complete(&self, key: &str, complete: &Complete) -> Result<Completed, ClientError> {
         self.post(format!("/v1/completions/{}", encoded(key)), complete, ANSWER_WAIT).await
+    }
+
+    /// A page of the questions that wait for an answer.
+    pub async fn questions(&self, list: &Questions) -> Result<Value, ClientError> {
+        let Questions { session, limit, after } = list;
+        let fields = [
+            ("session", session.clone()),
+            ("limit", limit.map(|limit| limit.to_string())),
+            ("after", after.clone()),
+        ];
+        self.get(format!("/v1/questions?{}", query(fields))).await
+    }
+
+    /// Answers a question.
+    pub async fn answer(&self, id: &str, answer: Value) -> Result<Completed, ClientError> {
+        self.post(format!("/v1/questions/{}", encoded(id)), &Answer { answer }, ANSWER_WAIT).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, ClientError> {
@@ -179,6 +193,12 @@ async fn exchange(stream: UnixStream, request: Request<Full<Bytes>>) -> Result<(
 
 fn request(method: Method, path: String, body: Bytes) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
     Request::builder().method(method).uri(path).header("host", "windlass").body(Full::new(body))
+}
+
+/// What stands behind the question mark.
+fn query<const N: usize>(fields: [(&str, Option<String>); N]) -> String {
+    let said = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
+    said.collect::<Vec<_>>().join("&")
 }
 
 fn encoded(text: &str) -> String {

@@ -3,7 +3,9 @@
 use crate::extract::{Asked, Body, Named};
 use crate::problem::Problem;
 use crate::view::View;
-use crate::wire::{Cancel, Cancelled, Complete, Completed, List, Nothing, REASON_CHARS_MAX, Resolve, Show};
+use crate::wire::{
+    Answer, Cancel, Cancelled, Complete, Completed, List, Nothing, Questions, REASON_CHARS_MAX, Resolve, Show,
+};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -22,6 +24,8 @@ pub fn router(runtime: Runtime) -> Router {
         .route("/v1/calls/{call}/resolve", post(resolve))
         .route("/v1/calls/{call}/accept", post(accept))
         .route("/v1/completions/{key}", post(complete))
+        .route("/v1/questions", get(questions))
+        .route("/v1/questions/{id}", post(answer))
         .route("/v1/sessions/{session}/calls", get(calls_of_session))
         .route("/v1/sessions/{session}/cancel", post(cancel_session))
         .route("/v1/sessions/{session}/batches/{key}/cancel", post(cancel_batch))
@@ -124,6 +128,19 @@ async fn complete(
     Body(body): Body<Complete>,
 ) -> Answered {
     runtime.complete(&key, body.said()?).await?;
+    json(&Completed { completed: true })
+}
+
+async fn questions(State(runtime): State<Runtime>, Asked(list): Asked<Questions>) -> Answered {
+    json(&View::of(&runtime).questions(&list).await?)
+}
+
+async fn answer(
+    State(runtime): State<Runtime>,
+    Named(id): Named<String>,
+    Body(body): Body<Answer>,
+) -> Answered {
+    runtime.answer(&id, &body.answer).await?;
     json(&Completed { completed: true })
 }
 

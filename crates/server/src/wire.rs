@@ -42,6 +42,7 @@ pub enum State {
     Running,
     Retrying,
     AwaitingCompletion,
+    AwaitingInput,
     Succeeded,
     Failed,
     Denied,
@@ -53,11 +54,12 @@ pub enum State {
 
 impl State {
     /// Every one there is.
-    pub const ALL: [State; 10] = [
+    pub const ALL: [State; 11] = [
         State::Queued,
         State::Running,
         State::Retrying,
         State::AwaitingCompletion,
+        State::AwaitingInput,
         State::Succeeded,
         State::Failed,
         State::Denied,
@@ -73,6 +75,7 @@ impl State {
             State::Running => "running",
             State::Retrying => "retrying",
             State::AwaitingCompletion => "awaiting_completion",
+            State::AwaitingInput => "awaiting_input",
             State::Succeeded => "succeeded",
             State::Failed => "failed",
             State::Denied => "denied",
@@ -90,9 +93,12 @@ impl State {
     /// Whether calls in it are not over.
     pub fn is_open(self) -> bool {
         match self {
-            State::Queued | State::Running | State::Retrying | State::AwaitingCompletion | State::Open => {
-                true
-            }
+            State::Queued
+            | State::Running
+            | State::Retrying
+            | State::AwaitingCompletion
+            | State::AwaitingInput
+            | State::Open => true,
             State::Succeeded | State::Failed | State::Denied | State::Cancelled | State::Unknown => false,
         }
     }
@@ -187,6 +193,29 @@ impl Complete {
 pub struct Completed {
     /// Always: it is durable.
     pub completed: bool,
+}
+
+/// Which questions are to be listed.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Questions {
+    /// Of this session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// At most so many, [`LIMIT`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Those that come after this question: `next` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// Any JSON that fits what is asked.
+    pub answer: Value,
 }
 
 /// A body that says nothing.

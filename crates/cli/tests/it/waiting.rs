@@ -3,6 +3,10 @@
 use crate::rig::{Rig, finish, kill, text, until};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use windlass::store::StoreError;
+use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::{BatchRequest, CallRequest, Config, Cx, EffectClass, Runtime, Tool, ToolFuture, ToolSpec};
+use windlass_server::control::Control;
 
 /// Asks somebody by writing its key to a file.
 const TOOLS: &str = r#"
@@ -101,7 +105,7 @@ fn an_error_a_cancel_and_nobody_end_the_call() {
     assert_eq!(late.json()["outcome"]["failure"]["code"], "timeout");
     let key = rig.lines("keys").last().expect("a key").clone();
     let over = rig.run(&["complete", &key, "--ok", "1"]).expect(4);
-    assert_eq!(over.stderr, "windlass: what this key is for is over: its deadline has passed\n");
+    assert_eq!(over.stderr, "windlass: what this answers is over: its deadline has passed\n");
 }
 
 #[test]
@@ -135,4 +139,98 @@ fn wrong_answers_are_told_alike_with_and_without_an_owner() {
     insta::assert_snapshot!(with);
     kill(first);
     assert_eq!(ask(), with);
+}
+
+/// A tool of a host that asks for a colour.
+struct Painter;
+
+impl Tool for Painter {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "paint".into(), class: Some(EffectClass::Stepped), ..ToolSpec::default() }
+    }
+
+    fn run<'a>(&'a self, _: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let schema = serde_json::json!({"enum": ["red", "green"]});
+            let colour = cx.ask("colour", "Which colour\nshall it have?", Some(schema)).await?;
+            Ok(serde_json::json!({ "colour": colour }).into())
+        })
+    }
+}
+
+/// A host that owns the folder, as soon as whoever owned it has let go.
+fn host(rig: &Rig) -> Runtime {
+    loop {
+        match SqliteStore::open(Options::new(rig.path(".windlass"))) {
+            Ok(store) => {
+                let runtime = Runtime::new(Config::new(store));
+                runtime.register(Painter).expect("it fits");
+                return runtime;
+            }
+            Err(StoreError::Owned { .. }) => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A call that asks.
+fn paint(key: &str) -> BatchRequest {
+    let call = CallRequest { id: Some("c".into()), tool: "paint".into(), ..CallRequest::default() };
+    BatchRequest { key: Some(key.into()), calls: vec![call], ..BatchRequest::default() }
+}
+
+/// Asks the question, and waits until that is recorded.
+async fn asked(runtime: &Runtime, key: &str) -> windlass::Submitted {
+    let submitted = runtime.submit("s", paint(key)).await.expect("it is taken");
+    while runtime.open().iter().all(|call| call.state != "awaiting_input") {
+        tokio::task::yield_now().await;
+    }
+    submitted
+}
+
+/// What people see and do about the question, in words that are the same with and without an owner.
+fn answer(rig: &Rig) -> String {
+    let questions = rig.run(&["questions", "--json"]).expect(0).json();
+    let id = text(&questions["items"][0]["id"]);
+    let until = text(&questions["items"][0]["until"]);
+    let call = text(&questions["items"][0]["call"]);
+    let mut all = String::new();
+    for words in [
+        &["questions"][..],
+        &["questions", "--session", "other"],
+        &["answer", &id[..8], "blue"],
+        &["answer", &id[..8], r#""blue""#],
+        &["answer", "nonsense", "1"],
+        &["answer", &id[..8], r#""red""#],
+        &["answer", &id, r#""red""#],
+        &["answer", &id, r#""green""#],
+    ] {
+        let shown = format!("$ windlass {}\n{}\n", words.join(" "), rig.told(&rig.run(words)));
+        let shown = shown.replace(&id, "ID").replace(&id[..8], "ID8").replace(&until, "UNTIL");
+        all.push_str(&shown.replace(&call[..8], "CALL8"));
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_listed_and_answered_with_and_without_an_owner() {
+    let rig = Rig::new();
+    std::fs::create_dir(rig.path(".windlass")).expect("a folder");
+    let runtime = host(&rig);
+    drop(asked(&runtime, "left").await);
+    drop(runtime);
+    drop(host(&rig));
+    let without = answer(&rig);
+    insta::assert_snapshot!(without);
+
+    let runtime = host(&rig);
+    let control = Control::serve(&runtime, &rig.path(".windlass")).expect("the socket is served");
+    let left =
+        runtime.submit("s", paint("left")).await.expect("it is taken").settled().await.expect("answered");
+    assert_eq!(left.calls[0].model_text(), r#"{"colour":"red"}"#);
+    let submitted = asked(&runtime, "owned").await;
+    let left_for = "recorded; it takes effect when a process next drives session s, e.g. `windlass run`";
+    assert_eq!(answer(&rig), without.replace(left_for, "answered; the call goes on"));
+    assert_eq!(submitted.settled().await.expect("answered").calls[0].model_text(), r#"{"colour":"red"}"#);
+    control.stop().await;
 }

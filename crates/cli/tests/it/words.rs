@@ -17,6 +17,8 @@ fn help_is_worth_reading() {
         &["help", "resolve"],
         &["help", "accept"],
         &["help", "complete"],
+        &["help", "questions"],
+        &["help", "answer"],
         &["help", "doctor"],
     ] {
         let ran = rig.run(args).expect(0);

@@ -96,6 +96,8 @@ named! {
         Completed = "completed",
         /// [`Did::TimedOut`]
         TimedOut = "timed_out",
+        /// [`Did::Asked`]
+        Asked = "asked",
         /// [`Fact::Suspended`]
         Suspended = "suspended",
         /// [`Fact::Resumed`]
@@ -130,6 +132,7 @@ impl Fact {
                 Did::WaitBegan(_) => Kind::WaitBegan,
                 Did::Completed(_) => Kind::Completed,
                 Did::TimedOut => Kind::TimedOut,
+                Did::Asked(_) => Kind::Asked,
             },
             Fact::Suspended(_) => Kind::Suspended,
             Fact::Resumed(_) => Kind::Resumed,
@@ -329,6 +332,20 @@ named! {
         Sleep = "sleep",
         /// An answer from the world outside.
         Completion = "completion",
+        /// An answer of a person.
+        Input = "input",
+    }
+}
+
+impl Reason {
+    /// Whether it waits for the world outside: that time no deadline of the call counts.
+    pub fn is_outside(self) -> bool {
+        match self {
+            Reason::Completion | Reason::Input => true,
+            Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::Sleep => {
+                false
+            }
+        }
     }
 }
 

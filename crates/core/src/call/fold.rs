@@ -147,6 +147,7 @@ impl State {
             State::Retrying(_) => "retrying",
             State::Suspended(suspended) => match suspended.parked.reason {
                 Reason::Completion => "awaiting_completion",
+                Reason::Input => "awaiting_input",
                 _ => "running",
             },
             State::Ended(end) => end.outcome.name(),
@@ -338,7 +339,7 @@ impl Call {
     fn waited(&mut self, at: Timestamp) {
         if let Some((parked, since)) = self.parked.take() {
             self.waited_us += at.since(since);
-            self.excused_us += if parked.reason == Reason::Completion { at.since(since) } else { 0 };
+            self.excused_us += if parked.reason.is_outside() { at.since(since) } else { 0 };
         }
     }
 
@@ -486,7 +487,7 @@ fn can_park(state: &State, reason: Reason) -> bool {
         (State::Running { .. } | State::Returned { .. } | State::Reconciled { .. } | State::Ended(_), _) => {
             false
         }
-        (_, Reason::Sleep | Reason::Completion) => false,
+        (_, Reason::Sleep | Reason::Completion | Reason::Input) => false,
         (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
     }
 }

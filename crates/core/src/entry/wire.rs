@@ -48,6 +48,7 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::TimedOut => 37,
         Kind::Suspended => 40,
         Kind::Resumed => 41,
+        Kind::Asked => 42,
     }
 }
 
@@ -371,7 +372,8 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::KeyTaken
         | Kind::WaitBegan
         | Kind::Completed
-        | Kind::TimedOut => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
+        | Kind::TimedOut
+        | Kind::Asked => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
         Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),
     })

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use std::path::PathBuf;
+use std::sync::Arc;
 use windlass_core::batch::{ClosedBy, Opening};
 use windlass_core::call::{
     Accepted, Arguments, CancelAsked, Cause, Ended, Fact, Given, Kind, Lost, Model, Opened, Parked, Prepared,
@@ -13,7 +14,7 @@ use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-use windlass_core::operation::{Completion, Did, Operation, StepResult, Until};
+use windlass_core::operation::{Completion, Did, Operation, Question, StepResult, Until};
 use windlass_core::outcome::{Effect, Form, Kept, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
@@ -169,6 +170,7 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
     let input = || "{\"to\":\"Ann\"}".into();
     let step = |result| did(Did::StepEnded { input: input(), result });
     let error = Completion::Error { code: "busy".into(), message: "come back".into() };
+    let asks = |schema| did(Did::Asked(Arc::new(Question { text: "May I?".into(), schema, until })));
     let suspended = |then| {
         let (attempt, waits) = (AttemptNo(2), vec!["approval".into(), "night".into()]);
         let parked = parked(Reason::Completion);
@@ -186,6 +188,8 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("completed_error", did(Did::Completed(error))),
         ("completed_cancelled", did(Did::Completed(Completion::Cancelled))),
         ("timed_out", did(Did::TimedOut)),
+        ("asked", asks(Some("{\"type\":\"boolean\"}".into()))),
+        ("asked_anything", asks(None)),
         ("suspended_replay", suspended(Then::Replay)),
         ("suspended_return", suspended(Then::Return)),
         ("resumed", call(Fact::Resumed(Resumed { attempt: AttemptNo(2) }))),

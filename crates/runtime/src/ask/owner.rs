@@ -166,7 +166,7 @@ pub(crate) async fn resolve(
     let session = rt.session(&row.name).await?;
     super::post_resolve(&*rt.store, call, resolution).await?;
     adopt(rt, &session).await?;
-    answer(rt, id).await
+    answer_of(rt, id).await
 }
 
 /// Asks the tool of a call that ended as unknown whether it took effect.
@@ -216,12 +216,20 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
     if !amend(rt, &session, (id, resolved), held.take_rows()).await? {
         return Err(AskError::Conflict);
     }
-    answer(rt, id).await
+    answer_of(rt, id).await
 }
 
 /// Answers what a call waits for.
 pub(crate) async fn complete(rt: &Arc<Inner>, key: &str, completion: &Completion) -> Result<(), AskError> {
     let row = super::post_complete(&*rt.store, key, completion, rt.clock.now()).await?;
+    let session = rt.session(&row.name).await?;
+    adopt(rt, &session).await?;
+    Ok(())
+}
+
+/// Answers a question that a call asks.
+pub(crate) async fn answer(rt: &Arc<Inner>, id: &str, answer: &serde_json::Value) -> Result<(), AskError> {
+    let row = super::post_answer(&*rt.store, id, answer, rt.clock.now()).await?;
     let session = rt.session(&row.name).await?;
     adopt(rt, &session).await?;
     Ok(())
@@ -278,7 +286,7 @@ async fn load(rt: &Arc<Inner>, session: &Arc<Session>, no: BatchNo) -> Result<Ar
     Ok(Arc::new(OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows)))
 }
 
-async fn answer(rt: &Arc<Inner>, id: CallId) -> Result<CallAnswer, AskError> {
+async fn answer_of(rt: &Arc<Inner>, id: CallId) -> Result<CallAnswer, AskError> {
     let batch = super::read(&*rt.store, id.batch).await?;
     let call = batch.and_then(|mut batch| {
         let place = usize::from(id.ordinal.0);

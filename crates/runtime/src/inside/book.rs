@@ -15,7 +15,7 @@ use windlass_core::call::Fact;
 use windlass_core::entry::Packer;
 use windlass_core::failure::Failure;
 use windlass_core::ids::Ordinal;
-use windlass_core::operation::{Answer, Did, Operation, Operations, Step, StepResult, Until};
+use windlass_core::operation::{Answer, Did, Operation, Operations, Question, Step, StepResult, Until};
 use windlass_core::outcome::JsonText;
 use windlass_core::time::Timestamp;
 
@@ -43,6 +43,8 @@ struct Page {
     used: BTreeSet<Arc<str>>,
     /// Steps that began and are not recorded: they may have acted.
     unsettled: BTreeSet<Arc<str>>,
+    /// How much of what the body did is being written: what it does next is not known until that is done.
+    writing: u32,
     /// What is waited for now.
     waits: Vec<Arc<str>>,
     /// Whether the body is being dropped because it only waits.
@@ -176,6 +178,26 @@ impl Book {
         }
     }
 
+    /// Asks a question, or goes on with the one that is recorded. `true`: it was not asked before.
+    pub(super) fn begin_question(
+        &self,
+        name: &str,
+        (at, question): (Timestamp, Question),
+        max: u64,
+    ) -> Result<(Until, bool), Misuse> {
+        {
+            let mut page = self.open()?;
+            page.use_name(name, max)?;
+            let recorded = page.operations().asked(name, &question);
+            if let Some(asked) = recorded.map_err(|found| Misuse::of(name, found))? {
+                return Ok((asked.until, false));
+            }
+        }
+        let until = question.until;
+        self.note(at, name, Did::Asked(Arc::new(question)))?;
+        Ok((until, true))
+    }
+
     /// What was answered under this name, if anything was.
     pub(super) fn answer(&self, name: &str) -> Result<Option<Answer>, Misuse> {
         Ok(self.open()?.operations().wait(name).1.cloned())
@@ -223,6 +245,12 @@ impl Book {
         self.lock().operations.as_deref().is_some_and(|operations| operations.is_over(name, now))
     }
 
+    /// Something that the body did is being written until what is returned is dropped.
+    pub(super) fn writes(&self) -> Writes<'_> {
+        self.lock().writing += 1;
+        Writes { book: self }
+    }
+
     /// Something is waited for until what is returned is dropped.
     pub(super) fn waits(&self, name: &str) -> Waits<'_> {
         let name: Arc<str> = name.into();
@@ -234,7 +262,7 @@ impl Book {
     /// later.
     pub(crate) fn put_aside(&self) -> bool {
         let mut page = self.lock();
-        page.aside = !page.waits.is_empty() && page.unsettled.is_empty();
+        page.aside = !page.waits.is_empty() && page.unsettled.is_empty() && page.writing == 0;
         page.aside
     }
 
@@ -300,5 +328,16 @@ impl Drop for Waits<'_> {
         {
             page.waits.swap_remove(place);
         }
+    }
+}
+
+/// Something is being written.
+pub(super) struct Writes<'a> {
+    book: &'a Book,
+}
+
+impl Drop for Writes<'_> {
+    fn drop(&mut self) {
+        self.book.lock().writing -= 1;
     }
 }

@@ -181,7 +181,11 @@ fn parked(held: &Held, waits: &[Arc<str>]) -> Parked {
         let until = match operations.sleep(name) {
             Ok(Some((until, _))) => until,
             Ok(None) | Err(_) => {
-                parked.reason = Reason::Completion;
+                // Of several things it waits for, a person can do something about a question.
+                if parked.reason != Reason::Input {
+                    parked.reason =
+                        if operations.is_question(name) { Reason::Input } else { Reason::Completion };
+                }
                 let Some(until) = operations.wait(name).0 else { continue };
                 until
             }

@@ -101,6 +101,7 @@ pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
             Reason::ToolPaused => " Its tool was paused.",
             Reason::Sleep => " It slept.",
             Reason::Completion => " It waited for an answer from outside.",
+            Reason::Input => " It had asked a person.",
         });
     }
     if held.call.same_as().is_some() {

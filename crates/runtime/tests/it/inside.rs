@@ -14,7 +14,7 @@ use windlass::{
 use windlass_testkit::clock::ManualClock;
 
 /// A tool whose body is an async function of its arguments and its context.
-struct Body<F>(ToolSpec, F);
+pub struct Body<F>(ToolSpec, F);
 
 impl<F> Tool for Body<F>
 where
@@ -29,16 +29,16 @@ where
     }
 }
 
-fn stepped() -> ToolSpec {
+pub fn stepped() -> ToolSpec {
     let retry = RetryRule { attempts: Some(2), base_ms: Some(0), ..RetryRule::default() };
     ToolSpec { retry, ..spec("t", EffectClass::Stepped) }
 }
 
-fn asked() -> BatchRequest {
+pub fn asked() -> BatchRequest {
     batch("k", vec![call("c", "t", n(1))])
 }
 
-fn body<F>(spec: ToolSpec, run: F) -> Body<F>
+pub fn body<F>(spec: ToolSpec, run: F) -> Body<F>
 where
     F: for<'a> Fn(Value, &'a Cx) -> ToolFuture<'a> + Send + Sync + 'static,
 {
@@ -251,7 +251,7 @@ async fn a_call_has_at_most_so_many_operations() {
     assert!(answer.calls[0].failure().unwrap().detail.as_ref().unwrap().contains("may record 2 operations"));
 }
 
-const DAY: Duration = Duration::from_secs(86_400);
+pub const DAY: Duration = Duration::from_secs(86_400);
 
 /// A stepped tool that does a step, sleeps a day, and does another.
 fn sleeper(ran: &[Count; 3]) -> impl Tool {
@@ -489,7 +489,7 @@ async fn a_forged_key_is_no_key_and_pending_needs_one() {
     let forged = format!("{}{}", &key[..51], if key.ends_with('0') { '1' } else { '0' });
     for bad in ["", "nonsense", &call, &forged] {
         let refused = runtime.complete(bad, Completed::Ok(n(1))).await;
-        assert!(matches!(refused, Err(AskError::NotFound { .. })), "{bad:?}: {refused:?}");
+        assert!(matches!(refused, Err(AskError::NoKey)), "{bad:?}: {refused:?}");
     }
     runtime.cancel(Target::Call(&call), None).await.unwrap();
     runtime.idle().await;

@@ -31,3 +31,4 @@ mod submission;
 mod takeover;
 mod threads;
 mod waits;
+mod world;

@@ -3,9 +3,9 @@
 use crate::rig::Rig;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use windlass::{Cx, Output, Target, Tool, ToolFuture, ToolSpec};
+use windlass::{Cx, EffectClass, Output, Target, Tool, ToolFuture, ToolSpec};
 use windlass_server::client::ClientError;
-use windlass_server::wire::{Cancelled, Complete, CompleteError, List, Resolve, State};
+use windlass_server::wire::{Cancelled, Complete, CompleteError, List, Questions, Resolve, State};
 
 fn code<T: std::fmt::Debug>(answered: Result<T, ClientError>) -> (u16, String) {
     match answered {
@@ -155,4 +155,62 @@ async fn whoever_has_the_key_answers_once() {
     let long = CompleteError { code: "c".repeat(65), message: "m".into() };
     let long = Complete { error: Some(long), ..Complete::default() };
     assert_eq!(code(client.complete(&late, &long).await), (422, "invalid_args".into()));
+}
+
+/// A tool that asks three questions at once.
+struct Asks;
+
+impl Tool for Asks {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "asks".into(), class: Some(EffectClass::Stepped), ..ToolSpec::default() }
+    }
+
+    fn run<'a>(&'a self, _: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let ask = |name| cx.ask(name, "How many?", Some(json!({"type": "integer"})));
+            let (a, b, c) = tokio::try_join!(ask("a"), ask("b"), ask("c"))?;
+            Ok(json!([a, b, c]).into())
+        })
+    }
+}
+
+#[tokio::test]
+async fn questions_come_in_pages_and_are_answered_by_their_ids() {
+    let rig = Rig::new();
+    let client = rig.client().await;
+    rig.runtime.register(Asks).expect("it fits");
+    let submitted = rig.submit("s", "k", &["asks"]).await;
+    let all = Questions { limit: Some(1), ..Questions::default() };
+    let waiting = List { state: Some(State::AwaitingInput), ..List::default() };
+    while client.calls(None, &waiting).await.expect("a page")["items"].get(0).is_none() {}
+    let mut ids = Vec::new();
+    let (mut list, mut pages) = (all.clone(), 0);
+    loop {
+        let page = client.questions(&list).await.expect("a page");
+        pages += 1;
+        for question in page["items"].as_array().expect("items") {
+            assert_eq!((&question["session"], &question["tool"]), (&json!("s"), &json!("asks")));
+            assert!(question["since"].is_string() && question["until"].is_string(), "{question}");
+            ids.push(question["id"].as_str().expect("an id").to_string());
+        }
+        let Some(next) = page["next"].as_str() else { break };
+        // One that is answered meanwhile does not move the others.
+        let answered = client.answer(&ids[0], json!(7)).await.expect("it is taken");
+        assert!(answered.completed);
+        list.after = Some(next.to_string());
+    }
+    assert_eq!((pages, ids.len()), (3, 3), "{ids:?}");
+    let other = Questions { session: Some("other".into()), ..Questions::default() };
+    assert_eq!(client.questions(&other).await.expect("a page")["items"], json!([]));
+    for id in &ids {
+        client.answer(id, json!(7)).await.expect("it is taken");
+    }
+    assert_eq!(submitted.settled().await.expect("answered").calls[0].model_text(), "[7,7,7]");
+    assert_eq!(code(client.answer(&ids[0], json!(8)).await), (409, "conflict".into()));
+    assert_eq!(code(client.answer(&ids[0], json!("x")).await), (422, "invalid_args".into()));
+    assert_eq!(code(client.answer("nonsense", json!(8)).await), (404, "not_found".into()));
+    let (status, problem) = rig.get("/v1/questions?after=nonsense").await;
+    assert_eq!((status, &problem["code"]), (400, &json!("bad_query")), "{problem}");
+    let (status, _) = rig.post(&format!("/v1/questions/{}", ids[0]), b"{}").await;
+    assert_eq!(status, 400);
 }

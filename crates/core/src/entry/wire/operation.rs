@@ -5,12 +5,13 @@ use super::outcome::FailureFields;
 use super::{Problem, encode, known, text, wrong};
 use crate::call::{Kind, Resumed, Suspended, Then};
 use crate::ids::AttemptNo;
-use crate::operation::{Completion, Did, Operation, StepResult, Until};
+use crate::operation::{Completion, Did, Operation, Question, StepResult, Until};
 use crate::time::Timestamp;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
-/// One shape for all operations; the value that a step or the world outside gave stands behind the fields.
+/// One shape for all operations; the value that a step or the world outside gave, or what a
+/// person is asked, stands behind the fields.
 #[derive(Default, Encode, Decode)]
 #[cbor(map)]
 struct OperationFields<'a> {
@@ -30,6 +31,8 @@ struct OperationFields<'a> {
     message: Option<&'a str>,
     #[n(7)]
     cancelled: Option<bool>,
+    #[b(8)]
+    schema: Option<&'a str>,
 }
 
 pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
@@ -51,6 +54,10 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
         Did::Completed(Completion::Error { code, message }) => {
             OperationFields { code: Some(code), message: Some(message), ..named }
         }
+        Did::Asked(question) => {
+            let (wake_at, length_us) = until(&question.until);
+            OperationFields { wake_at, length_us, schema: question.schema.as_deref(), ..named }
+        }
         Did::Completed(Completion::Cancelled) => OperationFields { cancelled: Some(true), ..named },
         Did::Completed(Completion::Ok(_)) | Did::SleepEnded | Did::KeyTaken | Did::TimedOut => named,
     };
@@ -62,6 +69,7 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
         Did::StepEnded { result: StepResult::Ok(value), .. } | Did::Completed(Completion::Ok(value)) => {
             value.as_bytes()
         }
+        Did::Asked(question) => question.text.as_bytes(),
         _ => &[],
     }
 }
@@ -96,6 +104,10 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
             _ => Completion::Ok(text(payload)?),
         }),
         Kind::TimedOut => Did::TimedOut,
+        Kind::Asked => {
+            let (text, schema) = (text(payload)?, fields.schema.map(Arc::from));
+            Did::Asked(Arc::new(Question { text, schema, until: until()? }))
+        }
         _ => return Err(Problem::Kind),
     };
     Ok(Operation { name, did })
