@@ -46,6 +46,8 @@ pub enum Command {
     Questions(Questions),
     /// Answer a question
     Answer(Answer),
+    /// Say that a session was connected to what its calls need, or that this was declined
+    Connections(Connections),
     /// Check the data folder and show what is in force
     Doctor(Doctor),
     /// Measure how fast this machine runs calls
@@ -277,6 +279,30 @@ pub struct Answer {
     /// The answer, as JSON
     #[arg(value_name = "JSON")]
     pub answer: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass connections`
+#[derive(Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["connected", "declined"]))]
+#[command(after_help = "\
+For calls that wait as awaiting_connection: `windlass calls --state awaiting_connection` shows what they need. All of the
+session that wait for it run again, or fail. Where no process owns the data folder, it is left for the next one.
+
+Example: windlass connections default mail --connected")]
+pub struct Connections {
+    /// The session
+    pub session: String,
+    /// What it was connected to
+    pub provider: String,
+    /// It is connected
+    #[arg(long)]
+    pub connected: bool,
+    /// Nobody will connect it
+    #[arg(long)]
+    pub declined: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -8,6 +8,7 @@ mod call;
 mod calls;
 mod cancel;
 mod complete;
+mod connections;
 mod doctor;
 mod door;
 mod exit;
@@ -73,6 +74,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Complete(args) => complete::complete(&cli.data, args).await,
         Command::Questions(args) => questions::questions(&cli.data, args).await,
         Command::Answer(args) => answer::answer(&cli.data, args).await,
+        Command::Connections(args) => connections::connections(&cli.data, args).await,
         Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
         Command::Bench(args) => bench::bench(args),
     }

@@ -94,6 +94,9 @@ fn tell_waiting(runtime: &Runtime, told: &mut HashSet<String>) {
             "awaiting_input" => {
                 "`windlass questions` shows what it asks, `windlass answer ID JSON` answers it"
             }
+            "awaiting_connection" => {
+                "once that is there: windlass connections SESSION PROVIDER --connected, or --declined"
+            }
             _ => continue,
         };
         if told.insert(call.call) {

@@ -65,6 +65,10 @@ limits! {
     completion_ms = 86_400_000;
     /// A question is read by a person, and kept in the journal of its call.
     question_chars_max = 10_000;
+    /// The name of what a session is connected to stands in commands and paths.
+    provider_chars_max = 128;
+    /// The address where a person connects it is kept in the journal of each call that needs it.
+    setup_url_chars_max = 2_048;
     /// What one answer may take of a model's context, in bytes.
     answer_bytes_max = 50 << 10;
     /// What one answer may take of a model's context, in lines.

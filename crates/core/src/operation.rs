@@ -142,10 +142,10 @@ enum StepState {
     /// It must not be repeated, and was started.
     Open,
     Done(JsonText),
-    /// In which try of the call: a later one runs it again.
+    /// In which round of the call: a later one runs it again.
     Failed {
         failure: Box<Failure>,
-        tries: u32,
+        round: u32,
     },
 }
 
@@ -234,8 +234,8 @@ impl Operations {
         self.has_step
     }
 
-    /// The step of this name, given this input, in a call of which so many attempts count against its rule.
-    pub fn step(&self, name: &str, input: &str, tried: u32) -> Result<Step<'_>, Mismatch> {
+    /// The step of this name, given this input, in this [round](crate::call::Call::round) of its call.
+    pub fn step(&self, name: &str, input: &str, now: u32) -> Result<Step<'_>, Mismatch> {
         let Some(recorded) = self.by_name.get(name) else { return Ok(Step::Run) };
         let Recorded::Step { input: was, state } = recorded else { return Err(recorded.other()) };
         if **was != *input {
@@ -244,7 +244,7 @@ impl Operations {
         Ok(match state {
             StepState::Open => Step::Unknown,
             StepState::Done(value) => Step::Done(value),
-            StepState::Failed { failure, tries } if *tries == tried => Step::Failed(failure),
+            StepState::Failed { failure, round } if *round == now => Step::Failed(failure),
             StepState::Failed { .. } => Step::Run,
         })
     }
@@ -346,8 +346,8 @@ impl Operations {
         }
     }
 
-    /// Adds what [can follow](Self::can_follow), to a call of which so many attempts count against its rule.
-    pub fn apply(&mut self, operation: &Operation, tries: u32) {
+    /// Adds what [can follow](Self::can_follow), in this round of its call.
+    pub fn apply(&mut self, operation: &Operation, round: u32) {
         let name = operation.name.clone();
         match &operation.did {
             Did::StepStarted { input } => {
@@ -358,7 +358,7 @@ impl Operations {
                 self.has_step = true;
                 let state = match result {
                     StepResult::Ok(value) => StepState::Done(value.clone()),
-                    StepResult::Failed(failure) => StepState::Failed { failure: failure.clone(), tries },
+                    StepResult::Failed(failure) => StepState::Failed { failure: failure.clone(), round },
                 };
                 self.by_name.insert(name, Recorded::Step { input: input.clone(), state });
             }

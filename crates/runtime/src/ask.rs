@@ -2,7 +2,9 @@
 
 mod owner;
 
-pub(crate) use owner::{accept, adopt, answer, cancel, complete, reconcile, resolve as resolve_call};
+pub(crate) use owner::{
+    accept, adopt, answer, cancel, complete, connect, reconcile, resolve as resolve_call,
+};
 
 use crate::error::BatchError;
 use crate::inside::Completed;
@@ -44,6 +46,13 @@ pub struct Asked {
     pub asked: u64,
     /// So many were over already; nothing changed for them.
     pub over: u64,
+}
+
+/// Whom a new connection reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connecting {
+    /// So many calls waited for it.
+    pub waiting: u64,
 }
 
 /// What an operator knows of a call that ended as unknown.
@@ -148,6 +157,23 @@ pub async fn post_complete(
     let ask = Ask::Complete { call: id, name: name.clone(), completion: completion.clone() };
     post_answered(store, (&session, &call), ask, now).await?;
     Ok(session)
+}
+
+/// Leaves for the next owner of the session that it was connected to this provider, or that somebody declined to.
+pub async fn post_connected(
+    store: &dyn Store,
+    session: &str,
+    provider: &str,
+    connected: bool,
+) -> Result<Connecting, AskError> {
+    let (session, _, calls) = find(store, Target::Session(session)).await?;
+    let waits = |call: &&Call| call.unconnected().is_some_and(|said| *said.provider == *provider);
+    let waiting = calls.iter().filter(waits).count() as u64;
+    // One that runs may be about to say that it needs it.
+    if calls.iter().any(|call| call.end().is_none()) {
+        post(store, &session, &Ask::Connect { provider: provider.into(), connected }).await?;
+    }
+    Ok(Connecting { waiting })
 }
 
 /// Leaves the answer to a question for the owner of the session, if it fits what is asked. It is durable when this

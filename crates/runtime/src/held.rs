@@ -11,7 +11,7 @@ use crate::wheel::Alarm;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::attempt::{Deadline, Rules};
-use windlass_core::call::{Call, CancelAsked, Fact, State};
+use windlass_core::call::{Call, CancelAsked, Connected, Fact, State};
 use windlass_core::claim::Claims;
 use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
@@ -204,6 +204,11 @@ impl Held {
                 batch::Asked::Decided(decision) => self.dismissed(decision),
                 batch::Asked::Accept => self.accepted = true,
                 batch::Asked::Same(answer) => self.answer = Some(answer),
+                batch::Asked::Connect { provider, connected } => {
+                    if self.call.unconnected().is_some_and(|said| said.provider == provider) {
+                        self.note(Fact::Connected(Connected { connected }))?;
+                    }
+                }
                 // Where it stands it finds out at its next step.
                 batch::Asked::Look => {}
                 batch::Asked::Complete { name, completion } => {
@@ -282,6 +287,11 @@ impl Held {
             {
                 self.at.max(suspended.parked.wake_at)
             }
+            (State::Unconnected { said, .. }, Some((_, parked_us)))
+                if self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= said.parked.length_us =>
+            {
+                self.at.max(said.parked.wake_at)
+            }
             (State::Retrying(parked), Some((_, parked_us)))
                 if self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= parked.length_us =>
             {
@@ -295,9 +305,12 @@ impl Held {
     pub(crate) fn deadline(&self) -> (Deadline, u64) {
         let rules = self.rules();
         // Who waits for the world outside has the deadline of that wait, and no other.
-        if let State::Suspended(suspended) = &self.call.state
-            && suspended.parked.reason.is_outside()
-        {
+        let waits_outside = match &self.call.state {
+            State::Suspended(suspended) => suspended.parked.reason.is_outside(),
+            State::Unconnected { .. } => true,
+            _ => false,
+        };
+        if waits_outside {
             return (Deadline::Total, u64::MAX);
         }
         let total = self.total_due_us();

@@ -437,6 +437,7 @@ fn error_of(failure: &Failure) -> ToolError {
         retry: failure.retry,
         did_not_happen: failure.did_not_happen,
         stopped: false,
+        connection: None,
     }
 }
 

@@ -100,7 +100,7 @@ pub async fn call(
 
 /// What an open call waits for, as far as its journal says so: the time of a retry, or its tool.
 pub fn waiting_for(call: &Recorded) -> Option<String> {
-    call.answer.call().parked.map(|(parked, _)| waits::parked(parked))
+    waits::recorded(call.answer.call())
 }
 
 fn recorded(store: &Arc<dyn Store>, session: &SessionRow, (no, batch): (BatchNo, &Batch)) -> Vec<Recorded> {

@@ -1,7 +1,7 @@
 //! The runtime: tools, sessions, and the one way in.
 
 use crate::answer::CallAnswer;
-use crate::ask::{self, AskError, Asked, Resolution, Target};
+use crate::ask::{self, AskError, Asked, Connecting, Resolution, Target};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
 use crate::error::{BatchError, chain};
@@ -276,6 +276,17 @@ impl Runtime {
     /// is fine, and one that does not fit what is asked is refused.
     pub async fn answer(&self, id: &str, answer: &serde_json::Value) -> Result<(), AskError> {
         ask::answer(&self.0, id, answer).await
+    }
+
+    /// Says that a session is connected to this provider, or that somebody declined to connect it: all its calls that wait for
+    /// that run again, or fail. Durable when this returns.
+    pub async fn connected(
+        &self,
+        session: &str,
+        provider: &str,
+        connected: bool,
+    ) -> Result<Connecting, AskError> {
+        ask::connect(&self.0, session, (provider, connected)).await
     }
 
     /// Lets a call that waits as `tool_changed` go on under what its tool has become.

@@ -2,7 +2,9 @@
 
 use crate::problem::Problem;
 use crate::socket;
-use crate::wire::{Answer, Cancel, Cancelled, Complete, Completed, List, Nothing, Questions, Resolve};
+use crate::wire::{
+    Answer, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, Nothing, Questions, Resolve,
+};
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
@@ -130,6 +132,17 @@ impl Client {
     /// Answers a question.
     pub async fn answer(&self, id: &str, answer: Value) -> Result<Completed, ClientError> {
         self.post(format!("/v1/questions/{}", encoded(id)), &Answer { answer }, ANSWER_WAIT).await
+    }
+
+    /// Says whether a session is connected to something.
+    pub async fn connect(
+        &self,
+        session: &str,
+        provider: &str,
+        connected: bool,
+    ) -> Result<Connecting, ClientError> {
+        let path = format!("/v1/sessions/{}/connections/{}", encoded(session), encoded(provider));
+        self.post(path, &Connect { connected }, ANSWER_WAIT).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, ClientError> {

@@ -4,7 +4,8 @@ use crate::extract::{Asked, Body, Named};
 use crate::problem::Problem;
 use crate::view::View;
 use crate::wire::{
-    Answer, Cancel, Cancelled, Complete, Completed, List, Nothing, Questions, REASON_CHARS_MAX, Resolve, Show,
+    Answer, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, Nothing, Questions,
+    REASON_CHARS_MAX, Resolve, Show,
 };
 use axum::Router;
 use axum::extract::State;
@@ -27,6 +28,7 @@ pub fn router(runtime: Runtime) -> Router {
         .route("/v1/questions", get(questions))
         .route("/v1/questions/{id}", post(answer))
         .route("/v1/sessions/{session}/calls", get(calls_of_session))
+        .route("/v1/sessions/{session}/connections/{provider}", post(connect))
         .route("/v1/sessions/{session}/cancel", post(cancel_session))
         .route("/v1/sessions/{session}/batches/{key}/cancel", post(cancel_batch))
         .fallback(no_such_path)
@@ -142,6 +144,15 @@ async fn answer(
 ) -> Answered {
     runtime.answer(&id, &body.answer).await?;
     json(&Completed { completed: true })
+}
+
+async fn connect(
+    State(runtime): State<Runtime>,
+    Named((session, provider)): Named<(String, String)>,
+    Body(body): Body<Connect>,
+) -> Answered {
+    let reached = runtime.connected(&session, &provider, body.connected).await?;
+    json(&Connecting { waiting: reached.waiting })
 }
 
 async fn no_such_path() -> Problem {

@@ -227,6 +227,7 @@ fn stands(shown: &mut Value, state: &str, waiting: Option<&str>) {
         Some("tool_paused") => "The call waits until its tool is resumed.",
         Some("completion") => "The call waits for an answer from outside.",
         Some("input") => "The call waits until a person has answered its question.",
+        Some("connection") => "The call waits until a person has connected what its tool needs.",
         Some("sleep") => "The call sleeps.",
         Some("preparation") => "The call waits until what looks at it before its start has answered.",
         Some("owner") => "The call waits until a process goes on with its session.",

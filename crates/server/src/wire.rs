@@ -43,6 +43,7 @@ pub enum State {
     Retrying,
     AwaitingCompletion,
     AwaitingInput,
+    AwaitingConnection,
     Succeeded,
     Failed,
     Denied,
@@ -54,12 +55,13 @@ pub enum State {
 
 impl State {
     /// Every one there is.
-    pub const ALL: [State; 11] = [
+    pub const ALL: [State; 12] = [
         State::Queued,
         State::Running,
         State::Retrying,
         State::AwaitingCompletion,
         State::AwaitingInput,
+        State::AwaitingConnection,
         State::Succeeded,
         State::Failed,
         State::Denied,
@@ -76,6 +78,7 @@ impl State {
             State::Retrying => "retrying",
             State::AwaitingCompletion => "awaiting_completion",
             State::AwaitingInput => "awaiting_input",
+            State::AwaitingConnection => "awaiting_connection",
             State::Succeeded => "succeeded",
             State::Failed => "failed",
             State::Denied => "denied",
@@ -98,6 +101,7 @@ impl State {
             | State::Retrying
             | State::AwaitingCompletion
             | State::AwaitingInput
+            | State::AwaitingConnection
             | State::Open => true,
             State::Succeeded | State::Failed | State::Denied | State::Cancelled | State::Unknown => false,
         }
@@ -216,6 +220,21 @@ pub struct Questions {
 pub struct Answer {
     /// Any JSON that fits what is asked.
     pub answer: Value,
+}
+
+/// Whether a session is connected to something.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Connect {
+    /// It is; `false` if somebody declined to connect it.
+    pub connected: bool,
+}
+
+/// Whom that reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Connecting {
+    /// So many calls waited for it.
+    pub waiting: u64,
 }
 
 /// A body that says nothing.

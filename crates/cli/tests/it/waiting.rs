@@ -5,7 +5,10 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use windlass::store::StoreError;
 use windlass::store::sqlite::{Options, SqliteStore};
-use windlass::{BatchRequest, CallRequest, Config, Cx, EffectClass, Runtime, Tool, ToolFuture, ToolSpec};
+use windlass::{
+    BatchRequest, CallRequest, Config, Cx, EffectClass, Runtime, Tool, ToolError, ToolFuture, ToolSpec,
+    tool_fn,
+};
 use windlass_server::control::Control;
 
 /// Asks somebody by writing its key to a file.
@@ -165,6 +168,7 @@ fn host(rig: &Rig) -> Runtime {
             Ok(store) => {
                 let runtime = Runtime::new(Config::new(store));
                 runtime.register(Painter).expect("it fits");
+                runtime.register(mail()).expect("it fits");
                 return runtime;
             }
             Err(StoreError::Owned { .. }) => std::thread::yield_now(),
@@ -232,5 +236,52 @@ async fn a_question_is_listed_and_answered_with_and_without_an_owner() {
     let left_for = "recorded; it takes effect when a process next drives session s, e.g. `windlass run`";
     assert_eq!(answer(&rig), without.replace(left_for, "answered; the call goes on"));
     assert_eq!(submitted.settled().await.expect("answered").calls[0].model_text(), r#"{"colour":"red"}"#);
+    control.stop().await;
+}
+
+/// A tool of a host that is never connected.
+fn mail() -> impl Tool {
+    let spec = ToolSpec { name: "mail".into(), ..ToolSpec::default() };
+    let needs = || async { Err(ToolError::needs_connection("smtp", Some("https://example.com/smtp"))) };
+    tool_fn(spec, move |_, _| needs())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_is_declined_with_and_without_an_owner() {
+    let rig = Rig::new();
+    std::fs::create_dir(rig.path(".windlass")).expect("a folder");
+    let mail = |key: &str| {
+        let calls = vec![CallRequest { tool: "mail".into(), ..paint(key).calls.remove(0) }];
+        BatchRequest { calls, ..paint(key) }
+    };
+    let waiting = async |runtime: &Runtime, key: &str| {
+        let submitted = runtime.submit("s", mail(key)).await.expect("it is taken");
+        while runtime.open().iter().all(|call| call.state != "awaiting_connection") {
+            tokio::task::yield_now().await;
+        }
+        submitted
+    };
+    let runtime = host(&rig);
+    drop(waiting(&runtime, "left").await);
+    drop(runtime);
+    drop(host(&rig));
+    let calls = listed(&rig, &["--state", "awaiting_connection"]);
+    assert!(text(&calls[0]["waiting_for"]).starts_with("connection to smtp until 2"), "{calls:?}");
+    let decline = || rig.run(&["connections", "s", "smtp", "--declined"]).expect(0).stdout;
+    assert_eq!(
+        decline(),
+        "recorded; it takes effect when a process next drives session s, e.g. `windlass run`\n"
+    );
+
+    let runtime = host(&rig);
+    let control = Control::serve(&runtime, &rig.path(".windlass")).expect("the socket is served");
+    let left =
+        runtime.submit("s", mail("left")).await.expect("it is taken").settled().await.expect("answered");
+    assert_eq!(left.calls[0].failure().expect("it failed").code.as_str(), "connection_declined");
+    let submitted = waiting(&runtime, "owned").await;
+    assert_eq!(decline(), "calls that waited for smtp and fail now: 1\n");
+    submitted.settled().await.expect("answered");
+    assert_eq!(decline(), "no call of session s waits for smtp; nothing was changed\n");
+    rig.run(&["connections", "nowhere", "smtp", "--connected"]).expect(2);
     control.stop().await;
 }

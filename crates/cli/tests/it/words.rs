@@ -19,6 +19,7 @@ fn help_is_worth_reading() {
         &["help", "complete"],
         &["help", "questions"],
         &["help", "answer"],
+        &["help", "connections"],
         &["help", "doctor"],
     ] {
         let ran = rig.run(args).expect(0);

@@ -1,8 +1,9 @@
 //! The state that facts add up to.
 
 use super::fact::{
-    CancelAsked, Cause, Ended, Fact, Kind, Lost, Made, Model, Opened, Parked, Prepared, Reason, Reconciled,
-    Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Suspended, Then, Verdict,
+    CancelAsked, Cause, Connected, Ended, Fact, Kind, Lost, Made, Model, Opened, Parked, Prepared, Reason,
+    Reconciled, Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Suspended, Then,
+    Unconnected, Verdict,
 };
 use crate::attempt::Rules;
 use crate::ids::{AttemptNo, CallId};
@@ -35,6 +36,8 @@ pub struct Call {
     pub attempts: u32,
     /// How many of them count against the rule of its tool: not those that were lost and may be repeated.
     pub tries: u32,
+    /// How often what an attempt needed was connected after it: the next one is no other try.
+    pub connections: u32,
     /// How many deaths of its owner count against it.
     pub deaths: u32,
     /// When the first attempt started.
@@ -130,6 +133,13 @@ pub enum State {
     Retrying(Parked),
     /// An attempt is put aside until something that it waits for is over.
     Suspended(Box<Suspended>),
+    /// It waits until its session is connected to something, for its next attempt.
+    Unconnected {
+        /// What its last attempt said.
+        said: Box<Unconnected>,
+        /// Whether somebody declined to connect it.
+        declined: bool,
+    },
     /// It is over.
     Ended(Box<End>),
 }
@@ -145,6 +155,7 @@ impl State {
             | State::Stopped { .. }
             | State::Reconciled { .. } => "running",
             State::Retrying(_) => "retrying",
+            State::Unconnected { .. } => "awaiting_connection",
             State::Suspended(suspended) => match suspended.parked.reason {
                 Reason::Completion => "awaiting_completion",
                 Reason::Input => "awaiting_input",
@@ -212,6 +223,7 @@ impl Call {
             may_have_landed: false,
             attempts: 0,
             tries: 0,
+            connections: 0,
             deaths: 0,
             first_started_at: None,
             waited_us: 0,
@@ -278,6 +290,22 @@ impl Call {
                 self.waited(at);
                 self.returned(returned);
             }
+            (State::Running { attempt }, Fact::Unconnected(said)) if *attempt == said.attempt => {
+                self.ran_us += said.ran_us;
+                self.parked = Some((said.parked, at));
+                self.state = State::Unconnected { said: said.clone(), declined: false };
+            }
+            (State::Unconnected { .. }, Fact::Connected(Connected { connected: true })) => {
+                self.waited(at);
+                self.connections += 1;
+                self.state = State::Ready;
+            }
+            (
+                State::Unconnected { said, declined: false },
+                Fact::Connected(Connected { connected: false }),
+            ) => {
+                self.state = State::Unconnected { said: said.clone(), declined: true };
+            }
             (state, Fact::Operation(operation)) if self.can_do(state, operation) => self.did(operation),
             (state, Fact::Parked(parked)) if can_park(state, parked.reason) => self.park(at, *parked),
             // Who drives a call and who decides about its batch may both have it recorded: the first stands.
@@ -324,7 +352,13 @@ impl Call {
     }
 
     fn did(&mut self, operation: &Operation) {
-        self.operations.get_or_insert_default().apply(operation, self.tries);
+        let round = self.round();
+        self.operations.get_or_insert_default().apply(operation, round);
+    }
+
+    /// Which attempts are one as far as its steps go: in the next one those that failed run again.
+    pub fn round(&self) -> u32 {
+        self.tries + self.connections
     }
 
     fn suspended(&mut self, at: Timestamp, suspended: &Suspended) {
@@ -487,7 +521,7 @@ fn can_park(state: &State, reason: Reason) -> bool {
         (State::Running { .. } | State::Returned { .. } | State::Reconciled { .. } | State::Ended(_), _) => {
             false
         }
-        (_, Reason::Sleep | Reason::Completion | Reason::Input) => false,
+        (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection) => false,
         (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
     }
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use windlass_core::batch::{ClosedBy, Opening};
 use windlass_core::call::{
-    Accepted, Arguments, CancelAsked, Cause, Ended, Fact, Given, Kind, Lost, Model, Opened, Parked, Prepared,
-    Reason, Reconciled, Resolved, Resolver, Result as Attempted, Resumed, Returned, Same, SameAs, Spent,
-    Started, Stopped, Suspended, Then, Verdict,
+    Accepted, Arguments, CancelAsked, Cause, Connected, Ended, Fact, Given, Kind, Lost, Model, Opened,
+    Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result as Attempted, Resumed, Returned, Same,
+    SameAs, Spent, Started, Stopped, Suspended, Then, Unconnected, Verdict,
 };
 use windlass_core::code::Code;
 use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
@@ -176,6 +176,10 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         let parked = parked(Reason::Completion);
         call(Fact::Suspended(Box::new(Suspended { attempt, ran_us: 1_500, parked, waits, then })))
     };
+    let unconnected = |setup_url| {
+        let (attempt, parked, provider) = (AttemptNo(2), parked(Reason::Connection), "mail".into());
+        call(Fact::Unconnected(Box::new(Unconnected { attempt, ran_us: 1_500, parked, provider, setup_url })))
+    };
     vec![
         ("step_started", did(Did::StepStarted { input: input() })),
         ("step_ended", step(StepResult::Ok("{\"sent\":true}".into()))),
@@ -192,6 +196,10 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("asked_anything", asks(None)),
         ("suspended_replay", suspended(Then::Replay)),
         ("suspended_return", suspended(Then::Return)),
+        ("unconnected", unconnected(Some("https://example.com/connect".into()))),
+        ("unconnected_without_url", unconnected(None)),
+        ("connected", call(Fact::Connected(Connected { connected: true }))),
+        ("declined", call(Fact::Connected(Connected { connected: false }))),
         ("resumed", call(Fact::Resumed(Resumed { attempt: AttemptNo(2) }))),
     ]
 }

@@ -1,6 +1,6 @@
 //! How the owner of a session takes what is asked of its calls, and makes it into entries.
 
-use super::{AskError, Asked, Resolution, Target, check_changed, check_unknown, opened};
+use super::{AskError, Asked, Connecting, Resolution, Target, check_changed, check_unknown, opened};
 use crate::answer::CallAnswer;
 use crate::batch::{self, Heard, OpenBatch, Reached};
 use crate::error::{BatchError, chain};
@@ -121,6 +121,9 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
             Ok(Ask::Complete { call, name, completion }) => {
                 tell(rt, session, key, (Scope::Call(call), batch::Asked::Complete { name, completion }));
             }
+            Ok(Ask::Connect { provider, connected }) => {
+                tell(rt, session, key, (Scope::Session, batch::Asked::Connect { provider, connected }));
+            }
             Ok(Ask::Accept { call }) => tell(rt, session, key, (Scope::Call(call), batch::Asked::Accept)),
             Ok(Ask::Resolve { call, landed }) => {
                 let resolved = resolution(landed, Resolver::Operator, rt);
@@ -225,6 +228,21 @@ pub(crate) async fn complete(rt: &Arc<Inner>, key: &str, completion: &Completion
     let session = rt.session(&row.name).await?;
     adopt(rt, &session).await?;
     Ok(())
+}
+
+/// Says whether a session is connected to what its calls wait for.
+pub(crate) async fn connect(
+    rt: &Arc<Inner>,
+    name: &str,
+    (provider, connected): (&str, bool),
+) -> Result<Connecting, AskError> {
+    for (session, batch) in open_here(rt, Target::Session(name)) {
+        batch.record(&session.lane).await.map_err(BatchError::from)?;
+    }
+    let reached = super::post_connected(&*rt.store, name, provider, connected).await?;
+    let session = rt.session(name).await?;
+    adopt(rt, &session).await?;
+    Ok(reached)
 }
 
 /// Answers a question that a call asks.

@@ -34,8 +34,8 @@ struct Page {
     /// Whether the attempt runs.
     lent: bool,
     ordinal: u16,
-    /// How many attempts counted against the call's rule when this one began.
-    tries: u32,
+    /// Which attempts of the call are one as far as its steps go.
+    round: u32,
     operations: Option<Box<Operations>>,
     /// What is recorded next.
     notes: Packer,
@@ -75,7 +75,7 @@ impl Book {
         let mut page = self.lock();
         page.lent = true;
         page.ordinal = held.id.ordinal.0;
-        page.tries = held.call.tries;
+        page.round = held.call.round();
         page.operations = held.call.operations.take();
         held.lend_notes(&mut page.notes);
     }
@@ -94,9 +94,9 @@ impl Book {
     pub(super) fn begin_step(&self, name: &str, input: &str, max: u64) -> Result<Begun, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        let tries = page.tries;
+        let round = page.round;
         let begun =
-            match page.operations().step(name, input, tries).map_err(|found| Misuse::of(name, found))? {
+            match page.operations().step(name, input, round).map_err(|found| Misuse::of(name, found))? {
                 Step::Run => Begun::Run,
                 Step::Done(value) => Begun::Done(value.clone()),
                 Step::Failed(failure) => Begun::Failed(Box::new(failure.clone())),
@@ -222,8 +222,8 @@ impl Book {
         if !page.operations().can_follow(&operation) {
             return Err(Misuse::Unfit { name: name.into() });
         }
-        let tries = page.tries;
-        page.operations().apply(&operation, tries);
+        let round = page.round;
+        page.operations().apply(&operation, round);
         let ordinal = Ordinal(page.ordinal);
         page.notes.fact(at, ordinal, &Fact::Operation(Box::new(operation)));
         Ok(())

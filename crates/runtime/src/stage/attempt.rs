@@ -10,7 +10,7 @@ use crate::registry::{Found, Registered};
 use crate::signal::Signal;
 use crate::stage::{prepare, result, settle};
 use crate::threads::{Ran, Threads, in_place};
-use crate::tool::{Cx, Output, ToolError};
+use crate::tool::{Connection, Cx, Output, ToolError};
 use crate::turns::Turns;
 use serde_json::Value;
 use std::future::Future;
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use windlass_core::call::{
     Accepted, Cause, Fact, Intent, Parked, Reason, Result as Attempted, Resumed, Returned, Started, Step,
-    Stopped, Suspended, Then,
+    Stopped, Suspended, Then, Unconnected,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
@@ -136,6 +136,9 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         Watched::Ran(Ran::Returned(Ok(Output { pending: Some(pending), .. }))) => {
             return leave(held, tool, (attempt, ran_us), pending).await;
         }
+        Watched::Ran(Ran::Returned(Err(ToolError { connection: Some(connection), .. }))) => {
+            return wait_for_connection(held, (attempt, ran_us), connection).await;
+        }
         Watched::Ran(ran) => {
             let result = result::of(held, tool, ran).await;
             Fact::Returned(Returned { attempt, ran_us, result })
@@ -224,6 +227,31 @@ async fn leave(
     };
     let suspended = Suspended { attempt, ran_us, parked, waits, then: Then::Return };
     held.note(Fact::Suspended(Box::new(suspended)))?;
+    held.commit().await
+}
+
+/// The attempt did nothing, and is made anew once its session is connected.
+async fn wait_for_connection(
+    held: &mut Held,
+    (attempt, ran_us): (AttemptNo, u64),
+    Connection { provider, setup_url }: Connection,
+) -> Result<(), Lost> {
+    held.begin_stage();
+    let limits = &held.on.rt.limits;
+    let fits = |text: &str, max: u64| (1..=max).contains(&(text.chars().count() as u64));
+    if !fits(&provider, limits.provider_chars_max)
+        || setup_url.as_ref().is_some_and(|url| !fits(url, limits.setup_url_chars_max))
+    {
+        let what = "the provider of a connection or its setup URL is empty or too long".to_string();
+        let result = Attempted::Failed(Box::new(result::internal(held, Code::Internal, what)));
+        return held.note(Fact::Returned(Returned { attempt, ran_us, result }));
+    }
+    let length_us = limits.completion_ms.saturating_mul(1_000);
+    let wake_at = Timestamp(held.now().0.saturating_add(i64::try_from(length_us).unwrap_or(i64::MAX)));
+    let parked = Parked { reason: Reason::Connection, wake_at, length_us };
+    let (provider, setup_url) = (provider.into(), setup_url.map(Into::into));
+    let said = Unconnected { attempt, ran_us, parked, provider, setup_url };
+    held.note(Fact::Unconnected(Box::new(said)))?;
     held.commit().await
 }
 

@@ -1,12 +1,17 @@
-//! Waiting for the world outside: questions to people.
+//! Waiting for the world outside: questions to people, and connections.
 
 use crate::inside::{DAY, asked, body, stepped};
-use crate::rig::{Count, end, memory, reopen, run, spec, sqlite, states, waits_for};
+use crate::rig::{Count, batch, call, end, memory, n, reopen, run, spec, sqlite, states, waits_for};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use windlass::inspect::OpenQuestion;
 use windlass::store::memory::MemoryStore;
-use windlass::{AskError, Completed, Config, EffectClass, Runtime, Tool, ToolSpec};
+use windlass::{
+    AskError, BatchRequest, Completed, Config, Connecting, EffectClass, Runtime, Target, Tool, ToolError,
+    ToolSpec,
+};
 use windlass_testkit::clock::ManualClock;
 
 /// A tool that asks for a colour and returns the answer.
@@ -190,4 +195,132 @@ async fn of_several_questions_the_first_that_is_answered_wakes_the_body() {
         runtime.answer(&questions[round % 2].id, &json!(texts[round % 2])).await.unwrap();
         assert_eq!(submitted.settled().await.unwrap().calls[0].model_text(), texts[round % 2]);
     }
+}
+
+/// A tool that needs a connection until the flag is set, in a step where its class has them.
+fn mailer(class: EffectClass, (connected, bodies): (&Arc<AtomicBool>, &Count)) -> impl Tool + use<> {
+    let (connected, bodies) = (connected.clone(), bodies.clone());
+    body(spec("t", class), move |_, cx| {
+        let (connected, bodies) = (connected.clone(), bodies.clone());
+        Box::pin(async move {
+            bodies.up();
+            let send = || async {
+                match connected.load(Ordering::SeqCst) {
+                    true => Ok(json!("sent")),
+                    false => Err(ToolError::needs_connection("mail", Some("https://example.com/mail"))),
+                }
+            };
+            match class {
+                EffectClass::Stepped => Ok(cx.step_once("send", 1, |_| send()).await?.into()),
+                _ => Ok(send().await?.into()),
+            }
+        })
+    })
+}
+
+fn two() -> BatchRequest {
+    batch("k", vec![call("a", "t", n(1)), call("b", "t", n(2))])
+}
+
+/// Waits until so many calls wait for a connection.
+async fn unconnected(runtime: &Runtime, count: usize) -> Vec<windlass::OpenCall> {
+    loop {
+        let open = runtime.open();
+        let waits = open.into_iter().filter(|call| call.state == "awaiting_connection");
+        match waits.collect::<Vec<_>>() {
+            waits if waits.len() == count => return waits,
+            _ => tokio::task::yield_now().await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_that_need_a_connection_run_again_once_it_is_there_whatever_their_class() {
+    for class in [EffectClass::Read, EffectClass::Keyed, EffectClass::Once, EffectClass::Stepped] {
+        let (sqlite, _folder) = sqlite();
+        for runtime in [memory(), sqlite] {
+            let (connected, bodies) = (Arc::new(AtomicBool::new(false)), Count::default());
+            let tool = mailer(class, (&connected, &bodies));
+            runtime.register(tool).unwrap();
+            let claimless = body(ToolSpec { claims: Some(Vec::new()), ..spec("u", class) }, |_, _| {
+                Box::pin(async { Err(ToolError::needs_connection("mail", None)) })
+            });
+            runtime.register(claimless).unwrap();
+            let calls = vec![call("a", "t", n(1)), call("b", "u", n(1))];
+            let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
+            let waits = unconnected(&runtime, 2).await;
+            assert_eq!(runtime.counts().running, [0; 2], "they hold no slot");
+            let why = waits[0].waiting_for.as_deref().unwrap();
+            assert!(why.starts_with("connection to mail until 2"), "{why}");
+            assert!(why.ends_with(" at https://example.com/mail"), "{why}");
+            // Another connection is not what they wait for.
+            let none = Connecting { waiting: 0 };
+            assert_eq!(runtime.connected("s", "calendar", true).await.unwrap(), none);
+            connected.store(true, Ordering::SeqCst);
+            assert_eq!(runtime.connected("s", "mail", true).await.unwrap().waiting, 2);
+            // The other one still says that it needs it, and waits again.
+            while runtime.open().iter().any(|call| call.id == "a") {
+                tokio::task::yield_now().await;
+            }
+            unconnected(&runtime, 1).await;
+            runtime.connected("s", "mail", false).await.unwrap();
+            let answer = submitted.settled().await.unwrap();
+            assert_eq!(states(&answer), "a succeeded, b failed/connection_declined", "{class}");
+            let (first, second) = (answer.calls[0].call(), answer.calls[1].call());
+            assert_eq!((first.attempts, first.tries, bodies.get()), (2, 1, 2));
+            assert_eq!((second.attempts, second.tries), (2, 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_waited_for_across_a_restart() {
+    for left in [true, false] {
+        let (runtime, folder) = sqlite();
+        let (connected, bodies) = (Arc::new(AtomicBool::new(false)), Count::default());
+        runtime.register(mailer(EffectClass::Once, (&connected, &bodies))).unwrap();
+        drop(runtime.submit("s", two()).await.unwrap());
+        unconnected(&runtime, 1).await;
+        if left {
+            let store = runtime.store().clone();
+            let reached = windlass::ask::post_connected(&*store, "s", "mail", true).await.unwrap();
+            // The second one has not started: the first writes the session.
+            assert_eq!(reached.waiting, 1);
+        }
+        drop(runtime);
+        connected.store(true, Ordering::SeqCst);
+        let runtime = reopen(&folder);
+        runtime.register(mailer(EffectClass::Once, (&connected, &bodies))).unwrap();
+        if !left {
+            runtime.resume().await.unwrap();
+            unconnected(&runtime, 1).await;
+            assert_eq!(runtime.connected("s", "mail", true).await.unwrap().waiting, 1);
+        }
+        assert_eq!(states(&run(&runtime, "s", two()).await), "a succeeded, b succeeded");
+        assert_eq!(bodies.get(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_never_comes_ends_the_call_and_so_does_a_cancel() {
+    let (store, clock) = (MemoryStore::new().unwrap(), ManualClock::default());
+    let runtime = Runtime::new(Config { clock: Arc::new(clock.clone()), ..Config::new(store) });
+    let never = Arc::new(AtomicBool::new(false));
+    runtime.register(mailer(EffectClass::Once, (&never, &Count::default()))).unwrap();
+    let submitted = runtime.submit("s", asked()).await.unwrap();
+    unconnected(&runtime, 1).await;
+    clock.advance(DAY - Duration::from_secs(1));
+    tokio::task::yield_now().await;
+    unconnected(&runtime, 1).await;
+    clock.advance(Duration::from_secs(1));
+    let answer = submitted.settled().await.unwrap();
+    assert_eq!(end(&answer), "c failed/timeout, 1 attempts");
+    assert!(answer.calls[0].failure().unwrap().did_not_happen);
+
+    let submitted = runtime.submit("other", asked()).await.unwrap();
+    let waits = unconnected(&runtime, 1).await;
+    runtime.cancel(Target::Call(&waits[0].call), None).await.unwrap();
+    assert_eq!(end(&submitted.settled().await.unwrap()), "c cancelled{none}, 1 attempts");
+    let nowhere = runtime.connected("nowhere", "mail", true).await;
+    assert!(matches!(nowhere, Err(AskError::NotFound { .. })), "{nowhere:?}");
 }

@@ -3,7 +3,7 @@
 use crate::rig::Rig;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use windlass::{Cx, EffectClass, Output, Target, Tool, ToolFuture, ToolSpec};
+use windlass::{Cx, EffectClass, Output, Target, Tool, ToolError, ToolFuture, ToolSpec, tool_fn};
 use windlass_server::client::ClientError;
 use windlass_server::wire::{Cancelled, Complete, CompleteError, List, Questions, Resolve, State};
 
@@ -213,4 +213,36 @@ async fn questions_come_in_pages_and_are_answered_by_their_ids() {
     assert_eq!((status, &problem["code"]), (400, &json!("bad_query")), "{problem}");
     let (status, _) = rig.post(&format!("/v1/questions/{}", ids[0]), b"{}").await;
     assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn a_session_is_connected_or_that_is_declined() {
+    let rig = Rig::new();
+    let client = rig.client().await;
+    let spec = ToolSpec { name: "mail".into(), ..ToolSpec::default() };
+    let needs = || async { Err(ToolError::needs_connection("ma/il", None)) };
+    rig.runtime.register(tool_fn(spec, move |_, _| needs())).expect("it fits");
+    let submitted = rig.submit("s", "k", &["mail"]).await;
+    let waiting = List { state: Some(State::AwaitingConnection), ..List::default() };
+    let waits = || async {
+        loop {
+            let page = client.calls(None, &waiting).await.expect("a page");
+            if let Some(call) = page["items"].get(0) {
+                return call.clone();
+            }
+        }
+    };
+    let call = waits().await;
+    assert!(
+        call["waiting_for"].as_str().expect("it waits").starts_with("connection to ma/il until 2"),
+        "{call}"
+    );
+    assert_eq!(client.connect("s", "ma/il", true).await.expect("told").waiting, 1);
+    while waits().await["attempts"] != 2 {}
+    assert_eq!(client.connect("s", "ma/il", false).await.expect("told").waiting, 1);
+    let answer = submitted.settled().await.expect("answered");
+    assert_eq!(answer.calls[0].failure().expect("it failed").code.as_str(), "connection_declined");
+    assert_eq!(client.connect("s", "ma/il", false).await.expect("told").waiting, 0);
+    assert_eq!(code(client.connect("nope", "ma/il", true).await), (404, "not_found".into()));
+    assert_eq!(rig.post("/v1/sessions/s/connections/x", b"{}").await.0, 400);
 }

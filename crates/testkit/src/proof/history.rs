@@ -191,7 +191,9 @@ impl Recorded {
             | Fact::First
             | Fact::Operation(_)
             | Fact::Suspended(_)
-            | Fact::Resumed(_) => {}
+            | Fact::Resumed(_)
+            | Fact::Unconnected(_)
+            | Fact::Connected(_) => {}
         }
     }
 }
