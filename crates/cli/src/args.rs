@@ -223,6 +223,7 @@ pub struct Accept {
 
 /// `windlass complete`
 #[derive(Args)]
+#[command(group = ArgGroup::new("which").required(true).args(["key", "call"]))]
 #[command(group = ArgGroup::new("what").required(true).args(["ok", "error", "cancelled"]))]
 #[command(after_help = "\
 The key is all that is needed: whoever has it may answer, once. The same again is fine, another answer is refused. Where
@@ -233,7 +234,10 @@ Examples:
   windlass complete KEY --error out_of_stock --message 'None are left until May.'")]
 pub struct Complete {
     /// The key, as the tool gave it out
-    pub key: String,
+    pub key: Option<String>,
+    /// Instead of a key, the call that waits as awaiting_client: its handle, or the beginning of it
+    #[arg(long)]
+    pub call: Option<String>,
     /// It is done, and this is the result
     #[arg(long, value_name = "JSON")]
     pub ok: Option<String>,

@@ -5,22 +5,35 @@ use crate::door::Door;
 use crate::{input, show};
 use std::path::Path;
 use std::process::ExitCode;
-use windlass::ask::{completion, post_complete};
+use windlass::ask::{completion, post_client_result, post_complete};
 use windlass::{Clock, SystemClock};
 use windlass_server::wire;
 
 pub async fn complete(data: &Path, args: Complete) -> anyhow::Result<ExitCode> {
     let answer = answer(&args)?;
     let door = Door::change(data).await?;
-    let left_for = match &door.owner {
-        Some(owner) => {
-            owner.complete(&args.key, &answer).await?;
+    let key = args.key.as_deref().unwrap_or_default();
+    let call = match &args.call {
+        Some(call) => Some(door.find(call).await?),
+        None => None,
+    };
+    let left_for = match (&door.owner, &call) {
+        (Some(owner), Some(call)) => {
+            owner.client_result(call, &answer).await?;
             None
         }
-        None => {
+        (Some(owner), None) => {
+            owner.complete(key, &answer).await?;
+            None
+        }
+        (None, _) => {
             let completion = completion(&answer.said()?)?;
             let now = SystemClock::default().now();
-            Some(post_complete(&*door.store, &args.key, &completion, now).await?.name)
+            let session = match &call {
+                Some(call) => post_client_result(&*door.store, call, &completion, now).await?,
+                None => post_complete(&*door.store, key, &completion, now).await?,
+            };
+            Some(session.name)
         }
     };
     show::completed(left_for.as_deref(), args.json)?;

@@ -63,6 +63,8 @@ limits! {
     operations_max = 10_000;
     /// Whoever waits for an answer from outside and says nothing waits a day, in milliseconds.
     completion_ms = 86_400_000;
+    /// A caller that runs a tool itself and posts no result for so long, in milliseconds, is gone.
+    client_ms = 300_000;
     /// A question is read by a person, and kept in the journal of its call.
     question_chars_max = 10_000;
     /// The name of what a session is connected to stands in commands and paths.

@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// How many differing places a divergence names.
 const DIFFERENCES_MAX: usize = 8;
 
+/// The name under which the result of a tool that its caller runs is waited for.
+pub const CLIENT: &str = "windlass.client";
+
 /// Something a tool did, under its name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {

@@ -3,7 +3,7 @@
 mod owner;
 
 pub(crate) use owner::{
-    accept, adopt, answer, cancel, complete, connect, reconcile, resolve as resolve_call,
+    accept, adopt, answer, cancel, client_result, complete, connect, reconcile, resolve as resolve_call,
 };
 
 use crate::error::BatchError;
@@ -16,7 +16,7 @@ use windlass_core::call::{Call, Reason, State};
 use windlass_core::handle::{Handle, Kind, completion_name, open_completion_key, open_question_id};
 use windlass_core::ids::{BatchNo, CallId, Lookup};
 use windlass_core::limits::Limits;
-use windlass_core::operation::{Answer, Completion, Operations, Question};
+use windlass_core::operation::{Answer, CLIENT, Completion, Operations, Question};
 use windlass_core::outcome::JsonText;
 use windlass_core::schema::{Role, Schema};
 use windlass_core::time::Timestamp;
@@ -156,6 +156,24 @@ pub async fn post_complete(
     let name = names.find(|name| completion_name(store.secret(), name) == sum).ok_or(AskError::NoKey)?;
     let ask = Ask::Complete { call: id, name: name.clone(), completion: completion.clone() };
     post_answered(store, (&session, &call), ask, now).await?;
+    Ok(session)
+}
+
+/// Leaves the result of a tool that its caller runs for the owner of the session, under the exact call. It is durable when
+/// this returns. The first one counts, the same again is fine.
+pub async fn post_client_result(
+    store: &dyn Store,
+    call: &str,
+    completion: &Completion,
+    now: Timestamp,
+) -> Result<SessionRow, AskError> {
+    let (session, id, recorded) = find_call(store, call).await?;
+    if !recorded.operations.as_deref().is_some_and(|operations| operations.has_key(CLIENT) == Ok(true)) {
+        let hint = "only a call that its caller runs, and that waits for that, takes a result";
+        return Err(AskError::Unfit { state: recorded.state.name(), hint });
+    }
+    let ask = Ask::Complete { call: id, name: CLIENT.into(), completion: completion.clone() };
+    post_answered(store, (&session, &recorded), ask, now).await?;
     Ok(session)
 }
 

@@ -278,6 +278,12 @@ impl Runtime {
         ask::answer(&self.0, id, answer).await
     }
 
+    /// Ends a call of a [tool that its caller runs](crate::client_tool), by its handle. Durable when this returns; the first
+    /// result counts, the same again is fine.
+    pub async fn client_result(&self, call: &str, result: Completed) -> Result<(), AskError> {
+        ask::client_result(&self.0, call, &ask::completion(&result)?).await
+    }
+
     /// Says that a session is connected to this provider, or that somebody declined to connect it: all its calls that wait for
     /// that run again, or fail. Durable when this returns.
     pub async fn connected(

@@ -252,6 +252,7 @@ fn parked(fact: &Parked) -> String {
         Reason::Completion => "the world outside has not answered",
         Reason::Input => "a person has not answered",
         Reason::Connection => "its session is not connected",
+        Reason::Client => "its caller has not posted its result",
     };
     match fact.length_us < FOREVER_US {
         true => format!("it waits, because {waits}, and its deadline does at {}", wall_time(fact.wake_at)),
@@ -465,6 +466,7 @@ mod tests {
             parked(Reason::Completion),
             parked(Reason::Input),
             parked(Reason::Connection),
+            parked(Reason::Client),
             Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }),
             Fact::CancelAsked(CancelAsked::default()),
             Fact::Accepted(Accepted {

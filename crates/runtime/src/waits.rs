@@ -143,10 +143,12 @@ pub(crate) fn recorded(call: &Call) -> Option<String> {
 
 fn told(parked: Parked) -> String {
     match parked.reason {
-        reason
-        @ (Reason::Retry | Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection) => {
-            format!("{reason} until {}", wall_time(parked.wake_at))
-        }
+        reason @ (Reason::Retry
+        | Reason::Sleep
+        | Reason::Completion
+        | Reason::Input
+        | Reason::Connection
+        | Reason::Client) => format!("{reason} until {}", wall_time(parked.wake_at)),
         reason @ (Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => {
             reason.as_str().to_string()
         }

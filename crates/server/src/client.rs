@@ -118,6 +118,11 @@ impl Client {
         self.post(format!("/v1/completions/{}", encoded(key)), complete, ANSWER_WAIT).await
     }
 
+    /// Posts the result of a tool that its caller runs, under the call.
+    pub async fn client_result(&self, call: &str, result: &Complete) -> Result<Completed, ClientError> {
+        self.post(format!("/v1/calls/{}/result", encoded(call)), result, ANSWER_WAIT).await
+    }
+
     /// A page of the questions that wait for an answer.
     pub async fn questions(&self, list: &Questions) -> Result<Value, ClientError> {
         let Questions { session, limit, after } = list;

@@ -24,6 +24,7 @@ pub fn router(runtime: Runtime) -> Router {
         .route("/v1/calls/{call}/cancel", post(cancel_call))
         .route("/v1/calls/{call}/resolve", post(resolve))
         .route("/v1/calls/{call}/accept", post(accept))
+        .route("/v1/calls/{call}/result", post(client_result))
         .route("/v1/completions/{key}", post(complete))
         .route("/v1/questions", get(questions))
         .route("/v1/questions/{id}", post(answer))
@@ -130,6 +131,15 @@ async fn complete(
     Body(body): Body<Complete>,
 ) -> Answered {
     runtime.complete(&key, body.said()?).await?;
+    json(&Completed { completed: true })
+}
+
+async fn client_result(
+    State(runtime): State<Runtime>,
+    Named(call): Named<String>,
+    Body(body): Body<Complete>,
+) -> Answered {
+    runtime.client_result(&call, body.said()?).await?;
     json(&Completed { completed: true })
 }
 

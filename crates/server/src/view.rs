@@ -228,6 +228,7 @@ fn stands(shown: &mut Value, state: &str, waiting: Option<&str>) {
         Some("completion") => "The call waits for an answer from outside.",
         Some("input") => "The call waits until a person has answered its question.",
         Some("connection") => "The call waits until a person has connected what its tool needs.",
+        Some("client") => "The call waits for its caller, who runs the tool and posts the result.",
         Some("sleep") => "The call sleeps.",
         Some("preparation") => "The call waits until what looks at it before its start has answered.",
         Some("owner") => "The call waits until a process goes on with its session.",

@@ -44,6 +44,7 @@ pub enum State {
     AwaitingCompletion,
     AwaitingInput,
     AwaitingConnection,
+    AwaitingClient,
     Succeeded,
     Failed,
     Denied,
@@ -55,13 +56,14 @@ pub enum State {
 
 impl State {
     /// Every one there is.
-    pub const ALL: [State; 12] = [
+    pub const ALL: [State; 13] = [
         State::Queued,
         State::Running,
         State::Retrying,
         State::AwaitingCompletion,
         State::AwaitingInput,
         State::AwaitingConnection,
+        State::AwaitingClient,
         State::Succeeded,
         State::Failed,
         State::Denied,
@@ -79,6 +81,7 @@ impl State {
             State::AwaitingCompletion => "awaiting_completion",
             State::AwaitingInput => "awaiting_input",
             State::AwaitingConnection => "awaiting_connection",
+            State::AwaitingClient => "awaiting_client",
             State::Succeeded => "succeeded",
             State::Failed => "failed",
             State::Denied => "denied",
@@ -102,6 +105,7 @@ impl State {
             | State::AwaitingCompletion
             | State::AwaitingInput
             | State::AwaitingConnection
+            | State::AwaitingClient
             | State::Open => true,
             State::Succeeded | State::Failed | State::Denied | State::Cancelled | State::Unknown => false,
         }

@@ -7,7 +7,7 @@ use windlass::store::StoreError;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::{
     BatchRequest, CallRequest, Config, Cx, EffectClass, Runtime, Tool, ToolError, ToolFuture, ToolSpec,
-    tool_fn,
+    client_tool, tool_fn,
 };
 use windlass_server::control::Control;
 
@@ -169,6 +169,8 @@ fn host(rig: &Rig) -> Runtime {
                 let runtime = Runtime::new(Config::new(store));
                 runtime.register(Painter).expect("it fits");
                 runtime.register(mail()).expect("it fits");
+                let tab = ToolSpec { name: "tab".into(), ..ToolSpec::default() };
+                runtime.register(client_tool(tab)).expect("it fits");
                 return runtime;
             }
             Err(StoreError::Owned { .. }) => std::thread::yield_now(),
@@ -284,4 +286,29 @@ async fn a_connection_is_declined_with_and_without_an_owner() {
     assert_eq!(decline(), "no call of session s waits for smtp; nothing was changed\n");
     rig.run(&["connections", "nowhere", "smtp", "--connected"]).expect(2);
     control.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_result_of_a_tool_that_the_caller_runs_is_posted_under_its_call() {
+    let rig = Rig::new();
+    std::fs::create_dir(rig.path(".windlass")).expect("a folder");
+    let tab = |key: &str| {
+        let calls = vec![CallRequest { tool: "tab".into(), ..paint(key).calls.remove(0) }];
+        BatchRequest { calls, ..paint(key) }
+    };
+    let runtime = host(&rig);
+    drop(runtime.submit("s", tab("left")).await.expect("it is taken"));
+    while runtime.open().iter().all(|call| call.state != "awaiting_client") {
+        tokio::task::yield_now().await;
+    }
+    drop(runtime);
+    drop(host(&rig));
+    let call = text(&listed(&rig, &["--state", "awaiting_client"])[0]["call"]);
+    rig.run(&["complete", "--call", &call[..8], "--ok", "7"]).expect(0);
+    rig.run(&["complete", "--call", &call, "--ok", "8"]).expect(4);
+    rig.run(&["complete", "KEY", "--call", &call, "--ok", "8"]).expect(2);
+    let runtime = host(&rig);
+    let left =
+        runtime.submit("s", tab("left")).await.expect("it is taken").settled().await.expect("answered");
+    assert_eq!(left.calls[0].model_text(), "7");
 }

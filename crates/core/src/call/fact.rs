@@ -346,6 +346,8 @@ named! {
         Input = "input",
         /// Somebody who connects its session to something.
         Connection = "connection",
+        /// The caller, who runs the tool and posts its result.
+        Client = "client",
     }
 }
 
@@ -353,7 +355,7 @@ impl Reason {
     /// Whether it waits for the world outside: that time no deadline of the call counts.
     pub fn is_outside(self) -> bool {
         match self {
-            Reason::Completion | Reason::Input | Reason::Connection => true,
+            Reason::Completion | Reason::Input | Reason::Connection | Reason::Client => true,
             Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::Sleep => {
                 false
             }

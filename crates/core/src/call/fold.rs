@@ -159,6 +159,7 @@ impl State {
             State::Suspended(suspended) => match suspended.parked.reason {
                 Reason::Completion => "awaiting_completion",
                 Reason::Input => "awaiting_input",
+                Reason::Client => "awaiting_client",
                 _ => "running",
             },
             State::Ended(end) => end.outcome.name(),
@@ -521,7 +522,9 @@ fn can_park(state: &State, reason: Reason) -> bool {
         (State::Running { .. } | State::Returned { .. } | State::Reconciled { .. } | State::Ended(_), _) => {
             false
         }
-        (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection) => false,
+        (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection | Reason::Client) => {
+            false
+        }
         (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
     }
 }

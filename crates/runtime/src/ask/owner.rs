@@ -230,6 +230,18 @@ pub(crate) async fn complete(rt: &Arc<Inner>, key: &str, completion: &Completion
     Ok(())
 }
 
+/// Takes the result of a tool that its caller runs.
+pub(crate) async fn client_result(
+    rt: &Arc<Inner>,
+    call: &str,
+    completion: &Completion,
+) -> Result<(), AskError> {
+    let row = super::post_client_result(&*rt.store, call, completion, rt.clock.now()).await?;
+    let session = rt.session(&row.name).await?;
+    adopt(rt, &session).await?;
+    Ok(())
+}
+
 /// Says whether a session is connected to what its calls wait for.
 pub(crate) async fn connect(
     rt: &Arc<Inner>,

@@ -26,7 +26,7 @@ use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::handle::completion_key;
 use windlass_core::ids::AttemptNo;
-use windlass_core::operation::{Did, Operation, Until};
+use windlass_core::operation::{CLIENT, Did, Operation, Until};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::EffectClass;
 
@@ -186,8 +186,11 @@ fn parked(held: &Held, waits: &[Arc<str>]) -> Parked {
             Ok(None) | Err(_) => {
                 // Of several things it waits for, a person can do something about a question.
                 if parked.reason != Reason::Input {
-                    parked.reason =
-                        if operations.is_question(name) { Reason::Input } else { Reason::Completion };
+                    parked.reason = match &**name {
+                        CLIENT => Reason::Client,
+                        name if operations.is_question(name) => Reason::Input,
+                        _ => Reason::Completion,
+                    };
                 }
                 let Some(until) = operations.wait(name).0 else { continue };
                 until

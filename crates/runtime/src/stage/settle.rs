@@ -123,6 +123,7 @@ pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
             Reason::Completion => " It waited for an answer from outside.",
             Reason::Input => " It had asked a person.",
             Reason::Connection => " It waited for a connection.",
+            Reason::Client => " It waited for its caller, who runs the tool.",
         });
     }
     if held.call.same_as().is_some() {

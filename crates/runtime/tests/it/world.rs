@@ -1,4 +1,4 @@
-//! Waiting for the world outside: questions to people, and connections.
+//! Waiting for the world outside: questions to people, connections, tools that the caller runs.
 
 use crate::inside::{DAY, asked, body, stepped};
 use crate::rig::{Count, batch, call, end, memory, n, reopen, run, spec, sqlite, states, waits_for};
@@ -10,7 +10,7 @@ use windlass::inspect::OpenQuestion;
 use windlass::store::memory::MemoryStore;
 use windlass::{
     AskError, BatchRequest, Completed, Config, Connecting, EffectClass, Runtime, Target, Tool, ToolError,
-    ToolSpec,
+    ToolSpec, client_tool,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -323,4 +323,63 @@ async fn a_connection_that_never_comes_ends_the_call_and_so_does_a_cancel() {
     assert_eq!(end(&submitted.settled().await.unwrap()), "c cancelled{none}, 1 attempts");
     let nowhere = runtime.connected("nowhere", "mail", true).await;
     assert!(matches!(nowhere, Err(AskError::NotFound { .. })), "{nowhere:?}");
+}
+
+#[tokio::test]
+async fn a_tool_that_the_caller_runs_ends_with_what_it_posts() {
+    let (sqlite, _folder) = sqlite();
+    for runtime in [memory(), sqlite] {
+        let schema = json!({"type": "object", "required": ["n"]});
+        let spec = ToolSpec { name: "t".into(), output_schema: Some(schema), ..ToolSpec::default() };
+        runtime.register(client_tool(spec)).unwrap();
+        let other = self::spec("other", EffectClass::Stepped);
+        runtime.register(painter(other, &Count::default())).unwrap();
+        let error = Completed::Error { code: "gone".into(), message: "The tab is gone.".into() };
+        for (key, result, state) in [
+            ("k1", Completed::Ok(n(1)), "c succeeded"),
+            ("k2", Completed::Ok(json!([])), "c failed/invalid_output"),
+            ("k3", error, "c failed/tool_failed"),
+            ("k4", Completed::Cancelled, "c cancelled"),
+        ] {
+            let submitted = runtime.submit("s", batch(key, vec![call("c", "t", n(1))])).await.unwrap();
+            let call = waits_for(&runtime, "client").await;
+            assert_eq!((runtime.counts().running, runtime.open()[0].state), ([0; 2], "awaiting_client"));
+            runtime.client_result(&call, result.clone()).await.unwrap();
+            assert_eq!(states(&submitted.settled().await.unwrap()), state);
+            runtime.client_result(&call, result).await.unwrap();
+            let other = runtime.client_result(&call, Completed::Ok(json!("other"))).await;
+            assert!(matches!(other, Err(AskError::Answered)), "{other:?}");
+        }
+        // Only its own calls, and only by their handles.
+        drop(runtime.submit("s", batch("k5", vec![call("c", "other", n(1))])).await.unwrap());
+        let call = waits_for(&runtime, "input").await;
+        let not = runtime.client_result(&call, Completed::Ok(n(1))).await;
+        assert!(matches!(not, Err(AskError::Unfit { .. })), "{not:?}");
+        let none = runtime.client_result("nonsense", Completed::Ok(n(1))).await;
+        assert!(matches!(none, Err(AskError::NotFound { .. })), "{none:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_runs_a_tool_may_come_back_after_a_restart_or_too_late() {
+    let (runtime, folder) = sqlite();
+    let tool = || client_tool(ToolSpec { name: "t".into(), ..ToolSpec::default() });
+    runtime.register(tool()).unwrap();
+    drop(runtime.submit("s", asked()).await.unwrap());
+    let waits = waits_for(&runtime, "client").await;
+    drop(runtime);
+    let runtime = reopen(&folder);
+    runtime.register(tool()).unwrap();
+    runtime.client_result(&waits, Completed::Ok(n(9))).await.unwrap();
+    assert_eq!(run(&runtime, "s", asked()).await.calls[0].model_text(), r#"{"n":9}"#);
+
+    let (store, clock) = (MemoryStore::new().unwrap(), ManualClock::default());
+    let runtime = Runtime::new(Config { clock: Arc::new(clock.clone()), ..Config::new(store) });
+    runtime.register(tool()).unwrap();
+    let submitted = runtime.submit("s", asked()).await.unwrap();
+    let waits = waits_for(&runtime, "client").await;
+    clock.advance(Duration::from_secs(300));
+    assert_eq!(end(&submitted.settled().await.unwrap()), "c failed/timeout, 1 attempts");
+    let late = runtime.client_result(&waits, Completed::Ok(n(1))).await;
+    assert!(matches!(late, Err(AskError::Over { .. })), "{late:?}");
 }

@@ -246,3 +246,29 @@ async fn a_session_is_connected_or_that_is_declined() {
     assert_eq!(code(client.connect("nope", "ma/il", true).await), (404, "not_found".into()));
     assert_eq!(rig.post("/v1/sessions/s/connections/x", b"{}").await.0, 400);
 }
+
+#[tokio::test]
+async fn the_caller_posts_the_result_of_a_tool_that_it_runs() {
+    let rig = Rig::new();
+    let client = rig.client().await;
+    let tab = windlass::client_tool(ToolSpec { name: "open_tab".into(), ..ToolSpec::default() });
+    rig.runtime.register(tab).expect("it fits");
+    let submitted = rig.submit("s", "k", &["open_tab"]).await;
+    let waiting = List { state: Some(State::AwaitingClient), ..List::default() };
+    let call = loop {
+        let page = client.calls(None, &waiting).await.expect("a page");
+        if let Some(call) = page["items"].get(0) {
+            break call["call"].as_str().expect("a handle").to_string();
+        }
+    };
+    let ok = |value| Complete { ok: Some(value), ..Complete::default() };
+    assert!(client.client_result(&call, &ok(json!("opened"))).await.expect("it is taken").completed);
+    assert_eq!(submitted.settled().await.expect("answered").calls[0].model_text(), "opened");
+    client.client_result(&call, &ok(json!("opened"))).await.expect("the same again is fine");
+    assert_eq!(code(client.client_result(&call, &ok(json!(1))).await), (409, "conflict".into()));
+    assert_eq!(code(client.client_result("nope", &ok(json!(1))).await), (404, "not_found".into()));
+    rig.go.add_permits(1);
+    let other = rig.submit("s", "other", &["hold"]).await.settled().await.expect("answered");
+    let other = other.calls[0].handle().to_string();
+    assert_eq!(code(client.client_result(&other, &ok(json!(1))).await), (409, "unfit".into()));
+}
