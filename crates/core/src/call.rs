@@ -279,10 +279,8 @@ impl Call {
 
     /// What it waits to be connected to, if it does.
     pub fn unconnected(&self) -> Option<&Unconnected> {
-        match &self.state {
-            State::Unconnected { said, declined: false } => Some(said),
-            _ => None,
-        }
+        let State::Unconnected { said, declined: false } = &self.state else { return None };
+        Some(said)
     }
 
     /// Which calls are the same, unless it is the one of them that runs.

@@ -308,7 +308,7 @@ impl Operations {
     pub fn questions(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Question>)> {
         self.by_name.iter().filter_map(|(name, recorded)| match recorded {
             Recorded::Question { question, .. } => Some((name, question)),
-            _ => None,
+            Recorded::Step { .. } | Recorded::Sleep { .. } | Recorded::Completion { .. } => None,
         })
     }
 

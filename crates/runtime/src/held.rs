@@ -305,12 +305,9 @@ impl Held {
     pub(crate) fn deadline(&self) -> (Deadline, u64) {
         let rules = self.rules();
         // Who waits for the world outside has the deadline of that wait, and no other.
-        let waits_outside = match &self.call.state {
-            State::Suspended(suspended) => suspended.parked.reason.is_outside(),
-            State::Unconnected { .. } => true,
-            _ => false,
-        };
-        if waits_outside {
+        let suspended =
+            matches!(&self.call.state, State::Suspended(suspended) if suspended.parked.reason.is_outside());
+        if suspended || matches!(self.call.state, State::Unconnected { .. }) {
             return (Deadline::Total, u64::MAX);
         }
         let total = self.total_due_us();

@@ -161,7 +161,7 @@ pub struct ToolError {
     /// Whether it only ended because it was told to stop: then the stop counts, and not this failure.
     pub stopped: bool,
     /// What the session must be connected to first: then this is no failure, and the call waits for that.
-    pub connection: Option<Connection>,
+    pub connection: Option<Box<Connection>>,
 }
 
 /// What a session must be connected to before a tool can work.
@@ -194,7 +194,7 @@ impl ToolError {
     pub fn needs_connection(provider: impl Into<String>, setup_url: Option<&str>) -> ToolError {
         let connection = Connection { provider: provider.into(), setup_url: setup_url.map(str::to_string) };
         ToolError {
-            connection: Some(connection),
+            connection: Some(Box::new(connection)),
             did_not_happen: true,
             ..ToolError::new("The tool needs a connection that is not there.")
         }

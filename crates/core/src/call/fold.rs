@@ -160,7 +160,12 @@ impl State {
                 Reason::Completion => "awaiting_completion",
                 Reason::Input => "awaiting_input",
                 Reason::Client => "awaiting_client",
-                _ => "running",
+                Reason::Connection => "awaiting_connection",
+                Reason::Sleep
+                | Reason::Retry
+                | Reason::ToolChanged
+                | Reason::NoSuchTool
+                | Reason::ToolPaused => "running",
             },
             State::Ended(end) => end.outcome.name(),
         }
@@ -276,36 +281,14 @@ impl Call {
             {
                 self.reconciled(reconciled);
             }
-            (State::Running { attempt }, Fact::Suspended(suspended)) if *attempt == suspended.attempt => {
-                self.suspended(at, suspended);
-            }
-            (State::Suspended(suspended), Fact::Resumed(resumed))
-                if suspended.attempt == resumed.attempt && suspended.then == Then::Replay =>
-            {
-                self.waited(at);
-                self.state = State::Running { attempt: resumed.attempt };
-            }
             (State::Suspended(suspended), Fact::Returned(returned))
                 if suspended.attempt == returned.attempt && suspended.then == Then::Return =>
             {
                 self.waited(at);
                 self.returned(returned);
             }
-            (State::Running { attempt }, Fact::Unconnected(said)) if *attempt == said.attempt => {
-                self.ran_us += said.ran_us;
-                self.parked = Some((said.parked, at));
-                self.state = State::Unconnected { said: said.clone(), declined: false };
-            }
-            (State::Unconnected { .. }, Fact::Connected(Connected { connected: true })) => {
-                self.waited(at);
-                self.connections += 1;
-                self.state = State::Ready;
-            }
-            (
-                State::Unconnected { said, declined: false },
-                Fact::Connected(Connected { connected: false }),
-            ) => {
-                self.state = State::Unconnected { said: said.clone(), declined: true };
+            (_, Fact::Suspended(_) | Fact::Resumed(_) | Fact::Unconnected(_) | Fact::Connected(_)) => {
+                return self.apply_wait(at, fact);
             }
             (state, Fact::Operation(operation)) if self.can_do(state, operation) => self.did(operation),
             (state, Fact::Parked(parked)) if can_park(state, parked.reason) => self.park(at, *parked),
@@ -326,11 +309,46 @@ impl Call {
             (State::Ended(end), Fact::Resolved(resolved)) if can_resolve(end, resolved) => {
                 self.resolved(at, resolved);
             }
-            (state, fact) => {
-                return Err(Illegal { state: state.name(), fact: fact.kind(), attempts: self.attempts });
-            }
+            (_, fact) => return Err(self.illegal(fact)),
         }
         Ok(())
+    }
+
+    /// The legal pairs of what puts an attempt aside, and of what wakes it.
+    fn apply_wait(&mut self, at: Timestamp, fact: &Fact) -> std::result::Result<(), Illegal> {
+        match (&self.state, fact) {
+            (State::Running { attempt }, Fact::Suspended(suspended)) if *attempt == suspended.attempt => {
+                self.suspended(at, suspended);
+            }
+            (State::Suspended(suspended), Fact::Resumed(resumed))
+                if suspended.attempt == resumed.attempt && suspended.then == Then::Replay =>
+            {
+                self.waited(at);
+                self.state = State::Running { attempt: resumed.attempt };
+            }
+            (State::Running { attempt }, Fact::Unconnected(said)) if *attempt == said.attempt => {
+                self.ran_us += said.ran_us;
+                self.parked = Some((said.parked, at));
+                self.state = State::Unconnected { said: said.clone(), declined: false };
+            }
+            (State::Unconnected { .. }, Fact::Connected(Connected { connected: true })) => {
+                self.waited(at);
+                self.connections += 1;
+                self.state = State::Ready;
+            }
+            (
+                State::Unconnected { said, declined: false },
+                Fact::Connected(Connected { connected: false }),
+            ) => {
+                self.state = State::Unconnected { said: said.clone(), declined: true };
+            }
+            (_, fact) => return Err(self.illegal(fact)),
+        }
+        Ok(())
+    }
+
+    fn illegal(&self, fact: &Fact) -> Illegal {
+        Illegal { state: self.state.name(), fact: fact.kind(), attempts: self.attempts }
     }
 
     /// Whether this can happen to it now.
@@ -343,7 +361,13 @@ impl Call {
         let lives = match operation.did {
             Did::Completed(_) => is_open(state),
             Did::TimedOut => matches!(state, State::Running { .. } | State::Suspended(_)),
-            _ => matches!(state, State::Running { .. }),
+            Did::StepStarted { .. }
+            | Did::StepEnded { .. }
+            | Did::SleepBegan(_)
+            | Did::SleepEnded
+            | Did::KeyTaken
+            | Did::WaitBegan(_)
+            | Did::Asked(_) => matches!(state, State::Running { .. }),
         };
         let follows = match &self.operations {
             Some(operations) => operations.can_follow(operation),

@@ -5,6 +5,7 @@ use crate::error::{BatchError, chain};
 use crate::session::fold;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use windlass_core::batch::Batch;
 use windlass_core::handle::{Handle, Kind, question_id};
 use windlass_core::ids::{BatchNo, CallId, Ordinal};
@@ -56,11 +57,13 @@ pub async fn questions(store: &dyn Store, now: Timestamp) -> Result<Vec<OpenQues
         if asked.is_empty() {
             continue;
         }
-        if !names.contains_key(&row.session) {
-            let session = store.session_by_no(row.session).await?;
-            names.insert(row.session, session.map(|session| session.name).unwrap_or_default());
-        }
-        let session = &names[&row.session];
+        let session: &String = match names.entry(row.session) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let session = store.session_by_no(row.session).await?;
+                new.insert(session.map(|session| session.name).unwrap_or_default())
+            }
+        };
         found.extend(asked.into_iter().map(|asked| OpenQuestion { session: session.clone(), ..asked }));
     }
     Ok(found)

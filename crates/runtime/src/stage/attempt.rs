@@ -49,7 +49,15 @@ impl Start {
             Step::Resume(attempt) => {
                 Some(Start { attempt, intent: Intent::WithResult, redrive: false, resumes: true })
             }
-            _ => None,
+            Step::Prepare
+            | Step::Join(_)
+            | Step::Lose(_)
+            | Step::Reconcile(_)
+            | Step::Retry { .. }
+            | Step::Return { .. }
+            | Step::Park(_)
+            | Step::Settle(_)
+            | Step::Done(_) => None,
         }
     }
 }
@@ -137,7 +145,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
             return leave(held, tool, (attempt, ran_us), pending).await;
         }
         Watched::Ran(Ran::Returned(Err(ToolError { connection: Some(connection), .. }))) => {
-            return wait_for_connection(held, (attempt, ran_us), connection).await;
+            return wait_for_connection(held, (attempt, ran_us), *connection).await;
         }
         Watched::Ran(ran) => {
             let result = result::of(held, tool, ran).await;

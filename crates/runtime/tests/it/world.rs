@@ -101,7 +101,7 @@ async fn an_answer_survives_a_restart_with_and_without_an_owner() {
         let runtime = reopen(&folder);
         runtime.register(painter(stepped(), &bodies)).unwrap();
         if !left {
-            assert_eq!(runtime.questions().await.unwrap(), [question.clone()]);
+            assert_eq!(runtime.questions().await.unwrap(), std::slice::from_ref(&question));
             runtime.answer(&question.id, &json!("green")).await.unwrap();
         }
         let answer = run(&runtime, "s", asked()).await;

@@ -71,6 +71,7 @@ fn an_empty_file_declares_nothing() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "cases are data")]
 fn problems_as_people_see_them() {
     let tool = |line: &str| format!("[tools.t]\ncommand = [\"date\"]\n{line}\n");
     let cases = [
