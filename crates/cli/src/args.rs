@@ -40,6 +40,14 @@ pub enum Command {
     Resolve(Resolve),
     /// Let a call go on although its tool has changed
     Accept(Accept),
+    /// Answer what a call waits for, by the key its tool gave out
+    Complete(Complete),
+    /// List the questions that wait for an answer
+    Questions(Questions),
+    /// Answer a question
+    Answer(Answer),
+    /// Say that a session was connected to what its calls need, or that this was declined
+    Connections(Connections),
     /// Check the data folder and show what is in force
     Doctor(Doctor),
     /// Measure how fast this machine runs calls
@@ -119,7 +127,7 @@ pub struct Calls {
     /// Print its journal as a story
     #[arg(long, requires = "call")]
     pub journal: bool,
-    /// Only the calls in this state; open is queued, running or retrying
+    /// Only the calls in this state; open is every one in which it is not over
     #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)))]
     pub state: Option<String>,
     /// Only the calls that wait, and for what
@@ -208,6 +216,97 @@ Example: windlass accept 01j8a6zc")]
 pub struct Accept {
     /// The call: its handle, or the beginning of it
     pub call: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass complete`
+#[derive(Args)]
+#[command(group = ArgGroup::new("which").required(true).args(["key", "call"]))]
+#[command(group = ArgGroup::new("what").required(true).args(["ok", "error", "cancelled"]))]
+#[command(after_help = "\
+The key is all that is needed: whoever has it may answer, once. The same again is fine, another answer is refused. Where
+no process owns the data folder, the answer is recorded and left for the next one.
+
+Examples:
+  windlass complete KEY --ok '{\"approved\": true}'
+  windlass complete KEY --error out_of_stock --message 'None are left until May.'")]
+pub struct Complete {
+    /// The key, as the tool gave it out
+    pub key: Option<String>,
+    /// Instead of a key, the call that waits as awaiting_client: its handle, or the beginning of it
+    #[arg(long)]
+    pub call: Option<String>,
+    /// It is done, and this is the result
+    #[arg(long, value_name = "JSON")]
+    pub ok: Option<String>,
+    /// It went wrong: a code of your own, for programs
+    #[arg(long, value_name = "CODE", requires = "message")]
+    pub error: Option<String>,
+    /// What the model is told of it
+    #[arg(long, value_name = "TEXT", requires = "error")]
+    pub message: Option<String>,
+    /// It was called off
+    #[arg(long)]
+    pub cancelled: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass questions`
+#[derive(Args)]
+#[command(after_help = "\
+The whole text of a question and what an answer must fit are in --json.
+
+Example: windlass questions --session default")]
+pub struct Questions {
+    /// Only the questions of this session
+    #[arg(long)]
+    pub session: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass answer`
+#[derive(Args)]
+#[command(after_help = "\
+The first answer counts; one that does not fit what is asked is refused, and the question stays. Where no process owns
+the data folder, the answer is recorded and left for the next one.
+
+Example: windlass answer 01j8a6zc '\"red\"'")]
+pub struct Answer {
+    /// The question: its id, or the beginning of it
+    pub id: String,
+    /// The answer, as JSON
+    #[arg(value_name = "JSON")]
+    pub answer: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass connections`
+#[derive(Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["connected", "declined"]))]
+#[command(after_help = "\
+For calls that wait as awaiting_connection: `windlass calls --state awaiting_connection` shows what they need. All of the
+session that wait for it run again, or fail. Where no process owns the data folder, it is left for the next one.
+
+Example: windlass connections default mail --connected")]
+pub struct Connections {
+    /// The session
+    pub session: String,
+    /// What it was connected to
+    pub provider: String,
+    /// It is connected
+    #[arg(long)]
+    pub connected: bool,
+    /// Nobody will connect it
+    #[arg(long)]
+    pub declined: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

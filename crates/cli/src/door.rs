@@ -6,13 +6,13 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass::core::handle::Handle;
+use windlass::core::handle::{Handle, open_question_id};
 use windlass::inspect::{self, Recorded, Wanted};
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Store, StoreError};
 use windlass_server::client::{Client, ClientError};
 use windlass_server::view::View;
-use windlass_server::wire::{List, State};
+use windlass_server::wire::{LIMIT_MAX, List, Questions, State};
 
 /// An owner that has just begun may not serve its socket yet, and one that ends may still hold the folder.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
@@ -77,6 +77,42 @@ impl Door {
             }
         }
         Ok(View::of_record(self.store.clone()).show(call, journal).await?)
+    }
+
+    /// All questions that wait for an answer.
+    pub async fn questions(&self, session: Option<&str>) -> anyhow::Result<Vec<Value>> {
+        let session = session.map(str::to_string);
+        let mut list = Questions { session, limit: Some(LIMIT_MAX), after: None };
+        let mut items = Vec::new();
+        loop {
+            let mut page = match &self.owner {
+                Some(owner) => owner.questions(&list).await?,
+                None => View::of_record(self.store.clone()).questions(&list).await?,
+            };
+            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            list.after = page["next"].as_str().map(str::to_string);
+            if list.after.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// The id of the question that is meant: a whole one, or the only one that begins with this.
+    pub async fn find_question(&self, text: &str) -> anyhow::Result<String> {
+        let prefix = text.to_lowercase();
+        if open_question_id(self.store.secret(), &prefix).is_some() {
+            return Ok(prefix);
+        }
+        let questions = self.questions(None).await?;
+        let ids = questions.iter().filter_map(|question| question["id"].as_str());
+        match ids.filter(|id| id.starts_with(&prefix)).collect::<Vec<_>>().as_slice() {
+            [one] => Ok(one.to_string()),
+            [] => {
+                let told = "no open question begins with";
+                Err(Usage(format!("{told} {text}; `windlass questions` lists them")).into())
+            }
+            _ => Err(Usage(format!("several questions begin with {text}; write more of it")).into()),
+        }
     }
 
     /// The handle that is meant: a whole one, or the only one that begins with this.

@@ -63,7 +63,7 @@ fn code(error: &anyhow::Error) -> u8 {
     }
     if let Some(error) = error.downcast_ref::<AskError>() {
         return match error {
-            AskError::NotFound { .. } => USAGE,
+            AskError::NotFound { .. } | AskError::NoKey | AskError::NoQuestion => USAGE,
             AskError::Unfit { .. }
             | AskError::Conflict
             | AskError::Answered

@@ -70,6 +70,12 @@ pub fn read(file: &Path) -> anyhow::Result<BatchRequest> {
     parse(&text, &name)
 }
 
+/// A value from the command line.
+pub fn value(option: &str, text: &str) -> anyhow::Result<Value> {
+    let wrong = |problem| Usage(format!("{option} takes JSON, a text in quotes like '\"done\"': {problem}"));
+    Ok(json::parse_result(text, &Limits::default()).map_err(wrong)?)
+}
+
 const HELP: &str = "it must be {\"calls\": [{\"id\", \"tool\", \"args\"}, …]}, or one such call per line";
 
 fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {

@@ -1,17 +1,21 @@
 //! The windlass command line: one file per command, named like it.
 
 mod accept;
+mod answer;
 mod args;
 mod bench;
 mod call;
 mod calls;
 mod cancel;
+mod complete;
+mod connections;
 mod doctor;
 mod door;
 mod exit;
 mod folder;
 mod input;
 mod owner;
+mod questions;
 mod resolve;
 mod run;
 mod show;
@@ -67,6 +71,10 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Cancel(args) => cancel::cancel(&cli.data, args).await,
         Command::Resolve(args) => resolve::resolve((&cli.data, owned), args).await,
         Command::Accept(args) => accept::accept(&cli.data, args).await,
+        Command::Complete(args) => complete::complete(&cli.data, args).await,
+        Command::Questions(args) => questions::questions(&cli.data, args).await,
+        Command::Answer(args) => answer::answer(&cli.data, args).await,
+        Command::Connections(args) => connections::connections(&cli.data, args).await,
         Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
         Command::Bench(args) => bench::bench(args),
     }

@@ -2,8 +2,10 @@
 
 use crate::folder::Owned;
 use crate::{exit, folder};
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use windlass::{OpenCall, Runtime};
 use windlass_server::control::Control;
@@ -38,10 +40,12 @@ impl Owner {
     /// Waits for this, unless a signal comes while calls are open: then `None`, and the command is to leave.
     pub async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(work);
-        let mut asked = false;
+        let (mut asked, mut told) = (false, HashSet::new());
+        let mut looks = tokio::time::interval(LOOKS_EVERY);
         loop {
             tokio::select! {
                 done = &mut work => return Some(done),
+                _ = looks.tick() => tell_waiting(&self.runtime, &mut told),
                 name = self.signals.next() => {
                     if asked {
                         exit::leave_now();
@@ -70,6 +74,34 @@ impl Owner {
     pub async fn close(self) {
         if let Some(control) = self.control {
             control.stop().await;
+        }
+    }
+}
+
+/// How soon people are told that a call waits for them.
+const LOOKS_EVERY: Duration = Duration::from_millis(250);
+
+/// Says which calls wait for the world outside, each once.
+fn tell_waiting(runtime: &Runtime, told: &mut HashSet<String>) {
+    if runtime.counts().parked == 0 {
+        return;
+    }
+    for call in runtime.open() {
+        let how = match call.state {
+            "awaiting_completion" => {
+                "whoever has the key that its tool gave out answers: windlass complete KEY --ok JSON"
+            }
+            "awaiting_input" => {
+                "`windlass questions` shows what it asks, `windlass answer ID JSON` answers it"
+            }
+            "awaiting_connection" => {
+                "once that is there: windlass connections SESSION PROVIDER --connected, or --declined"
+            }
+            _ => continue,
+        };
+        if told.insert(call.call) {
+            let waits = call.waiting_for.unwrap_or_default();
+            eprintln!("windlass: {} ({}) waits for {waits}; {how}", call.id, call.tool);
         }
     }
 }

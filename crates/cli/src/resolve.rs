@@ -2,22 +2,19 @@
 
 use crate::args::Resolve;
 use crate::door::Door;
-use crate::exit::Usage;
 use crate::folder::Owned;
 use crate::owner::Owner;
-use crate::{folder, show};
+use crate::{folder, input, show};
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
 use windlass::Resolution;
 use windlass::ask::post_resolve;
-use windlass::core::json;
-use windlass::core::limits::Limits;
 use windlass_server::view::View;
 use windlass_server::wire;
 
 pub async fn resolve((data, owned): (&Path, &mut Owned), args: Resolve) -> anyhow::Result<ExitCode> {
-    let landed = args.landed.as_deref().map(landed).transpose()?;
+    let landed = args.landed.as_deref().map(|text| input::value("--landed", text)).transpose()?;
     let door = Door::change(data).await?;
     let call = door.find(&args.call).await?;
     if let Some(owner) = &door.owner {
@@ -67,9 +64,4 @@ fn tell(call: &Value, args: &Resolve) -> anyhow::Result<ExitCode> {
         show::text(&format!("the call is {state} now; whoever submits it again gets that answer"))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn landed(text: &str) -> anyhow::Result<Value> {
-    let wrong = |problem| Usage(format!("--landed takes JSON, a text in quotes like '\"done\"': {problem}"));
-    Ok(json::parse_result(text, &Limits::default()).map_err(wrong)?)
 }

@@ -12,7 +12,8 @@ const CELL_CHARS_MAX: usize = 120;
 const STORY_CHARS_MAX: usize = 1_000;
 
 /// The columns whose text may be broken into lines.
-const PROSE: [&str; 7] = ["ANSWER", "DESCRIPTION", "FOUND", "JOURNAL", "RECORDED", "STORY", "WHY"];
+const PROSE: [&str; 8] =
+    ["ANSWER", "DESCRIPTION", "FOUND", "JOURNAL", "QUESTION", "RECORDED", "STORY", "WHY"];
 
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
@@ -109,6 +110,17 @@ pub fn left(call: &serde_json::Value, as_json: bool) -> anyhow::Result<()> {
         return json(&shown);
     }
     print(&left_for_next(call["session"].as_str().unwrap_or_default()))
+}
+
+/// Says that an answer was taken, by the owner or for the next one of this session.
+pub fn completed(left_for: Option<&str>, as_json: bool) -> anyhow::Result<()> {
+    match left_for {
+        _ if as_json => {
+            json(&serde_json::json!({"completed": true, "left_for_next_owner": left_for.is_some()}))
+        }
+        Some(session) => print(&left_for_next(session)),
+        None => print("answered; the call goes on"),
+    }
 }
 
 /// Prints a line; a reader that has gone away is no error.

@@ -37,6 +37,13 @@ pub enum Ask {
         /// The answer.
         completion: Completion,
     },
+    /// The session was connected to something, or somebody declined to connect it.
+    Connect {
+        /// To what.
+        provider: Arc<str>,
+        /// Whether it is connected.
+        connected: bool,
+    },
 }
 
 /// What a cancel reaches.
@@ -61,7 +68,7 @@ pub struct Unreadable {
 #[derive(Default, Encode, Decode)]
 #[cbor(map)]
 struct Fields {
-    /// 0: cancel, 1: resolve, 2: accept, 3: complete.
+    /// 0: cancel, 1: resolve, 2: accept, 3: complete, 4: connect.
     #[n(0)]
     kind: u8,
     #[n(1)]
@@ -80,6 +87,8 @@ struct Fields {
     code: Option<String>,
     #[n(8)]
     message: Option<String>,
+    #[n(9)]
+    connected: Option<bool>,
 }
 
 impl Fields {
@@ -112,6 +121,8 @@ impl Ask {
             // A tool may change again: then it is asked again.
             Ask::Accept { call } => format!("accept {call} at {count}"),
             Ask::Complete { call, name, .. } => format!("complete {call} {name}"),
+            // Connections come and go.
+            Ask::Connect { provider, connected } => format!("connect {provider} {connected} at {count}"),
         }
     }
 
@@ -130,6 +141,10 @@ impl Ask {
                 Fields { landed: landed.as_deref().map(str::to_string), ..Fields::of(1, *call) }
             }
             Ask::Accept { call } => Fields::of(2, *call),
+            Ask::Connect { provider, connected } => {
+                let (name, connected) = (Some(provider.to_string()), Some(*connected));
+                Fields { kind: 4, name, connected, ..Fields::default() }
+            }
             Ask::Complete { call, name, completion } => {
                 let named = Fields { name: Some(name.to_string()), ..Fields::of(3, *call) };
                 match completion {
@@ -167,6 +182,9 @@ impl Ask {
             (3, Some(call), _) if let Some(name) = fields.name.take() => {
                 Ask::Complete { call, name: name.into(), completion: fields.completion() }
             }
+            (4, None, None) if let (Some(name), Some(connected)) = (fields.name.take(), fields.connected) => {
+                Ask::Connect { provider: name.into(), connected }
+            }
             (kind, _, _) => {
                 return Err(Unreadable { what: format!("its kind {kind} or its call is missing") });
             }
@@ -193,6 +211,7 @@ mod tests {
             (complete(Completion::Ok("1".into())), "a5000301070203"),
             (complete(Completion::Error { code: "c".into(), message: "m".into() }), "a6000301070203"),
             (complete(Completion::Cancelled), "a4000301070203"),
+            (Ask::Connect { provider: "p".into(), connected: true }, "a3000405617009f5"),
         ] {
             let bytes = ask.encode();
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -8,9 +8,9 @@ mod fact;
 mod fold;
 
 pub use fact::{
-    Accepted, Arguments, CancelAsked, Cause, Ended, Fact, Given, Kind, Lost, Made, Model, Opened, Parked,
-    Prepared, Reason, Reconciled, Resolved, Resolver, Result, Resumed, Returned, Same, SameAs, Spent,
-    Started, Stopped, Suspended, Then, Verdict,
+    Accepted, Arguments, CancelAsked, Cause, Connected, Ended, Fact, Given, Kind, Lost, Made, Model, Opened,
+    Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result, Resumed, Returned, Same, SameAs, Spent,
+    Started, Stopped, Suspended, Then, Unconnected, Verdict,
 };
 pub use fold::{Call, Deduped, End, Illegal, Pin, Role, State};
 
@@ -91,6 +91,13 @@ pub enum Settlement<'a> {
     DidNotHappen,
     /// Its owner died each time it ran.
     Poison,
+    /// What it needs was not connected: declined, or not in time.
+    Unconnected {
+        /// What it needs.
+        said: &'a Unconnected,
+        /// Whether somebody declined.
+        declined: bool,
+    },
     /// It was cancelled, having done this.
     Cancelled(Effect),
     /// An attempt did not return and must not be made again: nobody knows whether it took effect.
@@ -104,7 +111,9 @@ impl Call {
             State::Ended(end) => Step::Done(end),
             State::Running { attempt } => Step::Lose(*attempt),
             State::Returned { result, .. } => self.after_return(result),
-            State::Opened | State::Ready | State::Retrying(_) if self.cancel.is_some() => {
+            State::Opened | State::Ready | State::Retrying(_) | State::Unconnected { .. }
+                if self.cancel.is_some() =>
+            {
                 Step::Settle(Settlement::Cancelled(self.effect()))
             }
             State::Opened => Step::Prepare,
@@ -121,6 +130,12 @@ impl Call {
             }
             State::Reconciled { verdict, .. } => self.after_verdict(verdict),
             State::Suspended(suspended) => self.after_suspension(suspended, now),
+            State::Unconnected { said, declined: false } if now < said.parked.wake_at => {
+                Step::Park(said.parked)
+            }
+            State::Unconnected { said, declined } => {
+                Step::Settle(Settlement::Unconnected { said, declined: *declined })
+            }
         }
     }
 
@@ -261,6 +276,12 @@ impl Call {
         self.pin.map(|pin| pin.class)
     }
 
+    /// What it waits to be connected to, if it does.
+    pub fn unconnected(&self) -> Option<&Unconnected> {
+        let State::Unconnected { said, declined: false } = &self.state else { return None };
+        Some(said)
+    }
+
     /// Which calls are the same, unless it is the one of them that runs.
     fn unjoined(&self) -> Option<Same> {
         self.dedupe.as_ref().filter(|dedupe| dedupe.role != Role::First).map(|dedupe| dedupe.same)
@@ -295,6 +316,7 @@ impl Call {
             | State::Stopped { .. }
             | State::Reconciled { .. }
             | State::Suspended(_)
+            | State::Unconnected { .. }
             | State::Retrying(_) => None,
         }
     }

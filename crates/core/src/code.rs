@@ -51,6 +51,8 @@ codes! {
     Timeout = "timeout";
     /// A tool said that its result comes later, and has given out no key by which it could come.
     PendingWithoutKey = "pending_without_key";
+    /// The tool needs a connection that somebody declined.
+    ConnectionDeclined = "connection_declined";
     /// It certainly did not take effect.
     DidNotHappen = "did_not_happen";
     /// The owner died each time it ran.

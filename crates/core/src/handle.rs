@@ -86,19 +86,42 @@ impl fmt::Debug for Handle {
 /// The key by which the world outside answers a wait of a call: all the authority that takes, stable over attempts and
 /// restarts. Like a handle it names what it is for, so a forged one is refused without a look-up.
 pub fn completion_key(secret: &Secret, call: CallId, name: &str) -> String {
-    let named = u128::from(call.packed()) << 64 | u128::from(completion_name(secret, name));
-    let mac = wide(secret, b"completion mac", named);
-    format!("{}{}", Handle(mac), Handle(named ^ wide(secret, b"completion pad", mac)))
+    seal_name(secret, COMPLETION, (call, name))
 }
 
 /// The call a completion key is for, and the [sum](completion_name) of its name; `None` if the key is no key of this
 /// store.
 pub fn open_completion_key(secret: &Secret, key: &str) -> Option<(CallId, u64)> {
-    let (mac, named) = key.split_at_checked(TEXT_LEN)?;
+    open_name(secret, COMPLETION, key)
+}
+
+/// The id of a question that a call asks. Made like a completion key, and never one: operators see it.
+pub fn question_id(secret: &Secret, call: CallId, name: &str) -> String {
+    seal_name(secret, QUESTION, (call, name))
+}
+
+/// The call that asks this question, and the [sum](completion_name) of its name; `None` if the id is none of this store.
+pub fn open_question_id(secret: &Secret, id: &str) -> Option<(CallId, u64)> {
+    open_name(secret, QUESTION, id)
+}
+
+/// What tells the uses of names apart: the words for the MAC and for the pad.
+type Use = (&'static [u8], &'static [u8]);
+
+const COMPLETION: Use = (b"completion mac", b"completion pad");
+const QUESTION: Use = (b"question mac", b"question pad");
+
+fn seal_name(secret: &Secret, (for_mac, for_pad): Use, (call, name): (CallId, &str)) -> String {
+    let named = u128::from(call.packed()) << 64 | u128::from(completion_name(secret, name));
+    let mac = wide(secret, for_mac, named);
+    format!("{}{}", Handle(mac), Handle(named ^ wide(secret, for_pad, mac)))
+}
+
+fn open_name(secret: &Secret, (for_mac, for_pad): Use, text: &str) -> Option<(CallId, u64)> {
+    let (mac, named) = text.split_at_checked(TEXT_LEN)?;
     let (mac, named) = (Handle::parse(mac)?.0, Handle::parse(named)?.0);
-    let named = named ^ wide(secret, b"completion pad", mac);
-    (wide(secret, b"completion mac", named) == mac)
-        .then(|| (CallId::unpacked((named >> 64) as u64), named as u64))
+    let named = named ^ wide(secret, for_pad, mac);
+    (wide(secret, for_mac, named) == mac).then(|| (CallId::unpacked((named >> 64) as u64), named as u64))
 }
 
 /// What stands for a name in a completion key.
@@ -189,6 +212,10 @@ mod tests {
         let key = completion_key(&ours, call, "approval");
         assert_eq!(open_completion_key(&ours, &key), Some((call, completion_name(&ours, "approval"))));
         assert_ne!(key, completion_key(&ours, call, "other"));
+        // An id that operators see answers a question and nothing else.
+        let id = question_id(&ours, call, "approval");
+        assert_eq!(open_question_id(&ours, &id), open_completion_key(&ours, &key));
+        assert_eq!((open_completion_key(&ours, &id), open_question_id(&ours, &key)), (None, None));
         assert_eq!(open_completion_key(&Secret([8; 32]), &key), None);
         for place in 0..key.len() {
             let mut forged = key.clone().into_bytes();

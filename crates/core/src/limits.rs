@@ -65,6 +65,14 @@ limits! {
     nesting_max = 8;
     /// Whoever waits for an answer from outside and says nothing waits a day, in milliseconds.
     completion_ms = 86_400_000;
+    /// A caller that runs a tool itself and posts no result for so long, in milliseconds, is gone.
+    client_ms = 300_000;
+    /// A question is read by a person, and kept in the journal of its call.
+    question_chars_max = 10_000;
+    /// The name of what a session is connected to stands in commands and paths.
+    provider_chars_max = 128;
+    /// The address where a person connects it is kept in the journal of each call that needs it.
+    setup_url_chars_max = 2_048;
     /// What one answer may take of a model's context, in bytes.
     answer_bytes_max = 50 << 10;
     /// What one answer may take of a model's context, in lines.

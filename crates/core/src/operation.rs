@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// How many differing places a divergence names.
 const DIFFERENCES_MAX: usize = 8;
 
+/// The name under which the result of a tool that its caller runs is waited for.
+pub const CLIENT: &str = "windlass.client";
+
 /// Something a tool did, under its name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
@@ -56,6 +59,33 @@ pub enum Did {
         /// How often, from 1: what failed is called again when the call is tried again.
         generation: u32,
     },
+    /// It asks a person.
+    Asked(Arc<Question>),
+}
+
+/// What a person is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// The question, for a person.
+    pub text: Arc<str>,
+    /// What an answer must fit, as JSON.
+    pub schema: Option<JsonText>,
+    /// Until when it is waited for.
+    pub until: Until,
+}
+
+impl Question {
+    /// What makes it this question and no other.
+    fn identity(&self) -> String {
+        let schema = self.schema.as_deref().unwrap_or("null");
+        format!("{{\"question\":{},\"schema\":{schema}}}", serde_json::Value::from(&*self.text))
+    }
+
+    /// When it was asked.
+    pub fn since(&self) -> Timestamp {
+        let length = i64::try_from(self.until.length_us).unwrap_or(i64::MAX);
+        Timestamp(self.until.wake_at.0.saturating_sub(length))
+    }
 }
 
 /// Until when something is waited for.
@@ -103,6 +133,8 @@ named! {
         Completion = "completion",
         /// Calls of other tools.
         Call = "nested call",
+        /// A question.
+        Question = "question",
     }
 }
 
@@ -113,6 +145,7 @@ enum Recorded {
     Sleep { until: Until, over: bool },
     Completion { until: Option<Until>, end: Option<Answer> },
     Call(Called),
+    Question { question: Arc<Question>, end: Option<Answer> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -120,10 +153,10 @@ enum StepState {
     /// It must not be repeated, and was started.
     Open,
     Done(JsonText),
-    /// In which try of the call: a later one runs it again.
+    /// In which round of the call: a later one runs it again.
     Failed {
         failure: Box<Failure>,
-        tries: u32,
+        round: u32,
     },
 }
 
@@ -132,8 +165,8 @@ enum StepState {
 pub struct Called {
     /// How often, from 1.
     pub generation: u32,
-    /// How many attempts of the call counted against its rule then: a later one calls again what failed.
-    pub tries: u32,
+    /// In which [round](crate::call::Call::round) of the call: a later one calls again what failed.
+    pub round: u32,
 }
 
 /// How a wait for the world outside ended.
@@ -227,7 +260,7 @@ impl Operations {
                     effect = Effect::Landed;
                     continue;
                 }
-                Recorded::Sleep { .. } | Recorded::Completion { .. } => continue,
+                Recorded::Sleep { .. } | Recorded::Completion { .. } | Recorded::Question { .. } => continue,
             };
             match state {
                 StepState::Open => return Effect::Unknown,
@@ -253,8 +286,8 @@ impl Operations {
         }
     }
 
-    /// The step of this name, given this input, in a call of which so many attempts count against its rule.
-    pub fn step(&self, name: &str, input: &str, tried: u32) -> Result<Step<'_>, Mismatch> {
+    /// The step of this name, given this input, in this [round](crate::call::Call::round) of its call.
+    pub fn step(&self, name: &str, input: &str, now: u32) -> Result<Step<'_>, Mismatch> {
         let Some(recorded) = self.by_name.get(name) else { return Ok(Step::Run) };
         let Recorded::Step { input: was, state } = recorded else { return Err(recorded.other()) };
         if **was != *input {
@@ -263,7 +296,7 @@ impl Operations {
         Ok(match state {
             StepState::Open => Step::Unknown,
             StepState::Done(value) => Step::Done(value),
-            StepState::Failed { failure, tries } if *tries == tried => Step::Failed(failure),
+            StepState::Failed { failure, round } if *round == now => Step::Failed(failure),
             StepState::Failed { .. } => Step::Run,
         })
     }
@@ -290,6 +323,7 @@ impl Operations {
     pub fn wait(&self, name: &str) -> (Option<Until>, Option<&Answer>) {
         match self.by_name.get(name) {
             Some(Recorded::Completion { until, end }) => (*until, end.as_ref()),
+            Some(Recorded::Question { question, end }) => (Some(question.until), end.as_ref()),
             _ => (None, None),
         }
     }
@@ -302,6 +336,34 @@ impl Operations {
             .map(|(name, _)| name)
     }
 
+    /// The question of this name, if it was asked; one that is asked otherwise now is a mismatch.
+    pub fn asked(&self, name: &str, now: &Question) -> Result<Option<&Arc<Question>>, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(None),
+            Some(Recorded::Question { question, .. }) => match (question.identity(), now.identity()) {
+                (was, is) if was == is => Ok(Some(question)),
+                (was, is) => Err(other_input(&was, &is)),
+            },
+            Some(other) => Err(other.other()),
+        }
+    }
+
+    /// Whether a person was asked under this name.
+    pub fn is_question(&self, name: &str) -> bool {
+        matches!(self.by_name.get(name), Some(Recorded::Question { .. }))
+    }
+
+    /// The questions that were asked, by name.
+    pub fn questions(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Question>)> {
+        self.by_name.iter().filter_map(|(name, recorded)| match recorded {
+            Recorded::Question { question, .. } => Some((name, question)),
+            Recorded::Step { .. }
+            | Recorded::Sleep { .. }
+            | Recorded::Completion { .. }
+            | Recorded::Call(_) => None,
+        })
+    }
+
     /// Whether what was waited for under this name is over.
     pub fn is_over(&self, name: &str, now: Timestamp) -> bool {
         match self.by_name.get(name) {
@@ -309,6 +371,7 @@ impl Operations {
             Some(Recorded::Completion { until, end }) => {
                 end.is_some() || until.is_some_and(|until| now >= until.wake_at)
             }
+            Some(Recorded::Question { question, end }) => end.is_some() || now >= question.until.wake_at,
             Some(Recorded::Step { .. } | Recorded::Call(_)) | None => false,
         }
     }
@@ -318,6 +381,10 @@ impl Operations {
         match (self.by_name.get(&operation.name), &operation.did) {
             (None, Did::StepStarted { .. } | Did::StepEnded { .. } | Did::SleepBegan(_) | Did::KeyTaken) => {
                 true
+            }
+            (None, Did::Asked(_)) => true,
+            (Some(Recorded::Question { end, .. }), Did::Completed(Completion::Ok(_)) | Did::TimedOut) => {
+                end.is_none()
             }
             (Some(Recorded::Step { input: was, state }), Did::StepEnded { input, .. }) => {
                 !matches!(state, StepState::Done(_)) && was == input
@@ -338,8 +405,8 @@ impl Operations {
         }
     }
 
-    /// Adds what [can follow](Self::can_follow), to a call of which so many attempts count against its rule.
-    pub fn apply(&mut self, operation: &Operation, tries: u32) {
+    /// Adds what [can follow](Self::can_follow), in this round of its call.
+    pub fn apply(&mut self, operation: &Operation, round: u32) {
         let name = operation.name.clone();
         match &operation.did {
             Did::StepStarted { input } => {
@@ -348,7 +415,7 @@ impl Operations {
             Did::StepEnded { input, result } => {
                 let state = match result {
                     StepResult::Ok(value) => StepState::Done(value.clone()),
-                    StepResult::Failed(failure) => StepState::Failed { failure: failure.clone(), tries },
+                    StepResult::Failed(failure) => StepState::Failed { failure: failure.clone(), round },
                 };
                 self.by_name.insert(name, Recorded::Step { input: input.clone(), state });
             }
@@ -372,13 +439,18 @@ impl Operations {
             Did::TimedOut => self.answered(&name, Answer::TimedOut),
             Did::Called { generation } => {
                 self.has_call = true;
-                self.by_name.insert(name, Recorded::Call(Called { generation: *generation, tries }));
+                self.by_name.insert(name, Recorded::Call(Called { generation: *generation, round }));
+            }
+            Did::Asked(question) => {
+                self.by_name.insert(name, Recorded::Question { question: question.clone(), end: None });
             }
         }
     }
 
     fn answered(&mut self, name: &str, answer: Answer) {
-        if let Some(Recorded::Completion { end, .. }) = self.by_name.get_mut(name) {
+        if let Some(Recorded::Completion { end, .. } | Recorded::Question { end, .. }) =
+            self.by_name.get_mut(name)
+        {
             *end = Some(answer);
         }
     }
@@ -391,6 +463,7 @@ impl Recorded {
             Recorded::Sleep { .. } => Kind::Sleep,
             Recorded::Completion { .. } => Kind::Completion,
             Recorded::Call(_) => Kind::Call,
+            Recorded::Question { .. } => Kind::Question,
         };
         Mismatch::OtherKind { recorded }
     }

@@ -31,13 +31,15 @@ pub enum Role {
     Input,
     /// The result of a tool.
     Output,
+    /// The answer to a question of a tool.
+    Answer,
 }
 
 impl Role {
     /// What a validation problem is recorded as.
     pub fn code(self) -> Code {
         match self {
-            Role::Input => Code::InvalidArgs,
+            Role::Input | Role::Answer => Code::InvalidArgs,
             Role::Output => Code::InvalidOutput,
         }
     }
@@ -47,6 +49,7 @@ impl Role {
         match self {
             Role::Input => "the arguments",
             Role::Output => "the result",
+            Role::Answer => "the answer",
         }
     }
 }
@@ -158,6 +161,7 @@ impl fmt::Display for Refused {
         let which = match self.role {
             Role::Input => "input",
             Role::Output => "output",
+            Role::Answer => "answer",
         };
         write!(f, "the {which} schema of tool {} is refused", self.tool)?;
         if !self.pointer.is_empty() {

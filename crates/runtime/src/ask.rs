@@ -2,18 +2,23 @@
 
 mod owner;
 
-pub(crate) use owner::{accept, adopt, cancel, complete, reconcile, resolve as resolve_call};
+pub(crate) use owner::{
+    accept, adopt, answer, cancel, client_result, complete, connect, reconcile, resolve as resolve_call,
+};
 
 use crate::error::BatchError;
+use crate::inside::Completed;
 use crate::session::fold;
 use serde_json::Value;
 use windlass_core::ask::{Ask, Scope};
 use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Reason, State};
-use windlass_core::handle::{Handle, Kind, completion_name, open_completion_key};
+use windlass_core::handle::{Handle, Kind, completion_name, open_completion_key, open_question_id};
 use windlass_core::ids::{BatchNo, CallId, Lookup};
 use windlass_core::limits::Limits;
-use windlass_core::operation::{Answer, Completion, Operations};
+use windlass_core::operation::{Answer, CLIENT, Completion, Operations, Question};
+use windlass_core::outcome::JsonText;
+use windlass_core::schema::{Role, Schema};
 use windlass_core::time::Timestamp;
 use windlass_core::{json, projection};
 use windlass_store::{Inbound, Posted, SessionRow, Store};
@@ -41,6 +46,13 @@ pub struct Asked {
     pub asked: u64,
     /// So many were over already; nothing changed for them.
     pub over: u64,
+}
+
+/// Whom a new connection reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connecting {
+    /// So many calls waited for it.
+    pub waiting: u64,
 }
 
 /// What an operator knows of a call that ended as unknown.
@@ -75,8 +87,14 @@ pub enum AskError {
     /// Another answer came before.
     #[error("it was answered before, and otherwise; the first answer stands")]
     Answered,
-    /// What the key is for is over.
-    #[error("what this key is for is over: {what}")]
+    /// No key of this store; a forged one is told the same.
+    #[error("there is no wait with this key; write all of it, as the tool gave it out")]
+    NoKey,
+    /// No question of this store.
+    #[error("there is no question with this id; `windlass questions` lists those there are")]
+    NoQuestion,
+    /// What is answered is over.
+    #[error("what this answers is over: {what}")]
     Over {
         /// Why.
         what: &'static str,
@@ -132,32 +150,143 @@ pub async fn post_complete(
     now: Timestamp,
 ) -> Result<SessionRow, AskError> {
     // The same for a forged key as for one of another store.
-    let unknown = || AskError::NotFound { what: "wait with this key".to_string() };
-    let (id, sum) = open_completion_key(store.secret(), key).ok_or_else(unknown)?;
-    let (session, call) = find_id(store, id).await?.ok_or_else(unknown)?;
-    let operations = call.operations.as_deref();
-    let mut names = operations.into_iter().flat_map(Operations::keys);
-    let name =
-        names.find(|name| completion_name(store.secret(), name) == sum).cloned().ok_or_else(unknown)?;
-    match operations.map(|operations| operations.wait(&name)) {
-        Some((_, Some(Answer::Given(given)))) if given == completion => return Ok(session),
-        Some((_, Some(Answer::Given(_)))) => return Err(AskError::Answered),
-        Some((_, Some(Answer::TimedOut))) => return Err(AskError::Over { what: "its deadline has passed" }),
-        _ if call.end().is_some() => return Err(AskError::Over { what: "the call has ended" }),
-        Some((Some(until), None)) if now >= until.wake_at => {
-            return Err(AskError::Over { what: "its deadline has passed" });
-        }
-        Some((_, None)) | None => {}
-    }
-    post(store, &session, &Ask::Complete { call: id, name, completion: completion.clone() }).await?;
+    let (id, sum) = open_completion_key(store.secret(), key).ok_or(AskError::NoKey)?;
+    let (session, call) = find_id(store, id).await?.ok_or(AskError::NoKey)?;
+    let mut names = call.operations.as_deref().into_iter().flat_map(Operations::keys);
+    let name = names.find(|name| completion_name(store.secret(), name) == sum).ok_or(AskError::NoKey)?;
+    let ask = Ask::Complete { call: id, name: name.clone(), completion: completion.clone() };
+    post_answered(store, (&session, &call), ask, now).await?;
     Ok(session)
 }
 
+/// Leaves the result of a tool that its caller runs for the owner of the session, under the exact call. It is durable when
+/// this returns. The first one counts, the same again is fine.
+pub async fn post_client_result(
+    store: &dyn Store,
+    call: &str,
+    completion: &Completion,
+    now: Timestamp,
+) -> Result<SessionRow, AskError> {
+    let (session, id, recorded) = find_call(store, call).await?;
+    if !recorded.operations.as_deref().is_some_and(|operations| operations.has_key(CLIENT) == Ok(true)) {
+        let hint = "only a call that its caller runs, and that waits for that, takes a result";
+        return Err(AskError::Unfit { state: recorded.state.name(), hint });
+    }
+    let ask = Ask::Complete { call: id, name: CLIENT.into(), completion: completion.clone() };
+    post_answered(store, (&session, &recorded), ask, now).await?;
+    Ok(session)
+}
+
+/// Leaves for the next owner of the session that it was connected to this provider, or that somebody declined to.
+pub async fn post_connected(
+    store: &dyn Store,
+    session: &str,
+    provider: &str,
+    connected: bool,
+) -> Result<Connecting, AskError> {
+    let (session, _, calls) = find(store, Target::Session(session)).await?;
+    let waits = |call: &&Call| call.unconnected().is_some_and(|said| *said.provider == *provider);
+    let waiting = calls.iter().filter(waits).count() as u64;
+    // One that runs may be about to say that it needs it.
+    if calls.iter().any(|call| call.end().is_none()) {
+        post(store, &session, &Ask::Connect { provider: provider.into(), connected }).await?;
+    }
+    Ok(Connecting { waiting })
+}
+
+/// Leaves the answer to a question for the owner of the session, if it fits what is asked. It is durable when this
+/// returns. The first one counts, the same again is fine.
+pub async fn post_answer(
+    store: &dyn Store,
+    id: &str,
+    answer: &Value,
+    now: Timestamp,
+) -> Result<SessionRow, AskError> {
+    let (of, sum) = open_question_id(store.secret(), id).ok_or(AskError::NoQuestion)?;
+    let (session, call) = find_id(store, of).await?.ok_or(AskError::NoQuestion)?;
+    let mut asked = call.operations.as_deref().into_iter().flat_map(Operations::questions);
+    let (name, question) =
+        asked.find(|(name, _)| completion_name(store.secret(), name) == sum).ok_or(AskError::NoQuestion)?;
+    let completion = Completion::Ok(kept(answer)?);
+    check_fits(question, answer)?;
+    let ask = Ask::Complete { call: of, name: name.clone(), completion };
+    post_answered(store, (&session, &call), ask, now).await?;
+    Ok(session)
+}
+
+/// Leaves an answer, unless there is one or it is too late.
+async fn post_answered(
+    store: &dyn Store,
+    (session, call): (&SessionRow, &Call),
+    ask: Ask,
+    now: Timestamp,
+) -> Result<(), AskError> {
+    if let Ask::Complete { name, completion, .. } = &ask {
+        match call.operations.as_deref().map(|operations| operations.wait(name)) {
+            Some((_, Some(Answer::Given(given)))) if given == completion => return Ok(()),
+            Some((_, Some(Answer::Given(_)))) => return Err(AskError::Answered),
+            Some((_, Some(Answer::TimedOut))) => {
+                return Err(AskError::Over { what: "its deadline has passed" });
+            }
+            _ if call.end().is_some() => return Err(AskError::Over { what: "the call has ended" }),
+            Some((Some(until), None)) if now >= until.wake_at => {
+                return Err(AskError::Over { what: "its deadline has passed" });
+            }
+            Some((_, None)) | None => {}
+        }
+    }
+    post(store, session, &ask).await
+}
+
+/// Whether an answer is one to this question.
+fn check_fits(question: &Question, answer: &Value) -> Result<(), AskError> {
+    let limits = Limits::default();
+    let Some(schema) = question.schema.as_deref() else { return Ok(()) };
+    let unread = |what: String| BatchError::Unreadable { what };
+    let schema: Value = serde_json::from_str(schema).map_err(|error| unread(error.to_string()))?;
+    // What was refused was never asked.
+    let schema =
+        Schema::compile(&schema, Role::Answer, "", &limits).map_err(|refused| unread(refused.to_string()))?;
+    let size = json::measure_result(answer, &limits)
+        .map_err(|problem| AskError::Invalid { what: problem.to_string() })?;
+    schema.validate(answer, size).map_err(|invalid| AskError::Invalid {
+        what: format!("the answer does not fit the question's schema\n{invalid}"),
+    })
+}
+
 /// Checks an answer from outside, before it is kept.
-pub fn completed(value: &Value) -> Result<Completion, AskError> {
+pub fn completion(answer: &Completed) -> Result<Completion, AskError> {
+    match answer {
+        Completed::Ok(value) => kept(value).map(Completion::Ok),
+        Completed::Error { code, message } => {
+            check_error(code, message)?;
+            Ok(Completion::Error { code: code.clone(), message: message.clone() })
+        }
+        Completed::Cancelled => Ok(Completion::Cancelled),
+    }
+}
+
+/// A value from outside, as it is recorded.
+fn kept(value: &Value) -> Result<JsonText, AskError> {
     json::measure_result(value, &Limits::default())
         .map_err(|problem| AskError::Invalid { what: format!("the value cannot be kept: {problem}") })?;
-    Ok(Completion::Ok(value.to_string().into()))
+    Ok(value.to_string().into())
+}
+
+/// Why a code is no longer than this: it is a word for programs.
+const CODE_CHARS_MAX: usize = 64;
+/// Why a message is no longer than this: a model reads it whole.
+const MESSAGE_CHARS_MAX: usize = 10_000;
+
+fn check_error(code: &str, message: &str) -> Result<(), AskError> {
+    let what = match (code.chars().count(), message.chars().count()) {
+        (1..=CODE_CHARS_MAX, 1..=MESSAGE_CHARS_MAX) => return Ok(()),
+        (1..=CODE_CHARS_MAX, _) => format!("the message of an error has 1 to {MESSAGE_CHARS_MAX} characters"),
+        (_, _) => {
+            format!("the code of an error has 1 to {CODE_CHARS_MAX} characters; say more in its message")
+        }
+    };
+    Err(AskError::Invalid { what })
 }
 
 /// Why a reason is no longer than this: it lies in the journal of every call it reaches.

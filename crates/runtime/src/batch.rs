@@ -58,6 +58,8 @@ pub(crate) enum Asked {
         name: Arc<str>,
         completion: Completion,
     },
+    /// To go on if it waits until its session is connected to this, or to end if somebody declined.
+    Connect { provider: Arc<str>, connected: bool },
 }
 
 /// What was asked, and who waits until it is recorded.

@@ -11,7 +11,7 @@ use crate::wheel::Alarm;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::attempt::{Deadline, Rules};
-use windlass_core::call::{Call, CancelAsked, Fact, Reason, State};
+use windlass_core::call::{Call, CancelAsked, Connected, Fact, State};
 use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
 use windlass_core::json::Problem;
@@ -204,6 +204,11 @@ impl Held {
                 batch::Asked::Decided(decision) => self.dismissed(decision),
                 batch::Asked::Accept => self.accepted = true,
                 batch::Asked::Same(answer) => self.answer = Some(answer),
+                batch::Asked::Connect { provider, connected } => {
+                    if self.call.unconnected().is_some_and(|said| said.provider == provider) {
+                        self.note(Fact::Connected(Connected { connected }))?;
+                    }
+                }
                 // Where it stands it finds out at its next step.
                 batch::Asked::Look => {}
                 batch::Asked::Complete { name, completion } => {
@@ -287,6 +292,11 @@ impl Held {
             {
                 self.at.max(suspended.parked.wake_at)
             }
+            (State::Unconnected { said, .. }, Some((_, parked_us)))
+                if self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= said.parked.length_us =>
+            {
+                self.at.max(said.parked.wake_at)
+            }
             (State::Retrying(parked), Some((_, parked_us)))
                 if self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= parked.length_us =>
             {
@@ -300,9 +310,9 @@ impl Held {
     pub(crate) fn deadline(&self) -> (Deadline, u64) {
         let rules = self.rules();
         // Who waits for the world outside has the deadline of that wait, and no other.
-        if let State::Suspended(suspended) = &self.call.state
-            && suspended.parked.reason == Reason::Completion
-        {
+        let suspended =
+            matches!(&self.call.state, State::Suspended(suspended) if suspended.parked.reason.is_outside());
+        if suspended || matches!(self.call.state, State::Unconnected { .. }) {
             return (Deadline::Total, u64::MAX);
         }
         let total = self.total_due_us();

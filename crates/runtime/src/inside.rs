@@ -1,5 +1,5 @@
-//! What a tool does by name inside its call: steps that are recorded, sleeps that survive a restart, answers from the
-//! world outside.
+//! What a tool does by name inside its call: steps that are recorded, sleeps that survive a restart, questions and
+//! answers from the world outside.
 //!
 //! Everything here is matched by its name. What is recorded is returned and not done again; what is not is done and
 //! recorded. A `stepped` tool whose body only waits is put aside, and its body runs again from the start when it is woken.
@@ -24,8 +24,9 @@ use std::task::Poll;
 use std::time::Duration;
 use windlass_core::failure::{Failure, FailureClass};
 use windlass_core::handle::{completion_key, step_key};
-use windlass_core::operation::{Answer, Completion, Did, Mismatch, StepResult, Until};
+use windlass_core::operation::{Answer, Completion, Did, Mismatch, Question, StepResult, Until};
 use windlass_core::outcome::JsonText;
+use windlass_core::schema::{Role, Schema};
 use windlass_core::time::Timestamp;
 
 /// Why an operation did not do what was asked.
@@ -165,15 +166,16 @@ pub enum Completed {
 /// What a tool leaves to the world outside: see [`Output::pending`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    pub(crate) key: CompletionKey,
+    /// Without one nobody could answer: the call fails.
+    pub(crate) key: Option<CompletionKey>,
     pub(crate) deadline: Option<Duration>,
 }
 
 impl Output {
     /// The tool has done its part; the answer to this key is the result of the call. Until then the call is parked and
-    /// costs nothing.
-    pub fn pending(key: CompletionKey) -> Output {
-        Output { pending: Some(Pending { key, deadline: None }), ..Output::default() }
+    /// costs nothing. Without a key of this call nobody could answer: it fails with `pending_without_key`.
+    pub fn pending(key: impl Into<Option<CompletionKey>>) -> Output {
+        Output { pending: Some(Pending { key: key.into(), deadline: None }), ..Output::default() }
     }
 
     /// The same, for so long at most.
@@ -308,22 +310,74 @@ impl Cx {
     ) -> Result<Option<Completed>, StepError> {
         let length = deadline.unwrap_or(Duration::from_millis(self.limits().completion_ms));
         let until = self.book().begin_wait(&key.name, (self.now(), self.until(length)))?;
-        self.wait_for(&key.name, until).await?;
-        if self.book().answer(&key.name)?.is_none() {
+        Ok(match self.answer(&key.name, until).await? {
+            Some(Completion::Ok(value)) => Some(Completed::Ok(read(&key.name, &value)?)),
+            Some(Completion::Error { code, message }) => Some(Completed::Error { code, message }),
+            Some(Completion::Cancelled) => Some(Completed::Cancelled),
+            None => None,
+        })
+    }
+
+    /// Asks a person and waits for the answer, for a day at most; `None`: nobody answered in time. The question is listed
+    /// by [`Runtime::questions`](crate::Runtime::questions) and `windlass questions`; an answer that does not fit the
+    /// schema is refused before it is taken, so the body sees none.
+    ///
+    /// ```
+    /// # use windlass::{Cx, Output, ToolError}; use serde_json::{Value, json};
+    /// async fn choose(args: Value, cx: &Cx) -> Result<Output, ToolError> {
+    ///     let schema = json!({ "enum": ["red", "green"] });
+    ///     match cx.ask("colour", "Which colour shall the door have?", Some(schema)).await? {
+    ///         Some(colour) => Ok(json!({ "door": args["door"], "colour": colour }).into()),
+    ///         None => Err(ToolError::new("Nobody chose a colour.")),
+    ///     }
+    /// }
+    /// ```
+    pub async fn ask(
+        &self,
+        name: &str,
+        question: &str,
+        schema: Option<Value>,
+    ) -> Result<Option<Value>, StepError> {
+        let question = self.question(name, question, schema)?;
+        let begun = (self.now(), question);
+        let (until, is_new) = self.book().begin_question(name, begun, self.limits().operations_max)?;
+        if is_new {
+            self.commit().await?;
+        }
+        match self.answer(name, until).await? {
+            Some(Completion::Ok(value)) => Ok(Some(read(name, &value)?)),
+            Some(Completion::Error { .. } | Completion::Cancelled) | None => Ok(None),
+        }
+    }
+
+    /// A question that can be asked.
+    fn question(&self, name: &str, text: &str, schema: Option<Value>) -> Result<Question, Misuse> {
+        let (limits, max) = (self.limits(), self.limits().question_chars_max);
+        if text.trim().is_empty() || text.chars().count() as u64 > max {
+            return Err(Misuse::unkept(name, format!("a question has 1 to {max} characters")));
+        }
+        if let Some(schema) = &schema {
+            Schema::compile(schema, Role::Answer, name, limits)
+                .map_err(|refused| Misuse::unkept(name, refused))?;
+        }
+        let until = self.until(Duration::from_millis(limits.completion_ms));
+        Ok(Question { text: text.into(), schema: schema.map(|schema| schema.to_string().into()), until })
+    }
+
+    /// Waits until something is answered under this name, or it is too late for that: `None`.
+    async fn answer(&self, name: &str, until: Until) -> Result<Option<Completion>, StepError> {
+        self.wait_for(name, until).await?;
+        if self.book().answer(name)?.is_none() {
             // What was left for the owner before the deadline counts.
             let hold = self.hold.upgrade().ok_or(Misuse::Over)?;
             adopt(&hold).await.map_err(StepError::Lost)?;
             self.book().hear(&self.batch, self.call.ordinal, self.now());
         }
-        if self.book().answer(&key.name)?.is_none() {
-            self.book().note(self.now(), &key.name, Did::TimedOut)?;
+        if self.book().answer(name)?.is_none() {
+            self.book().note(self.now(), name, Did::TimedOut)?;
         }
-        Ok(match self.book().answer(&key.name)? {
-            Some(Answer::Given(Completion::Ok(value))) => Some(Completed::Ok(read(&key.name, &value)?)),
-            Some(Answer::Given(Completion::Error { code, message })) => {
-                Some(Completed::Error { code, message })
-            }
-            Some(Answer::Given(Completion::Cancelled)) => Some(Completed::Cancelled),
+        Ok(match self.book().answer(name)? {
+            Some(Answer::Given(completion)) => Some(completion),
             Some(Answer::TimedOut) | None => None,
         })
     }
@@ -354,6 +408,8 @@ impl Cx {
     }
 
     async fn commit(&self) -> Result<(), StepError> {
+        // Another part of the body may only wait by now.
+        let _writes = self.book().writes();
         self.book().commit(&self.batch, self.artifacts.lane()).await.map_err(StepError::Lost)
     }
 
@@ -397,6 +453,7 @@ fn error_of(failure: &Failure) -> ToolError {
         retry: failure.retry,
         did_not_happen: failure.did_not_happen,
         stopped: false,
+        connection: None,
     }
 }
 

@@ -1,9 +1,11 @@
 //! Looking at what is recorded, without owning anything: lists of calls, one call, its journal as a story.
 
 mod page;
+mod questions;
 mod tree;
 
 pub use page::{Page, Wanted, page};
+pub use questions::{OpenQuestion, questions};
 
 use crate::answer::{CallAnswer, wall_time};
 use crate::error::BatchError;
@@ -95,7 +97,7 @@ pub async fn call(
 
 /// What an open call waits for, as far as its journal says so: the time of a retry, or its tool.
 pub fn waiting_for(call: &Recorded) -> Option<String> {
-    call.answer.call().parked.map(|(parked, _)| waits::parked(parked))
+    waits::recorded(call.answer.call())
 }
 
 fn recorded(store: &Arc<dyn Store>, session: &SessionRow, (no, batch): (BatchNo, &Batch)) -> Vec<Recorded> {

@@ -12,6 +12,7 @@ mod answer;
 mod artifacts;
 pub mod ask;
 mod batch;
+mod client;
 mod clock;
 mod drive;
 mod error;
@@ -43,8 +44,9 @@ mod wheel;
 
 pub use answer::{BatchAnswer, CallAnswer, wall_time};
 pub use artifacts::{ArtifactError, ArtifactWriter};
-pub use ask::{AskError, Asked, Resolution, Target};
+pub use ask::{AskError, Asked, Connecting, Resolution, Target};
 pub use batch::Decided;
+pub use client::client_tool;
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
@@ -58,8 +60,8 @@ pub use scope::{Overlay, OverlayGuard};
 pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};
 pub use tool::{
-    Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool, ToolError,
-    ToolFuture, tool_fn, with_reconcile,
+    Connection, Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool,
+    ToolError, ToolFuture, tool_fn, with_reconcile,
 };
 pub use windlass_core as core;
 pub use windlass_core::attempt::{Deadlines, RetryRule};

@@ -1,13 +1,14 @@
 //! The runtime: tools, sessions, and the one way in.
 
 use crate::answer::CallAnswer;
-use crate::ask::{self, AskError, Asked, Resolution, Target};
+use crate::ask::{self, AskError, Asked, Connecting, Resolution, Target};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
 use crate::error::{BatchError, chain};
 use crate::gate::Gate;
 use crate::hooks::Hook;
 use crate::inside::Completed;
+use crate::inspect::{self, OpenQuestion};
 use crate::progress::Progress;
 use crate::provider::Provider;
 use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
@@ -28,7 +29,6 @@ use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
 use windlass_core::limits::Limits;
-use windlass_core::operation::Completion;
 use windlass_core::plan::{Cap, Counts};
 use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
@@ -274,12 +274,35 @@ impl Runtime {
     /// Answers what a call waits for, by its [key](crate::CompletionKey). Durable when this returns; the first answer
     /// counts, the same again is fine.
     pub async fn complete(&self, key: &str, answer: Completed) -> Result<(), AskError> {
-        let completion = match answer {
-            Completed::Ok(value) => ask::completed(&value)?,
-            Completed::Error { code, message } => Completion::Error { code, message },
-            Completed::Cancelled => Completion::Cancelled,
-        };
-        ask::complete(&self.0, key, &completion).await
+        ask::complete(&self.0, key, &ask::completion(&answer)?).await
+    }
+
+    /// The questions of all sessions that wait for an answer, oldest batch first.
+    pub async fn questions(&self) -> Result<Vec<OpenQuestion>, BatchError> {
+        inspect::questions(&*self.0.store, self.0.clock.now()).await
+    }
+
+    /// Answers a [question](Self::questions), by its id. Durable when this returns; the first answer counts, the same again
+    /// is fine, and one that does not fit what is asked is refused.
+    pub async fn answer(&self, id: &str, answer: &serde_json::Value) -> Result<(), AskError> {
+        ask::answer(&self.0, id, answer).await
+    }
+
+    /// Ends a call of a [tool that its caller runs](crate::client_tool), by its handle. Durable when this returns; the first
+    /// result counts, the same again is fine.
+    pub async fn client_result(&self, call: &str, result: Completed) -> Result<(), AskError> {
+        ask::client_result(&self.0, call, &ask::completion(&result)?).await
+    }
+
+    /// Says that a session is connected to this provider, or that somebody declined to connect it: all its calls that wait for
+    /// that run again, or fail. Durable when this returns.
+    pub async fn connected(
+        &self,
+        session: &str,
+        provider: &str,
+        connected: bool,
+    ) -> Result<Connecting, AskError> {
+        ask::connect(&self.0, session, (provider, connected)).await
     }
 
     /// Lets a call that waits as `tool_changed` go on under what its tool has become.

@@ -4,7 +4,7 @@ use crate::answer::wall_time;
 use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::call::{
     CancelAsked, Cause, Ended, Fact, Lost, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver,
-    Result as Attempted, Returned, SameAs, Started, Stopped, Suspended, Then, Verdict,
+    Result as Attempted, Returned, SameAs, Started, Stopped, Suspended, Then, Unconnected, Verdict,
 };
 use windlass_core::handle::{Handle, Kind, Secret};
 use windlass_core::operation::{Completion, Did, Operation, StepResult};
@@ -37,6 +37,9 @@ pub(crate) fn story(fact: &Fact, secret: &Secret) -> String {
         Fact::Operation(fact) => operation(fact),
         Fact::Suspended(fact) => suspended(fact),
         Fact::Resumed(fact) => format!("attempt {} goes on", fact.attempt),
+        Fact::Unconnected(fact) => unconnected(fact),
+        Fact::Connected(fact) if fact.connected => "it was connected, and goes on".to_string(),
+        Fact::Connected(_) => "somebody declined to connect it".to_string(),
     }
 }
 
@@ -57,6 +60,10 @@ fn operation(fact: &Operation) -> String {
         }
         Did::SleepEnded => format!("{name}: it has slept"),
         Did::KeyTaken => format!("{name}: the key for an answer from outside was given out"),
+        Did::Asked(question) => {
+            let (text, until) = (shorten(&question.text), wall_time(question.until.wake_at));
+            format!("{name}: it asks a person, until {until}: {text}")
+        }
         Did::WaitBegan(until) => {
             format!("{name}: it waits for an answer from outside, until {}", wall_time(until.wake_at))
         }
@@ -71,6 +78,16 @@ fn operation(fact: &Operation) -> String {
             format!("{name}: it calls again what had failed, for the {generation}. time")
         }
     }
+}
+
+fn unconnected(fact: &Unconnected) -> String {
+    let (ran, until) = (length(fact.ran_us), wall_time(fact.parked.wake_at));
+    let place = fact.setup_url.as_ref().map(|url| format!(" at {}", shorten(url))).unwrap_or_default();
+    let provider = shorten(&fact.provider);
+    format!(
+        "attempt {} ran {ran}, did nothing, and waits until {until} for {provider} to be connected{place}",
+        fact.attempt
+    )
 }
 
 fn suspended(fact: &Suspended) -> String {
@@ -237,6 +254,9 @@ fn parked(fact: &Parked) -> String {
         }
         Reason::Sleep => "it sleeps",
         Reason::Completion => "the world outside has not answered",
+        Reason::Input => "a person has not answered",
+        Reason::Connection => "its session is not connected",
+        Reason::Client => "its caller has not posted its result",
     };
     match fact.length_us < FOREVER_US {
         true => format!("it waits, because {waits}, and its deadline does at {}", wall_time(fact.wake_at)),
@@ -338,11 +358,11 @@ fn visible(text: impl Iterator<Item = char>) -> String {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use windlass_core::call::{Accepted, Arguments, Given, Made, Model, Resumed, Same, Spent};
+    use windlass_core::call::{Accepted, Arguments, Connected, Given, Made, Model, Resumed, Same, Spent};
     use windlass_core::code::Code;
     use windlass_core::failure::Failure;
     use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-    use windlass_core::operation::Until;
+    use windlass_core::operation::{Question, Until};
     use windlass_core::outcome::{ModelAnswer, Success};
     use windlass_core::time::Timestamp;
     use windlass_core::tool::{Digest, EffectClass};
@@ -448,6 +468,9 @@ mod tests {
             parked(Reason::ToolPaused),
             parked(Reason::Sleep),
             parked(Reason::Completion),
+            parked(Reason::Input),
+            parked(Reason::Connection),
+            parked(Reason::Client),
             Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }),
             Fact::CancelAsked(CancelAsked::default()),
             Fact::Accepted(Accepted {
@@ -469,6 +492,17 @@ mod tests {
             Fact::Suspended(Box::new(Suspended { attempt: ATTEMPT, ran_us: 4_321, parked, waits, then }))
         };
         let answered = |completion| did(Did::Completed(completion));
+        let unconnected = |setup_url| {
+            let parked = Parked { reason: Reason::Connection, wake_at: until.wake_at, length_us: 187_000 };
+            let provider = "mail".into();
+            Fact::Unconnected(Box::new(Unconnected {
+                attempt: ATTEMPT,
+                ran_us: 4_321,
+                parked,
+                provider,
+                setup_url,
+            }))
+        };
         vec![
             did(Did::StepStarted { input: input() }),
             ended(StepResult::Ok("7".into())),
@@ -483,6 +517,11 @@ mod tests {
             did(Did::TimedOut),
             did(Did::Called { generation: 1 }),
             did(Did::Called { generation: 2 }),
+            did(Did::Asked(Arc::new(Question { text: "May\nI?".into(), schema: None, until }))),
+            unconnected(Some("https://example.com/connect".into())),
+            unconnected(None),
+            Fact::Connected(Connected { connected: true }),
+            Fact::Connected(Connected { connected: false }),
             aside(Then::Replay),
             aside(Then::Return),
             Fact::Resumed(Resumed { attempt: ATTEMPT }),

@@ -161,6 +161,17 @@ pub struct ToolError {
     pub did_not_happen: bool,
     /// Whether it only ended because it was told to stop: then the stop counts, and not this failure.
     pub stopped: bool,
+    /// What the session must be connected to first: then this is no failure, and the call waits for that.
+    pub connection: Option<Box<Connection>>,
+}
+
+/// What a session must be connected to before a tool can work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// What, by the name under which it is connected.
+    pub provider: String,
+    /// Where a person can do so.
+    pub setup_url: Option<String>,
 }
 
 impl ToolError {
@@ -174,6 +185,19 @@ impl ToolError {
             retry: Retry::Never,
             did_not_happen: false,
             stopped: false,
+            connection: None,
+        }
+    }
+
+    /// Nothing happened, because the session is not connected to this provider. The call waits as `awaiting_connection`
+    /// until somebody says that it is ([`Runtime::connected`](crate::Runtime::connected)), and then runs again, whatever its
+    /// class: this counts as no try.
+    pub fn needs_connection(provider: impl Into<String>, setup_url: Option<&str>) -> ToolError {
+        let connection = Connection { provider: provider.into(), setup_url: setup_url.map(str::to_string) };
+        ToolError {
+            connection: Some(Box::new(connection)),
+            did_not_happen: true,
+            ..ToolError::new("The tool needs a connection that is not there.")
         }
     }
 

@@ -18,7 +18,7 @@ struct Found {
     /// Whether somebody drives it.
     driven: bool,
     /// What its journal says it waits for.
-    parked: Option<Parked>,
+    parked: Option<String>,
     /// The call that it is the same as.
     same_as: Option<CallId>,
 }
@@ -72,7 +72,7 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<Found>)
             opened_at,
         };
         let same_as = parked.and_then(|call| same_as(session, call));
-        let parked = parked.and_then(|call| call.parked.map(|(parked, _)| parked));
+        let parked = parked.and_then(recorded);
         found.push(Found { id, open, driven, parked, same_as });
     });
 }
@@ -131,7 +131,7 @@ fn tell(
             let first = Handle::seal(rt.store.secret(), Kind::Call, first.packed());
             format!("same_as {first}")
         }
-        Why::Parked | Why::Unprepared => found.parked.map_or_else(|| "turn".to_string(), parked),
+        Why::Parked | Why::Unprepared => found.parked.clone().unwrap_or_else(|| "turn".to_string()),
         Why::Inside | Why::Turn => "turn".to_string(),
     })
 }
@@ -139,12 +139,26 @@ fn tell(
 /// What a call waits for that cannot be prepared at once.
 const PREPARATION: &str = "preparation by a hook, its tool or the tool's provider";
 
-/// What a call waits for by its journal.
-pub(crate) fn parked(parked: Parked) -> String {
-    match parked.reason {
-        reason @ (Reason::Retry | Reason::Sleep | Reason::Completion) => {
-            format!("{reason} until {}", wall_time(parked.wake_at))
+/// What a call waits for by its journal, if it waits.
+pub(crate) fn recorded(call: &Call) -> Option<String> {
+    let (parked, _) = call.parked?;
+    Some(match (call.unconnected(), parked.reason) {
+        (Some(said), Reason::Connection) => {
+            let told = format!("connection to {} until {}", said.provider, wall_time(parked.wake_at));
+            said.setup_url.as_ref().map_or(told.clone(), |url| format!("{told} at {url}"))
         }
+        _ => told(parked),
+    })
+}
+
+fn told(parked: Parked) -> String {
+    match parked.reason {
+        reason @ (Reason::Retry
+        | Reason::Sleep
+        | Reason::Completion
+        | Reason::Input
+        | Reason::Connection
+        | Reason::Client) => format!("{reason} until {}", wall_time(parked.wake_at)),
         reason @ (Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => {
             reason.as_str().to_string()
         }

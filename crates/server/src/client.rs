@@ -2,7 +2,9 @@
 
 use crate::problem::Problem;
 use crate::socket;
-use crate::wire::{Cancel, Cancelled, List, Nothing, Resolve};
+use crate::wire::{
+    Answer, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, Nothing, Questions, Resolve,
+};
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
@@ -80,9 +82,7 @@ impl Client {
             ("limit", limit.map(|limit| limit.to_string())),
             ("after", after.clone()),
         ];
-        let fields =
-            fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
-        self.get(format!("{path}?{}", fields.collect::<Vec<_>>().join("&"))).await
+        self.get(format!("{path}?{}", query(fields))).await
     }
 
     /// One call.
@@ -111,6 +111,43 @@ impl Client {
     /// Lets a call go on although its tool has changed; answers the call.
     pub async fn accept(&self, call: &str) -> Result<Value, ClientError> {
         self.post(format!("/v1/calls/{}/accept", encoded(call)), &Nothing {}, ANSWER_WAIT).await
+    }
+
+    /// Answers what a call waits for, by its key.
+    pub async fn complete(&self, key: &str, complete: &Complete) -> Result<Completed, ClientError> {
+        self.post(format!("/v1/completions/{}", encoded(key)), complete, ANSWER_WAIT).await
+    }
+
+    /// Posts the result of a tool that its caller runs, under the call.
+    pub async fn client_result(&self, call: &str, result: &Complete) -> Result<Completed, ClientError> {
+        self.post(format!("/v1/calls/{}/result", encoded(call)), result, ANSWER_WAIT).await
+    }
+
+    /// A page of the questions that wait for an answer.
+    pub async fn questions(&self, list: &Questions) -> Result<Value, ClientError> {
+        let Questions { session, limit, after } = list;
+        let fields = [
+            ("session", session.clone()),
+            ("limit", limit.map(|limit| limit.to_string())),
+            ("after", after.clone()),
+        ];
+        self.get(format!("/v1/questions?{}", query(fields))).await
+    }
+
+    /// Answers a question.
+    pub async fn answer(&self, id: &str, answer: Value) -> Result<Completed, ClientError> {
+        self.post(format!("/v1/questions/{}", encoded(id)), &Answer { answer }, ANSWER_WAIT).await
+    }
+
+    /// Says whether a session is connected to something.
+    pub async fn connect(
+        &self,
+        session: &str,
+        provider: &str,
+        connected: bool,
+    ) -> Result<Connecting, ClientError> {
+        let path = format!("/v1/sessions/{}/connections/{}", encoded(session), encoded(provider));
+        self.post(path, &Connect { connected }, ANSWER_WAIT).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, ClientError> {
@@ -174,6 +211,12 @@ async fn exchange(stream: UnixStream, request: Request<Full<Bytes>>) -> Result<(
 
 fn request(method: Method, path: String, body: Bytes) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
     Request::builder().method(method).uri(path).header("host", "windlass").body(Full::new(body))
+}
+
+/// What stands behind the question mark.
+fn query<const N: usize>(fields: [(&str, Option<String>); N]) -> String {
+    let said = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
+    said.collect::<Vec<_>>().join("&")
 }
 
 fn encoded(text: &str) -> String {

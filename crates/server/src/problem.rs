@@ -67,7 +67,9 @@ impl From<AskError> for Problem {
     fn from(error: AskError) -> Problem {
         let told = error.to_string();
         match error {
-            AskError::NotFound { .. } => Problem::new("not_found", told),
+            AskError::NotFound { .. } | AskError::NoKey | AskError::NoQuestion => {
+                Problem::new("not_found", told)
+            }
             AskError::Unfit { .. } => Problem::new("unfit", told),
             AskError::Conflict | AskError::Answered => Problem::new("conflict", told),
             AskError::Over { .. } => Problem::new("over", told),

@@ -3,7 +3,10 @@
 use crate::extract::{Asked, Body, Named};
 use crate::problem::Problem;
 use crate::view::View;
-use crate::wire::{Cancel, Cancelled, List, Nothing, REASON_CHARS_MAX, Resolve, Show};
+use crate::wire::{
+    Answer, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, Nothing, Questions,
+    REASON_CHARS_MAX, Resolve, Show,
+};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -21,7 +24,12 @@ pub fn router(runtime: Runtime) -> Router {
         .route("/v1/calls/{call}/cancel", post(cancel_call))
         .route("/v1/calls/{call}/resolve", post(resolve))
         .route("/v1/calls/{call}/accept", post(accept))
+        .route("/v1/calls/{call}/result", post(client_result))
+        .route("/v1/completions/{key}", post(complete))
+        .route("/v1/questions", get(questions))
+        .route("/v1/questions/{id}", post(answer))
         .route("/v1/sessions/{session}/calls", get(calls_of_session))
+        .route("/v1/sessions/{session}/connections/{provider}", post(connect))
         .route("/v1/sessions/{session}/cancel", post(cancel_session))
         .route("/v1/sessions/{session}/batches/{key}/cancel", post(cancel_batch))
         .fallback(no_such_path)
@@ -114,6 +122,47 @@ async fn accept(
 ) -> Answered {
     runtime.accept(&call).await?;
     json(&View::of(&runtime).show(&call, false).await?)
+}
+
+/// Whoever has the key may be a stranger, and is told nothing of the call.
+async fn complete(
+    State(runtime): State<Runtime>,
+    Named(key): Named<String>,
+    Body(body): Body<Complete>,
+) -> Answered {
+    runtime.complete(&key, body.said()?).await?;
+    json(&Completed { completed: true })
+}
+
+async fn client_result(
+    State(runtime): State<Runtime>,
+    Named(call): Named<String>,
+    Body(body): Body<Complete>,
+) -> Answered {
+    runtime.client_result(&call, body.said()?).await?;
+    json(&Completed { completed: true })
+}
+
+async fn questions(State(runtime): State<Runtime>, Asked(list): Asked<Questions>) -> Answered {
+    json(&View::of(&runtime).questions(&list).await?)
+}
+
+async fn answer(
+    State(runtime): State<Runtime>,
+    Named(id): Named<String>,
+    Body(body): Body<Answer>,
+) -> Answered {
+    runtime.answer(&id, &body.answer).await?;
+    json(&Completed { completed: true })
+}
+
+async fn connect(
+    State(runtime): State<Runtime>,
+    Named((session, provider)): Named<(String, String)>,
+    Body(body): Body<Connect>,
+) -> Answered {
+    let reached = runtime.connected(&session, &provider, body.connected).await?;
+    json(&Connecting { waiting: reached.waiting })
 }
 
 async fn no_such_path() -> Problem {

@@ -1,16 +1,16 @@
 //! What there is to see: the record, and what the owner knows beyond it. One shape, whoever asks and by which way.
 
-use crate::wire::{LIMIT, LIMIT_MAX, List, State};
+use crate::wire::{LIMIT, LIMIT_MAX, List, Questions, State};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use windlass::core::call::{Fact, Given};
 use windlass::core::entry::{self, Event};
-use windlass::core::handle::{Handle, Kind};
+use windlass::core::handle::{Handle, Kind, open_question_id};
 use windlass::core::ids::{BatchNo, CallId};
 use windlass::inspect::{self, Recorded, Wanted};
 use windlass::store::{SessionRow, Store};
-use windlass::{AskError, BatchError, OpenCall, Runtime, wall_time};
+use windlass::{AskError, BatchError, Clock, OpenCall, Runtime, SystemClock, wall_time};
 
 /// How many sessions are looked at.
 const SESSIONS_MAX: u64 = 1_000;
@@ -36,7 +36,7 @@ impl View {
 
     /// A page of calls, of one session or of all, newest first; those that are not recorded yet before all others.
     pub async fn list(&self, session: Option<&str>, list: &List) -> Result<Value, AskError> {
-        let limit = limit(list)?;
+        let limit = limit(list.limit)?;
         let sessions = self.sessions(session).await?;
         let chosen = |call: &OpenCall| {
             let waits = call.waiting_for.is_some();
@@ -103,6 +103,30 @@ impl View {
             shown["journal"] = serde_json::to_value(&lines).unwrap_or_default();
         }
         Ok(shown)
+    }
+
+    /// A page of the questions that wait for an answer, oldest batch first.
+    pub async fn questions(&self, list: &Questions) -> Result<Value, AskError> {
+        let limit = limit(list.limit)?;
+        let open = inspect::questions(&*self.store, SystemClock::default().now()).await?;
+        let mut open: Vec<_> = open
+            .into_iter()
+            .filter_map(|question| Some((open_question_id(self.store.secret(), &question.id)?, question)))
+            .filter(|(_, question)| list.session.as_ref().is_none_or(|session| *session == question.session))
+            .collect();
+        open.sort_by_key(|(place, _)| *place);
+        if let Some(after) = &list.after {
+            let what = || format!("after takes the `next` of the page before, and {after:?} is none");
+            let after = open_question_id(self.store.secret(), after)
+                .ok_or_else(|| BatchError::Shape { what: what() })?;
+            // It may be answered by now: what comes behind its place is the same.
+            open.retain(|(place, _)| *place > after);
+        }
+        let more = open.len() > limit;
+        open.truncate(limit);
+        let items: Vec<_> = open.into_iter().map(|(_, question)| question).collect();
+        let next = items.last().filter(|_| more).map(|last| last.id.clone());
+        Ok(json!({"items": items, "next": next}))
     }
 
     async fn sessions(&self, name: Option<&str>) -> Result<Vec<SessionRow>, AskError> {
@@ -218,6 +242,11 @@ fn stands(shown: &mut Value, state: &str, waiting: Option<&str>) {
         Some("tool_changed") => "The call waits until an operator accepts that its tool has changed.",
         Some("no_such_tool") => "The call waits until its tool is there again.",
         Some("tool_paused") => "The call waits until its tool is resumed.",
+        Some("completion") => "The call waits for an answer from outside.",
+        Some("input") => "The call waits until a person has answered its question.",
+        Some("connection") => "The call waits until a person has connected what its tool needs.",
+        Some("client") => "The call waits for its caller, who runs the tool and posts the result.",
+        Some("sleep") => "The call sleeps.",
         Some("preparation") => "The call waits until what looks at it before its start has answered.",
         Some("nested") => "The call waits for calls that its tool has made.",
         Some("owner") => "The call waits until a process goes on with its session.",
@@ -242,8 +271,8 @@ fn fits(list: &List, (state, waits): (&str, bool), tool: &str) -> bool {
         && list.tool.as_deref().is_none_or(|wanted| wanted == tool)
 }
 
-fn limit(list: &List) -> Result<usize, AskError> {
-    let asked = list.limit.unwrap_or(LIMIT);
+fn limit(asked: Option<u64>) -> Result<usize, AskError> {
+    let asked = asked.unwrap_or(LIMIT);
     if !(1..=LIMIT_MAX).contains(&asked) {
         let what = format!("limit is between 1 and {LIMIT_MAX}, and {asked} is not; page on with after");
         return Err(BatchError::Shape { what }.into());

@@ -1,6 +1,7 @@
 //! What goes over the wire: queries and bodies as they are written. Unknown fields are refused, so that a misspelt one
 //! is told and not ignored.
 
+use crate::problem::Problem;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -40,6 +41,10 @@ pub enum State {
     Queued,
     Running,
     Retrying,
+    AwaitingCompletion,
+    AwaitingInput,
+    AwaitingConnection,
+    AwaitingClient,
     Succeeded,
     Failed,
     Denied,
@@ -51,10 +56,14 @@ pub enum State {
 
 impl State {
     /// Every one there is.
-    pub const ALL: [State; 9] = [
+    pub const ALL: [State; 13] = [
         State::Queued,
         State::Running,
         State::Retrying,
+        State::AwaitingCompletion,
+        State::AwaitingInput,
+        State::AwaitingConnection,
+        State::AwaitingClient,
         State::Succeeded,
         State::Failed,
         State::Denied,
@@ -69,6 +78,10 @@ impl State {
             State::Queued => "queued",
             State::Running => "running",
             State::Retrying => "retrying",
+            State::AwaitingCompletion => "awaiting_completion",
+            State::AwaitingInput => "awaiting_input",
+            State::AwaitingConnection => "awaiting_connection",
+            State::AwaitingClient => "awaiting_client",
             State::Succeeded => "succeeded",
             State::Failed => "failed",
             State::Denied => "denied",
@@ -85,7 +98,17 @@ impl State {
 
     /// Whether calls in it are not over.
     pub fn is_open(self) -> bool {
-        matches!(self, State::Queued | State::Running | State::Retrying | State::Open)
+        match self {
+            State::Queued
+            | State::Running
+            | State::Retrying
+            | State::AwaitingCompletion
+            | State::AwaitingInput
+            | State::AwaitingConnection
+            | State::AwaitingClient
+            | State::Open => true,
+            State::Succeeded | State::Failed | State::Denied | State::Cancelled | State::Unknown => false,
+        }
     }
 }
 
@@ -129,6 +152,93 @@ pub struct Resolve {
     /// Its tool is to be asked.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ask_tool: bool,
+}
+
+/// What the world outside answers: exactly one of the fields.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Complete {
+    /// It is done, with this value; `null` is one.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub ok: Option<Value>,
+    /// It went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<CompleteError>,
+    /// It was called off.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cancelled: bool,
+}
+
+/// What went wrong outside.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompleteError {
+    /// A code of the other side's.
+    pub code: String,
+    /// Written for the model.
+    pub message: String,
+}
+
+impl Complete {
+    /// The answer that is meant.
+    pub fn said(self) -> Result<windlass::Completed, Problem> {
+        match (self.ok, self.error, self.cancelled) {
+            (Some(value), None, false) => Ok(windlass::Completed::Ok(value)),
+            (None, Some(CompleteError { code, message }), false) => {
+                Ok(windlass::Completed::Error { code, message })
+            }
+            (None, None, true) => Ok(windlass::Completed::Cancelled),
+            _ => {
+                let told = "say exactly one of {\"ok\": value}, {\"error\": {\"code\", \"message\"}}, {\"cancelled\": true}";
+                Err(Problem::new("bad_body", told))
+            }
+        }
+    }
+}
+
+/// An answer was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Completed {
+    /// Always: it is durable.
+    pub completed: bool,
+}
+
+/// Which questions are to be listed.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Questions {
+    /// Of this session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// At most so many, [`LIMIT`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Those that come after this question: `next` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// Any JSON that fits what is asked.
+    pub answer: Value,
+}
+
+/// Whether a session is connected to something.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Connect {
+    /// It is; `false` if somebody declined to connect it.
+    pub connected: bool,
+}
+
+/// Whom that reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Connecting {
+    /// So many calls waited for it.
+    pub waiting: u64,
 }
 
 /// A body that says nothing.

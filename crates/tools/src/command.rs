@@ -3,7 +3,8 @@
 //! What the command is given: words made from the arguments ([`Template`]), the arguments as JSON on standard
 //! input, and an environment that is empty but for `PATH`, the `WINDLASS_` variables of the call and what the
 //! declaration lists. What it says: standard output is the result, standard error the log, and the exit code
-//! how it went: 0 is a result, 75 means that nothing happened and it may be tried again, everything else failed.
+//! how it went: 0 is a result, 75 means that nothing happened and it may be tried again, 73 that the result comes later by
+//! the key it was given ([`Later`]), everything else failed.
 
 /// What shells and virtual machines exit with when SIGTERM ended them or what they ran.
 const EXIT_TERMINATED: i32 = 128 + 15;
@@ -16,7 +17,7 @@ mod stdout;
 mod template;
 mod tree;
 
-pub use ending::{EXIT_SAFE, End, failure};
+pub use ending::{EXIT_PENDING, EXIT_SAFE, End, failure};
 pub use run::{Ended, Invocation, Piece, Running, StartError, spawn};
 pub use stderr::Tail;
 pub use stdout::{Held, TEXT};
@@ -27,10 +28,12 @@ use crate::launcher::{Launcher, kill_survivors};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 use windlass::core::failure::FailureClass;
 use windlass::core::outcome::Part;
 use windlass::{
-    ArtifactWriter, Cx, Output, Reconcile, ReconcileFuture, Reconciled, Tool, ToolError, ToolFuture, ToolSpec,
+    ArtifactWriter, CompletionKey, Cx, Output, Reconcile, ReconcileFuture, Reconciled, Tool, ToolError,
+    ToolFuture, ToolSpec,
 };
 
 /// A command as a tool.
@@ -42,12 +45,21 @@ pub struct CommandTool {
     pub words: Template,
     /// The words of the command that tells whether an attempt took effect, if there is one.
     pub reconcile: Option<Template>,
+    /// How its result may come later, if it may.
+    pub later: Option<Later>,
     /// The folder it is started in.
     pub cwd: PathBuf,
     /// What its environment has beside what every command gets.
     pub env: Vec<(String, String)>,
     /// How it is started.
     pub launcher: Launcher,
+}
+
+/// The result may come later: the command is given a key, and whoever has it says the result.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Later {
+    /// How long that is waited for, where the command's declaration says so.
+    pub within: Option<Duration>,
 }
 
 impl Tool for CommandTool {
@@ -60,9 +72,16 @@ impl Tool for CommandTool {
             if cx.attempt().0 > 1 {
                 end_earlier_attempts(cx).await?;
             }
-            let done = self.follow(&self.words, &args, cx).await?;
+            let key = match self.later {
+                Some(_) => Some(cx.completion(COMPLETION).await?),
+                None => None,
+            };
+            let done = self.follow((&self.words, key.as_ref()), &args, cx).await?;
             if done.was_stopped() {
                 return Err(ToolError::stopped());
+            }
+            if let End::Exited(EXIT_PENDING) = done.ended.end {
+                return Ok(self.pending(key));
             }
             match failure(self.spec.display_title(), &done.ended, &done.stdout) {
                 Some(error) => Err(error),
@@ -82,7 +101,7 @@ impl Reconcile for CommandTool {
         Box::pin(async move {
             // What still runs could take effect after it was found that it did not.
             end_earlier_attempts(cx).await?;
-            let done = self.follow(words, &args, cx).await?;
+            let done = self.follow((words, None), &args, cx).await?;
             match failure(self.spec.display_title(), &done.ended, &done.stdout) {
                 None => Ok(Reconciled::Landed(done.into_output(cx).await?)),
                 Some(_) if matches!(done.ended.end, End::Exited(EXIT_SAFE)) => Ok(Reconciled::DidNotHappen),
@@ -125,19 +144,29 @@ impl Done {
     }
 }
 
+/// The name of the one answer that a command waits for.
+const COMPLETION: &str = "completion";
+
 const SIGTERM: i32 = rustix::process::Signal::TERM.as_raw();
 const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 impl CommandTool {
     /// Runs a command to its end. Told to stop, it asks the command to end and goes on reading: what the command
     /// makes of its grace counts. Dropping this future drops `running`, and with it goes all that was started.
-    async fn follow(&self, words: &Template, args: &Value, cx: &Cx) -> Result<Done, ToolError> {
+    async fn follow(
+        &self,
+        (words, key): (&Template, Option<&CompletionKey>),
+        args: &Value,
+        cx: &Cx,
+    ) -> Result<Done, ToolError> {
         if cx.is_stopping() {
             return Err(ToolError::stopped().did_not_happen());
         }
         let limits = cx.limits();
         let tail = Tail::new(limits.stderr_tail_bytes_max as usize);
-        let mut running = spawn(&self.launcher, self.invocation(words, args, cx)?, tail).await?;
+        let mut invocation = self.invocation(words, args, cx)?;
+        invocation.env.extend(key.map(|key| ("WINDLASS_COMPLETION_KEY".into(), key.as_str().into())));
+        let mut running = spawn(&self.launcher, invocation, tail).await?;
         let mut stdout = Held::new(limits.result_json_bytes_max as usize);
         let mut kept: Option<ArtifactWriter> = None;
         let mut asked_to_end = false;
@@ -166,6 +195,13 @@ impl CommandTool {
             }
         }
         Ok(Done { ended: running.end().await, stdout, kept, asked_to_end })
+    }
+
+    fn pending(&self, key: Option<CompletionKey>) -> Output {
+        match self.later.and_then(|later| later.within) {
+            Some(within) => Output::pending(key).within(within),
+            None => Output::pending(key),
+        }
     }
 
     fn invocation(&self, words: &Template, args: &Value, cx: &Cx) -> Result<Invocation, ToolError> {

@@ -12,4 +12,5 @@ mod kills;
 mod rig;
 mod second_terminal;
 mod signals;
+mod waiting;
 mod words;

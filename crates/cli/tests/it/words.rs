@@ -16,6 +16,10 @@ fn help_is_worth_reading() {
         &["help", "cancel"],
         &["help", "resolve"],
         &["help", "accept"],
+        &["help", "complete"],
+        &["help", "questions"],
+        &["help", "answer"],
+        &["help", "connections"],
         &["help", "doctor"],
     ] {
         let ran = rig.run(args).expect(0);
@@ -42,6 +46,9 @@ fn wrong_words_are_told() {
         &["resolve", "x"],
         &["resolve", "x", "--did-not-happen", "--ask-tool"],
         &["accept"],
+        &["complete", "x"],
+        &["complete", "x", "--ok", "1", "--cancelled"],
+        &["complete", "x", "--error", "c"],
         &["tools", "ech"],
     ];
     for args in cases {

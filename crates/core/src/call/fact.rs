@@ -47,6 +47,10 @@ pub enum Fact {
     Suspended(Box<Suspended>),
     /// An attempt that was put aside goes on.
     Resumed(Resumed),
+    /// An attempt did nothing, because its session is not connected to something.
+    Unconnected(Box<Unconnected>),
+    /// Somebody connected that, or declined to.
+    Connected(Connected),
 }
 
 named! {
@@ -98,10 +102,16 @@ named! {
         TimedOut = "timed_out",
         /// [`Did::Called`]
         Called = "called",
+        /// [`Did::Asked`]
+        Asked = "asked",
         /// [`Fact::Suspended`]
         Suspended = "suspended",
         /// [`Fact::Resumed`]
         Resumed = "resumed",
+        /// [`Fact::Unconnected`]
+        Unconnected = "unconnected",
+        /// [`Fact::Connected`]
+        Connected = "connected",
     }
 }
 
@@ -133,9 +143,12 @@ impl Fact {
                 Did::Completed(_) => Kind::Completed,
                 Did::TimedOut => Kind::TimedOut,
                 Did::Called { .. } => Kind::Called,
+                Did::Asked(_) => Kind::Asked,
             },
             Fact::Suspended(_) => Kind::Suspended,
             Fact::Resumed(_) => Kind::Resumed,
+            Fact::Unconnected(_) => Kind::Unconnected,
+            Fact::Connected(_) => Kind::Connected,
         }
     }
 }
@@ -332,6 +345,24 @@ named! {
         Sleep = "sleep",
         /// An answer from the world outside.
         Completion = "completion",
+        /// An answer of a person.
+        Input = "input",
+        /// Somebody who connects its session to something.
+        Connection = "connection",
+        /// The caller, who runs the tool and posts its result.
+        Client = "client",
+    }
+}
+
+impl Reason {
+    /// Whether it waits for the world outside: that time no deadline of the call counts.
+    pub fn is_outside(self) -> bool {
+        match self {
+            Reason::Completion | Reason::Input | Reason::Connection | Reason::Client => true,
+            Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::Sleep => {
+                false
+            }
+        }
     }
 }
 
@@ -365,6 +396,28 @@ named! {
 pub struct Resumed {
     /// Which one.
     pub attempt: AttemptNo,
+}
+
+/// An attempt did nothing, because its session is not connected to something. It is made anew once it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unconnected {
+    /// Which one.
+    pub attempt: AttemptNo,
+    /// How long it ran, in microseconds, by the monotonic clock.
+    pub ran_us: u64,
+    /// Until when it waits for that.
+    pub parked: Parked,
+    /// To what.
+    pub provider: Arc<str>,
+    /// Where a person can connect it, if the tool knows.
+    pub setup_url: Option<Arc<str>>,
+}
+
+/// Somebody connected what a call waits for, or declined to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// Whether it is connected.
+    pub connected: bool,
 }
 
 /// Somebody asked to cancel it. That is no end: what its attempt returns in time still counts.

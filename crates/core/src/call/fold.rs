@@ -1,8 +1,9 @@
 //! The state that facts add up to.
 
 use super::fact::{
-    CancelAsked, Cause, Ended, Fact, Kind, Lost, Made, Model, Opened, Parked, Prepared, Reason, Reconciled,
-    Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Suspended, Then, Verdict,
+    CancelAsked, Cause, Connected, Ended, Fact, Kind, Lost, Made, Model, Opened, Parked, Prepared, Reason,
+    Reconciled, Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Suspended, Then,
+    Unconnected, Verdict,
 };
 use crate::attempt::Rules;
 use crate::ids::{AttemptNo, CallId};
@@ -35,6 +36,8 @@ pub struct Call {
     pub attempts: u32,
     /// How many of them count against the rule of its tool: not those that were lost and may be repeated.
     pub tries: u32,
+    /// How often what an attempt needed was connected after it: the next one is no other try.
+    pub connections: u32,
     /// How many deaths of its owner count against it.
     pub deaths: u32,
     /// When the first attempt started.
@@ -130,6 +133,13 @@ pub enum State {
     Retrying(Parked),
     /// An attempt is put aside until something that it waits for is over.
     Suspended(Box<Suspended>),
+    /// It waits until its session is connected to something, for its next attempt.
+    Unconnected {
+        /// What its last attempt said.
+        said: Box<Unconnected>,
+        /// Whether somebody declined to connect it.
+        declined: bool,
+    },
     /// It is over.
     Ended(Box<End>),
 }
@@ -145,9 +155,17 @@ impl State {
             | State::Stopped { .. }
             | State::Reconciled { .. } => "running",
             State::Retrying(_) => "retrying",
+            State::Unconnected { .. } => "awaiting_connection",
             State::Suspended(suspended) => match suspended.parked.reason {
                 Reason::Completion => "awaiting_completion",
-                _ => "running",
+                Reason::Input => "awaiting_input",
+                Reason::Client => "awaiting_client",
+                Reason::Connection => "awaiting_connection",
+                Reason::Sleep
+                | Reason::Retry
+                | Reason::ToolChanged
+                | Reason::NoSuchTool
+                | Reason::ToolPaused => "running",
             },
             State::Ended(end) => end.outcome.name(),
         }
@@ -211,6 +229,7 @@ impl Call {
             may_have_landed: false,
             attempts: 0,
             tries: 0,
+            connections: 0,
             deaths: 0,
             first_started_at: None,
             waited_us: 0,
@@ -262,20 +281,14 @@ impl Call {
             {
                 self.reconciled(reconciled);
             }
-            (State::Running { attempt }, Fact::Suspended(suspended)) if *attempt == suspended.attempt => {
-                self.suspended(at, suspended);
-            }
-            (State::Suspended(suspended), Fact::Resumed(resumed))
-                if suspended.attempt == resumed.attempt && suspended.then == Then::Replay =>
-            {
-                self.waited(at);
-                self.state = State::Running { attempt: resumed.attempt };
-            }
             (State::Suspended(suspended), Fact::Returned(returned))
                 if suspended.attempt == returned.attempt && suspended.then == Then::Return =>
             {
                 self.waited(at);
                 self.returned(returned);
+            }
+            (_, Fact::Suspended(_) | Fact::Resumed(_) | Fact::Unconnected(_) | Fact::Connected(_)) => {
+                return self.apply_wait(at, fact);
             }
             (state, Fact::Operation(operation)) if self.can_do(state, operation) => self.did(operation),
             (state, Fact::Parked(parked)) if can_park(state, parked.reason) => self.park(at, *parked),
@@ -296,11 +309,46 @@ impl Call {
             (State::Ended(end), Fact::Resolved(resolved)) if can_resolve(end, resolved) => {
                 self.resolved(at, resolved);
             }
-            (state, fact) => {
-                return Err(Illegal { state: state.name(), fact: fact.kind(), attempts: self.attempts });
-            }
+            (_, fact) => return Err(self.illegal(fact)),
         }
         Ok(())
+    }
+
+    /// The legal pairs of what puts an attempt aside, and of what wakes it.
+    fn apply_wait(&mut self, at: Timestamp, fact: &Fact) -> std::result::Result<(), Illegal> {
+        match (&self.state, fact) {
+            (State::Running { attempt }, Fact::Suspended(suspended)) if *attempt == suspended.attempt => {
+                self.suspended(at, suspended);
+            }
+            (State::Suspended(suspended), Fact::Resumed(resumed))
+                if suspended.attempt == resumed.attempt && suspended.then == Then::Replay =>
+            {
+                self.waited(at);
+                self.state = State::Running { attempt: resumed.attempt };
+            }
+            (State::Running { attempt }, Fact::Unconnected(said)) if *attempt == said.attempt => {
+                self.ran_us += said.ran_us;
+                self.parked = Some((said.parked, at));
+                self.state = State::Unconnected { said: said.clone(), declined: false };
+            }
+            (State::Unconnected { .. }, Fact::Connected(Connected { connected: true })) => {
+                self.waited(at);
+                self.connections += 1;
+                self.state = State::Ready;
+            }
+            (
+                State::Unconnected { said, declined: false },
+                Fact::Connected(Connected { connected: false }),
+            ) => {
+                self.state = State::Unconnected { said: said.clone(), declined: true };
+            }
+            (_, fact) => return Err(self.illegal(fact)),
+        }
+        Ok(())
+    }
+
+    fn illegal(&self, fact: &Fact) -> Illegal {
+        Illegal { state: self.state.name(), fact: fact.kind(), attempts: self.attempts }
     }
 
     /// Whether this can happen to it now.
@@ -313,7 +361,14 @@ impl Call {
         let lives = match operation.did {
             Did::Completed(_) => is_open(state),
             Did::TimedOut => matches!(state, State::Running { .. } | State::Suspended(_)),
-            _ => matches!(state, State::Running { .. }),
+            Did::StepStarted { .. }
+            | Did::StepEnded { .. }
+            | Did::SleepBegan(_)
+            | Did::SleepEnded
+            | Did::KeyTaken
+            | Did::WaitBegan(_)
+            | Did::Called { .. }
+            | Did::Asked(_) => matches!(state, State::Running { .. }),
         };
         let follows = match &self.operations {
             Some(operations) => operations.can_follow(operation),
@@ -323,7 +378,13 @@ impl Call {
     }
 
     fn did(&mut self, operation: &Operation) {
-        self.operations.get_or_insert_default().apply(operation, self.tries);
+        let round = self.round();
+        self.operations.get_or_insert_default().apply(operation, round);
+    }
+
+    /// Which attempts are one as far as its steps go: in the next one those that failed run again.
+    pub fn round(&self) -> u32 {
+        self.tries + self.connections
     }
 
     fn suspended(&mut self, at: Timestamp, suspended: &Suspended) {
@@ -338,7 +399,7 @@ impl Call {
     fn waited(&mut self, at: Timestamp) {
         if let Some((parked, since)) = self.parked.take() {
             self.waited_us += at.since(since);
-            self.excused_us += if parked.reason == Reason::Completion { at.since(since) } else { 0 };
+            self.excused_us += if parked.reason.is_outside() { at.since(since) } else { 0 };
         }
     }
 
@@ -486,7 +547,9 @@ fn can_park(state: &State, reason: Reason) -> bool {
         (State::Running { .. } | State::Returned { .. } | State::Reconciled { .. } | State::Ended(_), _) => {
             false
         }
-        (_, Reason::Sleep | Reason::Completion) => false,
+        (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection | Reason::Client) => {
+            false
+        }
         (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
     }
 }

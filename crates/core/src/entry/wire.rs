@@ -49,6 +49,9 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Called => 38,
         Kind::Suspended => 40,
         Kind::Resumed => 41,
+        Kind::Asked => 42,
+        Kind::Unconnected => 43,
+        Kind::Connected => 44,
     }
 }
 
@@ -279,6 +282,8 @@ pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
         Fact::Operation(operation) => operation::write(operation, bytes),
         Fact::Suspended(suspended) => encode(&operation::SuspendedFields::from(&**suspended), bytes),
         Fact::Resumed(resumed) => encode(&operation::ResumedFields::from(resumed), bytes),
+        Fact::Unconnected(said) => encode(&attempt::UnconnectedFields::from(&**said), bytes),
+        Fact::Connected(connected) => encode(&attempt::ConnectedFields::from(*connected), bytes),
     }
 }
 
@@ -301,6 +306,8 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
         Fact::Prepared(_)
         | Fact::Suspended(_)
         | Fact::Resumed(_)
+        | Fact::Unconnected(_)
+        | Fact::Connected(_)
         | Fact::Started(_)
         | Fact::Lost(_)
         | Fact::Ended(_)
@@ -384,9 +391,14 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::WaitBegan
         | Kind::Completed
         | Kind::TimedOut
-        | Kind::Called => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
+        | Kind::Called
+        | Kind::Asked => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
         Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),
+        Kind::Unconnected => {
+            Fact::Unconnected(Box::new(attempt::read_unconnected(minicbor::decode(fields)?)?))
+        }
+        Kind::Connected => Fact::Connected(attempt::read_connected(&minicbor::decode(fields)?)),
     })
 }
 

@@ -2,18 +2,19 @@
 
 use proptest::prelude::*;
 use std::path::PathBuf;
+use std::sync::Arc;
 use windlass_core::batch::{ClosedBy, Opening, Parent};
 use windlass_core::call::{
-    Accepted, Arguments, CancelAsked, Cause, Ended, Fact, Given, Kind, Lost, Model, Opened, Parked, Prepared,
-    Reason, Reconciled, Resolved, Resolver, Result as Attempted, Resumed, Returned, Same, SameAs, Spent,
-    Started, Stopped, Suspended, Then, Verdict,
+    Accepted, Arguments, CancelAsked, Cause, Connected, Ended, Fact, Given, Kind, Lost, Model, Opened,
+    Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result as Attempted, Resumed, Returned, Same,
+    SameAs, Spent, Started, Stopped, Suspended, Then, Unconnected, Verdict,
 };
 use windlass_core::code::Code;
 use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-use windlass_core::operation::{Completion, Did, Operation, StepResult, Until};
+use windlass_core::operation::{Completion, Did, Operation, Question, StepResult, Until};
 use windlass_core::outcome::{Effect, Form, Kept, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
@@ -169,12 +170,17 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
     let input = || "{\"to\":\"Ann\"}".into();
     let step = |result| did(Did::StepEnded { input: input(), result });
     let error = Completion::Error { code: "busy".into(), message: "come back".into() };
+    let asks = |schema| did(Did::Asked(Arc::new(Question { text: "May I?".into(), schema, until })));
     let suspended = |then| {
         let (attempt, waits) = (AttemptNo(2), vec!["approval".into(), "night".into()]);
         let parked = parked(Reason::Completion);
         call(Fact::Suspended(Box::new(Suspended { attempt, ran_us: 1_500, parked, waits, then })))
     };
     let around = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
+    let unconnected = |setup_url| {
+        let (attempt, parked, provider) = (AttemptNo(2), parked(Reason::Connection), "mail".into());
+        call(Fact::Unconnected(Box::new(Unconnected { attempt, ran_us: 1_500, parked, provider, setup_url })))
+    };
     vec![
         ("step_started", did(Did::StepStarted { input: input() })),
         ("step_ended", step(StepResult::Ok("{\"sent\":true}".into()))),
@@ -199,8 +205,14 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
                 }),
             },
         ),
+        ("asked", asks(Some("{\"type\":\"boolean\"}".into()))),
+        ("asked_anything", asks(None)),
         ("suspended_replay", suspended(Then::Replay)),
         ("suspended_return", suspended(Then::Return)),
+        ("unconnected", unconnected(Some("https://example.com/connect".into()))),
+        ("unconnected_without_url", unconnected(None)),
+        ("connected", call(Fact::Connected(Connected { connected: true }))),
+        ("declined", call(Fact::Connected(Connected { connected: false }))),
         ("resumed", call(Fact::Resumed(Resumed { attempt: AttemptNo(2) }))),
     ]
 }

@@ -1,6 +1,6 @@
 //! How the owner of a session takes what is asked of its calls, and makes it into entries.
 
-use super::{AskError, Asked, Resolution, Target, check_changed, check_unknown, opened};
+use super::{AskError, Asked, Connecting, Resolution, Target, check_changed, check_unknown, opened};
 use crate::answer::CallAnswer;
 use crate::batch::{self, Heard, OpenBatch, Reached};
 use crate::error::{BatchError, chain};
@@ -121,6 +121,9 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
             Ok(Ask::Complete { call, name, completion }) => {
                 tell(rt, session, key, (Scope::Call(call), batch::Asked::Complete { name, completion }));
             }
+            Ok(Ask::Connect { provider, connected }) => {
+                tell(rt, session, key, (Scope::Session, batch::Asked::Connect { provider, connected }));
+            }
             Ok(Ask::Accept { call }) => tell(rt, session, key, (Scope::Call(call), batch::Asked::Accept)),
             Ok(Ask::Resolve { call, landed }) => {
                 let resolved = resolution(landed, Resolver::Operator, rt);
@@ -166,7 +169,7 @@ pub(crate) async fn resolve(
     let session = rt.session(&row.name).await?;
     super::post_resolve(&*rt.store, call, resolution).await?;
     adopt(rt, &session).await?;
-    answer(rt, id).await
+    answer_of(rt, id).await
 }
 
 /// Asks the tool of a call that ended as unknown whether it took effect.
@@ -216,12 +219,47 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
     if !amend(rt, &session, (id, resolved), held.take_rows()).await? {
         return Err(AskError::Conflict);
     }
-    answer(rt, id).await
+    answer_of(rt, id).await
 }
 
 /// Answers what a call waits for.
 pub(crate) async fn complete(rt: &Arc<Inner>, key: &str, completion: &Completion) -> Result<(), AskError> {
     let row = super::post_complete(&*rt.store, key, completion, rt.clock.now()).await?;
+    let session = rt.session(&row.name).await?;
+    adopt(rt, &session).await?;
+    Ok(())
+}
+
+/// Takes the result of a tool that its caller runs.
+pub(crate) async fn client_result(
+    rt: &Arc<Inner>,
+    call: &str,
+    completion: &Completion,
+) -> Result<(), AskError> {
+    let row = super::post_client_result(&*rt.store, call, completion, rt.clock.now()).await?;
+    let session = rt.session(&row.name).await?;
+    adopt(rt, &session).await?;
+    Ok(())
+}
+
+/// Says whether a session is connected to what its calls wait for.
+pub(crate) async fn connect(
+    rt: &Arc<Inner>,
+    name: &str,
+    (provider, connected): (&str, bool),
+) -> Result<Connecting, AskError> {
+    for (session, batch) in open_here(rt, Target::Session(name)) {
+        batch.record(&session.lane).await.map_err(BatchError::from)?;
+    }
+    let reached = super::post_connected(&*rt.store, name, provider, connected).await?;
+    let session = rt.session(name).await?;
+    adopt(rt, &session).await?;
+    Ok(reached)
+}
+
+/// Answers a question that a call asks.
+pub(crate) async fn answer(rt: &Arc<Inner>, id: &str, answer: &serde_json::Value) -> Result<(), AskError> {
+    let row = super::post_answer(&*rt.store, id, answer, rt.clock.now()).await?;
     let session = rt.session(&row.name).await?;
     adopt(rt, &session).await?;
     Ok(())
@@ -278,7 +316,7 @@ async fn load(rt: &Arc<Inner>, session: &Arc<Session>, no: BatchNo) -> Result<Ar
     Ok(Arc::new(OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows)))
 }
 
-async fn answer(rt: &Arc<Inner>, id: CallId) -> Result<CallAnswer, AskError> {
+async fn answer_of(rt: &Arc<Inner>, id: CallId) -> Result<CallAnswer, AskError> {
     let batch = super::read(&*rt.store, id.batch).await?;
     let found = batch.and_then(|mut batch| {
         let (place, parent) = (usize::from(id.ordinal.0), batch.opening.parent);

@@ -117,7 +117,12 @@ impl Asked {
     fn decision(&self) -> Option<Decision> {
         match self {
             Asked::Decided(decision) => Some(*decision),
-            Asked::Cancel(_) | Asked::Accept | Asked::Same(_) | Asked::Look | Asked::Complete { .. } => None,
+            Asked::Cancel(_)
+            | Asked::Accept
+            | Asked::Same(_)
+            | Asked::Look
+            | Asked::Complete { .. }
+            | Asked::Connect { .. } => None,
         }
     }
 
@@ -125,7 +130,9 @@ impl Asked {
     pub(super) fn stops(&self) -> bool {
         match self {
             Asked::Cancel(_) | Asked::Decided(_) => true,
-            Asked::Accept | Asked::Same(_) | Asked::Look | Asked::Complete { .. } => false,
+            Asked::Accept | Asked::Same(_) | Asked::Look | Asked::Complete { .. } | Asked::Connect { .. } => {
+                false
+            }
         }
     }
 }

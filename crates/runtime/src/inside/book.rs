@@ -15,7 +15,9 @@ use windlass_core::call::Fact;
 use windlass_core::entry::Packer;
 use windlass_core::failure::Failure;
 use windlass_core::ids::Ordinal;
-use windlass_core::operation::{Answer, Called, Did, Operation, Operations, Step, StepResult, Until};
+use windlass_core::operation::{
+    Answer, Called, Did, Operation, Operations, Question, Step, StepResult, Until,
+};
 use windlass_core::outcome::JsonText;
 use windlass_core::time::Timestamp;
 
@@ -34,8 +36,8 @@ struct Page {
     /// Whether the attempt runs.
     lent: bool,
     ordinal: u16,
-    /// How many attempts counted against the call's rule when this one began.
-    tries: u32,
+    /// Which attempts of the call are one as far as its steps go.
+    round: u32,
     /// What was due by then is over, whatever the wall clock says now.
     due_at: Timestamp,
     /// Whether it is only noted that this run of the body began.
@@ -47,6 +49,8 @@ struct Page {
     used: BTreeSet<Arc<str>>,
     /// Steps that began and are not recorded: they may have acted.
     unsettled: BTreeSet<Arc<str>>,
+    /// How much of what the body did is being written: what it does next is not known until that is done.
+    writing: u32,
     /// What is waited for now.
     waits: Vec<Arc<str>>,
     /// How many nested calls are waited for now.
@@ -80,7 +84,7 @@ impl Book {
         page.lent = true;
         page.due_at = due_at;
         page.ordinal = held.id.ordinal.0;
-        page.tries = held.call.tries;
+        page.round = held.call.round();
         page.operations = held.call.operations.take();
         held.lend_notes(&mut page.notes);
         page.start_is_noted = !page.notes.is_empty();
@@ -105,9 +109,9 @@ impl Book {
     pub(super) fn begin_step(&self, name: &str, input: &str, max: u64) -> Result<Begun, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        let tries = page.tries;
+        let round = page.round;
         let begun =
-            match page.operations().step(name, input, tries).map_err(|found| Misuse::of(name, found))? {
+            match page.operations().step(name, input, round).map_err(|found| Misuse::of(name, found))? {
                 Step::Run => Begun::Run,
                 Step::Done(value) => Begun::Done(value.clone()),
                 Step::Failed(failure) => Begun::Failed(Box::new(failure.clone())),
@@ -142,7 +146,7 @@ impl Book {
         let mut page = self.open()?;
         page.use_name(name, max)?;
         let called = page.operations().called(name).map_err(|found| Misuse::of(name, found))?;
-        Ok((called, page.tries))
+        Ok((called, page.round))
     }
 
     /// One more nested call is waited for, or one less: how many are.
@@ -220,6 +224,26 @@ impl Book {
         }
     }
 
+    /// Asks a question, or goes on with the one that is recorded. `true`: it was not asked before.
+    pub(super) fn begin_question(
+        &self,
+        name: &str,
+        (at, question): (Timestamp, Question),
+        max: u64,
+    ) -> Result<(Until, bool), Misuse> {
+        {
+            let mut page = self.open()?;
+            page.use_name(name, max)?;
+            let recorded = page.operations().asked(name, &question);
+            if let Some(asked) = recorded.map_err(|found| Misuse::of(name, found))? {
+                return Ok((asked.until, false));
+            }
+        }
+        let until = question.until;
+        self.note(at, name, Did::Asked(Arc::new(question)))?;
+        Ok((until, true))
+    }
+
     /// What was answered under this name, if anything was.
     pub(super) fn answer(&self, name: &str) -> Result<Option<Answer>, Misuse> {
         Ok(self.open()?.operations().wait(name).1.cloned())
@@ -244,8 +268,8 @@ impl Book {
         if !page.operations().can_follow(&operation) {
             return Err(Misuse::Unfit { name: name.into() });
         }
-        let tries = page.tries;
-        page.operations().apply(&operation, tries);
+        let round = page.round;
+        page.operations().apply(&operation, round);
         let ordinal = Ordinal(page.ordinal);
         page.notes.fact(at, ordinal, &Fact::Operation(Box::new(operation)));
         Ok(())
@@ -276,6 +300,12 @@ impl Book {
         page.operations.as_deref().is_some_and(|operations| operations.is_over(name, now))
     }
 
+    /// Something that the body did is being written until what is returned is dropped.
+    pub(super) fn writes(&self) -> Writes<'_> {
+        self.lock().writing += 1;
+        Writes { book: self }
+    }
+
     /// Something is waited for until what is returned is dropped.
     pub(super) fn waits(&self, name: &str) -> Waits<'_> {
         let name: Arc<str> = name.into();
@@ -287,7 +317,8 @@ impl Book {
     /// later.
     pub(crate) fn put_aside(&self) -> bool {
         let mut page = self.lock();
-        page.aside = !page.waits.is_empty() && page.unsettled.is_empty() && page.inside == 0;
+        page.aside =
+            !page.waits.is_empty() && page.unsettled.is_empty() && page.writing == 0 && page.inside == 0;
         page.aside
     }
 
@@ -353,5 +384,16 @@ impl Drop for Waits<'_> {
         {
             page.waits.swap_remove(place);
         }
+    }
+}
+
+/// Something is being written.
+pub(super) struct Writes<'a> {
+    book: &'a Book,
+}
+
+impl Drop for Writes<'_> {
+    fn drop(&mut self) {
+        self.book.lock().writing -= 1;
     }
 }

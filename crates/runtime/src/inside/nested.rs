@@ -79,10 +79,10 @@ impl Cx {
         if self.is_stopping() {
             return Err(StepError::Stopped);
         }
-        let (recorded, tries) = self.book().begin_call(name, self.limits().operations_max)?;
+        let (recorded, round) = self.book().begin_call(name, self.limits().operations_max)?;
         let known = recorded.map_or(0, |called| called.generation);
         // What failed in an earlier try is called again in this one.
-        let again = recorded.is_none_or(|called| called.tries < tries);
+        let again = recorded.is_none_or(|called| called.round < round);
         let mut rounds = Rounds::new(batch);
         for generation in 1..=known + u32::from(again) {
             let Some(calls) = rounds.next() else { break };

@@ -5,12 +5,12 @@ use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::gate::Gate;
 use crate::held::{Held, due_us};
-use crate::inside::{Left as LeftBehind, Pending, nested};
+use crate::inside::{CompletionKey, Left as LeftBehind, Pending, nested};
 use crate::registry::{Found, Registered};
 use crate::signal::Signal;
 use crate::stage::{prepare, result, settle};
 use crate::threads::{Ran, Threads, in_place};
-use crate::tool::{Cx, Output, ToolError};
+use crate::tool::{Connection, Cx, Output, ToolError};
 use crate::turns::Turns;
 use serde_json::Value;
 use std::future::Future;
@@ -20,13 +20,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use windlass_core::call::{
     Accepted, Cause, Fact, Intent, Parked, Reason, Result as Attempted, Resumed, Returned, Started, Step,
-    Stopped, Suspended, Then,
+    Stopped, Suspended, Then, Unconnected,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::handle::completion_key;
 use windlass_core::ids::AttemptNo;
-use windlass_core::operation::{Did, Operation, Until};
+use windlass_core::operation::{CLIENT, Did, Operation, Until};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::EffectClass;
 
@@ -49,7 +49,15 @@ impl Start {
             Step::Resume(attempt) => {
                 Some(Start { attempt, intent: Intent::WithResult, redrive: false, resumes: true })
             }
-            _ => None,
+            Step::Prepare
+            | Step::Join(_)
+            | Step::Lose(_)
+            | Step::Reconcile(_)
+            | Step::Retry { .. }
+            | Step::Return { .. }
+            | Step::Park(_)
+            | Step::Settle(_)
+            | Step::Done(_) => None,
         }
     }
 }
@@ -142,6 +150,9 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         Watched::Ran(Ran::Returned(Ok(Output { pending: Some(pending), .. }))) => {
             return leave(held, tool, (attempt, ran_us), pending).await;
         }
+        Watched::Ran(Ran::Returned(Err(ToolError { connection: Some(connection), .. }))) => {
+            return wait_for_connection(held, (attempt, ran_us), *connection).await;
+        }
         Watched::Ran(ran) => {
             let result = result::of(held, tool, ran).await;
             Fact::Returned(Returned { attempt, ran_us, result })
@@ -187,7 +198,14 @@ fn parked(held: &Held, waits: &[Arc<str>]) -> Parked {
         let until = match operations.sleep(name) {
             Ok(Some((until, _))) => until,
             Ok(None) | Err(_) => {
-                parked.reason = Reason::Completion;
+                // Of several things it waits for, a person can do something about a question.
+                if parked.reason != Reason::Input {
+                    parked.reason = match &**name {
+                        CLIENT => Reason::Client,
+                        name if operations.is_question(name) => Reason::Input,
+                        _ => Reason::Completion,
+                    };
+                }
                 let Some(until) = operations.wait(name).0 else { continue };
                 until
             }
@@ -206,14 +224,10 @@ async fn leave(
     pending: Pending,
 ) -> Result<(), Lost> {
     held.begin_stage();
-    let name = pending.key.name().clone();
-    let own = completion_key(held.on.rt.store.secret(), held.id, &name) == pending.key.as_str();
-    let taken =
-        held.call.operations.as_deref().is_some_and(|operations| operations.has_key(&name) == Ok(true));
-    if !own || !taken {
+    let Some(name) = pending.key.as_ref().and_then(|key| own_name(held, key)) else {
         let result = Attempted::Failed(Box::new(without_key(tool)));
         return held.note(Fact::Returned(Returned { attempt, ran_us, result }));
-    }
+    };
     let length = pending.deadline.unwrap_or(Duration::from_millis(held.on.rt.limits.completion_ms));
     let length_us = u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
     let wake_at = Timestamp(held.now().0.saturating_add(i64::try_from(length_us).unwrap_or(i64::MAX)));
@@ -233,6 +247,38 @@ async fn leave(
     held.commit().await
 }
 
+/// The attempt did nothing, and is made anew once its session is connected.
+async fn wait_for_connection(
+    held: &mut Held,
+    (attempt, ran_us): (AttemptNo, u64),
+    Connection { provider, setup_url }: Connection,
+) -> Result<(), Lost> {
+    held.begin_stage();
+    let limits = &held.on.rt.limits;
+    let fits = |text: &str, max: u64| (1..=max).contains(&(text.chars().count() as u64));
+    if !fits(&provider, limits.provider_chars_max)
+        || setup_url.as_ref().is_some_and(|url| !fits(url, limits.setup_url_chars_max))
+    {
+        let what = "the provider of a connection or its setup URL is empty or too long".to_string();
+        let result = Attempted::Failed(Box::new(result::internal(held, Code::Internal, what)));
+        return held.note(Fact::Returned(Returned { attempt, ran_us, result }));
+    }
+    let length_us = limits.completion_ms.saturating_mul(1_000);
+    let wake_at = Timestamp(held.now().0.saturating_add(i64::try_from(length_us).unwrap_or(i64::MAX)));
+    let parked = Parked { reason: Reason::Connection, wake_at, length_us };
+    let (provider, setup_url) = (provider.into(), setup_url.map(Into::into));
+    let said = Unconnected { attempt, ran_us, parked, provider, setup_url };
+    held.note(Fact::Unconnected(Box::new(said)))?;
+    held.commit().await
+}
+
+/// The name of this key, if the call has given it out.
+fn own_name(held: &Held, key: &CompletionKey) -> Option<Arc<str>> {
+    let own = completion_key(held.on.rt.store.secret(), held.id, key.name()) == key.as_str();
+    let taken = held.call.operations.as_deref()?.has_key(key.name()) == Ok(true);
+    (own && taken).then(|| key.name().clone())
+}
+
 fn without_key(tool: &Registered) -> Failure {
     let message = format!(
         "The tool {:?} said that its result comes later, without a key of this call by which it could come.",
@@ -241,6 +287,10 @@ fn without_key(tool: &Registered) -> Failure {
     Failure {
         class: FailureClass::Execution,
         source: Source::Tool,
+        detail: Some(
+            "the key is taken first: with Cx::completion, by a command with `completion = true` in windlass.toml"
+                .to_string(),
+        ),
         ..Failure::invalid_request(Code::PendingWithoutKey, message)
     }
 }

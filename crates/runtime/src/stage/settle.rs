@@ -7,6 +7,7 @@ use crate::same::Answer;
 use windlass_core::attempt::Deadline;
 use windlass_core::call::{
     Cause, Ended, Fact, Model, Reason, Result as Attempted, SameAs, Settlement, Spent, State, Step,
+    Unconnected,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
@@ -26,12 +27,31 @@ pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
             Outcome::Failed(Box::new(Failure { retry, ..failure.clone() }))
         }
         Settlement::TimedOut(cause) => Outcome::Failed(Box::new(timed_out(held, cause))),
+        Settlement::Unconnected { said, declined } => {
+            Outcome::Failed(Box::new(unconnected(held, said, declined)))
+        }
         Settlement::DidNotHappen => Outcome::Failed(Box::new(Failure::did_not_happen())),
         Settlement::Poison => Outcome::Failed(Box::new(poison(held))),
         Settlement::Cancelled(effect) => Outcome::Cancelled { effect },
         Settlement::Unknown => return unknown(held),
     };
     ended(held, outcome)
+}
+
+/// What its session must be connected to was not.
+fn unconnected(held: &Held, said: &Unconnected, declined: bool) -> Failure {
+    let provider = &said.provider;
+    let (class, code, message) = if declined {
+        let message =
+            format!("The tool needs {provider}, and the user declined to connect it. Do without the tool.");
+        (FailureClass::Unavailable, Code::ConnectionDeclined, message)
+    } else {
+        let message =
+            format!("The tool needs {provider}, and nobody connected it in time. Do without the tool.");
+        (FailureClass::Timeout, Code::Timeout, message)
+    };
+    let did_not_happen = !held.call.may_have_landed;
+    Failure { class, source: Source::Runtime, did_not_happen, ..Failure::invalid_request(code, message) }
 }
 
 /// The call ends as its last attempt returned.
@@ -101,6 +121,9 @@ pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
             Reason::ToolPaused => " Its tool was paused.",
             Reason::Sleep => " It slept.",
             Reason::Completion => " It waited for an answer from outside.",
+            Reason::Input => " It had asked a person.",
+            Reason::Connection => " It waited for a connection.",
+            Reason::Client => " It waited for its caller, who runs the tool.",
         });
     }
     if held.call.same_as().is_some() {

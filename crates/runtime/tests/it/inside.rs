@@ -29,12 +29,12 @@ where
     }
 }
 
-fn stepped() -> ToolSpec {
+pub fn stepped() -> ToolSpec {
     let retry = RetryRule { attempts: Some(2), base_ms: Some(0), ..RetryRule::default() };
     ToolSpec { retry, ..spec("t", EffectClass::Stepped) }
 }
 
-fn asked() -> BatchRequest {
+pub fn asked() -> BatchRequest {
     batch("k", vec![call("c", "t", n(1))])
 }
 
@@ -251,7 +251,7 @@ async fn a_call_has_at_most_so_many_operations() {
     assert!(answer.calls[0].failure().unwrap().detail.as_ref().unwrap().contains("may record 2 operations"));
 }
 
-const DAY: Duration = Duration::from_secs(86_400);
+pub const DAY: Duration = Duration::from_secs(86_400);
 
 /// A stepped tool that does a step, sleeps a day, and does another.
 fn sleeper(ran: &[Count; 3]) -> impl Tool {
@@ -455,7 +455,7 @@ async fn an_answer_survives_a_restart_whoever_took_it() {
         let key = keys.lock().unwrap()[0].clone();
         if before {
             // Left for the next owner.
-            let ok = windlass::ask::completed(&n(3)).unwrap();
+            let ok = windlass::ask::completion(&Completed::Ok(n(3))).unwrap();
             let now = windlass::core::time::Timestamp(0);
             windlass::ask::post_complete(&**runtime.store(), &key, &ok, now).await.unwrap();
         }
@@ -484,7 +484,8 @@ async fn nobody_answers_in_time() {
     waits_for(&runtime, "completion").await;
     clock.advance(DAY);
     assert_eq!(end(&submitted.settled().await.unwrap()), "c failed/timeout, 1 attempts");
-    let late = runtime.complete(&keys.lock().unwrap()[0].clone(), Completed::Ok(n(1))).await;
+    let key = keys.lock().unwrap()[0].clone();
+    let late = runtime.complete(&key, Completed::Ok(n(1))).await;
     assert!(matches!(late, Err(AskError::Over { .. })), "{late:?}");
     runtime.replace(inside).unwrap();
     let submitted = runtime.submit("other", asked()).await.unwrap();
@@ -532,7 +533,7 @@ async fn a_forged_key_is_no_key_and_pending_needs_one() {
     let forged = format!("{}{}", &key[..51], if key.ends_with('0') { '1' } else { '0' });
     for bad in ["", "nonsense", &call, &forged] {
         let refused = runtime.complete(bad, Completed::Ok(n(1))).await;
-        assert!(matches!(refused, Err(AskError::NotFound { .. })), "{bad:?}: {refused:?}");
+        assert!(matches!(refused, Err(AskError::NoKey)), "{bad:?}: {refused:?}");
     }
     runtime.cancel(Target::Call(&call), None).await.unwrap();
     runtime.idle().await;

@@ -33,3 +33,4 @@ mod submission;
 mod takeover;
 mod threads;
 mod waits;
+mod world;

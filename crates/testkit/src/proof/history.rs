@@ -199,7 +199,13 @@ impl Recorded {
             Fact::CancelAsked(_) => {}
             Fact::Resolved(_) => past.resolved.push(number),
             Fact::Operation(operation) => self.inside.add(self.started.len() as u32, operation),
-            Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) | Fact::SameAs(_) | Fact::First => {}
+            Fact::Opened(_)
+            | Fact::Prepared(_)
+            | Fact::Accepted(_)
+            | Fact::SameAs(_)
+            | Fact::First
+            | Fact::Unconnected(_)
+            | Fact::Connected(_) => {}
         }
     }
 }
@@ -240,7 +246,12 @@ impl Inside {
             }
             Did::Completed(other) => self.answers.push(json!(format!("{other:?}"))),
             Did::SleepEnded => self.sleeps += 1,
-            Did::SleepBegan(_) | Did::KeyTaken | Did::WaitBegan(_) | Did::TimedOut | Did::Called { .. } => {}
+            Did::SleepBegan(_)
+            | Did::KeyTaken
+            | Did::WaitBegan(_)
+            | Did::TimedOut
+            | Did::Called { .. }
+            | Did::Asked(_) => {}
         }
     }
 }

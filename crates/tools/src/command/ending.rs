@@ -22,6 +22,9 @@ pub enum End {
 /// The exit code by which a command says that nothing happened and it may be tried again (`EX_TEMPFAIL`).
 pub const EXIT_SAFE: i32 = 75;
 
+/// The exit code by which a command says that its result comes later, by the key it was given.
+pub const EXIT_PENDING: i32 = 73;
+
 /// Why the call failed, or none if standard output is its result.
 pub fn failure(title: &str, ended: &Ended, stdout: &Held) -> Option<ToolError> {
     match &ended.end {

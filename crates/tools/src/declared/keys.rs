@@ -23,6 +23,8 @@ pub(super) const TOOL: Keys = Keys {
         "claims",
         "class",
         "command",
+        "completion",
+        "completion_ms",
         "cwd",
         "dedupe",
         "description",
@@ -44,16 +46,7 @@ pub(super) const TOOL: Keys = Keys {
         "total_ms",
         "version",
     ],
-    later: &[
-        "approval",
-        "background",
-        "background_only",
-        "completion",
-        "http",
-        "inline_ms",
-        "mcp",
-        "stays_direct",
-    ],
+    later: &["approval", "background", "background_only", "http", "inline_ms", "mcp", "stays_direct"],
 };
 
 /// Refuses keys that nothing reads.

@@ -1,8 +1,10 @@
 //! How long a tool's calls may take, and how often they may be tried.
 
 use super::place::{ConfigError, Source};
+use crate::command::Later;
 use serde::Deserialize;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 use windlass::{Deadlines, RetryRule};
@@ -15,6 +17,7 @@ pub(super) struct Rules {
     total_ms: Option<Spanned<i64>>,
     silence_ms: Option<Spanned<i64>>,
     grace_ms: Option<Spanned<i64>>,
+    completion_ms: Option<Spanned<i64>>,
     #[serde(default)]
     retry: Retry,
 }
@@ -57,6 +60,20 @@ impl Rules {
     pub(super) fn grace_ms(&self, source: &Source<'_>) -> Result<Option<u64>, ConfigError> {
         let hint = "milliseconds; 0 kills at once";
         number(source, "grace_ms", self.grace_ms.as_ref(), (0..=GRACE_MS_MAX, hint))
+    }
+
+    /// How the result may come later, if it may.
+    pub(super) fn later(&self, source: &Source<'_>, completion: bool) -> Result<Option<Later>, ConfigError> {
+        let hint = "milliseconds; remove it for the default";
+        let ms = number(source, "completion_ms", self.completion_ms.as_ref(), (1..=WAIT_MS_MAX, hint))?;
+        match (&self.completion_ms, completion) {
+            (Some(given), false) => {
+                let message = "`completion_ms` bounds the wait for a result that comes later, which needs completion = true";
+                Err(source.value_error(given.span(), message))
+            }
+            (_, true) => Ok(Some(Later { within: ms.map(Duration::from_millis) })),
+            (None, false) => Ok(None),
+        }
     }
 
     /// The retry rule they say.

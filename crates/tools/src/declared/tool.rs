@@ -4,7 +4,7 @@ use super::place::{ConfigError, Source};
 use super::room::{Groups, Room};
 use super::rules::Rules;
 use super::{dedupe, keys};
-use crate::command::{CommandTool, Template, has_place};
+use crate::command::{CommandTool, Later, Template, has_place};
 use crate::launcher::Launcher;
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,6 +22,7 @@ pub(super) struct DeclaredTool {
     spec: ToolSpec,
     command: Vec<String>,
     reconcile: Option<Vec<String>>,
+    later: Option<Later>,
     properties: BTreeSet<String>,
     cwd: Option<String>,
     env: BTreeMap<String, String>,
@@ -47,6 +48,8 @@ struct Table {
     persist_output: bool,
     #[serde(default)]
     polls: bool,
+    #[serde(default)]
+    completion: bool,
     #[serde(default)]
     env: BTreeMap<String, Spanned<String>>,
     cwd: Option<String>,
@@ -88,10 +91,11 @@ pub(super) fn read(
         version: table.version,
         ..ToolSpec::default()
     };
+    let later = rules.later(source, table.completion)?;
     let reconcile = table.reconcile.map(|words| reconcile(source, words, &spec, &properties)).transpose()?;
     let env =
         table.env.into_iter().map(|(name, value)| variable(source, name, value)).collect::<Result<_, _>>()?;
-    Ok(DeclaredTool { spec, command, reconcile, properties, cwd: table.cwd, env })
+    Ok(DeclaredTool { spec, command, reconcile, later, properties, cwd: table.cwd, env })
 }
 
 impl DeclaredTool {
@@ -107,6 +111,7 @@ impl DeclaredTool {
         CommandTool {
             words: template(&self.command),
             reconcile: self.reconcile.as_deref().map(template),
+            later: self.later,
             cwd: self.cwd.map_or(folder.to_path_buf(), |cwd| folder.join(cwd)),
             env: self.env.into_iter().collect(),
             launcher: launcher.clone(),

@@ -71,6 +71,7 @@ fn an_empty_file_declares_nothing() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "cases are data")]
 fn problems_as_people_see_them() {
     let cases = [
         ("[tool.t]\n".into(), "top-level key"),
@@ -85,6 +86,8 @@ fn problems_as_people_see_them() {
         (tool("descripton = \"x\""), "misspelt key"),
         (tool("colour = \"x\""), "key like none"),
         (tool("background = true"), "flag of a later version"),
+        (tool("completion_ms = 5"), "wait for a result that cannot come later"),
+        (tool("completion = true\ncompletion_ms = 0"), "wait of nothing"),
         (tool("inline_ms = 5"), "key of a later version"),
         (tool("timeout_ms = 0"), "no time at all"),
         (tool("timeout_ms = -1"), "negative time"),

@@ -4,7 +4,8 @@ use super::outcome::{OutcomeFields, PartFields, SuccessFields, read_parts, write
 use super::{Problem, digest, known, text, wrong};
 use crate::attempt::{Deadlines, Rules};
 use crate::call::{
-    Accepted, CancelAsked, Cause, Made, Parked, Reason, Reconciled, Resolved, Resolver, Stopped, Verdict,
+    Accepted, CancelAsked, Cause, Connected, Made, Parked, Reason, Reconciled, Resolved, Resolver, Stopped,
+    Unconnected, Verdict,
 };
 use crate::ids::AttemptNo;
 use crate::outcome::ModelAnswer;
@@ -250,6 +251,60 @@ impl From<&Parked> for ParkedFields {
 pub(super) fn read_parked(fields: &ParkedFields) -> Result<Parked, Problem> {
     let reason = known(Reason::parse(&fields.reason), &fields.reason)?;
     Ok(Parked { reason, wake_at: Timestamp(fields.wake_at), length_us: fields.length_us })
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct UnconnectedFields {
+    #[n(0)]
+    attempt: u32,
+    #[n(1)]
+    ran_us: u64,
+    #[n(2)]
+    parked: ParkedFields,
+    #[n(3)]
+    provider: String,
+    #[n(4)]
+    setup_url: Option<String>,
+}
+
+impl From<&Unconnected> for UnconnectedFields {
+    fn from(said: &Unconnected) -> UnconnectedFields {
+        UnconnectedFields {
+            attempt: said.attempt.0,
+            ran_us: said.ran_us,
+            parked: (&said.parked).into(),
+            provider: said.provider.to_string(),
+            setup_url: said.setup_url.as_deref().map(str::to_string),
+        }
+    }
+}
+
+pub(super) fn read_unconnected(fields: UnconnectedFields) -> Result<Unconnected, Problem> {
+    Ok(Unconnected {
+        attempt: AttemptNo(fields.attempt),
+        ran_us: fields.ran_us,
+        parked: read_parked(&fields.parked)?,
+        provider: fields.provider.into(),
+        setup_url: fields.setup_url.map(Into::into),
+    })
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct ConnectedFields {
+    #[n(0)]
+    connected: bool,
+}
+
+impl From<Connected> for ConnectedFields {
+    fn from(said: Connected) -> ConnectedFields {
+        ConnectedFields { connected: said.connected }
+    }
+}
+
+pub(super) fn read_connected(fields: &ConnectedFields) -> Connected {
+    Connected { connected: fields.connected }
 }
 
 #[derive(Encode, Decode)]

@@ -5,12 +5,13 @@ use super::outcome::FailureFields;
 use super::{Problem, encode, known, text, wrong};
 use crate::call::{Kind, Resumed, Suspended, Then};
 use crate::ids::AttemptNo;
-use crate::operation::{Completion, Did, Operation, StepResult, Until};
+use crate::operation::{Completion, Did, Operation, Question, StepResult, Until};
 use crate::time::Timestamp;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
-/// One shape for all operations; the value that a step or the world outside gave stands behind the fields.
+/// One shape for all operations; the value that a step or the world outside gave, or what a
+/// person is asked, stands behind the fields.
 #[derive(Default, Encode, Decode)]
 #[cbor(map)]
 struct OperationFields<'a> {
@@ -30,7 +31,9 @@ struct OperationFields<'a> {
     message: Option<&'a str>,
     #[n(7)]
     cancelled: Option<bool>,
-    #[n(8)]
+    #[b(8)]
+    schema: Option<&'a str>,
+    #[n(9)]
     generation: Option<u32>,
 }
 
@@ -54,6 +57,10 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
             OperationFields { code: Some(code), message: Some(message), ..named }
         }
         Did::Called { generation } => OperationFields { generation: Some(*generation), ..named },
+        Did::Asked(question) => {
+            let (wake_at, length_us) = until(&question.until);
+            OperationFields { wake_at, length_us, schema: question.schema.as_deref(), ..named }
+        }
         Did::Completed(Completion::Cancelled) => OperationFields { cancelled: Some(true), ..named },
         Did::Completed(Completion::Ok(_)) | Did::SleepEnded | Did::KeyTaken | Did::TimedOut => named,
     };
@@ -65,10 +72,20 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
         Did::StepEnded { result: StepResult::Ok(value), .. } | Did::Completed(Completion::Ok(value)) => {
             value.as_bytes()
         }
-        _ => &[],
+        Did::Asked(question) => question.text.as_bytes(),
+        Did::StepStarted { .. }
+        | Did::StepEnded { .. }
+        | Did::SleepBegan(_)
+        | Did::SleepEnded
+        | Did::KeyTaken
+        | Did::WaitBegan(_)
+        | Did::Completed(_)
+        | Did::Called { .. }
+        | Did::TimedOut => &[],
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "every other kind is no operation")]
 pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operation, Problem> {
     let fields: OperationFields<'_> = minicbor::decode(fields)?;
     let input = || fields.input.map(Arc::from).ok_or_else(|| wrong("a step has no input"));
@@ -102,6 +119,10 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
         Kind::Called => Did::Called {
             generation: fields.generation.ok_or_else(|| wrong("a nested call has no generation"))?,
         },
+        Kind::Asked => {
+            let (text, schema) = (text(payload)?, fields.schema.map(Arc::from));
+            Did::Asked(Arc::new(Question { text, schema, until: until()? }))
+        }
         _ => return Err(Problem::Kind),
     };
     Ok(Operation { name, did })

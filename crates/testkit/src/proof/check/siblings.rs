@@ -79,6 +79,8 @@ impl Story {
             | Fact::Operation(_)
             | Fact::Suspended(_)
             | Fact::Resumed(_)
+            | Fact::Unconnected(_)
+            | Fact::Connected(_)
             | Fact::Started(_)
             | Fact::Lost(_)
             | Fact::Stopped(_)

@@ -1,0 +1,48 @@
+//! `windlass complete`: answers what a call waits for.
+
+use crate::args::Complete;
+use crate::door::Door;
+use crate::{input, show};
+use std::path::Path;
+use std::process::ExitCode;
+use windlass::ask::{completion, post_client_result, post_complete};
+use windlass::{Clock, SystemClock};
+use windlass_server::wire;
+
+pub async fn complete(data: &Path, args: Complete) -> anyhow::Result<ExitCode> {
+    let answer = answer(&args)?;
+    let door = Door::change(data).await?;
+    let key = args.key.as_deref().unwrap_or_default();
+    let call = match &args.call {
+        Some(call) => Some(door.find(call).await?),
+        None => None,
+    };
+    let left_for = match (&door.owner, &call) {
+        (Some(owner), Some(call)) => {
+            owner.client_result(call, &answer).await?;
+            None
+        }
+        (Some(owner), None) => {
+            owner.complete(key, &answer).await?;
+            None
+        }
+        (None, _) => {
+            let completion = completion(&answer.said()?)?;
+            let now = SystemClock::default().now();
+            let session = match &call {
+                Some(call) => post_client_result(&*door.store, call, &completion, now).await?,
+                None => post_complete(&*door.store, key, &completion, now).await?,
+            };
+            Some(session.name)
+        }
+    };
+    show::completed(left_for.as_deref(), args.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn answer(args: &Complete) -> anyhow::Result<wire::Complete> {
+    let ok = args.ok.as_deref().map(|text| input::value("--ok", text)).transpose()?;
+    let error = args.error.clone().zip(args.message.clone());
+    let error = error.map(|(code, message)| wire::CompleteError { code, message });
+    Ok(wire::Complete { ok, error, cancelled: args.cancelled })
+}

@@ -1,0 +1,30 @@
+//! `windlass connections`: says whether a session is connected to what its calls need.
+
+use crate::args::Connections;
+use crate::door::Door;
+use crate::show;
+use serde_json::json;
+use std::path::Path;
+use std::process::ExitCode;
+use windlass::ask::post_connected;
+
+pub async fn connections(data: &Path, args: Connections) -> anyhow::Result<ExitCode> {
+    let door = Door::change(data).await?;
+    let (session, provider) = (&args.session, &args.provider);
+    let waiting = match &door.owner {
+        Some(owner) => owner.connect(session, provider, args.connected).await?.waiting,
+        None => post_connected(&*door.store, session, provider, args.connected).await?.waiting,
+    };
+    let left = door.owner.is_none() && waiting > 0;
+    if args.json {
+        show::json(&json!({"waiting": waiting, "left_for_next_owner": left}))?;
+    } else if waiting == 0 {
+        show::text(&format!("no call of session {session} waits for {provider}; nothing was changed"))?;
+    } else if left {
+        show::text(&show::left_for_next(session))?;
+    } else {
+        let then = if args.connected { "run again" } else { "fail" };
+        show::text(&format!("calls that waited for {provider} and {then} now: {waiting}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

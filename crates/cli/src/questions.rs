@@ -1,0 +1,30 @@
+//! `windlass questions`: what people are asked.
+
+use crate::args::Questions;
+use crate::door::Door;
+use crate::show;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::ExitCode;
+
+pub async fn questions(data: &Path, args: Questions) -> anyhow::Result<ExitCode> {
+    let door = Door::look(data).await?;
+    let items = door.questions(args.session.as_deref()).await?;
+    if args.json {
+        show::json(&json!({"items": items, "next": null}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = |question: &Value, field: &str| question[field].as_str().unwrap_or_default().to_string();
+    let rows = items.iter().map(|question| {
+        vec![
+            show::short_handle(&text(question, "id")),
+            text(question, "session"),
+            text(question, "tool"),
+            show::short_handle(&text(question, "call")),
+            text(question, "until"),
+            text(question, "question"),
+        ]
+    });
+    show::table(&["ID", "SESSION", "TOOL", "CALL", "UNTIL", "QUESTION"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}
