@@ -148,7 +148,7 @@ impl World {
                 Ok(()) => "taken".to_string(),
                 Err(AskError::Answered) => "answered before".to_string(),
                 Err(AskError::Over { .. }) => "over".to_string(),
-                Err(AskError::NotFound { .. }) => "no such key".to_string(),
+                Err(AskError::NoKey) => "no such key".to_string(),
                 Err(error) => format!("{error:?}"),
             });
         }
