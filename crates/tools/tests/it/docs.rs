@@ -16,10 +16,32 @@ fn blocks(language: &str) -> Vec<&'static str> {
 /// The example, with its first script changed like this.
 fn example(change: impl Fn(&str) -> String) -> Stage {
     let stage = Stage::declared(blocks("toml")[0]);
-    let [deploy, deployed] = blocks("sh")[..] else { panic!("there are two scripts") };
-    stage.write("deploy.sh", &change(deploy));
-    stage.write("deployed.sh", deployed);
+    stage.write("deploy.sh", &change(script("deploy.sh")));
+    stage.write("deployed.sh", script("deployed.sh"));
     stage
+}
+
+/// The script of this name on the page, which its second line tells.
+fn script(name: &str) -> &'static str {
+    let named = format!("\n# {name} ");
+    blocks("sh").into_iter().find(|script| script.contains(&named)).expect("it is on the page")
+}
+
+#[tokio::test]
+async fn the_example_that_asks_ann_waits_for_her() {
+    let asks = blocks("toml").into_iter().find(|block| block.contains("[tools.ask_ann]")).expect("a block");
+    let stage = Stage::declared(asks);
+    let letter = script("ask-ann.sh").replace("mail -s \"A question\" ann@example.com", "cat > letter");
+    assert!(letter.contains("cat > letter"), "{letter}");
+    stage.write("ask-ann.sh", &letter);
+    let waiting = submit(&stage.runtime, "ask_ann", json!({ "question": "May I?" })).await;
+    wait_until("it waits", || stage.runtime.open().iter().any(|call| call.state == "awaiting_completion"))
+        .await;
+    let letter = std::fs::read_to_string(stage.folder.join("letter")).expect("it was sent");
+    assert!(letter.starts_with("May I?\n"), "{letter}");
+    let key = letter.split(' ').find(|word| word.len() == 52).expect("the key is in it");
+    stage.runtime.complete(key, windlass::Completed::Ok(json!("yes"))).await.expect("it is taken");
+    assert_eq!(in_time(end(waiting)).await, "succeeded yes, 1 attempts");
 }
 
 #[tokio::test]
