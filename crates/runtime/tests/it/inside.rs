@@ -484,7 +484,8 @@ async fn nobody_answers_in_time() {
     waits_for(&runtime, "completion").await;
     clock.advance(DAY);
     assert_eq!(end(&submitted.settled().await.unwrap()), "c failed/timeout, 1 attempts");
-    let late = runtime.complete(&keys.lock().unwrap()[0].clone(), Completed::Ok(n(1))).await;
+    let key = keys.lock().unwrap()[0].clone();
+    let late = runtime.complete(&key, Completed::Ok(n(1))).await;
     assert!(matches!(late, Err(AskError::Over { .. })), "{late:?}");
     runtime.replace(inside).unwrap();
     let submitted = runtime.submit("other", asked()).await.unwrap();
