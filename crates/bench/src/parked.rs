@@ -17,7 +17,7 @@ use windlass::{
 /// Calls of one batch.
 const BATCH_CALLS: u64 = 100;
 /// Batches of one session.
-const SESSION_BATCHES: u64 = 10;
+const SESSION_BATCHES: u64 = 20;
 /// Batches that are submitted together.
 const AT_ONCE: usize = 32;
 /// How many calls are answered one after the other, to see how long that takes.
@@ -28,8 +28,11 @@ const DEADLINE: Duration = Duration::from_secs(7 * 86_400);
 /// The keys by which the calls of a folder are answered, one per line and call.
 pub const KEYS: &str = "keys";
 
+/// The keys that were given out, each with session, batch and id of its call.
+type Keys = Arc<Mutex<Vec<String>>>;
+
 /// A tool that leaves its result to the world outside.
-struct Asks(Arc<Mutex<Vec<String>>>);
+struct Asks(Keys);
 
 impl Tool for Asks {
     fn spec(&self) -> ToolSpec {
@@ -47,18 +50,18 @@ impl Tool for Asks {
     }
 }
 
-fn open(folder: &Path) -> Result<(Runtime, Arc<Mutex<Vec<String>>>), Error> {
-    let keys = Arc::<Mutex<Vec<String>>>::default();
-    let limits = Limits { calls_open_max: 10_000_000, ..Limits::default() };
+fn open(folder: &Path) -> Result<(Runtime, Keys), Error> {
+    let keys = Keys::default();
+    let limits = Limits { calls_parked_max: u64::MAX, calls_queued_max: u64::MAX, ..Limits::default() };
     let store = SqliteStore::open(Options::new(folder))?;
     let runtime = Runtime::new(Config { limits, ..Config::new(store) });
-    runtime.register(Asks(keys.clone())).map_err(|error| Error::Wrong(error.to_string()))?;
+    runtime.register(Asks(keys.clone()))?;
     Ok((runtime, keys))
 }
 
-/// A batch of one session. The first one of each has one call, so that its end can be waited for.
+/// A batch of one session. Every second one has one call, so that its end can be waited for.
 fn batch(session: u64, number: u64, calls: u64) -> (String, BatchRequest) {
-    let calls = if number == 0 { 1 } else { calls };
+    let calls = if number.is_multiple_of(2) { 1 } else { calls };
     let calls = (0..calls).map(|call| CallRequest {
         id: Some(format!("c{call}")),
         tool: "asks".into(),
@@ -104,18 +107,20 @@ pub async fn park(folder: &Path, count: u64) -> Result<Table, Error> {
     let took = began.elapsed();
     let bytes = resident_bytes()?.saturating_sub(before);
     let keys = keys.lock().unwrap_or_else(PoisonError::into_inner);
-    std::fs::write(folder.join(KEYS), keys.join("\n")).map_err(|error| Error::Wrong(error.to_string()))?;
+    std::fs::write(folder.join(KEYS), keys.join("\n"))?;
     let lines = vec![
         Line::plain("parked".to_owned(), (count as f64 / took.as_secs_f64(), Unit::PerSecond)),
-        Line::plain("memory of each, in the process that parked it".to_owned(), per_call(bytes, count)),
+        Line::plain(
+            "bytes of memory of each, in the process that parked it".to_owned(),
+            per_call(bytes, count),
+        ),
     ];
     Ok(Table { title: format!("B. {count} calls that wait for an answer, SQLite"), lines })
 }
 
 /// Takes a folder of parked calls over: until all wait again, what they cost, and how long some take to wake up.
 pub async fn take_over(folder: &Path, count: u64) -> Result<Table, Error> {
-    let keys =
-        std::fs::read_to_string(folder.join(KEYS)).map_err(|error| Error::Wrong(error.to_string()))?;
+    let keys = std::fs::read_to_string(folder.join(KEYS))?;
     let began = Instant::now();
     let (runtime, _) = open(folder)?;
     let before = resident_bytes()?;
@@ -126,12 +131,14 @@ pub async fn take_over(folder: &Path, count: u64) -> Result<Table, Error> {
     if resumed != count {
         return Err(Error::Wrong(format!("{resumed} calls went on, {count} were parked")));
     }
-    let alone: Vec<&str> = keys.lines().filter(|line| line.split('\t').nth(2) == Some("b0")).collect();
+    let is_alone = |batch: &str| batch[1..].parse().is_ok_and(|number: u64| number.is_multiple_of(2));
+    let alone: Vec<&str> =
+        keys.lines().filter(|line| line.split('\t').nth(2).is_some_and(is_alone)).collect();
     let (mut woken, mut answered) = (Vec::new(), Vec::new());
     for line in alone.iter().take(SAMPLES) {
-        let [key, session, ..] = line.split('\t').collect::<Vec<_>>()[..] else { continue };
-        let number = session.trim_start_matches('s').parse().unwrap_or(0);
-        let submitted = runtime.submit(session, batch(number, 0, 1).1).await?;
+        let [key, session, own, ..] = line.split('\t').collect::<Vec<_>>()[..] else { continue };
+        let number = own[1..].parse().unwrap_or(0);
+        let submitted = runtime.submit(session, batch(0, number, 1).1).await?;
         let ended = tokio::spawn(async move {
             let answer = submitted.settled().await;
             (answer.map(|answer| answer.calls[0].state()), Instant::now())
@@ -149,7 +156,7 @@ pub async fn take_over(folder: &Path, count: u64) -> Result<Table, Error> {
     }
     let lines = vec![
         Line::plain("until all wait again, in a new process".to_owned(), (took.as_secs_f64(), Unit::Seconds)),
-        Line::plain("memory of each, in a new process".to_owned(), per_call(bytes, count)),
+        Line::plain("bytes of memory of each, in a new process".to_owned(), per_call(bytes, count)),
         Line::plain("answered, until that is durable: p50".to_owned(), at(&mut answered, 50)),
         Line::plain("answered, until that is durable: p99".to_owned(), at(&mut answered, 99)),
         Line::plain("from there to the end of the call: p50".to_owned(), at(&mut woken, 50)),
@@ -169,7 +176,7 @@ async fn all_wait(runtime: &Runtime, count: u64) {
 }
 
 fn per_call(bytes: u64, count: u64) -> (f64, Unit) {
-    (bytes as f64 / count as f64, Unit::Bytes)
+    (bytes as f64 / count as f64, Unit::Number)
 }
 
 /// The value that so many of a hundred are below.
@@ -184,8 +191,7 @@ fn at(samples: &mut [Duration], percent: usize) -> (f64, Unit) {
 fn resident_bytes() -> Result<u64, Error> {
     /// As the kernel counts it.
     const PAGE_BYTES: u64 = 4_096;
-    let statm =
-        std::fs::read_to_string("/proc/self/statm").map_err(|error| Error::Wrong(error.to_string()))?;
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.map(|pages| pages * PAGE_BYTES).ok_or_else(|| Error::Wrong("the kernel does not say".to_owned()))
 }

@@ -245,10 +245,11 @@ impl Effect {
         };
         let number = cx.step(EFFECT, &args, effect).await?;
         self.world.reach(cx.id());
-        match then {
-            Then::HangLater => std::future::pending().await,
-            Then::DieLater if self.is_first(cx) => self.world.die().await,
-            _ => {}
+        if then == Then::HangLater {
+            return std::future::pending().await;
+        }
+        if then == Then::DieLater && self.is_first(cx) {
+            self.world.die().await;
         }
         let mut output = value(&args, number);
         more.into_iter().for_each(|(name, told)| output.value[name] = told);

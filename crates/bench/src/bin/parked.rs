@@ -1,0 +1,48 @@
+//! Calls that wait for an answer from outside, on SQLite: `parked [--calls N] [--dir DIR]`. One process parks them, a
+//! second takes them over.
+
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use windlass_bench::parked;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (mut calls, mut dir, mut phase, mut folder) = (100_000, PathBuf::from("."), None, None);
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
+        match word.as_str() {
+            "--calls" => calls = value.parse()?,
+            "--dir" => dir = value.into(),
+            // How it starts itself, on a folder that is there.
+            "--phase" => phase = Some(value),
+            "--folder" => folder = Some(PathBuf::from(value)),
+            other => return Err(format!("{other} {value} is not known").into()),
+        }
+    }
+    let (Some(phase), Some(folder)) = (phase, folder) else { return all(&dir, calls) };
+    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let table = threads.block_on(async {
+        match phase.as_str() {
+            "park" => parked::park(&folder, calls).await,
+            _ => parked::take_over(&folder, calls).await,
+        }
+    })?;
+    write!(std::io::stdout().lock(), "{}", table.text())?;
+    // Nobody ends in good order what is to be taken over.
+    std::process::exit(0)
+}
+
+/// Each phase in a process of its own, so that what it has in memory is what it is about.
+fn all(dir: &Path, calls: u64) -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir_in(dir)?;
+    for phase in ["park", "take over"] {
+        let mut own = Command::new(std::env::current_exe()?);
+        own.args(["--phase", phase, "--calls", &calls.to_string(), "--folder"]).arg(folder.path());
+        if !own.status()?.success() {
+            return Err(format!("{phase} failed").into());
+        }
+    }
+    Ok(())
+}
