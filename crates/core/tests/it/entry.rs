@@ -57,7 +57,6 @@ fn returned(result: Attempted) -> Entry {
     call(Fact::Returned(Returned { attempt: AttemptNo(2), ran_us: 1_500, result }))
 }
 
-/// One of each kind, and of each form its fields can take.
 fn golden() -> Vec<(&'static str, Entry)> {
     let kept = Kept { artifact: Handle(u128::MAX - 1), bytes: 1 << 40 };
     let opening = Opening { key: "key".into(), turn: Some("turn 7".into()), ..Opening::default() };
@@ -126,10 +125,11 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("same_as", call(Fact::SameAs(SameAs { first }))),
         ("first", call(Fact::First)),
     ]
-    .into_iter()
-    .chain(golden_attempts())
-    .chain(golden_insides())
-    .collect()
+}
+
+/// One of each kind, and of each form its fields can take.
+fn all_golden() -> Vec<(&'static str, Entry)> {
+    [golden(), golden_attempts(), golden_insides()].concat()
 }
 
 fn golden_attempts() -> Vec<(&'static str, Entry)> {
@@ -219,7 +219,7 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
 
 #[test]
 fn every_kind_has_a_golden_file() {
-    let written = golden();
+    let written = all_golden();
     for kind in Kind::ALL {
         let found = written
             .iter()
@@ -243,7 +243,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn released_entries_never_change() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    for (name, entry) in golden() {
+    for (name, entry) in all_golden() {
         let file = folder.join(format!("{name}.hex"));
         let written = hex(&pack(std::slice::from_ref(&entry)));
         if std::env::var_os("UPDATE").is_some() && !file.exists() {
@@ -265,13 +265,13 @@ fn released_entries_never_change() {
 
 #[test]
 fn entries_packed_together_come_back_in_order() {
-    let entries: Vec<Entry> = golden().into_iter().map(|(_, entry)| entry).collect();
+    let entries: Vec<Entry> = all_golden().into_iter().map(|(_, entry)| entry).collect();
     assert_eq!(unpack(&pack(&entries)), Ok(entries));
 }
 
 #[test]
 fn what_is_newer_is_named() {
-    let mut row = pack(&[golden()[0].1.clone()]);
+    let mut row = pack(&[all_golden()[0].1.clone()]);
     row[0] = FORMAT + 1;
     assert_eq!(unpack(&row), Err(Unreadable::Format { format: FORMAT + 1 }));
     row[0] = FORMAT;
@@ -296,7 +296,7 @@ proptest! {
     /// Cut or changed bytes are an error or other entries, never a panic.
     #[test]
     fn damage_never_panics(at in 0..4_000usize, bit in 0..8u32, cut in 0..4_000usize) {
-        let entries: Vec<Entry> = golden().into_iter().map(|(_, entry)| entry).collect();
+        let entries: Vec<Entry> = all_golden().into_iter().map(|(_, entry)| entry).collect();
         let mut row = pack(&entries);
         let at = at % row.len();
         row[at] ^= 1 << bit;

@@ -71,7 +71,6 @@ fn an_empty_file_declares_nothing() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "cases are data")]
 fn problems_as_people_see_them() {
     let cases = [
         ("[tool.t]\n".into(), "top-level key"),
