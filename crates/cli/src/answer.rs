@@ -5,8 +5,8 @@ use crate::door::Door;
 use crate::{input, show};
 use std::path::Path;
 use std::process::ExitCode;
+use windlass::SystemClock;
 use windlass::ask::post_answer;
-use windlass::{Clock, SystemClock};
 
 pub async fn answer(data: &Path, args: Answer) -> anyhow::Result<ExitCode> {
     let answer = input::value("the answer", &args.answer)?;
@@ -17,7 +17,7 @@ pub async fn answer(data: &Path, args: Answer) -> anyhow::Result<ExitCode> {
             owner.answer(&id, answer).await?;
             None
         }
-        None => Some(post_answer(&*door.store, &id, &answer, SystemClock::default().now()).await?.name),
+        None => Some(post_answer(&*door.store, &id, &answer, &SystemClock::default()).await?.name),
     };
     show::completed(left_for.as_deref(), args.json)?;
     Ok(ExitCode::SUCCESS)

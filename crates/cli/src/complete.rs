@@ -5,8 +5,8 @@ use crate::door::Door;
 use crate::{input, show};
 use std::path::Path;
 use std::process::ExitCode;
+use windlass::SystemClock;
 use windlass::ask::{completion, post_client_result, post_complete};
-use windlass::{Clock, SystemClock};
 use windlass_server::wire;
 
 pub async fn complete(data: &Path, args: Complete) -> anyhow::Result<ExitCode> {
@@ -28,10 +28,10 @@ pub async fn complete(data: &Path, args: Complete) -> anyhow::Result<ExitCode> {
         }
         (None, _) => {
             let completion = completion(&answer.said()?)?;
-            let now = SystemClock::default().now();
+            let clock = SystemClock::default();
             let session = match &call {
-                Some(call) => post_client_result(&*door.store, call, &completion, now).await?,
-                None => post_complete(&*door.store, key, &completion, now).await?,
+                Some(call) => post_client_result(&*door.store, call, &completion, &clock).await?,
+                None => post_complete(&*door.store, key, &completion, &clock).await?,
             };
             Some(session.name)
         }

@@ -6,6 +6,7 @@ pub(crate) use owner::{
     accept, adopt, answer, cancel, client_result, complete, connect, reconcile, resolve as resolve_call,
 };
 
+use crate::clock::Clock;
 use crate::error::BatchError;
 use crate::inside::Completed;
 use crate::session::fold;
@@ -147,7 +148,7 @@ pub async fn post_complete(
     store: &dyn Store,
     key: &str,
     completion: &Completion,
-    now: Timestamp,
+    clock: &dyn Clock,
 ) -> Result<SessionRow, AskError> {
     // The same for a forged key as for one of another store.
     let (id, sum) = open_completion_key(store.secret(), key).ok_or(AskError::NoKey)?;
@@ -155,7 +156,7 @@ pub async fn post_complete(
     let mut names = call.operations.as_deref().into_iter().flat_map(Operations::keys);
     let name = names.find(|name| completion_name(store.secret(), name) == sum).ok_or(AskError::NoKey)?;
     let ask = Ask::Complete { call: id, name: name.clone(), completion: completion.clone() };
-    post_answered(store, (&session, &call), ask, now).await?;
+    post_answered(store, (&session, &call), ask, clock).await?;
     Ok(session)
 }
 
@@ -165,7 +166,7 @@ pub async fn post_client_result(
     store: &dyn Store,
     call: &str,
     completion: &Completion,
-    now: Timestamp,
+    clock: &dyn Clock,
 ) -> Result<SessionRow, AskError> {
     let (session, id, recorded) = find_call(store, call).await?;
     if !recorded.operations.as_deref().is_some_and(|operations| operations.has_key(CLIENT) == Ok(true)) {
@@ -173,7 +174,7 @@ pub async fn post_client_result(
         return Err(AskError::Unfit { state: recorded.state.name(), hint });
     }
     let ask = Ask::Complete { call: id, name: CLIENT.into(), completion: completion.clone() };
-    post_answered(store, (&session, &recorded), ask, now).await?;
+    post_answered(store, (&session, &recorded), ask, clock).await?;
     Ok(session)
 }
 
@@ -200,7 +201,7 @@ pub async fn post_answer(
     store: &dyn Store,
     id: &str,
     answer: &Value,
-    now: Timestamp,
+    clock: &dyn Clock,
 ) -> Result<SessionRow, AskError> {
     let (of, sum) = open_question_id(store.secret(), id).ok_or(AskError::NoQuestion)?;
     let (session, call) = find_id(store, of).await?.ok_or(AskError::NoQuestion)?;
@@ -210,32 +211,48 @@ pub async fn post_answer(
     let completion = Completion::Ok(kept(answer)?);
     check_fits(question, answer)?;
     let ask = Ask::Complete { call: of, name: name.clone(), completion };
-    post_answered(store, (&session, &call), ask, now).await?;
+    post_answered(store, (&session, &call), ask, clock).await?;
     Ok(session)
 }
 
-/// Leaves an answer, unless there is one or it is too late.
+/// Leaves an answer, unless there is one or it is too late. What is durable before the deadline is found by whoever decides
+/// that it has passed; what became durable later is acknowledged only if it was taken all the same.
 async fn post_answered(
     store: &dyn Store,
     (session, call): (&SessionRow, &Call),
     ask: Ask,
-    now: Timestamp,
+    clock: &dyn Clock,
 ) -> Result<(), AskError> {
-    if let Ask::Complete { name, completion, .. } = &ask {
-        match call.operations.as_deref().map(|operations| operations.wait(name)) {
-            Some((_, Some(Answer::Given(given)))) if given == completion => return Ok(()),
-            Some((_, Some(Answer::Given(_)))) => return Err(AskError::Answered),
-            Some((_, Some(Answer::TimedOut))) => {
-                return Err(AskError::Over { what: "its deadline has passed" });
-            }
-            _ if call.end().is_some() => return Err(AskError::Over { what: "the call has ended" }),
-            Some((Some(until), None)) if now >= until.wake_at => {
-                return Err(AskError::Over { what: "its deadline has passed" });
-            }
-            Some((_, None)) | None => {}
-        }
+    let Ask::Complete { call: id, name, completion } = &ask else { return post(store, session, &ask).await };
+    if answered(call, (name, completion), clock.now())? {
+        return Ok(());
     }
-    post(store, session, &ask).await
+    post(store, session, &ask).await?;
+    let until = call.operations.as_deref().and_then(|operations| operations.wait(name).0);
+    if until.is_none_or(|until| clock.now() < until.wake_at) {
+        return Ok(());
+    }
+    let now = find_id(store, *id).await?;
+    match now.map(|(_, call)| answered(&call, (name, completion), clock.now())) {
+        Some(Ok(true)) => Ok(()),
+        Some(Err(error)) => Err(error),
+        Some(Ok(false)) | None => Err(AskError::Over { what: "its deadline has passed" }),
+    }
+}
+
+/// Whether this very answer is recorded; or why it can be none.
+fn answered(call: &Call, (name, completion): (&str, &Completion), now: Timestamp) -> Result<bool, AskError> {
+    let wait = call.operations.as_deref().map(|operations| operations.wait(name));
+    match wait {
+        Some((_, Some(Answer::Given(given)))) if given == completion => Ok(true),
+        Some((_, Some(Answer::Given(_)))) => Err(AskError::Answered),
+        Some((_, Some(Answer::TimedOut))) => Err(AskError::Over { what: "its deadline has passed" }),
+        _ if call.end().is_some() => Err(AskError::Over { what: "the call has ended" }),
+        Some((Some(until), None)) if now >= until.wake_at => {
+            Err(AskError::Over { what: "its deadline has passed" })
+        }
+        Some((_, None)) | None => Ok(false),
+    }
 }
 
 /// Whether an answer is one to this question.

@@ -55,7 +55,7 @@ pub use progress::Progress;
 pub use provider::{LoadFuture, Provider, Summary};
 pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
-pub use runtime::{Config, OpenCall, RunningLimits, Runtime, ZeroLimit};
+pub use runtime::{Config, RunningLimits, Runtime, ZeroLimit};
 pub use scope::{Overlay, OverlayGuard};
 pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};
@@ -63,6 +63,7 @@ pub use tool::{
     Connection, Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool,
     ToolError, ToolFuture, tool_fn, with_reconcile,
 };
+pub use waits::OpenCall;
 pub use windlass_core as core;
 pub use windlass_core::attempt::{Deadlines, RetryRule};
 pub use windlass_core::claim::{Claim, Claims};

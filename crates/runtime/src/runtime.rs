@@ -9,7 +9,6 @@ use crate::gate::Gate;
 use crate::hooks::Hook;
 use crate::inside::Completed;
 use crate::inspect::{self, OpenQuestion};
-use crate::progress::Progress;
 use crate::provider::Provider;
 use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
 use crate::request::BatchRequest;
@@ -20,7 +19,7 @@ use crate::submit::{self, Submitted};
 use crate::threads::Threads;
 use crate::tool::Tool;
 use crate::turns::Turns;
-use crate::waits;
+use crate::waits::{self, OpenCall};
 use crate::wheel::{self, Wheel};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +29,6 @@ use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
 use windlass_core::limits::Limits;
 use windlass_core::plan::{Cap, Counts};
-use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
 
 /// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
@@ -50,39 +48,6 @@ use windlass_store::{SessionRow, Store};
 /// ```
 #[derive(Clone)]
 pub struct Runtime(Arc<Inner>);
-
-/// A call that is open.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct OpenCall {
-    /// The session's name.
-    pub session: String,
-    /// The batch's key.
-    pub batch: String,
-    /// Our handle of the call.
-    pub call: String,
-    /// The model's id of the call.
-    pub id: String,
-    /// The handle of the call inside which it runs, if it does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parent: Option<String>,
-    /// The tool, as it was asked for.
-    pub tool: String,
-    /// The state's name.
-    pub state: &'static str,
-    /// What it waits for, if it does. The first word is for machines: `claim`, `limit`, `rate`, `retry`, `turn`,
-    /// `nested`, `same_as`, `tool_changed`, `no_such_tool`, `tool_paused`; the rest says more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting_for: Option<String>,
-    /// How far its attempt last said that it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
-    /// What its attempt last said that it does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<String>,
-    /// When it was asked for.
-    #[serde(serialize_with = "crate::answer::as_wall_time")]
-    pub opened_at: Timestamp,
-}
 
 /// What a runtime is made of.
 pub struct Config {

@@ -2,7 +2,8 @@
 
 use crate::answer::wall_time;
 use crate::batch::{OpenBatch, Seen};
-use crate::runtime::{Inner, OpenCall};
+use crate::progress::Progress;
+use crate::runtime::Inner;
 use crate::session::Session;
 use std::collections::HashMap;
 use windlass_core::call::{Call, Parked, Reason};
@@ -10,6 +11,39 @@ use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
 use windlass_core::plan::{Limit, Why};
 use windlass_core::time::Timestamp;
+
+/// A call that is open.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct OpenCall {
+    /// The session's name.
+    pub session: String,
+    /// The batch's key.
+    pub batch: String,
+    /// Our handle of the call.
+    pub call: String,
+    /// The model's id of the call.
+    pub id: String,
+    /// The handle of the call inside which it runs, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The tool, as it was asked for.
+    pub tool: String,
+    /// The state's name.
+    pub state: &'static str,
+    /// What it waits for, if it does. The first word is for machines: `claim`, `limit`, `rate`, `retry`, `turn`,
+    /// `nested`, `same_as`, `tool_changed`, `no_such_tool`, `tool_paused`; the rest says more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
+    /// How far its attempt last said that it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// What its attempt last said that it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// When it was asked for.
+    #[serde(serialize_with = "crate::answer::as_wall_time")]
+    pub opened_at: Timestamp,
+}
 
 /// An open call, and what is needed to say why it waits.
 struct Found {

@@ -224,7 +224,7 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
 
 /// Answers what a call waits for.
 pub(crate) async fn complete(rt: &Arc<Inner>, key: &str, completion: &Completion) -> Result<(), AskError> {
-    let row = super::post_complete(&*rt.store, key, completion, rt.clock.now()).await?;
+    let row = super::post_complete(&*rt.store, key, completion, &*rt.clock).await?;
     let session = rt.session(&row.name).await?;
     adopt(rt, &session).await?;
     Ok(())
@@ -236,7 +236,7 @@ pub(crate) async fn client_result(
     call: &str,
     completion: &Completion,
 ) -> Result<(), AskError> {
-    let row = super::post_client_result(&*rt.store, call, completion, rt.clock.now()).await?;
+    let row = super::post_client_result(&*rt.store, call, completion, &*rt.clock).await?;
     let session = rt.session(&row.name).await?;
     adopt(rt, &session).await?;
     Ok(())
@@ -259,7 +259,7 @@ pub(crate) async fn connect(
 
 /// Answers a question that a call asks.
 pub(crate) async fn answer(rt: &Arc<Inner>, id: &str, answer: &serde_json::Value) -> Result<(), AskError> {
-    let row = super::post_answer(&*rt.store, id, answer, rt.clock.now()).await?;
+    let row = super::post_answer(&*rt.store, id, answer, &*rt.clock).await?;
     let session = rt.session(&row.name).await?;
     adopt(rt, &session).await?;
     Ok(())

@@ -1,5 +1,8 @@
 //! What a tool does by name: steps, sleeps, answers from outside.
 
+mod late;
+mod words;
+
 use crate::rig::{
     Count, batch, call, config, die_in_an_attempt, end, memory, n, reopen, run, spec, sqlite, states,
     waits_for,
@@ -8,8 +11,8 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use windlass::{
-    AskError, BatchRequest, Completed, Config, Cx, Deadlines, EffectClass, Output, Progress, RetryRule,
-    Runtime, StepError, Target, Tool, ToolError, ToolFuture, ToolSpec,
+    AskError, BatchRequest, Completed, Config, Cx, Deadlines, EffectClass, Output, RetryRule, Runtime,
+    StepError, Target, Tool, ToolError, ToolFuture, ToolSpec,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -456,8 +459,8 @@ async fn an_answer_survives_a_restart_whoever_took_it() {
         if before {
             // Left for the next owner.
             let ok = windlass::ask::completion(&Completed::Ok(n(3))).unwrap();
-            let now = windlass::core::time::Timestamp(0);
-            windlass::ask::post_complete(&**runtime.store(), &key, &ok, now).await.unwrap();
+            let clock = windlass::SystemClock::default();
+            windlass::ask::post_complete(&**runtime.store(), &key, &ok, &clock).await.unwrap();
         }
         drop(runtime);
         let runtime = reopen(&folder);
@@ -564,32 +567,4 @@ async fn a_forged_key_is_no_key_and_pending_needs_one() {
 
 fn call_of(id: &str, tool: &str) -> windlass::CallRequest {
     call(id, tool, n(1))
-}
-
-#[tokio::test]
-async fn a_running_attempt_says_how_far_it_is() {
-    let runtime = memory();
-    let (go, waits) = tokio::sync::watch::channel(false);
-    let tool = body(spec("t", EffectClass::Read), move |_, cx| {
-        let mut waits = waits.clone();
-        Box::pin(async move {
-            cx.progress(Progress { current: Some(1.0), ..Progress::default() });
-            cx.progress(Progress { current: Some(3.0), total: Some(4.0), ..Progress::default() });
-            cx.status("counting sheep\nand more");
-            waits.wait_for(|go| *go).await.unwrap();
-            Ok(json!(1).into())
-        })
-    });
-    runtime.register(tool).unwrap();
-    let submitted = runtime.submit("s", asked()).await.unwrap();
-    let open = loop {
-        if let Some(open) = runtime.open().into_iter().find(|open| open.status.is_some()) {
-            break open;
-        }
-        tokio::task::yield_now().await;
-    };
-    assert_eq!(open.progress.unwrap().to_string(), "75 %, 3 of 4", "the last word counts");
-    assert_eq!(open.status.as_deref(), Some("counting sheep"));
-    go.send(true).unwrap();
-    assert_eq!(end(&submitted.settled().await.unwrap()), "c succeeded, 1 attempts");
 }

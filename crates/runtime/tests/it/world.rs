@@ -92,9 +92,9 @@ async fn an_answer_survives_a_restart_with_and_without_an_owner() {
         let question = the_question(&runtime).await;
         if left {
             let store = runtime.store().clone();
-            let now = question.since;
-            windlass::ask::post_answer(&*store, &question.id, &json!("green"), now).await.unwrap();
-            let refused = windlass::ask::post_answer(&*store, &question.id, &json!("red"), now).await;
+            let clock = windlass::SystemClock::default();
+            windlass::ask::post_answer(&*store, &question.id, &json!("green"), &clock).await.unwrap();
+            let refused = windlass::ask::post_answer(&*store, &question.id, &json!("red"), &clock).await;
             assert!(matches!(refused, Err(AskError::Answered)), "{refused:?}");
         }
         drop(runtime);
