@@ -249,30 +249,28 @@ impl Book {
         Ok(self.open()?.operations().wait(name).1.cloned())
     }
 
-    /// Takes what the world outside has answered meanwhile.
+    /// Takes what the world outside has answered meanwhile. While the body is being put aside too: what is taken here is
+    /// told nobody else.
     pub(crate) fn hear(&self, batch: &OpenBatch, ordinal: Ordinal, at: Timestamp) {
+        let mut page = self.lock();
+        // Once the attempt is over its driver hears.
+        if !page.lent {
+            return;
+        }
         for heard in batch.hear_completions(ordinal) {
             if let Asked::Complete { name, completion } = heard.what {
                 // One that comes too late, or twice, changes nothing.
-                let _ = self.note(at, &name, Did::Completed(completion));
+                let _ = page.note(at, &name, Did::Completed(completion));
             }
-            self.lock().acks.extend(heard.ack);
+            page.acks.extend(heard.ack);
         }
+        drop(page);
         self.changed.notify_waiters();
     }
 
     /// Notes something that the tool did.
     pub(super) fn note(&self, at: Timestamp, name: &str, did: Did) -> Result<(), Misuse> {
-        let mut page = self.open()?;
-        let operation = Operation { name: name.into(), did };
-        if !page.operations().can_follow(&operation) {
-            return Err(Misuse::Unfit { name: name.into() });
-        }
-        let round = page.round;
-        page.operations().apply(&operation, round);
-        let ordinal = Ordinal(page.ordinal);
-        page.notes.fact(at, ordinal, &Fact::Operation(Box::new(operation)));
-        Ok(())
+        self.open()?.note(at, name, did)
     }
 
     /// Writes what is noted, and waits until it is durable.
@@ -348,6 +346,18 @@ impl Book {
 }
 
 impl Page {
+    fn note(&mut self, at: Timestamp, name: &str, did: Did) -> Result<(), Misuse> {
+        let operation = Operation { name: name.into(), did };
+        if !self.operations().can_follow(&operation) {
+            return Err(Misuse::Unfit { name: name.into() });
+        }
+        let round = self.round;
+        self.operations().apply(&operation, round);
+        let ordinal = Ordinal(self.ordinal);
+        self.notes.fact(at, ordinal, &Fact::Operation(Box::new(operation)));
+        Ok(())
+    }
+
     fn operations(&mut self) -> &mut Operations {
         self.operations.get_or_insert_default()
     }

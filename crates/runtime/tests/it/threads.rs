@@ -67,9 +67,9 @@ async fn a_tool_that_never_lets_go_is_contained() {
         // On a busy machine an attempt may be given up before its thread has begun: then it blocks nothing.
         for key in 0.. {
             let stuck = runtime.stuck_attempts();
-            let answer = run(&runtime, "s", batch(&key.to_string(), vec![call("c", "hangs", n(1))])).await;
+            let answer = run(&runtime, "s", batch(&key.to_string(), vec![call("c", "hangs", n(key))])).await;
             let other =
-                run(&runtime, "s", batch(&format!("{key} other"), vec![call("c", "task", n(1))])).await;
+                run(&runtime, "s", batch(&format!("{key} other"), vec![call("c", "task", n(key))])).await;
             assert_eq!(states(&other), "c succeeded", "another tool is not harmed");
             if stuck == 2 {
                 assert_eq!(states(&answer), "c failed/tool_stuck");
