@@ -30,15 +30,8 @@ pub enum Step<'a> {
     Prepare,
     /// Find out whether another call that is the same runs or ran: then wait for that one, or take its answer.
     Join(Same),
-    /// Run it for the `attempt`th time.
-    Attempt {
-        /// Which attempt.
-        attempt: AttemptNo,
-        /// What must be on disk before the tool is started.
-        intent: Intent,
-        /// Whether an earlier attempt was lost with its owner.
-        redrive: bool,
-    },
+    /// Make an attempt, or go on with one.
+    Attempt(Start),
     /// The journal says it runs, and whoever asks is not running it: its owner died. Record that.
     Lose(AttemptNo),
     /// Ask the tool whether the attempt that did not return took effect.
@@ -48,8 +41,6 @@ pub enum Step<'a> {
         /// How long the tool asks to wait.
         after_ms: Option<u64>,
     },
-    /// Go on with an attempt that was put aside: what it waited for is over.
-    Resume(AttemptNo),
     /// What the tool left to the world outside is over: make its result of the answer.
     Return {
         /// Of which attempt.
@@ -63,6 +54,40 @@ pub enum Step<'a> {
     Settle(Settlement<'a>),
     /// It ended.
     Done(&'a End),
+}
+
+/// The attempt that is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Which one.
+    pub attempt: AttemptNo,
+    /// What must be on disk before the tool is started.
+    pub intent: Intent,
+    /// How it begins.
+    pub begins: Begins,
+}
+
+/// How an attempt begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// As every one does.
+    Anew,
+    /// Because an earlier one was lost with its owner.
+    Redriven,
+    /// It was put aside, and what it waited for is over.
+    Resumed,
+}
+
+impl Start {
+    /// What is recorded of it.
+    pub fn fact(self, clock_jump_us: Option<i64>) -> Fact {
+        let Start { attempt, begins, .. } = self;
+        match begins {
+            Begins::Anew => Fact::Started(Started { attempt, redrive: false, clock_jump_us }),
+            Begins::Redriven => Fact::Started(Started { attempt, redrive: true, clock_jump_us }),
+            Begins::Resumed => Fact::Resumed(Resumed { attempt }),
+        }
+    }
 }
 
 /// When the start of an attempt must be durable.
@@ -120,10 +145,10 @@ impl Call {
             State::Ready if let Some(same) = self.unjoined() => Step::Join(same),
             State::Ready => match self.answer_at_once() {
                 Some(answer) => Step::Settle(Settlement::Answered(answer)),
-                None => self.attempt(false),
+                None => self.attempt(Begins::Anew),
             },
             State::Retrying(parked) if now < parked.wake_at => Step::Park(*parked),
-            State::Retrying(_) => self.attempt(false),
+            State::Retrying(_) => self.attempt(Begins::Anew),
             State::Interrupted { attempt } => self.after_loss(*attempt),
             State::Stopped { attempt, cause, may_have_acted, .. } => {
                 self.after_stop(*attempt, *cause, *may_have_acted)
@@ -153,7 +178,10 @@ impl Call {
             return Step::Park(suspended.parked);
         }
         match suspended.then {
-            Then::Replay => Step::Resume(attempt),
+            // That it goes on is recorded with what it does next: until then it is still put aside.
+            Then::Replay => {
+                Step::Attempt(Start { attempt, intent: Intent::WithResult, begins: Begins::Resumed })
+            }
             Then::Return => self.after_answer(suspended),
         }
     }
@@ -167,7 +195,7 @@ impl Call {
         }
     }
 
-    fn attempt(&self, redrive: bool) -> Step<'_> {
+    fn attempt(&self, begins: Begins) -> Step<'_> {
         // A recorded retry of what may be repeated is its own intent, unless a cancel could still say that nothing happened.
         let repeated = matches!(self.state, State::Retrying(_)) && self.may_have_landed;
         let intent = match self.class() {
@@ -176,7 +204,7 @@ impl Call {
             Some(EffectClass::Keyed | EffectClass::Stepped | EffectClass::Once) => Intent::First,
             None => return Step::Prepare,
         };
-        Step::Attempt { attempt: AttemptNo(self.attempts + 1), intent, redrive }
+        Step::Attempt(Start { attempt: AttemptNo(self.attempts + 1), intent, begins })
     }
 
     fn after_return<'a>(&'a self, result: &'a Result) -> Step<'a> {
@@ -202,7 +230,7 @@ impl Call {
             Some(EffectClass::Once) => self.ask_or_give_up(attempt),
             Some(_) if self.cancel.is_some() => Step::Settle(Settlement::Cancelled(self.effect())),
             Some(_) if self.is_poison() => Step::Settle(Settlement::Poison),
-            Some(_) => self.attempt(true),
+            Some(_) => self.attempt(Begins::Redriven),
             None => Step::Prepare,
         }
     }

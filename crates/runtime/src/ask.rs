@@ -3,7 +3,8 @@
 mod owner;
 
 pub(crate) use owner::{
-    accept, adopt, answer, cancel, client_result, complete, connect, reconcile, resolve as resolve_call,
+    accept, adopt, adopt_now, answer, cancel, client_result, complete, connect, reconcile,
+    resolve as resolve_call,
 };
 
 use crate::clock::Clock;

@@ -46,9 +46,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 let blamed = held.on.rt.last_owner_died;
                 held.note(Fact::Lost(LostAttempt { attempt, blamed }))?;
             }
-            Step::Join(_) | Step::Attempt { .. } | Step::Resume(_) | Step::Park(_)
-                if let Some(late) = held.overdue() =>
-            {
+            Step::Join(_) | Step::Attempt(_) | Step::Park(_) if let Some(late) = held.overdue() => {
                 settle::overdue(&mut held, late)?;
             }
             Step::Prepare if !held.waits_for_tool => match prepare::must_wait(&mut held).await {
@@ -63,7 +61,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 Some(joined) => held = joined,
                 None => return Ok(Driven::Parked),
             },
-            step if let Some(start) = attempt::Start::of(&step) => match attempt::pin(&mut held).await? {
+            Step::Attempt(start) => match attempt::pin(&mut held).await? {
                 // The tool comes first: whoever waits for it needs no turn.
                 attempt::Pinned::Tool(_) if !held.has_turn => match Turns::take(held) {
                     Turn::Now(started) => held = started,
@@ -90,8 +88,6 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             },
             Step::Retry { after_ms } => retry::note(&mut held, after_ms).await?,
             Step::Park(parked) => return park::until(held, parked).await,
-            // What makes an attempt is above.
-            Step::Attempt { .. } | Step::Resume(_) => {}
             Step::Settle(_) => settle::note(&mut held)?,
         }
     }

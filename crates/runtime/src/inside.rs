@@ -10,8 +10,8 @@ pub(crate) mod nested;
 pub(crate) use book::{Book, Left};
 pub use nested::NestedBatch;
 
+use crate::ask;
 use crate::error::{Lost, chain};
-use crate::stage::complete::adopt;
 use crate::stage::result;
 use crate::tool::{Cx, Output, ToolError, ToolFuture};
 use book::Begun;
@@ -273,7 +273,7 @@ impl Cx {
                 (StepResult::Failed(Box::new(failure)), Err(StepError::Failed(error)))
             }
         };
-        book.end_step(name, self.now(), (given, result))?;
+        book.note(self.now(), name, Did::StepEnded { input: given, result })?;
         if !cfg!(feature = "mutant-step-early-ack") {
             self.commit().await?;
         }
@@ -370,7 +370,7 @@ impl Cx {
         if self.book().answer(name)?.is_none() {
             // What was left for the owner before the deadline counts.
             let hold = self.hold.upgrade().ok_or(Misuse::Over)?;
-            adopt(&hold).await.map_err(StepError::Lost)?;
+            ask::adopt_now(&hold).await.map_err(StepError::Lost)?;
             self.book().hear(&self.batch, self.call.ordinal, self.now());
         }
         if self.book().answer(name)?.is_none() {

@@ -94,13 +94,13 @@ impl Life {
         loop {
             match self.call.next(Timestamp(0)) {
                 Step::Prepare => self.note(prepared(self.class)),
-                Step::Attempt { attempt, intent, redrive } => {
-                    self.note(Fact::Started(Started { attempt, redrive, clock_jump_us: None }));
-                    if intent == Intent::First {
+                Step::Attempt(start) => {
+                    self.note(start.fact(None));
+                    if start.intent == Intent::First {
                         self.commit(deaths, &mut commits)?;
                     }
                     self.act(deaths, &mut acts)?;
-                    self.note(returned(attempt));
+                    self.note(returned(start.attempt));
                 }
                 Step::Lose(attempt) => self.note(Fact::Lost(Lost { attempt, blamed: true })),
                 Step::Settle(Settlement::Returned(_)) => self.note(ended(None)),
@@ -113,7 +113,6 @@ impl Life {
                 step @ (Step::Join(_)
                 | Step::Reconcile(_)
                 | Step::Retry { .. }
-                | Step::Resume(_)
                 | Step::Return { .. }
                 | Step::Park(_)
                 | Step::Settle(_)) => {
@@ -340,7 +339,7 @@ fn after(facts: &[Fact]) -> &'static str {
     match call.next(Timestamp(0)) {
         Step::Join(_) if call.same_as().is_some() => "follow",
         Step::Join(_) => "join",
-        Step::Attempt { .. } => "attempt",
+        Step::Attempt(_) => "attempt",
         Step::Settle(Settlement::Cancelled(Effect::None)) => "cancelled{none}",
         Step::Done(_) => "done",
         step => panic!("{step:?}"),
@@ -398,8 +397,8 @@ fn a_retry_is_recorded_first_unless_it_may_have_landed_before() {
         for fact in &facts {
             call.apply(Timestamp(0), fact).unwrap();
         }
-        let Step::Attempt { intent, .. } = call.next(Timestamp(0)) else { panic!("it is tried again") };
-        assert_eq!(intent, expected);
+        let Step::Attempt(start) = call.next(Timestamp(0)) else { panic!("it is tried again") };
+        assert_eq!(start.intent, expected);
     }
 }
 

@@ -182,16 +182,12 @@ impl Life {
             }
             match self.call.next(self.now) {
                 Step::Prepare => self.note(prepared()),
-                Step::Attempt { attempt, intent, redrive } => {
-                    self.note(Fact::Started(Started { attempt, redrive, clock_jump_us: None }));
-                    if intent == Intent::First {
+                Step::Attempt(start) => {
+                    self.note(start.fact(None));
+                    if start.intent == Intent::First {
                         self.commit(&mut owner)?;
                     }
-                    self.run(attempt, &mut owner)?;
-                }
-                Step::Resume(attempt) => {
-                    self.note(Fact::Resumed(Resumed { attempt }));
-                    self.run(attempt, &mut owner)?;
+                    self.run(start.attempt, &mut owner)?;
                 }
                 Step::Lose(attempt) => self.note(Fact::Lost(Lost { attempt, blamed: false })),
                 Step::Retry { .. } => {

@@ -3,7 +3,7 @@
 use super::{AskError, Asked, Connecting, Resolution, Target, check_changed, check_unknown, opened};
 use crate::answer::CallAnswer;
 use crate::batch::{self, Heard, OpenBatch, Reached};
-use crate::error::{BatchError, chain};
+use crate::error::{BatchError, Lost, chain};
 use crate::held::{Ack, Hold, Past};
 use crate::runtime::Inner;
 use crate::session::{Session, fold};
@@ -142,6 +142,18 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// The same before it is decided that something was not asked in time. A message that cannot be read is no reason to stop.
+pub(crate) async fn adopt_now(on: &Hold) -> Result<(), Lost> {
+    match adopt(&on.rt, &on.session).await {
+        Err(BatchError::Lost(lost)) => Err(lost),
+        Err(error) => {
+            tracing::error!(session = %on.session.name, error = %chain(&error), "messages are not taken");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Tells open calls, and marks the message as adopted once all of them have recorded it.

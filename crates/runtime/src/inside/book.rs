@@ -15,9 +15,7 @@ use windlass_core::call::Fact;
 use windlass_core::entry::Packer;
 use windlass_core::failure::Failure;
 use windlass_core::ids::Ordinal;
-use windlass_core::operation::{
-    Answer, Called, Did, Operation, Operations, Question, Step, StepResult, Until,
-};
+use windlass_core::operation::{Answer, Called, Did, Operation, Operations, Question, Step, Until};
 use windlass_core::outcome::JsonText;
 use windlass_core::time::Timestamp;
 
@@ -123,16 +121,6 @@ impl Book {
         Ok(begun)
     }
 
-    /// Notes what came of a step.
-    pub(super) fn end_step(
-        &self,
-        name: &str,
-        at: Timestamp,
-        (input, result): (JsonText, StepResult),
-    ) -> Result<(), Misuse> {
-        self.note(at, name, Did::StepEnded { input, result })
-    }
-
     /// A step is recorded, durably.
     pub(super) fn settle_step(&self, name: &str) {
         self.lock().unsettled.remove(name);
@@ -140,8 +128,7 @@ impl Book {
         self.changed.notify_waiters();
     }
 
-    /// Begins to call other tools: how often that was done under this name, and how many attempts count against the call's
-    /// rule.
+    /// Begins to call other tools: how often that was done under this name, and in which round of the call this is.
     pub(super) fn begin_call(&self, name: &str, max: u64) -> Result<(Option<Called>, u32), Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
@@ -405,5 +392,58 @@ pub(super) struct Writes<'a> {
 impl Drop for Writes<'_> {
     fn drop(&mut self) {
         self.book.lock().writing -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Head, Heard, Submission};
+    use crate::tool::Place;
+    use windlass_core::call::{Arguments, Given, Opened};
+    use windlass_core::ids::{BatchNo, Lookup};
+    use windlass_core::limits::Limits;
+    use windlass_core::operation::Completion;
+    use windlass_core::siblings::Siblings;
+
+    const NOW: Timestamp = Timestamp(7);
+
+    /// A batch of one call, which the world outside has answered.
+    fn answered(name: &str) -> OpenBatch {
+        let batch = OpenBatch::new(Head {
+            no: BatchNo(1),
+            lookup: Lookup([0; 16]),
+            place: Arc::new(Place::new("s".into(), "k".into(), None)),
+            turn: None,
+            siblings: Siblings::Independent,
+            streamed: false,
+            parent: None,
+            opened_at: NOW,
+        });
+        let args = Arguments { given: Given::Json, text: "{}".into() };
+        let (id, tool) = ("c".into(), "t".into());
+        let call = Opened { id, tool, args, provider: None, deadlines: None, priority: 0 };
+        batch.place(&call, Submission { before: 0, at: NOW }, &Limits::default());
+        let what = Asked::Complete { name: name.into(), completion: Completion::Ok("1".into()) };
+        batch.ask(Ordinal(0), Heard { what, ack: None });
+        batch
+    }
+
+    #[test]
+    fn an_answer_that_comes_while_the_body_is_put_aside_is_kept() {
+        let (book, batch) = (Book::default(), answered("person"));
+        book.lock().lent = true;
+        book.take_key("person", NOW, 10).unwrap();
+        let _waits = book.waits("person");
+        assert!(book.put_aside(), "all it does is wait");
+        book.hear(&batch, Ordinal(0), NOW);
+        assert!(book.lock().operations().wait("person").1.is_some());
+    }
+
+    #[test]
+    fn once_the_attempt_is_over_an_answer_is_left_for_its_driver() {
+        let (book, batch) = (Book::default(), answered("person"));
+        book.hear(&batch, Ordinal(0), NOW);
+        assert_eq!(batch.hear(Ordinal(0)).len(), 1);
     }
 }

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use windlass_core::call::{
-    Accepted, Cause, Fact, Intent, Parked, Reason, Result as Attempted, Resumed, Returned, Started, Step,
-    Stopped, Suspended, Then, Unconnected,
+    Accepted, Begins, Cause, Fact, Intent, Parked, Reason, Result as Attempted, Returned, Start, Stopped,
+    Suspended, Then, Unconnected,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
@@ -29,38 +29,6 @@ use windlass_core::ids::AttemptNo;
 use windlass_core::operation::{CLIENT, Did, Operation, Until};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::EffectClass;
-
-/// The attempt that is to be made.
-pub(crate) struct Start {
-    attempt: AttemptNo,
-    intent: Intent,
-    redrive: bool,
-    /// Whether it was put aside and goes on.
-    resumes: bool,
-}
-
-impl Start {
-    /// The attempt that is to be made now, if one is.
-    pub(crate) fn of(step: &Step<'_>) -> Option<Start> {
-        match *step {
-            Step::Attempt { attempt, intent, redrive } => {
-                Some(Start { attempt, intent, redrive, resumes: false })
-            }
-            Step::Resume(attempt) => {
-                Some(Start { attempt, intent: Intent::WithResult, redrive: false, resumes: true })
-            }
-            Step::Prepare
-            | Step::Join(_)
-            | Step::Lose(_)
-            | Step::Reconcile(_)
-            | Step::Retry { .. }
-            | Step::Return { .. }
-            | Step::Park(_)
-            | Step::Settle(_)
-            | Step::Done(_) => None,
-        }
-    }
-}
 
 /// Whether the call can go on with its tool.
 pub(crate) enum Pinned {
@@ -112,12 +80,9 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     }
     let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
     let _passage = Gate::pass(&rt, is_suspect).await;
-    let Start { attempt, intent, redrive, resumes } = start;
+    let Start { attempt, intent, begins } = start;
     let due_at = held.decision_time();
-    held.note(match resumes {
-        true => Fact::Resumed(Resumed { attempt }),
-        false => Fact::Started(Started { attempt, redrive, clock_jump_us: clock_jump(held) }),
-    })?;
+    held.note(start.fact(clock_jump(held)))?;
     if (intent == Intent::First && !cfg!(feature = "mutant-no-intent")) || rt.is_careful() {
         held.commit().await?;
     }
@@ -127,7 +92,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     };
     let began_us = rt.clock.elapsed_us();
     moment!("at.start");
-    let frame = Frame::new(held, attempt, redrive, began_us);
+    let frame = Frame::new(held, attempt, begins == Begins::Redriven, began_us);
     let signal = frame.signal.clone();
     signal.book.lend(held, due_at);
     let watched = match args {

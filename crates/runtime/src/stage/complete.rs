@@ -1,8 +1,8 @@
 //! Make the result of a call of what the world outside has answered.
 
 use crate::ask;
-use crate::error::{BatchError, Lost, chain};
-use crate::held::{Held, Hold};
+use crate::error::Lost;
+use crate::held::Held;
 use crate::registry::Registered;
 use crate::stage::result;
 use crate::threads::Ran;
@@ -20,7 +20,7 @@ pub(crate) async fn note(held: &mut Held, tool: &Registered, attempt: AttemptNo)
     let Some(name) = waited_for(held) else { return Ok(()) };
     if answer(held, &name).is_none() {
         // What was left for the owner before the deadline counts.
-        adopt(&held.on).await?;
+        ask::adopt_now(&held.on).await?;
         held.hear()?;
     }
     let result = match answer(held, &name) {
@@ -46,18 +46,6 @@ pub(crate) async fn note(held: &mut Held, tool: &Registered, attempt: AttemptNo)
         }
     };
     held.note(Fact::Returned(Returned { attempt, ran_us: 0, result }))
-}
-
-/// Takes what was left for the owner of the session. Whoever cannot does without.
-pub(crate) async fn adopt(on: &Hold) -> Result<(), Lost> {
-    match ask::adopt(&on.rt, &on.session).await {
-        Err(BatchError::Lost(lost)) => Err(lost),
-        Err(error) => {
-            tracing::error!(session = %on.session.name, error = %chain(&error), "messages are not taken");
-            Ok(())
-        }
-        Ok(()) => Ok(()),
-    }
 }
 
 fn waited_for(held: &Held) -> Option<Arc<str>> {
