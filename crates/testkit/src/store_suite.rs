@@ -5,8 +5,10 @@
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
 mod marks;
+mod onwards;
 
 pub use marks::a_mark_is_where_it_was_last_set;
+pub use onwards::a_journal_is_read_on_from_any_entry;
 use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
@@ -39,6 +41,7 @@ macro_rules! store_suite {
             batches_are_open_until_closed,
             a_journal_is_read_by_batch,
             a_history_is_read_backwards_in_pages,
+            a_journal_is_read_on_from_any_entry,
             sessions_are_listed_in_pages,
             a_blob_is_read_across_its_pieces,
             a_message_is_kept_once,
