@@ -200,7 +200,10 @@ impl State {
         let fence = self.check(&change)?;
         if let Hold::Open { name } = change.hold {
             self.names.insert(name.clone(), change.session);
-            self.sessions.insert(change.session, Session { name, fence, head: 0, last: None, posts: Posts::default() });
+            self.sessions.insert(
+                change.session,
+                Session { name, fence, head: 0, last: None, posts: Posts::default() },
+            );
         }
         let Some(session) = self.sessions.get_mut(&change.session) else {
             return Err(Refused::Fenced { now: Fence(0) });

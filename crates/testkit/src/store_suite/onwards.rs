@@ -22,7 +22,9 @@ pub async fn a_journal_is_read_on_from_any_entry(store: &Arc<dyn Store>) {
     all.reverse();
     let head = all.last().map(|row| row.first.0 + u64::from(row.count) - 1).unwrap();
     // Forwards, backwards and to and fro: what was remembered on the way must not matter.
-    for (after, page) in [(0, 1_000), (0, 7), (head - 40, 3), (head / 2, 64), (1, 300), (head - 1, 1), (head / 3, 5)] {
+    for (after, page) in
+        [(0, 1_000), (0, 7), (head - 40, 3), (head / 2, 64), (1, 300), (head - 1, 1), (head / 3, 5)]
+    {
         let wanted: Vec<JournalRow> =
             all.iter().filter(|row| row.first.0 + u64::from(row.count) - 1 > after).cloned().collect();
         let (mut read, mut at) = (Vec::new(), EntryNo(after));
@@ -35,7 +37,9 @@ pub async fn a_journal_is_read_on_from_any_entry(store: &Arc<dyn Store>) {
         }
         assert_eq!(read, wanted, "after {after} in pages of {page}");
     }
-    for (session, after, limit) in [(session, head, 10), (session, u64::MAX, 10), (session, 0, 0), (SessionNo(99), 0, 10)] {
+    for (session, after, limit) in
+        [(session, head, 10), (session, u64::MAX, 10), (session, 0, 0), (SessionNo(99), 0, 10)]
+    {
         assert_eq!(store.journal_after(session, EntryNo(after), limit).await.unwrap(), []);
     }
 }
