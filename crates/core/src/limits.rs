@@ -144,6 +144,16 @@ limits! {
     clock_jump_ms = 5_000;
     /// What is kept of the last output of an attempt that was stopped, in bytes.
     partial_bytes_max = 16 << 10;
+    /// Readers of events in the process; each is a connection that stays open.
+    event_readers_max = 4_096;
+    /// Readers of events are woken at most once in so many milliseconds, so that many of them cost little.
+    event_frame_ms = 50;
+    /// A stream of events that is silent for so long, in milliseconds, says that it is still there.
+    event_keepalive_ms = 15_000;
+    /// A connection on which somebody takes nothing of what is written for so long, in milliseconds, is closed.
+    event_write_ms = 30_000;
+    /// So much of arguments, results and messages is told with an event; the call has the whole.
+    event_text_bytes_max = 4 << 10;
     /// Messages for a session that its owner reads at once.
     inbound_page = 256;
     /// Changes that share one commit; more would make the first of them wait for the last.

@@ -339,6 +339,11 @@ impl OpenBatch {
         }
     }
 
+    /// A call as it was asked for.
+    pub(crate) fn asked_for(&self, ordinal: Ordinal) -> Option<Opened> {
+        self.lock().slots.get(usize::from(ordinal.0)).map(|slot| slot.opened.clone())
+    }
+
     /// The call that was amended, durably.
     pub(crate) fn amended(&self, ordinal: Ordinal, call: Arc<Call>) {
         self.lock().end(usize::from(ordinal.0), call);

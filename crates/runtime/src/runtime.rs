@@ -5,6 +5,7 @@ use crate::ask::{self, AskError, Asked, Connecting, Resolution, Target};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
 use crate::error::{BatchError, chain};
+use crate::events::{Events, EventsError, Feeds};
 use crate::gate::Gate;
 use crate::hooks::Hook;
 use crate::inside::Completed;
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
-use windlass_core::ids::CallId;
+use windlass_core::ids::{CallId, EntryNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::{Cap, Counts};
 use windlass_store::{SessionRow, Store};
@@ -85,6 +86,8 @@ pub(crate) struct Inner {
     taken_over: AtomicU64,
     pub(crate) wheel: Arc<Wheel>,
     pub(crate) turns: Turns,
+    /// Who follows which session.
+    pub(crate) feeds: Feeds,
     pub(crate) gate: Gate,
     /// Calls that wait for their tool.
     tool_waits: Mutex<Vec<(Weak<Session>, CallId)>>,
@@ -98,6 +101,7 @@ pub(crate) struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.wheel.stop();
+        self.feeds.end();
     }
 }
 
@@ -123,6 +127,7 @@ impl Runtime {
             idle: Notify::new(),
             taken_over: AtomicU64::new(0),
             wheel: wheel.clone(),
+            feeds: Feeds::default(),
             gate: Gate::default(),
             tool_waits: Mutex::default(),
             last_owner_died,
@@ -273,6 +278,12 @@ impl Runtime {
     /// Lets a call that waits as `tool_changed` go on under what its tool has become.
     pub async fn accept(&self, call: &str) -> Result<(), AskError> {
         ask::accept(&self.0, call).await
+    }
+
+    /// Follows what happens in a session, which need not exist yet: from behind an entry, whose number an earlier event had
+    /// (0 is before the first), or from now on.
+    pub async fn events(&self, session: &str, after: Option<EntryNo>) -> Result<Events, EventsError> {
+        Events::new(&self.0, session, after).await
     }
 
     /// The calls that are open here, oldest first, recorded or not.
@@ -497,6 +508,12 @@ impl Inner {
         owned
     }
 
+    /// The session of this name, if this runtime owns it.
+    pub(crate) fn owned_session(&self, name: &str) -> Option<Arc<Session>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.get(name).and_then(|cell| cell.get().cloned())
+    }
+
     /// A number from all of `u64`, for waits that are to be spread (splitmix64).
     pub(crate) fn chance(&self) -> u64 {
         let mut mixed = self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
@@ -556,7 +573,7 @@ fn is_in_use(cell: &Arc<OnceCell<Arc<Session>>>) -> bool {
     Arc::strong_count(cell) > 1 || !cell.get().is_some_and(alone)
 }
 
-fn check_session_name(name: &str) -> Result<(), BatchError> {
+pub(crate) fn check_session_name(name: &str) -> Result<(), BatchError> {
     let fits = (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     if fits {

@@ -4,7 +4,7 @@ use crate::batch::{Head, OpenBatch};
 use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
-use crate::lane::Lane;
+use crate::lane::{Ends, Lane};
 use crate::loops::Loops;
 use crate::request::recorded_inputs;
 use crate::runtime::Inner;
@@ -51,14 +51,14 @@ impl Session {
         rt: &Arc<Inner>,
         name: &str,
     ) -> Result<(Arc<Session>, Vec<Box<Held>>), BatchError> {
-        let (store, limits) = (rt.store.clone(), rt.limits.clone());
-        let row = store.session(name).await?;
+        let row = rt.store.session(name).await?;
         let loops = Loops::new(row.is_some());
+        let ends = Ends { store: rt.store.clone(), limits: rt.limits.clone(), feed: rt.feeds.feed(name) };
         let lane = match row {
-            Some(row) => Lane::take(store, limits, &row, chance()?),
+            Some(row) => Lane::take(ends, &row, chance()?),
             None => {
-                let no = SessionNo(store.reserve(Sequence::Session, 1).await?);
-                Lane::open(store, limits, no, name)
+                let no = SessionNo(rt.store.reserve(Sequence::Session, 1).await?);
+                Lane::open(ends, no, name)
             }
         };
         let session = Arc::new(Session {

@@ -365,18 +365,23 @@ impl Cx {
     pub fn output(&self, bytes: &[u8]) {
         self.heartbeat();
         self.signal.output(bytes, self.limits().partial_bytes_max as usize);
+        self.artifacts.lane().feed().output(self.call, bytes);
     }
 
     /// How far the attempt is: a sign of life, and shown to whoever looks at the call while it runs.
     pub fn progress(&self, progress: Progress) {
         self.heartbeat();
-        self.signal.set_progress(progress.kept());
+        let progress = progress.kept();
+        self.artifacts.lane().feed().progress(self.call, &progress);
+        self.signal.set_progress(progress);
     }
 
     /// What the attempt does now, in a few words: a sign of life, and shown like its progress.
     pub fn status(&self, text: &str) {
         self.heartbeat();
-        self.signal.set_status(words(text));
+        let status = words(text);
+        self.artifacts.lane().feed().status(self.call, &status);
+        self.signal.set_status(status);
     }
 
     /// What the tool attached when the call was prepared, as JSON.

@@ -14,6 +14,7 @@ mod claims;
 mod commits;
 mod completions;
 mod dedupe;
+mod events;
 mod gates;
 mod hooks;
 mod inside;
