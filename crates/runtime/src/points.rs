@@ -53,6 +53,7 @@ pub const NAMES: &[&str] = &[
     "at.stop",
     "at.end",
     "at.wake",
+    "at.call",
     "at.reconcile",
     "at.reconciled",
 ];

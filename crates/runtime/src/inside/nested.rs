@@ -50,6 +50,19 @@ pub(crate) fn key(call: Handle, name: &str, generation: u32) -> String {
     }
 }
 
+/// The key under which the same was called for the first time: by that one whoever deduplicates knows it, however often it
+/// is made. Other keys are their own first ones.
+pub(crate) fn first_key(key: &str) -> &str {
+    let name = key.strip_prefix(KEY_PREFIX).and_then(|inside| inside.split_once('/'));
+    let Some((_, name)) = name else { return key };
+    // One that is in the key as a hash begins with `#` itself.
+    let hashed = usize::from(name.starts_with('#'));
+    match name[hashed..].find('#') {
+        Some(end) => &key[..key.len() - name.len() + hashed + end],
+        None => key,
+    }
+}
+
 impl Cx {
     /// Calls another tool, durably and with an identity of its own: a replay is told what is recorded, joins what is still
     /// open, and runs nothing twice. A call that failed is made again when this one is tried again. It has the time that
@@ -90,6 +103,7 @@ impl Cx {
                 self.book().note(self.now(), name, Did::Called { generation })?;
                 // What is called commits behind it, so whoever finds that finds this too.
                 self.book().send(&self.batch, self.artifacts.lane());
+                moment!("at.call");
             }
             let answer = self.run_round((name, generation), calls).await?;
             rounds.answered(answer);
@@ -351,4 +365,22 @@ pub(crate) fn tell_to_stop(on: &Hold, call: CallId, cause: Option<Cause>) -> Vec
         }
     }
     inside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::handle::{Kind, Secret};
+
+    #[test]
+    fn what_is_called_again_is_known_by_its_first_key() {
+        let call = Handle::seal(&Secret([7; 32]), Kind::Call, 1);
+        for name in ["a", "a/", "#1", "a#2", "\n", &"x".repeat(100)] {
+            let first = key(call, name, 1);
+            for generation in [1, 2, 17] {
+                assert_eq!(first_key(&key(call, name, generation)), first, "{name:?} {generation}");
+            }
+        }
+        assert_eq!(first_key("k#2"), "k#2", "a caller's key is its own");
+    }
 }

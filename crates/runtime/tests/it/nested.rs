@@ -8,6 +8,7 @@ use crate::rig::{
     sqlite, states, until_runs, waits_for,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use windlass::core::limits::Limits;
@@ -221,10 +222,12 @@ async fn what_failed_is_called_again_when_the_call_is_tried_again() {
     });
     runtime.register(tool).unwrap();
     runtime.register(echo(spec("fine", EffectClass::Once), &fine)).unwrap();
-    let count = flaky.clone();
+    let (count, keys) = (flaky.clone(), Arc::new(Mutex::new(BTreeSet::new())));
+    let seen = keys.clone();
     let once = RetryRule { attempts: Some(1), ..RetryRule::default() };
-    let tool = body(ToolSpec { retry: once, ..spec("flaky", EffectClass::Keyed) }, move |_, _| {
+    let tool = body(ToolSpec { retry: once, ..spec("flaky", EffectClass::Keyed) }, move |_, cx| {
         let ran = count.up();
+        seen.lock().unwrap().insert(cx.idempotency_key());
         Box::pin(async move {
             match ran {
                 1 | 2 => Err(ToolError::new("not yet").safe_to_retry()),
@@ -237,6 +240,7 @@ async fn what_failed_is_called_again_when_the_call_is_tried_again() {
     assert_eq!(end(&answer), "c succeeded, 3 attempts");
     assert_eq!(answer.calls[0].model_text(), r#"[[{"n":1},3],{"n":1}]"#);
     assert_eq!((fine.get(), flaky.get()), (2, 3), "what succeeded ran once under each name");
+    assert_eq!(keys.lock().unwrap().len(), 1, "whoever deduplicates knows it again");
     is_idle(&runtime).await;
 }
 
