@@ -120,6 +120,9 @@ impl Ask {
             Ask::Resolve { call, .. } => format!("resolve {call}"),
             // A tool may change again: then it is asked again.
             Ask::Accept { call } => format!("accept {call} at {count}"),
+            Ask::Complete { call, name, completion } if cfg!(feature = "mutant-answer-changes") => {
+                format!("complete {call} {name} as {completion:?}")
+            }
             Ask::Complete { call, name, .. } => format!("complete {call} {name}"),
             // Connections come and go.
             Ask::Connect { provider, connected } => format!("connect {provider} {connected} at {count}"),

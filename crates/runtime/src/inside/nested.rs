@@ -123,11 +123,12 @@ impl Cx {
         let request =
             BatchRequest { key: None, turn: None, calls, inputs, overlay: overlay.clone(), siblings };
         let depth = self.batch.head.parent.map_or(0, |parent| parent.depth) + 1;
-        let asked = Asked {
-            key: key(self.handle(), name, generation).into(),
-            parent: Parent { call: self.call, depth },
-            signal: self.signal.clone(),
-        };
+        let mut key = key(self.handle(), name, generation);
+        if cfg!(feature = "mutant-nested-again") && self.is_redrive() {
+            key.push('~');
+        }
+        let asked =
+            Asked { key: key.into(), parent: Parent { call: self.call, depth }, signal: self.signal.clone() };
         let tasks = hold.rt.tasks.clone();
         // No tool may own the runtime, so it waits for a task of the runtime's that does.
         let running = tasks.spawn(asked.run(hold, request));

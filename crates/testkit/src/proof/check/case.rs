@@ -201,7 +201,7 @@ impl Case<'_> {
             ("none", Class::Stepped) => {
                 self.effects.iter().all(|effect| effect.verdict != "applied") && nothing_inside()
             }
-            ("landed", Class::Stepped) => inside::is_all_recorded(self),
+            ("landed", Class::Stepped) => inside::is_all_recorded(self) && nested::is_all_known(self),
             _ => false,
         }
     }

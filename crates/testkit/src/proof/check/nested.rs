@@ -2,6 +2,7 @@
 
 use super::Histories;
 use super::case::Case;
+use crate::proof::client::is_unknown;
 use crate::proof::history::{Called, Recorded};
 use crate::proof::ledger::Effect;
 use crate::proof::plan::{CallPlan, RACE};
@@ -50,6 +51,11 @@ pub(super) fn earlier<'a>(histories: &'a Histories, call: &Recorded) -> Vec<&'a 
 pub(super) fn has_applied(case: &Case<'_>, histories: &Histories) -> bool {
     let mut effects = case.inside.iter().flat_map(|inside| effects(histories, inside));
     effects.any(|effect| effect.verdict == "applied")
+}
+
+/// Whether it is known of every call inside what it did.
+pub(super) fn is_all_known(case: &Case<'_>) -> bool {
+    !case.inside.iter().any(|inside| is_unknown(&inside.answer))
 }
 
 /// Whether a call inside failed the last time it was made, so that the one around it may fail.
