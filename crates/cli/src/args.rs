@@ -34,6 +34,8 @@ pub enum Command {
     Tools(Tools),
     /// List calls, or show one
     Calls(Calls),
+    /// Follow what happens in a session
+    Watch(Watch),
     /// Ask calls to stop
     Cancel(Cancel),
     /// Say whether a call that is unknown took effect
@@ -146,6 +148,34 @@ pub struct Calls {
     #[arg(long, value_name = "CALL")]
     pub after: Option<String>,
     /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass watch`
+#[derive(Args)]
+#[command(after_help = "\
+Follows whoever owns the data folder, also when that is another process after a while; where nobody does it shows what is
+recorded, and waits. Ends with Ctrl-C.
+
+Examples:
+  windlass watch
+  windlass watch my-session --after 0 --until-idle
+  windlass watch --json | jq 'select(.kind == \"ended\")'")]
+pub struct Watch {
+    /// The session
+    #[arg(default_value = "default")]
+    pub session: String,
+    /// From behind this cursor, as --json prints it; 0 is before the first event, and without one the last events come first
+    #[arg(long, value_name = "CURSOR")]
+    pub after: Option<u64>,
+    /// End when no call of the session is open
+    #[arg(long)]
+    pub until_idle: bool,
+    /// The language of the sentences, such as de
+    #[arg(long, value_name = "TAG")]
+    pub locale: Option<String>,
+    /// Print JSON lines
     #[arg(long)]
     pub json: bool,
 }

@@ -20,6 +20,7 @@ mod resolve;
 mod run;
 mod show;
 mod tools;
+mod watch;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -75,6 +76,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Questions(args) => questions::questions(&cli.data, args).await,
         Command::Answer(args) => answer::answer(&cli.data, args).await,
         Command::Connections(args) => connections::connections(&cli.data, args).await,
+        Command::Watch(args) => watch::watch(&cli.data, args).await,
         Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
         Command::Bench(args) => bench::bench(args),
     }

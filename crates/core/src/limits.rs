@@ -148,6 +148,8 @@ limits! {
     event_readers_max = 4_096;
     /// Readers of events are woken at most once in so many milliseconds, so that many of them cost little.
     event_frame_ms = 50;
+    /// How often, in milliseconds, is looked whether another process wrote to a session that is followed here.
+    event_look_ms = 1_000;
     /// A stream of events that is silent for so long, in milliseconds, says that it is still there.
     event_keepalive_ms = 15_000;
     /// A connection on which somebody takes nothing of what is written for so long, in milliseconds, is closed.

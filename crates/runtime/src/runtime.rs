@@ -286,6 +286,11 @@ impl Runtime {
         Events::new(&self.0, session, after).await
     }
 
+    /// How many follow a session.
+    pub fn readers(&self) -> u64 {
+        self.0.feeds.readers.load(Ordering::Relaxed)
+    }
+
     /// The calls that are open here, oldest first, recorded or not.
     pub fn open(&self) -> Vec<OpenCall> {
         waits::open(&self.0)

@@ -1,5 +1,7 @@
 //! Asking the owner of a folder, through its socket.
 
+use crate::events::Follow;
+use crate::following::Following;
 use crate::problem::Problem;
 use crate::socket;
 use crate::wire::{
@@ -7,8 +9,9 @@ use crate::wire::{
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -150,6 +153,27 @@ impl Client {
         self.post(path, &Connect { connected }, ANSWER_WAIT).await
     }
 
+    /// Follows what happens in a session, from behind a cursor or from now on.
+    pub async fn follow(&self, session: &str, follow: &Follow) -> Result<Following, ClientError> {
+        let Follow { after, locale } = follow;
+        let fields = [("after", after.map(|after| after.to_string())), ("locale", locale.clone())];
+        let path = format!("/v1/sessions/{}/events?{}", encoded(session), query(fields));
+        let request = request(Method::GET, path, Bytes::new());
+        let request = request.map_err(|error| self.garbled(error.to_string()))?;
+        let stream = self.reach().await?;
+        let response = tokio::time::timeout(ANSWER_WAIT, ask(stream, request)).await;
+        let response = response.map_err(|late| self.unreachable(late))?;
+        let response =
+            response.map_err(|source| ClientError::Unreachable { folder: self.shown(), source })?;
+        if response.status().is_success() {
+            return Ok(Following::new(response.into_body()));
+        }
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|source| ClientError::Unreachable { folder: self.shown(), source })?;
+        Err(self.refused(status, &body.to_bytes()))
+    }
+
     async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, ClientError> {
         self.ask(request(Method::GET, path, Bytes::new()), ANSWER_WAIT).await
     }
@@ -170,9 +194,7 @@ impl Client {
         wait: Duration,
     ) -> Result<T, ClientError> {
         let request = request.map_err(|error| self.garbled(error.to_string()))?;
-        let stream = socket::connect(&self.folder).await.map_err(|error| self.unreachable(error))?;
-        let stream =
-            stream.ok_or_else(|| self.unreachable(std::io::Error::from(std::io::ErrorKind::NotFound)))?;
+        let stream = self.reach().await?;
         let (status, body) = tokio::time::timeout(wait, exchange(stream, request))
             .await
             .map_err(|late| self.unreachable(late))?
@@ -180,8 +202,17 @@ impl Client {
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| self.garbled(error.to_string()));
         }
-        let problem = serde_json::from_slice::<Problem>(&body);
-        Err(problem.map_or_else(|_| self.garbled(format!("status {status}")), ClientError::Problem))
+        Err(self.refused(status, &body))
+    }
+
+    async fn reach(&self) -> Result<UnixStream, ClientError> {
+        let stream = socket::connect(&self.folder).await.map_err(|error| self.unreachable(error))?;
+        stream.ok_or_else(|| self.unreachable(std::io::Error::from(std::io::ErrorKind::NotFound)))
+    }
+
+    fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        let problem = serde_json::from_slice::<Problem>(body);
+        problem.map_or_else(|_| self.garbled(format!("status {status}")), ClientError::Problem)
     }
 
     fn shown(&self) -> String {
@@ -199,11 +230,15 @@ impl Client {
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-async fn exchange(stream: UnixStream, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Failed> {
+async fn ask(stream: UnixStream, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failed> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It carries the request for us and ends with the sender.
+    // It carries the request for us and ends with the answer.
     tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
+    Ok(sender.send_request(request).await?)
+}
+
+async fn exchange(stream: UnixStream, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Failed> {
+    let response = ask(stream, request).await?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?;
     Ok((status, body.to_bytes()))

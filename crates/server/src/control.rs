@@ -1,19 +1,25 @@
 //! `DIR/control.sock`: whoever owns a folder serves its API there, so that others can see and steer what runs.
 
+use crate::guest::Guest;
+use crate::patience::Patient;
 use crate::{router, socket};
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use windlass::Runtime;
 
-/// So many are answered at once; the next ones wait to be let in.
+/// So many are answered at once; the next ones wait to be let in. Those who follow events are counted elsewhere.
 const CONNECTIONS_MAX: usize = 64;
 /// Whoever sends its request slower is let go, so that it does not hold a place.
 const HEADER_WAIT: Duration = Duration::from_secs(10);
@@ -34,7 +40,8 @@ impl Control {
     pub fn serve(runtime: &Runtime, folder: &Path) -> io::Result<Control> {
         let listener = socket::bind(folder)?;
         let (stop, stopping) = watch::channel(false);
-        let serving = tokio::spawn(serve(listener, router(runtime.clone()), stopping));
+        let write_wait = Duration::from_millis(runtime.limits().event_write_ms);
+        let serving = tokio::spawn(serve((listener, write_wait), router(runtime.clone()), stopping));
         Ok(Control { folder: folder.to_path_buf(), stop, serving })
     }
 
@@ -54,20 +61,33 @@ impl Drop for Control {
     }
 }
 
-async fn serve(listener: UnixListener, router: Router, mut stopping: watch::Receiver<bool>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
+async fn serve(
+    (listener, write_wait): (UnixListener, Duration),
+    router: Router,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let (mut connections, places) = (JoinSet::new(), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+    'serving: loop {
+        let place = tokio::select! {
             _ = stopping.changed() => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(answer(stream, router.clone(), stopping.clone()))),
-                Err(error) => {
-                    tracing::warn!(%error, "could not let somebody in at control.sock");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+            Ok(place) = places.clone().acquire_owned() => place,
+        };
+        let stream = loop {
+            tokio::select! {
+                _ = stopping.changed() => break 'serving,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => break stream,
+                    Err(error) => {
+                        tracing::warn!(%error, "could not let somebody in at control.sock");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
                 }
             }
-        }
+        };
+        let guest = Guest::new(place, stopping.clone());
+        let stream = Patient::new(stream, write_wait);
+        connections.spawn(answer(stream, router.clone(), (guest, stopping.clone())));
     }
     drop((listener, router));
     let ended = async { while connections.join_next().await.is_some() {} };
@@ -76,10 +96,19 @@ async fn serve(listener: UnixListener, router: Router, mut stopping: watch::Rece
     }
 }
 
-async fn answer(stream: UnixStream, router: Router, mut stopping: watch::Receiver<bool>) {
+async fn answer(
+    stream: Patient<UnixStream>,
+    router: Router,
+    (guest, mut stopping): (Guest, watch::Receiver<bool>),
+) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_WAIT);
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(guest.clone());
+        router.call(request)
+    });
+    let connection = http.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -7,7 +7,11 @@
 
 pub mod client;
 pub mod control;
+pub mod events;
 mod extract;
+pub mod following;
+pub mod guest;
+pub mod patience;
 mod problem;
 mod router;
 mod socket;

@@ -29,6 +29,7 @@ pub fn router(runtime: Runtime) -> Router {
         .route("/v1/questions", get(questions))
         .route("/v1/questions/{id}", post(answer))
         .route("/v1/sessions/{session}/calls", get(calls_of_session))
+        .route("/v1/sessions/{session}/events", get(crate::events::events))
         .route("/v1/sessions/{session}/connections/{provider}", post(connect))
         .route("/v1/sessions/{session}/cancel", post(cancel_session))
         .route("/v1/sessions/{session}/batches/{key}/cancel", post(cancel_batch))

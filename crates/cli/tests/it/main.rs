@@ -13,4 +13,5 @@ mod rig;
 mod second_terminal;
 mod signals;
 mod waiting;
+mod watch;
 mod words;

@@ -18,8 +18,6 @@ use windlass_core::call::Kind;
 use windlass_core::handle::Handle;
 use windlass_core::ids::{CallId, EntryNo};
 
-/// So often is looked whether somebody else wrote to a session that is followed here.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Pages that are kept for those who come after the first.
 const PAGES_MAX: usize = 16;
 /// What they may weigh together.
@@ -181,8 +179,9 @@ impl Feed {
         let mut ringer = lock(&self.ringer);
         self.readers.fetch_add(1, Ordering::SeqCst);
         if ringer.is_none() {
-            let pause = Duration::from_millis(rt.limits.event_frame_ms);
-            let ringing = rt.tasks.spawn(ring(Arc::downgrade(rt), self.clone(), pause));
+            let every = |ms| Duration::from_millis(ms);
+            let pauses = (every(rt.limits.event_frame_ms), every(rt.limits.event_look_ms));
+            let ringing = rt.tasks.spawn(ring(Arc::downgrade(rt), self.clone(), pauses));
             *ringer = Some(ringing.abort_handle());
         }
         self.ring.subscribe()
@@ -300,16 +299,12 @@ fn is_end_of_attempt(kind: Kind) -> bool {
     )
 }
 
-/// Rings when something happened, and not again before `pause` has passed.
-async fn ring(rt: Weak<Inner>, feed: Arc<Feed>, pause: Duration) {
+/// Rings when something happened, and not again before `pause` has passed; looks by itself after `looks`.
+async fn ring(rt: Weak<Inner>, feed: Arc<Feed>, (pause, looks): (Duration, Duration)) {
     loop {
-        let told = tokio::time::timeout(LOOK_EVERY, feed.happened.notified()).await;
+        // What nobody told of is what another process wrote, or what was committed for somebody who did not wait for it.
+        let _ = tokio::time::timeout(looks, feed.happened.notified()).await;
         let Some(rt) = rt.upgrade() else { return };
-        // Nobody else writes to what is owned here.
-        let is_owned = || rt.owned_session(&feed.name).is_some_and(|session| session.lane.lost().is_none());
-        if told.is_err() && is_owned() {
-            continue;
-        }
         let words = feed.gather(&rt);
         let row = rt.store.session(&feed.name).await;
         drop(rt);

@@ -68,12 +68,14 @@ pub struct Subject {
     /// What people call the tool, if that is known.
     pub title: String,
     narrations: Vec<Narration>,
+    /// The arguments that the model wrote as text, where that is JSON.
+    read: Option<Json>,
 }
 
 impl Subject {
     pub(super) fn speaker(&self) -> Speaker<'_> {
         let (tool, title) = (&*self.tool, self.title.as_str());
-        Speaker { tool, title, narrations: &self.narrations, args: &self.args }
+        Speaker { tool, title, narrations: &self.narrations, args: self.read.as_ref().unwrap_or(&self.args) }
     }
 }
 
@@ -332,6 +334,10 @@ impl Named<'_> {
             Given::Json => tell::bounded(&asked.args.text, self.text_bytes_max),
             Given::Text => tell::bounded_text(&asked.args.text, self.text_bytes_max),
         };
+        let read = match &args {
+            Json::String(text) if args_bytes.is_none() => serde_json::from_str(text).ok(),
+            _ => None,
+        };
         let spec = tool.as_ref().map(|tool| &tool.spec);
         Subject {
             call: handle(id),
@@ -345,6 +351,7 @@ impl Named<'_> {
             args_bytes,
             title: spec.map(|spec| spec.title.clone()).unwrap_or_default(),
             narrations: spec.map(|spec| spec.narration.clone()).unwrap_or_default(),
+            read,
         }
     }
 }

@@ -132,11 +132,13 @@ async fn each_call_is_told_from_its_opening_to_its_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_back_with_its_cursor_misses_nothing_and_hears_nothing_twice() {
-    for seed in 0..24 {
+    for seed in 0..10 {
         let mut chance = Chance::new(seed);
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(&folder);
         config.limits.event_frame_ms = 1;
+        // Only who is told of commits sees them.
+        config.limits.event_look_ms = 3_600_000;
         let runtime = Runtime::new(config);
         with_tools(&runtime);
         let working = tokio::spawn({

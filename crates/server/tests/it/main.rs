@@ -3,6 +3,7 @@
 
 mod asks;
 mod bad_requests;
+mod events;
 mod looks;
 mod rig;
 mod socket;
