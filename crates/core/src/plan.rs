@@ -7,6 +7,7 @@
 //! collides with it waits; calls inside a call have queues of their own within it.
 
 mod line;
+mod numbers;
 mod room;
 mod shift;
 mod slab;
@@ -20,9 +21,10 @@ pub use why::{Limit, Why};
 
 use crate::claim::{self, Claims};
 use crate::code::Code;
-use crate::ids::{BatchNo, CallId, Ordinal, SessionNo};
+use crate::ids::{BatchNo, CallId, SessionNo};
 use crate::limits::Limits;
 use line::Lines;
+use numbers::Numbers;
 use room::Room;
 use slab::Slab;
 use std::collections::BTreeMap;
@@ -181,7 +183,7 @@ pub struct Planner {
     lines: Lines,
     room: Room,
     calls: Slab<Call>,
-    call_nos: BTreeMap<CallId, u32>,
+    call_nos: Numbers,
     sessions: Slab<Session>,
     session_nos: BTreeMap<SessionNo, u32>,
     /// The queues of the names that hold across sessions.
@@ -301,7 +303,7 @@ impl Planner {
             lines: Lines::default(),
             room: Room::new(limits),
             calls: Slab::default(),
-            call_nos: BTreeMap::new(),
+            call_nos: Numbers::default(),
             sessions: Slab::default(),
             session_nos: BTreeMap::new(),
             global: Space::EMPTY,
@@ -333,7 +335,7 @@ impl Planner {
 
     /// Puts a call behind all earlier ones of its session, or of the call around it.
     pub fn enter(&mut self, now_us: u64, ask: Ask) -> Result<(), Refused> {
-        if self.call_nos.contains_key(&ask.call) {
+        if self.call_nos.get(ask.call).is_some() {
             return Err(Refused::Twice { call: ask.call });
         }
         let call = self.admitted(now_us, ask)?;
@@ -417,9 +419,7 @@ impl Planner {
     /// A batch was answered: those of its calls that are parked and never started give up their places, and those
     /// that are parked later will.
     pub fn answered(&mut self, batch: BatchNo) {
-        let all = CallId { batch, ordinal: Ordinal(0) }..=CallId { batch, ordinal: Ordinal(u16::MAX) };
-        let numbers: Vec<u32> = self.call_nos.range(all).map(|(_, number)| *number).collect();
-        for number in numbers {
+        for number in self.call_nos.of_batch(batch) {
             let call = &mut self.calls[number];
             call.flags.answered = true;
             if call.flags.parked && !call.flags.started && call.stage == Stage::Own {
@@ -564,7 +564,7 @@ impl Planner {
 
     /// The number of a call that has not left.
     fn find(&self, call: CallId) -> Option<u32> {
-        self.call_nos.get(&call).copied().filter(|&number| self.calls[number].doing != Doing::Left)
+        self.call_nos.get(call).filter(|&number| self.calls[number].doing != Doing::Left)
     }
 }
 

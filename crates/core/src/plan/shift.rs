@@ -442,7 +442,7 @@ impl Planner {
     pub(super) fn finish(&mut self, mut number: u32) {
         loop {
             let gone = self.calls.remove(number);
-            self.call_nos.remove(&gone.id);
+            self.call_nos.remove(gone.id);
             let mut cleared = std::mem::take(&mut self.cleared);
             self.trie.leave(gone.global, &mut cleared);
             self.trie.leave(gone.own, &mut cleared);
