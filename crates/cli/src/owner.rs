@@ -1,5 +1,6 @@
 //! Owning the folder while a command drives calls: its socket is served, and a signal stops it in good order.
 
+use crate::exit::Usage;
 use crate::folder::Owned;
 use crate::{exit, folder};
 use std::collections::HashSet;
@@ -9,11 +10,13 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use windlass::{OpenCall, Runtime};
 use windlass_server::control::Control;
+use windlass_server::otlp::Exporter;
 
 /// A runtime that owns its folder.
 pub struct Owner {
     // Gone before the runtime, while the place in the folder is still ours.
     control: Option<Control>,
+    exporter: Option<Exporter>,
     signals: Signals,
     runtime: Runtime,
 }
@@ -22,7 +25,14 @@ impl Owner {
     /// Owns the folder, and lets others see and steer from there.
     pub fn take((data, owned): (&Path, &mut Owned)) -> anyhow::Result<Owner> {
         let signals = Signals::new()?;
-        let runtime = folder::own(data)?;
+        let (runtime, traces) = folder::own(data)?;
+        let exporter = match &traces {
+            Some(traces) => Some(
+                Exporter::start(&runtime, &traces.endpoint, traces.contents)
+                    .map_err(|error| Usage(format!("[traces] of windlass.toml: {error}")))?,
+            ),
+            None => None,
+        };
         *owned = Some(runtime.store().clone());
         let control = Control::serve(&runtime, data).inspect_err(|error| {
             eprintln!(
@@ -30,7 +40,7 @@ impl Owner {
                 data.join("control.sock").display()
             );
         });
-        Ok(Owner { control: control.ok(), signals, runtime })
+        Ok(Owner { control: control.ok(), exporter, signals, runtime })
     }
 
     pub fn runtime(&self) -> Runtime {
@@ -74,6 +84,9 @@ impl Owner {
     pub async fn close(self) {
         if let Some(control) = self.control {
             control.stop().await;
+        }
+        if let Some(exporter) = self.exporter {
+            exporter.end().await;
         }
     }
 }

@@ -187,6 +187,7 @@ impl Held {
             self.notes.reserve(NOTES_BYTES);
         }
         self.notes.fact(self.at, self.id.ordinal, &fact);
+        self.on.rt.meters.noted(self, &fact);
         Ok(())
     }
 

@@ -39,6 +39,7 @@ mod stream;
 mod submit;
 mod threads;
 mod tool;
+pub mod trace;
 mod turns;
 mod waits;
 mod wheel;

@@ -19,13 +19,14 @@ use crate::stream::{self, StreamRequest, StreamedBatch};
 use crate::submit::{self, Submitted};
 use crate::threads::Threads;
 use crate::tool::Tool;
+use crate::trace::{self, Meters, Span};
 use crate::turns::Turns;
 use crate::waits::{self, OpenCall};
 use crate::wheel::{self, Wheel};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::{Notify, OnceCell, mpsc};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{CallId, EntryNo};
 use windlass_core::limits::Limits;
@@ -88,6 +89,7 @@ pub(crate) struct Inner {
     pub(crate) turns: Turns,
     /// Who follows which session.
     pub(crate) feeds: Feeds,
+    pub(crate) meters: Meters,
     pub(crate) gate: Gate,
     /// Calls that wait for their tool.
     tool_waits: Mutex<Vec<(Weak<Session>, CallId)>>,
@@ -128,6 +130,7 @@ impl Runtime {
             taken_over: AtomicU64::new(0),
             wheel: wheel.clone(),
             feeds: Feeds::default(),
+            meters: Meters::default(),
             gate: Gate::default(),
             tool_waits: Mutex::default(),
             last_owner_died,
@@ -284,6 +287,17 @@ impl Runtime {
     /// (0 is before the first), or from now on.
     pub async fn events(&self, session: &str, after: Option<EntryNo>) -> Result<Events, EventsError> {
         Events::new(&self.0, session, after).await
+    }
+
+    /// What is counted, as Prometheus reads it.
+    pub fn metrics(&self) -> String {
+        trace::metrics(&self.0)
+    }
+
+    /// The spans of calls that end from now on; at most so many wait to be taken, what comes beyond that is dropped and
+    /// counted. With their arguments and results only if `contents`. `None`: somebody takes them already.
+    pub fn spans(&self, spans_max: usize, contents: bool) -> Option<mpsc::Receiver<Span>> {
+        self.0.meters.trace(spans_max, contents)
     }
 
     /// How many follow a session.

@@ -165,6 +165,16 @@ impl Session {
         false
     }
 
+    /// The batch around a batch that is inside no other; as far as it is open.
+    pub(crate) fn outermost(&self, head: &Head) -> BatchNo {
+        let (mut no, mut parent) = (head.no, head.parent);
+        while let Some(around) = parent {
+            no = around.call.batch;
+            parent = self.find_no(no).and_then(|batch| batch.head.parent);
+        }
+        no
+    }
+
     pub(crate) fn insert(&self, batch: OpenBatch) -> Arc<OpenBatch> {
         let batch = Arc::new(batch);
         let mut open = lock(&self.open);

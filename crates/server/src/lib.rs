@@ -11,6 +11,8 @@ pub mod events;
 mod extract;
 pub mod following;
 pub mod guest;
+mod metrics;
+pub mod otlp;
 pub mod patience;
 mod problem;
 mod router;

@@ -19,6 +19,7 @@ use windlass::{Resolution, Runtime, Target};
 pub fn router(runtime: Runtime) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
+        .route("/metrics", get(crate::metrics::metrics))
         .route("/v1/calls", get(calls))
         .route("/v1/calls/{call}", get(call))
         .route("/v1/calls/{call}/cancel", post(cancel_call))

@@ -20,6 +20,7 @@ mod hooks;
 mod inside;
 mod load;
 mod loops;
+mod metrics;
 mod nested;
 mod order;
 mod outcomes;

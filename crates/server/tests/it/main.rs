@@ -7,3 +7,4 @@ mod events;
 mod looks;
 mod rig;
 mod socket;
+mod traces;

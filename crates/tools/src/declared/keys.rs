@@ -13,8 +13,11 @@ pub(super) struct Keys {
 }
 
 /// The file itself.
-pub(super) const FILE: Keys =
-    Keys { place: "the file", known: &["durability", "groups", "limits", "tools"], later: &["mcp"] };
+pub(super) const FILE: Keys = Keys {
+    place: "the file",
+    known: &["durability", "groups", "limits", "tools", "traces"],
+    later: &["mcp"],
+};
 
 /// A tool.
 pub(super) const TOOL: Keys = Keys {
@@ -77,6 +80,11 @@ pub(super) fn check_retry(source: &Source<'_>, table: &DeTable<'_>) -> Result<()
 /// Refuses parts of a dedupe key that are none.
 pub(super) fn check_dedupe(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     check_names(source, table, "dedupe", &["key", "for_ms"])
+}
+
+/// Refuses keys of `[traces]` that are none.
+pub(super) fn check_traces(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    check_names(source, table, "[traces]", &["contents", "endpoint"])
 }
 
 /// Refuses hints that are none.
