@@ -93,7 +93,7 @@ fn code(error: &anyhow::Error) -> u8 {
 
 fn batch(error: &BatchError) -> u8 {
     match error {
-        BatchError::Shape { .. } | BatchError::Overloaded { .. } => REFUSED,
+        BatchError::Shape { .. } | BatchError::Closed { .. } | BatchError::Overloaded { .. } => REFUSED,
         BatchError::Unreadable { .. } | BatchError::Lost(_) => FOLDER,
     }
 }
