@@ -1,5 +1,6 @@
 //! What an owner writes: a fence, guards, rows; all of it or none of it.
 
+use crate::record::{RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, STORE, Space};
 use std::sync::Arc;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
@@ -38,13 +39,34 @@ pub enum Hold {
     },
     /// The session is ours under this fence.
     Held(Fence),
+    /// No session: only records of the whole store are written, and who else may write them is told by guards. The
+    /// change is that of [`STORE`]; refused with [`Refused::Fenced`] if it is another's or writes anything else.
+    Store,
 }
 
 /// What must be true when a change is applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// No batch is recorded under this look-up.
     Absent(Lookup),
+    /// The record has this generation; with 0 there is none. Refused with [`Refused::Changed`].
+    Generation {
+        /// The space.
+        space: Space,
+        /// The record's key.
+        key: String,
+        /// The generation that was read.
+        is: u64,
+    },
+    /// There is such a record, or fewer than `max` of its space. Refused with [`Refused::Full`].
+    Room {
+        /// The space.
+        space: Space,
+        /// The record's key.
+        key: String,
+        /// How many there may be.
+        max: u64,
+    },
 }
 
 /// What a change writes.
@@ -94,6 +116,22 @@ pub enum Row {
         /// The call.
         call: CallId,
     },
+    /// A record is this from now on, whatever it was before.
+    Put {
+        /// The space.
+        space: Space,
+        /// Its key.
+        key: String,
+        /// What it holds.
+        value: Arc<[u8]>,
+    },
+    /// A record is there no more. Removing what is not there changes nothing.
+    Remove {
+        /// The space.
+        space: Space,
+        /// Its key.
+        key: String,
+    },
 }
 
 /// A change was applied.
@@ -101,6 +139,8 @@ pub enum Row {
 pub struct Receipt {
     /// The number of its first entry; of the next one, if it had none.
     pub first: EntryNo,
+    /// The generation of the last record it put, 0 if it put none. Several have generations that follow each other.
+    pub generation: u64,
 }
 
 /// A change was not applied, and nothing of it was.
@@ -118,9 +158,19 @@ pub enum Refused {
     /// The message was adopted before, or never sent.
     #[error("the message is not waiting; read what is there and go on from it")]
     Adopted,
-    /// A number in it is past what stores can key: [`BATCHES_MAX`], [`BATCH_ROWS_MAX`], [`BLOBS_MAX`], [`BLOB_PIECES_MAX`].
-    #[error("the batch or blob has more parts than a store can number; it must be ended")]
+    /// A number in it is past what stores can key: [`BATCHES_MAX`], [`BATCH_ROWS_MAX`], [`BLOBS_MAX`], [`BLOB_PIECES_MAX`];
+    /// or a record is larger than one may be: [`RECORD_KEY_BYTES_MAX`], [`RECORD_VALUE_BYTES_MAX`].
+    #[error("the batch, blob or record is larger than a store can keep; it must be ended or made smaller")]
     TooLarge,
+    /// A record was written by somebody else.
+    #[error("the record was changed (its generation is {now}); read what is there and go on from it")]
+    Changed {
+        /// Its generation; 0 if there is none.
+        now: u64,
+    },
+    /// There are as many records as there may be.
+    #[error("there is no room for another record; remove one first")]
+    Full,
 }
 
 /// Batches are numbered below this, so that a batch and a row of it fit in one signed 64-bit key.
@@ -140,8 +190,21 @@ impl Change {
             Row::Journal { batch, row, .. } => batch.0 < BATCHES_MAX && *row < BATCH_ROWS_MAX,
             Row::Chunk { blob, seq, .. } => blob.0 < BLOBS_MAX && *seq < BLOB_PIECES_MAX,
             Row::Mark { call, .. } => call.batch.0 < BATCHES_MAX,
-            Row::Adopt { .. } => true,
+            Row::Put { key, value, .. } => {
+                key.len() <= RECORD_KEY_BYTES_MAX && value.len() <= RECORD_VALUE_BYTES_MAX
+            }
+            Row::Adopt { .. } | Row::Remove { .. } => true,
         })
+    }
+
+    /// Whether all it writes are records of the whole store.
+    pub(crate) fn is_of_store(&self) -> bool {
+        self.session == STORE
+            && self.rows.iter().all(|row| match row {
+                Row::Put { space, .. } | Row::Remove { space, .. } => space.is_of_store(),
+                Row::Batch { .. } | Row::Journal { .. } | Row::Close(_) | Row::Reopen(_) => false,
+                Row::Chunk { .. } | Row::Adopt { .. } | Row::Mark { .. } => false,
+            })
     }
 
     /// Whether a batch that one of its rows makes is open in the end; `None` if none does.
@@ -154,6 +217,7 @@ impl Change {
                 Row::Reopen(no) if *no == wanted => open = true,
                 Row::Batch { .. } | Row::Close(_) | Row::Reopen(_) => {}
                 Row::Journal { .. } | Row::Chunk { .. } | Row::Adopt { .. } | Row::Mark { .. } => {}
+                Row::Put { .. } | Row::Remove { .. } => {}
             }
         }
         made.then_some(open)

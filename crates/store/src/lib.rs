@@ -20,6 +20,7 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod queue;
+mod record;
 pub mod sqlite;
 
 pub use answer::Answer;
@@ -30,6 +31,7 @@ pub use error::StoreError;
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
+pub use record::{RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, Record, RecordPage, STORE, Space};
 pub use sqlite::SqliteStore;
 
 use std::sync::Arc;
@@ -89,6 +91,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// The call that a mark is at; `None` if it was never set.
     fn marked(&self, mark: Mark) -> Answer<Option<CallId>>;
+
+    /// The record of this key; `session` does not matter for a space of the whole store.
+    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>>;
+
+    /// A page of a space's records, by key.
+    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>>;
 
     /// The secret from which this store's handles are derived; made when the store was.
     fn secret(&self) -> &Secret;

@@ -56,6 +56,8 @@ mod told {
         "write.message",
         "write.adopt",
         "write.mark",
+        "write.put",
+        "write.remove",
         "write.owner",
         "write.commit",
         "write.rollback",

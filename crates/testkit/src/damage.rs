@@ -12,14 +12,14 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BlobNo, Lookup, SessionNo};
 use windlass_store::sqlite::Options;
-use windlass_store::{Inbound, SqliteStore, Store};
+use windlass_store::{Change, Hold, Inbound, RecordPage, Row, STORE, Space, SqliteStore, Store};
 
 const FILE: &str = "windlass.db";
 const LOG: &str = "windlass.db-wal";
 const PAGE_BYTES: u64 = 4_096;
 
 /// Where a bit is flipped: a table or index by name, the file's own beginning, or the log.
-pub const PLACES: [&str; 15] = [
+pub const PLACES: [&str; 17] = [
     "journal",
     "sessions",
     "sqlite_autoindex_sessions_1",
@@ -30,6 +30,8 @@ pub const PLACES: [&str; 15] = [
     "inbound",
     "sqlite_autoindex_inbound_1",
     "inbound_waiting",
+    "records",
+    "sqlite_autoindex_records_1",
     "meta",
     "sqlite_schema",
     "log",
@@ -83,6 +85,14 @@ impl Specimen {
         for (key, body) in [("m1", "first"), ("m2", "second")] {
             store.post(Inbound { session: a.no, key: key.to_owned(), body: body.into() }).await?;
         }
+        let put = |key: &str, value: &[u8]| Row::Put {
+            space: Space::Setting,
+            key: key.to_owned(),
+            value: value.into(),
+        };
+        let rows = vec![put("small", b"value"), put("large", &[7; 10_000]), put("other", b"")];
+        let records = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
+        ensure!(store.commit(vec![records]).await?.iter().all(Result::is_ok), "the records were refused");
         // The last transaction of a log cannot be vouched for: let it be one that nobody asks about.
         let last = Inbound { session: SessionNo(999), key: "last".to_owned(), body: b"last".to_vec() };
         store.post(last).await?;
@@ -237,6 +247,12 @@ impl Specimen {
                 asked.push((format!("journal {session} {key}"), Err(anyhow::anyhow!("{row:?}"))));
             }
         }
+        for key in ["small", "large", "other", "never"] {
+            let record = text(store.record(STORE, Space::Setting, key).await);
+            asked.push((format!("record {key}"), record));
+        }
+        let page = RecordPage { session: STORE, space: Space::Setting, prefix: "", after: None, limit: 10 };
+        asked.push(("records all".to_owned(), text(store.records(page).await)));
         for blob in 1..=self.blobs() {
             let bytes = store.blob(BlobNo(blob), 0, u64::MAX).await;
             let digest = bytes.map(|bytes| bytes.map(|bytes| blake3::hash(&bytes)));

@@ -10,8 +10,8 @@ use std::time::Duration;
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
-    Answer, BatchRow, Change, Durability, Inbound, JournalRow, Posted, Receipt, Refused, Sequence,
-    SessionRow, Store, StoreError,
+    Answer, BatchRow, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage, Refused,
+    Sequence, SessionRow, Space, Store, StoreError,
 };
 
 /// What can be asked of a store.
@@ -30,6 +30,8 @@ pub enum Method {
     Blob,
     Inbound,
     Marked,
+    Record,
+    Records,
 }
 
 /// What happens instead of an answer.
@@ -278,6 +280,14 @@ impl Store for FaultStore {
 
     fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
         self.read(Method::Marked, |inner| inner.marked(mark))
+    }
+
+    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
+        self.read(Method::Record, |inner| inner.record(session, space, key))
+    }
+
+    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
+        self.read(Method::Records, |inner| inner.records(page))
     }
 
     fn secret(&self) -> &Secret {

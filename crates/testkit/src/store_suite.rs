@@ -5,8 +5,16 @@
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
 mod marks;
+mod messages;
+mod records;
 
 pub use marks::a_mark_is_where_it_was_last_set;
+pub use messages::{a_message_is_adopted_once, a_message_is_kept_once};
+pub use records::{
+    a_guard_on_a_record_refuses_the_whole_change, a_record_is_what_was_put_last,
+    a_space_has_room_for_so_many, records_are_read_in_pages_by_key, records_of_the_store_are_nobodys,
+    records_that_are_too_large_are_refused,
+};
 use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
@@ -44,6 +52,12 @@ macro_rules! store_suite {
             a_message_is_kept_once,
             a_message_is_adopted_once,
             a_mark_is_where_it_was_last_set,
+            a_record_is_what_was_put_last,
+            a_guard_on_a_record_refuses_the_whole_change,
+            a_space_has_room_for_so_many,
+            records_are_read_in_pages_by_key,
+            records_of_the_store_are_nobodys,
+            records_that_are_too_large_are_refused,
             numbers_are_reserved_once,
             any_text_and_bytes_are_kept,
             the_secret_stays,
@@ -110,7 +124,7 @@ pub async fn neighbours_of_a_refused_change_are_applied(store: &Arc<dyn Store>) 
         ])
         .await
         .unwrap();
-    let firsts = |first| Ok(Receipt { first: EntryNo(first) });
+    let firsts = |first| Ok(Receipt { first: EntryNo(first), generation: 0 });
     let expected =
         [firsts(2), Err(Refused::Fenced { now: Fence(1) }), firsts(2), Err(Refused::Exists), firsts(4)];
     assert_eq!(answers, expected);
@@ -125,12 +139,18 @@ pub async fn entries_are_numbered_in_order_without_gaps(store: &Arc<dyn Store>) 
     let mut expected = 2;
     for (row, count) in [(1, 1), (2, 5), (3, 1), (4, 2)] {
         let rows = vec![journal(batch, row, count)];
-        assert_eq!(one(store, held(session, rows)).await, Ok(Receipt { first: EntryNo(expected) }));
+        assert_eq!(
+            one(store, held(session, rows)).await,
+            Ok(Receipt { first: EntryNo(expected), generation: 0 })
+        );
         expected += u64::from(count);
-        assert_eq!(one(store, held(session, vec![])).await, Ok(Receipt { first: EntryNo(expected) }));
+        assert_eq!(
+            one(store, held(session, vec![])).await,
+            Ok(Receipt { first: EntryNo(expected), generation: 0 })
+        );
     }
     let two = held(session, vec![journal(batch, 5, 2), journal(batch, 6, 1)]);
-    assert_eq!(one(store, two).await, Ok(Receipt { first: EntryNo(expected) }));
+    assert_eq!(one(store, two).await, Ok(Receipt { first: EntryNo(expected), generation: 0 }));
     assert_eq!(store.session("s").await.unwrap().unwrap().head, EntryNo(expected + 2));
 }
 
@@ -163,7 +183,7 @@ pub async fn a_stale_owner_changes_nothing(store: &Arc<dyn Store>) {
         hold: Hold::Take { from: Fence(1), to: Fence(2) },
         ..held(session, vec![journal(batch, 1, 1)])
     };
-    assert_eq!(one(store, take).await, Ok(Receipt { first: EntryNo(2) }));
+    assert_eq!(one(store, take).await, Ok(Receipt { first: EntryNo(2), generation: 0 }));
     let before = snapshot(store, session).await;
     let blob = BlobNo(next(store, Sequence::Blob).await);
     let stale_rows = [
@@ -180,7 +200,7 @@ pub async fn a_stale_owner_changes_nothing(store: &Arc<dyn Store>) {
     assert_eq!(snapshot(store, session).await, before);
     assert_eq!(store.blob(blob, 0, 1).await.unwrap(), None);
     let owner = Change { hold: Hold::Held(Fence(2)), ..held(session, vec![journal(batch, 2, 1)]) };
-    assert_eq!(one(store, owner).await, Ok(Receipt { first: EntryNo(3) }));
+    assert_eq!(one(store, owner).await, Ok(Receipt { first: EntryNo(3), generation: 0 }));
 
     let nowhere = SessionNo(next(store, Sequence::Session).await);
     for hold in [Hold::Held(Fence(1)), Hold::Held(Fence(0)), Hold::Take { from: Fence(0), to: Fence(1) }] {
@@ -196,7 +216,10 @@ pub async fn of_two_who_take_one_wins(store: &Arc<dyn Store>) {
     let take = |from, to| Change { hold: Hold::Take { from, to }, ..held(session, vec![]) };
     let (one_of, other) = (Fence(1).after(7), Fence(1).after(8));
     let answers = store.commit(vec![take(Fence(1), one_of), take(Fence(1), other)]).await.unwrap();
-    assert_eq!(answers, [Ok(Receipt { first: EntryNo(2) }), Err(Refused::Fenced { now: one_of })]);
+    assert_eq!(
+        answers,
+        [Ok(Receipt { first: EntryNo(2), generation: 0 }), Err(Refused::Fenced { now: one_of })]
+    );
     for not_larger in [one_of, Fence(1)] {
         let refused = one(store, take(one_of, not_larger)).await;
         assert_eq!(refused, Err(Refused::Fenced { now: one_of }));
@@ -396,45 +419,6 @@ pub async fn a_blob_is_read_across_its_pieces(store: &Arc<dyn Store>) {
     assert_eq!(store.blob(nothing, 0, 10).await.unwrap(), None);
 }
 
-/// The same again is the same; another body under the key is not kept.
-pub async fn a_message_is_kept_once(store: &Arc<dyn Store>) {
-    let (a, b) = (open(store, "a").await, open(store, "b").await);
-    let post = async |message: Inbound| store.post(message).await.unwrap();
-    assert_eq!(post(message(a, "k", "one")).await, Posted::New);
-    assert_eq!(post(message(a, "k", "one")).await, Posted::Again);
-    assert_eq!(post(message(a, "k", "two")).await, Posted::Differs);
-    assert_eq!(post(message(b, "k", "two")).await, Posted::New);
-    assert_eq!(post(message(a, "a", "")).await, Posted::New);
-    assert_eq!(store.inbound(a, 10).await.unwrap(), [message(a, "k", "one"), message(a, "a", "")]);
-    assert_eq!(store.inbound(a, 1).await.unwrap(), [message(a, "k", "one")]);
-    assert_eq!(store.inbound(b, 10).await.unwrap(), [message(b, "k", "two")]);
-}
-
-/// An adopted message waits no more, and is known for good.
-pub async fn a_message_is_adopted_once(store: &Arc<dyn Store>) {
-    let session = open(store, "s").await;
-    let batch = begin(store, session, "k").await;
-    let adopt = |key: &str| Row::Adopt { key: key.to_owned() };
-    for key in ["1", "2", ""] {
-        store.post(message(session, key, "")).await.unwrap();
-    }
-    let both = held(session, vec![journal(batch, 1, 1), adopt("1"), adopt("")]);
-    assert_eq!(one(store, both).await, Ok(Receipt { first: EntryNo(2) }));
-    let before = snapshot(store, session).await;
-    for rows in [
-        vec![journal(batch, 2, 1), adopt("1")],
-        vec![adopt("2"), adopt("never sent")],
-        vec![journal(batch, 2, 1), adopt("2"), adopt("2")],
-    ] {
-        assert_eq!(one(store, held(session, rows)).await, Err(Refused::Adopted));
-    }
-    assert_eq!(snapshot(store, session).await, before);
-    assert_eq!(store.inbound(session, 10).await.unwrap(), [message(session, "2", "")]);
-    assert_eq!(store.post(message(session, "1", "")).await.unwrap(), Posted::Again);
-    assert_eq!(store.post(message(session, "1", "other")).await.unwrap(), Posted::Differs);
-    assert_eq!(store.inbound(session, 10).await.unwrap().len(), 1);
-}
-
 /// No number is handed out twice, to however many ask at once.
 pub async fn numbers_are_reserved_once(store: &Arc<dyn Store>) {
     for what in [Sequence::Session, Sequence::Batch, Sequence::Blob] {
@@ -515,7 +499,7 @@ pub async fn concurrent_commits_keep_each_order(store: &Arc<dyn Store>) {
                     .collect();
                 let mut first = 2;
                 for (row, answer) in (1..40_u64).zip(sent) {
-                    assert_eq!(answer.await.unwrap(), [Ok(Receipt { first: EntryNo(first) })]);
+                    assert_eq!(answer.await.unwrap(), [Ok(Receipt { first: EntryNo(first), generation: 0 })]);
                     first += row % 3 + 1;
                 }
                 let history = store.history(session, None, 100).await.unwrap();

@@ -4,11 +4,16 @@
 //! Handles are clones of one store, so several owners of it can be played in one process. There is no hash
 //! chain: nothing here can be damaged without the process being damaged too.
 
+mod records;
 mod rows;
 
 use crate::answer::Answer;
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
-use crate::{BatchRow, Durability, Inbound, JournalRow, Posted, Sequence, SessionRow, Store, StoreError};
+use crate::{
+    BatchRow, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow, Space,
+    Store, StoreError,
+};
+use records::Records;
 use rows::{Numbers, Rows};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -40,6 +45,7 @@ struct State {
     waiting: BTreeMap<(SessionNo, u64), String>,
     messages_sent: u64,
     marks: Numbers<Mark, CallId>,
+    records: Records,
     commits: u64,
 }
 
@@ -166,6 +172,14 @@ impl Store for MemoryStore {
         Answer::ready(Ok(self.state().marks.get(&mark).copied()))
     }
 
+    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
+        Answer::ready(Ok(self.state().records.get(session, space, key)))
+    }
+
+    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
+        Answer::ready(Ok(self.state().records.page(page)))
+    }
+
     fn secret(&self) -> &Secret {
         &self.0.secret
     }
@@ -197,15 +211,16 @@ impl State {
             self.names.insert(name.clone(), change.session);
             self.sessions.insert(change.session, Session { name, fence, head: 0, last: None });
         }
-        let Some(session) = self.sessions.get_mut(&change.session) else {
-            return Err(Refused::Fenced { now: Fence(0) });
-        };
-        session.fence = fence;
-        let first = EntryNo(session.head + 1);
-        for row in change.rows {
-            self.write(change.session, row);
+        let mut first = EntryNo(1);
+        if let Some(session) = self.sessions.get_mut(&change.session) {
+            session.fence = fence;
+            first = EntryNo(session.head + 1);
         }
-        Ok(Receipt { first })
+        let mut generation = 0;
+        for row in change.rows {
+            generation = self.write(change.session, row).unwrap_or(generation);
+        }
+        Ok(Receipt { first, generation })
     }
 
     /// Why the change may not be applied, or the session's fence once it is.
@@ -225,12 +240,11 @@ impl State {
             Hold::Take { from, to } if to <= from => return Err(Refused::Fenced { now }),
             Hold::Take { to, .. } => *to,
             Hold::Held(fence) => *fence,
+            Hold::Store if !change.is_of_store() => return Err(Refused::Fenced { now }),
+            Hold::Store => Fence(0),
         };
         for guard in &change.guards {
-            let Guard::Absent(lookup) = guard;
-            if self.lookups.contains_key(lookup) {
-                return Err(Refused::Exists);
-            }
+            self.check_guard(change.session, guard)?;
         }
         for (place, row) in change.rows.iter().enumerate() {
             self.check_row(change, row)?;
@@ -239,6 +253,22 @@ impl State {
             }
         }
         Ok(fence)
+    }
+
+    fn check_guard(&self, session: SessionNo, guard: &Guard) -> Result<(), Refused> {
+        match guard {
+            Guard::Absent(lookup) if self.lookups.contains_key(lookup) => Err(Refused::Exists),
+            Guard::Absent(_) => Ok(()),
+            Guard::Generation { space, key, is } => match self.records.generation(session, *space, key) {
+                now if now == *is => Ok(()),
+                now => Err(Refused::Changed { now }),
+            },
+            Guard::Room { space, key, max } => {
+                let has_room = self.records.generation(session, *space, key) != 0
+                    || self.records.are_fewer(session, *space, *max);
+                has_room.then_some(()).ok_or(Refused::Full)
+            }
+        }
     }
 
     fn check_row(&self, change: &Change, row: &Row) -> Result<(), Refused> {
@@ -257,13 +287,16 @@ impl State {
                     .then_some(())
                     .ok_or(Refused::Adopted);
             }
-            Row::Close(_) | Row::Reopen(_) | Row::Mark { .. } => false,
+            Row::Close(_) | Row::Reopen(_) | Row::Mark { .. } | Row::Put { .. } | Row::Remove { .. } => false,
         };
         if exists { Err(Refused::Exists) } else { Ok(()) }
     }
 
-    fn write(&mut self, session: SessionNo, row: Row) {
+    /// Writes a row; says the generation of a record.
+    fn write(&mut self, session: SessionNo, row: Row) -> Option<u64> {
         match row {
+            Row::Put { space, key, value } => return Some(self.records.put(session, (space, key), value)),
+            Row::Remove { space, key } => self.records.remove(session, space, key),
             Row::Batch { no, lookup } => {
                 self.lookups.insert(lookup, no);
                 self.open.insert((session, no));
@@ -271,7 +304,7 @@ impl State {
                 self.batches.entry(no).or_default().recorded = Some(recorded);
             }
             Row::Journal { batch, row, count, data } => {
-                let Some(owner) = self.sessions.get_mut(&session) else { return };
+                let owner = self.sessions.get_mut(&session)?;
                 let kept = self.batches.entry(batch).or_default();
                 let first = EntryNo(owner.head + 1);
                 owner.head += u64::from(count);
@@ -307,6 +340,7 @@ impl State {
                 self.marks.insert(mark, call);
             }
         }
+        None
     }
 
     fn post(&mut self, message: Inbound) -> Posted {

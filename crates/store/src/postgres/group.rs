@@ -1,10 +1,11 @@
 //! One group in one transaction: lock and ask, judge, write, commit. Three flights of messages, however many changes.
 
 use super::connection::{Failure, answered};
-use super::judge::{Asked, Entries, Kept, Key, Known, Message, Seat, Writes, judge};
+use super::judge::{Asked, Entries, Kept, Key, Known, Message, Place, Seat, Shelf, Writes, judge};
 use super::statements::Statements;
 use crate::chain::{Link, uint};
 use crate::queue::{Request, Told};
+use std::collections::HashMap;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
 use windlass_core::ids::Lookup;
@@ -81,17 +82,21 @@ impl Writing {
             asked.messages.iter().map(|(of, key)| (*of, &key[..])).unzip();
         let Wanted { names, lookups, batches, rows, pieces } = &wanted;
         let batches_wanted = batches.len() + lookups.len();
-        let (_begun, sessions, names, batches, rows, pieces, messages) = tokio::try_join!(
+        let records = Shelves::of(asked);
+        let (_begun, _locked, sessions, names, batches, rows, pieces, messages, records) = tokio::try_join!(
             biased;
             client.batch_execute("BEGIN"),
+            query(client, &sql.lock_store, usize::from(asked.is_of_store), []),
             query(client, &sql.lock_sessions, sessions.len(), [&sessions]),
             query(client, &sql.names, names.len(), [names]),
             query(client, &sql.batches, batches_wanted, [batches, lookups]),
             query(client, &sql.rows, rows.len(), [rows]),
             query(client, &sql.pieces, pieces.len(), [pieces]),
             query(client, &sql.messages, of.len(), [&of, &keys]),
+            records.ask(client, sql),
         )?;
-        let mut known = Known::default();
+        let mut known =
+            Known { records: records.0, counts: records.1, generation: records.2, ..Known::default() };
         for row in sessions {
             let (fence, head) = (uint(row.try_get(1)?), uint(row.try_get(2)?));
             let seat = Seat { fence, head, chain: fixed(row.try_get(3)?), kept: Kept::Same };
@@ -128,6 +133,7 @@ impl Writing {
             self.journal(&writes.journal),
             self.pieces(&writes.pieces),
             self.set_marks(writes),
+            self.records(writes),
         )?;
         let changed = writes.seats.values().filter(|seat| seat.kept == Kept::Changed).count() as u64;
         Ok(if updated != changed {
@@ -218,6 +224,27 @@ impl Writing {
         self.execute(&self.sql.set_marks, mark.len(), &[&mark, &session, &call]).await
     }
 
+    async fn records(&self, writes: &Writes<'_>) -> Result<(), Error> {
+        let put: Vec<_> = writes.records.iter().filter_map(|(at, put)| Some((at, put.as_ref()?))).collect();
+        for put in parts(&put, |(_, (_, value))| value.len()) {
+            let space = column(put, |(at, _)| at.0.0);
+            let owner = column(put, |(at, _)| at.0.1);
+            let key = column(put, |(at, _)| &at.1[..]);
+            let generation = column(put, |(_, (generation, _))| generation.cast_signed());
+            let digests: Vec<Link> = column(put, |(_, (_, value))| super::judge::digest(value));
+            let digest = column(&digests, |digest| &digest[..]);
+            let value = column(put, |(_, (_, value))| *value);
+            let columns: [Param<'_>; 6] = [&space, &owner, &key, &generation, &digest, &value];
+            self.client.execute(&self.sql.put_records, &columns).await?;
+        }
+        let gone: Vec<_> = writes.records.iter().filter(|(_, put)| put.is_none()).collect();
+        let space = column(&gone, |(at, _)| at.0.0);
+        let owner = column(&gone, |(at, _)| at.0.1);
+        let key = column(&gone, |(at, _)| &at.1[..]);
+        self.execute(&self.sql.remove_records, gone.len(), &[&space, &owner, &key]).await?;
+        Ok(())
+    }
+
     /// New messages, and then how many were adopted: one may be sent and adopted in the same group.
     async fn messages(&self, writes: &Writes<'_>) -> Result<u64, Error> {
         for messages in parts(&writes.messages, |message| message.2.body.len()) {
@@ -270,6 +297,56 @@ fn parts<T>(mut rows: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterator<Item =
         (!part.is_empty()).then_some(part)
     })
 }
+
+/// What is asked about records, by columns.
+struct Shelves<'a> {
+    spaces: Vec<i64>,
+    owners: Vec<i64>,
+    keys: Vec<&'a [u8]>,
+    counted_spaces: Vec<i64>,
+    counted_owners: Vec<i64>,
+    puts: i64,
+}
+
+impl<'a> Shelves<'a> {
+    fn of(asked: &'a Asked) -> Shelves<'a> {
+        let places: Vec<_> = asked.records.iter().collect();
+        let counts: Vec<_> = asked.counts.iter().collect();
+        Shelves {
+            spaces: column(&places, |place| place.0.0),
+            owners: column(&places, |place| place.0.1),
+            keys: column(&places, |place| &place.1[..]),
+            counted_spaces: column(&counts, |shelf| shelf.0),
+            counted_owners: column(&counts, |shelf| shelf.1),
+            puts: asked.puts,
+        }
+    }
+
+    /// Generations, counts, and the first free generation.
+    async fn ask(&self, client: &Client, sql: &Statements) -> Result<Records, Error> {
+        let (counted, puts) = (self.counted_spaces.len(), self.puts as usize);
+        let (found, counts, first) = tokio::try_join!(
+            biased;
+            query(client, &sql.records, self.keys.len(), [&self.spaces, &self.owners, &self.keys]),
+            query(client, &sql.counts, counted, [&self.counted_spaces, &self.counted_owners]),
+            query(client, &sql.generations, puts, [&self.puts]),
+        )?;
+        let mut records = HashMap::new();
+        let asked = self.counted_spaces.iter().copied().zip(self.counted_owners.iter().copied());
+        let mut counted: HashMap<Shelf, u64> = asked.map(|shelf| (shelf, 0)).collect();
+        for row in found {
+            records.insert(((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?), uint(row.try_get(3)?));
+        }
+        for row in counts {
+            counted.insert((row.try_get(0)?, row.try_get(1)?), uint(row.try_get(2)?));
+        }
+        let first = first.first().map(|row| row.try_get(0)).transpose()?;
+        Ok((records, counted, first.map_or(0, uint)))
+    }
+}
+
+/// The generation of each record, how many there are, and the first free generation.
+type Records = (HashMap<Place, u64>, HashMap<Shelf, u64>, u64);
 
 /// Keys by the question that asks for them.
 #[derive(Default)]

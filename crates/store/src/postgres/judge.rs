@@ -7,9 +7,9 @@
 use crate::chain::{Link, Linked, START, int, piece_key, row_key};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::queue::{Request, Told};
-use crate::{Inbound, Posted};
+use crate::{Inbound, Posted, Space};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use windlass_core::ids::{EntryNo, Fence, Lookup, Mark};
+use windlass_core::ids::{EntryNo, Fence, Lookup, Mark, SessionNo};
 
 /// What can be there once only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +21,20 @@ pub(super) enum Key {
     Piece(i64),
 }
 
+/// Whose records of a space: the space, and the session or 0.
+pub(super) type Shelf = (i64, i64);
+
+/// Where a record is.
+pub(super) type Place = (Shelf, Vec<u8>);
+
+fn shelf(session: SessionNo, space: Space) -> Shelf {
+    (space.number(), int(space.owner(session).0))
+}
+
+fn place(session: SessionNo, space: Space, key: &str) -> Place {
+    (shelf(session, space), key.as_bytes().to_vec())
+}
+
 /// What must be known before a group can be judged.
 #[derive(Default)]
 pub(super) struct Asked {
@@ -30,6 +44,14 @@ pub(super) struct Asked {
     pub keys: BTreeSet<Key>,
     /// Messages by session and digest of their key.
     pub messages: BTreeSet<(i64, Link)>,
+    /// The generations of these records.
+    pub records: BTreeSet<Place>,
+    /// How many records are there?
+    pub counts: BTreeSet<Shelf>,
+    /// How many records may be put.
+    pub puts: i64,
+    /// Whether records of the whole store are looked at or written.
+    pub is_of_store: bool,
 }
 
 /// What is known, of what was asked.
@@ -38,6 +60,12 @@ pub(super) struct Known<'g> {
     pub seats: BTreeMap<i64, Seat<'g>>,
     pub keys: HashSet<Key>,
     pub messages: HashMap<(i64, Link), Message>,
+    /// The generation of each record that is there.
+    pub records: HashMap<Place, u64>,
+    /// How many records there are, of each shelf that was asked for.
+    pub counts: HashMap<Shelf, u64>,
+    /// The generation of the next record that is put.
+    pub generation: u64,
 }
 
 /// A session while its group is judged.
@@ -79,6 +107,8 @@ pub(super) struct Writes<'g> {
     pub adopted: Vec<(i64, Link)>,
     /// Session and call of each mark: one statement sets a mark once.
     pub marks: BTreeMap<Mark, (i64, i64)>,
+    /// Generation and value of each record; `None`: it is removed. One statement puts a record once.
+    pub records: BTreeMap<Place, Option<(u64, &'g [u8])>>,
 }
 
 /// A journal row.
@@ -119,13 +149,38 @@ impl Asked {
         if let Hold::Open { name } = &change.hold {
             self.keys.insert(Key::Name(digest(name.as_bytes())));
         }
-        self.keys.extend(change.guards.iter().map(|Guard::Absent(lookup)| Key::Lookup(*lookup)));
-        for row in &change.rows {
-            self.keys.extend(keys(row).into_iter().flatten());
-            if let Row::Adopt { key } = row {
-                self.messages.insert((int(change.session.0), digest(key.as_bytes())));
+        for guard in &change.guards {
+            match guard {
+                Guard::Absent(lookup) => {
+                    self.keys.insert(Key::Lookup(*lookup));
+                }
+                Guard::Generation { space, key, .. } => self.record(change.session, *space, key),
+                Guard::Room { space, key, .. } => {
+                    self.record(change.session, *space, key);
+                    self.counts.insert(shelf(change.session, *space));
+                }
             }
         }
+        for row in &change.rows {
+            self.keys.extend(keys(row).into_iter().flatten());
+            match row {
+                Row::Adopt { key } => {
+                    self.messages.insert((int(change.session.0), digest(key.as_bytes())));
+                }
+                Row::Put { space, key, .. } => {
+                    self.record(change.session, *space, key);
+                    self.puts += 1;
+                }
+                Row::Remove { space, key } => self.record(change.session, *space, key),
+                Row::Batch { .. } | Row::Journal { .. } | Row::Close(_) | Row::Reopen(_) => {}
+                Row::Chunk { .. } | Row::Mark { .. } => {}
+            }
+        }
+    }
+
+    fn record(&mut self, session: SessionNo, space: Space, key: &str) {
+        self.records.insert(place(session, space, key));
+        self.is_of_store |= space.is_of_store();
     }
 }
 
@@ -136,6 +191,7 @@ fn keys(row: &Row) -> [Option<Key>; 2] {
         Row::Journal { batch, row, .. } => [Some(Key::Row(row_key(*batch, *row))), None],
         Row::Chunk { blob, seq, .. } => [Some(Key::Piece(piece_key(*blob, *seq))), None],
         Row::Close(_) | Row::Reopen(_) | Row::Adopt { .. } | Row::Mark { .. } => [None, None],
+        Row::Put { .. } | Row::Remove { .. } => [None, None],
     }
 }
 
@@ -167,12 +223,15 @@ impl<'g> Judge<'g> {
     fn change(&mut self, change: &'g Change) -> Result<Receipt, Refused> {
         let (mut seat, made) = self.check(change)?;
         self.known.keys.extend(made);
-        let first = EntryNo(seat.head + 1);
+        let mut receipt = Receipt { first: EntryNo(seat.head + 1), generation: 0 };
         for row in &change.rows {
+            receipt.generation = self.record(change.session, row).unwrap_or(receipt.generation);
             self.note(int(change.session.0), &mut seat, row);
         }
-        self.known.seats.insert(int(change.session.0), seat);
-        Ok(Receipt { first })
+        if change.hold != Hold::Store {
+            self.known.seats.insert(int(change.session.0), seat);
+        }
+        Ok(receipt)
     }
 
     /// Why the change may not be applied; or the session as it is then held, and what the change makes.
@@ -182,10 +241,8 @@ impl<'g> Judge<'g> {
         }
         let mut made = HashSet::new();
         let seat = self.hold(change, &mut made)?;
-        for Guard::Absent(lookup) in &change.guards {
-            if self.known.keys.contains(&Key::Lookup(*lookup)) {
-                return Err(Refused::Exists);
-            }
+        for guard in &change.guards {
+            self.check_guard(change.session, guard)?;
         }
         let mut adopted = HashSet::new();
         for row in &change.rows {
@@ -205,6 +262,50 @@ impl<'g> Judge<'g> {
         Ok((seat, made))
     }
 
+    fn check_guard(&self, session: SessionNo, guard: &Guard) -> Result<(), Refused> {
+        let generation =
+            |space, key| self.known.records.get(&place(session, space, key)).copied().unwrap_or(0);
+        match guard {
+            Guard::Absent(lookup) if self.known.keys.contains(&Key::Lookup(*lookup)) => Err(Refused::Exists),
+            Guard::Absent(_) => Ok(()),
+            Guard::Generation { space, key, is } => match generation(*space, key) {
+                now if now == *is => Ok(()),
+                now => Err(Refused::Changed { now }),
+            },
+            Guard::Room { space, key, max } => {
+                let count = self.known.counts.get(&shelf(session, *space)).copied().unwrap_or(0);
+                let has_room = generation(*space, key) != 0 || count < *max;
+                has_room.then_some(()).ok_or(Refused::Full)
+            }
+        }
+    }
+
+    /// Notes a record; says the generation of one that is put.
+    fn record(&mut self, session: SessionNo, row: &'g Row) -> Option<u64> {
+        if let Row::Remove { space, key } = row {
+            self.remove(place(session, *space, key));
+        }
+        let Row::Put { space, key, value } = row else { return None };
+        Some(self.put(place(session, *space, key), value))
+    }
+
+    fn put(&mut self, place: Place, value: &'g [u8]) -> u64 {
+        let generation = self.known.generation;
+        self.known.generation += 1;
+        if self.known.records.insert(place.clone(), generation).is_none() {
+            self.known.counts.entry(place.0).and_modify(|count| *count += 1);
+        }
+        self.writes.records.insert(place, Some((generation, value)));
+        generation
+    }
+
+    fn remove(&mut self, place: Place) {
+        if self.known.records.remove(&place).is_some() {
+            self.known.counts.entry(place.0).and_modify(|count| *count -= 1);
+            self.writes.records.insert(place, None);
+        }
+    }
+
     fn hold(&self, change: &'g Change, made: &mut HashSet<Key>) -> Result<Seat<'g>, Refused> {
         let now = self.known.seats.get(&int(change.session.0));
         let (from, to) = match &change.hold {
@@ -218,6 +319,10 @@ impl<'g> Judge<'g> {
             }
             Hold::Take { from, to } => (from, Some(*to)),
             Hold::Held(from) => (from, None),
+            Hold::Store if change.is_of_store() => {
+                return Ok(Seat { fence: 0, head: 0, chain: START, kept: Kept::Same });
+            }
+            Hold::Store => return Err(Refused::Fenced { now: Fence(now.map_or(0, |seat| seat.fence)) }),
         };
         let mut seat = *now.ok_or(Refused::Fenced { now: Fence(0) })?;
         if seat.fence != from.0 {
@@ -274,6 +379,8 @@ impl<'g> Judge<'g> {
             Row::Mark { mark, call } => {
                 writes.marks.insert(*mark, (session, int(call.packed())));
             }
+            // `record` has noted them.
+            Row::Put { .. } | Row::Remove { .. } => {}
         }
     }
 
@@ -309,5 +416,6 @@ impl Writes<'_> {
             && self.messages.is_empty()
             && self.adopted.is_empty()
             && self.marks.is_empty()
+            && self.records.is_empty()
     }
 }

@@ -26,7 +26,8 @@ mod statements;
 use crate::change::{Change, Receipt, Refused};
 use crate::queue::{Queue, Request};
 use crate::{
-    Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Sequence, SessionRow, Store, StoreError,
+    Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
+    Space, Store, StoreError,
 };
 use connection::Failure;
 use lane::Lanes;
@@ -228,6 +229,14 @@ impl Store for PostgresStore {
 
     fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
         read::marked(&self.readers, mark)
+    }
+
+    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
+        read::record(&self.readers, session, space, key)
+    }
+
+    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
+        read::records(&self.readers, page)
     }
 
     fn secret(&self) -> &Secret {

@@ -4,7 +4,9 @@ use super::group::fixed;
 use super::judge::digest;
 use super::readers::{Readers, Unanswered};
 use crate::chain::{int, piece_key, uint};
-use crate::{Answer, BLOB_PIECES_MAX, BatchRow, Inbound, Sequence, SessionRow, StoreError};
+use crate::{
+    Answer, BLOB_PIECES_MAX, BatchRow, Inbound, Record, RecordPage, Sequence, SessionRow, Space, StoreError,
+};
 use std::sync::Arc;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
@@ -96,6 +98,75 @@ pub(super) fn marked(readers: &Readers, mark: Mark) -> Answer<Option<CallId>> {
         let call = |row: &Row| Ok(CallId::unpacked(uint(row.try_get(0)?)));
         one(&client, sql, &[(&&mark.0[..], Type::BYTEA)], call).await
     })
+}
+
+/// The record of this key.
+pub(super) fn record(
+    readers: &Readers,
+    session: SessionNo,
+    space: Space,
+    key: &str,
+) -> Answer<Option<Record>> {
+    let (owner, key) = (space.owner(session), key.to_owned());
+    readers.ask("read a record", move |client| {
+        let key = key.clone();
+        async move {
+            let sql = "SELECT key, value, generation, digest FROM windlass.records
+                       WHERE space = $1 AND owner = $2 AND key = $3";
+            let params: [Typed<'_>; 3] =
+                [(&space.number(), Type::INT8), (&int(owner.0), Type::INT8), (&key.as_bytes(), Type::BYTEA)];
+            let found = one(&client, sql, &params, record_row).await?;
+            Ok(found.map(|found| found.trusted(owner)).transpose()?)
+        }
+    })
+}
+
+/// A page of a space's records, by key.
+pub(super) fn records(readers: &Readers, page: RecordPage<'_>) -> Answer<Vec<Record>> {
+    let owner = page.space.owner(page.session);
+    let (space, limit) = (page.space.number(), most(page.limit));
+    let (from, after) = (page.from().to_owned(), page.after.map(|after| after.as_bytes().to_vec()));
+    let prefix = page.prefix.to_owned();
+    readers.ask("read records", move |client| {
+        let (from, after, prefix) = (from.clone(), after.clone(), prefix.clone());
+        async move {
+            let sql = "SELECT key, value, generation, digest FROM windlass.records
+                       WHERE space = $1 AND owner = $2 AND key >= $3 AND key IS DISTINCT FROM $4
+                       ORDER BY key LIMIT $5";
+            let params: [Typed<'_>; 5] = [
+                (&space, Type::INT8),
+                (&int(owner.0), Type::INT8),
+                (&from.as_bytes(), Type::BYTEA),
+                (&after, Type::BYTEA),
+                (&limit, Type::INT8),
+            ];
+            let found = all(&client, sql, &params, record_row).await?;
+            // Those of one prefix are neighbours.
+            let wanted = found.into_iter().take_while(|found| found.record.key.starts_with(&prefix));
+            Ok(wanted.map(|found| found.trusted(owner)).collect::<Result<_, _>>()?)
+        }
+    })
+}
+
+/// A record as it lies in the database, not trusted yet.
+struct FoundRecord {
+    record: Record,
+    digest: Vec<u8>,
+}
+
+fn record_row(row: &Row) -> Result<FoundRecord, Error> {
+    let record = Record { key: text(row, 0)?, value: row.try_get(1)?, generation: uint(row.try_get(2)?) };
+    Ok(FoundRecord { record, digest: row.try_get(3)? })
+}
+
+impl FoundRecord {
+    fn trusted(self, owner: SessionNo) -> Result<Record, StoreError> {
+        if digest(&self.record.value) == *self.digest {
+            return Ok(self.record);
+        }
+        let what = format!("the record {:?} of it is not what was written", self.record.key);
+        Err(StoreError::Damaged { session: owner, entry: 0, what })
+    }
 }
 
 /// Bytes of a blob. A piece is read whole even if a part of it is wanted, because its digest is of the whole.

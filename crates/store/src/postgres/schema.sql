@@ -53,6 +53,17 @@ CREATE TABLE windlass.marks (
     call    bigint NOT NULL             -- batch << 16 | place in the batch
 );
 
+-- Small rows by key that are not facts about a call.
+CREATE TABLE windlass.records (
+    space      bigint NOT NULL,
+    owner      bigint NOT NULL,         -- the session; 0: the whole store
+    key        bytea  NOT NULL,
+    generation bigint NOT NULL,
+    digest     bytea  NOT NULL,         -- of the value
+    value      bytea  NOT NULL,
+    PRIMARY KEY (space, owner, key)
+);
+
 CREATE TABLE windlass.inbound (
     no       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session  bigint NOT NULL,
@@ -76,6 +87,7 @@ CREATE TABLE windlass.writers (
 CREATE SEQUENCE windlass.session_no;
 CREATE SEQUENCE windlass.batch_no;
 CREATE SEQUENCE windlass.blob_no;
+CREATE SEQUENCE windlass.generation;
 
 -- A sequence gives one number at a time; under the lock a run of them is ours.
 CREATE FUNCTION windlass.reserve(what regclass, count bigint) RETURNS bigint LANGUAGE plpgsql AS $$

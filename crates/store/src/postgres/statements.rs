@@ -23,6 +23,9 @@ statements! {
     // In the order of their numbers, so that two groups never wait for each other.
     lock_sessions = "SELECT no, fence, head, chain FROM windlass.sessions
                      WHERE no = ANY($1) ORDER BY no FOR UPDATE";
+    // Records of the whole store are no session's: whoever writes one waits for the last who did. It is taken before
+    // the sessions, so that two groups never wait for each other.
+    lock_store = "SELECT pg_advisory_xact_lock('windlass.records'::regclass::oid::bigint)";
     names = "SELECT name_key FROM windlass.sessions WHERE name_key = ANY($1)";
     batches = "SELECT no, lookup FROM windlass.batches WHERE no = ANY($1) OR lookup = ANY($2)";
     rows = "SELECT row FROM windlass.journal WHERE row = ANY($1)";
@@ -30,6 +33,13 @@ statements! {
     messages = "SELECT i.session, i.key_hash, i.digest, i.body IS NOT NULL
                 FROM windlass.inbound i JOIN unnest($1::bigint[], $2::bytea[]) AS asked (session, key_hash)
                 USING (session, key_hash)";
+    records = "SELECT r.space, r.owner, r.key, r.generation
+               FROM windlass.records r JOIN unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS asked (space, owner, key)
+               USING (space, owner, key)";
+    counts = "SELECT r.space, r.owner, count(*)
+              FROM windlass.records r JOIN unnest($1::bigint[], $2::bigint[]) AS asked (space, owner)
+              USING (space, owner) GROUP BY r.space, r.owner";
+    generations = "SELECT windlass.reserve('windlass.generation', $1)";
     insert_sessions = "INSERT INTO windlass.sessions (no, name, name_key, fence, head, chain)
                        SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bytea[])";
     update_sessions = "UPDATE windlass.sessions s SET fence = new.fence, head = new.head, chain = new.chain
@@ -58,6 +68,13 @@ statements! {
     set_marks = "INSERT INTO windlass.marks (mark, session, call)
                  SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[])
                  ON CONFLICT (mark) DO UPDATE SET session = excluded.session, call = excluded.call";
+    put_records = "INSERT INTO windlass.records (space, owner, key, generation, digest, value)
+                   SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bytea[], $6::bytea[])
+                   ON CONFLICT (space, owner, key) DO UPDATE
+                   SET generation = excluded.generation, digest = excluded.digest, value = excluded.value";
+    remove_records = "DELETE FROM windlass.records r
+                      USING unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS gone (space, owner, key)
+                      WHERE r.space = gone.space AND r.owner = gone.owner AND r.key = gone.key";
     mark = "UPDATE windlass.writers SET last = $2::bigint WHERE id = $1 AND last = $2::bigint - 1";
     marked = "SELECT last FROM windlass.writers WHERE id = $1 FOR UPDATE";
 }

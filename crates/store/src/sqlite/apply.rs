@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass_core::ids::{EntryNo, Fence, SessionNo};
+use windlass_core::ids::{BatchNo, EntryNo, Fence, SessionNo};
 
 /// Sessions whose rows are remembered between groups; past that all are forgotten and read again.
 const SEATS_MAX: usize = 16_384;
@@ -23,7 +23,7 @@ const SEATS_MAX: usize = 16_384;
 /// The writer's connection and what it knows of the sessions.
 pub(super) struct Applier<'c> {
     conn: &'c Connection,
-    sql: Statements<'c>,
+    pub(super) sql: Statements<'c>,
     lookups: Indexer,
     /// Session rows as this connection last wrote or read them.
     seats: HashMap<SessionNo, Seat>,
@@ -33,6 +33,8 @@ pub(super) struct Applier<'c> {
     took: Duration,
     /// Moves when somebody else wrote to the file; then the seats are worth nothing.
     data_version: Option<i64>,
+    /// The generation of the record that was put last, once it is known.
+    pub(super) generation: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -44,6 +46,13 @@ struct Seat {
     /// The sum over its open batches.
     open: i64,
     changed: bool,
+}
+
+impl Seat {
+    /// A session before its first entry.
+    fn new(fence: u64) -> Seat {
+        Seat { fence, head: 0, last_row: None, chain: START, open: 0, changed: false }
+    }
 }
 
 /// Why a change was given up while its group is being applied.
@@ -71,6 +80,7 @@ impl<'c> Applier<'c> {
             changed: Vec::new(),
             took: Duration::ZERO,
             data_version: None,
+            generation: None,
         })
     }
 
@@ -81,6 +91,9 @@ impl<'c> Applier<'c> {
         let before = self.data_version.replace(now);
         if before != Some(now) || self.seats.len() > SEATS_MAX {
             self.seats.clear();
+        }
+        if before != Some(now) {
+            self.generation = None;
         }
         if before.is_some_and(|before| before != now) {
             self.lookups.reload(self.conn)?;
@@ -140,6 +153,7 @@ impl<'c> Applier<'c> {
     fn forget(&mut self) {
         self.seats.clear();
         self.changed.clear();
+        self.generation = None;
         self.lookups.undone();
     }
 
@@ -157,14 +171,19 @@ impl<'c> Applier<'c> {
         }
         let mut wrote = false;
         let first = EntryNo(seat.head + 1);
-        if let Err(fault) = self.write(change, &mut seat, &mut wrote) {
-            return match conflict(fault)? {
-                refused if wrote => Err(Fault::Redo(refused)),
-                refused => Ok(Err(refused)),
-            };
+        let generation = match self.write(change, &mut seat, &mut wrote) {
+            Ok(generation) => generation,
+            Err(fault) => {
+                return match conflict(fault)? {
+                    refused if wrote => Err(Fault::Redo(refused)),
+                    refused => Ok(Err(refused)),
+                };
+            }
+        };
+        if change.hold != Hold::Store {
+            self.keep(change.session, seat);
         }
-        self.keep(change.session, seat);
-        Ok(Ok(Receipt { first }))
+        Ok(Ok(Receipt { first, generation }))
     }
 
     /// Keeps a message, if its key is new.
@@ -183,15 +202,11 @@ impl<'c> Applier<'c> {
     fn hold(&mut self, change: &Change) -> Result<Result<Seat, Refused>, Error> {
         let from = match &change.hold {
             // Whether name and number are free is found by writing the row, first of all.
-            Hold::Open { .. } => {
-                return Ok(Ok(Seat {
-                    fence: 1,
-                    head: 0,
-                    last_row: None,
-                    chain: START,
-                    open: 0,
-                    changed: false,
-                }));
+            Hold::Open { .. } => return Ok(Ok(Seat::new(1))),
+            Hold::Store if change.is_of_store() => return Ok(Ok(Seat::new(0))),
+            Hold::Store => {
+                let now = self.seat(change.session)?.map_or(0, |seat| seat.fence);
+                return Ok(Err(Refused::Fenced { now: Fence(now) }));
             }
             Hold::Take { from, .. } | Hold::Held(from) => *from,
         };
@@ -238,10 +253,14 @@ impl<'c> Applier<'c> {
 
     /// What the change demands and is not so.
     fn unmet(&mut self, change: &Change) -> Result<Option<Refused>, Error> {
-        for Guard::Absent(lookup) in &change.guards {
-            let unknown = !change.makes(*lookup) && !cfg!(feature = "mutant-guard-skipped");
-            if unknown && self.lookups.has(*lookup, &mut self.sql)? {
-                return Ok(Some(Refused::Exists));
+        for guard in &change.guards {
+            if let Guard::Absent(lookup) = guard {
+                let unknown = !change.makes(*lookup) && !cfg!(feature = "mutant-guard-skipped");
+                if unknown && self.lookups.has(*lookup, &mut self.sql)? {
+                    return Ok(Some(Refused::Exists));
+                }
+            } else if let Some(refused) = self.unmet_record(change.session, guard)? {
+                return Ok(Some(refused));
             }
         }
         for row in &change.rows {
@@ -254,7 +273,9 @@ impl<'c> Applier<'c> {
         Ok(None)
     }
 
-    fn write(&mut self, change: &Change, seat: &mut Seat, wrote: &mut bool) -> Result<(), Fault> {
+    /// Writes the rows; says the generation of the last record that was put.
+    fn write(&mut self, change: &Change, seat: &mut Seat, wrote: &mut bool) -> Result<u64, Fault> {
+        let mut generation = 0;
         let session = int(change.session.0);
         if let Hold::Open { name } = &change.hold {
             point!("write.session", self.sql.insert_session.execute((session, name, START)))?;
@@ -277,21 +298,11 @@ impl<'c> Applier<'c> {
                     }
                 }
                 Row::Journal { batch, row, count, data } => {
-                    let (first, key) = (seat.head + 1, row_key(*batch, *row));
-                    let linked = Linked {
-                        session: change.session.0,
-                        batch: batch.0,
-                        row: *row,
-                        first,
-                        count: *count,
-                        data,
-                    };
-                    let link = linked.link(&seat.chain);
-                    let kept = (key, session, int(first), *count, seat.last_row, link, &data[..]);
-                    point!("write.journal", self.sql.insert_journal.execute(kept))?;
-                    seat.head += u64::from(*count);
-                    seat.last_row = Some(key);
-                    seat.chain = link;
+                    let (session, first) = (change.session.0, seat.head + 1);
+                    self.append(
+                        &Linked { session, batch: batch.0, row: *row, first, count: *count, data },
+                        seat,
+                    )?;
                 }
                 // What the batch is in the end was written with the batch.
                 Row::Close(no) | Row::Reopen(no) if change.leaves_open(*no).is_some() => {}
@@ -320,9 +331,23 @@ impl<'c> Applier<'c> {
                     let kept = (mark.0, session, int(call.packed()), seal);
                     point!("write.mark", self.sql.set_mark.execute(kept))?;
                 }
+                Row::Put { .. } | Row::Remove { .. } => {
+                    generation = self.write_record(change.session, row)?.unwrap_or(generation);
+                }
             }
             *wrote = true;
         }
+        Ok(generation)
+    }
+
+    /// Adds a journal row to its session's chain.
+    fn append(&mut self, row: &Linked<'_>, seat: &mut Seat) -> Result<(), Error> {
+        let (key, link) = (row_key(BatchNo(row.batch), row.row), row.link(&seat.chain));
+        let kept = (key, int(row.session), int(row.first), row.count, seat.last_row, link, row.data);
+        point!("write.journal", self.sql.insert_journal.execute(kept))?;
+        seat.head += u64::from(row.count);
+        seat.last_row = Some(key);
+        seat.chain = link;
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ mod log;
 mod lookups;
 mod pool;
 mod read;
+mod records;
 mod schema;
 mod seal;
 mod statements;
@@ -23,7 +24,8 @@ use crate::chain::{row_of, uint};
 use crate::change::{Change, Receipt, Refused};
 use crate::queue::{self, Request};
 use crate::{
-    Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Sequence, SessionRow, Store, StoreError,
+    Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
+    Space, Store, StoreError,
 };
 use ballast::Ballast;
 use history::Places;
@@ -209,6 +211,14 @@ impl Store for SqliteStore {
 
     fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
         Answer::ready(read::marked(&self.pool, mark))
+    }
+
+    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
+        Answer::ready(records::one(&self.pool, session, space, key))
+    }
+
+    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
+        Answer::ready(records::page(&self.pool, page))
     }
 
     fn secret(&self) -> &Secret {

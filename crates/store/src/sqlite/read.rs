@@ -260,6 +260,6 @@ impl FoundBatch {
 }
 
 /// SQLite takes a limit below zero for none.
-fn most(limit: u64) -> i64 {
+pub(super) fn most(limit: u64) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

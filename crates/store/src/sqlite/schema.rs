@@ -10,7 +10,7 @@ use windlass_core::handle::Secret;
 pub(super) const APPLICATION_ID: u32 = 0x576e_646c;
 
 /// Step n brings a file of format n to format n + 1. A released step never changes.
-const STEPS: &[&str] = &[include_str!("schema.sql"), include_str!("marks.sql")];
+const STEPS: &[&str] = &[include_str!("schema.sql"), include_str!("marks.sql"), include_str!("records.sql")];
 
 /// The newest format; the file keeps its own in `user_version`.
 pub(super) const KNOWN: u32 = STEPS.len() as u32;
@@ -60,6 +60,7 @@ pub(super) fn problem(conn: &Connection) -> Result<Option<String>, rusqlite::Err
         "PRAGMA integrity_check(sessions)",
         "PRAGMA integrity_check(open_batches)",
         "PRAGMA integrity_check(inbound)",
+        "PRAGMA integrity_check(records)",
         "PRAGMA quick_check(batches)",
         "PRAGMA quick_check(lookups)",
         "PRAGMA quick_check(marks)",

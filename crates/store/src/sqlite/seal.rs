@@ -1,9 +1,10 @@
 //! What vouches for rows outside the journal's chain: a session's own row, its set of open batches, pieces of blobs,
-//! messages, and the definitions of the tables.
+//! messages, records, and the definitions of the tables.
 
+use crate::Space;
 use crate::chain::{Link, uint};
 use rusqlite::{Connection, Error};
-use windlass_core::ids::{CallId, Lookup, Mark};
+use windlass_core::ids::{CallId, Lookup, Mark, SessionNo};
 
 /// All of a session's row that changes. Its name does not, and stands in the table and in an index.
 #[derive(Clone, Copy)]
@@ -71,6 +72,20 @@ pub(super) fn message_digest(session: i64, key: &str, body: &[u8]) -> Link {
     hasher.update(&session.to_le_bytes()).update(&(key.len() as u64).to_le_bytes());
     hasher.update(key.as_bytes()).update(body);
     *hasher.finalize().as_bytes()
+}
+
+/// The seal of a record, in its place.
+pub(super) fn record_seal(
+    generation: u64,
+    (space, owner): (Space, SessionNo),
+    key: &str,
+    value: &[u8],
+) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&generation.to_le_bytes()).update(&space.number().to_le_bytes());
+    hasher.update(&owner.0.to_le_bytes()).update(&(key.len() as u64).to_le_bytes());
+    hasher.update(key.as_bytes()).update(value);
+    first_eight(&hasher.finalize())
 }
 
 /// The digest of how the tables are defined and where they begin.

@@ -43,4 +43,11 @@ statements! {
     waiting = "SELECT 1 FROM inbound WHERE session = ?1 AND key = ?2 AND body IS NOT NULL";
     set_mark = "INSERT OR REPLACE INTO marks (mark, session, call, seal) VALUES (?1, ?2, ?3, ?4)";
     adopt = "UPDATE inbound SET body = NULL WHERE session = ?1 AND key = ?2 AND body IS NOT NULL";
+    record = "SELECT generation FROM records WHERE space = ?1 AND owner = ?2 AND key = ?3";
+    count_records = "SELECT count(*) FROM (SELECT 1 FROM records WHERE space = ?1 AND owner = ?2 LIMIT ?3)";
+    last_generation = "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'records'), 0),
+                                  coalesce((SELECT max(generation) FROM records), 0))";
+    put_record = "INSERT OR REPLACE INTO records (generation, space, owner, key, value, seal)
+                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    remove_record = "DELETE FROM records WHERE space = ?1 AND owner = ?2 AND key = ?3";
 }

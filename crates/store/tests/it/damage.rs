@@ -5,7 +5,7 @@ use crate::sqlite::outside;
 use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, Mark, Ordinal, SessionNo};
-use windlass_store::{Row, Sequence, Store, StoreError};
+use windlass_store::{RecordPage, Row, Sequence, Space, Store, StoreError};
 use windlass_testkit::store_suite::{begin, held, journal, next, one, open as open_session};
 
 /// Two sessions with a batch of three rows each.
@@ -119,6 +119,27 @@ async fn a_mark_that_was_moved_by_somebody_else_is_noticed() {
         one(&scene.store, held(scene.hurt.0, rows)).await.unwrap();
         outside(&scene.folder).execute(&format!("UPDATE marks SET {set}"), ()).unwrap();
         assert!(matches!(scene.store.marked(mark).await, Err(StoreError::Damaged { .. })), "{set}");
+        scene.check_the_other_is_well().await;
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_somebody_else_wrote_is_noticed() {
+    for set in ["value = x'00'", "generation = generation + 1", "owner = owner + 1", "key = 'b'", "space = 1"]
+    {
+        let scene = scene().await;
+        let space = if set == "space = 1" { Space::Token } else { Space::Pair };
+        let put = Row::Put { space, key: "a".to_owned(), value: b"value"[..].into() };
+        one(&scene.store, held(scene.whole.0, vec![put])).await.unwrap();
+        outside(&scene.folder).execute(&format!("UPDATE records SET {set}"), ()).unwrap();
+        // The whole session has number 1, the hurt one 2, and the store 0.
+        let owner = SessionNo(u64::from(set.starts_with("owner")) + u64::from(space == Space::Pair));
+        let key = if set.starts_with("key") { "b" } else { "a" };
+        let read = scene.store.record(owner, Space::Pair, key).await;
+        assert!(matches!(read, Err(StoreError::Damaged { .. })), "{set}: {read:?}");
+        let page = RecordPage { session: owner, space: Space::Pair, prefix: "", after: None, limit: 9 };
+        let read = scene.store.records(page).await;
+        assert!(matches!(read, Err(StoreError::Damaged { .. })), "{set}: {read:?}");
         scene.check_the_other_is_well().await;
     }
 }

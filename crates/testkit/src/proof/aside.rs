@@ -1,9 +1,9 @@
 //! Writes that a store can do and no runtime does yet, so that they have their kill points visited: a message for a
-//! session's owner, its adoption, a mark, and a change that turns out to be impossible half-way.
+//! session's owner, its adoption, a mark, a record that is put and removed, and a change that turns out to be impossible half-way.
 
 use anyhow::{Result, anyhow, bail};
 use windlass_core::ids::{BatchNo, BlobNo, CallId, Fence, Mark, Ordinal, SessionNo};
-use windlass_store::{Change, Hold, Inbound, Posted, Refused, Row, Sequence, Store};
+use windlass_store::{Change, Hold, Inbound, Posted, Refused, Row, Sequence, Space, Store};
 
 const SESSION: &str = "aside";
 const KEY: &str = "message";
@@ -27,6 +27,7 @@ pub async fn run(store: &dyn Store) -> Result<()> {
     if store.marked(mark).await? != Some(call) {
         bail!("R1: a mark is not where it was set");
     }
+    records(store, &held).await?;
     let blob = BlobNo(store.reserve(Sequence::Blob, 1).await?);
     let piece = Row::Chunk { blob, seq: 0, data: b"piece"[..].into() };
     if commit(store, held(vec![piece.clone(), piece])).await? != Err(Refused::Exists) {
@@ -34,6 +35,29 @@ pub async fn run(store: &dyn Store) -> Result<()> {
     }
     if store.blob(blob, 0, 1).await?.is_some() {
         bail!("R1: half of a change was kept");
+    }
+    Ok(())
+}
+
+/// A record is removed with the change that puts another: one of the two is always there, once one was.
+async fn records(store: &dyn Store, held: &impl Fn(Vec<Row>) -> Change) -> Result<()> {
+    let session = held(vec![]).session;
+    let (mut kept, mut last) = (Vec::new(), 0);
+    for key in ["even", "odd"] {
+        let found = store.record(session, Space::Pair, key).await?;
+        kept.extend(found.map(|record| (key, record.generation)));
+    }
+    for (old, new) in [("even", "odd"), ("odd", "even")] {
+        if kept.len() > 1 || kept.iter().any(|(_, generation)| *generation <= last) {
+            bail!("R1: a record was kept that another replaced: {kept:?}");
+        }
+        last = kept.first().map_or(last, |(_, generation)| *generation);
+        let remove = Row::Remove { space: Space::Pair, key: old.to_owned() };
+        let put = Row::Put { space: Space::Pair, key: new.to_owned(), value: b"value"[..].into() };
+        commit(store, held(vec![remove, put])).await??;
+        let record = store.record(session, Space::Pair, new).await?;
+        let Some(record) = record else { bail!("R1: a record that was put is not there") };
+        kept = vec![(new, record.generation)];
     }
     Ok(())
 }

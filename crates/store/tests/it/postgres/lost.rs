@@ -77,7 +77,11 @@ async fn rounds(store: &Arc<dyn Store>, name: &str) -> SessionNo {
         let (posted, again) = (store.post(message.clone()), store.post(message));
         for (answer, first) in sent.into_iter().zip(round * 3 + 2..) {
             let answer = answer.await.unwrap();
-            assert_eq!(answer, [Ok(Receipt { first: EntryNo(first) })], "{name} in round {round}");
+            assert_eq!(
+                answer,
+                [Ok(Receipt { first: EntryNo(first), generation: 0 })],
+                "{name} in round {round}"
+            );
         }
         assert_eq!((posted.await.unwrap(), again.await.unwrap()), (Posted::New, Posted::Again));
         if round % 2 == 0 {
@@ -105,7 +109,7 @@ async fn a_commit_that_takes_its_time_is_waited_for() {
     outside(&database).await.batch_execute(slow).await.unwrap();
     proxy.cutting(1);
     let answer = store.commit(vec![held(session, vec![journal(batch, 1, 1)])]);
-    assert_eq!(answer.await.unwrap(), [Ok(Receipt { first: EntryNo(2) })]);
+    assert_eq!(answer.await.unwrap(), [Ok(Receipt { first: EntryNo(2), generation: 0 })]);
     assert_eq!(proxy.cuts(), 1, "it was decided, not done again");
     assert_eq!(store.journal(batch).await.unwrap().len(), 2);
 }

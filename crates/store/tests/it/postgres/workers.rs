@@ -31,7 +31,7 @@ async fn of_two_workers_who_take_one_wins() {
         for (worker, answer) in race.into_iter().enumerate() {
             match answer.await.unwrap()[0] {
                 Ok(receipt) => {
-                    assert_eq!(receipt, Receipt { first: EntryNo(2) });
+                    assert_eq!(receipt, Receipt { first: EntryNo(2), generation: 0 });
                     winners.push(worker);
                 }
                 refused => assert_eq!(refused, Err(Refused::Fenced { now: Fence(2) })),

@@ -1,0 +1,77 @@
+//! Records: small rows by key that are not facts about a call. Whatever needs no table of its own is kept in them.
+
+use windlass_core::ids::SessionNo;
+
+/// Whom the records of the whole store belong to.
+pub const STORE: SessionNo = SessionNo(0);
+
+/// A key has at most this many bytes, so that it fits in an index.
+pub const RECORD_KEY_BYTES_MAX: usize = 256;
+/// A value has at most this many bytes: what is larger is a blob.
+pub const RECORD_VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// What a record is about. A number that was released never changes its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Space {
+    /// Key-value pairs of a session.
+    Pair = 1,
+    /// Tokens of the store.
+    Token = 2,
+    /// What is set for a session, by its name: it may be set before the session is opened.
+    Setting = 3,
+}
+
+impl Space {
+    /// Whose records these are, for one who works in this session: the session's own, or the store's.
+    pub fn owner(self, session: SessionNo) -> SessionNo {
+        if self.is_of_store() { STORE } else { session }
+    }
+
+    /// Whether its records belong to the whole store.
+    pub(crate) fn is_of_store(self) -> bool {
+        match self {
+            Space::Pair => false,
+            Space::Token | Space::Setting => true,
+        }
+    }
+
+    /// The number it is kept under.
+    pub(crate) fn number(self) -> i64 {
+        self as i64
+    }
+}
+
+/// A record as it was put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its key.
+    pub key: String,
+    /// What it holds.
+    pub value: Vec<u8>,
+    /// Which writing of it this is: each has a number of its own in the store, and a later one a larger, whatever was
+    /// removed in between.
+    pub generation: u64,
+}
+
+/// Which records are asked for: those of a space in the order of their keys.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordPage<'a> {
+    /// The session they belong to; it does not matter for a space of the whole store.
+    pub session: SessionNo,
+    /// The space.
+    pub space: Space,
+    /// How their keys begin.
+    pub prefix: &'a str,
+    /// The key after which the page begins.
+    pub after: Option<&'a str>,
+    /// How many at most.
+    pub limit: u64,
+}
+
+impl<'a> RecordPage<'a> {
+    /// The first key that may be on the page. The one it comes after is not, even if it is this one.
+    pub(crate) fn from(&self) -> &'a str {
+        self.after.map_or(self.prefix, |after| after.max(self.prefix))
+    }
+}

@@ -1,0 +1,225 @@
+//! Records: small rows by key, of a session or of the whole store.
+
+use super::{begin, held, journal, one, open, snapshot};
+use std::sync::Arc;
+use windlass_core::ids::{Fence, SessionNo};
+use windlass_store::{
+    Change, Guard, Hold, RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, RecordPage, Refused, Row, STORE,
+    Space, Store,
+};
+
+/// A record is replaced and removed, goes with its change or not at all, and no generation is used twice.
+pub async fn a_record_is_what_was_put_last(store: &Arc<dyn Store>) {
+    let (session, other) = (open(store, "s").await, open(store, "t").await);
+    let batch = begin(store, session, "k").await;
+    assert_eq!(read(store, session, "a").await, None);
+    let receipt = one(store, held(session, vec![put("a", "1"), journal(batch, 1, 1)])).await.unwrap();
+    assert_eq!((receipt.first.0, read(store, session, "a").await), (2, of("1", receipt.generation)));
+    assert_eq!(one(store, held(session, vec![journal(batch, 2, 1)])).await.unwrap().generation, 0);
+    // The same key of another session is another record, and what lies beside it stays.
+    let others = one(store, held(other, vec![put("a", "x"), put("", "y")])).await.unwrap().generation;
+    assert!(others > receipt.generation + 1);
+    assert_eq!(read(store, other, "a").await, of("x", others - 1));
+    assert_eq!(read(store, other, "").await, of("y", others));
+    assert_eq!(read(store, session, "a").await, of("1", receipt.generation));
+    // Twice in one change, and in two changes of one commit: the last one counts.
+    let changes = vec![
+        held(session, vec![put("a", "2"), put("a", "3"), put("b", "4"), remove("b")]),
+        held(session, vec![remove("a"), put("a", "5"), remove("never there")]),
+    ];
+    let answers = store.commit(changes).await.unwrap();
+    let last = answers[1].unwrap().generation;
+    assert!(last > answers[0].unwrap().generation);
+    assert_eq!(read(store, session, "a").await, of("5", last));
+    assert_eq!(read(store, session, "b").await, None);
+    // What was removed and is put again is not what it was.
+    one(store, held(session, vec![remove("a")])).await.unwrap();
+    assert_eq!(read(store, session, "a").await, None);
+    let again = one(store, held(session, vec![put("a", "5")])).await.unwrap().generation;
+    assert!(again > last);
+    let stale = Change { hold: Hold::Held(Fence(9)), ..held(session, vec![put("a", "6"), remove("a")]) };
+    assert_eq!(one(store, stale).await, Err(Refused::Fenced { now: Fence(1) }));
+    let half_way = held(session, vec![put("a", "6"), put("c", "6"), journal(batch, 0, 1)]);
+    assert_eq!(one(store, half_way).await, Err(Refused::Exists));
+    assert_eq!(read(store, session, "a").await, of("5", again));
+    assert_eq!(read(store, session, "c").await, None);
+}
+
+/// Whoever read a record and writes it is refused if it was written in between, with everything else.
+pub async fn a_guard_on_a_record_refuses_the_whole_change(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let batch = begin(store, session, "k").await;
+    let guarded = |is, rows| Change { guards: vec![generation(Space::Pair, "a", is)], ..held(session, rows) };
+    let first = one(store, guarded(0, vec![put("a", "1")])).await.unwrap().generation;
+    let before = snapshot(store, session).await;
+    for is in [0, first + 1, u64::from(u32::MAX)] {
+        let change = guarded(is, vec![put("a", "2"), put("b", "2"), journal(batch, 1, 1), remove("a")]);
+        assert_eq!(one(store, change).await, Err(Refused::Changed { now: first }));
+    }
+    assert_eq!(snapshot(store, session).await, before);
+    assert_eq!(read(store, session, "a").await, of("1", first));
+    assert_eq!(read(store, session, "b").await, None);
+    // Of those who read the same, in one commit, the first wins, and neighbours do not notice.
+    let changes = vec![
+        guarded(first, vec![put("a", "2")]),
+        guarded(first, vec![put("a", "3")]),
+        held(session, vec![put("b", "4")]),
+        guarded(first, vec![remove("a")]),
+    ];
+    let answers = store.commit(changes).await.unwrap();
+    let second = answers[0].unwrap().generation;
+    assert_eq!((answers[1], answers[3]), (changed(second), changed(second)));
+    assert_eq!(read(store, session, "a").await, of("2", second));
+    assert_eq!(read(store, session, "b").await, of("4", answers[2].unwrap().generation));
+    one(store, guarded(second, vec![remove("a")])).await.unwrap();
+    assert_eq!(one(store, guarded(second, vec![put("a", "5")])).await, changed(0));
+    one(store, guarded(0, vec![journal(batch, 1, 1)])).await.unwrap();
+}
+
+/// A record that is there can be replaced when there is no room for another.
+pub async fn a_space_has_room_for_so_many(store: &Arc<dyn Store>) {
+    let (session, other) = (open(store, "s").await, open(store, "t").await);
+    one(store, held(other, vec![put("x", ""), put("y", ""), put("z", "")])).await.unwrap();
+    let insert = |key: &str| {
+        let room = Guard::Room { space: Space::Pair, key: key.to_owned(), max: 2 };
+        Change { guards: vec![room], ..held(session, vec![put(key, "1")]) }
+    };
+    let answers =
+        store.commit(vec![insert("a"), insert("b"), insert("c"), insert("a"), insert("d")]).await.unwrap();
+    let refused: Vec<_> = answers.iter().map(|answer| answer.err()).collect();
+    assert_eq!(refused, [None, None, Some(Refused::Full), None, Some(Refused::Full)]);
+    assert_eq!(read(store, session, "c").await, None);
+    one(store, held(session, vec![remove("a"), remove("a")])).await.unwrap();
+    let answers = store.commit(vec![insert("c"), insert("d")]).await.unwrap();
+    assert_eq!((answers[0].is_ok(), answers[1].err()), (true, Some(Refused::Full)));
+    let none = Guard::Room { space: Space::Pair, key: "n".to_owned(), max: 0 };
+    let none = Change { guards: vec![none], ..held(session, vec![]) };
+    assert_eq!(one(store, none).await, Err(Refused::Full));
+}
+
+/// In the order of their bytes, after a key, by how they begin, not more than asked for.
+pub async fn records_are_read_in_pages_by_key(store: &Arc<dyn Store>) {
+    let (session, other) = (open(store, "s").await, open(store, "t").await);
+    let keys = ["", "A", "a", "a\0", "a/1", "a/10", "a/2", "ab", "b", "z", "ä"];
+    for key in keys.into_iter().rev() {
+        one(store, held(session, vec![put(key, key)])).await.unwrap();
+    }
+    one(store, held(other, vec![put("a/0", "other")])).await.unwrap();
+    let listed = async |prefix: &str, after: Option<&str>, limit| {
+        let page = RecordPage { session, space: Space::Pair, prefix, after, limit };
+        let found = store.records(page).await.unwrap();
+        assert!(found.iter().all(|record| record.value == record.key.as_bytes() && record.generation > 0));
+        found.into_iter().map(|record| record.key).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("", None, 100).await, keys);
+    assert_eq!(listed("", Some(""), 2).await, keys[1..3]);
+    assert_eq!(listed("", Some("a/10"), 100).await, keys[6..]);
+    assert_eq!(listed("", Some("a/1x"), 1).await, keys[6..7]);
+    assert_eq!(listed("a", None, 100).await, keys[2..8]);
+    assert_eq!(listed("a/", None, 100).await, keys[4..7]);
+    assert_eq!(listed("a/", Some("a/1"), 1).await, keys[5..6]);
+    assert_eq!(listed("a/", Some("A"), 1).await, keys[4..5]);
+    assert_eq!(listed("a/", Some("b"), 100).await, keys[..0]);
+    assert_eq!(listed("nothing", None, 100).await, keys[..0]);
+    assert_eq!(listed("", None, 0).await, keys[..0]);
+    for page in [1, 3, 11] {
+        let mut read = Vec::new();
+        loop {
+            let after = read.last().cloned();
+            let more = listed("", after.as_deref(), page).await;
+            if more.is_empty() {
+                break;
+            }
+            read.extend(more);
+        }
+        assert_eq!(read, keys, "in pages of {page}");
+    }
+}
+
+/// They are written with or without a session, seen from any, and nothing else can be written without one.
+pub async fn records_of_the_store_are_nobodys(store: &Arc<dyn Store>) {
+    let of_store = |guards, rows| Change { session: STORE, hold: Hold::Store, guards, rows };
+    let token =
+        |value: &str| Row::Put { space: Space::Token, key: "t".to_owned(), value: value.as_bytes().into() };
+    let read = async |session| {
+        let found = store.record(session, Space::Token, "t").await.unwrap();
+        found.map(|record| (String::from_utf8(record.value).unwrap(), record.generation))
+    };
+    // Nothing is there yet, not even a session.
+    let first = one(store, of_store(vec![], vec![token("1")])).await.unwrap().generation;
+    assert_eq!(read(STORE).await, of("1", first));
+    let session = open(store, "s").await;
+    let batch = begin(store, session, "k").await;
+    let guards = vec![generation(Space::Token, "t", first)];
+    let by_owner = Change { guards: guards.clone(), ..held(session, vec![token("2"), journal(batch, 1, 1)]) };
+    let second = one(store, by_owner).await.unwrap().generation;
+    assert_eq!(one(store, of_store(guards, vec![token("3")])).await, changed(second));
+    for session in [STORE, session, SessionNo(99)] {
+        assert_eq!(read(session).await, of("2", second));
+    }
+    let before = snapshot(store, session).await;
+    for rows in
+        [vec![token("4"), put("a", "1")], vec![token("4"), journal(batch, 2, 1)], vec![Row::Close(batch)]]
+    {
+        assert_eq!(one(store, of_store(vec![], rows)).await, Err(Refused::Fenced { now: Fence(0) }));
+    }
+    let of_session = Change { session, ..of_store(vec![], vec![token("4")]) };
+    assert_eq!(one(store, of_session).await, Err(Refused::Fenced { now: Fence(1) }));
+    assert_eq!((read(STORE).await, snapshot(store, session).await), (of("2", second), before));
+    let gone = Row::Remove { space: Space::Token, key: "t".to_owned() };
+    one(store, of_store(vec![], vec![gone])).await.unwrap();
+    assert_eq!(read(STORE).await, None);
+    assert_eq!(store.session_by_no(STORE).await.unwrap(), None, "no session was made");
+    // Many at once, each having read what was there: as many are kept as were told so.
+    let racers: Vec<_> = (0..16)
+        .map(|racer| {
+            let (store, row) = (Arc::clone(store), token(&racer.to_string()));
+            let change = of_store(vec![generation(Space::Token, "t", 0)], vec![row]);
+            tokio::spawn(async move { one(&store, change).await.is_ok() })
+        })
+        .collect();
+    let mut won = 0;
+    for racer in racers {
+        won += u32::from(racer.await.unwrap());
+    }
+    assert_eq!(won, 1);
+}
+
+/// The largest that may be, and what is larger.
+pub async fn records_that_are_too_large_are_refused(store: &Arc<dyn Store>) {
+    let session = open(store, "s").await;
+    let (key, value) = ("k".repeat(RECORD_KEY_BYTES_MAX), "v".repeat(RECORD_VALUE_BYTES_MAX));
+    let kept = one(store, held(session, vec![put(&key, &value)])).await.unwrap().generation;
+    assert_eq!(read(store, session, &key).await, of(&value, kept));
+    for row in [put(&format!("{key}k"), ""), put("k", &format!("{value}v"))] {
+        assert_eq!(one(store, held(session, vec![put("a", ""), row])).await, Err(Refused::TooLarge));
+    }
+    assert_eq!(read(store, session, "a").await, None);
+}
+
+fn put(key: &str, value: &str) -> Row {
+    Row::Put { space: Space::Pair, key: key.to_owned(), value: value.as_bytes().into() }
+}
+
+fn remove(key: &str) -> Row {
+    Row::Remove { space: Space::Pair, key: key.to_owned() }
+}
+
+fn generation(space: Space, key: &str, is: u64) -> Guard {
+    Guard::Generation { space, key: key.to_owned(), is }
+}
+
+fn changed<T>(now: u64) -> Result<T, Refused> {
+    Err(Refused::Changed { now })
+}
+
+/// Value and generation of a pair.
+async fn read(store: &Arc<dyn Store>, session: SessionNo, key: &str) -> Option<(String, u64)> {
+    let record = store.record(session, Space::Pair, key).await.unwrap()?;
+    assert_eq!(record.key, key);
+    Some((String::from_utf8(record.value).unwrap(), record.generation))
+}
+
+fn of(value: &str, generation: u64) -> Option<(String, u64)> {
+    Some((value.to_owned(), generation))
+}
