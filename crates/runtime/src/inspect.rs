@@ -116,8 +116,8 @@ pub async fn session_of(store: &dyn Store, call: CallId) -> Result<Option<Sessio
 }
 
 /// What an open call waits for, as far as its journal says so: the time of a retry, or its tool.
-pub fn waiting_for(call: &Recorded) -> Option<String> {
-    waits::recorded(call.answer.call())
+pub fn waiting_for(call: &CallAnswer) -> Option<String> {
+    waits::recorded(call.call())
 }
 
 fn recorded(store: &Arc<dyn Store>, session: &SessionRow, (no, batch): (BatchNo, &Batch)) -> Vec<Recorded> {

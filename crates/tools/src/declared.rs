@@ -8,9 +8,11 @@ mod keys;
 mod place;
 mod room;
 mod rules;
+mod server;
 mod tool;
 
 pub use place::{ConfigError, Problem};
+pub use server::Served;
 
 use crate::launcher::Launcher;
 use place::{Source, key_span};
@@ -34,6 +36,8 @@ pub struct Declared {
     pub tools: Vec<Arc<dyn Tool>>,
     /// What bounds tools together, by the name of their group.
     pub groups: Vec<(String, Cap)>,
+    /// Who may ask the server.
+    pub server: Served,
 }
 
 /// Reads the text of a `windlass.toml`. `file` says where it is: paths in it are relative to its folder.
@@ -50,6 +54,9 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     // Tools last: they are read by the limits, and name the groups.
     if let Some(value) = root.remove("limits") {
         declared.limits = limits(&source, value)?;
+    }
+    if let Some(value) = root.remove("server") {
+        declared.server = server::read(&source, value)?;
     }
     if let Some(value) = root.remove("groups") {
         declared.groups = room::groups(&source, value)?;
@@ -68,6 +75,7 @@ impl Default for Declared {
             limits: Limits::default(),
             tools: Vec::new(),
             groups: Vec::new(),
+            server: Served::default(),
         }
     }
 }
@@ -80,6 +88,7 @@ impl std::fmt::Debug for Declared {
             .field("limits", &self.limits)
             .field("tools", &names)
             .field("groups", &self.groups)
+            .field("server", &self.server)
             .finish()
     }
 }

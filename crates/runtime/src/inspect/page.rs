@@ -118,9 +118,7 @@ impl Page {
             error @ (BatchError::Shape { .. }
             | BatchError::Closed { .. }
             | BatchError::Overloaded { .. }
-            | BatchError::Lost(_)) => {
-                Err(error)
-            }
+            | BatchError::Lost(_)) => Err(error),
         }
     }
 }

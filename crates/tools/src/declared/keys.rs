@@ -13,8 +13,14 @@ pub(super) struct Keys {
 }
 
 /// The file itself.
-pub(super) const FILE: Keys =
-    Keys { place: "the file", known: &["durability", "groups", "limits", "tools"], later: &["mcp"] };
+pub(super) const FILE: Keys = Keys {
+    place: "the file",
+    known: &["durability", "groups", "limits", "server", "tools"],
+    later: &["mcp"],
+};
+
+/// The server.
+pub(super) const SERVER: Keys = Keys { place: "the server", known: &["hosts", "origins"], later: &[] };
 
 /// A tool.
 pub(super) const TOOL: Keys = Keys {
