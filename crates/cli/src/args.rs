@@ -14,7 +14,7 @@ pub struct Cli {
     /// The data folder
     #[arg(long, global = true, default_value = ".windlass", value_name = "DIR")]
     pub data: PathBuf,
-    /// Ask the server there instead, `http://HOST:PORT`; the token is WINDLASS_TOKEN, or in --token-file
+    /// Ask the server at http://HOST:PORT; the token is in WINDLASS_TOKEN or --token-file
     #[arg(long, global = true, value_name = "URL")]
     pub server: Option<String>,
     /// The file that holds the token for --server

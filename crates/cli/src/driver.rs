@@ -5,9 +5,10 @@ use crate::door::{At, Reached, driver_or};
 use crate::folder::Owned;
 use crate::owner::{Owner, tell_waiting_for};
 use crate::show;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use windlass::fresh_key;
 use windlass_server::client::{Client, ClientError};
@@ -15,9 +16,10 @@ use windlass_server::wire::{Batch, Wait};
 
 /// How long the driver is asked to wait for calls before it is asked again.
 const WAIT_MS: u64 = 30_000;
-/// An owner may end just when it is asked, and then this command is the next, or asks the next. More often in a row is no
-/// chance any more.
-const OWNERS_MAX: u32 = 10;
+/// An owner may end just when it is asked, and then this command is the next, or asks the next. For so long it may take to
+/// end.
+const GONE_WAIT: Duration = Duration::from_secs(60);
+const GONE_LOOKS_EVERY: Duration = Duration::from_millis(50);
 
 /// What became of a batch.
 pub enum Driven {
@@ -39,16 +41,20 @@ pub async fn drive(
     if batch.key.is_none() && batch.calls.iter().any(|call| call.id.is_none()) {
         batch.key = Some(fresh_key()?);
     }
-    let mut owners = 0;
+    let mut gone_since = None;
     loop {
         let reached = driver_or(at, async || Owner::take((at, &mut *owned)).await).await?;
         let driver = match reached {
             Reached::Own(owner) => return Ok(Driven::Own(Box::new(owner))),
             Reached::Driver(driver) => driver,
         };
-        owners += 1;
         match ask(&driver, session, batch).await {
-            Err(error) if at.server.is_none() && owners < OWNERS_MAX && went_away(&error) => {}
+            Err(error) if at.server.is_none() && went_away(&error) => {
+                if gone_since.get_or_insert_with(Instant::now).elapsed() > GONE_WAIT {
+                    return Err(error.into());
+                }
+                tokio::time::sleep(GONE_LOOKS_EVERY).await;
+            }
             Err(error) => return Err(error.into()),
             Ok(Some(answer)) => return Ok(Driven::Answered(answer)),
             Ok(None) => {
@@ -70,6 +76,10 @@ fn went_away(error: &ClientError) -> bool {
 
 /// Asks until all calls are over. `None`: a signal came before.
 async fn ask(driver: &Client, session: &str, batch: &mut Batch) -> Result<Option<Value>, ClientError> {
+    // The API takes none of these, and there is nothing to be driven.
+    if batch.calls.is_empty() {
+        return Ok(Some(json!({"key": batch.key, "calls": []})));
+    }
     let mut told = HashSet::new();
     // First as far as it gets by itself: people are told at once for what it waits.
     batch.wait = Some(Wait::Inline);

@@ -32,7 +32,7 @@ pub async fn run((at, owned): (&At, &mut Owned), args: Run) -> anyhow::Result<Ex
         Driven::Answered(answer) => {
             print(&answer, (&answer, args.json))?;
             let recorded = answer["recorded"].as_u64().unwrap_or(0);
-            tell_recorded(&answer, (recorded, 0), derived);
+            tell(&answer, (recorded, 0), derived);
             return Ok(exit::of(show::calls(&answer)));
         }
     };
@@ -49,7 +49,7 @@ pub async fn run((at, owned): (&At, &mut Owned), args: Run) -> anyhow::Result<Ex
     let answer = answer?;
     let shown = serde_json::to_value(&answer)?;
     print(&shown, (&answer, args.json))?;
-    tell_recorded(&shown, recorded(&answer, began), derived);
+    tell(&shown, recorded(&answer, began), derived);
     show::inside(&answer.calls);
     if owner.unless_stopped(folder::finish(&runtime)).await.is_none() {
         return Ok(owner.leave().await);
@@ -107,9 +107,14 @@ fn print(answer: &Value, (whole, as_json): (&impl Serialize, bool)) -> anyhow::R
     if calls.is_empty() {
         eprintln!("windlass: the batch is empty, so there was nothing to run");
     }
-    tell_decided(&answer["decided"]);
-    show::unknown(calls);
     Ok(())
+}
+
+/// Says what is not seen in the answers.
+fn tell(answer: &Value, recorded: (u64, u64), derived: bool) {
+    tell_recorded(answer, recorded, derived);
+    tell_decided(&answer["decided"]);
+    show::unknown(show::calls(answer));
 }
 
 fn tell_decided(decided: &Value) {
