@@ -1,14 +1,16 @@
 //! Owning the folder while a command drives calls: its socket is served, and a signal stops it in good order.
 
+use crate::door::At;
 use crate::exit::Usage;
 use crate::folder::Owned;
 use crate::{exit, folder};
+use serde_json::Value;
 use std::collections::HashSet;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use windlass::{OpenCall, Runtime};
+use windlass_server::Api;
 use windlass_server::control::Control;
 use windlass_server::otlp::Exporter;
 
@@ -19,13 +21,14 @@ pub struct Owner {
     exporter: Option<Exporter>,
     signals: Signals,
     runtime: Runtime,
+    api: Api,
 }
 
 impl Owner {
     /// Owns the folder, and lets others see and steer from there.
-    pub fn take((data, owned): (&Path, &mut Owned)) -> anyhow::Result<Owner> {
+    pub async fn take((at, owned): (&At, &mut Owned)) -> anyhow::Result<Owner> {
         let signals = Signals::new()?;
-        let (runtime, traces) = folder::own(data)?;
+        let (runtime, traces) = folder::own(at)?;
         let exporter = match &traces {
             Some(traces) => Some(
                 Exporter::start(&runtime, &traces.endpoint, traces.contents)
@@ -34,13 +37,25 @@ impl Owner {
             None => None,
         };
         *owned = Some(runtime.store().clone());
-        let control = Control::serve(&runtime, data).inspect_err(|error| {
+        let api = Api::new(&runtime, Some(&at.data));
+        api.sessions().adopt().await?;
+        let control = Control::serve(&api, &at.data).inspect_err(|error| {
             eprintln!(
                 "windlass: warning: other terminals cannot reach this one, {} cannot be served: {error}",
-                data.join("control.sock").display()
+                at.data.join("control.sock").display()
             );
         });
-        Ok(Owner { control: control.ok(), exporter, signals, runtime })
+        Ok(Owner { control: control.ok(), exporter, signals, runtime, api })
+    }
+
+    /// What it serves.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Waits until it is told to stop, and says by what.
+    pub async fn stopped(&mut self) -> &'static str {
+        self.signals.next().await
     }
 
     pub fn runtime(&self) -> Runtime {
@@ -100,26 +115,30 @@ fn tell_waiting(runtime: &Runtime, told: &mut HashSet<String>) {
         return;
     }
     for call in runtime.open() {
-        let how = match call.state {
-            "awaiting_completion" => {
-                "whoever has the key that its tool gave out answers: windlass complete KEY --ok JSON"
-            }
-            "awaiting_input" => {
-                "`windlass questions` shows what it asks, `windlass answer ID JSON` answers it"
-            }
-            "awaiting_connection" => {
-                "once that is there: windlass connections SESSION PROVIDER --connected, or --declined"
-            }
-            _ => continue,
-        };
-        if told.insert(call.call) {
-            let waits = call.waiting_for.unwrap_or_default();
-            eprintln!("windlass: {} ({}) waits for {waits}; {how}", call.id, call.tool);
-        }
+        tell_waiting_for(&serde_json::to_value(call).unwrap_or_default(), told);
     }
 }
 
-fn tell(open: &[OpenCall]) {
+/// Says what a call waits for if that is the world outside, once.
+pub fn tell_waiting_for(call: &Value, told: &mut HashSet<String>) {
+    let text = |field: &str| call[field].as_str().unwrap_or_default();
+    let how = match text("state") {
+        "awaiting_completion" => {
+            "whoever has the key that its tool gave out answers: windlass complete KEY --ok JSON"
+        }
+        "awaiting_input" => "`windlass questions` shows what it asks, `windlass answer ID JSON` answers it",
+        "awaiting_connection" => {
+            "once that is there: windlass connections SESSION PROVIDER --connected, or --declined"
+        }
+        _ => return,
+    };
+    if told.insert(text("call").to_string()) {
+        eprintln!("windlass: {} ({}) waits for {}; {how}", text("id"), text("tool"), text("waiting_for"));
+    }
+}
+
+/// Says which calls stay open, and who goes on with them.
+pub fn tell(open: &[OpenCall]) {
     let mut sessions: Vec<&str> = open.iter().map(|call| call.session.as_str()).collect();
     sessions.sort_unstable();
     sessions.dedup();
@@ -169,8 +188,8 @@ impl Signals {
     }
 }
 
-/// On a thread of its own: it must work while everything else is being shut down.
-fn leave_at_once_when_told_again() {
+/// From now on a signal leaves at once. On a thread of its own: it must work while everything else is being shut down.
+pub fn leave_at_once_when_told_again() {
     std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let told = runtime.and_then(|runtime| {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stream::Stream;
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Parent, compare};
-use windlass_core::call::{Call, Cause, Opened};
+use windlass_core::call::{Call, Cause, Opened, Reason};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::limits::Limits;
 use windlass_core::operation::Completion;
@@ -32,6 +32,8 @@ pub(crate) struct OpenBatch {
     pub(crate) head: Head,
     state: Mutex<State>,
     ended: Notify,
+    /// Told when a call was put aside.
+    stood: Notify,
     /// Whether something was ever asked of one of its calls.
     asked: AtomicBool,
 }
@@ -203,7 +205,8 @@ impl OpenBatch {
     }
 
     fn from(head: Head, state: State) -> OpenBatch {
-        OpenBatch { head, state: Mutex::new(state), ended: Notify::new(), asked: AtomicBool::new(false) }
+        let (ended, stood) = (Notify::new(), Notify::new());
+        OpenBatch { head, state: Mutex::new(state), ended, stood, asked: AtomicBool::new(false) }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -255,12 +258,34 @@ impl OpenBatch {
     /// The alarm is set under the lock: if it rings at once, it must find the call parked.
     pub(crate) fn park(&self, held: Held, alarm: impl FnOnce() -> Option<Alarm>) -> bool {
         let place = usize::from(held.id.ordinal.0);
-        match self.lock().slots.get_mut(place) {
+        let undisturbed = match self.lock().slots.get_mut(place) {
             Some(slot) => {
                 slot.stage = Stage::Parked(Box::new(held.park(alarm())));
                 slot.asked.is_empty()
             }
             None => true,
+        };
+        self.stood.notify_waiters();
+        undisturbed
+    }
+
+    /// Where a call stands, for one who waits only while something goes on by itself.
+    pub(crate) fn standing(&self, ordinal: Ordinal) -> Standing {
+        match self.lock().slots.get(usize::from(ordinal.0)).map(|slot| &slot.stage) {
+            Some(Stage::Driven) => Standing::Driven,
+            Some(Stage::Parked(parked)) => Standing::Parked(parked.call().parked.map(|(why, _)| why.reason)),
+            Some(Stage::Ended(_)) | None => Standing::Over,
+        }
+    }
+
+    /// Waits until something of this batch has ended or was put aside, counted from when this was called.
+    pub(crate) fn moved(&self) -> impl Future<Output = ()> + '_ {
+        let (ended, stood) = (self.ended.notified(), self.stood.notified());
+        async move {
+            tokio::select! {
+                () = ended => {}
+                () = stood => {}
+            }
         }
     }
 
@@ -417,7 +442,8 @@ impl OpenBatch {
         }
     }
 
-    fn try_ended(&self, ordinals: &[Ordinal]) -> Option<Vec<Arc<Call>>> {
+    /// These calls, if all of them have ended.
+    pub(crate) fn try_ended(&self, ordinals: &[Ordinal]) -> Option<Vec<Arc<Call>>> {
         let state = self.lock();
         let mut calls = Vec::with_capacity(ordinals.len());
         for ordinal in ordinals {
@@ -491,6 +517,17 @@ impl State {
 /// A fact cannot be added: the call is not over, or not so that the fact could follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotOver;
+
+/// Where a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Somebody drives it.
+    Driven,
+    /// It waits: for what its journal says, or for its turn.
+    Parked(Option<Reason>),
+    /// It is over.
+    Over,
+}
 
 /// A call as it can be seen from outside.
 pub(crate) enum Seen<'a> {

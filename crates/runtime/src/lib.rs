@@ -58,7 +58,7 @@ pub use progress::Progress;
 pub use provider::{LoadFuture, Provider, Summary};
 pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
-pub use runtime::{Config, RunningLimits, Runtime, ZeroLimit};
+pub use runtime::{Config, RunningLimits, Runtime, ZeroLimit, check_session_name};
 pub use scope::{Overlay, OverlayGuard};
 pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};

@@ -307,7 +307,21 @@ impl Runtime {
 
     /// The calls that are open here, oldest first, recorded or not.
     pub fn open(&self) -> Vec<OpenCall> {
-        waits::open(&self.0)
+        waits::open(&self.0, |_| true)
+    }
+
+    /// The same of one session.
+    pub fn open_in(&self, session: &str) -> Vec<OpenCall> {
+        waits::open(&self.0, |name| name == session)
+    }
+
+    /// The name of the session that a call belongs to, recorded or not. `None`: there is no such call.
+    pub async fn session_of(&self, call: CallId) -> Result<Option<String>, BatchError> {
+        if let Some(session) = inspect::session_of(&*self.0.store, call).await? {
+            return Ok(Some(session.name));
+        }
+        let holds = |session: &Arc<Session>| session.find_no(call.batch).is_some();
+        Ok(self.0.owned().into_iter().find(holds).map(|session| session.name.to_string()))
     }
 
     /// How many calls wait, run and are parked.
@@ -364,6 +378,11 @@ impl Runtime {
     /// The limits it was made with; [`running_limits`](Self::running_limits) may be others by now.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    /// What time it is.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
     }
 
     /// Where journals live.
@@ -592,7 +611,8 @@ fn is_in_use(cell: &Arc<OnceCell<Arc<Session>>>) -> bool {
     Arc::strong_count(cell) > 1 || !cell.get().is_some_and(alone)
 }
 
-pub(crate) fn check_session_name(name: &str) -> Result<(), BatchError> {
+/// Whether a session may be named so.
+pub fn check_session_name(name: &str) -> Result<(), BatchError> {
     let fits = (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     if fits {

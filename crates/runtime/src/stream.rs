@@ -149,7 +149,8 @@ async fn close(
     Ok(())
 }
 
-fn lose(rt: &Arc<Inner>, session: &Session, lost: Lost) -> BatchError {
+/// Nothing more can be recorded in this session.
+pub(crate) fn lose(rt: &Arc<Inner>, session: &Session, lost: Lost) -> BatchError {
     rt.closed(session.lose(rt, lost.clone()));
     lost.into()
 }

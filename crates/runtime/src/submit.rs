@@ -12,13 +12,14 @@ use crate::runtime::Inner;
 use crate::session::Session;
 use crate::stream;
 use crate::tool::Place;
+use crate::waits;
 use std::sync::Arc;
 use windlass_core::batch::{Compared, derived_key};
 use windlass_core::call::{Call, Opened};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
-use windlass_store::Sequence;
+use windlass_store::{BatchRow, Sequence};
 
 /// A batch that was taken: its key is known, its calls are under way.
 pub struct Submitted {
@@ -65,20 +66,80 @@ impl Submitted {
 
     /// Waits until all calls have ended and are durable. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
-        let Some((session, batch)) = self.place else {
-            return Ok(BatchAnswer { key: self.key, calls: Vec::new(), decided: None });
-        };
-        let ordinals: Vec<Ordinal> = self.answers.iter().map(|answer| answer.ordinal).collect();
-        let calls = batch.ended(&ordinals, &session.lane).await?;
-        let answers = self.answers.into_iter().zip(calls).map(|(answering, call)| CallAnswer {
+        let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
+        let calls = batch.ended(&self.ordinals(), &session.lane).await?;
+        Ok(self.answer(batch, calls))
+    }
+
+    /// The same for one who may want to look before that: [`now`](Self::now) has the answers.
+    pub async fn ended(&self) -> Result<(), BatchError> {
+        let Some((session, batch)) = &self.place else { return Ok(()) };
+        batch.ended(&self.ordinals(), &session.lane).await?;
+        Ok(())
+    }
+
+    /// Records the batch and its calls, unless they are recorded: once this returns they survive this process.
+    pub async fn admitted(&self) -> Result<(), BatchError> {
+        let Some((session, batch)) = &self.place else { return Ok(()) };
+        if batch.try_ended(&self.ordinals()).is_some() {
+            return Ok(());
+        }
+        batch.record(&session.lane).await.map_err(|lost| stream::lose(&self.rt, session, lost))
+    }
+
+    /// Waits until nothing of it goes on by itself: every call has ended, waits for somebody outside, or for a call that
+    /// does. Calls that only take their time (a retry, a sleep, their turn) are waited for.
+    pub async fn stands_still(&self) -> Result<(), BatchError> {
+        let Some((session, batch)) = &self.place else { return Ok(()) };
+        loop {
+            let moved = batch.moved();
+            let calls = self.answers.iter();
+            let mut calls = calls.map(|answer| CallId { batch: batch.head.no, ordinal: answer.ordinal });
+            if waits::stand_still(&self.rt, session, &mut calls) {
+                return Ok(());
+            }
+            if let Some(lost) = session.lane.lost() {
+                return Err(lost.into());
+            }
+            moved.await;
+        }
+    }
+
+    /// The answers as they stand now, in the order of the calls: those of open calls say where these are by their
+    /// journal. What is told is recorded first.
+    pub async fn now(&self) -> Result<BatchAnswer, BatchError> {
+        let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
+        if let Some(calls) = batch.try_ended(&self.ordinals()) {
+            return Ok(self.answer(batch, calls));
+        }
+        self.admitted().await?;
+        let head = &batch.head;
+        let row = BatchRow { no: head.no, session: session.lane.session(), lookup: head.lookup, open: true };
+        let (folded, _) = session.read(&row).await?;
+        let calls: Vec<Arc<Call>> = folded.calls.into_iter().map(Arc::new).collect();
+        let known = |answer: &Answering| calls.get(usize::from(answer.ordinal.0)).cloned();
+        Ok(self.answer(batch, self.answers.iter().filter_map(known).collect()))
+    }
+
+    fn ordinals(&self) -> Vec<Ordinal> {
+        self.answers.iter().map(|answer| answer.ordinal).collect()
+    }
+
+    fn empty(&self) -> BatchAnswer {
+        BatchAnswer { key: self.key.clone(), calls: Vec::new(), decided: None }
+    }
+
+    /// What is told of these calls, each in the place it was submitted in.
+    fn answer(&self, batch: &OpenBatch, calls: Vec<Arc<Call>>) -> BatchAnswer {
+        let answers = self.answers.iter().zip(calls).map(|(answering, call)| CallAnswer {
             id: CallId { batch: batch.head.no, ordinal: answering.ordinal },
             store: self.rt.store.clone(),
             call,
             recorded: answering.known,
-            conflict: answering.conflict.map(|conflict| conflict.failure()),
+            conflict: answering.conflict.as_ref().map(|conflict| conflict.failure()),
             parent: batch.head.parent.map(|parent| parent.call),
         });
-        Ok(BatchAnswer { key: self.key, calls: answers.collect(), decided: batch.decided() })
+        BatchAnswer { key: self.key.clone(), calls: answers.collect(), decided: batch.decided() }
     }
 }
 
@@ -204,10 +265,7 @@ pub(crate) fn place(
         && calls.iter().any(|asked| !batch.knows(&asked.opened, &rt.limits))
     {
         session.forget(batch);
-        let key = &batch.head.place.batch_key;
-        let what =
-            format!("the batch {key:?} is closed and takes no more calls; give them a batch of their own");
-        return Err(BatchError::Shape { what });
+        return Err(BatchError::Closed { key: batch.head.place.batch_key.to_string() });
     }
     let expected = calls.iter().filter(|asked| !batch.has(&asked.opened.id)).count() as u64;
     let most = rt.limits.batch_calls_max;

@@ -1,7 +1,7 @@
 //! The open calls, and what each of them waits for.
 
 use crate::answer::wall_time;
-use crate::batch::{OpenBatch, Seen};
+use crate::batch::{OpenBatch, Seen, Standing};
 use crate::progress::Progress;
 use crate::runtime::Inner;
 use crate::session::Session;
@@ -57,10 +57,10 @@ struct Found {
     same_as: Option<CallId>,
 }
 
-/// The calls that are open here, oldest first.
-pub(crate) fn open(rt: &Inner) -> Vec<OpenCall> {
+/// The calls that are open here in the wanted sessions, oldest first.
+pub(crate) fn open(rt: &Inner, wanted: impl Fn(&str) -> bool) -> Vec<OpenCall> {
     let mut found = Vec::new();
-    for session in rt.owned() {
+    for session in rt.owned().into_iter().filter(|session| wanted(&session.name)) {
         for batch in session.open_batches() {
             see(rt, &session, &batch, &mut found);
         }
@@ -74,6 +74,44 @@ pub(crate) fn open(rt: &Inner) -> Vec<OpenCall> {
         found.open
     });
     told.collect()
+}
+
+/// Whether none of these calls goes on before somebody outside has done something: each is over, waits for the world, or
+/// for a call of its session that does.
+pub(crate) fn stand_still(rt: &Inner, session: &Session, calls: impl Iterator<Item = CallId>) -> bool {
+    calls.into_iter().all(|call| stands_still(rt, session, call))
+}
+
+fn stands_still(rt: &Inner, session: &Session, mut call: CallId) -> bool {
+    // Each step leads to an older call, so it ends.
+    loop {
+        let Some(batch) = session.find_no(call.batch) else { return true };
+        match batch.standing(call.ordinal) {
+            Standing::Over => return true,
+            Standing::Driven => return false,
+            Standing::Parked(Some(reason)) => return waits_for_world(reason),
+            Standing::Parked(None) => {}
+        }
+        let why = rt.turns.why(rt.clock.elapsed_us(), std::iter::once(call)).pop().flatten();
+        match why {
+            Some(Why::Claim { held_by, .. }) if session.find_no(held_by.batch).is_some() => call = held_by,
+            _ => return false,
+        }
+    }
+}
+
+/// Whether somebody has to do something before the call goes on; what only takes its time does not count.
+fn waits_for_world(reason: Reason) -> bool {
+    match reason {
+        Reason::Completion
+        | Reason::Input
+        | Reason::Connection
+        | Reason::Client
+        | Reason::ToolChanged
+        | Reason::NoSuchTool
+        | Reason::ToolPaused => true,
+        Reason::Retry | Reason::Sleep => false,
+    }
 }
 
 /// Lists the open calls of a batch.

@@ -8,9 +8,11 @@ mod keys;
 mod place;
 mod room;
 mod rules;
+mod server;
 mod tool;
 
 pub use place::{ConfigError, Problem};
+pub use server::Served;
 
 use crate::launcher::Launcher;
 use place::{Source, key_span};
@@ -34,6 +36,8 @@ pub struct Declared {
     pub tools: Vec<Arc<dyn Tool>>,
     /// What bounds tools together, by the name of their group.
     pub groups: Vec<(String, Cap)>,
+    /// Who may ask the server.
+    pub server: Served,
     /// Where traces are sent, if they are.
     pub traces: Option<Traces>,
 }
@@ -63,6 +67,9 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     if let Some(value) = root.remove("limits") {
         declared.limits = limits(&source, value)?;
     }
+    if let Some(value) = root.remove("server") {
+        declared.server = server::read(&source, value)?;
+    }
     if let Some(value) = root.remove("groups") {
         declared.groups = room::groups(&source, value)?;
     }
@@ -86,6 +93,7 @@ impl Default for Declared {
             tools: Vec::new(),
             groups: Vec::new(),
             traces: None,
+            server: Served::default(),
         }
     }
 }
@@ -99,6 +107,7 @@ impl std::fmt::Debug for Declared {
             .field("tools", &names)
             .field("groups", &self.groups)
             .field("traces", &self.traces)
+            .field("server", &self.server)
             .finish()
     }
 }

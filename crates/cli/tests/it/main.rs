@@ -11,6 +11,7 @@ mod flood;
 mod kills;
 mod rig;
 mod second_terminal;
+mod serve;
 mod signals;
 mod waiting;
 mod watch;

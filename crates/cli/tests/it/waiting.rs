@@ -230,7 +230,8 @@ async fn a_question_is_listed_and_answered_with_and_without_an_owner() {
     insta::assert_snapshot!(without);
 
     let runtime = host(&rig);
-    let control = Control::serve(&runtime, &rig.path(".windlass")).expect("the socket is served");
+    let control = Control::serve(&windlass_server::Api::new(&runtime, None), &rig.path(".windlass"))
+        .expect("the socket is served");
     let left =
         runtime.submit("s", paint("left")).await.expect("it is taken").settled().await.expect("answered");
     assert_eq!(left.calls[0].model_text(), r#"{"colour":"red"}"#);
@@ -276,7 +277,8 @@ async fn a_connection_is_declined_with_and_without_an_owner() {
     );
 
     let runtime = host(&rig);
-    let control = Control::serve(&runtime, &rig.path(".windlass")).expect("the socket is served");
+    let control = Control::serve(&windlass_server::Api::new(&runtime, None), &rig.path(".windlass"))
+        .expect("the socket is served");
     let left =
         runtime.submit("s", mail("left")).await.expect("it is taken").settled().await.expect("answered");
     assert_eq!(left.calls[0].failure().expect("it failed").code.as_str(), "connection_declined");

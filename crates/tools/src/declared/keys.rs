@@ -15,9 +15,12 @@ pub(super) struct Keys {
 /// The file itself.
 pub(super) const FILE: Keys = Keys {
     place: "the file",
-    known: &["durability", "groups", "limits", "tools", "traces"],
+    known: &["durability", "groups", "limits", "server", "tools", "traces"],
     later: &["mcp"],
 };
+
+/// The server.
+pub(super) const SERVER: Keys = Keys { place: "the server", known: &["hosts", "origins"], later: &[] };
 
 /// A tool.
 pub(super) const TOOL: Keys = Keys {
