@@ -1,6 +1,7 @@
 //! The runtime: tools, sessions, and the one way in.
 
 use crate::answer::CallAnswer;
+use crate::away::{self, Away};
 use crate::ask::{self, AskError, Asked, Connecting, Resolution, Target};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
-use windlass_core::ids::CallId;
+use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::{Cap, Counts};
 use windlass_store::{SessionRow, Store};
@@ -86,6 +87,8 @@ pub(crate) struct Inner {
     pub(crate) wheel: Arc<Wheel>,
     pub(crate) turns: Turns,
     pub(crate) gate: Gate,
+    /// Parked calls that are not in memory.
+    pub(crate) away: Arc<Away>,
     /// Calls that wait for their tool.
     tool_waits: Mutex<Vec<(Weak<Session>, CallId)>>,
     /// Whether the last owner of the store was cut off: then what it ran may be what killed it.
@@ -98,6 +101,7 @@ pub(crate) struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.wheel.stop();
+        self.away.stop();
     }
 }
 
@@ -124,12 +128,15 @@ impl Runtime {
             taken_over: AtomicU64::new(0),
             wheel: wheel.clone(),
             gate: Gate::default(),
+            away: Arc::default(),
             tool_waits: Mutex::default(),
             last_owner_died,
             careful_until_us,
             chance: AtomicU64::new(seed()),
         });
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
+        inner.tasks.spawn(away::keep_leaving(inner.away.clone(), Arc::downgrade(&inner)));
+        inner.tasks.spawn(away::keep_waking(inner.away.clone(), Arc::downgrade(&inner)));
         let watching = Arc::downgrade(&inner);
         inner.registry.watch(move || {
             if let Some(rt) = watching.upgrade() {
@@ -275,9 +282,16 @@ impl Runtime {
         ask::accept(&self.0, call).await
     }
 
-    /// The calls that are open here, oldest first, recorded or not.
-    pub fn open(&self) -> Vec<OpenCall> {
-        waits::open(&self.0)
+    /// The calls that are open here, by session, oldest first, recorded or not. Those that are not in memory are read from the
+    /// store.
+    pub async fn open(&self) -> Result<Vec<OpenCall>, BatchError> {
+        waits::open(&self.0).await
+    }
+
+    /// Those of them that are in memory: all that run or wait for their turns, and those that somebody here waits for. What the
+    /// others wait for is in the [record](crate::inspect::waiting_for).
+    pub fn live(&self) -> Vec<OpenCall> {
+        waits::live(&self.0).into_iter().map(|(_, open)| open).collect()
     }
 
     /// How many calls wait, run and are parked.
@@ -288,7 +302,13 @@ impl Runtime {
     /// How many things are remembered of calls that may start: none while no call is open. For tests.
     #[doc(hidden)]
     pub fn kept(&self) -> usize {
-        self.0.turns.kept()
+        self.0.turns.kept() + self.0.away.len()
+    }
+
+    /// How many of the parked calls are not in memory: nobody here waits for their batches, and all that is known of them is
+    /// in the store.
+    pub fn away(&self) -> u64 {
+        self.0.away.len() as u64
     }
 
     /// Bounds all tools that declare this group together, from now on; what runs beyond that goes on.
@@ -467,14 +487,19 @@ impl Inner {
         Ok(session.clone())
     }
 
+    /// The session of this number.
+    pub(crate) async fn session_by_no(self: &Arc<Inner>, no: SessionNo) -> Result<Arc<Session>, BatchError> {
+        let row = self.store.session_by_no(no).await?;
+        let unknown = || BatchError::Unreadable { what: format!("there is no session {no}") };
+        self.session(&row.ok_or_else(unknown)?.name).await
+    }
+
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
         let (session, mut left) = Session::acquire(self, name).await?;
         // What was asked of them while nobody owned them they hear before they go on.
         ask::adopt(self, &session).await?;
         stream::close_left(self, &session).await?;
-        // What was recorded is never refused, however much is open.
-        self.open.fetch_add(left.len() as u64, Ordering::Relaxed);
-        self.taken_over.fetch_add(left.len() as u64, Ordering::Relaxed);
+        self.take_over_calls(left.len() as u64);
         // Before any of them goes on: what started holds what it claims, and nothing passes what was asked before it.
         Turns::take_over(&mut left);
         let mut batches = left.into_iter().peekable();
@@ -533,6 +558,18 @@ impl Inner {
         self.turns.expect(self.clock.elapsed_us(), count)?;
         self.open.fetch_add(count, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Counts calls that an earlier owner left. What was recorded is never refused, however much is open.
+    pub(crate) fn take_over_calls(&self, count: u64) {
+        self.open.fetch_add(count, Ordering::Relaxed);
+        self.taken_over.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Those calls will not go on here after all.
+    pub(crate) fn take_over_less(&self, count: u64) {
+        self.taken_over.fetch_sub(count, Ordering::Relaxed);
+        self.closed(count);
     }
 
     /// Counts calls inside others as open.

@@ -152,7 +152,7 @@ pub async fn cancel(runtime: Runtime, world: Arc<World>, plan: CancelPlan, mut c
         open.session == *session && Some(&open.batch) == batch.as_ref() && Some(&open.id) == call.as_ref()
     };
     let handle = match call {
-        Some(_) => runtime.open().iter().find(is_it).map(|open| open.call.clone()),
+        Some(_) => runtime.open().await?.iter().find(is_it).map(|open| open.call.clone()),
         None => None,
     };
     let target = match (&handle, call, batch) {
@@ -187,7 +187,7 @@ const LOOK: Duration = Duration::from_millis(2);
 async fn key_of_parked(runtime: &Runtime, call: &str) -> String {
     let secret = runtime.store().secret();
     loop {
-        let open = runtime.open();
+        let open = runtime.open().await.unwrap_or_default();
         let is_it = |open: &&windlass::OpenCall| {
             open.state == "awaiting_completion"
                 && format!("{}/{}/{}", open.session, open.batch, open.id) == call
