@@ -61,7 +61,9 @@ impl Stub {
 /// A number for a provider, never 0. Two may have the same: then a call looks for itself.
 pub(crate) fn provider_mark(provider: &str) -> u32 {
     // FNV-1a.
-    let hash = provider.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = provider
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     hash.max(1)
 }
 
@@ -103,7 +105,10 @@ impl Away {
     pub(crate) fn take(&self, batch: BatchNo) -> BTreeMap<Ordinal, Stub> {
         let mut calls = lock(&self.calls);
         let found: Vec<u64> = calls.range(packed(batch)).map(|(call, _)| *call).collect();
-        found.into_iter().filter_map(|call| Some((CallId::unpacked(call).ordinal, calls.remove(&call)?))).collect()
+        found
+            .into_iter()
+            .filter_map(|call| Some((CallId::unpacked(call).ordinal, calls.remove(&call)?)))
+            .collect()
     }
 
     /// Takes the calls of a session out: they will not go on here.
@@ -157,12 +162,17 @@ fn packed(batch: BatchNo) -> std::ops::RangeInclusive<u64> {
 pub(crate) async fn keep_leaving(away: Arc<Away>, rt: Weak<Inner>) {
     while !away.is_over() {
         away.leaves.notified().await;
-        let batches = std::mem::take(&mut *lock(&away.leaving));
         let Some(rt) = rt.upgrade() else { return };
-        for batch in batches {
-            if let Some(session) = batch.session() {
-                session.let_leave(&rt, batch);
-            }
+        let_leave(&rt);
+    }
+}
+
+/// Lets those leave that were let go of.
+pub(crate) fn let_leave(rt: &Arc<Inner>) {
+    let batches = std::mem::take(&mut *lock(&rt.away.leaving));
+    for batch in batches {
+        if let Some(session) = batch.session() {
+            session.let_leave(rt, batch);
         }
     }
 }
@@ -206,7 +216,8 @@ async fn wake(rt: &Arc<Inner>, call: CallId) {
         Ok(session) => {
             // Used until it is woken, so that it does not leave before.
             let _used = fetch(rt, &session, call.batch).await;
-            session.wake(rt, call);
+            // In this task, so that the planner knows how many wait before the next is read.
+            session.wake_here(rt, call).await;
         }
         Err(error) => {
             tracing::error!(%session, %call, error = %chain(&error), "a call that is due cannot be read back")

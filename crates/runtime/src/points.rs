@@ -53,6 +53,8 @@ pub const NAMES: &[&str] = &[
     "at.stop",
     "at.end",
     "at.wake",
+    "at.leave",
+    "at.fetch",
     "at.reconcile",
     "at.reconciled",
 ];

@@ -1,8 +1,8 @@
 //! The runtime: tools, sessions, and the one way in.
 
 use crate::answer::CallAnswer;
-use crate::away::{self, Away};
 use crate::ask::{self, AskError, Asked, Connecting, Resolution, Target};
+use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
 use crate::error::{BatchError, chain};
@@ -309,6 +309,12 @@ impl Runtime {
     /// in the store.
     pub fn away(&self) -> u64 {
         self.0.away.len() as u64
+    }
+
+    /// How many sessions are in memory. For tests.
+    #[doc(hidden)]
+    pub fn sessions_in_memory(&self) -> usize {
+        self.0.owned().len()
     }
 
     /// Bounds all tools that declare this group together, from now on; what runs beyond that goes on.

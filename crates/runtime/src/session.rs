@@ -1,6 +1,6 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
-use crate::away::Away;
+use crate::away::{self, Away};
 use crate::batch::{Head, OpenBatch, Used};
 use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
@@ -131,12 +131,13 @@ impl Session {
                 held
             })
             .collect();
+        drop(hold);
         Ok(self.let_rest(left))
     }
 
     /// Parks calls of one batch at once of which each only waits, so that a session with many of them is never in memory
     /// whole; others are returned, to be driven.
-    fn let_rest(self: &Arc<Session>, mut left: Vec<Box<Held>>) -> Vec<Box<Held>> {
+    fn let_rest(&self, mut left: Vec<Box<Held>>) -> Vec<Box<Held>> {
         let Some(on) = left.first().map(|held| held.on.clone()) else { return left };
         let waits: Option<Vec<Parked>> = left.iter().map(|held| held.only_waits()).collect();
         let Some(waits) = waits.filter(|_| on.batch.head.parent.is_none()) else { return left };
@@ -146,10 +147,9 @@ impl Session {
         for (held, parked) in left.into_iter().zip(waits) {
             park::until(held, parked);
         }
-        let (rt, no) = (on.rt.clone(), on.batch.head.no);
+        let rt = on.rt.clone();
         drop(on);
-        let batch = lock(&self.open).by_no.get(&no).cloned();
-        batch.into_iter().for_each(|batch| self.let_leave(&rt, batch));
+        away::let_leave(&rt);
         Vec::new()
     }
 
@@ -175,7 +175,8 @@ impl Session {
         let Some(batch) = open.by_no.get(&no).filter(|batch| Arc::strong_count(batch) == TABLES) else {
             return;
         };
-        let is_inside = |batch: &Arc<OpenBatch>, call| batch.head.parent.is_some_and(|parent| parent.call == call);
+        let is_inside =
+            |batch: &Arc<OpenBatch>, call| batch.head.parent.is_some_and(|parent| parent.call == call);
         let has_open_inside = |call| open.by_no.values().any(|batch| is_inside(batch, call));
         let (session, lookup) = (self.lane.session(), batch.head.lookup);
         let Some(mut stubs) = batch.put_away((rt, session), has_open_inside) else { return };
@@ -284,8 +285,13 @@ impl Session {
         let is_inside = |batch: &Arc<OpenBatch>| {
             batch.head.parent.is_some_and(|parent| parent.call == call) && !batch.is_over()
         };
-        let mut batches: Vec<_> =
-            lock(&self.open).by_no.values().filter(|batch| is_inside(batch)).cloned().map(Used::new).collect();
+        let mut batches: Vec<_> = lock(&self.open)
+            .by_no
+            .values()
+            .filter(|batch| is_inside(batch))
+            .cloned()
+            .map(Used::new)
+            .collect();
         batches.sort_unstable_by_key(|batch| batch.head.no);
         batches
     }
@@ -369,6 +375,14 @@ impl Session {
     pub(crate) fn wake(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
         match self.unpark(rt, id) {
             Some(held) => drive::start(held),
+            None => rt.away.wake(id),
+        }
+    }
+
+    /// The same in the caller's own task, as far as it gets at once.
+    pub(crate) async fn wake_here(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
+        match self.unpark(rt, id) {
+            Some(held) => drive::start_all(vec![held]).await,
             None => rt.away.wake(id),
         }
     }

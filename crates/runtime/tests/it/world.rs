@@ -343,7 +343,10 @@ async fn a_tool_that_the_caller_runs_ends_with_what_it_posts() {
         ] {
             let submitted = runtime.submit("s", batch(key, vec![call("c", "t", n(1))])).await.unwrap();
             let call = waits_for(&runtime, "client").await;
-            assert_eq!((runtime.counts().running, runtime.open().await.unwrap()[0].state), ([0; 2], "awaiting_client"));
+            assert_eq!(
+                (runtime.counts().running, runtime.open().await.unwrap()[0].state),
+                ([0; 2], "awaiting_client")
+            );
             runtime.client_result(&call, result.clone()).await.unwrap();
             assert_eq!(states(&submitted.settled().await.unwrap()), state);
             runtime.client_result(&call, result).await.unwrap();
