@@ -65,12 +65,12 @@ impl Owner {
     /// Waits for this, unless a signal comes while calls are open: then `None`, and the command is to leave.
     pub async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(work);
-        let (mut asked, mut told) = (false, HashSet::new());
+        let (mut asked, mut told) = (false, Told::default());
         let mut looks = tokio::time::interval(LOOKS_EVERY);
         loop {
             tokio::select! {
                 done = &mut work => return Some(done),
-                _ = looks.tick() => tell_waiting(&self.runtime, &mut told),
+                _ = looks.tick() => tell_waiting(&self.runtime, &mut told).await,
                 name = self.signals.next() => {
                     if asked {
                         exit::leave_now();
@@ -88,7 +88,8 @@ impl Owner {
 
     /// Gives the folder up with calls open, and says who goes on with them.
     pub async fn leave(self) -> ExitCode {
-        let open = self.runtime.open();
+        // If the store cannot be read, what is in memory is all that can be said.
+        let open = self.runtime.open().await.unwrap_or_else(|_| self.runtime.live());
         leave_at_once_when_told_again();
         tell(&open);
         self.close().await;
@@ -109,13 +110,23 @@ impl Owner {
 /// How soon people are told that a call waits for them.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);
 
+/// What was said of calls that wait.
+#[derive(Default)]
+struct Told {
+    calls: HashSet<String>,
+    /// How many were not in memory when that was last looked at: they are read only if there are others.
+    away: u64,
+}
+
 /// Says which calls wait for the world outside, each once.
-fn tell_waiting(runtime: &Runtime, told: &mut HashSet<String>) {
+async fn tell_waiting(runtime: &Runtime, told: &mut Told) {
     if runtime.counts().parked == 0 {
         return;
     }
-    for call in runtime.open() {
-        tell_waiting_for(&serde_json::to_value(call).unwrap_or_default(), told);
+    let away = std::mem::replace(&mut told.away, runtime.away());
+    let open = if away == told.away { None } else { runtime.open().await.ok() };
+    for call in open.unwrap_or_else(|| runtime.live()) {
+        tell_waiting_for(&serde_json::to_value(call).unwrap_or_default(), &mut told.calls);
     }
 }
 

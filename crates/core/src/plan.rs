@@ -190,6 +190,10 @@ pub struct Planner {
     global: Space,
     age: u64,
     counts: Counts,
+    /// Those of the queued calls that have started before.
+    again: u64,
+    /// Parked calls that were [put away](Planner::put_away).
+    away: u64,
     limits: Maxima,
     pace: Pace,
     /// Used by each change and empty between them; kept so that a change allocates nothing.
@@ -309,6 +313,8 @@ impl Planner {
             global: Space::EMPTY,
             age: 0,
             counts: Counts::default(),
+            again: 0,
+            away: 0,
             limits: Maxima::of(limits),
             pace: Pace::default(),
             cleared: Vec::new(),
@@ -323,7 +329,7 @@ impl Planner {
     pub fn admit(&self, now_us: u64, calls: u64) -> Result<(), Overloaded> {
         let over = (self.counts.queued + calls).saturating_sub(self.limits.queued);
         // What is admitted is queued first, and may be parked or not.
-        let over = over.max((self.counts.parked + 1).saturating_sub(self.limits.parked));
+        let over = over.max((self.counts.parked + self.away + 1).saturating_sub(self.limits.parked));
         if over == 0 {
             return Ok(());
         }
@@ -409,6 +415,31 @@ impl Planner {
         }
         self.advance(number);
         true
+    }
+
+    /// Forgets a parked call that nobody can wait for: it has started, claims nothing, and is neither inside another nor
+    /// around one. It is counted as parked until it [comes back](Self::come_back). `false`: it must be remembered.
+    pub fn put_away(&mut self, call: CallId) -> bool {
+        let waits_for_nobody = |call: &Call| {
+            let Flags { parked, started, unprepared, .. } = call.flags;
+            parked && started && !unprepared && call.claims.is_empty() && call.inside.is_none()
+        };
+        let found = self.find(call).map(|number| &self.calls[number]);
+        if !found.is_some_and(|call| waits_for_nobody(call) && call.parent == slab::NONE) {
+            return false;
+        }
+        self.away += 1;
+        self.leave(call)
+    }
+
+    /// A call that was put away is to be [entered](Self::enter) again, or is over.
+    pub fn come_back(&mut self) {
+        self.away = self.away.saturating_sub(1);
+    }
+
+    /// How many calls that have started before wait for room to go on.
+    pub fn again(&self) -> u64 {
+        self.again
     }
 
     /// Whether a call has its turn: it runs, as far as is known here.
@@ -550,7 +581,8 @@ impl Planner {
 
     /// How many calls there are.
     pub fn counts(&self) -> Counts {
-        Counts { running: self.room.running.map(u64::from), ..self.counts }
+        let parked = self.counts.parked + self.away;
+        Counts { running: self.room.running.map(u64::from), parked, ..self.counts }
     }
 
     /// How many things are kept: none once every call has left.
@@ -560,6 +592,7 @@ impl Planner {
             + self.calls.len()
             + self.sessions.len()
             + self.call_nos.len()
+            + usize::try_from(self.away).unwrap_or(usize::MAX)
     }
 
     /// The number of a call that has not left.

@@ -1,9 +1,11 @@
 //! An open batch in memory: its calls, and who waits for them.
 
+mod away;
 mod siblings;
 mod stream;
 mod write;
 
+pub(crate) use away::Used;
 pub use siblings::Decided;
 pub(crate) use siblings::cancel;
 
@@ -12,11 +14,12 @@ use crate::held::{Ack, Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::loops::Loops;
 use crate::same::Answer;
+use crate::session::Session;
 use crate::signal::Signal;
 use crate::tool::Place;
 use crate::wheel::Alarm;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use stream::Stream;
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Parent, compare};
@@ -36,6 +39,10 @@ pub(crate) struct OpenBatch {
     stood: Notify,
     /// Whether something was ever asked of one of its calls.
     asked: AtomicBool,
+    /// Its session, once it is one of the open ones there.
+    session: Weak<Session>,
+    /// Whether it may leave memory when nobody uses it.
+    rests: AtomicBool,
 }
 
 /// What is asked of a call by somebody who does not drive it.
@@ -61,6 +68,23 @@ pub(crate) enum Asked {
     Connect { provider: Arc<str>, connected: bool },
 }
 
+impl Asked {
+    /// Whether it changes something for a call that waits.
+    fn concerns(&self, call: &Call) -> bool {
+        match self {
+            Asked::Connect { provider, .. } => {
+                call.unconnected().is_some_and(|said| said.provider == *provider)
+            }
+            Asked::Cancel(_)
+            | Asked::Decided(_)
+            | Asked::Accept
+            | Asked::Same(_)
+            | Asked::Look
+            | Asked::Complete { .. } => true,
+        }
+    }
+}
+
 /// What was asked, and who waits until it is recorded.
 pub(crate) struct Heard {
     pub(crate) what: Asked,
@@ -74,7 +98,7 @@ pub(crate) enum Reached {
     Driven,
     /// Parked: it must be woken.
     Parked,
-    /// Over: nothing changes.
+    /// Over, or it waits for something else: nothing changes.
     Over,
 }
 
@@ -206,7 +230,8 @@ impl OpenBatch {
 
     fn from(head: Head, state: State) -> OpenBatch {
         let (ended, stood) = (Notify::new(), Notify::new());
-        OpenBatch { head, state: Mutex::new(state), ended, stood, asked: AtomicBool::new(false) }
+        let (asked, rests) = (AtomicBool::new(false), AtomicBool::new(false));
+        OpenBatch { head, state: Mutex::new(state), ended, stood, asked, session: Weak::new(), rests }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -295,6 +320,7 @@ impl OpenBatch {
         let Some(slot) = state.slots.get_mut(usize::from(ordinal.0)) else { return Reached::Over };
         let reached = match slot.stage {
             Stage::Ended(_) => return Reached::Over,
+            Stage::Parked(ref parked) if !heard.what.concerns(parked.call()) => return Reached::Over,
             Stage::Parked(_) => Reached::Parked,
             Stage::Driven => Reached::Driven,
         };

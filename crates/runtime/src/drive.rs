@@ -87,7 +87,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
             },
             Step::Retry { after_ms } => retry::note(&mut held, after_ms).await?,
-            Step::Park(parked) => return park::until(held, parked).await,
+            Step::Park(parked) => return Ok(park::until(held, parked)),
             Step::Settle(_) => settle::note(&mut held)?,
         }
     }

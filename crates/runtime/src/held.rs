@@ -1,22 +1,23 @@
 //! A call in the hands of whoever drives it: its state, and what it has noted and not yet committed.
 
-use crate::batch::{self, Heard, OpenBatch};
+use crate::away::Stub;
+use crate::batch::{self, Heard, Used};
 use crate::error::Lost;
 use crate::registry::Registered;
 use crate::request::Parsed;
 use crate::runtime::Inner;
 use crate::same::Answer;
 use crate::session::Session;
-use crate::wheel::Alarm;
+use crate::wheel::{Alarm, When};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::attempt::{Deadline, Rules};
-use windlass_core::call::{Call, CancelAsked, Connected, Fact, State};
+use windlass_core::call::{Call, CancelAsked, Connected, Fact, State, Step};
 use windlass_core::entry::Packer;
 use windlass_core::ids::CallId;
 use windlass_core::json::Problem;
 use windlass_core::loops::Loop;
-use windlass_core::operation::{Did, Operation};
+use windlass_core::operation::{Did, Operation, Operations};
 use windlass_core::outcome::ModelAnswer;
 use windlass_core::plan::Wants;
 use windlass_core::siblings::Decision;
@@ -97,7 +98,7 @@ const NOTES_BYTES: usize = 256;
 pub(crate) struct Hold {
     pub(crate) rt: Arc<Inner>,
     pub(crate) session: Arc<Session>,
-    pub(crate) batch: Arc<OpenBatch>,
+    pub(crate) batch: Used,
 }
 
 impl Hold {
@@ -149,9 +150,49 @@ impl Parked {
     pub(crate) fn call(&self) -> &Call {
         &self.call
     }
+
+    pub(crate) fn past(&self) -> &Past {
+        &self.past
+    }
+
+    /// Whether it waits for the world outside or a recorded time, rather than for its turn, its tool or another call.
+    pub(crate) fn waits_outside(&self) -> bool {
+        matches!(self.call.state, State::Suspended(_) | State::Unconnected { .. } | State::Retrying(_))
+    }
+
+    /// Whether all there is to it is recorded, or known to the planner.
+    pub(crate) fn is_recorded(&self) -> bool {
+        let Parked { claimed, accepted, acks, notes, rows, .. } = self;
+        *claimed && !accepted && acks.is_empty() && notes.is_empty() && rows.is_empty()
+    }
+
+    /// Whether it has made nested calls.
+    pub(crate) fn has_called(&self) -> bool {
+        self.call.operations.as_deref().is_some_and(Operations::has_call)
+    }
 }
 
 impl Hold {
+    /// A call that waits and was read back. The planner knows it.
+    pub(crate) fn asleep(&self, id: CallId, call: Call, stub: &Stub) -> Parked {
+        let Stub { since_us, counted_us, parked_at, due: (due_us, wall), .. } = *stub;
+        let past = Past { since_us, counted_us, fresh: false, waited: true, parked_at: Some(parked_at) };
+        let alarm = self.rt.wheel.alarm(When { due_us, wall: Some(wall) }, &self.session, id);
+        Parked {
+            id,
+            call,
+            tool: None,
+            parsed: None,
+            past,
+            claimed: true,
+            accepted: false,
+            acks: Vec::new(),
+            notes: Packer::default(),
+            rows: Vec::new(),
+            alarm: Some(alarm),
+        }
+    }
+
     /// Goes on with a call that waited.
     pub(crate) fn unpark(self: &Arc<Hold>, parked: Parked) -> Box<Held> {
         let Parked { id, call, tool, parsed, past, claimed, accepted, acks, notes, rows, alarm } = parked;
@@ -304,6 +345,14 @@ impl Held {
                 self.at.max(parked.wake_at)
             }
             _ => self.at,
+        }
+    }
+
+    /// Until when it waits, if all that is to be done with it now is to wait.
+    pub(crate) fn only_waits(&self) -> Option<windlass_core::call::Parked> {
+        match self.call.next(self.decision_time()) {
+            Step::Park(parked) if self.overdue().is_none() => Some(parked),
+            _ => None,
         }
     }
 

@@ -11,6 +11,7 @@ pub mod points;
 mod answer;
 mod artifacts;
 pub mod ask;
+mod away;
 mod batch;
 mod client;
 mod clock;

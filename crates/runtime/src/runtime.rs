@@ -2,6 +2,7 @@
 
 use crate::answer::CallAnswer;
 use crate::ask::{self, AskError, Asked, Connecting, Resolution, Target};
+use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
 use crate::error::{BatchError, chain};
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Notify, OnceCell, mpsc};
 use windlass_core::handle::{Handle, Kind};
-use windlass_core::ids::{CallId, EntryNo};
+use windlass_core::ids::{CallId, EntryNo, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::{Cap, Counts};
 use windlass_store::{SessionRow, Store};
@@ -91,6 +92,8 @@ pub(crate) struct Inner {
     pub(crate) feeds: Feeds,
     pub(crate) meters: Meters,
     pub(crate) gate: Gate,
+    /// Parked calls that are not in memory.
+    pub(crate) away: Arc<Away>,
     /// Calls that wait for their tool.
     tool_waits: Mutex<Vec<(Weak<Session>, CallId)>>,
     /// Whether the last owner of the store was cut off: then what it ran may be what killed it.
@@ -104,6 +107,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.wheel.stop();
         self.feeds.end();
+        self.away.stop();
     }
 }
 
@@ -132,12 +136,15 @@ impl Runtime {
             feeds: Feeds::default(),
             meters: Meters::default(),
             gate: Gate::default(),
+            away: Arc::default(),
             tool_waits: Mutex::default(),
             last_owner_died,
             careful_until_us,
             chance: AtomicU64::new(seed()),
         });
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
+        inner.tasks.spawn(away::keep_leaving(inner.away.clone(), Arc::downgrade(&inner)));
+        inner.tasks.spawn(away::keep_waking(inner.away.clone(), Arc::downgrade(&inner)));
         let watching = Arc::downgrade(&inner);
         inner.registry.watch(move || {
             if let Some(rt) = watching.upgrade() {
@@ -305,14 +312,21 @@ impl Runtime {
         self.0.feeds.readers.load(Ordering::Relaxed)
     }
 
-    /// The calls that are open here, oldest first, recorded or not.
-    pub fn open(&self) -> Vec<OpenCall> {
-        waits::open(&self.0, |_| true)
+    /// The calls that are open here, by session, oldest first, recorded or not. Those that are not in memory are read from the
+    /// store.
+    pub async fn open(&self) -> Result<Vec<OpenCall>, BatchError> {
+        waits::open(&self.0).await
+    }
+
+    /// Those of them that are in memory: all that run or wait for their turns, and those that somebody here waits for. What the
+    /// others wait for is in the [record](crate::inspect::waiting_for).
+    pub fn live(&self) -> Vec<OpenCall> {
+        waits::live(&self.0, |_| true).into_iter().map(|(_, open)| open).collect()
     }
 
     /// The same of one session.
-    pub fn open_in(&self, session: &str) -> Vec<OpenCall> {
-        waits::open(&self.0, |name| name == session)
+    pub fn live_in(&self, session: &str) -> Vec<OpenCall> {
+        waits::live(&self.0, |name| name == session).into_iter().map(|(_, open)| open).collect()
     }
 
     /// The name of the session that a call belongs to, recorded or not. `None`: there is no such call.
@@ -332,7 +346,19 @@ impl Runtime {
     /// How many things are remembered of calls that may start: none while no call is open. For tests.
     #[doc(hidden)]
     pub fn kept(&self) -> usize {
-        self.0.turns.kept()
+        self.0.turns.kept() + self.0.away.len()
+    }
+
+    /// How many of the parked calls are not in memory: nobody here waits for their batches, and all that is known of them is
+    /// in the store.
+    pub fn away(&self) -> u64 {
+        self.0.away.len() as u64
+    }
+
+    /// How many sessions are in memory. For tests.
+    #[doc(hidden)]
+    pub fn sessions_in_memory(&self) -> usize {
+        self.0.owned().len()
     }
 
     /// Bounds all tools that declare this group together, from now on; what runs beyond that goes on.
@@ -516,14 +542,19 @@ impl Inner {
         Ok(session.clone())
     }
 
+    /// The session of this number.
+    pub(crate) async fn session_by_no(self: &Arc<Inner>, no: SessionNo) -> Result<Arc<Session>, BatchError> {
+        let row = self.store.session_by_no(no).await?;
+        let unknown = || BatchError::Unreadable { what: format!("there is no session {no}") };
+        self.session(&row.ok_or_else(unknown)?.name).await
+    }
+
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
         let (session, mut left) = Session::acquire(self, name).await?;
         // What was asked of them while nobody owned them they hear before they go on.
         ask::adopt(self, &session).await?;
         stream::close_left(self, &session).await?;
-        // What was recorded is never refused, however much is open.
-        self.open.fetch_add(left.len() as u64, Ordering::Relaxed);
-        self.taken_over.fetch_add(left.len() as u64, Ordering::Relaxed);
+        self.take_over_calls(left.len() as u64);
         // Before any of them goes on: what started holds what it claims, and nothing passes what was asked before it.
         Turns::take_over(&mut left);
         let mut batches = left.into_iter().peekable();
@@ -588,6 +619,18 @@ impl Inner {
         self.turns.expect(self.clock.elapsed_us(), count)?;
         self.open.fetch_add(count, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Counts calls that an earlier owner left. What was recorded is never refused, however much is open.
+    pub(crate) fn take_over_calls(&self, count: u64) {
+        self.open.fetch_add(count, Ordering::Relaxed);
+        self.taken_over.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Those calls will not go on here after all.
+    pub(crate) fn take_over_less(&self, count: u64) {
+        self.taken_over.fetch_sub(count, Ordering::Relaxed);
+        self.closed(count);
     }
 
     /// Counts calls inside others as open.

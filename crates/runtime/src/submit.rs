@@ -1,7 +1,7 @@
 //! How a batch comes in: what is recorded is answered, what is open is joined, what never ran is run.
 
 use crate::answer::{BatchAnswer, CallAnswer};
-use crate::batch::{Head, OpenBatch, Placed, Submission};
+use crate::batch::{Head, OpenBatch, Placed, Submission, Used};
 use crate::drive;
 use crate::error::{BatchError, no_randomness};
 use crate::held::{Held, Hold, Past};
@@ -26,7 +26,7 @@ pub struct Submitted {
     rt: Arc<Inner>,
     key: Arc<str>,
     /// Where its calls are; nowhere if it has none.
-    place: Option<(Arc<Session>, Arc<OpenBatch>)>,
+    place: Option<(Arc<Session>, Used)>,
     answers: Vec<Answering>,
 }
 
@@ -48,7 +48,7 @@ impl Submitted {
     pub(crate) fn of(
         rt: &Arc<Inner>,
         key: &Arc<str>,
-        (session, batch): (&Arc<Session>, &Arc<OpenBatch>),
+        (session, batch): (&Arc<Session>, &Used),
         answers: Vec<Answering>,
     ) -> Submitted {
         Submitted { rt: rt.clone(), key: key.clone(), place: Some((session.clone(), batch.clone())), answers }
@@ -203,7 +203,7 @@ pub(crate) async fn find_or_make(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
     (checked, key): (&Checked, &Arc<str>),
-) -> Result<Arc<OpenBatch>, BatchError> {
+) -> Result<Used, BatchError> {
     if let Some(lost) = session.lane.lost() {
         return Err(lost.into());
     }
@@ -225,8 +225,10 @@ async fn load_or_make(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
     (lookup, checked, key): (Lookup, &Checked, &Arc<str>),
-) -> Result<Arc<OpenBatch>, BatchError> {
+) -> Result<Used, BatchError> {
     let batch = match rt.store.batch(lookup).await? {
+        // Nobody waited for it any more, and it left memory.
+        Some(row) if let Some(fetched) = session.fetch(rt, row.no).await? => return Ok(fetched),
         Some(row) => {
             let (folded, rows) = session.read(&row).await?;
             // Open batches were taken over with the session; nobody would ever end this one.
@@ -257,7 +259,7 @@ async fn load_or_make(
 pub(crate) fn place(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
-    batch: &Arc<OpenBatch>,
+    batch: &Used,
     calls: Vec<Asked>,
 ) -> Result<(Vec<Answering>, Vec<Box<Held>>), BatchError> {
     if batch.head.streamed

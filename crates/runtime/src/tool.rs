@@ -1,7 +1,7 @@
 //! The trait a tool implements, what it returns, and the context it is given.
 
 use crate::artifacts::{ArtifactError, ArtifactWriter, Artifacts};
-use crate::batch::OpenBatch;
+use crate::batch::Used;
 use crate::clock::Clock;
 use crate::held::Hold;
 use crate::inside::Pending;
@@ -248,7 +248,7 @@ pub struct Cx {
     pub(crate) attempt: AttemptNo,
     pub(crate) attempts_max: u32,
     pub(crate) redrive: bool,
-    pub(crate) batch: Arc<OpenBatch>,
+    pub(crate) batch: Used,
     pub(crate) artifacts: Artifacts,
     pub(crate) wheel: Arc<Wheel>,
     /// Where the call is driven. The runtime owns the threads that tools run on, so no tool may own the runtime.

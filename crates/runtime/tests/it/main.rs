@@ -10,6 +10,7 @@
 mod artifacts;
 mod asks;
 mod attempts;
+mod away;
 mod claims;
 mod commits;
 mod completions;

@@ -37,7 +37,7 @@ pub async fn cancel_session(
     api.session(&caller, &session).await?;
     // One that is opened and not used yet has no journal, and nothing to stop.
     if api.runtime().store().session(&session).await?.is_none() {
-        let open = api.runtime().open_in(&session);
+        let open = api.runtime().live_in(&session);
         if open.is_empty() {
             return json(&Cancelled { asked: 0, over: 0 });
         }
