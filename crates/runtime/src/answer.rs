@@ -136,7 +136,7 @@ impl CallAnswer {
             (Some(conflict), _) => {
                 projection::project(&Outcome::Failed(conflict.clone()), None, &Limits::default())
             }
-            (None, Some(end)) => end.model.clone(),
+            (None, Some(end)) => end.model(),
             (None, None) => ModelAnswer::default(),
         }
     }

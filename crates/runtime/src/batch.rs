@@ -10,7 +10,7 @@ pub use siblings::Decided;
 pub(crate) use siblings::cancel;
 
 use crate::error::Lost;
-use crate::held::{Ack, Held, Parked};
+use crate::held::{Ack, Ended, Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::loops::Loops;
 use crate::same::Answer;
@@ -414,12 +414,12 @@ impl OpenBatch {
     }
 
     /// Calls ended, durably: whoever waits is told. `true` if nothing of the batch is to come.
-    pub(crate) fn settle(&self, ended: Vec<Box<Held>>, loops: &Loops, limits: &Limits) -> bool {
+    pub(crate) fn settle(&self, ended: Vec<Ended>, loops: &Loops, limits: &Limits) -> bool {
         let mut state = self.lock();
-        for held in ended {
-            let place = usize::from(held.id.ordinal.0);
-            state.slots[place].polls = held.tool.as_ref().is_some_and(|tool| tool.spec.flags.polls);
-            state.end(place, Arc::new(held.call));
+        for Ended { id, call, polls, .. } in ended {
+            let place = usize::from(id.ordinal.0);
+            state.slots[place].polls = polls;
+            state.end(place, call);
         }
         let over = state.is_over();
         // What tools call is no turn of a model.

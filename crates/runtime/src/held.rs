@@ -12,9 +12,9 @@ use crate::wheel::{Alarm, When};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::attempt::{Deadline, Rules};
-use windlass_core::call::{Call, CancelAsked, Connected, Fact, State, Step};
+use windlass_core::call::{Call, CancelAsked, Connected, Fact, Opened, State, Step};
 use windlass_core::entry::Packer;
-use windlass_core::ids::CallId;
+use windlass_core::ids::{CallId, Ordinal};
 use windlass_core::json::Problem;
 use windlass_core::loops::Loop;
 use windlass_core::operation::{Did, Operation, Operations};
@@ -88,6 +88,76 @@ impl Past {
     /// When so many milliseconds of the call's time have passed.
     fn due_us(&self, ms: u64) -> u64 {
         self.since_us.saturating_add(ms.saturating_mul(1_000).saturating_sub(self.counted_us))
+    }
+}
+
+/// A call that was just submitted, until it is driven: then it takes the room of a [`Held`], and mostly gives it back
+/// before the next one does.
+pub(crate) struct Fresh {
+    pub(crate) id: CallId,
+    pub(crate) opened: Opened,
+    pub(crate) parsed: Option<Result<Parsed, Problem>>,
+    pub(crate) goes_on_with: Option<Loop>,
+}
+
+/// Calls that were just submitted together.
+pub(crate) struct Submitted {
+    pub(crate) on: Arc<Hold>,
+    /// When they were.
+    pub(crate) at: Timestamp,
+    pub(crate) past: Past,
+    pub(crate) calls: Vec<Fresh>,
+}
+
+impl Submitted {
+    /// The calls one after the other, to be driven.
+    pub(crate) fn into_calls(self) -> impl Iterator<Item = Box<Held>> {
+        let Submitted { on, at, past, calls } = self;
+        calls.into_iter().map(move |Fresh { id, opened, parsed, goes_on_with }| {
+            let mut held = on.call(id, Call::new(opened, at), past);
+            held.parsed = parsed;
+            held.goes_on_with = goes_on_with;
+            held
+        })
+    }
+}
+
+/// What goes to the store with the next commit of a batch: what calls have noted, and those of them that ended.
+#[derive(Default)]
+pub(crate) struct Going {
+    pub(crate) notes: Packer,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) ended: Vec<Ended>,
+    /// A call that goes on and of which it is noted that it is to stop.
+    pub(crate) cancelled: Option<Ordinal>,
+}
+
+/// A call that ended, until that is durable.
+pub(crate) struct Ended {
+    pub(crate) id: CallId,
+    pub(crate) call: Arc<Call>,
+    /// Whether it was submitted to this runtime, rather than taken over.
+    pub(crate) fresh: bool,
+    /// Whether its tool is meant to be asked again and again.
+    pub(crate) polls: bool,
+    /// When.
+    pub(crate) at: Timestamp,
+    /// Whoever asked something of it waits until these are dropped.
+    _acks: Vec<Ack>,
+}
+
+impl Going {
+    /// A call ended: its end goes with the others.
+    pub(crate) fn end(&mut self, held: Box<Held>) {
+        let Held { id, call, tool, past, at, acks, mut notes, mut rows, .. } = *held;
+        self.notes.append(&mut notes);
+        self.rows.append(&mut rows);
+        let polls = tool.is_some_and(|tool| tool.spec.flags.polls);
+        self.ended.push(Ended { id, call: Arc::new(call), fresh: past.fresh, polls, at, _acks: acks });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ended.is_empty()
     }
 }
 
@@ -294,25 +364,21 @@ impl Held {
 
     /// Writes what was noted, and waits until it is durable.
     pub(crate) async fn commit(&mut self) -> Result<(), Lost> {
-        let on = self.on.clone();
-        on.batch.send(&on.session.lane, std::slice::from_mut(self)).commit.durable().await?;
+        let mut going = Going {
+            notes: std::mem::take(&mut self.notes),
+            rows: std::mem::take(&mut self.rows),
+            ended: Vec::new(),
+            cancelled: self.call.cancel.is_some().then_some(self.id.ordinal),
+        };
+        let Hold { session, batch, .. } = &*self.on;
+        batch.send(&session.lane, &mut going).commit.durable().await?;
         self.acks.clear();
         Ok(())
-    }
-
-    pub(crate) fn take_notes(&mut self, packer: &mut Packer, rows: &mut Vec<Row>) {
-        packer.append(&mut self.notes);
-        rows.append(&mut self.rows);
     }
 
     /// The rows it carries.
     pub(crate) fn take_rows(&mut self) -> Vec<Row> {
         std::mem::take(&mut self.rows)
-    }
-
-    /// How many bytes it has noted.
-    pub(crate) fn noted_bytes(&self) -> usize {
-        self.notes.len()
     }
 
     /// A stage begins.

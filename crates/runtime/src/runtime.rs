@@ -559,12 +559,12 @@ impl Inner {
         Turns::take_over(&mut left);
         let mut batches = left.into_iter().peekable();
         while let Some(first) = batches.next() {
-            let batch = first.id.batch;
+            let (on, batch) = (first.on.clone(), first.id.batch);
             let mut calls = vec![first];
             while let Some(next) = batches.next_if(|next| next.id.batch == batch) {
                 calls.push(next);
             }
-            drive::start_all(calls).await;
+            drive::start_all(&on, calls.into_iter()).await;
         }
         Ok(session)
     }

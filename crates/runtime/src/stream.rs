@@ -65,7 +65,8 @@ impl StreamedBatch {
         let (answers, new) = submit::place(rt, session, batch, checked.calls)?;
         let recorded = batch.send_calls(&session.lane);
         wait_for_push(rt, session, batch);
-        drive::start_all(new).await;
+        let on = new.on.clone();
+        drive::start_all(&on, new.into_calls()).await;
         drop(admission);
         recorded.durable().await.map_err(|lost| lose(rt, session, lost))?;
         Ok(Submitted::of(rt, key, (session, batch), answers))

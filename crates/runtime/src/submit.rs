@@ -4,7 +4,7 @@ use crate::answer::{BatchAnswer, CallAnswer};
 use crate::batch::{Head, OpenBatch, Placed, Submission, Used};
 use crate::drive;
 use crate::error::{BatchError, no_randomness};
-use crate::held::{Held, Hold, Past};
+use crate::held::{Fresh, Hold, Past, Submitted as New};
 use crate::inside::nested;
 use crate::loops::{self, Loops};
 use crate::request::{Asked, BatchRequest, Checked, check};
@@ -15,7 +15,7 @@ use crate::tool::Place;
 use crate::waits;
 use std::sync::Arc;
 use windlass_core::batch::{Compared, derived_key};
-use windlass_core::call::{Call, Opened};
+use windlass_core::call::Opened;
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
@@ -191,7 +191,8 @@ async fn take(
     }
     // To a batch that is open for more, this is a push.
     stream::wait_for_push(rt, session, &batch);
-    drive::start_all(new).await;
+    let on = new.on.clone();
+    drive::start_all(&on, new.into_calls()).await;
     if answers.iter().all(|answer| answer.known) && batch.is_over() {
         session.forget(&batch);
     }
@@ -261,7 +262,7 @@ pub(crate) fn place(
     session: &Arc<Session>,
     batch: &Used,
     calls: Vec<Asked>,
-) -> Result<(Vec<Answering>, Vec<Box<Held>>), BatchError> {
+) -> Result<(Vec<Answering>, New), BatchError> {
     if batch.head.streamed
         && batch.is_closed()
         && calls.iter().any(|asked| !batch.knows(&asked.opened, &rt.limits))
@@ -282,7 +283,7 @@ pub(crate) fn place(
         Some(_) => rt.opened_inside(expected),
         None => rt.opened(expected).inspect_err(|_| session.forget(batch))?,
     }
-    let hold = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
+    let on = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
     let submission = Submission { before: batch.len(), at: rt.clock.now() };
     let since_us = rt.clock.elapsed_us();
     let past = Past { since_us, counted_us: 0, fresh: true, waited: false, parked_at: None };
@@ -292,9 +293,7 @@ pub(crate) fn place(
         let (ordinal, conflict) = match batch.place(&asked.opened, submission, &rt.limits) {
             Placed::New(ordinal) => {
                 let id = CallId { batch: batch.head.no, ordinal };
-                let mut held = hold.call(id, Call::new(asked.opened, submission.at), past);
-                held.parsed = asked.args;
-                new.push(held);
+                new.push(Fresh { id, opened: asked.opened, parsed: asked.args, goes_on_with: None });
                 answers.push(Answering { ordinal, known: false, conflict: None });
                 continue;
             }
@@ -311,7 +310,7 @@ pub(crate) fn place(
         rt.turns.expect_less(twice);
         rt.closed(twice);
     }
-    Ok((answers, new))
+    Ok((answers, New { on, at: submission.at, past, calls: new }))
 }
 
 fn key(rt: &Inner, checked: &Checked) -> Result<Arc<str>, BatchError> {
