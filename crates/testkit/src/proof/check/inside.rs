@@ -31,7 +31,10 @@ pub(super) fn problems(case: &Case<'_>, problems: &mut Vec<String>) {
 }
 
 fn one_step(case: &Case<'_>, (step, kind): (&str, &str), lines: &[&Effect], problems: &mut Vec<String>) {
-    let applied = lines.iter().filter(|line| line.verdict == "applied").count();
+    // Made again in a later try of the call around it, it has the keys that it had.
+    let key = case.step_key(step);
+    let earlier = case.earlier.iter().filter(|line| line.key == key);
+    let applied = lines.iter().chain(earlier).filter(|line| line.verdict == "applied").count();
     let recorded = case.recorded.inside.steps.get(step).cloned().unwrap_or_default();
     let RecordedStep { done_in, .. } = &recorded;
     if done_in.len() > 1 {
