@@ -98,6 +98,11 @@ struct Attempts;
 #[doc = include_str!("../../../docs/dedupe.md")]
 struct Dedupes;
 
+/// The program in the page on events compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/events.md")]
+struct EventsPage;
+
 /// The programs in the page on what tools do inside a call compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/inside.md")]

@@ -9,9 +9,8 @@ use crate::api::Api;
 use crate::extract::{Asked, Named};
 use crate::guest::Guest;
 use crate::problem::Problem;
-use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use hyper::HeaderMap;
 use hyper::body::Frame;
@@ -43,15 +42,14 @@ pub async fn events(
     caller: Caller,
     Named(session): Named<String>,
     Asked(follow): Asked<Follow>,
-    guest: Option<Extension<Guest>>,
-    headers: HeaderMap,
+    request: Request,
 ) -> Result<Response, Problem> {
     api.session(&caller, &session).await?;
     let runtime = api.runtime();
     // Whoever reconnects says where it was, in whatever address it keeps.
-    let after = last_event(&headers)?.or(follow.after).map(EntryNo);
+    let after = last_event(request.headers())?.or(follow.after).map(EntryNo);
     let events = runtime.events(&session, after).await?;
-    let guest = guest.map(|Extension(guest)| guest);
+    let guest = request.extensions().get::<Guest>().cloned();
     if let Some(guest) = &guest {
         guest.stays();
     }

@@ -5,6 +5,7 @@
 
 mod dedupe;
 mod keys;
+mod narration;
 mod place;
 mod room;
 mod rules;
