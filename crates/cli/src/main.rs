@@ -19,6 +19,7 @@ mod questions;
 mod resolve;
 mod run;
 mod show;
+mod signal;
 mod tools;
 
 use args::{Cli, Command};
@@ -74,6 +75,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Complete(args) => complete::complete(&cli.data, args).await,
         Command::Questions(args) => questions::questions(&cli.data, args).await,
         Command::Answer(args) => answer::answer(&cli.data, args).await,
+        Command::Signal(args) => signal::signal(&cli.data, args).await,
         Command::Connections(args) => connections::connections(&cli.data, args).await,
         Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
         Command::Bench(args) => bench::bench(args),

@@ -81,6 +81,10 @@ impl Owner {
 /// How soon people are told that a call waits for them.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);
 
+fn is_for_signal(call: &OpenCall) -> bool {
+    call.waiting_for.as_deref().is_some_and(|waits| waits.starts_with("signal"))
+}
+
 /// Says which calls wait for the world outside, each once.
 fn tell_waiting(runtime: &Runtime, told: &mut HashSet<String>) {
     if runtime.counts().parked == 0 {
@@ -88,6 +92,9 @@ fn tell_waiting(runtime: &Runtime, told: &mut HashSet<String>) {
     }
     for call in runtime.open() {
         let how = match call.state {
+            "awaiting_completion" if is_for_signal(&call) => {
+                "whoever it is told by: windlass signal CALL NAME JSON"
+            }
             "awaiting_completion" => {
                 "whoever has the key that its tool gave out answers: windlass complete KEY --ok JSON"
             }

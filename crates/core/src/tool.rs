@@ -4,6 +4,7 @@ use crate::attempt::{Deadlines, RetryRule};
 use crate::dedupe::Dedupe;
 use crate::failure::named;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 named! {
     /// What may happen to a call of this tool after a crash: the promise its author makes.
@@ -123,6 +124,10 @@ pub struct ToolSpec {
     pub rate: Option<(u32, u64)>,
     /// The groups of tools whose limits its calls share.
     pub groups: Vec<String>,
+    /// The kinds of events it tells of, each with the JSON Schema of its payload; `{}` takes anything.
+    pub emits: BTreeMap<String, Value>,
+    /// The signals its calls take, each with the JSON Schema of its payload; `{}` takes anything.
+    pub signals: BTreeMap<String, Value>,
     /// The author's version of what the tool does; a change makes it another contract.
     pub version: String,
 }
@@ -177,6 +182,12 @@ impl ToolSpec {
         hasher.field(room.as_bytes());
         if let Some(dedupe) = &self.dedupe {
             hasher.field(format!("{dedupe:?}").as_bytes());
+        }
+        for (what, declared) in [("emits", &self.emits), ("signals", &self.signals)] {
+            for (name, schema) in declared {
+                hasher.field(format!("{what} {name}").as_bytes());
+                hasher.json(Some(schema));
+            }
         }
         hasher.digest()
     }
@@ -328,5 +339,7 @@ mod tests {
         assert_eq!(changed(|s| s.running_max = Some(1)), (false, true));
         assert_eq!(changed(|s| s.rate = Some((1, 1))), (false, true));
         assert_eq!(changed(|s| s.groups = vec!["g".into()]), (false, true));
+        assert_eq!(changed(|s| s.emits = [("e".into(), json!({}))].into()), (false, true));
+        assert_eq!(changed(|s| s.signals = [("e".into(), json!({}))].into()), (false, true));
     }
 }

@@ -6,6 +6,7 @@ use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
 use crate::lane::Lane;
 use crate::loops::Loops;
+use crate::pairs::Pairs;
 use crate::request::recorded_inputs;
 use crate::runtime::Inner;
 use crate::same::Firsts;
@@ -28,6 +29,8 @@ pub(crate) struct Session {
     pub(crate) admission: tokio::sync::Mutex<()>,
     /// What is asked of its calls is taken one after the other.
     pub(crate) asking: tokio::sync::Mutex<Asking>,
+    /// Its key-value pairs are written one after the other.
+    pub(crate) pairs: tokio::sync::Mutex<Pairs>,
     /// Its open calls that others may be the same as.
     pub(crate) firsts: Firsts,
     /// Notices that its calls get nowhere.
@@ -66,6 +69,7 @@ impl Session {
             lane: Arc::new(lane),
             admission: tokio::sync::Mutex::default(),
             asking: tokio::sync::Mutex::default(),
+            pairs: tokio::sync::Mutex::default(),
             firsts: Firsts::default(),
             loops,
             open: Mutex::default(),

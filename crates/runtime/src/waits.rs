@@ -192,7 +192,8 @@ fn told(parked: Parked) -> String {
         | Reason::Completion
         | Reason::Input
         | Reason::Connection
-        | Reason::Client) => format!("{reason} until {}", wall_time(parked.wake_at)),
+        | Reason::Client
+        | Reason::Signal) => format!("{reason} until {}", wall_time(parked.wake_at)),
         reason @ (Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => {
             reason.as_str().to_string()
         }

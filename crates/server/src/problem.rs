@@ -28,7 +28,7 @@ pub struct Problem {
 }
 
 /// Every code a problem can have, with its status. `docs/cli.md` has a line for each.
-pub const CODES: [(&str, u16); 16] = [
+pub const CODES: [(&str, u16); 18] = [
     ("bad_path", 400),
     ("bad_query", 400),
     ("bad_body", 400),
@@ -43,6 +43,8 @@ pub const CODES: [(&str, u16); 16] = [
     ("over", 410),
     ("too_large", 413),
     ("invalid_args", 422),
+    ("no_such_signal", 422),
+    ("too_many_signals", 429),
     ("overloaded", 503),
     ("internal", 500),
 ];
@@ -71,7 +73,9 @@ impl From<AskError> for Problem {
                 Problem::new("not_found", told)
             }
             AskError::Unfit { .. } => Problem::new("unfit", told),
-            AskError::Conflict | AskError::Answered => Problem::new("conflict", told),
+            AskError::Conflict | AskError::Answered | AskError::KeyUsed => Problem::new("conflict", told),
+            AskError::NoSignal { .. } => Problem::new("no_such_signal", told),
+            AskError::TooManySignals { .. } => Problem::new("too_many_signals", told),
             AskError::Over { .. } => Problem::new("over", told),
             AskError::Invalid { .. } => Problem::new("invalid_args", told),
             AskError::Batch(BatchError::Shape { .. }) => Problem::new("bad_query", told),

@@ -5,7 +5,7 @@ use crate::problem::Problem;
 use crate::view::View;
 use crate::wire::{
     Answer, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, Nothing, Questions,
-    REASON_CHARS_MAX, Resolve, Show,
+    REASON_CHARS_MAX, Resolve, Show, Signal, Signalled,
 };
 use axum::Router;
 use axum::extract::State;
@@ -25,6 +25,7 @@ pub fn router(runtime: Runtime) -> Router {
         .route("/v1/calls/{call}/resolve", post(resolve))
         .route("/v1/calls/{call}/accept", post(accept))
         .route("/v1/calls/{call}/result", post(client_result))
+        .route("/v1/calls/{call}/signal", post(signal))
         .route("/v1/completions/{key}", post(complete))
         .route("/v1/questions", get(questions))
         .route("/v1/questions/{id}", post(answer))
@@ -141,6 +142,16 @@ async fn client_result(
 ) -> Answered {
     runtime.client_result(&call, body.said()?).await?;
     json(&Completed { completed: true })
+}
+
+async fn signal(
+    State(runtime): State<Runtime>,
+    Named(call): Named<String>,
+    Body(Signal { name, payload, key }): Body<Signal>,
+) -> Answered {
+    let signal = windlass::Signal { name: &name, payload: &payload, key: key.as_deref() };
+    runtime.signal(&call, signal).await?;
+    json(&Signalled { signalled: true })
 }
 
 async fn questions(State(runtime): State<Runtime>, Asked(list): Asked<Questions>) -> Answered {

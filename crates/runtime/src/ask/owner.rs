@@ -1,8 +1,8 @@
 //! How the owner of a session takes what is asked of its calls, and makes it into entries.
 
-use super::{AskError, Asked, Connecting, Resolution, Target, check_changed, check_unknown, opened};
+use super::{AskError, Asked, Connecting, Resolution, Target, check_changed, check_unknown, opened, signal};
 use crate::answer::CallAnswer;
-use crate::batch::{self, Heard, OpenBatch, Reached};
+use crate::batch::{self, Heard, OpenBatch, Reached, Signalled};
 use crate::error::{BatchError, Lost, chain};
 use crate::held::{Ack, Hold, Past};
 use crate::runtime::Inner;
@@ -41,7 +41,7 @@ pub(crate) async fn cancel(
 }
 
 /// The open batches in this runtime that a cancel reaches.
-fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Arc<OpenBatch>)> {
+pub(super) fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Arc<OpenBatch>)> {
     let wanted = match target {
         Target::Call(handle) => opened(&*rt.store, handle).map(|call| call.batch),
         Target::Batch { .. } | Target::Session(_) => None,
@@ -78,7 +78,12 @@ fn tell_and_forget(rt: &Arc<Inner>, target: Target<'_>, open: &[(Arc<Session>, A
 }
 
 /// Tells every open call there.
-fn reach(rt: &Arc<Inner>, session: &Arc<Session>, scope: Scope, (what, ack): &(batch::Asked, Ack)) -> Asked {
+pub(super) fn reach(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    scope: Scope,
+    (what, ack): &(batch::Asked, Ack),
+) -> Asked {
     let batches = match scope {
         Scope::Call(CallId { batch, .. }) | Scope::Batch(batch) => {
             session.find_no(batch).into_iter().collect()
@@ -123,6 +128,9 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
             }
             Ok(Ask::Connect { provider, connected }) => {
                 tell(rt, session, key, (Scope::Session, batch::Asked::Connect { provider, connected }));
+            }
+            Ok(Ask::Signal { call, name, payload, .. }) => {
+                signal::tell(rt, session, call, Signalled::new(name, payload, key));
             }
             Ok(Ask::Accept { call }) => tell(rt, session, key, (Scope::Call(call), batch::Asked::Accept)),
             Ok(Ask::Resolve { call, landed }) => {

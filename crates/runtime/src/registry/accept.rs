@@ -1,5 +1,6 @@
 //! Which tools are accepted, and what their calls need of them, compiled.
 
+use super::Kinds;
 use crate::threads::caught;
 use crate::tool::{Tool, ToolError};
 use serde_json::Value;
@@ -34,6 +35,8 @@ pub struct Registered {
     /// Its attempts that were stopped and still block a thread.
     pub(crate) stuck: AtomicU64,
     declared: Option<Declared>,
+    /// The events and signals it declares.
+    pub(crate) kinds: Option<Arc<Kinds>>,
     /// Its dedupe key, and for how long that holds.
     key: Option<(dedupe::Template, Option<u64>)>,
     /// Whether the planner knows its limits.
@@ -229,6 +232,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered
     };
     let input = compile(&spec.input_schema, Role::Input)?;
     let output = compile(&spec.output_schema, Role::Output)?;
+    let kinds = Kinds::compile(&spec, limits)?.map(Arc::new);
     let (class, contract) = (spec.effect_class(), spec.contract_digest());
     let rules = Rules::of(&spec, limits);
     let reconciles = tool.reconciler().is_some();
@@ -251,6 +255,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered
         paused,
         stuck,
         declared,
+        kinds,
         key,
         announced,
         recorded,

@@ -221,6 +221,10 @@ impl Store for SqliteStore {
         Answer::ready(records::page(&self.pool, page))
     }
 
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
+        Answer::ready(records::count(&self.pool, session, space))
+    }
+
     fn secret(&self) -> &Secret {
         &self.secret
     }

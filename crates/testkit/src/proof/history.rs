@@ -251,7 +251,12 @@ impl Inside {
             | Did::WaitBegan(_)
             | Did::TimedOut
             | Did::Called { .. }
-            | Did::Asked(_) => {}
+            | Did::Asked(_)
+            | Did::PairsRead { .. }
+            | Did::PairWritten { .. }
+            | Did::Emitted { .. }
+            | Did::SignalAwaited(_)
+            | Did::Signalled { .. } => {}
         }
     }
 }
