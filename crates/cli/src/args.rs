@@ -60,6 +60,8 @@ pub enum Command {
     Questions(Questions),
     /// Answer a question
     Answer(Answer),
+    /// Send a signal to a call
+    Signal(Signal),
     /// Say that a session was connected to what its calls need, or that this was declined
     Connections(Connections),
     /// Make, list and revoke the tokens of the server
@@ -405,6 +407,30 @@ pub struct Answer {
     /// The answer, as JSON
     #[arg(value_name = "JSON")]
     pub answer: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass signal`
+#[derive(Args)]
+#[command(after_help = "\
+The call's tool says which signals it takes and what they must say; the call receives each once, in the order in which they
+were sent. With --key the same signal can be sent again, and is still one. The folder must be owned: who drives the call
+knows its tool.
+
+Example: windlass signal 01j8a6zc item '{\"n\": 1}' --key order-7")]
+pub struct Signal {
+    /// The call: its handle, or the beginning of it
+    pub call: String,
+    /// The signal's name
+    pub name: String,
+    /// What it says, as JSON
+    #[arg(value_name = "JSON")]
+    pub payload: String,
+    /// What makes it one signal, however often it is sent
+    #[arg(long)]
+    pub key: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

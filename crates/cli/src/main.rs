@@ -22,6 +22,7 @@ mod run;
 mod serve;
 mod sessions;
 mod show;
+mod signal;
 mod token;
 mod tools;
 mod watch;
@@ -85,6 +86,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Complete(args) => complete::complete(&at, args).await,
         Command::Questions(args) => questions::questions(&at, args).await,
         Command::Answer(args) => answer::answer(&at, args).await,
+        Command::Signal(args) => signal::signal(&at, args).await,
         Command::Connections(args) => connections::connections(&at, args).await,
         Command::Watch(args) => watch::watch(&at, args).await,
         Command::Token(args) => token::token((&at, owned), args).await,

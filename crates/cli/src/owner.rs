@@ -134,6 +134,9 @@ async fn tell_waiting(runtime: &Runtime, told: &mut Told) {
 pub fn tell_waiting_for(call: &Value, told: &mut HashSet<String>) {
     let text = |field: &str| call[field].as_str().unwrap_or_default();
     let how = match text("state") {
+        "awaiting_completion" if text("waiting_for").starts_with("signal") => {
+            "whoever tells it: windlass signal CALL NAME JSON"
+        }
         "awaiting_completion" => {
             "whoever has the key that its tool gave out answers: windlass complete KEY --ok JSON"
         }

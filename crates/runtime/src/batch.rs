@@ -27,8 +27,10 @@ use windlass_core::call::{Call, Cause, Opened, Reason};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::limits::Limits;
 use windlass_core::operation::Completion;
+use windlass_core::outcome::JsonText;
 use windlass_core::siblings::{Decision, Siblings, Tally};
 use windlass_core::time::Timestamp;
+use windlass_store::Row;
 
 /// A batch that calls are driven for.
 pub(crate) struct OpenBatch {
@@ -64,6 +66,8 @@ pub(crate) enum Asked {
         name: Arc<str>,
         completion: Completion,
     },
+    /// To receive a signal.
+    Signal(Arc<Signalled>),
     /// To go on if it waits until its session is connected to this, or to end if somebody declined.
     Connect { provider: Arc<str>, connected: bool },
 }
@@ -80,8 +84,42 @@ impl Asked {
             | Asked::Accept
             | Asked::Same(_)
             | Asked::Look
-            | Asked::Complete { .. } => true,
+            | Asked::Complete { .. }
+            | Asked::Signal(_) => true,
         }
+    }
+
+    /// Whether it comes from the world outside, for what the call does by name.
+    fn is_answer(&self) -> bool {
+        matches!(self, Asked::Complete { .. } | Asked::Signal(_))
+    }
+}
+
+/// A signal on its way to its call. It is recorded and adopted in one change, so that it is never received twice.
+#[derive(Debug)]
+pub(crate) struct Signalled {
+    pub(crate) name: Arc<str>,
+    pub(crate) payload: JsonText,
+    /// The key of its message.
+    pub(crate) key: String,
+    /// Whether somebody has the row by which it is adopted.
+    is_adopted: AtomicBool,
+}
+
+impl Signalled {
+    pub(crate) fn new(name: Arc<str>, payload: JsonText, key: String) -> Signalled {
+        Signalled { name, payload, key, is_adopted: AtomicBool::new(false) }
+    }
+
+    /// The row by which it is adopted; whoever asks for it writes it.
+    pub(crate) fn adopt(&self) -> Row {
+        self.is_adopted.store(true, Ordering::SeqCst);
+        Row::Adopt { key: self.key.clone() }
+    }
+
+    /// Whether somebody has that row.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.is_adopted.load(Ordering::SeqCst)
     }
 }
 
@@ -326,7 +364,7 @@ impl OpenBatch {
         };
         match (&heard.what, &slot.signal) {
             (Asked::Cancel(_), Some(signal)) => signal.stop(Cause::Cancel),
-            (Asked::Complete { .. }, Some(signal)) => signal.book.ring(),
+            (Asked::Complete { .. } | Asked::Signal(_), Some(signal)) => signal.book.ring(),
             (_, Some(_) | None) => {}
         }
         slot.asked.push(heard);
@@ -355,11 +393,11 @@ impl OpenBatch {
             .unwrap_or_default()
     }
 
-    /// What the world outside has answered since this was last looked at.
-    pub(crate) fn hear_completions(&self, ordinal: Ordinal) -> Vec<Heard> {
+    /// What the world outside has answered or signalled since this was last looked at.
+    pub(crate) fn hear_answers(&self, ordinal: Ordinal) -> Vec<Heard> {
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(usize::from(ordinal.0)) else { return Vec::new() };
-        slot.asked.extract_if(.., |heard| matches!(heard.what, Asked::Complete { .. })).collect()
+        slot.asked.extract_if(.., |heard| heard.what.is_answer()).collect()
     }
 
     /// An attempt of a call runs and can be told to stop, until what is returned is dropped. If a cancel was asked for
@@ -370,7 +408,7 @@ impl OpenBatch {
                 signal.stop(Cause::Cancel);
             }
             // What was answered before it could be told.
-            if slot.asked.iter().any(|heard| matches!(heard.what, Asked::Complete { .. })) {
+            if slot.asked.iter().any(|heard| heard.what.is_answer()) {
                 signal.book.ring();
             }
             slot.signal = Some(signal.clone());

@@ -96,8 +96,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
 /// Commits the ends of calls of one batch together, gives their claims on, and answers.
 async fn finish(on: Arc<Hold>, mut going: Going) {
     let Hold { rt, session, batch } = &*on;
-    let leaving =
-        |going: &Going| rt.turns.leave(rt, going.ended.iter().map(|ended| (ended.id, ended.fresh)));
+    let leaving = |going: &Going| rt.turns.leave(rt, going.ended.iter().map(|ended| (ended.id, ended.fresh)));
     if cfg!(feature = "mutant-claim-released-early") {
         leaving(&going);
         tokio::task::yield_now().await;

@@ -17,7 +17,7 @@ use windlass_core::entry::Packer;
 use windlass_core::ids::{CallId, Ordinal};
 use windlass_core::json::Problem;
 use windlass_core::loops::Loop;
-use windlass_core::operation::{Did, Operation, Operations};
+use windlass_core::operation::{Did, Operation, Operations, signal_slot};
 use windlass_core::outcome::ModelAnswer;
 use windlass_core::plan::Wants;
 use windlass_core::siblings::Decision;
@@ -323,6 +323,20 @@ impl Held {
                 }
                 // Where it stands it finds out at its next step.
                 batch::Asked::Look => {}
+                batch::Asked::Signal(signal) => {
+                    let known = self.call.operations.as_deref();
+                    let slot = known.map_or_else(
+                        || signal_slot(&signal.name, 1),
+                        |operations| operations.next_signal(&signal.name),
+                    );
+                    let did = Did::Signalled { payload: signal.payload.clone() };
+                    let operation = Operation { name: slot.into(), did };
+                    // A call that is over receives none.
+                    if self.call.takes(&operation) {
+                        self.note(Fact::Operation(Box::new(operation)))?;
+                    }
+                    self.rows.push(signal.adopt());
+                }
                 batch::Asked::Complete { name, completion } => {
                     let operation = Operation { name, did: Did::Completed(completion) };
                     // One that comes too late, or twice, changes nothing.
@@ -346,9 +360,10 @@ impl Held {
         self.on.batch.head.parent.map(|parent| parent.call)
     }
 
-    /// Gives what is noted to an attempt, which may have to record something behind it.
-    pub(crate) fn lend_notes(&mut self, notes: &mut Packer) {
+    /// Gives what is noted to an attempt, which may have to record something behind it, and what is written with it.
+    pub(crate) fn lend_notes(&mut self, notes: &mut Packer, rows: &mut Vec<Row>) {
         std::mem::swap(&mut self.notes, notes);
+        rows.append(&mut self.rows);
     }
 
     /// Takes back what an attempt left, and who waits until it is recorded.

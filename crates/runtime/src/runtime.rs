@@ -1,7 +1,7 @@
 //! The runtime: tools, sessions, and the one way in.
 
 use crate::answer::CallAnswer;
-use crate::ask::{self, AskError, Asked, Connecting, Resolution, Target};
+use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
 use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
@@ -50,7 +50,7 @@ use windlass_store::{SessionRow, Store};
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Runtime(Arc<Inner>);
+pub struct Runtime(pub(crate) Arc<Inner>);
 
 /// What a runtime is made of.
 pub struct Config {
@@ -283,6 +283,12 @@ impl Runtime {
         connected: bool,
     ) -> Result<Connecting, AskError> {
         ask::connect(&self.0, session, (provider, connected)).await
+    }
+
+    /// Sends a signal to a call whose tool [declares](windlass_core::tool::ToolSpec::signals) it. It is durable when this
+    /// returns, and received once, with [`Cx::on_signal`](crate::Cx::on_signal); what comes early is kept.
+    pub async fn signal(&self, call: &str, signal: Signal<'_>) -> Result<(), AskError> {
+        ask::signal(&self.0, call, signal).await
     }
 
     /// Lets a call that waits as `tool_changed` go on under what its tool has become.

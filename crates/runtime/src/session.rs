@@ -7,6 +7,7 @@ use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
 use crate::lane::{Ends, Lane};
 use crate::loops::Loops;
+use crate::pairs::Pairs;
 use crate::request::recorded_inputs;
 use crate::runtime::Inner;
 use crate::same::Firsts;
@@ -31,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) admission: tokio::sync::Mutex<()>,
     /// What is asked of its calls is taken one after the other.
     pub(crate) asking: tokio::sync::Mutex<Asking>,
+    /// Its key-value pairs are written one after the other.
+    pub(crate) pairs: tokio::sync::Mutex<Pairs>,
     /// Its open calls that others may be the same as.
     pub(crate) firsts: Firsts,
     /// Notices that its calls get nowhere.
@@ -86,6 +89,7 @@ impl Session {
             lane: Arc::new(lane),
             admission: tokio::sync::Mutex::default(),
             asking: tokio::sync::Mutex::default(),
+            pairs: tokio::sync::Mutex::default(),
             firsts: Firsts::default(),
             loops,
             away: rt.away.clone(),
@@ -392,7 +396,10 @@ impl Session {
     /// The same in the caller's own task, as far as it gets at once.
     pub(crate) async fn wake_here(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
         match self.unpark(rt, id) {
-            Some(held) => drive::start_all(vec![held]).await,
+            Some(held) => {
+                let on = held.on.clone();
+                drive::start_all(&on, std::iter::once(held)).await;
+            }
             None => rt.away.wake(id),
         }
     }

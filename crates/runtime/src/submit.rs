@@ -15,7 +15,7 @@ use crate::tool::Place;
 use crate::waits;
 use std::sync::Arc;
 use windlass_core::batch::{Compared, derived_key};
-use windlass_core::call::Opened;
+use windlass_core::call::{Call, Opened};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};

@@ -6,6 +6,7 @@ use crate::clock::Clock;
 use crate::held::Hold;
 use crate::inside::Pending;
 use crate::progress::{Progress, words};
+use crate::registry::Kinds;
 use crate::scope::Overlay;
 use crate::signal::Signal;
 use crate::wheel::Wheel;
@@ -254,6 +255,8 @@ pub struct Cx {
     /// Where the call is driven. The runtime owns the threads that tools run on, so no tool may own the runtime.
     pub(crate) hold: Weak<Hold>,
     pub(crate) made: Option<Arc<Made>>,
+    /// The events and signals that the tool declares.
+    pub(crate) kinds: Option<Arc<Kinds>>,
     /// Whether the attempt is put aside while it only waits.
     pub(crate) is_put_aside: bool,
     /// When the attempt must be over, by the clock that never jumps.

@@ -164,6 +164,7 @@ fn waits_for_world(reason: Reason) -> bool {
         | Reason::Input
         | Reason::Connection
         | Reason::Client
+        | Reason::Signal
         | Reason::ToolChanged
         | Reason::NoSuchTool
         | Reason::ToolPaused => true,
@@ -291,7 +292,8 @@ fn told(parked: Parked) -> String {
         | Reason::Completion
         | Reason::Input
         | Reason::Connection
-        | Reason::Client) => format!("{reason} until {}", wall_time(parked.wake_at)),
+        | Reason::Client
+        | Reason::Signal) => format!("{reason} until {}", wall_time(parked.wake_at)),
         reason @ (Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => {
             reason.as_str().to_string()
         }

@@ -7,7 +7,7 @@ use crate::socket;
 use crate::wire::shown::{Made, Page, Revoked, Session, Token};
 use crate::wire::{
     Answer, Batch, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, NewToken, Nothing,
-    Paging, Questions, Resolve,
+    Paging, Questions, Resolve, Signal, Signalled,
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -214,6 +214,11 @@ impl Client {
     /// Answers a question.
     pub async fn answer(&self, id: &str, answer: Value) -> Result<Completed, ClientError> {
         self.post(format!("/v1/questions/{}", encoded(id)), &Answer { answer }, ANSWER_WAIT).await
+    }
+
+    /// Sends a signal to a call.
+    pub async fn signal(&self, call: &str, signal: &Signal) -> Result<Signalled, ClientError> {
+        self.post(format!("/v1/calls/{}/signal", encoded(call)), signal, ANSWER_WAIT).await
     }
 
     /// Says whether a session is connected to something.

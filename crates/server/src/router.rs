@@ -55,6 +55,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/calls/{call}/resolve", Complete, asks::resolve).takes::<wire::Resolve>().answers::<Call>("Says how an unknown call ended.").or(ANSWER),
         Route::post("/v1/calls/{call}/accept", Complete, asks::accept).takes::<wire::Nothing>().answers::<Call>("Lets it go on although its tool has changed.").or(&["unfit"]),
         Route::post("/v1/calls/{call}/result", Calls, asks::client_result).takes::<wire::Complete>().answers::<wire::Completed>("Posts the result of a tool that its caller runs.").or(ANSWER),
+        Route::post("/v1/calls/{call}/signal", Complete, asks::signal).takes::<wire::Signal>().answers::<wire::Signalled>("Tells it something that its tool takes.").or(&["unfit", "conflict", "over", "invalid_args", "no_such_signal", "too_many_signals"]),
 
         Route::post("/v1/completions/{key}", OPEN, asks::complete).takes::<wire::Complete>().answers::<wire::Completed>("Answers what a call waits for; the key is enough.").or(ANSWER),
         Route::get("/v1/questions", Read, asks::questions).asks::<wire::Questions>().answers::<Page<Question>>("What people are asked."),

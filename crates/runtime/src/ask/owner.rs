@@ -3,7 +3,7 @@
 use super::{AskError, Asked, Connecting, Resolution, Target, check_changed, check_unknown, opened};
 use crate::answer::CallAnswer;
 use crate::away;
-use crate::batch::{self, Heard, OpenBatch, Reached, Used};
+use crate::batch::{self, Heard, OpenBatch, Reached, Signalled, Used};
 use crate::error::{BatchError, Lost, chain};
 use crate::held::{Ack, Hold, Past};
 use crate::runtime::Inner;
@@ -43,7 +43,7 @@ pub(crate) async fn cancel(
 }
 
 /// The open batches in this runtime that a cancel reaches.
-fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Used)> {
+pub(super) fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Used)> {
     let wanted = match target {
         Target::Call(handle) => opened(&*rt.store, handle).map(|call| call.batch),
         Target::Batch { .. } | Target::Session(_) => None,
@@ -167,6 +167,10 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
             Ok(Ask::Connect { provider, connected }) => {
                 (Scope::Session, batch::Asked::Connect { provider, connected })
             }
+            Ok(Ask::Signal { call, name, payload, .. }) => {
+                let signal = Signalled::new(name, payload, key.clone());
+                (Scope::Call(call), batch::Asked::Signal(Arc::new(signal)))
+            }
             Ok(Ask::Accept { call }) => (Scope::Call(call), batch::Asked::Accept),
             Ok(Ask::Resolve { call, landed }) => {
                 let resolved = resolution(landed, Resolver::Operator, rt);
@@ -214,6 +218,10 @@ async fn tell(
 ) -> Result<(), BatchError> {
     let (here, away) = meant(rt, session, (scope, &what)).await?;
     let (ack, mut acked) = mpsc::channel(1);
+    let signal = match &what {
+        batch::Asked::Signal(signal) => Some(signal.clone()),
+        _ => None,
+    };
     let told = (what, ack);
     for batch in &here {
         reach(rt, (session, batch), scope, &told);
@@ -224,8 +232,11 @@ async fn tell(
     let (lane, session, key) = (session.lane.clone(), Arc::downgrade(session), key.to_string());
     rt.tasks.spawn(async move {
         acked.recv().await;
-        // If the session is lost, its next owner adopts the message.
-        let _ = lane.commit_rows(vec![Row::Adopt { key: key.clone() }]).await;
+        // Whoever records a signal adopts it in the same change.
+        if !signal.is_some_and(|signal| signal.is_adopted()) {
+            // If the session is lost, its next owner adopts the message.
+            let _ = lane.commit_rows(vec![Row::Adopt { key: key.clone() }]).await;
+        }
         if let Some(session) = session.upgrade() {
             session.asking.lock().await.remove(&key);
         }

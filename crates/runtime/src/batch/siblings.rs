@@ -142,6 +142,7 @@ impl Asked {
             | Asked::Same(_)
             | Asked::Look
             | Asked::Complete { .. }
+            | Asked::Signal(_)
             | Asked::Connect { .. } => None,
         }
     }
@@ -150,9 +151,8 @@ impl Asked {
     pub(super) fn stops(&self) -> bool {
         match self {
             Asked::Cancel(_) | Asked::Decided(_) => true,
-            Asked::Accept | Asked::Same(_) | Asked::Look | Asked::Complete { .. } | Asked::Connect { .. } => {
-                false
-            }
+            Asked::Accept | Asked::Same(_) | Asked::Look => false,
+            Asked::Complete { .. } | Asked::Signal(_) | Asked::Connect { .. } => false,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Which tools are accepted, and what their calls need of them, compiled.
 
+use super::Kinds;
 use crate::threads::caught;
 use crate::tool::{Tool, ToolError};
 use crate::trace::Meter;
@@ -37,6 +38,8 @@ pub struct Registered {
     /// What is counted of its calls, once one was.
     pub(crate) meter: OnceLock<Arc<Meter>>,
     declared: Option<Declared>,
+    /// The events and signals it declares.
+    pub(crate) kinds: Option<Arc<Kinds>>,
     /// Its dedupe key, and for how long that holds.
     key: Option<(dedupe::Template, Option<u64>)>,
     /// Whether the planner knows its limits.
@@ -232,6 +235,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered
     };
     let input = compile(&spec.input_schema, Role::Input)?;
     let output = compile(&spec.output_schema, Role::Output)?;
+    let kinds = Kinds::compile(&spec, limits)?.map(Arc::new);
     let (class, contract) = (spec.effect_class(), spec.contract_digest());
     let rules = Rules::of(&spec, limits);
     let reconciles = tool.reconciler().is_some();
@@ -255,6 +259,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered
         stuck,
         meter: OnceLock::new(),
         declared,
+        kinds,
         key,
         announced,
         recorded,

@@ -168,6 +168,7 @@ fn parked(held: &Held, waits: &[Arc<str>]) -> Parked {
                     parked.reason = match &**name {
                         CLIENT => Reason::Client,
                         name if operations.is_question(name) => Reason::Input,
+                        name if operations.is_signal(name) => Reason::Signal,
                         _ => Reason::Completion,
                     };
                 }
@@ -423,6 +424,7 @@ pub(crate) fn context(held: &Held, frame: Frame) -> Cx {
         wheel: held.on.rt.wheel.clone(),
         hold: Arc::downgrade(&held.on),
         made: held.call.made.clone(),
+        kinds: held.tool.as_ref().and_then(|tool| tool.kinds.clone()),
         is_put_aside: held.call.class() == Some(EffectClass::Stepped),
         due_us: frame.due_us,
         total_due_us: held.total_due_us(),

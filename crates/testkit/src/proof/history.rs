@@ -165,7 +165,15 @@ impl Inside {
                 self.called.entry(name()).or_default().push(called);
             }
             Did::Asked(_) => self.questions += 1,
-            Did::SleepBegan(_) | Did::KeyTaken | Did::WaitBegan(_) | Did::TimedOut => {}
+            Did::SleepBegan(_)
+            | Did::KeyTaken
+            | Did::WaitBegan(_)
+            | Did::TimedOut
+            | Did::PairsRead { .. }
+            | Did::PairWritten { .. }
+            | Did::Emitted { .. }
+            | Did::SignalAwaited(_)
+            | Did::Signalled { .. } => {}
         }
     }
 }
