@@ -106,9 +106,6 @@ fn at(cli: &Cli) -> anyhow::Result<At> {
         }
         (Some(url), None) => Some(Server { url: url.clone(), token: std::env::var("WINDLASS_TOKEN").ok() }),
     };
-    let config = match &cli.command {
-        Command::Serve(args) => args.config.clone(),
-        _ => None,
-    };
+    let config = if let Command::Serve(args) = &cli.command { args.config.clone() } else { None };
     Ok(At { data: cli.data.clone(), config, server })
 }

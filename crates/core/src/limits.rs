@@ -137,6 +137,8 @@ limits! {
     answer_stall_ms = 30_000;
     /// The body of a request with calls; it lies in memory while it is read. Smaller ones have `result_json_bytes_max`.
     batch_bytes_max = 32 << 20;
+    /// Bodies of requests that are in memory at once, in bytes; a quarter is for requests that need no token.
+    bodies_bytes_max = 256 << 20;
     /// How long the answer to a batch waits for its calls, in milliseconds, unless the request says so.
     wait_ms = 60_000;
     /// The longest that a request may ask to wait, in milliseconds: it holds a connection.

@@ -1,6 +1,7 @@
 //! What every handler works with: the runtime, whose sessions and tokens there are, and whether the server is stopping.
 
 use crate::access::{Caller, Scope};
+use crate::extract::Bodies;
 use crate::problem::Problem;
 use crate::sessions::Sessions;
 use crate::tokens::Tokens;
@@ -24,6 +25,7 @@ struct Inner {
     runtime: Runtime,
     sessions: Sessions,
     tokens: Tokens,
+    bodies: Bodies,
     draining: watch::Sender<bool>,
 }
 
@@ -32,7 +34,8 @@ impl Api {
     pub fn new(runtime: &Runtime, folder: Option<&Path>) -> Api {
         let (runtime, tokens) = (runtime.clone(), Tokens::new(runtime, folder));
         let sessions = Sessions::new(runtime.store().clone(), runtime.limits());
-        Api(Arc::new(Inner { runtime, sessions, tokens, draining: watch::Sender::new(false) }))
+        let (bodies, draining) = (Bodies::new(runtime.limits().bodies_bytes_max), watch::Sender::new(false));
+        Api(Arc::new(Inner { runtime, sessions, tokens, bodies, draining }))
     }
 
     /// Takes no more work, and lets those who wait for calls go with what there is.
@@ -58,6 +61,10 @@ impl Api {
     /// The tokens there are.
     pub fn tokens(&self) -> &Tokens {
         &self.0.tokens
+    }
+
+    pub(crate) fn bodies(&self) -> &Bodies {
+        &self.0.bodies
     }
 
     pub(crate) fn now(&self) -> Timestamp {

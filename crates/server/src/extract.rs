@@ -9,7 +9,9 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use hyper::http::request::Parts;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use windlass::core::json;
 
 /// What stands in the path.
@@ -61,7 +63,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
 
     async fn from_request(request: Request, api: &Api) -> Result<Body<T>, Problem> {
         let limits = api.runtime().limits();
-        let body = read(request, (limits.result_json_bytes_max, limits.body_wait_ms)).await?;
+        let (body, _room) = read(request, api, limits.result_json_bytes_max).await?;
         let value = json::parse_result(text(&body)?, limits)?;
         // Serde would also read a list, as the fields in their order.
         if !value.is_object() {
@@ -76,33 +78,75 @@ impl<T: DeserializeOwned> FromRequest<Api> for Calls<T> {
 
     async fn from_request(request: Request, api: &Api) -> Result<Calls<T>, Problem> {
         let limits = api.runtime().limits();
-        let body = read(request, (limits.batch_bytes_max, limits.body_wait_ms)).await?;
+        let (body, _room) = read(request, api, limits.batch_bytes_max).await?;
         let text = text(&body)?;
         if !text.trim_start().starts_with('{') {
             return Err(Problem::new("bad_body", "the body must be a JSON object"));
         }
         serde_json::from_str(text).map(Calls).map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => not_understood(error),
-            _ => Problem::new("invalid_json", format!("the body is no JSON: {error}")),
+            Category::Data => not_understood(error),
+            Category::Io | Category::Syntax | Category::Eof => {
+                Problem::new("invalid_json", format!("the body is no JSON: {error}"))
+            }
         })
     }
 }
 
-/// The whole body, if it is not too large and comes in time.
-async fn read(request: Request, (bytes_max, wait_ms): (u64, u64)) -> Result<Bytes, Problem> {
+/// The whole body, if it is not too large, there is room for it and it comes in time; and its room, until it is read.
+async fn read(request: Request, api: &Api, bytes_max: u64) -> Result<(Bytes, Room<'_>), Problem> {
     let too_large =
         || Problem::new("too_large", format!("the body is larger than {bytes_max} bytes; send less"));
     // What says that it is too large need not come first.
     if request.body().size_hint().lower() > bytes_max {
         return Err(too_large());
     }
+    let wait = Duration::from_millis(api.runtime().limits().body_wait_ms);
+    let is_known = request.extensions().get::<Caller>().is_some();
+    // One that does not say how large it is may be as large as any.
+    let bytes = request.body().size_hint().upper().unwrap_or(bytes_max).min(bytes_max);
+    let room = api.bodies().room(is_known, bytes, wait).await?;
     let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
     let body = Limited::new(request.into_body(), bytes_max).collect();
-    match tokio::time::timeout(Duration::from_millis(wait_ms), body).await {
+    match tokio::time::timeout(wait, body).await {
         Err(_) => Err(Problem::new("bad_body", "the body did not come in time; send it at once")),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(Problem::new("bad_body", "the body ended in the middle; send it again")),
-        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Ok(body)) => Ok((body.to_bytes(), room)),
+    }
+}
+
+/// How much lies in memory of bodies that are being read. Strangers have room of their own, so that they cannot take that of
+/// those who have a token.
+pub struct Bodies {
+    callers: Semaphore,
+    strangers: Semaphore,
+}
+
+/// Room for one body, until this is dropped.
+type Room<'a> = SemaphorePermit<'a>;
+
+/// Room is counted in pieces of this size.
+const PIECE_BYTES: u64 = 1 << 10;
+/// So large a part of the room is for strangers.
+const STRANGERS_PART: u64 = 4;
+
+impl Bodies {
+    pub fn new(bytes_max: u64) -> Bodies {
+        let pool = |bytes: u64| Semaphore::new(usize::try_from(bytes / PIECE_BYTES).unwrap_or(1).max(1));
+        let strangers = bytes_max / STRANGERS_PART;
+        Bodies { callers: pool(bytes_max - strangers), strangers: pool(strangers) }
+    }
+
+    async fn room(&self, is_known: bool, bytes: u64, wait: Duration) -> Result<Room<'_>, Problem> {
+        let pool = if is_known { &self.callers } else { &self.strangers };
+        let pieces = u32::try_from(bytes.div_ceil(PIECE_BYTES)).unwrap_or(u32::MAX);
+        match tokio::time::timeout(wait, pool.acquire_many(pieces)).await {
+            Ok(Ok(room)) => Ok(room),
+            Ok(Err(_)) | Err(_) => {
+                let told = "too many large bodies are being read; come back in a second";
+                Err(Problem { retry_after_ms: Some(1_000), ..Problem::new("overloaded", told) })
+            }
+        }
     }
 }
 

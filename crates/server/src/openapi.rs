@@ -105,14 +105,8 @@ fn problems(route: &Route) -> BTreeMap<u16, BTreeSet<&'static str>> {
         codes.push("bad_query");
     }
     if route.body.is_some() {
-        codes.extend([
-            "bad_body",
-            "invalid_json",
-            "duplicate_key",
-            "too_deep",
-            "inexact_number",
-            "too_large",
-        ]);
+        codes.extend(["bad_body", "invalid_json", "duplicate_key", "too_deep", "inexact_number"]);
+        codes.extend(["too_large", "overloaded"]);
     }
     let mut by_status: BTreeMap<u16, BTreeSet<&'static str>> = BTreeMap::new();
     for (code, status) in CODES.iter().filter(|(code, _)| codes.contains(code)) {

@@ -5,6 +5,8 @@ use crate::api::Api;
 use crate::openapi;
 use crate::wire::shown::Health;
 use axum::extract::State;
+use serde_json::Value;
+use std::sync::LazyLock;
 
 pub async fn healthz() -> Answered {
     json(&Health { status: "ok".to_string() })
@@ -16,5 +18,7 @@ pub async fn readyz(State(api): State<Api>) -> Answered {
 }
 
 pub async fn openapi() -> Answered {
-    json(&openapi::document())
+    // It is the same for as long as the process is there, and everybody may ask.
+    static DOCUMENT: LazyLock<Value> = LazyLock::new(openapi::document);
+    json(&*DOCUMENT)
 }

@@ -2,6 +2,7 @@
 
 use crate::tcp::{Served, read};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use windlass::Config;
@@ -136,4 +137,29 @@ async fn more_than_there_is_room_for_wait_for_their_turn() {
     }
     idle.pop();
     asked.await.expect(200);
+}
+
+#[tokio::test]
+async fn strangers_do_not_take_the_room_of_those_with_a_token() {
+    let served = Served::with(|config| {
+        config.limits.body_wait_ms = 60_000;
+        config.limits.bodies_bytes_max = 64 << 10;
+        config.limits.batch_bytes_max = 32 << 10;
+        config.limits.result_json_bytes_max = 16 << 10;
+    })
+    .await;
+    // One stranger takes all that strangers have, and does not go on.
+    let mut slow = TcpStream::connect(served.at()).await.expect("let in");
+    let length = 16 << 10;
+    let head =
+        format!("POST /v1/completions/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{{");
+    slow.write_all(head.as_bytes()).await.expect("sent");
+    still_serves(&served).await;
+    let other = served.ask_as(None, "POST", ("/v1/completions/x", json!({"ok": 1})));
+    let waits = tokio::time::timeout(Duration::from_millis(100), other).await;
+    assert!(waits.is_err(), "there was no room for a second stranger");
+    // Whoever has a token is answered all the same, and the room is given back with the connection.
+    still_serves(&served).await;
+    drop(slow);
+    assert_eq!(served.ask_as(None, "POST", ("/v1/completions/x", json!({"ok": 1}))).await.status, 404);
 }
