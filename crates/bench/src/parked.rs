@@ -4,14 +4,16 @@
 use crate::Error;
 use crate::report::{Line, Table, Unit};
 use serde_json::json;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::{
-    Args, BatchRequest, CallRequest, Completed, Config, Cx, EffectClass, Output, Runtime, Tool, ToolFuture,
-    ToolSpec,
+    Args, BatchRequest, CallRequest, Completed, Config, Cx, EffectClass, Output, Runtime, Tool, ToolError,
+    ToolFuture, ToolSpec,
 };
 
 /// Calls of one batch.
@@ -64,8 +66,8 @@ const DEADLINE: Duration = Duration::from_secs(7 * 86_400);
 /// The keys by which the calls of a folder are answered, one per line and call.
 pub const KEYS: &str = "keys";
 
-/// The keys that were given out, each with session, batch and id of its call.
-type Keys = Arc<Mutex<Vec<String>>>;
+/// Where the keys go that are given out, each with session, batch and id of its call: not into memory, which is measured.
+type Keys = Arc<Mutex<BufWriter<File>>>;
 
 /// A tool that leaves its result to the world outside.
 struct Asks(Keys);
@@ -80,14 +82,16 @@ impl Tool for Asks {
         Box::pin(async move {
             let key = cx.completion("answer").await?;
             let line = format!("{key}\t{}\t{}\t{}", cx.session(), cx.batch_key(), cx.id());
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            writeln!(keys, "{line}").map_err(|error| ToolError::internal(error.to_string()))?;
             Ok(Output::pending(key).within(DEADLINE))
         })
     }
 }
 
 fn open(folder: &Path) -> Result<(Runtime, Keys), Error> {
-    let keys = Keys::default();
+    let file = File::options().append(true).create(true).open(folder.join(KEYS))?;
+    let keys: Keys = Arc::new(Mutex::new(BufWriter::new(file)));
     let limits = Limits { calls_parked_max: u64::MAX, calls_queued_max: u64::MAX, ..Limits::default() };
     let store = SqliteStore::open(Options::new(folder))?;
     let runtime = Runtime::new(Config { limits, ..Config::new(store) });
@@ -146,8 +150,7 @@ pub async fn park(folder: &Path, count: u64, shape: Shape) -> Result<Table, Erro
     all_wait(&runtime, count).await;
     let took = began.elapsed();
     let bytes = resident_bytes()?.saturating_sub(before);
-    let keys = keys.lock().unwrap_or_else(PoisonError::into_inner);
-    std::fs::write(folder.join(KEYS), keys.join("\n"))?;
+    keys.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
     let lines = vec![
         Line::plain("parked".to_owned(), (count as f64 / took.as_secs_f64(), Unit::PerSecond)),
         Line::plain(

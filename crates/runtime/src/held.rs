@@ -419,10 +419,8 @@ impl Held {
 
     /// Until when it waits, if all that is to be done with it now is to wait.
     pub(crate) fn only_waits(&self) -> Option<windlass_core::call::Parked> {
-        match self.call.next(self.decision_time()) {
-            Step::Park(parked) if self.overdue().is_none() => Some(parked),
-            _ => None,
-        }
+        let Step::Park(parked) = self.call.next(self.decision_time()) else { return None };
+        self.overdue().is_none().then_some(parked)
     }
 
     /// The deadline that ends it while it does not run, and when that is due by the clock that never jumps.

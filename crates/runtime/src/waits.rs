@@ -6,6 +6,7 @@ use crate::error::BatchError;
 use crate::progress::Progress;
 use crate::runtime::Inner;
 use crate::session::{Session, fold};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use windlass_core::call::{Call, Parked, Reason};
 use windlass_core::handle::{Handle, Kind};
@@ -86,10 +87,13 @@ async fn recorded_open(
 ) -> Result<Vec<(CallId, OpenCall)>, BatchError> {
     let rows = rt.store.journal(no).await?;
     let Some(session) = rows.first().map(|row| row.session) else { return Ok(Vec::new()) };
-    if !names.contains_key(&session) {
-        let row = rt.store.session_by_no(session).await?;
-        names.insert(session, row.map(|row| row.name).unwrap_or_default());
-    }
+    let name = match names.entry(session) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(new) => {
+            let row = rt.store.session_by_no(session).await?;
+            new.insert(row.map(|row| row.name).unwrap_or_default())
+        }
+    };
     let folded = fold(&rows)?;
     let is_wanted = |(call, place): &(&Call, u16)| wanted.contains(&Ordinal(*place)) && call.end().is_none();
     let calls = folded.calls.iter().zip(0..).filter(is_wanted);
@@ -97,7 +101,7 @@ async fn recorded_open(
     let found = calls.map(|(call, place)| {
         let id = CallId { batch: no, ordinal: Ordinal(place) };
         let open = OpenCall {
-            session: names[&session].clone(),
+            session: name.clone(),
             batch: folded.opening.key.to_string(),
             call: handle(id),
             parent: folded.opening.parent.map(|parent| handle(parent.call)),

@@ -117,10 +117,8 @@ impl Wheel {
         let mut spokes = self.lock();
         let mut found = Vec::with_capacity(calls.len());
         for (_, alarm) in calls {
-            match spokes.due.get(alarm)? {
-                Due::Call { wall: Some(wall), .. } => found.push((alarm.due_us, *wall)),
-                _ => return None,
-            }
+            let Due::Call { wall: Some(wall), .. } = spokes.due.get(alarm)? else { return None };
+            found.push((alarm.due_us, *wall));
         }
         for ((call, alarm), (due_us, wall)) in calls.iter().zip(&found) {
             spokes.remove(*alarm);

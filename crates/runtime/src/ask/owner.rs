@@ -108,10 +108,7 @@ async fn meant(
     session: &Session,
     (scope, what): (Scope, &batch::Asked),
 ) -> Result<(Vec<Used>, Vec<BatchNo>), BatchError> {
-    let provider = match what {
-        batch::Asked::Connect { provider, .. } => Some(&**provider),
-        _ => None,
-    };
+    let provider = if let batch::Asked::Connect { provider, .. } = what { Some(&**provider) } else { None };
     let (mut here, listed) = match scope {
         Scope::Call(CallId { batch, .. }) | Scope::Batch(batch) => (Vec::new(), vec![batch]),
         Scope::Session if rt.away.len() == 0 => (session.open_batches(), Vec::new()),
