@@ -219,6 +219,10 @@ pub struct Inside {
     pub answers: Vec<Value>,
     /// How often it slept.
     pub sleeps: u32,
+    /// How often it wrote its pair, and told of that.
+    pub pairs: u32,
+    /// See above.
+    pub events: u32,
 }
 
 /// What is recorded of a step.
@@ -246,6 +250,8 @@ impl Inside {
             }
             Did::Completed(other) => self.answers.push(json!(format!("{other:?}"))),
             Did::SleepEnded => self.sleeps += 1,
+            Did::PairWritten { written, .. } => self.pairs += u32::from(*written),
+            Did::Emitted { .. } => self.events += 1,
             Did::SleepBegan(_)
             | Did::KeyTaken
             | Did::WaitBegan(_)
@@ -253,8 +259,6 @@ impl Inside {
             | Did::Called { .. }
             | Did::Asked(_)
             | Did::PairsRead { .. }
-            | Did::PairWritten { .. }
-            | Did::Emitted { .. }
             | Did::SignalAwaited(_)
             | Did::Signalled { .. } => {}
         }
