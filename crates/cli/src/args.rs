@@ -2,7 +2,9 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use windlass_server::access::Scope;
 use windlass_server::wire::State;
 
 /// Run tool calls durably.
@@ -12,6 +14,12 @@ pub struct Cli {
     /// The data folder
     #[arg(long, global = true, default_value = ".windlass", value_name = "DIR")]
     pub data: PathBuf,
+    /// Ask the server at http://HOST:PORT; the token is in WINDLASS_TOKEN or --token-file
+    #[arg(long, global = true, value_name = "URL")]
+    pub server: Option<String>,
+    /// The file that holds the token for --server
+    #[arg(long, global = true, requires = "server", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// What to do
     #[command(subcommand)]
     pub command: Command,
@@ -19,21 +27,27 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 all calls succeeded, 1 one failed, was denied or cancelled, 2 wrong usage, 3 one is unknown,
-4 the batch or request was refused or conflicts, 5 a call is still open, 6 the data folder cannot be had.
+4 the batch or request was refused or conflicts, 5 a call is still open, 6 the data folder or server cannot be had.
 
 Example: windlass call echo '{\"message\": \"hello\"}'";
 
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
+    /// Serve the API at an address, and drive all calls of the data folder
+    Serve(Serve),
     /// Run a batch of calls from a file; again, and what is recorded is answered without running
     Run(Run),
     /// Run one call
     Call(Call),
     /// List the tools, or show one
     Tools(Tools),
+    /// List the sessions
+    Sessions(Sessions),
     /// List calls, or show one
     Calls(Calls),
+    /// Follow what happens in a session
+    Watch(Watch),
     /// Ask calls to stop
     Cancel(Cancel),
     /// Say whether a call that is unknown took effect
@@ -50,10 +64,90 @@ pub enum Command {
     Signal(Signal),
     /// Say that a session was connected to what its calls need, or that this was declined
     Connections(Connections),
+    /// Make, list and revoke the tokens of the server
+    Token(Token),
     /// Check the data folder and show what is in force
     Doctor(Doctor),
     /// Measure how fast this machine runs calls
     Bench(Bench),
+}
+
+/// `windlass serve`
+#[derive(Args)]
+#[command(after_help = "\
+The first start writes a token into the data folder. Ctrl-C stops in good order: what is under way may end, and what is
+left goes on with the next owner of the folder.
+
+Example: windlass serve --listen 127.0.0.1:7420")]
+pub struct Serve {
+    /// The address it listens at
+    #[arg(long, default_value = "127.0.0.1:7420", value_name = "ADDR")]
+    pub listen: SocketAddr,
+    /// The configuration; if not said, windlass.toml in the data folder, else in the current one
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// `windlass sessions`
+#[derive(Args)]
+pub struct Sessions {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass token`
+#[derive(Args)]
+pub struct Token {
+    /// What to do
+    #[command(subcommand)]
+    pub what: TokenWhat,
+}
+
+/// What is to be done with tokens.
+#[derive(Subcommand)]
+pub enum TokenWhat {
+    /// Make one; it is printed this once
+    #[command(
+        after_help = "Example: windlass token create ci --scope calls --scope read --expires-in-s 86400"
+    )]
+    Create(TokenCreate),
+    /// List them, but for themselves
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make one worthless
+    Revoke {
+        /// Its id, as `windlass token list` shows it
+        id: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `windlass token create`
+#[derive(Args)]
+pub struct TokenCreate {
+    /// Whom it stands for: sessions belong to a principal
+    pub principal: String,
+    /// What it may be used for; can be said several times
+    #[arg(long, required = true, value_parser = PossibleValuesParser::new(Scope::ALL.map(Scope::as_str)))]
+    pub scope: Vec<String>,
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+    /// For how long it is good
+    #[arg(long, value_name = "SECONDS")]
+    pub expires_in_s: Option<u64>,
+    /// How often it may be used in a minute
+    #[arg(long, value_name = "N")]
+    pub requests_per_minute: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `windlass run`
@@ -148,6 +242,34 @@ pub struct Calls {
     #[arg(long, value_name = "CALL")]
     pub after: Option<String>,
     /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass watch`
+#[derive(Args)]
+#[command(after_help = "\
+Follows whoever owns the data folder, also when that is another process after a while; where nobody does it shows what is
+recorded, and waits. Ends with Ctrl-C.
+
+Examples:
+  windlass watch
+  windlass watch my-session --after 0 --until-idle
+  windlass watch --json | jq 'select(.kind == \"ended\")'")]
+pub struct Watch {
+    /// The session
+    #[arg(default_value = "default")]
+    pub session: String,
+    /// From behind this cursor, as --json prints it; 0 is before the first event, and without one the last events come first
+    #[arg(long, value_name = "CURSOR")]
+    pub after: Option<u64>,
+    /// End when no call of the session is open
+    #[arg(long)]
+    pub until_idle: bool,
+    /// The language of the sentences, such as de
+    #[arg(long, value_name = "TAG")]
+    pub locale: Option<String>,
+    /// Print JSON lines
     #[arg(long)]
     pub json: bool,
 }

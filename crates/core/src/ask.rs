@@ -133,6 +133,9 @@ impl Ask {
             Ask::Resolve { call, .. } => format!("resolve {call}"),
             // A tool may change again: then it is asked again.
             Ask::Accept { call } => format!("accept {call} at {count}"),
+            Ask::Complete { call, name, completion } if cfg!(feature = "mutant-answer-changes") => {
+                format!("complete {call} {name} as {completion:?}")
+            }
             Ask::Complete { call, name, .. } => format!("complete {call} {name}"),
             Ask::Signal { call, name, key, .. } => format!("signal {call} {name} {key}"),
             // Connections come and go.

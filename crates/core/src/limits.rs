@@ -124,6 +124,40 @@ limits! {
     overload_wait_ms_max = 60_000;
     /// Sessions that are remembered as owned; past that the idle ones are let go and taken again when they are used.
     sessions_owned_max = 10_000;
+    /// Connections that are answered at once at each door of the server; each takes a descriptor and buffers, the next ones
+    /// wait to be let in.
+    connections_max = 256;
+    /// The line and the headers of a request, in bytes.
+    header_bytes_max = 16 << 10;
+    /// Whoever takes longer to send the headers of a request, or says nothing between two, is let go, in milliseconds.
+    header_wait_ms = 10_000;
+    /// Whoever takes longer to send the body of a request holds a connection that others need, in milliseconds.
+    body_wait_ms = 30_000;
+    /// Whoever takes nothing of an answer for so long, in milliseconds, is let go.
+    answer_stall_ms = 30_000;
+    /// The body of a request with calls; it lies in memory while it is read. Smaller ones have `result_json_bytes_max`.
+    batch_bytes_max = 32 << 20;
+    /// Bodies of requests that are in memory at once, in bytes; a quarter is for requests that need no token.
+    bodies_bytes_max = 256 << 20;
+    /// How long the answer to a batch waits for its calls, in milliseconds, unless the request says so.
+    wait_ms = 60_000;
+    /// The longest that a request may ask to wait, in milliseconds: it holds a connection.
+    wait_ms_max = 600_000;
+    /// How long requests and running calls may go on when the server stops, in milliseconds; what is left goes on with the
+    /// next owner.
+    drain_ms = 10_000;
+    /// Tokens there are; each is looked through when they are listed.
+    tokens_max = 1_000;
+    /// Requests of one token in a minute, unless the token says so.
+    token_requests_per_minute = 6_000;
+    /// How long what was read of a token counts, in milliseconds: so soon it is revoked everywhere.
+    token_known_ms = 1_000;
+    /// The title of a session stands in lists.
+    session_title_chars_max = 200;
+    /// Labels of a session.
+    session_labels_max = 32;
+    /// A label's name, and its value.
+    session_label_chars_max = 128;
     /// The last lines of a command's error output, told to the model when it fails.
     stderr_tail_bytes_max = 4 << 10;
     /// Threads for tools that are not quick: one that blocks its thread takes one of these, never the runtime's.
@@ -158,6 +192,16 @@ limits! {
     clock_jump_ms = 5_000;
     /// What is kept of the last output of an attempt that was stopped, in bytes.
     partial_bytes_max = 16 << 10;
+    /// Readers of events in the process; each is a connection that stays open.
+    event_readers_max = 4_096;
+    /// Readers of events are woken at most once in so many milliseconds, so that many of them cost little.
+    event_frame_ms = 50;
+    /// How often, in milliseconds, is looked whether another process wrote to a session that is followed here.
+    event_look_ms = 1_000;
+    /// A stream of events that is silent for so long, in milliseconds, says that it is still there.
+    event_keepalive_ms = 15_000;
+    /// So much of arguments, results and messages is told with an event; the call has the whole.
+    event_text_bytes_max = 4 << 10;
     /// Messages for a session that its owner reads at once.
     inbound_page = 256;
     /// Changes that share one commit; more would make the first of them wait for the last.

@@ -1,26 +1,29 @@
 //! An open batch in memory: its calls, and who waits for them.
 
+mod away;
 mod siblings;
 mod stream;
 mod write;
 
+pub(crate) use away::Used;
 pub use siblings::Decided;
 pub(crate) use siblings::cancel;
 
 use crate::error::Lost;
-use crate::held::{Ack, Held, Parked};
+use crate::held::{Ack, Ended, Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::loops::Loops;
 use crate::same::Answer;
+use crate::session::Session;
 use crate::signal::Signal;
 use crate::tool::Place;
 use crate::wheel::Alarm;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use stream::Stream;
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Parent, compare};
-use windlass_core::call::{Call, Cause, Opened};
+use windlass_core::call::{Call, Cause, Opened, Reason};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::limits::Limits;
 use windlass_core::operation::Completion;
@@ -34,8 +37,14 @@ pub(crate) struct OpenBatch {
     pub(crate) head: Head,
     state: Mutex<State>,
     ended: Notify,
+    /// Told when a call was put aside.
+    stood: Notify,
     /// Whether something was ever asked of one of its calls.
     asked: AtomicBool,
+    /// Its session, once it is one of the open ones there.
+    session: Weak<Session>,
+    /// Whether it may leave memory when nobody uses it.
+    rests: AtomicBool,
 }
 
 /// What is asked of a call by somebody who does not drive it.
@@ -64,6 +73,22 @@ pub(crate) enum Asked {
 }
 
 impl Asked {
+    /// Whether it changes something for a call that waits.
+    fn concerns(&self, call: &Call) -> bool {
+        match self {
+            Asked::Connect { provider, .. } => {
+                call.unconnected().is_some_and(|said| said.provider == *provider)
+            }
+            Asked::Cancel(_)
+            | Asked::Decided(_)
+            | Asked::Accept
+            | Asked::Same(_)
+            | Asked::Look
+            | Asked::Complete { .. }
+            | Asked::Signal(_) => true,
+        }
+    }
+
     /// Whether it comes from the world outside, for what the call does by name.
     fn is_answer(&self) -> bool {
         matches!(self, Asked::Complete { .. } | Asked::Signal(_))
@@ -111,7 +136,7 @@ pub(crate) enum Reached {
     Driven,
     /// Parked: it must be woken.
     Parked,
-    /// Over: nothing changes.
+    /// Over, or it waits for something else: nothing changes.
     Over,
 }
 
@@ -242,7 +267,9 @@ impl OpenBatch {
     }
 
     fn from(head: Head, state: State) -> OpenBatch {
-        OpenBatch { head, state: Mutex::new(state), ended: Notify::new(), asked: AtomicBool::new(false) }
+        let (ended, stood) = (Notify::new(), Notify::new());
+        let (asked, rests) = (AtomicBool::new(false), AtomicBool::new(false));
+        OpenBatch { head, state: Mutex::new(state), ended, stood, asked, session: Weak::new(), rests }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -294,12 +321,34 @@ impl OpenBatch {
     /// The alarm is set under the lock: if it rings at once, it must find the call parked.
     pub(crate) fn park(&self, held: Held, alarm: impl FnOnce() -> Option<Alarm>) -> bool {
         let place = usize::from(held.id.ordinal.0);
-        match self.lock().slots.get_mut(place) {
+        let undisturbed = match self.lock().slots.get_mut(place) {
             Some(slot) => {
                 slot.stage = Stage::Parked(Box::new(held.park(alarm())));
                 slot.asked.is_empty()
             }
             None => true,
+        };
+        self.stood.notify_waiters();
+        undisturbed
+    }
+
+    /// Where a call stands, for one who waits only while something goes on by itself.
+    pub(crate) fn standing(&self, ordinal: Ordinal) -> Standing {
+        match self.lock().slots.get(usize::from(ordinal.0)).map(|slot| &slot.stage) {
+            Some(Stage::Driven) => Standing::Driven,
+            Some(Stage::Parked(parked)) => Standing::Parked(parked.call().parked.map(|(why, _)| why.reason)),
+            Some(Stage::Ended(_)) | None => Standing::Over,
+        }
+    }
+
+    /// Waits until something of this batch has ended or was put aside, counted from when this was called.
+    pub(crate) fn moved(&self) -> impl Future<Output = ()> + '_ {
+        let (ended, stood) = (self.ended.notified(), self.stood.notified());
+        async move {
+            tokio::select! {
+                () = ended => {}
+                () = stood => {}
+            }
         }
     }
 
@@ -309,6 +358,7 @@ impl OpenBatch {
         let Some(slot) = state.slots.get_mut(usize::from(ordinal.0)) else { return Reached::Over };
         let reached = match slot.stage {
             Stage::Ended(_) => return Reached::Over,
+            Stage::Parked(ref parked) if !heard.what.concerns(parked.call()) => return Reached::Over,
             Stage::Parked(_) => Reached::Parked,
             Stage::Driven => Reached::Driven,
         };
@@ -378,6 +428,11 @@ impl OpenBatch {
         }
     }
 
+    /// A call as it was asked for.
+    pub(crate) fn asked_for(&self, ordinal: Ordinal) -> Option<Opened> {
+        self.lock().slots.get(usize::from(ordinal.0)).map(|slot| slot.opened.clone())
+    }
+
     /// The call that was amended, durably.
     pub(crate) fn amended(&self, ordinal: Ordinal, call: Arc<Call>) {
         self.lock().end(usize::from(ordinal.0), call);
@@ -397,12 +452,12 @@ impl OpenBatch {
     }
 
     /// Calls ended, durably: whoever waits is told. `true` if nothing of the batch is to come.
-    pub(crate) fn settle(&self, ended: Vec<Box<Held>>, loops: &Loops, limits: &Limits) -> bool {
+    pub(crate) fn settle(&self, ended: Vec<Ended>, loops: &Loops, limits: &Limits) -> bool {
         let mut state = self.lock();
-        for held in ended {
-            let place = usize::from(held.id.ordinal.0);
-            state.slots[place].polls = held.tool.as_ref().is_some_and(|tool| tool.spec.flags.polls);
-            state.end(place, Arc::new(held.call));
+        for Ended { id, call, polls, .. } in ended {
+            let place = usize::from(id.ordinal.0);
+            state.slots[place].polls = polls;
+            state.end(place, call);
         }
         let over = state.is_over();
         // What tools call is no turn of a model.
@@ -451,7 +506,8 @@ impl OpenBatch {
         }
     }
 
-    fn try_ended(&self, ordinals: &[Ordinal]) -> Option<Vec<Arc<Call>>> {
+    /// These calls, if all of them have ended.
+    pub(crate) fn try_ended(&self, ordinals: &[Ordinal]) -> Option<Vec<Arc<Call>>> {
         let state = self.lock();
         let mut calls = Vec::with_capacity(ordinals.len());
         for ordinal in ordinals {
@@ -525,6 +581,17 @@ impl State {
 /// A fact cannot be added: the call is not over, or not so that the fact could follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotOver;
+
+/// Where a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Somebody drives it.
+    Driven,
+    /// It waits: for what its journal says, or for its turn.
+    Parked(Option<Reason>),
+    /// It is over.
+    Over,
+}
 
 /// A call as it can be seen from outside.
 pub(crate) enum Seen<'a> {

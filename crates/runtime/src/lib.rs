@@ -11,11 +11,13 @@ pub mod points;
 mod answer;
 mod artifacts;
 pub mod ask;
+mod away;
 mod batch;
 mod client;
 mod clock;
 mod drive;
 mod error;
+pub mod events;
 mod gate;
 mod held;
 mod hooks;
@@ -39,6 +41,7 @@ mod stream;
 mod submit;
 mod threads;
 mod tool;
+pub mod trace;
 mod turns;
 mod waits;
 mod wheel;
@@ -50,6 +53,7 @@ pub use batch::Decided;
 pub use client::client_tool;
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
+pub use events::{Event, Events, EventsError, News, Page, Words};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
 pub use inside::{Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError};
 pub use pairs::{Pair, PairError, PairKey, PairList, SessionPairs};
@@ -57,7 +61,7 @@ pub use progress::Progress;
 pub use provider::{LoadFuture, Provider, Summary};
 pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
-pub use runtime::{Config, RunningLimits, Runtime, ZeroLimit};
+pub use runtime::{Config, RunningLimits, Runtime, ZeroLimit, check_session_name};
 pub use scope::{Overlay, OverlayGuard};
 pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};
@@ -95,6 +99,11 @@ struct Attempts;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/dedupe.md")]
 struct Dedupes;
+
+/// The program in the page on events compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/events.md")]
+struct EventsPage;
 
 /// The programs in the page on what tools do inside a call compile.
 #[cfg(doctest)]

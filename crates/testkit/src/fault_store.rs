@@ -27,6 +27,7 @@ pub enum Method {
     OpenBatches,
     Journal,
     History,
+    JournalAfter,
     Blob,
     Inbound,
     Marked,
@@ -269,6 +270,10 @@ impl Store for FaultStore {
 
     fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>> {
         self.read(Method::History, |inner| inner.history(session, before, limit))
+    }
+
+    fn journal_after(&self, session: SessionNo, after: EntryNo, limit: u64) -> Answer<Vec<JournalRow>> {
+        self.read(Method::JournalAfter, |inner| inner.journal_after(session, after, limit))
     }
 
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {

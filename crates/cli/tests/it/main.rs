@@ -11,6 +11,8 @@ mod flood;
 mod kills;
 mod rig;
 mod second_terminal;
+mod serve;
 mod signals;
 mod waiting;
+mod watch;
 mod words;

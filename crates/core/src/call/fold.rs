@@ -177,8 +177,8 @@ impl State {
 pub struct End {
     /// The outcome.
     pub outcome: Outcome,
-    /// What the model is told.
-    pub model: ModelAnswer,
+    /// What the model is told, as it was recorded; see [`End::model`].
+    pub told: Model,
     /// Where its time went.
     pub spent: Spent,
     /// When.
@@ -188,6 +188,12 @@ pub struct End {
 }
 
 impl End {
+    /// What the model is told, read from what was recorded: never projected anew. Made when somebody asks, since mostly it
+    /// is the value once more.
+    pub fn model(&self) -> ModelAnswer {
+        answer(&self.outcome, &self.told)
+    }
+
     /// Whether it is not known if the call took effect, so that it can be resolved.
     pub fn is_unknown(&self) -> bool {
         matches!(self.outcome, Outcome::Unknown | Outcome::Cancelled { effect: Effect::Unknown })
@@ -524,15 +530,15 @@ impl Call {
                 return;
             }
         };
-        let model = answer(&outcome, &ended.model);
+        let told = ended.model.clone();
         self.parked = None;
-        self.state = State::Ended(Box::new(End { outcome, model, spent: ended.spent, at, resolved: None }));
+        self.state = State::Ended(Box::new(End { outcome, told, spent: ended.spent, at, resolved: None }));
     }
 
     fn resolved(&mut self, at: Timestamp, resolved: &Resolved) {
         if let State::Ended(end) = &mut self.state {
             end.outcome = resolved.outcome.clone();
-            end.model = resolved.model.clone();
+            end.told = Model::Own(resolved.model.clone());
             end.resolved = Some((resolved.by, at));
         }
     }
@@ -565,7 +571,6 @@ fn can_resolve(end: &End, resolved: &Resolved) -> bool {
     open && matches!(resolved.outcome, Outcome::Succeeded(_) | Outcome::Failed(_))
 }
 
-/// The model's answer, read from what was recorded: never projected anew.
 fn answer(outcome: &Outcome, model: &Model) -> ModelAnswer {
     let value = match outcome {
         Outcome::Succeeded(success) => match &success.value {

@@ -1,8 +1,7 @@
 //! Signals for calls: checked against what the call's tool declares, kept until the call receives them.
 
-use super::owner::{adopt, open_here, reach};
+use super::owner::{adopt, open_here};
 use super::{AskError, Target, find_call, post};
-use crate::batch::{self, Signalled};
 use crate::error::BatchError;
 use crate::registry::{Found, Unfit};
 use crate::runtime::Inner;
@@ -10,13 +9,12 @@ use crate::session::Session;
 use crate::submit::fresh_key;
 use serde_json::Value;
 use std::sync::Arc;
-use tokio::sync::mpsc;
-use windlass_core::ask::{Ask, Scope};
+use windlass_core::ask::Ask;
 use windlass_core::call::Call;
 use windlass_core::ids::CallId;
 use windlass_core::operation::Operations;
 use windlass_core::outcome::JsonText;
-use windlass_store::{Row, SessionRow};
+use windlass_store::SessionRow;
 
 /// A signal for a call whose tool declares it.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +38,11 @@ pub(crate) async fn signal(rt: &Arc<Inner>, call: &str, signal: Signal<'_>) -> R
         return Err(over);
     }
     let session = rt.session(&row.name).await?;
-    let Some(batch) = session.find_no(id.batch) else { return Err(over) };
+    let fetched = {
+        let _admission = session.admission.lock().await;
+        session.fetch(rt, id.batch).await?
+    };
+    let Some(batch) = fetched else { return Err(over) };
     let tool = match rt.registry.look_up(&batch.head.place, &recorded.opened.tool).await {
         Found::Tool(tool) => tool,
         Found::Missing { .. } | Found::Unavailable(_) => {
@@ -83,22 +85,4 @@ async fn send(
     post(&*rt.store, row, &ask).await?;
     adopt(rt, session).await?;
     Ok(())
-}
-
-/// Tells a call of a signal. Whoever records it adopts it in the same change; if nobody did, it is adopted here.
-pub(super) fn tell(rt: &Arc<Inner>, session: &Arc<Session>, call: CallId, signal: Signalled) {
-    let (ack, mut acked) = mpsc::channel(1);
-    let signal = Arc::new(signal);
-    reach(rt, session, Scope::Call(call), &(batch::Asked::Signal(signal.clone()), ack));
-    let (lane, session) = (session.lane.clone(), Arc::downgrade(session));
-    rt.tasks.spawn(async move {
-        acked.recv().await;
-        if !signal.is_adopted() {
-            // If the session is lost, its next owner adopts the message.
-            let _ = lane.commit_rows(vec![Row::Adopt { key: signal.key.clone() }]).await;
-        }
-        if let Some(session) = session.upgrade() {
-            session.asking.lock().await.remove(&signal.key);
-        }
-    });
 }

@@ -1,9 +1,10 @@
 //! How the calls of a batch decide about each other: the end that decides it and the cancel of all others are one change.
 
 use super::{Asked, Heard, OpenBatch, Stage, State};
-use crate::held::Held;
+use crate::held::Going;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use windlass_core::batch::Batch;
 use windlass_core::call::{CancelAsked, Cause, Fact};
 use windlass_core::entry::Packer;
 use windlass_core::ids::Ordinal;
@@ -22,6 +23,22 @@ pub struct Decided {
     pub winners: Vec<Arc<str>>,
 }
 
+impl Decided {
+    /// What the ends of a batch's calls have come to; `calls` once it is known how many there are.
+    fn of(tally: &Tally, calls: Option<usize>, id: impl Fn(usize) -> Option<Arc<str>>) -> Option<Decided> {
+        let decision = tally.verdict(calls)?;
+        let winners = tally.won().iter().filter_map(|call| id(usize::from(call.0))).collect();
+        Some(Decided { siblings: tally.siblings(), decision, winners })
+    }
+
+    /// The same of a batch that was read back.
+    pub(crate) fn recorded(batch: &Batch) -> Option<Decided> {
+        let may_grow = batch.opening.streamed && batch.closed.is_none();
+        let id = |place: usize| batch.calls.get(place).map(|call| call.opened.id.clone());
+        Decided::of(batch.tally.as_deref()?, (!may_grow).then_some(batch.calls.len()), id)
+    }
+}
+
 /// A batch was decided, at this time.
 pub(super) struct Deciding {
     pub(super) decision: Decision,
@@ -37,11 +54,8 @@ impl OpenBatch {
     /// What it has come to, if it asks something of its calls together and that is decided.
     pub(crate) fn decided(&self) -> Option<Decided> {
         let state = self.lock();
-        let tally = state.tally.as_deref()?;
-        let decision = tally.verdict(state.calls_known())?;
-        let slots = tally.won().iter().filter_map(|call| state.slots.get(usize::from(call.0)));
-        let winners = slots.map(|slot| slot.opened.id.clone()).collect();
-        Some(Decided { siblings: tally.siblings(), decision, winners })
+        let id = |place: usize| state.slots.get(place).map(|slot| slot.opened.id.clone());
+        Decided::of(state.tally.as_deref()?, state.calls_known(), id)
     }
 
     /// Records that every call that has not ended is to stop, and tells it: what runs is told at once, before this can
@@ -82,21 +96,27 @@ impl OpenBatch {
 }
 
 impl State {
-    /// Counts the end of a call that is being sent, and says what that decides.
-    pub(super) fn count(&mut self, held: &mut Held) -> Option<Deciding> {
+    /// Counts the ends of calls that are being sent, and says what they decide.
+    pub(super) fn count(&mut self, going: &mut Going) -> Option<Deciding> {
         let calls = self.calls_known();
         let tally = self.tally.as_deref_mut()?;
-        let slot = self.slots.get_mut(usize::from(held.id.ordinal.0))?;
-        if held.call.end().is_some() {
+        let cancelled = going.cancelled.and_then(|ordinal| self.slots.get_mut(usize::from(ordinal.0)));
+        cancelled.into_iter().for_each(|slot| slot.cancelled = true);
+        let mut decided = None;
+        for ended in &mut going.ended {
+            let Some(slot) = self.slots.get_mut(usize::from(ended.id.ordinal.0)) else { continue };
             slot.ended = true;
             // It was dismissed while its end was on its way: that stands before its end in the journal.
             let unheard = slot.asked.iter().find_map(|heard| heard.what.decision());
-            unheard.into_iter().for_each(|decision| held.dismissed(decision));
+            if let (Some(decision), Some(call)) = (unheard, Arc::get_mut(&mut ended.call)) {
+                call.cancel = Some(cancel(decision));
+            }
+            slot.cancelled |= ended.call.cancel.is_some();
+            let succeeded = matches!(ended.call.outcome(), Some(Outcome::Succeeded(_)));
+            let decision = tally.end(ended.id.ordinal, succeeded, calls);
+            decided = decision.map(|decision| Deciding { decision, at: ended.at }).or(decided);
         }
-        slot.cancelled |= held.call.cancel.is_some();
-        let succeeded = matches!(held.call.outcome()?, Outcome::Succeeded(_));
-        let decision = tally.end(held.id.ordinal, succeeded, calls)?;
-        Some(Deciding { decision, at: held.now() })
+        decided
     }
 
     /// Why a call that is added now is to stop, if it is.

@@ -3,9 +3,10 @@
 use super::Kinds;
 use crate::threads::caught;
 use crate::tool::{Tool, ToolError};
+use crate::trace::Meter;
 use serde_json::Value;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::claim::{BadArgs, BadClaim, Claim, Claims, Template};
 use windlass_core::dedupe::{self, Dedupe};
@@ -34,6 +35,8 @@ pub struct Registered {
     pub(crate) paused: Arc<AtomicBool>,
     /// Its attempts that were stopped and still block a thread.
     pub(crate) stuck: AtomicU64,
+    /// What is counted of its calls, once one was.
+    pub(crate) meter: OnceLock<Arc<Meter>>,
     declared: Option<Declared>,
     /// The events and signals it declares.
     pub(crate) kinds: Option<Arc<Kinds>>,
@@ -254,6 +257,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered
         output,
         paused,
         stuck,
+        meter: OnceLock::new(),
         declared,
         kinds,
         key,

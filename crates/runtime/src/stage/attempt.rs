@@ -79,7 +79,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         return settle::refused(held, Box::new(too_many_stuck(tool)));
     }
     let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
-    let _passage = Gate::pass(&rt, is_suspect).await;
+    let _passage = Gate::pass(&rt, held, is_suspect).await;
     let Start { attempt, intent, begins } = start;
     let due_at = held.decision_time();
     held.note(start.fact(clock_jump(held)))?;

@@ -84,7 +84,7 @@ pub(crate) fn same(held: &mut Held, answer: &Answer) -> Result<(), Lost> {
     if held.call.same_as() != Some(first) {
         held.note(Fact::SameAs(SameAs { first }))?;
     }
-    end(held, Some(answer.end.outcome.clone()), Model::Own(answer.end.model.clone()))
+    end(held, Some(answer.end.outcome.clone()), Model::Own(answer.end.model()))
 }
 
 /// The call ends without an attempt.
