@@ -84,8 +84,8 @@ impl BatchClient {
                         Ok(world.say(json!({"session": session, "answer": answer, "alone": true}))?)
                     });
                 }
-                Err(BatchError::Shape { what }) => {
-                    self.world.say(json!({"refused": {"call": name, "what": what}}))?
+                Err(error @ (BatchError::Shape { .. } | BatchError::Closed { .. })) => {
+                    self.world.say(json!({"refused": {"call": name, "what": error.to_string()}}))?
                 }
                 Err(error) => return Err(error.into()),
             }
