@@ -8,7 +8,7 @@ mod handoff;
 mod sqlite;
 
 pub(crate) use call::echo;
-pub use call::{PerCall, Shape, args, dyn_call, lean_call, parse, schema};
+pub use call::{COUNTED_CALLS, PerCall, Shape, args, dyn_call, lean_call, parse, schema};
 pub use disk::fsync;
 pub use handoff::sqlite_handoff;
 pub use sqlite::{sqlite_attempts, sqlite_rows};

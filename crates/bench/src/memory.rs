@@ -22,6 +22,9 @@ const LAP_CALLS: u64 = 256;
 /// Laps that one store keeps: enough that its first pages do not count.
 const STORE_LAPS: usize = 16;
 
+/// Calls of which allocations and instructions are counted.
+pub const COUNTED_CALLS: u64 = STORE_LAPS as u64 * LAP_CALLS;
+
 /// Batches that follow each other with different arguments: more than the longest cycle that counts as a loop.
 const ARGS: u32 = 8;
 
@@ -76,8 +79,8 @@ pub fn table(span: Duration, tell: &mut (dyn FnMut(&str) + Send)) -> Result<Tabl
 pub fn calls(span: Duration, asked: Calls) -> Result<PerCall, Error> {
     apart(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        runtime.block_on(async {
-            let args = varied(asked.shape);
+        let args = varied(asked.shape);
+        let mut rate = runtime.block_on(async {
             let mut laps = Laps::start(span);
             while laps.more() {
                 let (windlass, mut requests) = fresh(asked).await?;
@@ -89,15 +92,15 @@ pub fn calls(span: Duration, asked: Calls) -> Result<PerCall, Error> {
                     requests = rest;
                 }
             }
-            let mut rate = laps.rate(LAP_CALLS);
-            rate.p50 /= LAP_CALLS as u32;
-            let (windlass, requests) = fresh(asked).await?;
-            let before = allocations::so_far();
-            let calls = (requests.len() * asked.batch) as f64;
-            lap(&windlass, requests, (&args, asked.given)).await?;
-            let counted = allocations::so_far().zip(before).map(|(after, before)| after - before);
-            Ok(PerCall { rate, allocations: counted.map(|count| count as f64 / calls) })
-        })
+            Ok::<_, Error>(laps.rate(LAP_CALLS))
+        })?;
+        rate.p50 /= LAP_CALLS as u32;
+        let (windlass, requests) = runtime.block_on(fresh(asked))?;
+        let calls = (requests.len() * asked.batch) as f64;
+        let (called, counted) =
+            allocations::during(|| runtime.block_on(lap(&windlass, requests, (&args, asked.given))));
+        called?;
+        Ok(PerCall { rate, allocations: counted.map(|count| count as f64 / calls) })
     })
 }
 

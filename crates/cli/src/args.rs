@@ -46,6 +46,8 @@ pub enum Command {
     Sessions(Sessions),
     /// List calls, or show one
     Calls(Calls),
+    /// Follow what happens in a session
+    Watch(Watch),
     /// Ask calls to stop
     Cancel(Cancel),
     /// Say whether a call that is unknown took effect
@@ -58,6 +60,8 @@ pub enum Command {
     Questions(Questions),
     /// Answer a question
     Answer(Answer),
+    /// Send a signal to a call
+    Signal(Signal),
     /// Say that a session was connected to what its calls need, or that this was declined
     Connections(Connections),
     /// Make, list and revoke the tokens of the server
@@ -242,6 +246,34 @@ pub struct Calls {
     pub json: bool,
 }
 
+/// `windlass watch`
+#[derive(Args)]
+#[command(after_help = "\
+Follows whoever owns the data folder, also when that is another process after a while; where nobody does it shows what is
+recorded, and waits. Ends with Ctrl-C.
+
+Examples:
+  windlass watch
+  windlass watch my-session --after 0 --until-idle
+  windlass watch --json | jq 'select(.kind == \"ended\")'")]
+pub struct Watch {
+    /// The session
+    #[arg(default_value = "default")]
+    pub session: String,
+    /// From behind this cursor, as --json prints it; 0 is before the first event, and without one the last events come first
+    #[arg(long, value_name = "CURSOR")]
+    pub after: Option<u64>,
+    /// End when no call of the session is open
+    #[arg(long)]
+    pub until_idle: bool,
+    /// The language of the sentences, such as de
+    #[arg(long, value_name = "TAG")]
+    pub locale: Option<String>,
+    /// Print JSON lines
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `windlass cancel`
 #[derive(Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["call", "batch", "session"]))]
@@ -375,6 +407,30 @@ pub struct Answer {
     /// The answer, as JSON
     #[arg(value_name = "JSON")]
     pub answer: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass signal`
+#[derive(Args)]
+#[command(after_help = "\
+The call's tool says which signals it takes and what they must say; the call receives each once, in the order in which they
+were sent. With --key the same signal can be sent again, and is still one. The folder must be owned: who drives the call
+knows its tool.
+
+Example: windlass signal 01j8a6zc item '{\"n\": 1}' --key order-7")]
+pub struct Signal {
+    /// The call: its handle, or the beginning of it
+    pub call: String,
+    /// The signal's name
+    pub name: String,
+    /// What it says, as JSON
+    #[arg(value_name = "JSON")]
+    pub payload: String,
+    /// What makes it one signal, however often it is sent
+    #[arg(long)]
+    pub key: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

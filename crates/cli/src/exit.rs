@@ -72,6 +72,9 @@ fn code(error: &anyhow::Error) -> u8 {
             | AskError::Conflict
             | AskError::Answered
             | AskError::Over { .. }
+            | AskError::NoSignal { .. }
+            | AskError::TooManySignals { .. }
+            | AskError::KeyUsed
             | AskError::Invalid { .. } => REFUSED,
             AskError::Batch(error) => batch(error),
         };

@@ -10,6 +10,7 @@ use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Durability, Store, StoreError};
 use windlass::{Config, Runtime, SystemClock};
+use windlass_tools::declared::Traces;
 use windlass_tools::{Declared, Launcher, builtin, kill_survivors, load};
 
 /// What is configured for a data folder.
@@ -34,11 +35,11 @@ pub fn configured(at: &At) -> anyhow::Result<Configured> {
     Ok(Configured { file, declared })
 }
 
-/// A runtime that owns the folder. Whatever the last owner's commands left behind is ended first.
-pub fn own(at: &At) -> anyhow::Result<Runtime> {
+/// A runtime that owns the folder, and where its traces go. Whatever the last owner's commands left behind is ended first.
+pub fn own(at: &At) -> anyhow::Result<(Runtime, Option<Traces>)> {
     let configured = configured(at)?;
     let limits = configured.declared.limits.clone();
-    let durability = configured.declared.durability;
+    let (durability, traces) = (configured.declared.durability, configured.declared.traces.clone());
     if durability == Durability::Relaxed {
         eprintln!("windlass: durability is relaxed: a power cut may lose what was acknowledged");
     }
@@ -49,7 +50,7 @@ pub fn own(at: &At) -> anyhow::Result<Runtime> {
     if killed > 0 {
         eprintln!("windlass: ended {killed} processes that the last owner's commands left behind");
     }
-    Ok(runtime)
+    Ok((runtime, traces))
 }
 
 /// Stays until every call has ended: those that an earlier owner left open in the session go on here too, and must

@@ -22,8 +22,10 @@ mod run;
 mod serve;
 mod sessions;
 mod show;
+mod signal;
 mod token;
 mod tools;
+mod watch;
 
 use anyhow::Context;
 use args::{Cli, Command};
@@ -84,7 +86,9 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Complete(args) => complete::complete(&at, args).await,
         Command::Questions(args) => questions::questions(&at, args).await,
         Command::Answer(args) => answer::answer(&at, args).await,
+        Command::Signal(args) => signal::signal(&at, args).await,
         Command::Connections(args) => connections::connections(&at, args).await,
+        Command::Watch(args) => watch::watch(&at, args).await,
         Command::Token(args) => token::token((&at, owned), args).await,
         Command::Doctor(args) => doctor::doctor(&at, args).await,
         Command::Bench(args) => bench::bench(args),

@@ -1,6 +1,7 @@
 //! Owning the folder while a command drives calls: its socket is served, and a signal stops it in good order.
 
 use crate::door::At;
+use crate::exit::Usage;
 use crate::folder::Owned;
 use crate::{exit, folder};
 use serde_json::Value;
@@ -11,11 +12,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use windlass::{OpenCall, Runtime};
 use windlass_server::Api;
 use windlass_server::control::Control;
+use windlass_server::otlp::Exporter;
 
 /// A runtime that owns its folder.
 pub struct Owner {
     // Gone before the runtime, while the place in the folder is still ours.
     control: Option<Control>,
+    exporter: Option<Exporter>,
     signals: Signals,
     runtime: Runtime,
     api: Api,
@@ -25,7 +28,14 @@ impl Owner {
     /// Owns the folder, and lets others see and steer from there.
     pub async fn take((at, owned): (&At, &mut Owned)) -> anyhow::Result<Owner> {
         let signals = Signals::new()?;
-        let runtime = folder::own(at)?;
+        let (runtime, traces) = folder::own(at)?;
+        let exporter = match &traces {
+            Some(traces) => Some(
+                Exporter::start(&runtime, &traces.endpoint, traces.contents)
+                    .map_err(|error| Usage(format!("[traces] of windlass.toml: {error}")))?,
+            ),
+            None => None,
+        };
         *owned = Some(runtime.store().clone());
         let api = Api::new(&runtime, Some(&at.data));
         api.sessions().adopt().await?;
@@ -35,7 +45,7 @@ impl Owner {
                 at.data.join("control.sock").display()
             );
         });
-        Ok(Owner { control: control.ok(), signals, runtime, api })
+        Ok(Owner { control: control.ok(), exporter, signals, runtime, api })
     }
 
     /// What it serves.
@@ -55,12 +65,12 @@ impl Owner {
     /// Waits for this, unless a signal comes while calls are open: then `None`, and the command is to leave.
     pub async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(work);
-        let (mut asked, mut told) = (false, HashSet::new());
+        let (mut asked, mut told) = (false, Told::default());
         let mut looks = tokio::time::interval(LOOKS_EVERY);
         loop {
             tokio::select! {
                 done = &mut work => return Some(done),
-                _ = looks.tick() => tell_waiting(&self.runtime, &mut told),
+                _ = looks.tick() => tell_waiting(&self.runtime, &mut told).await,
                 name = self.signals.next() => {
                     if asked {
                         exit::leave_now();
@@ -78,7 +88,8 @@ impl Owner {
 
     /// Gives the folder up with calls open, and says who goes on with them.
     pub async fn leave(self) -> ExitCode {
-        let open = self.runtime.open();
+        // If the store cannot be read, what is in memory is all that can be said.
+        let open = self.runtime.open().await.unwrap_or_else(|_| self.runtime.live());
         leave_at_once_when_told_again();
         tell(&open);
         self.close().await;
@@ -90,19 +101,32 @@ impl Owner {
         if let Some(control) = self.control {
             control.stop().await;
         }
+        if let Some(exporter) = self.exporter {
+            exporter.end().await;
+        }
     }
 }
 
 /// How soon people are told that a call waits for them.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);
 
+/// What was said of calls that wait.
+#[derive(Default)]
+struct Told {
+    calls: HashSet<String>,
+    /// How many were not in memory when that was last looked at: they are read only if there are others.
+    away: u64,
+}
+
 /// Says which calls wait for the world outside, each once.
-fn tell_waiting(runtime: &Runtime, told: &mut HashSet<String>) {
+async fn tell_waiting(runtime: &Runtime, told: &mut Told) {
     if runtime.counts().parked == 0 {
         return;
     }
-    for call in runtime.open() {
-        tell_waiting_for(&serde_json::to_value(call).unwrap_or_default(), told);
+    let away = std::mem::replace(&mut told.away, runtime.away());
+    let open = if away == told.away { None } else { runtime.open().await.ok() };
+    for call in open.unwrap_or_else(|| runtime.live()) {
+        tell_waiting_for(&serde_json::to_value(call).unwrap_or_default(), &mut told.calls);
     }
 }
 
@@ -110,6 +134,9 @@ fn tell_waiting(runtime: &Runtime, told: &mut HashSet<String>) {
 pub fn tell_waiting_for(call: &Value, told: &mut HashSet<String>) {
     let text = |field: &str| call[field].as_str().unwrap_or_default();
     let how = match text("state") {
+        "awaiting_completion" if text("waiting_for").starts_with("signal") => {
+            "whoever tells it: windlass signal CALL NAME JSON"
+        }
         "awaiting_completion" => {
             "whoever has the key that its tool gave out answers: windlass complete KEY --ok JSON"
         }

@@ -81,7 +81,7 @@ async fn with_progress(
             }
             _ = tick.tick() => {
                 bar.set_position(total.saturating_sub(runtime.open_calls()));
-                bar.set_message(words(&runtime.open()));
+                bar.set_message(words(&runtime.live()));
             }
         }
     }

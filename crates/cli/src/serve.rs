@@ -40,7 +40,13 @@ pub async fn serve((at, owned): (&At, &mut Owned), args: Serve) -> anyhow::Resul
     api.drain();
     let drain = Duration::from_millis(runtime.limits().drain_ms);
     tokio::join!(address.stop(), drained(&runtime, drain));
-    owner::tell(&runtime.open());
+    owner::tell(&runtime.live());
+    if runtime.away() > 0 {
+        eprintln!(
+            "windlass: {} more calls wait for the world outside, and go on with the next owner",
+            runtime.away()
+        );
+    }
     drop((api, runtime));
     owner.close().await;
     Ok(ExitCode::SUCCESS)

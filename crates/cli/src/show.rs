@@ -92,7 +92,7 @@ pub fn short_handle(handle: &str) -> String {
 pub fn inside(calls: &[CallAnswer]) {
     for call in calls.iter().filter(|call| !call.is_recorded()) {
         if let Some(detail) = call.failure().and_then(|failure| failure.detail.as_ref()) {
-            eprintln!("windlass: call {} ({}) failed inside: {}", call.handle(), call.id(), one_line(detail));
+            eprintln!("windlass: call {} ({}) failed inside: {}", call.handle(), call.id(), line(detail));
         }
     }
 }
@@ -162,7 +162,8 @@ fn shorten(text: &str, chars_max: usize) -> String {
     shown
 }
 
-fn one_line(text: &str) -> String {
+/// A text on one line, whatever is in it.
+pub fn line(text: &str) -> String {
     text.chars().map(visible).collect()
 }
 

@@ -22,7 +22,7 @@ enum Keeper {
 pub async fn token((at, owned): (&At, &mut Owned), args: Token) -> anyhow::Result<ExitCode> {
     let keeper = match driver_or(at, async || folder::own(at)).await? {
         Reached::Driver(driver) => Keeper::Driver(driver),
-        Reached::Own(runtime) => {
+        Reached::Own((runtime, _)) => {
             *owned = Some(runtime.store().clone());
             Keeper::Folder(Box::new(Tokens::new(&runtime, Some(&at.data))))
         }

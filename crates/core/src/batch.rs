@@ -110,7 +110,8 @@ impl Batch {
         Ok(batch)
     }
 
-    fn apply(&mut self, place: usize, entry: &Entry) -> Result<(), Broken> {
+    /// Adds its next entry, which has this place in its journal, from 0.
+    pub fn apply(&mut self, place: usize, entry: &Entry) -> Result<(), Broken> {
         self.seen_at = self.seen_at.max(entry.at);
         let (ordinal, fact) = match &entry.event {
             Event::Call { ordinal, fact } => (ordinal, fact),

@@ -6,6 +6,7 @@
 mod number;
 mod parser;
 mod string;
+mod write;
 
 use crate::code::Code;
 use crate::limits::Limits;
@@ -139,6 +140,27 @@ pub fn measure(value: &Value, limits: &Limits) -> Result<Size, Problem> {
 /// Measures what a tool returned: as deep as arguments may be, as large as an artifact may be.
 pub fn measure_result(value: &Value, limits: &Limits) -> Result<Size, Problem> {
     measure_within(value, limits.artifact_bytes_max, limits.args_depth_max)
+}
+
+/// Measures a value that did not come through [`parse`] and appends its compact text, or refuses it by the same limits:
+/// then what was appended means nothing.
+pub fn write(value: &Value, limits: &Limits, text: &mut String) -> Result<Size, Problem> {
+    write_within(value, (limits.args_bytes_max, limits.args_depth_max), text)
+}
+
+/// The same for what a tool returned: as deep as arguments may be, as large as an artifact may be.
+pub fn write_result(value: &Value, limits: &Limits, text: &mut String) -> Result<Size, Problem> {
+    write_within(value, (limits.artifact_bytes_max, limits.args_depth_max), text)
+}
+
+fn write_within(
+    value: &Value,
+    (bytes_max, depth_max): (u64, u64),
+    text: &mut String,
+) -> Result<Size, Problem> {
+    let mut writer = write::Writer { text, size: Size::default(), bytes_max, depth_max };
+    writer.value(value, 0)?;
+    Ok(writer.size)
 }
 
 /// Does not allocate unless arrays or objects lie in each other: most arguments are flat.

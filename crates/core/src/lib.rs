@@ -19,6 +19,7 @@ pub mod ids;
 pub mod json;
 pub mod limits;
 pub mod loops;
+pub mod narration;
 pub mod operation;
 pub mod outcome;
 pub mod plan;

@@ -69,6 +69,20 @@ limits! {
     client_ms = 300_000;
     /// A question is read by a person, and kept in the journal of its call.
     question_chars_max = 10_000;
+    /// The key of a key-value pair stands in paths and in an index; longer ones no store takes.
+    pair_key_bytes_max = 256;
+    /// The value of a pair, as JSON, is recorded with whatever reads it; larger ones no store takes: keep an artifact.
+    pair_value_bytes_max = 64 << 10;
+    /// The pairs of a session are kept until they are deleted, so there must be an end to them.
+    pairs_max = 10_000;
+    /// Keys that are listed at once.
+    pairs_page = 1_000;
+    /// Kinds of events and of signals that a tool declares: each has a schema that is compiled once and kept.
+    declared_kinds_max = 64;
+    /// What an event or a signal says, as JSON, is kept in the journal of its call.
+    payload_bytes_max = 64 << 10;
+    /// Signals that have come and that their call has not received: a call that takes none keeps no more.
+    signals_max = 1_000;
     /// The name of what a session is connected to stands in commands and paths.
     provider_chars_max = 128;
     /// The address where a person connects it is kept in the journal of each call that needs it.
@@ -178,6 +192,16 @@ limits! {
     clock_jump_ms = 5_000;
     /// What is kept of the last output of an attempt that was stopped, in bytes.
     partial_bytes_max = 16 << 10;
+    /// Readers of events in the process; each is a connection that stays open.
+    event_readers_max = 4_096;
+    /// Readers of events are woken at most once in so many milliseconds, so that many of them cost little.
+    event_frame_ms = 50;
+    /// How often, in milliseconds, is looked whether another process wrote to a session that is followed here.
+    event_look_ms = 1_000;
+    /// A stream of events that is silent for so long, in milliseconds, says that it is still there.
+    event_keepalive_ms = 15_000;
+    /// So much of arguments, results and messages is told with an event; the call has the whole.
+    event_text_bytes_max = 4 << 10;
     /// Messages for a session that its owner reads at once.
     inbound_page = 256;
     /// Changes that share one commit; more would make the first of them wait for the last.

@@ -7,6 +7,7 @@
 //! collides with it waits; calls inside a call have queues of their own within it.
 
 mod line;
+mod numbers;
 mod room;
 mod shift;
 mod slab;
@@ -20,9 +21,10 @@ pub use why::{Limit, Why};
 
 use crate::claim::{self, Claims};
 use crate::code::Code;
-use crate::ids::{BatchNo, CallId, Ordinal, SessionNo};
+use crate::ids::{BatchNo, CallId, SessionNo};
 use crate::limits::Limits;
 use line::Lines;
+use numbers::Numbers;
 use room::Room;
 use slab::Slab;
 use std::collections::BTreeMap;
@@ -181,13 +183,17 @@ pub struct Planner {
     lines: Lines,
     room: Room,
     calls: Slab<Call>,
-    call_nos: BTreeMap<CallId, u32>,
+    call_nos: Numbers,
     sessions: Slab<Session>,
     session_nos: BTreeMap<SessionNo, u32>,
     /// The queues of the names that hold across sessions.
     global: Space,
     age: u64,
     counts: Counts,
+    /// Those of the queued calls that have started before.
+    again: u64,
+    /// Parked calls that were [put away](Planner::put_away).
+    away: u64,
     limits: Maxima,
     pace: Pace,
     /// Used by each change and empty between them; kept so that a change allocates nothing.
@@ -301,12 +307,14 @@ impl Planner {
             lines: Lines::default(),
             room: Room::new(limits),
             calls: Slab::default(),
-            call_nos: BTreeMap::new(),
+            call_nos: Numbers::default(),
             sessions: Slab::default(),
             session_nos: BTreeMap::new(),
             global: Space::EMPTY,
             age: 0,
             counts: Counts::default(),
+            again: 0,
+            away: 0,
             limits: Maxima::of(limits),
             pace: Pace::default(),
             cleared: Vec::new(),
@@ -321,7 +329,7 @@ impl Planner {
     pub fn admit(&self, now_us: u64, calls: u64) -> Result<(), Overloaded> {
         let over = (self.counts.queued + calls).saturating_sub(self.limits.queued);
         // What is admitted is queued first, and may be parked or not.
-        let over = over.max((self.counts.parked + 1).saturating_sub(self.limits.parked));
+        let over = over.max((self.counts.parked + self.away + 1).saturating_sub(self.limits.parked));
         if over == 0 {
             return Ok(());
         }
@@ -333,7 +341,7 @@ impl Planner {
 
     /// Puts a call behind all earlier ones of its session, or of the call around it.
     pub fn enter(&mut self, now_us: u64, ask: Ask) -> Result<(), Refused> {
-        if self.call_nos.contains_key(&ask.call) {
+        if self.call_nos.get(ask.call).is_some() {
             return Err(Refused::Twice { call: ask.call });
         }
         let call = self.admitted(now_us, ask)?;
@@ -409,6 +417,31 @@ impl Planner {
         true
     }
 
+    /// Forgets a parked call that nobody can wait for: it has started, claims nothing, and is neither inside another nor
+    /// around one. It is counted as parked until it [comes back](Self::come_back). `false`: it must be remembered.
+    pub fn put_away(&mut self, call: CallId) -> bool {
+        let waits_for_nobody = |call: &Call| {
+            let Flags { parked, started, unprepared, .. } = call.flags;
+            parked && started && !unprepared && call.claims.is_empty() && call.inside.is_none()
+        };
+        let found = self.find(call).map(|number| &self.calls[number]);
+        if !found.is_some_and(|call| waits_for_nobody(call) && call.parent == slab::NONE) {
+            return false;
+        }
+        self.away += 1;
+        self.leave(call)
+    }
+
+    /// A call that was put away is to be [entered](Self::enter) again, or is over.
+    pub fn come_back(&mut self) {
+        self.away = self.away.saturating_sub(1);
+    }
+
+    /// How many calls that have started before wait for room to go on.
+    pub fn again(&self) -> u64 {
+        self.again
+    }
+
     /// Whether a call has its turn: it runs, as far as is known here.
     pub fn has_turn(&self, call: CallId) -> bool {
         self.find(call).is_some_and(|number| self.calls[number].doing == Doing::Running)
@@ -417,9 +450,7 @@ impl Planner {
     /// A batch was answered: those of its calls that are parked and never started give up their places, and those
     /// that are parked later will.
     pub fn answered(&mut self, batch: BatchNo) {
-        let all = CallId { batch, ordinal: Ordinal(0) }..=CallId { batch, ordinal: Ordinal(u16::MAX) };
-        let numbers: Vec<u32> = self.call_nos.range(all).map(|(_, number)| *number).collect();
-        for number in numbers {
+        for number in self.call_nos.of_batch(batch) {
             let call = &mut self.calls[number];
             call.flags.answered = true;
             if call.flags.parked && !call.flags.started && call.stage == Stage::Own {
@@ -550,7 +581,8 @@ impl Planner {
 
     /// How many calls there are.
     pub fn counts(&self) -> Counts {
-        Counts { running: self.room.running.map(u64::from), ..self.counts }
+        let parked = self.counts.parked + self.away;
+        Counts { running: self.room.running.map(u64::from), parked, ..self.counts }
     }
 
     /// How many things are kept: none once every call has left.
@@ -560,11 +592,12 @@ impl Planner {
             + self.calls.len()
             + self.sessions.len()
             + self.call_nos.len()
+            + usize::try_from(self.away).unwrap_or(usize::MAX)
     }
 
     /// The number of a call that has not left.
     fn find(&self, call: CallId) -> Option<u32> {
-        self.call_nos.get(&call).copied().filter(|&number| self.calls[number].doing != Doing::Left)
+        self.call_nos.get(call).filter(|&number| self.calls[number].doing != Doing::Left)
     }
 }
 

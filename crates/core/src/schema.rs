@@ -3,6 +3,7 @@
 
 mod explain;
 mod guard;
+mod plain;
 
 pub(crate) use guard::References;
 
@@ -11,6 +12,7 @@ use crate::json::{Problem, Size, shown};
 use crate::limits::Limits;
 use guard::Explained;
 use jsonschema::{Draft, PatternOptions, Validator};
+use plain::Plain;
 use serde_json::Value;
 use std::fmt;
 
@@ -20,6 +22,8 @@ pub struct Schema {
     role: Role,
     source: Value,
     validator: Validator,
+    /// What is quickly looked at first, if the schema is so plain.
+    plain: Option<Plain>,
     bounds: guard::Bounds,
     problems_max: usize,
 }
@@ -33,13 +37,15 @@ pub enum Role {
     Output,
     /// The answer to a question of a tool.
     Answer,
+    /// What an event or a signal says.
+    Payload,
 }
 
 impl Role {
     /// What a validation problem is recorded as.
     pub fn code(self) -> Code {
         match self {
-            Role::Input | Role::Answer => Code::InvalidArgs,
+            Role::Input | Role::Answer | Role::Payload => Code::InvalidArgs,
             Role::Output => Code::InvalidOutput,
         }
     }
@@ -50,6 +56,7 @@ impl Role {
             Role::Input => "the arguments",
             Role::Output => "the result",
             Role::Answer => "the answer",
+            Role::Payload => "the payload",
         }
     }
 }
@@ -78,6 +85,7 @@ impl Schema {
             role,
             source: schema.clone(),
             validator,
+            plain: Plain::of(schema),
             bounds,
             problems_max: usize::try_from(limits.problems_max).unwrap_or(usize::MAX).max(1),
         })
@@ -89,12 +97,16 @@ impl Schema {
         if size.nodes.saturating_mul(self.bounds.nodes) > self.bounds.work_max {
             return Err(self.too_much_work(size));
         }
-        if self.validator.is_valid(value) { Ok(()) } else { Err(self.explain(value, size)) }
+        if self.is_valid(value) { Ok(()) } else { Err(self.explain(value, size)) }
     }
 
     /// Whether `value` fits, without saying why not.
     pub fn fits(&self, value: &Value, size: Size) -> bool {
-        size.nodes.saturating_mul(self.bounds.nodes) <= self.bounds.work_max && self.validator.is_valid(value)
+        size.nodes.saturating_mul(self.bounds.nodes) <= self.bounds.work_max && self.is_valid(value)
+    }
+
+    fn is_valid(&self, value: &Value) -> bool {
+        self.plain.as_ref().is_some_and(|plain| plain.fits(value)) || self.validator.is_valid(value)
     }
 
     /// The schema as it was written.
@@ -162,6 +174,7 @@ impl fmt::Display for Refused {
             Role::Input => "input",
             Role::Output => "output",
             Role::Answer => "answer",
+            Role::Payload => "payload",
         };
         write!(f, "the {which} schema of tool {} is refused", self.tool)?;
         if !self.pointer.is_empty() {

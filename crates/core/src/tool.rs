@@ -3,7 +3,9 @@
 use crate::attempt::{Deadlines, RetryRule};
 use crate::dedupe::Dedupe;
 use crate::failure::named;
+use crate::narration::Narration;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 named! {
     /// What may happen to a call of this tool after a crash: the promise its author makes.
@@ -123,6 +125,12 @@ pub struct ToolSpec {
     pub rate: Option<(u32, u64)>,
     /// The groups of tools whose limits its calls share.
     pub groups: Vec<String>,
+    /// What people are told of its calls; what is not said is made from its name, its title and the arguments.
+    pub narration: Vec<Narration>,
+    /// The kinds of events it tells of, each with the JSON Schema of its payload; `{}` takes anything.
+    pub emits: BTreeMap<String, Value>,
+    /// The signals its calls take, each with the JSON Schema of its payload; `{}` takes anything.
+    pub signals: BTreeMap<String, Value>,
     /// The author's version of what the tool does; a change makes it another contract.
     pub version: String,
 }
@@ -177,6 +185,15 @@ impl ToolSpec {
         hasher.field(room.as_bytes());
         if let Some(dedupe) = &self.dedupe {
             hasher.field(format!("{dedupe:?}").as_bytes());
+        }
+        if !self.narration.is_empty() {
+            hasher.field(format!("{:?}", self.narration).as_bytes());
+        }
+        for (what, declared) in [("emits", &self.emits), ("signals", &self.signals)] {
+            for (name, schema) in declared {
+                hasher.field(format!("{what} {name}").as_bytes());
+                hasher.json(Some(schema));
+            }
         }
         hasher.digest()
     }
@@ -306,27 +323,31 @@ mod tests {
         let base = ToolSpec { name: "a".into(), ..ToolSpec::default() };
         let digests = |spec: &ToolSpec| (spec.contract_digest(), spec.display_digest());
         let (contract, display) = digests(&base);
-        let changed = |change: fn(&mut ToolSpec)| {
+        let changed = |change: &dyn Fn(&mut ToolSpec)| {
             let mut spec = base.clone();
             change(&mut spec);
             let (c, d) = digests(&spec);
             (c != contract, d != display)
         };
-        assert_eq!(changed(|s| s.id = "b".into()), (true, false));
-        assert_eq!(changed(|s| s.input_schema = Some(json!({}))), (true, false));
-        assert_eq!(changed(|s| s.class = Some(EffectClass::Read)), (true, false));
-        assert_eq!(changed(|s| s.version = "2".into()), (true, false));
-        assert_eq!(changed(|s| s.description = "d".into()), (false, true));
-        assert_eq!(changed(|s| s.output_schema = Some(json!({}))), (false, true));
-        assert_eq!(changed(|s| s.flags.quick = true), (false, true));
-        assert_eq!(changed(|s| s.deadlines.queue_ms = Some(1)), (false, true));
-        assert_eq!(changed(|s| s.grace_ms = Some(1)), (false, true));
-        assert_eq!(changed(|s| s.retry.attempts = Some(1)), (false, true));
-        assert_eq!(changed(|s| s.hints.sends_out = Some(true)), (false, true));
-        assert_eq!(changed(|s| s.claims = Some(vec![])), (false, true));
-        assert_eq!(changed(|s| s.dedupe = Some(Dedupe::default())), (false, true));
-        assert_eq!(changed(|s| s.running_max = Some(1)), (false, true));
-        assert_eq!(changed(|s| s.rate = Some((1, 1))), (false, true));
-        assert_eq!(changed(|s| s.groups = vec!["g".into()]), (false, true));
+        assert_eq!(changed(&|s| s.id = "b".into()), (true, false));
+        assert_eq!(changed(&|s| s.input_schema = Some(json!({}))), (true, false));
+        assert_eq!(changed(&|s| s.class = Some(EffectClass::Read)), (true, false));
+        assert_eq!(changed(&|s| s.version = "2".into()), (true, false));
+        assert_eq!(changed(&|s| s.description = "d".into()), (false, true));
+        assert_eq!(changed(&|s| s.output_schema = Some(json!({}))), (false, true));
+        assert_eq!(changed(&|s| s.flags.quick = true), (false, true));
+        assert_eq!(changed(&|s| s.deadlines.queue_ms = Some(1)), (false, true));
+        assert_eq!(changed(&|s| s.grace_ms = Some(1)), (false, true));
+        assert_eq!(changed(&|s| s.retry.attempts = Some(1)), (false, true));
+        assert_eq!(changed(&|s| s.hints.sends_out = Some(true)), (false, true));
+        assert_eq!(changed(&|s| s.claims = Some(vec![])), (false, true));
+        assert_eq!(changed(&|s| s.dedupe = Some(Dedupe::default())), (false, true));
+        assert_eq!(changed(&|s| s.running_max = Some(1)), (false, true));
+        assert_eq!(changed(&|s| s.rate = Some((1, 1))), (false, true));
+        let narration = Narration { locale: crate::narration::Locale::English, sentences: Vec::new() };
+        assert_eq!(changed(&|s| s.narration = vec![narration.clone()]), (false, true));
+        assert_eq!(changed(&|s| s.groups = vec!["g".into()]), (false, true));
+        assert_eq!(changed(&|s| s.emits = [("e".into(), json!({}))].into()), (false, true));
+        assert_eq!(changed(&|s| s.signals = [("e".into(), json!({}))].into()), (false, true));
     }
 }

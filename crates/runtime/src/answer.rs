@@ -136,7 +136,7 @@ impl CallAnswer {
             (Some(conflict), _) => {
                 projection::project(&Outcome::Failed(conflict.clone()), None, &Limits::default())
             }
-            (None, Some(end)) => end.model.clone(),
+            (None, Some(end)) => end.model(),
             (None, None) => ModelAnswer::default(),
         }
     }
@@ -232,7 +232,7 @@ fn succeeded(success: &Success) -> Json {
     }
 }
 
-fn failure(failure: &Failure) -> Json {
+pub(crate) fn failure(failure: &Failure) -> Json {
     let mut fields = Map::new();
     let mut set = |name: &str, value: Json| fields.insert(name.to_string(), value);
     set("class", failure.class.as_str().into());

@@ -1,6 +1,7 @@
 //! Bytes kept beside the journal, written and read in chunks so that they never lie whole in memory.
 
 use crate::error::Lost;
+use crate::inside::nested;
 use crate::lane::Lane;
 use crate::tool::Place;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl Artifacts {
     }
 
     pub(crate) fn idempotency_key(&self, place: &Place, id: &str) -> String {
-        idempotency_key(self.secret(), &place.session, &place.batch_key, id)
+        idempotency_key(self.secret(), &place.session, nested::first_key(&place.batch_key), id)
     }
 
     pub(crate) fn call_handle(&self, call: CallId) -> Handle {

@@ -1,22 +1,25 @@
 //! An open batch in memory: its calls, and who waits for them.
 
+mod away;
 mod siblings;
 mod stream;
 mod write;
 
+pub(crate) use away::Used;
 pub use siblings::Decided;
 pub(crate) use siblings::cancel;
 
 use crate::error::Lost;
-use crate::held::{Ack, Held, Parked};
+use crate::held::{Ack, Ended, Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::loops::Loops;
 use crate::same::Answer;
+use crate::session::Session;
 use crate::signal::Signal;
 use crate::tool::Place;
 use crate::wheel::Alarm;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use stream::Stream;
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Parent, compare};
@@ -24,8 +27,10 @@ use windlass_core::call::{Call, Cause, Opened, Reason};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::limits::Limits;
 use windlass_core::operation::Completion;
+use windlass_core::outcome::JsonText;
 use windlass_core::siblings::{Decision, Siblings, Tally};
 use windlass_core::time::Timestamp;
+use windlass_store::Row;
 
 /// A batch that calls are driven for.
 pub(crate) struct OpenBatch {
@@ -36,6 +41,10 @@ pub(crate) struct OpenBatch {
     stood: Notify,
     /// Whether something was ever asked of one of its calls.
     asked: AtomicBool,
+    /// Its session, once it is one of the open ones there.
+    session: Weak<Session>,
+    /// Whether it may leave memory when nobody uses it.
+    rests: AtomicBool,
 }
 
 /// What is asked of a call by somebody who does not drive it.
@@ -57,8 +66,61 @@ pub(crate) enum Asked {
         name: Arc<str>,
         completion: Completion,
     },
+    /// To receive a signal.
+    Signal(Arc<Signalled>),
     /// To go on if it waits until its session is connected to this, or to end if somebody declined.
     Connect { provider: Arc<str>, connected: bool },
+}
+
+impl Asked {
+    /// Whether it changes something for a call that waits.
+    fn concerns(&self, call: &Call) -> bool {
+        match self {
+            Asked::Connect { provider, .. } => {
+                call.unconnected().is_some_and(|said| said.provider == *provider)
+            }
+            Asked::Cancel(_)
+            | Asked::Decided(_)
+            | Asked::Accept
+            | Asked::Same(_)
+            | Asked::Look
+            | Asked::Complete { .. }
+            | Asked::Signal(_) => true,
+        }
+    }
+
+    /// Whether it comes from the world outside, for what the call does by name.
+    fn is_answer(&self) -> bool {
+        matches!(self, Asked::Complete { .. } | Asked::Signal(_))
+    }
+}
+
+/// A signal on its way to its call. It is recorded and adopted in one change, so that it is never received twice.
+#[derive(Debug)]
+pub(crate) struct Signalled {
+    pub(crate) name: Arc<str>,
+    pub(crate) payload: JsonText,
+    /// The key of its message.
+    pub(crate) key: String,
+    /// Whether somebody has the row by which it is adopted.
+    is_adopted: AtomicBool,
+}
+
+impl Signalled {
+    pub(crate) fn new(name: Arc<str>, payload: JsonText, key: String) -> Signalled {
+        Signalled { name, payload, key, is_adopted: AtomicBool::new(false) }
+    }
+
+    /// The row by which it is adopted; whoever asks for it writes it.
+    pub(crate) fn adopt(&self) -> Row {
+        self.is_adopted.store(true, Ordering::SeqCst);
+        Row::Adopt { key: self.key.clone() }
+    }
+
+    /// Whether somebody has that row.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.is_adopted.load(Ordering::SeqCst)
+    }
 }
 
 /// What was asked, and who waits until it is recorded.
@@ -74,7 +136,7 @@ pub(crate) enum Reached {
     Driven,
     /// Parked: it must be woken.
     Parked,
-    /// Over: nothing changes.
+    /// Over, or it waits for something else: nothing changes.
     Over,
 }
 
@@ -206,7 +268,8 @@ impl OpenBatch {
 
     fn from(head: Head, state: State) -> OpenBatch {
         let (ended, stood) = (Notify::new(), Notify::new());
-        OpenBatch { head, state: Mutex::new(state), ended, stood, asked: AtomicBool::new(false) }
+        let (asked, rests) = (AtomicBool::new(false), AtomicBool::new(false));
+        OpenBatch { head, state: Mutex::new(state), ended, stood, asked, session: Weak::new(), rests }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -295,12 +358,13 @@ impl OpenBatch {
         let Some(slot) = state.slots.get_mut(usize::from(ordinal.0)) else { return Reached::Over };
         let reached = match slot.stage {
             Stage::Ended(_) => return Reached::Over,
+            Stage::Parked(ref parked) if !heard.what.concerns(parked.call()) => return Reached::Over,
             Stage::Parked(_) => Reached::Parked,
             Stage::Driven => Reached::Driven,
         };
         match (&heard.what, &slot.signal) {
             (Asked::Cancel(_), Some(signal)) => signal.stop(Cause::Cancel),
-            (Asked::Complete { .. }, Some(signal)) => signal.book.ring(),
+            (Asked::Complete { .. } | Asked::Signal(_), Some(signal)) => signal.book.ring(),
             (_, Some(_) | None) => {}
         }
         slot.asked.push(heard);
@@ -329,11 +393,11 @@ impl OpenBatch {
             .unwrap_or_default()
     }
 
-    /// What the world outside has answered since this was last looked at.
-    pub(crate) fn hear_completions(&self, ordinal: Ordinal) -> Vec<Heard> {
+    /// What the world outside has answered or signalled since this was last looked at.
+    pub(crate) fn hear_answers(&self, ordinal: Ordinal) -> Vec<Heard> {
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(usize::from(ordinal.0)) else { return Vec::new() };
-        slot.asked.extract_if(.., |heard| matches!(heard.what, Asked::Complete { .. })).collect()
+        slot.asked.extract_if(.., |heard| heard.what.is_answer()).collect()
     }
 
     /// An attempt of a call runs and can be told to stop, until what is returned is dropped. If a cancel was asked for
@@ -344,7 +408,7 @@ impl OpenBatch {
                 signal.stop(Cause::Cancel);
             }
             // What was answered before it could be told.
-            if slot.asked.iter().any(|heard| matches!(heard.what, Asked::Complete { .. })) {
+            if slot.asked.iter().any(|heard| heard.what.is_answer()) {
                 signal.book.ring();
             }
             slot.signal = Some(signal.clone());
@@ -362,6 +426,11 @@ impl OpenBatch {
             };
             see(Ordinal(place), seen);
         }
+    }
+
+    /// A call as it was asked for.
+    pub(crate) fn asked_for(&self, ordinal: Ordinal) -> Option<Opened> {
+        self.lock().slots.get(usize::from(ordinal.0)).map(|slot| slot.opened.clone())
     }
 
     /// The call that was amended, durably.
@@ -383,12 +452,12 @@ impl OpenBatch {
     }
 
     /// Calls ended, durably: whoever waits is told. `true` if nothing of the batch is to come.
-    pub(crate) fn settle(&self, ended: Vec<Box<Held>>, loops: &Loops, limits: &Limits) -> bool {
+    pub(crate) fn settle(&self, ended: Vec<Ended>, loops: &Loops, limits: &Limits) -> bool {
         let mut state = self.lock();
-        for held in ended {
-            let place = usize::from(held.id.ordinal.0);
-            state.slots[place].polls = held.tool.as_ref().is_some_and(|tool| tool.spec.flags.polls);
-            state.end(place, Arc::new(held.call));
+        for Ended { id, call, polls, .. } in ended {
+            let place = usize::from(id.ordinal.0);
+            state.slots[place].polls = polls;
+            state.end(place, call);
         }
         let over = state.is_over();
         // What tools call is no turn of a model.

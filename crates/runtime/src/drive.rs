@@ -2,7 +2,7 @@
 
 use crate::batch::Sent;
 use crate::error::Lost;
-use crate::held::{Held, Hold};
+use crate::held::{Going, Held, Hold};
 use crate::inside::nested;
 use crate::same;
 use crate::stage::{attempt, complete, join, park, prepare, reconcile, retry, settle};
@@ -87,35 +87,32 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
             },
             Step::Retry { after_ms } => retry::note(&mut held, after_ms).await?,
-            Step::Park(parked) => return park::until(held, parked).await,
+            Step::Park(parked) => return Ok(park::until(held, parked)),
             Step::Settle(_) => settle::note(&mut held)?,
         }
     }
 }
 
 /// Commits the ends of calls of one batch together, gives their claims on, and answers.
-async fn finish(mut ended: Vec<Box<Held>>) {
-    let Some(first) = ended.first() else { return };
-    let on = first.on.clone();
+async fn finish(on: Arc<Hold>, mut going: Going) {
     let Hold { rt, session, batch } = &*on;
-    let leaving =
-        |ended: &[Box<Held>]| rt.turns.leave(rt, ended.iter().map(|held| (held.id, held.past.fresh)));
+    let leaving = |going: &Going| rt.turns.leave(rt, going.ended.iter().map(|ended| (ended.id, ended.fresh)));
     if cfg!(feature = "mutant-claim-released-early") {
-        leaving(&ended);
+        leaving(&going);
         tokio::task::yield_now().await;
     }
-    let Sent { commit, parked } = batch.send(&session.lane, &mut ended);
+    let Sent { commit, parked } = batch.send(&session.lane, &mut going);
     // The ends are in the lane: whatever starts now commits its intent behind them.
     if !cfg!(feature = "mutant-claim-released-early") {
-        leaving(&ended);
+        leaving(&going);
     }
     session.wake_all(rt, batch, parked);
-    let count = ended.len() as u64;
+    let count = going.ended.len() as u64;
     let durable = if cfg!(feature = "mutant-early-ack") { Ok(()) } else { commit.durable().await };
     match durable {
         Ok(()) => {
-            let told = same::ended(session, &ended);
-            if batch.settle(ended, &session.loops, &rt.limits) {
+            let told = same::ended(session, &going.ended);
+            if batch.settle(going.ended, &session.loops, &rt.limits) {
                 session.forget(batch);
             }
             same::tell(rt, session, told);
@@ -130,9 +127,8 @@ type Who = (CallId, bool);
 
 /// Drives calls of one batch in their order: each as far as it gets at once in the caller's own task, the rest
 /// in tasks of their own. A caller that goes away stops nothing.
-pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
-    let Some(on) = calls.first().map(|held| held.on.clone()) else { return };
-    let mut ended = Vec::with_capacity(calls.len());
+pub(crate) async fn start_all(on: &Arc<Hold>, calls: impl Iterator<Item = Box<Held>>) {
+    let mut going = Going { ended: Vec::with_capacity(calls.size_hint().0), ..Going::default() };
     // One call after the other is driven in the same memory, until one is left in it.
     let mut free = None;
     for held in calls {
@@ -149,14 +145,14 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
             Some(driven) => {
                 match driven {
                     Ok(Driven::Ended(held)) => {
-                        ended.push(held);
+                        going.end(held);
                         // Its end may decide that those behind it are not to run.
                         if on.batch.asks_of_siblings() {
-                            finish_now(&on, std::mem::take(&mut ended)).await;
+                            finish_now(on, std::mem::take(&mut going)).await;
                         }
                     }
                     Ok(Driven::Parked) => {}
-                    Err(lost) => give_up(&on, who, lost),
+                    Err(lost) => give_up(on, who, lost),
                 }
                 free = Some(driving);
             }
@@ -165,15 +161,15 @@ pub(crate) async fn start_all(calls: Vec<Box<Held>>) {
             }
         }
     }
-    finish_now(&on, ended).await;
+    finish_now(on, going).await;
 }
 
 /// Sends the ends of calls; their answers may come later.
-async fn finish_now(on: &Hold, ended: Vec<Box<Held>>) {
-    if ended.is_empty() {
+async fn finish_now(on: &Arc<Hold>, going: Going) {
+    if going.is_empty() {
         return;
     }
-    let mut finishing = Box::pin(finish(ended));
+    let mut finishing = Box::pin(finish(on.clone(), going));
     if poll_once(finishing.as_mut()).await.is_none() {
         on.rt.tasks.spawn(finishing);
     }
@@ -182,7 +178,11 @@ async fn finish_now(on: &Hold, ended: Vec<Box<Held>>) {
 /// Drives a call to its end or until it has to wait.
 async fn drive_on(driving: Pin<Box<impl Future<Output = Result<Driven, Lost>>>>, on: Arc<Hold>, who: Who) {
     match driving.await {
-        Ok(Driven::Ended(held)) => finish(vec![held]).await,
+        Ok(Driven::Ended(held)) => {
+            let mut going = Going::default();
+            going.end(held);
+            finish(on, going).await;
+        }
         Ok(Driven::Parked) => {}
         Err(lost) => give_up(&on, who, lost),
     }

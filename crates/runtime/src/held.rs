@@ -1,22 +1,23 @@
 //! A call in the hands of whoever drives it: its state, and what it has noted and not yet committed.
 
-use crate::batch::{self, Heard, OpenBatch};
+use crate::away::Stub;
+use crate::batch::{self, Heard, Used};
 use crate::error::Lost;
 use crate::registry::Registered;
 use crate::request::Parsed;
 use crate::runtime::Inner;
 use crate::same::Answer;
 use crate::session::Session;
-use crate::wheel::Alarm;
+use crate::wheel::{Alarm, When};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::attempt::{Deadline, Rules};
-use windlass_core::call::{Call, CancelAsked, Connected, Fact, State};
+use windlass_core::call::{Call, CancelAsked, Connected, Fact, Opened, State, Step};
 use windlass_core::entry::Packer;
-use windlass_core::ids::CallId;
+use windlass_core::ids::{CallId, Ordinal};
 use windlass_core::json::Problem;
 use windlass_core::loops::Loop;
-use windlass_core::operation::{Did, Operation};
+use windlass_core::operation::{Did, Operation, Operations, signal_slot};
 use windlass_core::outcome::ModelAnswer;
 use windlass_core::plan::Wants;
 use windlass_core::siblings::Decision;
@@ -90,6 +91,76 @@ impl Past {
     }
 }
 
+/// A call that was just submitted, until it is driven: then it takes the room of a [`Held`], and mostly gives it back
+/// before the next one does.
+pub(crate) struct Fresh {
+    pub(crate) id: CallId,
+    pub(crate) opened: Opened,
+    pub(crate) parsed: Option<Result<Parsed, Problem>>,
+    pub(crate) goes_on_with: Option<Loop>,
+}
+
+/// Calls that were just submitted together.
+pub(crate) struct Submitted {
+    pub(crate) on: Arc<Hold>,
+    /// When they were.
+    pub(crate) at: Timestamp,
+    pub(crate) past: Past,
+    pub(crate) calls: Vec<Fresh>,
+}
+
+impl Submitted {
+    /// The calls one after the other, to be driven.
+    pub(crate) fn into_calls(self) -> impl Iterator<Item = Box<Held>> {
+        let Submitted { on, at, past, calls } = self;
+        calls.into_iter().map(move |Fresh { id, opened, parsed, goes_on_with }| {
+            let mut held = on.call(id, Call::new(opened, at), past);
+            held.parsed = parsed;
+            held.goes_on_with = goes_on_with;
+            held
+        })
+    }
+}
+
+/// What goes to the store with the next commit of a batch: what calls have noted, and those of them that ended.
+#[derive(Default)]
+pub(crate) struct Going {
+    pub(crate) notes: Packer,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) ended: Vec<Ended>,
+    /// A call that goes on and of which it is noted that it is to stop.
+    pub(crate) cancelled: Option<Ordinal>,
+}
+
+/// A call that ended, until that is durable.
+pub(crate) struct Ended {
+    pub(crate) id: CallId,
+    pub(crate) call: Arc<Call>,
+    /// Whether it was submitted to this runtime, rather than taken over.
+    pub(crate) fresh: bool,
+    /// Whether its tool is meant to be asked again and again.
+    pub(crate) polls: bool,
+    /// When.
+    pub(crate) at: Timestamp,
+    /// Whoever asked something of it waits until these are dropped.
+    _acks: Vec<Ack>,
+}
+
+impl Going {
+    /// A call ended: its end goes with the others.
+    pub(crate) fn end(&mut self, held: Box<Held>) {
+        let Held { id, call, tool, past, at, acks, mut notes, mut rows, .. } = *held;
+        self.notes.append(&mut notes);
+        self.rows.append(&mut rows);
+        let polls = tool.is_some_and(|tool| tool.spec.flags.polls);
+        self.ended.push(Ended { id, call: Arc::new(call), fresh: past.fresh, polls, at, _acks: acks });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ended.is_empty()
+    }
+}
+
 /// Room for what a call notes until it is first committed.
 const NOTES_BYTES: usize = 256;
 
@@ -97,7 +168,7 @@ const NOTES_BYTES: usize = 256;
 pub(crate) struct Hold {
     pub(crate) rt: Arc<Inner>,
     pub(crate) session: Arc<Session>,
-    pub(crate) batch: Arc<OpenBatch>,
+    pub(crate) batch: Used,
 }
 
 impl Hold {
@@ -149,9 +220,49 @@ impl Parked {
     pub(crate) fn call(&self) -> &Call {
         &self.call
     }
+
+    pub(crate) fn past(&self) -> &Past {
+        &self.past
+    }
+
+    /// Whether it waits for the world outside or a recorded time, rather than for its turn, its tool or another call.
+    pub(crate) fn waits_outside(&self) -> bool {
+        matches!(self.call.state, State::Suspended(_) | State::Unconnected { .. } | State::Retrying(_))
+    }
+
+    /// Whether all there is to it is recorded, or known to the planner.
+    pub(crate) fn is_recorded(&self) -> bool {
+        let Parked { claimed, accepted, acks, notes, rows, .. } = self;
+        *claimed && !accepted && acks.is_empty() && notes.is_empty() && rows.is_empty()
+    }
+
+    /// Whether it has made nested calls.
+    pub(crate) fn has_called(&self) -> bool {
+        self.call.operations.as_deref().is_some_and(Operations::has_call)
+    }
 }
 
 impl Hold {
+    /// A call that waits and was read back. The planner knows it.
+    pub(crate) fn asleep(&self, id: CallId, call: Call, stub: &Stub) -> Parked {
+        let Stub { since_us, counted_us, parked_at, due: (due_us, wall), .. } = *stub;
+        let past = Past { since_us, counted_us, fresh: false, waited: true, parked_at: Some(parked_at) };
+        let alarm = self.rt.wheel.alarm(When { due_us, wall: Some(wall) }, &self.session, id);
+        Parked {
+            id,
+            call,
+            tool: None,
+            parsed: None,
+            past,
+            claimed: true,
+            accepted: false,
+            acks: Vec::new(),
+            notes: Packer::default(),
+            rows: Vec::new(),
+            alarm: Some(alarm),
+        }
+    }
+
     /// Goes on with a call that waited.
     pub(crate) fn unpark(self: &Arc<Hold>, parked: Parked) -> Box<Held> {
         let Parked { id, call, tool, parsed, past, claimed, accepted, acks, notes, rows, alarm } = parked;
@@ -187,6 +298,7 @@ impl Held {
             self.notes.reserve(NOTES_BYTES);
         }
         self.notes.fact(self.at, self.id.ordinal, &fact);
+        self.on.rt.meters.noted(self, &fact);
         Ok(())
     }
 
@@ -211,6 +323,20 @@ impl Held {
                 }
                 // Where it stands it finds out at its next step.
                 batch::Asked::Look => {}
+                batch::Asked::Signal(signal) => {
+                    let known = self.call.operations.as_deref();
+                    let slot = known.map_or_else(
+                        || signal_slot(&signal.name, 1),
+                        |operations| operations.next_signal(&signal.name),
+                    );
+                    let did = Did::Signalled { payload: signal.payload.clone() };
+                    let operation = Operation { name: slot.into(), did };
+                    // A call that is over receives none.
+                    if self.call.takes(&operation) {
+                        self.note(Fact::Operation(Box::new(operation)))?;
+                    }
+                    self.rows.push(signal.adopt());
+                }
                 batch::Asked::Complete { name, completion } => {
                     let operation = Operation { name, did: Did::Completed(completion) };
                     // One that comes too late, or twice, changes nothing.
@@ -234,9 +360,10 @@ impl Held {
         self.on.batch.head.parent.map(|parent| parent.call)
     }
 
-    /// Gives what is noted to an attempt, which may have to record something behind it.
-    pub(crate) fn lend_notes(&mut self, notes: &mut Packer) {
+    /// Gives what is noted to an attempt, which may have to record something behind it, and what is written with it.
+    pub(crate) fn lend_notes(&mut self, notes: &mut Packer, rows: &mut Vec<Row>) {
         std::mem::swap(&mut self.notes, notes);
+        rows.append(&mut self.rows);
     }
 
     /// Takes back what an attempt left, and who waits until it is recorded.
@@ -252,25 +379,21 @@ impl Held {
 
     /// Writes what was noted, and waits until it is durable.
     pub(crate) async fn commit(&mut self) -> Result<(), Lost> {
-        let on = self.on.clone();
-        on.batch.send(&on.session.lane, std::slice::from_mut(self)).commit.durable().await?;
+        let mut going = Going {
+            notes: std::mem::take(&mut self.notes),
+            rows: std::mem::take(&mut self.rows),
+            ended: Vec::new(),
+            cancelled: self.call.cancel.is_some().then_some(self.id.ordinal),
+        };
+        let Hold { session, batch, .. } = &*self.on;
+        batch.send(&session.lane, &mut going).commit.durable().await?;
         self.acks.clear();
         Ok(())
-    }
-
-    pub(crate) fn take_notes(&mut self, packer: &mut Packer, rows: &mut Vec<Row>) {
-        packer.append(&mut self.notes);
-        rows.append(&mut self.rows);
     }
 
     /// The rows it carries.
     pub(crate) fn take_rows(&mut self) -> Vec<Row> {
         std::mem::take(&mut self.rows)
-    }
-
-    /// How many bytes it has noted.
-    pub(crate) fn noted_bytes(&self) -> usize {
-        self.notes.len()
     }
 
     /// A stage begins.
@@ -303,6 +426,14 @@ impl Held {
                 self.at.max(parked.wake_at)
             }
             _ => self.at,
+        }
+    }
+
+    /// Until when it waits, if all that is to be done with it now is to wait.
+    pub(crate) fn only_waits(&self) -> Option<windlass_core::call::Parked> {
+        match self.call.next(self.decision_time()) {
+            Step::Park(parked) if self.overdue().is_none() => Some(parked),
+            _ => None,
         }
     }
 

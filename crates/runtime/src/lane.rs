@@ -4,6 +4,7 @@
 //! next intent cannot become durable before it.
 
 use crate::error::Lost;
+use crate::events::Feed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::ids::{Fence, SessionNo};
 use windlass_core::limits::Limits;
@@ -15,7 +16,16 @@ pub(crate) struct Lane {
     limits: Arc<Limits>,
     session: SessionNo,
     fence: Fence,
+    /// Told of what became durable.
+    feed: Arc<Feed>,
     state: Mutex<State>,
+}
+
+/// What every lane of a runtime shares, and whom it tells.
+pub(crate) struct Ends {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) feed: Arc<Feed>,
 }
 
 struct State {
@@ -28,18 +38,20 @@ struct State {
 impl Lane {
     /// The way to a session that is recorded: the first change takes it. Of all who try so after the same fence,
     /// each brings another `chance`.
-    pub(crate) fn take(store: Arc<dyn Store>, limits: Arc<Limits>, row: &SessionRow, chance: u32) -> Lane {
+    pub(crate) fn take(ends: Ends, row: &SessionRow, chance: u32) -> Lane {
         let fence = row.fence.after(chance);
-        let first = Some(Hold::Take { from: row.fence, to: fence });
-        let state = Mutex::new(State { first, lost: None });
-        Lane { store, limits, session: row.no, fence, state }
+        Lane::new(ends, (row.no, fence), Hold::Take { from: row.fence, to: fence })
     }
 
     /// The way to a session that is new: the first change opens it.
-    pub(crate) fn open(store: Arc<dyn Store>, limits: Arc<Limits>, no: SessionNo, name: &str) -> Lane {
-        let first = Some(Hold::Open { name: name.to_string() });
-        let state = Mutex::new(State { first, lost: None });
-        Lane { store, limits, session: no, fence: Fence(1), state }
+    pub(crate) fn open(ends: Ends, no: SessionNo, name: &str) -> Lane {
+        Lane::new(ends, (no, Fence(1)), Hold::Open { name: name.to_string() })
+    }
+
+    fn new(ends: Ends, (session, fence): (SessionNo, Fence), first: Hold) -> Lane {
+        let Ends { store, limits, feed } = ends;
+        let state = Mutex::new(State { first: Some(first), lost: None });
+        Lane { store, limits, session, fence, feed, state }
     }
 
     /// Sends a change. Its place in the order is fixed when this returns; it is durable when the answer is.
@@ -65,6 +77,11 @@ impl Lane {
 
     pub(crate) fn fence(&self) -> Fence {
         self.fence
+    }
+
+    /// Who follows the session.
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.feed
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -100,9 +117,17 @@ pub(crate) struct Commit<'a> {
 impl Commit<'_> {
     /// Waits until the change is durable.
     pub(crate) async fn durable(self) -> Result<(), Lost> {
+        self.receipt().await.map(drop)
+    }
+
+    /// The same, and says what the store made of it.
+    pub(crate) async fn receipt(self) -> Result<Receipt, Lost> {
         let answer = self.answer?;
         let lost = match point!("lane.durable", answer.await).map(|mut receipts| receipts.pop()) {
-            Ok(Some(Ok(_))) => return Ok(()),
+            Ok(Some(Ok(receipt))) => {
+                self.lane.feed.committed();
+                return Ok(receipt);
+            }
             Ok(Some(Err(refused))) => Lost::Refused(refused),
             Ok(None) => Lost::from(windlass_store::StoreError::Closed),
             Err(error) => Lost::from(error),

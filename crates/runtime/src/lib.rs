@@ -11,11 +11,13 @@ pub mod points;
 mod answer;
 mod artifacts;
 pub mod ask;
+mod away;
 mod batch;
 mod client;
 mod clock;
 mod drive;
 mod error;
+pub mod events;
 mod gate;
 mod held;
 mod hooks;
@@ -23,6 +25,7 @@ mod inside;
 pub mod inspect;
 mod lane;
 mod loops;
+mod pairs;
 mod progress;
 mod provider;
 mod registry;
@@ -38,19 +41,22 @@ mod stream;
 mod submit;
 mod threads;
 mod tool;
+pub mod trace;
 mod turns;
 mod waits;
 mod wheel;
 
 pub use answer::{BatchAnswer, CallAnswer, wall_time};
 pub use artifacts::{ArtifactError, ArtifactWriter};
-pub use ask::{AskError, Asked, Connecting, Resolution, Target};
+pub use ask::{AskError, Asked, Connecting, Resolution, Signal, Target};
 pub use batch::Decided;
 pub use client::client_tool;
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
+pub use events::{Event, Events, EventsError, News, Page, Words};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
-pub use inside::{Completed, CompletionKey, Misuse, NestedBatch, Pending, StepError};
+pub use inside::{Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError};
+pub use pairs::{Pair, PairError, PairKey, PairList, SessionPairs};
 pub use progress::Progress;
 pub use provider::{LoadFuture, Provider, Summary};
 pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
@@ -93,6 +99,11 @@ struct Attempts;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/dedupe.md")]
 struct Dedupes;
+
+/// The program in the page on events compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/events.md")]
+struct EventsPage;
 
 /// The programs in the page on what tools do inside a call compile.
 #[cfg(doctest)]

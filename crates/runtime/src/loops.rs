@@ -3,7 +3,7 @@
 //! A session that an earlier process recorded is guarded too: what its journal says is read at its first submission here.
 
 use crate::error::{BatchError, chain};
-use crate::held::Held;
+use crate::held::{Fresh, Submitted};
 use crate::runtime::Inner;
 use crate::session::{Session, fold};
 use crate::tool::Place;
@@ -100,17 +100,16 @@ impl Loops {
 }
 
 /// Marks the calls of one submission if they only go on with a loop: they are answered instead of run.
-pub(crate) fn mark(rt: &Inner, session: &Session, new: &mut [Box<Held>]) {
+pub(crate) fn mark(rt: &Inner, session: &Session, new: &mut Submitted) {
     if !session.loops.is_on() {
         return;
     }
-    let mut counted: Vec<&mut Box<Held>> = new
-        .iter_mut()
-        .filter(|held| !is_exempt(rt, &held.on.batch.head.place, &held.call.opened.tool))
-        .collect();
-    let asked: Vec<Asked> = counted.iter().map(|held| Asked::new(&held.call.opened, &rt.limits)).collect();
+    let Submitted { on, calls, .. } = new;
+    let counts = |call: &&mut Fresh| !is_exempt(rt, &on.batch.head.place, &call.opened.tool);
+    let mut counted: Vec<&mut Fresh> = calls.iter_mut().filter(counts).collect();
+    let asked: Vec<Asked> = counted.iter().map(|call| Asked::new(&call.opened, &rt.limits)).collect();
     if let Some(found) = session.loops.check(&asked) {
-        counted.iter_mut().for_each(|held| held.goes_on_with = Some(found));
+        counted.iter_mut().for_each(|call| call.goes_on_with = Some(found));
     }
 }
 

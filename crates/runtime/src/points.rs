@@ -53,6 +53,9 @@ pub const NAMES: &[&str] = &[
     "at.stop",
     "at.end",
     "at.wake",
+    "at.call",
+    "at.leave",
+    "at.fetch",
     "at.reconcile",
     "at.reconciled",
 ];

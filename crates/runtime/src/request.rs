@@ -101,14 +101,15 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
     }
     let ids_given = request.calls.iter().all(|call| call.id.is_some());
     let mut calls: Vec<Asked> = Vec::with_capacity(request.calls.len());
-    let mut writer = JsonWriter::default();
+    // The text of one call's arguments after the other is written into the same memory.
+    let mut scratch = String::new();
     for (place, call) in request.calls.into_iter().enumerate() {
         // The calls of a turn often go to one tool: its name is kept once.
         let tool = match calls.last() {
             Some(last) if *last.opened.tool == *call.tool => last.opened.tool.clone(),
             _ => call.tool.as_str().into(),
         };
-        calls.push(asked((place, tool), call, limits, &mut writer)?);
+        calls.push(asked((place, tool), call, limits, &mut scratch)?);
     }
     let inputs = request.inputs.map(|inputs| checked_inputs(inputs, limits)).transpose()?;
     let BatchRequest { key, turn, overlay, siblings, .. } = request;
@@ -150,26 +151,11 @@ impl Checked {
     }
 }
 
-/// Writes values as compact JSON, all into the same memory.
-#[derive(Default)]
-struct JsonWriter {
-    bytes: Vec<u8>,
-}
-
-impl JsonWriter {
-    fn text(&mut self, value: &Value) -> Arc<str> {
-        self.bytes.clear();
-        let written = serde_json::to_writer(&mut self.bytes, value);
-        debug_assert!(written.is_ok(), "a value with text for keys can be written");
-        std::str::from_utf8(&self.bytes).unwrap_or_default().into()
-    }
-}
-
 fn asked(
     (place, tool): (usize, Arc<str>),
     call: CallRequest,
     limits: &Limits,
-    writer: &mut JsonWriter,
+    scratch: &mut String,
 ) -> Result<Asked, BatchError> {
     let id: Arc<str> = match call.id {
         Some(id) => {
@@ -179,7 +165,7 @@ fn asked(
         None => format!("call-{}", place + 1).into(),
     };
     check_text(format_args!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
-    let (args, value) = arguments(call.args, limits, writer);
+    let (args, value) = arguments(call.args, limits, scratch);
     let provider = call.provider.map(|data| opaque(place, data, limits)).transpose()?;
     if let Some(zero) = zero_of(&call.deadlines) {
         return shape(format!(
@@ -232,7 +218,7 @@ pub(crate) fn recorded_inputs(opening: &Opening) -> Result<Option<Map<String, Va
 fn arguments(
     args: Args,
     limits: &Limits,
-    writer: &mut JsonWriter,
+    scratch: &mut String,
 ) -> (Arguments, Option<Result<Parsed, json::Problem>>) {
     let value = match args {
         Args::Text(text) if text.len() as u64 > limits.args_bytes_max => return too_large(&text, limits),
@@ -240,9 +226,10 @@ fn arguments(
         Args::Json(Value::Null) => Value::Object(Map::new()),
         Args::Json(value) => value,
     };
-    match json::measure(&value, limits) {
+    scratch.clear();
+    match json::write(&value, limits, scratch) {
         Ok(size) => {
-            let text = writer.text(&value);
+            let text = scratch.as_str().into();
             (Arguments { given: Given::Json, text }, Some(Ok(Parsed { value, size })))
         }
         // Writing or dropping it the usual way would recurse as deep as it is. What is recorded in its place is
@@ -288,7 +275,7 @@ mod tests {
     #[test]
     fn absent_arguments_are_an_empty_object() {
         let limits = Limits::default();
-        let (recorded, parsed) = arguments(Args::default(), &limits, &mut JsonWriter::default());
+        let (recorded, parsed) = arguments(Args::default(), &limits, &mut String::new());
         assert_eq!(&*recorded.text, "{}");
         assert_eq!(parsed.unwrap().unwrap().value, serde_json::json!({}));
     }

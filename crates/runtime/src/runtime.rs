@@ -1,10 +1,12 @@
 //! The runtime: tools, sessions, and the one way in.
 
 use crate::answer::CallAnswer;
-use crate::ask::{self, AskError, Asked, Connecting, Resolution, Target};
+use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
+use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
 use crate::error::{BatchError, chain};
+use crate::events::{Events, EventsError, Feeds};
 use crate::gate::Gate;
 use crate::hooks::Hook;
 use crate::inside::Completed;
@@ -18,15 +20,16 @@ use crate::stream::{self, StreamRequest, StreamedBatch};
 use crate::submit::{self, Submitted};
 use crate::threads::Threads;
 use crate::tool::Tool;
+use crate::trace::{self, Meters, Span};
 use crate::turns::Turns;
 use crate::waits::{self, OpenCall};
 use crate::wheel::{self, Wheel};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::{Notify, OnceCell, mpsc};
 use windlass_core::handle::{Handle, Kind};
-use windlass_core::ids::CallId;
+use windlass_core::ids::{CallId, EntryNo, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::{Cap, Counts};
 use windlass_store::{SessionRow, Store};
@@ -47,7 +50,7 @@ use windlass_store::{SessionRow, Store};
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Runtime(Arc<Inner>);
+pub struct Runtime(pub(crate) Arc<Inner>);
 
 /// What a runtime is made of.
 pub struct Config {
@@ -85,7 +88,12 @@ pub(crate) struct Inner {
     taken_over: AtomicU64,
     pub(crate) wheel: Arc<Wheel>,
     pub(crate) turns: Turns,
+    /// Who follows which session.
+    pub(crate) feeds: Feeds,
+    pub(crate) meters: Meters,
     pub(crate) gate: Gate,
+    /// Parked calls that are not in memory.
+    pub(crate) away: Arc<Away>,
     /// Calls that wait for their tool.
     tool_waits: Mutex<Vec<(Weak<Session>, CallId)>>,
     /// Whether the last owner of the store was cut off: then what it ran may be what killed it.
@@ -98,6 +106,8 @@ pub(crate) struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.wheel.stop();
+        self.feeds.end();
+        self.away.stop();
     }
 }
 
@@ -123,13 +133,18 @@ impl Runtime {
             idle: Notify::new(),
             taken_over: AtomicU64::new(0),
             wheel: wheel.clone(),
+            feeds: Feeds::default(),
+            meters: Meters::default(),
             gate: Gate::default(),
+            away: Arc::default(),
             tool_waits: Mutex::default(),
             last_owner_died,
             careful_until_us,
             chance: AtomicU64::new(seed()),
         });
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
+        inner.tasks.spawn(away::keep_leaving(inner.away.clone(), Arc::downgrade(&inner)));
+        inner.tasks.spawn(away::keep_waking(inner.away.clone(), Arc::downgrade(&inner)));
         let watching = Arc::downgrade(&inner);
         inner.registry.watch(move || {
             if let Some(rt) = watching.upgrade() {
@@ -270,19 +285,54 @@ impl Runtime {
         ask::connect(&self.0, session, (provider, connected)).await
     }
 
+    /// Sends a signal to a call whose tool [declares](windlass_core::tool::ToolSpec::signals) it. It is durable when this
+    /// returns, and received once, with [`Cx::on_signal`](crate::Cx::on_signal); what comes early is kept.
+    pub async fn signal(&self, call: &str, signal: Signal<'_>) -> Result<(), AskError> {
+        ask::signal(&self.0, call, signal).await
+    }
+
     /// Lets a call that waits as `tool_changed` go on under what its tool has become.
     pub async fn accept(&self, call: &str) -> Result<(), AskError> {
         ask::accept(&self.0, call).await
     }
 
-    /// The calls that are open here, oldest first, recorded or not.
-    pub fn open(&self) -> Vec<OpenCall> {
-        waits::open(&self.0, |_| true)
+    /// Follows what happens in a session, which need not exist yet: from behind an entry, whose number an earlier event had
+    /// (0 is before the first), or from now on.
+    pub async fn events(&self, session: &str, after: Option<EntryNo>) -> Result<Events, EventsError> {
+        Events::new(&self.0, session, after).await
+    }
+
+    /// What is counted, as Prometheus reads it.
+    pub fn metrics(&self) -> String {
+        trace::metrics(&self.0)
+    }
+
+    /// The spans of calls that end from now on; at most so many wait to be taken, what comes beyond that is dropped and
+    /// counted. With their arguments and results only if `contents`. `None`: somebody takes them already.
+    pub fn spans(&self, spans_max: usize, contents: bool) -> Option<mpsc::Receiver<Span>> {
+        self.0.meters.trace(spans_max, contents)
+    }
+
+    /// How many follow a session.
+    pub fn readers(&self) -> u64 {
+        self.0.feeds.readers.load(Ordering::Relaxed)
+    }
+
+    /// The calls that are open here, by session, oldest first, recorded or not. Those that are not in memory are read from the
+    /// store.
+    pub async fn open(&self) -> Result<Vec<OpenCall>, BatchError> {
+        waits::open(&self.0).await
+    }
+
+    /// Those of them that are in memory: all that run or wait for their turns, and those that somebody here waits for. What the
+    /// others wait for is in the [record](crate::inspect::waiting_for).
+    pub fn live(&self) -> Vec<OpenCall> {
+        waits::live(&self.0, |_| true).into_iter().map(|(_, open)| open).collect()
     }
 
     /// The same of one session.
-    pub fn open_in(&self, session: &str) -> Vec<OpenCall> {
-        waits::open(&self.0, |name| name == session)
+    pub fn live_in(&self, session: &str) -> Vec<OpenCall> {
+        waits::live(&self.0, |name| name == session).into_iter().map(|(_, open)| open).collect()
     }
 
     /// The name of the session that a call belongs to, recorded or not. `None`: there is no such call.
@@ -302,7 +352,19 @@ impl Runtime {
     /// How many things are remembered of calls that may start: none while no call is open. For tests.
     #[doc(hidden)]
     pub fn kept(&self) -> usize {
-        self.0.turns.kept()
+        self.0.turns.kept() + self.0.away.len()
+    }
+
+    /// How many of the parked calls are not in memory: nobody here waits for their batches, and all that is known of them is
+    /// in the store.
+    pub fn away(&self) -> u64 {
+        self.0.away.len() as u64
+    }
+
+    /// How many sessions are in memory. For tests.
+    #[doc(hidden)]
+    pub fn sessions_in_memory(&self) -> usize {
+        self.0.owned().len()
     }
 
     /// Bounds all tools that declare this group together, from now on; what runs beyond that goes on.
@@ -486,24 +548,29 @@ impl Inner {
         Ok(session.clone())
     }
 
+    /// The session of this number.
+    pub(crate) async fn session_by_no(self: &Arc<Inner>, no: SessionNo) -> Result<Arc<Session>, BatchError> {
+        let row = self.store.session_by_no(no).await?;
+        let unknown = || BatchError::Unreadable { what: format!("there is no session {no}") };
+        self.session(&row.ok_or_else(unknown)?.name).await
+    }
+
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
         let (session, mut left) = Session::acquire(self, name).await?;
         // What was asked of them while nobody owned them they hear before they go on.
         ask::adopt(self, &session).await?;
         stream::close_left(self, &session).await?;
-        // What was recorded is never refused, however much is open.
-        self.open.fetch_add(left.len() as u64, Ordering::Relaxed);
-        self.taken_over.fetch_add(left.len() as u64, Ordering::Relaxed);
+        self.take_over_calls(left.len() as u64);
         // Before any of them goes on: what started holds what it claims, and nothing passes what was asked before it.
         Turns::take_over(&mut left);
         let mut batches = left.into_iter().peekable();
         while let Some(first) = batches.next() {
-            let batch = first.id.batch;
+            let (on, batch) = (first.on.clone(), first.id.batch);
             let mut calls = vec![first];
             while let Some(next) = batches.next_if(|next| next.id.batch == batch) {
                 calls.push(next);
             }
-            drive::start_all(calls).await;
+            drive::start_all(&on, calls.into_iter()).await;
         }
         Ok(session)
     }
@@ -514,6 +581,12 @@ impl Inner {
         let mut owned: Vec<_> = sessions.values().filter_map(|cell| cell.get().cloned()).collect();
         owned.sort_unstable_by(|left, right| left.name.cmp(&right.name));
         owned
+    }
+
+    /// The session of this name, if this runtime owns it.
+    pub(crate) fn owned_session(&self, name: &str) -> Option<Arc<Session>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.get(name).and_then(|cell| cell.get().cloned())
     }
 
     /// A number from all of `u64`, for waits that are to be spread (splitmix64).
@@ -552,6 +625,18 @@ impl Inner {
         self.turns.expect(self.clock.elapsed_us(), count)?;
         self.open.fetch_add(count, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Counts calls that an earlier owner left. What was recorded is never refused, however much is open.
+    pub(crate) fn take_over_calls(&self, count: u64) {
+        self.open.fetch_add(count, Ordering::Relaxed);
+        self.taken_over.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Those calls will not go on here after all.
+    pub(crate) fn take_over_less(&self, count: u64) {
+        self.taken_over.fetch_sub(count, Ordering::Relaxed);
+        self.closed(count);
     }
 
     /// Counts calls inside others as open.

@@ -5,7 +5,7 @@
 //! ran last.
 
 use crate::batch::{Asked, Heard, Reached};
-use crate::held::Held;
+use crate::held::{Ended, Held};
 use crate::runtime::Inner;
 use crate::session::Session;
 use std::collections::{BTreeSet, HashMap, hash_map};
@@ -74,6 +74,11 @@ impl Firsts {
         }
     }
 
+    /// Whether none has a key.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Whom the others of this key wait for.
     pub(crate) fn first(&self, mark: Mark) -> Option<CallId> {
         self.lock().get(&mark).map(|line| line.first)
@@ -106,16 +111,16 @@ impl Firsts {
 pub(crate) type Told = Vec<(CallId, Asked)>;
 
 /// What others are to be told of calls whose ends are durable.
-pub(crate) fn ended(session: &Session, ended: &[Box<Held>]) -> Told {
+pub(crate) fn ended(session: &Session, ended: &[Ended]) -> Told {
     let mut told = Told::new();
-    for held in ended {
-        let (Some(dedupe), Some(end)) = (&held.call.dedupe, held.call.end()) else { continue };
-        match session.firsts.leave(dedupe.same.mark, held.id, end.stands()) {
+    for Ended { id, call, .. } in ended {
+        let (Some(dedupe), Some(end)) = (&call.dedupe, call.end()) else { continue };
+        match session.firsts.leave(dedupe.same.mark, *id, end.stands()) {
             Next::Nothing => {}
             Next::First(next) => told.push((next, Asked::Look)),
             Next::Answered(followers) if followers.is_empty() => {}
             Next::Answered(followers) => {
-                let first = held.call.same_as().unwrap_or(held.id);
+                let first = call.same_as().unwrap_or(*id);
                 let answer = Arc::new(Answer { first, end: end.clone() });
                 told.extend(followers.into_iter().map(|call| (call, Asked::Same(answer.clone()))));
             }

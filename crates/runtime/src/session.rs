@@ -1,20 +1,24 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
-use crate::batch::{Head, OpenBatch};
+use crate::away::{self, Away};
+use crate::batch::{Head, OpenBatch, Used};
 use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
-use crate::lane::Lane;
+use crate::lane::{Ends, Lane};
 use crate::loops::Loops;
+use crate::pairs::Pairs;
 use crate::request::recorded_inputs;
 use crate::runtime::Inner;
 use crate::same::Firsts;
+use crate::stage::park;
 use crate::tool::Place;
+use crate::turns::Turns;
 use crate::wheel::When;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::Batch;
-use windlass_core::call::Call;
+use windlass_core::call::{Call, Parked};
 use windlass_core::entry;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal, SessionNo};
 use windlass_core::time::Timestamp;
@@ -28,10 +32,14 @@ pub(crate) struct Session {
     pub(crate) admission: tokio::sync::Mutex<()>,
     /// What is asked of its calls is taken one after the other.
     pub(crate) asking: tokio::sync::Mutex<Asking>,
+    /// Its key-value pairs are written one after the other.
+    pub(crate) pairs: tokio::sync::Mutex<Pairs>,
     /// Its open calls that others may be the same as.
     pub(crate) firsts: Firsts,
     /// Notices that its calls get nowhere.
     pub(crate) loops: Loops,
+    /// Where its batches go that leave memory.
+    pub(crate) away: Arc<Away>,
     open: Mutex<Open>,
 }
 
@@ -43,7 +51,22 @@ pub(crate) type Asking = HashSet<String>;
 struct Open {
     by_lookup: HashMap<Lookup, Arc<OpenBatch>>,
     by_no: HashMap<BatchNo, Arc<OpenBatch>>,
+    /// How many calls are not in memory and remembered by the planner, because of what they claim.
+    planned: usize,
 }
+
+/// Where a batch is of which something may be to come.
+pub(crate) enum Whereabouts {
+    /// In memory.
+    Here(Used),
+    /// In the store; what wakes its calls is in memory.
+    Away,
+    /// Nothing of it is to come, or nothing that was asked for.
+    Over,
+}
+
+/// Who keeps a batch in memory that nobody uses: the two tables of its session.
+const TABLES: usize = 2;
 
 impl Session {
     /// Opens or takes the session; if it was left with open calls, they are returned in their order, to be driven.
@@ -51,14 +74,14 @@ impl Session {
         rt: &Arc<Inner>,
         name: &str,
     ) -> Result<(Arc<Session>, Vec<Box<Held>>), BatchError> {
-        let (store, limits) = (rt.store.clone(), rt.limits.clone());
-        let row = store.session(name).await?;
+        let row = rt.store.session(name).await?;
         let loops = Loops::new(row.is_some());
+        let ends = Ends { store: rt.store.clone(), limits: rt.limits.clone(), feed: rt.feeds.feed(name) };
         let lane = match row {
-            Some(row) => Lane::take(store, limits, &row, chance()?),
+            Some(row) => Lane::take(ends, &row, chance()?),
             None => {
-                let no = SessionNo(store.reserve(Sequence::Session, 1).await?);
-                Lane::open(store, limits, no, name)
+                let no = SessionNo(rt.store.reserve(Sequence::Session, 1).await?);
+                Lane::open(ends, no, name)
             }
         };
         let session = Arc::new(Session {
@@ -66,15 +89,30 @@ impl Session {
             lane: Arc::new(lane),
             admission: tokio::sync::Mutex::default(),
             asking: tokio::sync::Mutex::default(),
+            pairs: tokio::sync::Mutex::default(),
             firsts: Firsts::default(),
             loops,
+            away: rt.away.clone(),
             open: Mutex::default(),
         });
-        let mut left = Vec::new();
-        for row in rt.store.open_batches(Some(session.lane.session())).await? {
-            left.extend(session.adopt(rt, row).await?);
+        match session.adopt_all(rt).await {
+            Ok(left) => Ok((session, left)),
+            Err(error) => {
+                rt.take_over_less(session.abandon(rt));
+                Err(error)
+            }
         }
-        Ok((session, left))
+    }
+
+    async fn adopt_all(self: &Arc<Session>, rt: &Arc<Inner>) -> Result<Vec<Box<Held>>, BatchError> {
+        let mut left = Vec::new();
+        for row in rt.store.open_batches(Some(self.lane.session())).await? {
+            // What left memory in this process is open here already.
+            if !rt.away.has(row.no) {
+                left.extend(self.adopt(rt, row).await?);
+            }
+        }
+        Ok(left)
     }
 
     /// Takes over a batch that an earlier owner left open.
@@ -88,29 +126,133 @@ impl Session {
         let hold = Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch });
         let calls = folded.calls.into_iter().zip(0..);
         let open = calls.filter(|(call, _)| call.end().is_none());
-        Ok(open
+        let left: Vec<Box<Held>> = open
             .map(|(call, place)| {
                 let past = taken_over(rt, &call, folded.seen_at);
-                let held = hold.call(CallId { batch: row.no, ordinal: Ordinal(place) }, call, past);
+                let mut held = hold.call(CallId { batch: row.no, ordinal: Ordinal(place) }, call, past);
+                held.begin_stage();
                 self.firsts.take_over(&held);
                 held
             })
-            .collect())
+            .collect();
+        drop(hold);
+        Ok(self.let_rest(left))
+    }
+
+    /// Parks calls of one batch at once of which each only waits, so that a session with many of them is never in memory
+    /// whole; others are returned, to be driven.
+    fn let_rest(&self, mut left: Vec<Box<Held>>) -> Vec<Box<Held>> {
+        let Some(on) = left.first().map(|held| held.on.clone()) else { return left };
+        let waits: Option<Vec<Parked>> = left.iter().map(|held| held.only_waits()).collect();
+        let Some(waits) = waits.filter(|_| on.batch.head.parent.is_none()) else { return left };
+        on.rt.take_over_calls(left.len() as u64);
+        // All of them have started: they are entered before those that have not, as they must be.
+        Turns::take_over(&mut left);
+        for (held, parked) in left.into_iter().zip(waits) {
+            park::until(held, parked);
+        }
+        let rt = on.rt.clone();
+        drop(on);
+        away::let_leave(&rt);
+        Vec::new()
+    }
+
+    /// Where a batch is. If it is not in memory and `provider` is said, only if one of its calls waits to be connected to that.
+    pub(crate) fn whereabouts(&self, rt: &Inner, no: BatchNo, provider: Option<&str>) -> Whereabouts {
+        // Both are looked at under the lock under which it goes from one to the other.
+        let open = lock(&self.open);
+        match open.by_no.get(&no).cloned() {
+            Some(batch) => Whereabouts::Here(Used::new(batch)),
+            None if provider.map_or_else(|| rt.away.has(no), |provider| rt.away.awaits(no, provider)) => {
+                Whereabouts::Away
+            }
+            None => Whereabouts::Over,
+        }
+    }
+
+    /// Lets a batch leave memory, if nobody uses it and all its open calls wait for what is recorded.
+    pub(crate) fn let_leave(&self, rt: &Arc<Inner>, batch: Arc<OpenBatch>) {
+        let no = batch.head.no;
+        let mut open = lock(&self.open);
+        // Let go of under the lock: of several who do, the last finds that nobody else uses it.
+        drop(batch);
+        let Some(batch) = open.by_no.get(&no).filter(|batch| Arc::strong_count(batch) == TABLES) else {
+            return;
+        };
+        let is_inside =
+            |batch: &Arc<OpenBatch>, call| batch.head.parent.is_some_and(|parent| parent.call == call);
+        let has_open_inside = |call| open.by_no.values().any(|batch| is_inside(batch, call));
+        let (session, lookup) = (self.lane.session(), batch.head.lookup);
+        let Some(mut stubs) = batch.put_away((rt, session), has_open_inside) else { return };
+        moment!("at.leave");
+        rt.turns.put_away(&mut stubs);
+        open.planned += stubs.iter().filter(|(_, stub)| stub.planned).count();
+        rt.away.insert(stubs);
+        let gone = (open.by_lookup.remove(&lookup), open.by_no.remove(&no));
+        drop(open);
+        drop(gone);
+    }
+
+    /// A batch of which something is to come, from memory or from its journal. `None`: there is none. Asked for by who has the
+    /// admission.
+    pub(crate) async fn fetch(
+        self: &Arc<Session>,
+        rt: &Arc<Inner>,
+        no: BatchNo,
+    ) -> Result<Option<Used>, BatchError> {
+        if let Some(open) = self.find_no(no) {
+            return Ok(Some(open));
+        }
+        if let Some(lost) = self.lane.lost() {
+            return Err(lost.into());
+        }
+        if !rt.away.has(no) {
+            return Ok(None);
+        }
+        moment!("at.fetch");
+        let (row, folded, rows) = self.read_no(no).await?;
+        let used = self.insert(OpenBatch::recorded(self.head(&row, &folded)?, &folded, rows));
+        // What is here now is not there any more: whoever finds neither looks here again.
+        let mut stubs = rt.away.take(no);
+        lock(&self.open).planned -= stubs.values().filter(|stub| stub.planned).count();
+        let hold = Hold { rt: rt.clone(), session: self.clone(), batch: used.clone() };
+        used.rests();
+        for (call, place) in folded.calls.into_iter().zip(0..).filter(|(call, _)| call.end().is_none()) {
+            let id = CallId { batch: no, ordinal: Ordinal(place) };
+            let Some(stub) = stubs.remove(&id.ordinal) else { continue };
+            rt.wheel.clear_away(id, stub.due);
+            rt.turns.come_back((self.lane.session(), id), (call.opened.priority, &stub));
+            let undisturbed = used.lay(id.ordinal, hold.asleep(id, call, &stub));
+            self.parked(rt, id, undisturbed);
+        }
+        Ok(Some(used))
     }
 
     /// Reads a batch back: what its journal adds up to, and how many rows that has. The journal vouches for itself;
     /// that it is the one asked for, and all of it, is checked here.
     pub(crate) async fn read(&self, found: &BatchRow) -> Result<(Batch, u32), BatchError> {
-        let rows = self.lane.store().journal(found.no).await?;
+        let (row, batch, rows) = self.read_no(found.no).await?;
+        if row.lookup == found.lookup { Ok((batch, rows)) } else { Err(self.not_its_own()) }
+    }
+
+    /// The same by its number alone, and where it belongs.
+    pub(crate) async fn read_no(&self, no: BatchNo) -> Result<(BatchRow, Batch, u32), BatchError> {
+        let rows = self.lane.store().journal(no).await?;
         let batch = fold(&rows)?;
         let session = self.lane.session();
         let own = rows.iter().zip(0..).all(|(row, place)| row.session == session && row.row == place);
-        if own && Lookup::of(session, &batch.opening.key) == found.lookup {
-            return Ok((batch, rows.len() as u32));
+        if !own {
+            return Err(self.not_its_own());
         }
-        Err(BatchError::Unreadable {
-            what: format!("session {session}: the journal found for a batch is not its own, or not whole"),
-        })
+        let lookup = Lookup::of(session, &batch.opening.key);
+        let row = BatchRow { no, session, lookup, open: batch.is_open() };
+        Ok((row, batch, rows.len() as u32))
+    }
+
+    fn not_its_own(&self) -> BatchError {
+        let session = self.lane.session();
+        let what = format!("session {session}: the journal found for a batch is not its own, or not whole");
+        BatchError::Unreadable { what }
     }
 
     pub(crate) fn head(&self, row: &BatchRow, batch: &Batch) -> Result<Head, BatchError> {
@@ -127,28 +269,33 @@ impl Session {
         })
     }
 
-    pub(crate) fn find(&self, lookup: Lookup) -> Option<Arc<OpenBatch>> {
-        lock(&self.open).by_lookup.get(&lookup).cloned()
+    pub(crate) fn find(&self, lookup: Lookup) -> Option<Used> {
+        lock(&self.open).by_lookup.get(&lookup).cloned().map(Used::new)
     }
 
-    pub(crate) fn find_no(&self, no: BatchNo) -> Option<Arc<OpenBatch>> {
-        lock(&self.open).by_no.get(&no).cloned()
+    pub(crate) fn find_no(&self, no: BatchNo) -> Option<Used> {
+        lock(&self.open).by_no.get(&no).cloned().map(Used::new)
     }
 
-    /// The batches of which something is to come, oldest first.
-    pub(crate) fn open_batches(&self) -> Vec<Arc<OpenBatch>> {
-        let mut batches: Vec<_> = lock(&self.open).by_no.values().cloned().collect();
+    /// The batches in memory of which something is to come, oldest first.
+    pub(crate) fn open_batches(&self) -> Vec<Used> {
+        let mut batches: Vec<_> = lock(&self.open).by_no.values().cloned().map(Used::new).collect();
         batches.sort_unstable_by_key(|batch| batch.head.no);
         batches
     }
 
-    /// The batches inside a call of which something is to come, oldest first.
-    pub(crate) fn inside(&self, call: CallId) -> Vec<Arc<OpenBatch>> {
+    /// The batches inside a call of which something is to come, oldest first. They do not leave memory.
+    pub(crate) fn inside(&self, call: CallId) -> Vec<Used> {
         let is_inside = |batch: &Arc<OpenBatch>| {
             batch.head.parent.is_some_and(|parent| parent.call == call) && !batch.is_over()
         };
-        let mut batches: Vec<_> =
-            lock(&self.open).by_no.values().filter(|batch| is_inside(batch)).cloned().collect();
+        let mut batches: Vec<_> = lock(&self.open)
+            .by_no
+            .values()
+            .filter(|batch| is_inside(batch))
+            .cloned()
+            .map(Used::new)
+            .collect();
         batches.sort_unstable_by_key(|batch| batch.head.no);
         batches
     }
@@ -165,12 +312,22 @@ impl Session {
         false
     }
 
-    pub(crate) fn insert(&self, batch: OpenBatch) -> Arc<OpenBatch> {
-        let batch = Arc::new(batch);
+    /// The batch around a batch that is inside no other; as far as it is open.
+    pub(crate) fn outermost(&self, head: &Head) -> BatchNo {
+        let (mut no, mut parent) = (head.no, head.parent);
+        while let Some(around) = parent {
+            no = around.call.batch;
+            parent = self.find_no(no).and_then(|batch| batch.head.parent);
+        }
+        no
+    }
+
+    pub(crate) fn insert(self: &Arc<Session>, batch: OpenBatch) -> Used {
+        let batch = Arc::new(batch.within(self));
         let mut open = lock(&self.open);
         open.by_lookup.insert(batch.head.lookup, batch.clone());
         open.by_no.insert(batch.head.no, batch.clone());
-        batch
+        Used::new(batch)
     }
 
     /// A batch may be over.
@@ -195,14 +352,19 @@ impl Session {
     fn abandon(&self, rt: &Arc<Inner>) -> u64 {
         let abandoned: Vec<CallId> =
             lock(&self.open).by_no.values().flat_map(|batch| batch.abandon()).collect();
-        let count = abandoned.len() as u64;
+        let away = rt.away.take_session(self.lane.session());
+        let count = (abandoned.len() + away.len()) as u64;
         rt.turns.leave(rt, abandoned.into_iter().map(|call| (call, false)));
+        away.iter().for_each(|(call, stub)| rt.wheel.clear_away(*call, stub.due));
+        rt.turns.leave_away(rt, &away);
         count
     }
 
-    /// Whether nothing of it is to come.
+    /// Whether it can be let go of and be taken again as it is: nothing of it is in memory that is not found in the store.
     pub(crate) fn is_idle(&self) -> bool {
-        lock(&self.open).by_no.is_empty()
+        let nothing_here = |open: &Open| open.by_no.is_empty() && open.planned == 0;
+        let nothing_asked = self.asking.try_lock().is_ok_and(|asking| asking.is_empty());
+        nothing_asked && self.firsts.is_empty() && nothing_here(&lock(&self.open))
     }
 
     /// Puts a call aside until it is woken, at the latest then. It keeps its place and what it claims.
@@ -225,8 +387,20 @@ impl Session {
     /// Goes on with a call that is parked: something was asked of it, it is due, its turn has come, or what it waited
     /// for may be there. It looks for itself what it can do.
     pub(crate) fn wake(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
-        if let Some(held) = self.unpark(rt, id) {
-            drive::start(held);
+        match self.unpark(rt, id) {
+            Some(held) => drive::start(held),
+            None => rt.away.wake(id),
+        }
+    }
+
+    /// The same in the caller's own task, as far as it gets at once.
+    pub(crate) async fn wake_here(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
+        match self.unpark(rt, id) {
+            Some(held) => {
+                let on = held.on.clone();
+                drive::start_all(&on, std::iter::once(held)).await;
+            }
+            None => rt.away.wake(id),
         }
     }
 
@@ -238,7 +412,7 @@ impl Session {
     }
 
     fn unpark(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {
-        let batch = lock(&self.open).by_no.get(&id.batch).cloned()?;
+        let batch = self.find_no(id.batch)?;
         let parked = batch.unpark(id.ordinal)?;
         Some(Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch }).unpark(parked))
     }

@@ -1,6 +1,6 @@
 //! Batches whose calls come one after the other: opened, pushed to, closed.
 
-use crate::batch::{OpenBatch, Sent};
+use crate::batch::{OpenBatch, Sent, Used};
 use crate::drive;
 use crate::error::{BatchError, Lost};
 use crate::held::due_us;
@@ -35,7 +35,7 @@ pub struct StreamRequest {
 pub struct StreamedBatch {
     rt: Arc<Inner>,
     session: Arc<Session>,
-    batch: Arc<OpenBatch>,
+    batch: Used,
     key: Arc<str>,
     /// How many calls it had when it was opened here.
     before: usize,
@@ -65,7 +65,8 @@ impl StreamedBatch {
         let (answers, new) = submit::place(rt, session, batch, checked.calls)?;
         let recorded = batch.send_calls(&session.lane);
         wait_for_push(rt, session, batch);
-        drive::start_all(new).await;
+        let on = new.on.clone();
+        drive::start_all(&on, new.into_calls()).await;
         drop(admission);
         recorded.durable().await.map_err(|lost| lose(rt, session, lost))?;
         Ok(Submitted::of(rt, key, (session, batch), answers))
@@ -136,7 +137,7 @@ pub(crate) async fn close_left(rt: &Arc<Inner>, session: &Arc<Session>) -> Resul
 async fn close(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
-    batch: &Arc<OpenBatch>,
+    batch: &Used,
     by: ClosedBy,
 ) -> Result<(), BatchError> {
     let (sent, alarm) = batch.close(&session.lane, (rt.clock.now(), by));

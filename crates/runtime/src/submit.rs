@@ -1,10 +1,10 @@
 //! How a batch comes in: what is recorded is answered, what is open is joined, what never ran is run.
 
 use crate::answer::{BatchAnswer, CallAnswer};
-use crate::batch::{Head, OpenBatch, Placed, Submission};
+use crate::batch::{Head, OpenBatch, Placed, Submission, Used};
 use crate::drive;
 use crate::error::{BatchError, no_randomness};
-use crate::held::{Held, Hold, Past};
+use crate::held::{Fresh, Hold, Past, Submitted as New};
 use crate::inside::nested;
 use crate::loops::{self, Loops};
 use crate::request::{Asked, BatchRequest, Checked, check};
@@ -26,7 +26,7 @@ pub struct Submitted {
     rt: Arc<Inner>,
     key: Arc<str>,
     /// Where its calls are; nowhere if it has none.
-    place: Option<(Arc<Session>, Arc<OpenBatch>)>,
+    place: Option<(Arc<Session>, Used)>,
     answers: Vec<Answering>,
 }
 
@@ -48,7 +48,7 @@ impl Submitted {
     pub(crate) fn of(
         rt: &Arc<Inner>,
         key: &Arc<str>,
-        (session, batch): (&Arc<Session>, &Arc<OpenBatch>),
+        (session, batch): (&Arc<Session>, &Used),
         answers: Vec<Answering>,
     ) -> Submitted {
         Submitted { rt: rt.clone(), key: key.clone(), place: Some((session.clone(), batch.clone())), answers }
@@ -191,7 +191,8 @@ async fn take(
     }
     // To a batch that is open for more, this is a push.
     stream::wait_for_push(rt, session, &batch);
-    drive::start_all(new).await;
+    let on = new.on.clone();
+    drive::start_all(&on, new.into_calls()).await;
     if answers.iter().all(|answer| answer.known) && batch.is_over() {
         session.forget(&batch);
     }
@@ -203,7 +204,7 @@ pub(crate) async fn find_or_make(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
     (checked, key): (&Checked, &Arc<str>),
-) -> Result<Arc<OpenBatch>, BatchError> {
+) -> Result<Used, BatchError> {
     if let Some(lost) = session.lane.lost() {
         return Err(lost.into());
     }
@@ -225,8 +226,10 @@ async fn load_or_make(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
     (lookup, checked, key): (Lookup, &Checked, &Arc<str>),
-) -> Result<Arc<OpenBatch>, BatchError> {
+) -> Result<Used, BatchError> {
     let batch = match rt.store.batch(lookup).await? {
+        // Nobody waited for it any more, and it left memory.
+        Some(row) if let Some(fetched) = session.fetch(rt, row.no).await? => return Ok(fetched),
         Some(row) => {
             let (folded, rows) = session.read(&row).await?;
             // Open batches were taken over with the session; nobody would ever end this one.
@@ -257,9 +260,9 @@ async fn load_or_make(
 pub(crate) fn place(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
-    batch: &Arc<OpenBatch>,
+    batch: &Used,
     calls: Vec<Asked>,
-) -> Result<(Vec<Answering>, Vec<Box<Held>>), BatchError> {
+) -> Result<(Vec<Answering>, New), BatchError> {
     if batch.head.streamed
         && batch.is_closed()
         && calls.iter().any(|asked| !batch.knows(&asked.opened, &rt.limits))
@@ -280,7 +283,7 @@ pub(crate) fn place(
         Some(_) => rt.opened_inside(expected),
         None => rt.opened(expected).inspect_err(|_| session.forget(batch))?,
     }
-    let hold = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
+    let on = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
     let submission = Submission { before: batch.len(), at: rt.clock.now() };
     let since_us = rt.clock.elapsed_us();
     let past = Past { since_us, counted_us: 0, fresh: true, waited: false, parked_at: None };
@@ -290,9 +293,7 @@ pub(crate) fn place(
         let (ordinal, conflict) = match batch.place(&asked.opened, submission, &rt.limits) {
             Placed::New(ordinal) => {
                 let id = CallId { batch: batch.head.no, ordinal };
-                let mut held = hold.call(id, Call::new(asked.opened, submission.at), past);
-                held.parsed = asked.args;
-                new.push(held);
+                new.push(Fresh { id, opened: asked.opened, parsed: asked.args, goes_on_with: None });
                 answers.push(Answering { ordinal, known: false, conflict: None });
                 continue;
             }
@@ -309,7 +310,7 @@ pub(crate) fn place(
         rt.turns.expect_less(twice);
         rt.closed(twice);
     }
-    Ok((answers, new))
+    Ok((answers, New { on, at: submission.at, past, calls: new }))
 }
 
 fn key(rt: &Inner, checked: &Checked) -> Result<Arc<str>, BatchError> {

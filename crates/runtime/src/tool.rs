@@ -1,11 +1,12 @@
 //! The trait a tool implements, what it returns, and the context it is given.
 
 use crate::artifacts::{ArtifactError, ArtifactWriter, Artifacts};
-use crate::batch::OpenBatch;
+use crate::batch::Used;
 use crate::clock::Clock;
 use crate::held::Hold;
 use crate::inside::Pending;
 use crate::progress::{Progress, words};
+use crate::registry::Kinds;
 use crate::scope::Overlay;
 use crate::signal::Signal;
 use crate::wheel::Wheel;
@@ -248,12 +249,14 @@ pub struct Cx {
     pub(crate) attempt: AttemptNo,
     pub(crate) attempts_max: u32,
     pub(crate) redrive: bool,
-    pub(crate) batch: Arc<OpenBatch>,
+    pub(crate) batch: Used,
     pub(crate) artifacts: Artifacts,
     pub(crate) wheel: Arc<Wheel>,
     /// Where the call is driven. The runtime owns the threads that tools run on, so no tool may own the runtime.
     pub(crate) hold: Weak<Hold>,
     pub(crate) made: Option<Arc<Made>>,
+    /// The events and signals that the tool declares.
+    pub(crate) kinds: Option<Arc<Kinds>>,
     /// Whether the attempt is put aside while it only waits.
     pub(crate) is_put_aside: bool,
     /// When the attempt must be over, by the clock that never jumps.
@@ -365,18 +368,23 @@ impl Cx {
     pub fn output(&self, bytes: &[u8]) {
         self.heartbeat();
         self.signal.output(bytes, self.limits().partial_bytes_max as usize);
+        self.artifacts.lane().feed().output(self.call, bytes);
     }
 
     /// How far the attempt is: a sign of life, and shown to whoever looks at the call while it runs.
     pub fn progress(&self, progress: Progress) {
         self.heartbeat();
-        self.signal.set_progress(progress.kept());
+        let progress = progress.kept();
+        self.artifacts.lane().feed().progress(self.call, &progress);
+        self.signal.set_progress(progress);
     }
 
     /// What the attempt does now, in a few words: a sign of life, and shown like its progress.
     pub fn status(&self, text: &str) {
         self.heartbeat();
-        self.signal.set_status(words(text));
+        let status = words(text);
+        self.artifacts.lane().feed().status(self.call, &status);
+        self.signal.set_status(status);
     }
 
     /// What the tool attached when the call was prepared, as JSON.

@@ -2,13 +2,14 @@
 
 use crate::answer::wall_time;
 use crate::batch::{OpenBatch, Seen, Standing};
+use crate::error::BatchError;
 use crate::progress::Progress;
 use crate::runtime::Inner;
-use crate::session::Session;
-use std::collections::HashMap;
+use crate::session::{Session, fold};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use windlass_core::call::{Call, Parked, Reason};
 use windlass_core::handle::{Handle, Kind};
-use windlass_core::ids::CallId;
+use windlass_core::ids::{BatchNo, CallId, Ordinal, SessionNo};
 use windlass_core::plan::{Limit, Why};
 use windlass_core::time::Timestamp;
 
@@ -57,8 +58,64 @@ struct Found {
     same_as: Option<CallId>,
 }
 
-/// The calls that are open here in the wanted sessions, oldest first.
-pub(crate) fn open(rt: &Inner, wanted: impl Fn(&str) -> bool) -> Vec<OpenCall> {
+/// The calls that are open here, in memory or not; by session, oldest first.
+pub(crate) async fn open(rt: &Inner) -> Result<Vec<OpenCall>, BatchError> {
+    // Those that leave or come back meanwhile are in one of them.
+    let mut away = rt.away.all();
+    let mut open = live(rt, |_| true);
+    away.extend(rt.away.all());
+    let here: HashSet<CallId> = open.iter().map(|(id, _)| *id).collect();
+    let mut names = HashMap::new();
+    let mut left = away.into_iter().filter(|id| !here.contains(id)).peekable();
+    while let Some(id) = left.next() {
+        let mut wanted = BTreeSet::from([id.ordinal]);
+        while let Some(next) = left.next_if(|next| next.batch == id.batch) {
+            wanted.insert(next.ordinal);
+        }
+        open.extend(recorded_open(rt, &mut names, (id.batch, &wanted)).await?);
+    }
+    open.sort_by(|(left, of), (right, or)| (&of.session, left).cmp(&(&or.session, right)));
+    Ok(open.into_iter().map(|(_, open)| open).collect())
+}
+
+/// Those of these calls that are open, as they are recorded.
+async fn recorded_open(
+    rt: &Inner,
+    names: &mut HashMap<SessionNo, String>,
+    (no, wanted): (BatchNo, &BTreeSet<Ordinal>),
+) -> Result<Vec<(CallId, OpenCall)>, BatchError> {
+    let rows = rt.store.journal(no).await?;
+    let Some(session) = rows.first().map(|row| row.session) else { return Ok(Vec::new()) };
+    if !names.contains_key(&session) {
+        let row = rt.store.session_by_no(session).await?;
+        names.insert(session, row.map(|row| row.name).unwrap_or_default());
+    }
+    let folded = fold(&rows)?;
+    let is_wanted = |(call, place): &(&Call, u16)| wanted.contains(&Ordinal(*place)) && call.end().is_none();
+    let calls = folded.calls.iter().zip(0..).filter(is_wanted);
+    let handle = |call: CallId| Handle::seal(rt.store.secret(), Kind::Call, call.packed()).to_string();
+    let found = calls.map(|(call, place)| {
+        let id = CallId { batch: no, ordinal: Ordinal(place) };
+        let open = OpenCall {
+            session: names[&session].clone(),
+            batch: folded.opening.key.to_string(),
+            call: handle(id),
+            parent: folded.opening.parent.map(|parent| handle(parent.call)),
+            id: call.opened.id.to_string(),
+            tool: call.opened.tool.to_string(),
+            state: call.state.name(),
+            waiting_for: recorded(call),
+            progress: None,
+            status: None,
+            opened_at: call.opened_at,
+        };
+        (id, open)
+    });
+    Ok(found.collect())
+}
+
+/// The open calls of the wanted sessions that are in memory, by session, oldest first.
+pub(crate) fn live(rt: &Inner, wanted: impl Fn(&str) -> bool) -> Vec<(CallId, OpenCall)> {
     let mut found = Vec::new();
     for session in rt.owned().into_iter().filter(|session| wanted(&session.name)) {
         for batch in session.open_batches() {
@@ -71,7 +128,7 @@ pub(crate) fn open(rt: &Inner, wanted: impl Fn(&str) -> bool) -> Vec<OpenCall> {
         found.iter().map(|found| (found.id, (found.open.call.clone(), found.open.tool.clone()))).collect();
     let told = found.into_iter().zip(whys).map(|(mut found, why)| {
         found.open.waiting_for = why.and_then(|why| tell(rt, &found, (&why, &known)));
-        found.open
+        (found.id, found.open)
     });
     told.collect()
 }
@@ -107,6 +164,7 @@ fn waits_for_world(reason: Reason) -> bool {
         | Reason::Input
         | Reason::Connection
         | Reason::Client
+        | Reason::Signal
         | Reason::ToolChanged
         | Reason::NoSuchTool
         | Reason::ToolPaused => true,
@@ -180,6 +238,10 @@ fn tell(
         Why::Claim { name, held_by } => {
             let holder = match known.get(held_by) {
                 Some((call, tool)) => format!("claim of {call} ({tool})"),
+                // It waits for the world outside, and is not in memory.
+                None if rt.away.has(held_by.batch) => {
+                    format!("claim of {}", Handle::seal(rt.store.secret(), Kind::Call, held_by.packed()))
+                }
                 None => "claim of a call that is just ending".to_string(),
             };
             name.as_ref().map_or(holder.clone(), |name| format!("{holder} on {name}"))
@@ -230,7 +292,8 @@ fn told(parked: Parked) -> String {
         | Reason::Completion
         | Reason::Input
         | Reason::Connection
-        | Reason::Client) => format!("{reason} until {}", wall_time(parked.wake_at)),
+        | Reason::Client
+        | Reason::Signal) => format!("{reason} until {}", wall_time(parked.wake_at)),
         reason @ (Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => {
             reason.as_str().to_string()
         }

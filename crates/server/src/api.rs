@@ -87,7 +87,7 @@ impl Api {
     /// it is recorded.
     async fn adopt_open(&self, session: &str) -> Result<(), Problem> {
         let Inner { runtime, sessions, .. } = &*self.0;
-        if sessions.owner(session).await?.is_none() && !runtime.open_in(session).is_empty() {
+        if sessions.owner(session).await?.is_none() && !runtime.live_in(session).is_empty() {
             sessions.claim(&Caller::local(), session, self.now()).await?;
         }
         Ok(())

@@ -1,17 +1,20 @@
 //! Asking whoever drives calls: the owner of a folder through its socket, or a server at an address.
 
+use crate::events::Follow;
+use crate::following::Following;
 use crate::problem::Problem;
 use crate::socket;
 use crate::wire::shown::{Made, Page, Revoked, Session, Token};
 use crate::wire::{
     Answer, Batch, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, NewToken, Nothing,
-    Paging, Questions, Resolve,
+    Paging, Questions, Resolve, Signal, Signalled,
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, HOST};
-use hyper::{Method, Request, StatusCode, Uri};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -213,6 +216,11 @@ impl Client {
         self.post(format!("/v1/questions/{}", encoded(id)), &Answer { answer }, ANSWER_WAIT).await
     }
 
+    /// Sends a signal to a call.
+    pub async fn signal(&self, call: &str, signal: &Signal) -> Result<Signalled, ClientError> {
+        self.post(format!("/v1/calls/{}/signal", encoded(call)), signal, ANSWER_WAIT).await
+    }
+
     /// Says whether a session is connected to something.
     pub async fn connect(
         &self,
@@ -222,6 +230,26 @@ impl Client {
     ) -> Result<Connecting, ClientError> {
         let path = format!("/v1/sessions/{}/connections/{}", encoded(session), encoded(provider));
         self.post(path, &Connect { connected }, ANSWER_WAIT).await
+    }
+
+    /// Follows what happens in a session, from behind a cursor or from now on.
+    pub async fn follow(&self, session: &str, follow: &Follow) -> Result<Following, ClientError> {
+        let Follow { after, locale } = follow;
+        let fields = [("after", after.map(|after| after.to_string())), ("locale", locale.clone())];
+        let path = format!("/v1/sessions/{}/events?{}", encoded(session), query(fields));
+        let request = self.request(Method::GET, path, Bytes::new());
+        let request = request.map_err(|error| self.garbled(error.to_string()))?;
+        let stream = self.connect_to().await.map_err(|error| self.unreachable(error))?;
+        let response = tokio::time::timeout(ANSWER_WAIT, ask(stream, request)).await;
+        let response = response.map_err(|late| self.unreachable(late))?;
+        let response = response.map_err(|source| self.unreachable(source))?;
+        if response.status().is_success() {
+            return Ok(Following::new(response.into_body()));
+        }
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|source| self.unreachable(source))?;
+        Err(self.refused(status, &body.to_bytes()))
     }
 
     async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, ClientError> {
@@ -248,8 +276,12 @@ impl Client {
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| self.garbled(error.to_string()));
         }
-        let problem = serde_json::from_slice::<Problem>(&body);
-        Err(problem.map_or_else(|_| self.garbled(format!("status {status}")), ClientError::Problem))
+        Err(self.refused(status, &body))
+    }
+
+    fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        let problem = serde_json::from_slice::<Problem>(body);
+        problem.map_or_else(|_| self.garbled(format!("status {status}")), ClientError::Problem)
     }
 
     async fn connect_to(&self) -> io::Result<Box<dyn Stream>> {
@@ -303,14 +335,18 @@ impl Client {
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 type Asking = Result<Request<Full<Bytes>>, hyper::http::Error>;
 
+async fn ask(stream: Box<dyn Stream>, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failed> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It carries the request for us and ends with the answer.
+    tokio::spawn(connection);
+    Ok(sender.send_request(request).await?)
+}
+
 async fn exchange(
     stream: Box<dyn Stream>,
     request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, Bytes), Failed> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It carries the request for us and ends with the sender.
-    tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
+    let response = ask(stream, request).await?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?;
     Ok((status, body.to_bytes()))

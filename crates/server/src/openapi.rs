@@ -46,7 +46,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Schema) -
         parameters.extend(query_parameters(&query(generator), generator));
     }
     let mut responses = Map::new();
-    let answer = route.answer.map(|answer| json!({"application/json": {"schema": answer(generator)}}));
+    let answer = route.answer.map(|answer| json!({route.media: {"schema": answer(generator)}}));
     let statuses: &[(&str, &str)] =
         if route.makes { &[("200", "It was there."), ("201", "It is new.")] } else { &[("200", "Done.")] };
     for (status, description) in statuses {

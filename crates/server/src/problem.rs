@@ -30,7 +30,7 @@ pub struct Problem {
 }
 
 /// Every code a problem can have, with its status. `docs/server.md` has a line for each.
-pub const CODES: [(&str, u16); 29] = [
+pub const CODES: [(&str, u16); 31] = [
     ("bad_path", 400),
     ("bad_query", 400),
     ("bad_body", 400),
@@ -57,6 +57,8 @@ pub const CODES: [(&str, u16); 29] = [
     ("invalid_token", 422),
     ("too_many_tokens", 422),
     ("too_many_requests", 429),
+    ("no_such_signal", 422),
+    ("too_many_signals", 429),
     ("overloaded", 503),
     ("draining", 503),
     ("internal", 500),
@@ -86,7 +88,9 @@ impl From<AskError> for Problem {
                 Problem::new("not_found", told)
             }
             AskError::Unfit { .. } => Problem::new("unfit", told),
-            AskError::Conflict | AskError::Answered => Problem::new("conflict", told),
+            AskError::Conflict | AskError::Answered | AskError::KeyUsed => Problem::new("conflict", told),
+            AskError::NoSignal { .. } => Problem::new("no_such_signal", told),
+            AskError::TooManySignals { .. } => Problem::new("too_many_signals", told),
             AskError::Over { .. } => Problem::new("over", told),
             AskError::Invalid { .. } => Problem::new("invalid_args", told),
             AskError::Batch(BatchError::Shape { .. }) => Problem::new("bad_query", told),

@@ -4,6 +4,8 @@
 
 use crate::access::{self, Caller, Door, Scope};
 use crate::api::Api;
+use crate::events::{self, Follow};
+use crate::metrics;
 use crate::problem::Problem;
 use crate::routes::{asks, batches, calls, health, sessions, tokens, tools};
 use crate::wire;
@@ -25,6 +27,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/healthz", OPEN, health::healthz).answers::<Health>("The process is there."),
         Route::get("/readyz", OPEN, health::readyz).answers::<Health>("It takes work.").or(&["draining"]),
         Route::get("/openapi.json", OPEN, health::openapi).answers::<serde_json::Value>("This description."),
+        Route::get("/metrics", Admin, metrics::metrics).tells("text/plain", "What is counted, as Prometheus reads it."),
 
         Route::get("/v1/tools", Read, tools::list).asks::<wire::Paging>().answers::<Page<Tool>>("The tools, by name."),
         Route::get("/v1/tools/{name}", Read, tools::show).answers::<Tool>("One tool."),
@@ -37,6 +40,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/sessions/{session}/cancel", Calls, asks::cancel_session).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks all its calls to stop."),
         Route::get("/v1/sessions/{session}/tools", Read, tools::of_session).asks::<wire::Paging>().answers::<Page<Tool>>("The tools that its calls may use."),
         Route::get("/v1/sessions/{session}/calls", Read, calls::of_session).asks::<wire::List>().answers::<Page<Call>>("Its calls, newest first."),
+        Route::get("/v1/sessions/{session}/events", Read, events::events).asks::<Follow>().tells("text/event-stream", "What happens in it, as it happens.").or(&["overloaded"]),
         Route::post("/v1/sessions/{session}/connections/{provider}", Complete, asks::connect).takes::<wire::Connect>().answers::<wire::Connecting>("Says whether it is connected to something."),
 
         Route::post("/v1/sessions/{session}/batches", Calls, batches::submit).takes::<wire::Batch>().answers::<Batch>("Takes a batch; what is recorded is answered and not run again.").or(BATCH),
@@ -51,6 +55,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/calls/{call}/resolve", Complete, asks::resolve).takes::<wire::Resolve>().answers::<Call>("Says how an unknown call ended.").or(ANSWER),
         Route::post("/v1/calls/{call}/accept", Complete, asks::accept).takes::<wire::Nothing>().answers::<Call>("Lets it go on although its tool has changed.").or(&["unfit"]),
         Route::post("/v1/calls/{call}/result", Calls, asks::client_result).takes::<wire::Complete>().answers::<wire::Completed>("Posts the result of a tool that its caller runs.").or(ANSWER),
+        Route::post("/v1/calls/{call}/signal", Complete, asks::signal).takes::<wire::Signal>().answers::<wire::Signalled>("Tells it something that its tool takes.").or(&["unfit", "conflict", "over", "invalid_args", "no_such_signal", "too_many_signals"]),
 
         Route::post("/v1/completions/{key}", OPEN, asks::complete).takes::<wire::Complete>().answers::<wire::Completed>("Answers what a call waits for; the key is enough.").or(ANSWER),
         Route::get("/v1/questions", Read, asks::questions).asks::<wire::Questions>().answers::<Page<Question>>("What people are asked."),
@@ -95,6 +100,8 @@ pub(crate) struct Route {
     pub(crate) query: Option<Shape>,
     pub(crate) body: Option<Shape>,
     pub(crate) answer: Option<Shape>,
+    /// As what it is answered.
+    pub(crate) media: &'static str,
     /// Whether it makes something new.
     pub(crate) makes: bool,
     /// The problems that are its own; all others follow from its shape.
@@ -122,6 +129,7 @@ impl Route {
             query,
             body,
             answer,
+            media: "application/json",
             makes,
             problems,
             handler: on(filter, handler),
@@ -165,6 +173,11 @@ impl Route {
     /// What it is for, and what is answered.
     fn answers<T: JsonSchema>(self, says: &'static str) -> Route {
         Route { says, answer: Some(shape::<T>), ..self }
+    }
+
+    /// The same where it is text of another kind.
+    fn tells(self, media: &'static str, says: &'static str) -> Route {
+        Route { media, ..self.answers::<String>(says) }
     }
 
     /// The same where something new is made: 201 the first time.

@@ -1,18 +1,21 @@
 //! Letting people in, by whichever door: bounded in how many, how slow and how large they may be, and stopped in good order.
 
+use crate::guest::Guest;
+use crate::patience::Patient;
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, Sleep};
 use windlass::core::limits::Limits;
 
 /// After a connection could not be had (too many open files), how long until the next is tried.
@@ -55,6 +58,7 @@ pub(crate) struct Serving {
 /// What bounds those who come in.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
+    /// Those who follow events are counted elsewhere.
     pub(crate) connections_max: usize,
     pub(crate) header_bytes_max: usize,
     pub(crate) header_wait: Duration,
@@ -96,21 +100,27 @@ impl Drop for Serving {
 }
 
 async fn serve(listener: Listener, router: Router, (bounds, mut stopping): (Bounds, watch::Receiver<bool>)) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
+    let (mut connections, places) = (JoinSet::new(), Arc::new(Semaphore::new(bounds.connections_max)));
+    'serving: loop {
+        let place = tokio::select! {
             _ = stopping.changed() => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < bounds.connections_max => match accepted {
-                Ok(stream) => {
-                    connections.spawn(answer(stream, router.clone(), (bounds, stopping.clone())));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "could not let somebody in");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+            Ok(place) = places.clone().acquire_owned() => place,
+        };
+        let stream = loop {
+            tokio::select! {
+                _ = stopping.changed() => break 'serving,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok(stream) => break stream,
+                    Err(error) => {
+                        tracing::warn!(%error, "could not let somebody in");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
                 }
             }
-        }
+        };
+        let guest = Guest::new(place, stopping.clone());
+        connections.spawn(answer(stream, router.clone(), (bounds, guest, stopping.clone())));
     }
     drop((listener, router));
     let ended = async { while connections.join_next().await.is_some() {} };
@@ -122,15 +132,19 @@ async fn serve(listener: Listener, router: Router, (bounds, mut stopping): (Boun
 async fn answer(
     stream: Box<dyn Stream>,
     router: Router,
-    (bounds, mut stopping): (Bounds, watch::Receiver<bool>),
+    (bounds, guest, mut stopping): (Bounds, Guest, watch::Receiver<bool>),
 ) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(bounds.header_wait)
         .max_headers(HEADERS_MAX)
         .max_buf_size(bounds.header_bytes_max);
-    let stream = Stalling { stream, wait: bounds.stall, since: None };
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(guest.clone());
+        router.call(request)
+    });
+    let connection = http.serve_connection(TokioIo::new(Patient::new(stream, bounds.stall)), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -141,68 +155,5 @@ async fn answer(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
-    }
-}
-
-/// A connection that is given up when nothing of an answer is taken for too long: whoever does not read must not hold it.
-struct Stalling {
-    stream: Box<dyn Stream>,
-    wait: Duration,
-    /// Runs while something waits to be taken.
-    since: Option<Pin<Box<Sleep>>>,
-}
-
-impl Stalling {
-    fn told<T>(&mut self, taken: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if taken.is_ready() {
-            self.since = None;
-            return taken;
-        }
-        let wait = self.wait;
-        let since =
-            self.since.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + wait)));
-        match since.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl AsyncRead for Stalling {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Stalling {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let taken = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.told(taken, cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let taken = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.told(taken, cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let taken = Pin::new(&mut self.stream).poll_flush(cx);
-        self.told(taken, cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -47,20 +47,20 @@ pub(crate) const SESSIONS_MAX: u64 = 1_000;
 /// What there is to see.
 pub struct View {
     store: Arc<dyn Store>,
-    /// What is open, as its owner knows it, by handle.
+    /// What is open and in memory, as its owner knows it, by handle.
     open: HashMap<String, OpenCall>,
 }
 
 impl View {
     /// What the owner of a store sees.
     pub fn of(runtime: &Runtime) -> View {
-        let open = runtime.open().into_iter().map(|call| (call.call.clone(), call));
+        let open = runtime.live().into_iter().map(|call| (call.call.clone(), call));
         View { store: runtime.store().clone(), open: open.collect() }
     }
 
     /// What the owner of a store sees of one session.
     pub fn of_session(runtime: &Runtime, session: &str) -> View {
-        let open = runtime.open_in(session).into_iter().map(|call| (call.call.clone(), call));
+        let open = runtime.live_in(session).into_iter().map(|call| (call.call.clone(), call));
         View { store: runtime.store().clone(), open: open.collect() }
     }
 

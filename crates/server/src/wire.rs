@@ -239,6 +239,26 @@ pub struct Answer {
     pub answer: Value,
 }
 
+/// A signal for a call.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Signal {
+    /// Its name, as the call's tool declares it.
+    pub name: String,
+    /// Any JSON that fits what is declared.
+    pub payload: Value,
+    /// What makes it one signal, however often it is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// A signal was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct Signalled {
+    /// Always: it is durable.
+    pub signalled: bool,
+}
+
 /// Whether a session is connected to something.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

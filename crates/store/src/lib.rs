@@ -83,6 +83,11 @@ pub trait Store: Send + Sync + 'static {
     /// `limit`. Each is checked against the hash its successor was chained to; damage is [`StoreError::Damaged`].
     fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>>;
 
+    /// A session's journal rows that hold entries after `after`, oldest first, at most `limit`; none only if there is no such
+    /// entry. Each is checked like those of a history. Reading a journal so from its beginning to its end costs about
+    /// what it holds, however long it is.
+    fn journal_after(&self, session: SessionNo, after: EntryNo, limit: u64) -> Answer<Vec<JournalRow>>;
+
     /// At most `len` bytes of a blob from `offset`; fewer at its end, none past it. `None`: there is no such blob.
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>>;
 
@@ -97,6 +102,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// A page of a space's records, by key.
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>>;
+
+    /// How many records a space has.
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64>;
 
     /// The secret from which this store's handles are derived; made when the store was.
     fn secret(&self) -> &Secret;

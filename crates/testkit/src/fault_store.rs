@@ -27,11 +27,13 @@ pub enum Method {
     OpenBatches,
     Journal,
     History,
+    JournalAfter,
     Blob,
     Inbound,
     Marked,
     Record,
     Records,
+    CountRecords,
 }
 
 /// What happens instead of an answer.
@@ -270,6 +272,10 @@ impl Store for FaultStore {
         self.read(Method::History, |inner| inner.history(session, before, limit))
     }
 
+    fn journal_after(&self, session: SessionNo, after: EntryNo, limit: u64) -> Answer<Vec<JournalRow>> {
+        self.read(Method::JournalAfter, |inner| inner.journal_after(session, after, limit))
+    }
+
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
         self.read(Method::Blob, |inner| inner.blob(blob, offset, len))
     }
@@ -288,6 +294,10 @@ impl Store for FaultStore {
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
         self.read(Method::Records, |inner| inner.records(page))
+    }
+
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
+        self.read(Method::CountRecords, |inner| inner.count_records(session, space))
     }
 
     fn secret(&self) -> &Secret {

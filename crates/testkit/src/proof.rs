@@ -15,6 +15,7 @@ pub mod kill;
 pub mod kind;
 pub mod ledger;
 pub mod mutants;
+pub mod person;
 pub mod plan;
 pub mod points;
 pub mod poison;

@@ -6,10 +6,12 @@
 
 mod marks;
 mod messages;
+mod onwards;
 mod records;
 
 pub use marks::a_mark_is_where_it_was_last_set;
 pub use messages::{a_message_is_adopted_once, a_message_is_kept_once};
+pub use onwards::a_journal_is_read_on_from_any_entry;
 pub use records::{
     a_guard_on_a_record_refuses_the_whole_change, a_record_is_what_was_put_last,
     a_space_has_room_for_so_many, records_are_read_in_pages_by_key, records_of_the_store_are_nobodys,
@@ -47,6 +49,7 @@ macro_rules! store_suite {
             batches_are_open_until_closed,
             a_journal_is_read_by_batch,
             a_history_is_read_backwards_in_pages,
+            a_journal_is_read_on_from_any_entry,
             sessions_are_listed_in_pages,
             a_blob_is_read_across_its_pieces,
             a_message_is_kept_once,

@@ -5,6 +5,7 @@
 
 mod dedupe;
 mod keys;
+mod narration;
 mod place;
 mod room;
 mod rules;
@@ -38,6 +39,18 @@ pub struct Declared {
     pub groups: Vec<(String, Cap)>,
     /// Who may ask the server.
     pub server: Served,
+    /// Where traces are sent, if they are.
+    pub traces: Option<Traces>,
+}
+
+/// Where traces are sent.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Traces {
+    /// The address of a collector, such as `http://127.0.0.1:4318`.
+    pub endpoint: String,
+    /// Whether they hold arguments and results.
+    #[serde(default)]
+    pub contents: bool,
 }
 
 /// Reads the text of a `windlass.toml`. `file` says where it is: paths in it are relative to its folder.
@@ -61,6 +74,11 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     if let Some(value) = root.remove("groups") {
         declared.groups = room::groups(&source, value)?;
     }
+    if let Some(value) = root.remove("traces") {
+        keys::check_traces(&source, source.table(&value, "traces")?)?;
+        let traces = Traces::deserialize(ValueDeserializer::from(value));
+        declared.traces = Some(traces.map_err(|error| source.rejected(error))?);
+    }
     if let Some(value) = root.remove("tools") {
         declared.tools = tools(&source, value, (&declared, &launcher))?;
     }
@@ -75,6 +93,7 @@ impl Default for Declared {
             limits: Limits::default(),
             tools: Vec::new(),
             groups: Vec::new(),
+            traces: None,
             server: Served::default(),
         }
     }
@@ -88,6 +107,7 @@ impl std::fmt::Debug for Declared {
             .field("limits", &self.limits)
             .field("tools", &names)
             .field("groups", &self.groups)
+            .field("traces", &self.traces)
             .field("server", &self.server)
             .finish()
     }

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// Calls between two looks at the clock, so that looking costs nothing.
 const LAP_CALLS: u64 = 256;
 
+/// Calls of which allocations and instructions are counted.
+pub const COUNTED_CALLS: u64 = LAP_CALLS;
+
 /// Properties of [`Shape::Wide`].
 const WIDE_PROPERTIES: usize = 40;
 
@@ -142,14 +145,14 @@ where
             // Apart from the laps, whose own list grows.
             let (called, counted) = allocations::during(|| {
                 runtime.block_on(async {
-                    for _ in 0..LAP_CALLS {
+                    for _ in 0..COUNTED_CALLS {
                         call().await?;
                     }
                     Ok::<_, Error>(())
                 })
             });
             called?;
-            Ok(PerCall { rate, allocations: counted.map(|count| count as f64 / LAP_CALLS as f64) })
+            Ok(PerCall { rate, allocations: counted.map(|count| count as f64 / COUNTED_CALLS as f64) })
         })
 }
 

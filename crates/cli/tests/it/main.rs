@@ -14,4 +14,5 @@ mod second_terminal;
 mod serve;
 mod signals;
 mod waiting;
+mod watch;
 mod words;

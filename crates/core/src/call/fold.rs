@@ -157,7 +157,7 @@ impl State {
             State::Retrying(_) => "retrying",
             State::Unconnected { .. } => "awaiting_connection",
             State::Suspended(suspended) => match suspended.parked.reason {
-                Reason::Completion => "awaiting_completion",
+                Reason::Completion | Reason::Signal => "awaiting_completion",
                 Reason::Input => "awaiting_input",
                 Reason::Client => "awaiting_client",
                 Reason::Connection => "awaiting_connection",
@@ -177,8 +177,8 @@ impl State {
 pub struct End {
     /// The outcome.
     pub outcome: Outcome,
-    /// What the model is told.
-    pub model: ModelAnswer,
+    /// What the model is told, as it was recorded; see [`End::model`].
+    pub told: Model,
     /// Where its time went.
     pub spent: Spent,
     /// When.
@@ -188,6 +188,12 @@ pub struct End {
 }
 
 impl End {
+    /// What the model is told, read from what was recorded: never projected anew. Made when somebody asks, since mostly it
+    /// is the value once more.
+    pub fn model(&self) -> ModelAnswer {
+        answer(&self.outcome, &self.told)
+    }
+
     /// Whether it is not known if the call took effect, so that it can be resolved.
     pub fn is_unknown(&self) -> bool {
         matches!(self.outcome, Outcome::Unknown | Outcome::Cancelled { effect: Effect::Unknown })
@@ -359,7 +365,7 @@ impl Call {
     /// Only what runs does something; an answer from outside may come at any time.
     fn can_do(&self, state: &State, operation: &Operation) -> bool {
         let lives = match operation.did {
-            Did::Completed(_) => is_open(state),
+            Did::Completed(_) | Did::Signalled { .. } => is_open(state),
             Did::TimedOut => matches!(state, State::Running { .. } | State::Suspended(_)),
             Did::StepStarted { .. }
             | Did::StepEnded { .. }
@@ -368,7 +374,11 @@ impl Call {
             | Did::KeyTaken
             | Did::WaitBegan(_)
             | Did::Called { .. }
-            | Did::Asked(_) => matches!(state, State::Running { .. }),
+            | Did::Asked(_)
+            | Did::PairsRead { .. }
+            | Did::PairWritten { .. }
+            | Did::Emitted { .. }
+            | Did::SignalAwaited(_) => matches!(state, State::Running { .. }),
         };
         let follows = match &self.operations {
             Some(operations) => operations.can_follow(operation),
@@ -520,15 +530,15 @@ impl Call {
                 return;
             }
         };
-        let model = answer(&outcome, &ended.model);
+        let told = ended.model.clone();
         self.parked = None;
-        self.state = State::Ended(Box::new(End { outcome, model, spent: ended.spent, at, resolved: None }));
+        self.state = State::Ended(Box::new(End { outcome, told, spent: ended.spent, at, resolved: None }));
     }
 
     fn resolved(&mut self, at: Timestamp, resolved: &Resolved) {
         if let State::Ended(end) = &mut self.state {
             end.outcome = resolved.outcome.clone();
-            end.model = resolved.model.clone();
+            end.told = Model::Own(resolved.model.clone());
             end.resolved = Some((resolved.by, at));
         }
     }
@@ -550,6 +560,7 @@ fn can_park(state: &State, reason: Reason) -> bool {
         (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection | Reason::Client) => {
             false
         }
+        (_, Reason::Signal) => false,
         (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
     }
 }
@@ -560,7 +571,6 @@ fn can_resolve(end: &End, resolved: &Resolved) -> bool {
     open && matches!(resolved.outcome, Outcome::Succeeded(_) | Outcome::Failed(_))
 }
 
-/// The model's answer, read from what was recorded: never projected anew.
 fn answer(outcome: &Outcome, model: &Model) -> ModelAnswer {
     let value = match outcome {
         Outcome::Succeeded(success) => match &success.value {

@@ -1,6 +1,7 @@
 //! The fields of each kind of entry. Keys and numbers here are released: add, never change.
 
 mod attempt;
+mod fields;
 mod operation;
 mod outcome;
 
@@ -15,6 +16,7 @@ use crate::outcome::{ModelAnswer, Success, Value};
 use crate::siblings::Siblings;
 use crate::tool::{Digest, EffectClass};
 use attempt::{DeadlineFields, MadeFields, RuleFields};
+use fields::Fields;
 use minicbor::{Decode, Encode};
 use outcome::{FailureFields, KeptFields, OutcomeFields, PartFields, read_parts, write_parts};
 use std::sync::Arc;
@@ -52,6 +54,11 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Asked => 42,
         Kind::Unconnected => 43,
         Kind::Connected => 44,
+        Kind::PairsRead => 50,
+        Kind::PairWritten => 51,
+        Kind::Emitted => 52,
+        Kind::SignalAwaited => 53,
+        Kind::Signalled => 54,
     }
 }
 
@@ -99,7 +106,7 @@ struct ClosedFields<'a> {
     by: &'a str,
 }
 
-#[derive(Encode, Decode)]
+#[derive(Decode)]
 #[cbor(map)]
 struct OpenedFields<'a> {
     #[b(0)]
@@ -117,7 +124,7 @@ struct OpenedFields<'a> {
     priority: Option<i8>,
 }
 
-#[derive(Encode, Decode)]
+#[derive(Decode)]
 #[cbor(map)]
 struct PreparedFields<'a> {
     #[cbor(b(0), with = "minicbor::bytes")]
@@ -156,7 +163,7 @@ struct SameAsFields {
 #[cbor(map)]
 struct FirstFields {}
 
-#[derive(Encode, Decode)]
+#[derive(Decode)]
 #[cbor(map)]
 struct StartedFields {
     #[n(0)]
@@ -176,7 +183,7 @@ struct LostFields {
     innocent: Option<bool>,
 }
 
-#[derive(Encode, Decode)]
+#[derive(Decode)]
 #[cbor(map)]
 struct ReturnedFields {
     #[n(0)]
@@ -191,7 +198,7 @@ struct ReturnedFields {
     parts: Option<Vec<PartFields>>,
 }
 
-#[derive(Encode, Decode)]
+#[derive(Decode)]
 #[cbor(map)]
 struct EndedFields {
     #[n(0)]
@@ -231,44 +238,68 @@ pub(super) fn write_closed(by: ClosedBy, bytes: &mut Vec<u8>) {
     encode(&ClosedFields { by: by.as_str() }, bytes);
 }
 
-/// Appends the fields of a call's first entry.
+/// Appends the fields of a call's first entry: [`OpenedFields`].
 pub(super) fn write_opened(opened: &Opened, bytes: &mut Vec<u8>) {
-    let given = opened.args.given.as_str();
-    let provider = opened.provider.as_deref();
-    let deadlines = opened.deadlines.as_deref().map(DeadlineFields::from);
-    let priority = (opened.priority != 0).then_some(opened.priority);
-    let (id, tool) = (&*opened.id, &*opened.tool);
-    encode(&OpenedFields { id, tool, given, provider, deadlines, priority }, bytes);
+    let fields = Fields::begin(bytes).text(0, &opened.id).text(1, &opened.tool);
+    let fields = fields.text(2, opened.args.given.as_str()).maybe(3, opened.provider.as_deref());
+    let fields = fields.maybe(4, opened.deadlines.as_deref().map(DeadlineFields::from));
+    fields.maybe(5, (opened.priority != 0).then_some(opened.priority)).end();
+}
+
+/// Appends the fields of a preparation: [`PreparedFields`].
+fn write_prepared(prepared: &Prepared, bytes: &mut Vec<u8>) {
+    let fields = Fields::begin(bytes).bytes(0, &prepared.contract.0).text(1, prepared.class.as_str());
+    let fields = fields.maybe(2, prepared.rules.as_deref().map(RuleFields::from));
+    let fields = fields.maybe(3, prepared.reconciles.then_some(true));
+    let fields = fields.maybe(4, prepared.made.as_deref().map(MadeFields::from));
+    let same = prepared.same.as_deref().map(|same| SameFields { mark: same.mark.0, for_ms: same.for_ms });
+    fields.maybe(5, same).end();
+}
+
+/// Appends the fields of a start: [`StartedFields`].
+fn write_started(started: &Started, bytes: &mut Vec<u8>) {
+    let fields = Fields::begin(bytes).number(0, u64::from(started.attempt.0));
+    fields.truth(1, started.redrive).maybe(2, started.clock_jump_us).end();
+}
+
+/// Appends the fields of a result: [`ReturnedFields`].
+fn write_returned(returned: &Returned, bytes: &mut Vec<u8>) {
+    let fields = Fields::begin(bytes).number(0, u64::from(returned.attempt.0)).number(1, returned.ran_us);
+    match &returned.result {
+        Attempted::Failed(failure) => fields.maybe(2, Some(FailureFields::from(&**failure))),
+        Attempted::Ok(Success { value, parts }) => {
+            fields.maybe(3, Option::<KeptFields>::from(value)).maybe(4, write_parts(parts))
+        }
+    }
+    .end();
+}
+
+/// Appends the fields of an end: [`EndedFields`].
+fn write_ended(ended: &Ended, bytes: &mut Vec<u8>) {
+    let fields = Fields::begin(bytes).maybe(0, ended.outcome.as_ref().map(OutcomeFields::from));
+    let fields = match &ended.model {
+        Model::ValueText => fields.number(1, 0),
+        Model::ValueString => fields.number(1, 1),
+        Model::Own(answer) => {
+            fields.number(1, 2).maybe(2, write_parts(&answer.parts)).truth(3, answer.is_error)
+        }
+    };
+    let Spent { queued_us, waited_us, ran_us } = ended.spent;
+    fields.number(4, queued_us).number(5, waited_us).number(6, ran_us).end();
 }
 
 /// Appends the fields of a fact.
 pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
     match fact {
         Fact::Opened(opened) => write_opened(opened, bytes),
-        Fact::Prepared(prepared) => {
-            let fields = PreparedFields {
-                contract: &prepared.contract.0,
-                class: prepared.class.as_str(),
-                rules: prepared.rules.as_deref().map(RuleFields::from),
-                reconciles: prepared.reconciles.then_some(true),
-                made: prepared.made.as_deref().map(MadeFields::from),
-                same: prepared
-                    .same
-                    .as_deref()
-                    .map(|same| SameFields { mark: same.mark.0, for_ms: same.for_ms }),
-            };
-            encode(&fields, bytes);
-        }
-        Fact::Started(started) => {
-            let Started { attempt, redrive, clock_jump_us } = *started;
-            encode(&StartedFields { attempt: attempt.0, redrive, clock_jump_us }, bytes);
-        }
+        Fact::Prepared(prepared) => write_prepared(prepared, bytes),
+        Fact::Started(started) => write_started(started, bytes),
         Fact::Lost(lost) => {
             let innocent = (!lost.blamed).then_some(true);
             encode(&LostFields { attempt: lost.attempt.0, innocent }, bytes);
         }
-        Fact::Returned(returned) => encode(&ReturnedFields::from(returned), bytes),
-        Fact::Ended(ended) => encode(&EndedFields::from(&**ended), bytes),
+        Fact::Returned(returned) => write_returned(returned, bytes),
+        Fact::Ended(ended) => write_ended(ended, bytes),
         Fact::Stopped(stopped) => encode(&attempt::StoppedFields::from(stopped), bytes),
         Fact::Reconciled(reconciled) => encode(&attempt::ReconciledFields::from(reconciled), bytes),
         Fact::Parked(parked) => encode(&attempt::ParkedFields::from(parked), bytes),
@@ -392,7 +423,12 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::Completed
         | Kind::TimedOut
         | Kind::Called
-        | Kind::Asked => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
+        | Kind::Asked
+        | Kind::PairsRead
+        | Kind::PairWritten
+        | Kind::Emitted
+        | Kind::SignalAwaited
+        | Kind::Signalled => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
         Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),
         Kind::Unconnected => {
@@ -453,29 +489,6 @@ fn read_ended(fields: EndedFields) -> Result<Ended, Problem> {
     };
     let spent = Spent { queued_us: fields.queued_us, waited_us: fields.waited_us, ran_us: fields.ran_us };
     Ok(Ended { outcome: fields.outcome.map(OutcomeFields::read).transpose()?, model, spent })
-}
-
-impl From<&Returned> for ReturnedFields {
-    fn from(returned: &Returned) -> ReturnedFields {
-        let (failure, kept, parts) = match &returned.result {
-            Attempted::Failed(failure) => (Some((&**failure).into()), None, None),
-            Attempted::Ok(Success { value, parts }) => (None, value.into(), write_parts(parts)),
-        };
-        ReturnedFields { attempt: returned.attempt.0, ran_us: returned.ran_us, failure, kept, parts }
-    }
-}
-
-impl From<&Ended> for EndedFields {
-    fn from(ended: &Ended) -> EndedFields {
-        let (model, model_parts, is_error) = match &ended.model {
-            Model::ValueText => (0, None, None),
-            Model::ValueString => (1, None, None),
-            Model::Own(answer) => (2, write_parts(&answer.parts), Some(answer.is_error)),
-        };
-        let Spent { queued_us, waited_us, ran_us } = ended.spent;
-        let outcome = ended.outcome.as_ref().map(OutcomeFields::from);
-        EndedFields { outcome, model, model_parts, is_error, queued_us, waited_us, ran_us }
-    }
 }
 
 fn text(payload: &[u8]) -> Result<Arc<str>, Problem> {

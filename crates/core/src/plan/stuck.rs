@@ -53,7 +53,7 @@ impl Planner {
     /// Takes one call out of every circle.
     pub(super) fn find_deadlocks(&mut self) {
         while std::mem::take(&mut self.suspects_deadlock) {
-            let numbers = self.call_nos.values().copied();
+            let numbers = self.call_nos.all();
             let blocked: Vec<u32> = numbers.filter(|&number| self.is_blocked(number)).collect();
             self.watches_deadlock = !blocked.is_empty();
             if blocked.is_empty() {
@@ -79,7 +79,7 @@ impl Planner {
     /// The calls that only wait for calls inside, with these.
     fn waiting(&self) -> Waiting {
         let mut waiting = Waiting::new();
-        for &number in self.call_nos.values() {
+        for number in self.call_nos.all() {
             let parent = self.calls[number].parent;
             if parent != NONE && matches!(self.calls[parent].doing, Doing::Lending | Doing::Left) {
                 waiting.entry(parent).or_default().push(number);
@@ -147,7 +147,7 @@ impl Planner {
             };
             same && call.doing == Doing::Lending
         };
-        Some((limit, self.call_nos.values().copied().filter(holds).collect()))
+        Some((limit, self.call_nos.all().filter(holds).collect()))
     }
 
     fn refuse(&mut self, number: u32) {

@@ -242,7 +242,7 @@ fn the_model_is_told_the_value_itself() {
             call.apply(Timestamp(0), fact).unwrap();
         }
         let State::Ended(end) = call.state else { panic!("it ended") };
-        format!("{:?}", end.model.parts)
+        format!("{:?}", end.model().parts)
     };
     assert_eq!(told(r#"{"a":1}"#, Model::ValueText), r#"[Text("{\"a\":1}")]"#);
     assert_eq!(told(r#""a\nb""#, Model::ValueString), r#"[Text("a\nb")]"#);

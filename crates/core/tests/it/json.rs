@@ -267,6 +267,23 @@ mod properties {
         }
 
         #[test]
+        fn what_is_written_is_what_serde_json_writes_and_measured_as_ever(
+            value in values(),
+            bytes_max in 0..200u64,
+            depth_max in 0..6u64,
+        ) {
+            let limits = Limits { args_bytes_max: bytes_max, args_depth_max: depth_max, ..Limits::default() };
+            let mut text = "before".to_string();
+            let written = strict::write(&value, &limits, &mut text);
+            let measured = strict::measure(&value, &limits);
+            prop_assert_eq!(written.is_ok(), measured.is_ok());
+            if let (Ok(written), Ok(measured)) = (written, measured) {
+                prop_assert_eq!(written, measured);
+                prop_assert_eq!(text, format!("before{value}"));
+            }
+        }
+
+        #[test]
         fn any_text_is_taken_or_refused_as_serde_json_does(text in "[\\[\\]{}:,\"\\\\0-9.eEu+tfn a-]{0,24}") {
             match (parse(&text), serde_json::from_str::<Value>(&text)) {
                 (Ok(ours), Ok(theirs)) => prop_assert_eq!(canonical::text(&ours), canonical::text(&theirs)),

@@ -1,7 +1,7 @@
 //! How the calls of a batch decide about each other: the end that decides it and the cancel of all others are one change.
 
 use super::{Asked, Heard, OpenBatch, Stage, State};
-use crate::held::Held;
+use crate::held::Going;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use windlass_core::batch::Batch;
@@ -96,21 +96,27 @@ impl OpenBatch {
 }
 
 impl State {
-    /// Counts the end of a call that is being sent, and says what that decides.
-    pub(super) fn count(&mut self, held: &mut Held) -> Option<Deciding> {
+    /// Counts the ends of calls that are being sent, and says what they decide.
+    pub(super) fn count(&mut self, going: &mut Going) -> Option<Deciding> {
         let calls = self.calls_known();
         let tally = self.tally.as_deref_mut()?;
-        let slot = self.slots.get_mut(usize::from(held.id.ordinal.0))?;
-        if held.call.end().is_some() {
+        let cancelled = going.cancelled.and_then(|ordinal| self.slots.get_mut(usize::from(ordinal.0)));
+        cancelled.into_iter().for_each(|slot| slot.cancelled = true);
+        let mut decided = None;
+        for ended in &mut going.ended {
+            let Some(slot) = self.slots.get_mut(usize::from(ended.id.ordinal.0)) else { continue };
             slot.ended = true;
             // It was dismissed while its end was on its way: that stands before its end in the journal.
             let unheard = slot.asked.iter().find_map(|heard| heard.what.decision());
-            unheard.into_iter().for_each(|decision| held.dismissed(decision));
+            if let (Some(decision), Some(call)) = (unheard, Arc::get_mut(&mut ended.call)) {
+                call.cancel = Some(cancel(decision));
+            }
+            slot.cancelled |= ended.call.cancel.is_some();
+            let succeeded = matches!(ended.call.outcome(), Some(Outcome::Succeeded(_)));
+            let decision = tally.end(ended.id.ordinal, succeeded, calls);
+            decided = decision.map(|decision| Deciding { decision, at: ended.at }).or(decided);
         }
-        slot.cancelled |= held.call.cancel.is_some();
-        let succeeded = matches!(held.call.outcome()?, Outcome::Succeeded(_));
-        let decision = tally.end(held.id.ordinal, succeeded, calls)?;
-        Some(Deciding { decision, at: held.now() })
+        decided
     }
 
     /// Why a call that is added now is to stop, if it is.
@@ -136,6 +142,7 @@ impl Asked {
             | Asked::Same(_)
             | Asked::Look
             | Asked::Complete { .. }
+            | Asked::Signal(_)
             | Asked::Connect { .. } => None,
         }
     }
@@ -144,9 +151,8 @@ impl Asked {
     pub(super) fn stops(&self) -> bool {
         match self {
             Asked::Cancel(_) | Asked::Decided(_) => true,
-            Asked::Accept | Asked::Same(_) | Asked::Look | Asked::Complete { .. } | Asked::Connect { .. } => {
-                false
-            }
+            Asked::Accept | Asked::Same(_) | Asked::Look => false,
+            Asked::Complete { .. } | Asked::Signal(_) | Asked::Connect { .. } => false,
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use super::{NotOver, OpenBatch, Sent, Stage, State};
 use crate::error::Lost;
-use crate::held::Held;
+use crate::held::Going;
 use crate::lane::{Commit, Lane};
 use crate::request::inputs_text;
-use std::borrow::BorrowMut;
 use std::sync::Arc;
 use windlass_core::batch::Opening;
 use windlass_core::call::{Call, Fact, Opened};
@@ -15,23 +14,19 @@ use windlass_core::time::Timestamp;
 use windlass_store::{Guard, Row};
 
 impl OpenBatch {
-    /// Sends what the given calls have noted, with everything that must be recorded before it. The order is
+    /// Sends what calls have noted, with everything that must be recorded before it. The order is
     /// fixed when this returns. If one of them ends and that decides the batch, the cancel of all others is in the same
     /// change.
-    pub(crate) fn send<'a>(&self, lane: &'a Lane, calls: &mut [impl BorrowMut<Held>]) -> Sent<'a> {
+    pub(crate) fn send<'a>(&self, lane: &'a Lane, going: &mut Going) -> Sent<'a> {
         let mut state = self.lock();
         let mut packer = Packer::default();
-        let noted: usize = calls.iter().map(|held| held.borrow().noted_bytes()).sum();
-        packer.reserve(noted + state.unwritten_bytes());
+        packer.reserve(going.notes.len() + state.unwritten_bytes());
         let (mut guards, mut rows) = (Vec::new(), Vec::with_capacity(3));
         self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
-        let mut decided = None;
-        for held in calls {
-            let held = held.borrow_mut();
-            state.written.ended += usize::from(held.call.end().is_some());
-            held.take_notes(&mut packer, &mut rows);
-            decided = state.count(held).or(decided);
-        }
+        packer.append(&mut going.notes);
+        rows.append(&mut going.rows);
+        state.written.ended += going.ended.len();
+        let decided = state.count(going);
         let mut later = Packer::default();
         let parked = decided.map_or_else(Vec::new, |deciding| {
             let apart = cfg!(feature = "mutant-losers-later");
@@ -54,9 +49,14 @@ impl OpenBatch {
     }
 
     /// Sends what one call has noted, with everything that must be recorded before it.
-    pub(crate) fn send_notes<'a>(&self, lane: &'a Lane, notes: &mut Packer) -> Commit<'a> {
+    pub(crate) fn send_notes<'a>(
+        &self,
+        lane: &'a Lane,
+        notes: &mut Packer,
+        mut rows: Vec<Row>,
+    ) -> Commit<'a> {
         let mut state = self.lock();
-        let (mut packer, mut guards, mut rows) = (Packer::default(), Vec::new(), Vec::new());
+        let (mut packer, mut guards) = (Packer::default(), Vec::new());
         self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
         packer.append(notes);
         if !packer.is_empty() {

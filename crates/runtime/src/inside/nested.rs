@@ -5,7 +5,7 @@
 
 use super::{Misuse, StepError};
 use crate::answer::{BatchAnswer, CallAnswer};
-use crate::batch::{self, Decided, Heard, OpenBatch, Reached};
+use crate::batch::{self, Decided, Heard, Reached, Used};
 use crate::error::{BatchError, Lost};
 use crate::held::{Held, Hold};
 use crate::request::{Args, BatchRequest, CallRequest};
@@ -50,6 +50,19 @@ pub(crate) fn key(call: Handle, name: &str, generation: u32) -> String {
     }
 }
 
+/// The key under which the same was called for the first time: by that one whoever deduplicates knows it, however often it
+/// is made. Other keys are their own first ones.
+pub(crate) fn first_key(key: &str) -> &str {
+    let name = key.strip_prefix(KEY_PREFIX).and_then(|inside| inside.split_once('/'));
+    let Some((_, name)) = name else { return key };
+    // One that is in the key as a hash begins with `#` itself.
+    let hashed = usize::from(name.starts_with('#'));
+    match name[hashed..].find('#') {
+        Some(end) => &key[..key.len() - name.len() + hashed + end],
+        None => key,
+    }
+}
+
 impl Cx {
     /// Calls another tool, durably and with an identity of its own: a replay is told what is recorded, joins what is still
     /// open, and runs nothing twice. A call that failed is made again when this one is tried again. It has the time that
@@ -90,6 +103,7 @@ impl Cx {
                 self.book().note(self.now(), name, Did::Called { generation })?;
                 // What is called commits behind it, so whoever finds that finds this too.
                 self.book().send(&self.batch, self.artifacts.lane());
+                moment!("at.call");
             }
             let answer = self.run_round((name, generation), calls).await?;
             rounds.answered(answer);
@@ -109,11 +123,12 @@ impl Cx {
         let request =
             BatchRequest { key: None, turn: None, calls, inputs, overlay: overlay.clone(), siblings };
         let depth = self.batch.head.parent.map_or(0, |parent| parent.depth) + 1;
-        let asked = Asked {
-            key: key(self.handle(), name, generation).into(),
-            parent: Parent { call: self.call, depth },
-            signal: self.signal.clone(),
-        };
+        let mut key = key(self.handle(), name, generation);
+        if cfg!(feature = "mutant-nested-again") && self.is_redrive() {
+            key.push('~');
+        }
+        let asked =
+            Asked { key: key.into(), parent: Parent { call: self.call, depth }, signal: self.signal.clone() };
         let tasks = hold.rt.tasks.clone();
         // No tool may own the runtime, so it waits for a task of the runtime's that does.
         let running = tasks.spawn(asked.run(hold, request));
@@ -335,7 +350,7 @@ pub(crate) async fn end_open(held: &Held, cause: Option<Cause>) -> Result<bool, 
 }
 
 /// Asks the calls inside a call to stop. Each tells those inside it.
-pub(crate) fn tell_to_stop(on: &Hold, call: CallId, cause: Option<Cause>) -> Vec<Arc<OpenBatch>> {
+pub(crate) fn tell_to_stop(on: &Hold, call: CallId, cause: Option<Cause>) -> Vec<Used> {
     let reason = match cause {
         Some(Cause::Cancel) => "the call around it was cancelled",
         Some(Cause::Attempt | Cause::Silence | Cause::Total) => "the call around it took too long",
@@ -351,4 +366,22 @@ pub(crate) fn tell_to_stop(on: &Hold, call: CallId, cause: Option<Cause>) -> Vec
         }
     }
     inside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::handle::{Kind, Secret};
+
+    #[test]
+    fn what_is_called_again_is_known_by_its_first_key() {
+        let call = Handle::seal(&Secret([7; 32]), Kind::Call, 1);
+        for name in ["a", "a/", "#1", "a#2", "\n", &"x".repeat(100)] {
+            let first = key(call, name, 1);
+            for generation in [1, 2, 17] {
+                assert_eq!(first_key(&key(call, name, generation)), first, "{name:?} {generation}");
+            }
+        }
+        assert_eq!(first_key("k#2"), "k#2", "a caller's key is its own");
+    }
 }

@@ -79,7 +79,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         return settle::refused(held, Box::new(too_many_stuck(tool)));
     }
     let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
-    let _passage = Gate::pass(&rt, is_suspect).await;
+    let _passage = Gate::pass(&rt, held, is_suspect).await;
     let Start { attempt, intent, begins } = start;
     let due_at = held.decision_time();
     held.note(start.fact(clock_jump(held)))?;
@@ -168,6 +168,7 @@ fn parked(held: &Held, waits: &[Arc<str>]) -> Parked {
                     parked.reason = match &**name {
                         CLIENT => Reason::Client,
                         name if operations.is_question(name) => Reason::Input,
+                        name if operations.is_signal(name) => Reason::Signal,
                         _ => Reason::Completion,
                     };
                 }
@@ -423,6 +424,7 @@ pub(crate) fn context(held: &Held, frame: Frame) -> Cx {
         wheel: held.on.rt.wheel.clone(),
         hold: Arc::downgrade(&held.on),
         made: held.call.made.clone(),
+        kinds: held.tool.as_ref().and_then(|tool| tool.kinds.clone()),
         is_put_aside: held.call.class() == Some(EffectClass::Stepped),
         due_us: frame.due_us,
         total_due_us: held.total_due_us(),

@@ -15,6 +15,9 @@ use windlass_core::limits::Limits;
 use windlass_core::outcome::{Form, Kept, Outcome, Part, Success, Value};
 use windlass_core::projection::{self, Ends};
 
+/// Room for the text of most results.
+const TEXT_BYTES: usize = 128;
+
 /// What an attempt returned, as it is recorded.
 pub(crate) async fn of(held: &mut Held, tool: &Registered, ran: Ran) -> Attempted {
     let returned = match ran {
@@ -46,7 +49,8 @@ pub(crate) async fn success(
         return streamed(held, kept, parts).await;
     }
     let limits = &*held.on.rt.limits;
-    let size = match json::measure_result(&value, limits) {
+    let mut text = String::with_capacity(TEXT_BYTES);
+    let size = match json::write_result(&value, limits, &mut text) {
         Ok(size) => size,
         Err(problem) => {
             json::dismantle(value);
@@ -54,7 +58,6 @@ pub(crate) async fn success(
         }
     };
     check_parts(&parts, limits)?;
-    let text = serde_json::to_string(&value).unwrap_or_default();
     if let Some(problem) = broken_promise(tool, &value, size) {
         return Err(Box::new(refused_output(held, problem, text).await));
     }

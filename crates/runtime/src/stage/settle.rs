@@ -84,7 +84,7 @@ pub(crate) fn same(held: &mut Held, answer: &Answer) -> Result<(), Lost> {
     if held.call.same_as() != Some(first) {
         held.note(Fact::SameAs(SameAs { first }))?;
     }
-    end(held, Some(answer.end.outcome.clone()), Model::Own(answer.end.model.clone()))
+    end(held, Some(answer.end.outcome.clone()), Model::Own(answer.end.model()))
 }
 
 /// The call ends without an attempt.
@@ -124,6 +124,7 @@ pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
             Reason::Input => " It had asked a person.",
             Reason::Connection => " It waited for a connection.",
             Reason::Client => " It waited for its caller, who runs the tool.",
+            Reason::Signal => " It waited for a signal.",
         });
     }
     if held.call.same_as().is_some() {

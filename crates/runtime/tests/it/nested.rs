@@ -4,12 +4,14 @@ mod tree;
 
 use crate::inside::body;
 use crate::rig::{
-    Begun, Count, batch, call, die_in_an_attempt, echo, end, hanging, memory, n, reopen, returns, run, spec,
-    sqlite, states, until_runs, waits_for,
+    Begun, Count, batch, call, config, die_in_an_attempt, echo, end, hanging, memory, n, reopen, returns,
+    run, spec, sqlite, states, until_runs, waits_for,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Notify;
 use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
 use windlass::{
@@ -204,6 +206,47 @@ async fn after_a_crash_what_is_recorded_is_told_and_what_was_open_goes_on() {
     }
 }
 
+/// Both ran at two deaths of their owner, so each is to run alone; and the one waits for the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspect_runs_with_what_lies_inside_it() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    for _ in 0..2 {
+        die_in_an_attempt(&folder, asked(), |config, begun| {
+            let runtime = Runtime::new(config);
+            runtime.register(caller(spec("t", EffectClass::Keyed), &["middle"])).unwrap();
+            runtime.register(caller(spec("middle", EffectClass::Keyed), &["leaf"])).unwrap();
+            runtime.register(hanging(spec("leaf", EffectClass::Keyed), begun)).unwrap();
+            runtime
+        })
+        .await;
+        // One that is killed cannot clear what says that it owns the folder.
+        drop(config(&folder));
+        std::fs::write(folder.path().join("owner.lock"), "process 1, which is gone").unwrap();
+    }
+    let (runtime, ran, runs) = (reopen(&folder), Count::default(), Arc::new(Notify::new()));
+    let told = runs.clone();
+    let outer = body(spec("t", EffectClass::Keyed), move |args, cx| {
+        told.notify_one();
+        Box::pin(async move {
+            cx.call("middle", "middle", &args).await?.value::<Value>()?;
+            Ok(cx.call("more", "more", &args).await?.value::<Value>()?.into())
+        })
+    });
+    runtime.register(outer).unwrap();
+    let submitted = runtime.submit("s", asked()).await.unwrap();
+    runs.notified().await;
+    // Those inside it have their tools only now, so they find it running.
+    runtime.register(caller(spec("middle", EffectClass::Keyed), &["leaf"])).unwrap();
+    runtime.register(echo(spec("leaf", EffectClass::Keyed), &ran)).unwrap();
+    // One that is no suspect itself does not have to stand aside either.
+    runtime.register(echo(spec("more", EffectClass::Keyed), &ran)).unwrap();
+    let answered = tokio::time::timeout(Duration::from_secs(8), submitted.settled()).await;
+    let answer = answered.expect("none of them waits for ever").unwrap();
+    assert_eq!(end(&answer), "c succeeded, 3 attempts");
+    assert_eq!(ran.get(), 2);
+    is_idle(&runtime).await;
+}
+
 #[tokio::test]
 async fn what_failed_is_called_again_when_the_call_is_tried_again() {
     let (runtime, _folder) = sqlite();
@@ -221,10 +264,12 @@ async fn what_failed_is_called_again_when_the_call_is_tried_again() {
     });
     runtime.register(tool).unwrap();
     runtime.register(echo(spec("fine", EffectClass::Once), &fine)).unwrap();
-    let count = flaky.clone();
+    let (count, keys) = (flaky.clone(), Arc::new(Mutex::new(BTreeSet::new())));
+    let seen = keys.clone();
     let once = RetryRule { attempts: Some(1), ..RetryRule::default() };
-    let tool = body(ToolSpec { retry: once, ..spec("flaky", EffectClass::Keyed) }, move |_, _| {
+    let tool = body(ToolSpec { retry: once, ..spec("flaky", EffectClass::Keyed) }, move |_, cx| {
         let ran = count.up();
+        seen.lock().unwrap().insert(cx.idempotency_key());
         Box::pin(async move {
             match ran {
                 1 | 2 => Err(ToolError::new("not yet").safe_to_retry()),
@@ -237,6 +282,7 @@ async fn what_failed_is_called_again_when_the_call_is_tried_again() {
     assert_eq!(end(&answer), "c succeeded, 3 attempts");
     assert_eq!(answer.calls[0].model_text(), r#"[[{"n":1},3],{"n":1}]"#);
     assert_eq!((fine.get(), flaky.get()), (2, 3), "what succeeded ran once under each name");
+    assert_eq!(keys.lock().unwrap().len(), 1, "whoever deduplicates knows it again");
     is_idle(&runtime).await;
 }
 
@@ -274,7 +320,7 @@ async fn a_cancel_reaches_what_lies_inside_and_the_root_ends_last() {
             tools(&runtime, Some(begun));
             drop(runtime.submit("s", asked()).await.unwrap());
             tokio::task::spawn_blocking(move || begins.recv().unwrap()).await.unwrap();
-            let root = runtime.open().into_iter().find(|open| open.tool == "t").unwrap();
+            let root = runtime.open().await.unwrap().into_iter().find(|open| open.tool == "t").unwrap();
             assert_eq!(root.waiting_for.as_deref(), Some("nested calls that it has made"));
             runtime.cancel(Target::Call(&root.call), None).await.unwrap();
             runtime

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::view::View;
 use crate::wire::{
     Answer, Cancel, Cancelled, Complete, Completed, Connect, Connecting, Nothing, Questions,
-    REASON_CHARS_MAX, Resolve,
+    REASON_CHARS_MAX, Resolve, Signal, Signalled,
 };
 use axum::extract::State;
 use windlass::{Resolution, Target};
@@ -37,7 +37,7 @@ pub async fn cancel_session(
     api.session(&caller, &session).await?;
     // One that is opened and not used yet has no journal, and nothing to stop.
     if api.runtime().store().session(&session).await?.is_none() {
-        let open = api.runtime().open_in(&session);
+        let open = api.runtime().live_in(&session);
         if open.is_empty() {
             return json(&Cancelled { asked: 0, over: 0 });
         }
@@ -150,6 +150,22 @@ pub async fn client_result(
     let (runtime, said) = (api.runtime().clone(), body.said()?);
     undisturbed(async move { runtime.client_result(&call, said).await }).await?;
     json(&Completed { completed: true })
+}
+
+pub async fn signal(
+    State(api): State<Api>,
+    caller: Caller,
+    Named(call): Named<String>,
+    Body(Signal { name, payload, key }): Body<Signal>,
+) -> Answered {
+    api.call(&caller, &call).await?;
+    let runtime = api.runtime().clone();
+    undisturbed(async move {
+        let signal = windlass::Signal { name: &name, payload: &payload, key: key.as_deref() };
+        runtime.signal(&call, signal).await
+    })
+    .await?;
+    json(&Signalled { signalled: true })
 }
 
 pub async fn questions(State(api): State<Api>, caller: Caller, Asked(list): Asked<Questions>) -> Answered {

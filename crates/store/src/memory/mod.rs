@@ -14,7 +14,7 @@ use crate::{
     Store, StoreError,
 };
 use records::Records;
-use rows::{Numbers, Rows};
+use rows::{Numbers, Posts, Rows};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,6 +54,7 @@ struct Session {
     fence: Fence,
     head: u64,
     last: Option<usize>,
+    posts: Posts,
 }
 
 /// A batch, and where its last row lies. Rows may come without the batch being recorded.
@@ -154,6 +155,10 @@ impl Store for MemoryStore {
         Answer::ready(Ok(older.take(limit as usize).cloned().collect()))
     }
 
+    fn journal_after(&self, session: SessionNo, after: EntryNo, limit: u64) -> Answer<Vec<JournalRow>> {
+        Answer::ready(Ok(self.state().journal_after(session, after, limit)))
+    }
+
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
         Answer::ready(Ok(self.state().blob(blob, offset, len)))
     }
@@ -178,6 +183,10 @@ impl Store for MemoryStore {
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
         Answer::ready(Ok(self.state().records.page(page)))
+    }
+
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
+        Answer::ready(Ok(self.state().records.count(session, space, u64::MAX)))
     }
 
     fn secret(&self) -> &Secret {
@@ -209,7 +218,10 @@ impl State {
         let fence = self.check(&change)?;
         if let Hold::Open { name } = change.hold {
             self.names.insert(name.clone(), change.session);
-            self.sessions.insert(change.session, Session { name, fence, head: 0, last: None });
+            self.sessions.insert(
+                change.session,
+                Session { name, fence, head: 0, last: None, posts: Posts::default() },
+            );
         }
         let mut first = EntryNo(1);
         if let Some(session) = self.sessions.get_mut(&change.session) {
@@ -265,7 +277,7 @@ impl State {
             },
             Guard::Room { space, key, max } => {
                 let has_room = self.records.generation(session, *space, key) != 0
-                    || self.records.are_fewer(session, *space, *max);
+                    || self.records.count(session, *space, *max) < *max;
                 has_room.then_some(()).ok_or(Refused::Full)
             }
         }
@@ -312,6 +324,7 @@ impl State {
                 let at = self.rows.push(rows::Kept { row, in_batch: kept.last, in_session: owner.last });
                 kept.last = Some(at);
                 owner.last = Some(at);
+                owner.posts.passed(first, at);
             }
             Row::Close(no) => {
                 if self.open.remove(&(session, no))
@@ -362,6 +375,17 @@ impl State {
 
     fn batch(&self, no: BatchNo) -> Option<BatchRow> {
         self.batches.get(&no).and_then(|batch| batch.recorded)
+    }
+
+    /// The links lead back, so the walk begins a little behind the rows that are wanted.
+    fn journal_after(&self, session: SessionNo, after: EntryNo, limit: u64) -> Vec<JournalRow> {
+        let Some(session) = self.sessions.get(&session) else { return Vec::new() };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let start = session.posts.behind(after, limit).or(session.last);
+        let holds = |row: &&JournalRow| row.first.0 + u64::from(row.count) > after.0.saturating_add(1);
+        let mut found: Vec<_> = self.rows.of_session(start).take_while(holds).collect();
+        found.reverse();
+        found.into_iter().take(limit).cloned().collect()
     }
 
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Option<Vec<u8>> {

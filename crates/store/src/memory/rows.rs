@@ -4,6 +4,7 @@
 use crate::JournalRow;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use windlass_core::ids::EntryNo;
 
 /// A map whose keys are our own numbers or hashes already, so that hashing them needs no defence.
 pub(super) type Numbers<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
@@ -50,6 +51,31 @@ impl Rows {
         let kept = |at: usize| &self.0[at / PAGE_ROWS][at % PAGE_ROWS];
         let chain = std::iter::successors(last.map(kept), move |this| before(this).map(kept));
         chain.map(|kept| &kept.row)
+    }
+}
+
+/// Where every so many rows of a session lie, so that a walk back through its links can begin anywhere.
+#[derive(Default)]
+pub(super) struct Posts {
+    rows: usize,
+    posts: Vec<(EntryNo, usize)>,
+}
+
+const POST_ROWS: usize = 256;
+
+impl Posts {
+    /// A row of the session was kept.
+    pub fn passed(&mut self, first: EntryNo, at: usize) {
+        self.rows += 1;
+        if self.rows.is_multiple_of(POST_ROWS) {
+            self.posts.push((first, at));
+        }
+    }
+
+    /// A row with at least so many between it and the entry; `None`: the last row of the session is near enough.
+    pub fn behind(&self, after: EntryNo, rows: usize) -> Option<usize> {
+        let next = self.posts.partition_point(|(first, _)| *first <= after);
+        self.posts.get(next.saturating_add(rows.div_ceil(POST_ROWS))).map(|(_, at)| *at)
     }
 }
 

@@ -80,6 +80,29 @@ async fn page(
     Ok(rows)
 }
 
+/// The rows of a session after an entry, oldest first.
+pub(super) fn forward(
+    readers: &Readers,
+    session: SessionNo,
+    after: EntryNo,
+    limit: u64,
+) -> Answer<Vec<JournalRow>> {
+    readers.ask("read a journal on", move |client| async move {
+        // The index has where rows begin: the row before the first that begins behind the entry may hold entries behind it.
+        let sql = "SELECT first FROM windlass.journal WHERE session = $1 AND first > $2
+                   ORDER BY first LIMIT 1 OFFSET $3";
+        let (no, from, skipped) = (int(session.0), int(after.0), most(limit));
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&no, Type::INT8), (&from, Type::INT8), (&skipped, Type::INT8)];
+        let before = one(&client, sql, &params, |row| Ok(EntryNo(uint(row.try_get(0)?)))).await?;
+        let mut rows = page(client, session, before, limit.saturating_add(1)).await?;
+        rows.retain(|row| row.first.0 + u64::from(row.count) > after.0.saturating_add(1));
+        rows.reverse();
+        rows.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(rows)
+    })
+}
+
 fn missing(session: SessionNo, end: u64) -> StoreError {
     StoreError::Damaged { session, entry: end.saturating_sub(1), what: "its row is missing".to_owned() }
 }

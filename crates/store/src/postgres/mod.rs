@@ -219,6 +219,10 @@ impl Store for PostgresStore {
         history::of_session(&self.readers, session, before, limit)
     }
 
+    fn journal_after(&self, session: SessionNo, after: EntryNo, limit: u64) -> Answer<Vec<JournalRow>> {
+        history::forward(&self.readers, session, after, limit)
+    }
+
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
         read::blob(&self.readers, blob, offset, len)
     }
@@ -237,6 +241,10 @@ impl Store for PostgresStore {
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
         read::records(&self.readers, page)
+    }
+
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
+        read::count_records(&self.readers, session, space)
     }
 
     fn secret(&self) -> &Secret {

@@ -1,19 +1,22 @@
 //! Journal rows and the chain that vouches for them. A row is given out only after its link was computed again.
 
+use super::Reads;
 use super::pool::Pool;
 use crate::chain::{self, Link, START, int, row_key, row_of, uint};
-use crate::{JournalRow, StoreError};
+use crate::{Answer, JournalRow, StoreError};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use windlass_core::ids::{BatchNo, EntryNo, SessionNo};
 
-/// Places in histories that are remembered, so that reading on costs what it reads.
-const PLACES_MAX: usize = 1_024;
+/// Places in histories that are remembered, so that reading on costs what it reads; each is about 80 bytes.
+const PLACES_MAX: usize = 16_384;
+/// Whoever reads forward goes back so many rows at once, remembers where that was, and lets others go on.
+const WALK_ROWS: u64 = 256;
 
 /// Where earlier walks through histories stopped: the place before an entry.
 #[derive(Default)]
-pub(super) struct Places(Mutex<HashMap<(SessionNo, EntryNo), Place>>);
+pub(super) struct Places(Mutex<BTreeMap<(SessionNo, EntryNo), Place>>);
 
 /// A row of a history, and what must be true of it.
 #[derive(Clone, Copy)]
@@ -68,19 +71,29 @@ pub(super) fn of_batch(pool: &Pool, batch: BatchNo) -> Result<Vec<JournalRow>, S
     Ok(rows)
 }
 
-/// The rows of a session before an entry, newest first: a walk back from its last row, or from where an
-/// earlier walk stopped.
+/// The rows of a session before an entry, newest first.
 pub(super) fn of_session(
-    (pool, places): (&Pool, &Places),
+    reads: &Reads,
     session: SessionNo,
     before: Option<EntryNo>,
+    limit: u64,
+) -> Result<Vec<JournalRow>, StoreError> {
+    back(reads, session, (before, EntryNo(0)), limit)
+}
+
+/// A walk back from the last row of a session, or from where an earlier walk stopped, to the row behind an entry.
+fn back(
+    reads: &Reads,
+    session: SessionNo,
+    (before, after): (Option<EntryNo>, EntryNo),
     limit: u64,
 ) -> Result<Vec<JournalRow>, StoreError> {
     if limit == 0 {
         return Ok(Vec::new());
     }
+    let places = &reads.places;
     let known = before.and_then(|before| places.get(session, before));
-    let page = pool.read("read a history", |conn| {
+    let page = reads.pool.read("read a history", |conn| {
         // One view of the file, and its lock taken once and not per row.
         let view = conn.unchecked_transaction()?;
         let start = match known {
@@ -88,17 +101,75 @@ pub(super) fn of_session(
             None => last_place(&view, session)?,
         };
         walk(&view, session, start, |rows, row| {
+            let is_last = row.first.0 <= after.0.saturating_add(1);
             if before.is_none_or(|before| row.first < before) {
                 rows.push(row);
             }
-            (rows.len() as u64) < limit
+            !is_last && (rows.len() as u64) < limit
         })
     })?;
     let (rows, rest) = page?;
-    if let (Some(last), Some(rest)) = (rows.last(), rest) {
+    // Whoever asked for less than there is will ask again from there.
+    if let (Some(last), Some(rest)) = (rows.last().filter(|_| rows.len() as u64 == limit), rest) {
         places.remember(session, last.first, rest);
     }
     Ok(rows)
+}
+
+/// The rows of a session after an entry, oldest first. The links lead back, so this walks back to the entry from the
+/// nearest place that is known behind it, in pieces, and remembers places on the way: the next page begins near.
+pub(super) fn forward(
+    reads: &Arc<Reads>,
+    session: SessionNo,
+    after: EntryNo,
+    limit: u64,
+) -> Answer<Vec<JournalRow>> {
+    if limit == 0 {
+        return Answer::ready(Ok(Vec::new()));
+    }
+    let mut before = reads.places.behind(session, after);
+    let first = back(reads, session, (before, after), WALK_ROWS);
+    let mut kept = Kept { after, limit, rows: VecDeque::new() };
+    match first.map(|rows| kept.add(rows)) {
+        Err(error) => Answer::ready(Err(error)),
+        Ok(None) => Answer::ready(Ok(kept.rows.into())),
+        Ok(Some(more)) => {
+            before = Some(more);
+            let reads: Weak<Reads> = Arc::downgrade(reads);
+            Answer::boxed(async move {
+                while before.is_some() {
+                    tokio::task::yield_now().await;
+                    let reads = reads.upgrade().ok_or(StoreError::Closed)?;
+                    before = kept.add(back(&reads, session, (before, after), WALK_ROWS)?);
+                }
+                Ok(kept.rows.into())
+            })
+        }
+    }
+}
+
+/// The oldest of the rows that a walk back came by, oldest first.
+struct Kept {
+    after: EntryNo,
+    limit: u64,
+    rows: VecDeque<JournalRow>,
+}
+
+impl Kept {
+    /// Adds rows, newest first; says before which entry the walk goes on, if it does.
+    fn add(&mut self, rows: Vec<JournalRow>) -> Option<EntryNo> {
+        let last = rows.last()?.first;
+        for row in rows {
+            if row.first.0 + u64::from(row.count) <= self.after.0.saturating_add(1) {
+                return None;
+            }
+            self.rows.push_front(row);
+            if self.rows.len() as u64 > self.limit {
+                self.rows.pop_back();
+            }
+        }
+        (last.0 > self.after.0.saturating_add(1)).then_some(last)
+    }
 }
 
 /// Goes back row by row while `more` says so.
@@ -156,10 +227,22 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(session, before)).copied()
     }
 
+    /// The nearest place behind an entry: before which entry it is.
+    fn behind(&self, session: SessionNo, after: EntryNo) -> Option<EntryNo> {
+        let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = (session, EntryNo(after.0.saturating_add(2)));
+        places.range(from..=(session, EntryNo(u64::MAX))).next().map(|((_, before), _)| *before)
+    }
+
     fn remember(&self, session: SessionNo, before: EntryNo, place: Place) {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if places.len() >= PLACES_MAX {
-            places.clear();
+            // Every second one stays: then a walk to one of the others is twice as long, and no longer.
+            let mut stays = false;
+            places.retain(|_, _| {
+                stays = !stays;
+                stays
+            });
         }
         places.insert((session, before), place);
     }

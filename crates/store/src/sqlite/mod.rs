@@ -48,11 +48,23 @@ use writer::Writer;
 /// Dropping it writes what waits, brings the write-ahead log home and gives the folder up.
 pub struct SqliteStore {
     // The order is the order of ending: readers, then the writer with the last connection, then the right to be there.
-    pool: Pool,
-    places: Places,
+    reads: Arc<Reads>,
     access: Access,
     secret: Secret,
     durability: Durability,
+}
+
+/// What is needed to read.
+struct Reads {
+    pool: Pool,
+    /// Where walks through histories stopped.
+    places: Places,
+}
+
+impl Reads {
+    fn new(path: PathBuf) -> Arc<Reads> {
+        Arc::new(Reads { pool: Pool::new(path), places: Places::default() })
+    }
 }
 
 /// What the store may do.
@@ -107,7 +119,7 @@ impl SqliteStore {
         let lookups = Arc::new(lookups);
         let writer = Writer::start((&path, ballast), Arc::clone(&lookups), durability, &limits)?;
         let access = Access::Owner { writer, lookups, next, lock };
-        Ok(SqliteStore { pool: Pool::new(path), places: Places::default(), access, secret, durability })
+        Ok(SqliteStore { reads: Reads::new(path), access, secret, durability })
     }
 
     /// Opens the store of a folder for reading only, whoever owns it, and makes nothing. Writing answers
@@ -133,7 +145,7 @@ impl SqliteStore {
         let secret = secret(&conn, &path)?;
         let access = Access::Reader { folder };
         let durability = Durability::Full;
-        Ok(SqliteStore { pool: Pool::new(path), places: Places::default(), access, secret, durability })
+        Ok(SqliteStore { reads: Reads::new(path), access, secret, durability })
     }
 
     /// Hands a request to the writer, and its answer to who asked.
@@ -166,59 +178,67 @@ impl Store for SqliteStore {
     }
 
     fn session(&self, name: &str) -> Answer<Option<SessionRow>> {
-        Answer::ready(read::session(&self.pool, name))
+        Answer::ready(read::session(&self.reads.pool, name))
     }
 
     fn session_by_no(&self, no: SessionNo) -> Answer<Option<SessionRow>> {
-        Answer::ready(read::session_by_no(&self.pool, no))
+        Answer::ready(read::session_by_no(&self.reads.pool, no))
     }
 
     fn sessions(&self, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
-        Answer::ready(read::sessions(&self.pool, after, limit))
+        Answer::ready(read::sessions(&self.reads.pool, after, limit))
     }
 
     fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
         let known = match &self.access {
             Access::Owner { lookups, .. } => lookups.find(lookup),
-            Access::Reader { .. } => return Answer::ready(read::batch_anywhere(&self.pool, lookup)),
+            Access::Reader { .. } => return Answer::ready(read::batch_anywhere(&self.reads.pool, lookup)),
         };
         Answer::ready(match known {
             Known::Absent => Ok(None),
-            Known::Batch(no) => read::batch(&self.pool, BatchNo(no)),
-            Known::Perhaps => read::batch_indexed(&self.pool, lookup),
+            Known::Batch(no) => read::batch(&self.reads.pool, BatchNo(no)),
+            Known::Perhaps => read::batch_indexed(&self.reads.pool, lookup),
         })
     }
 
     fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
-        Answer::ready(read::open_batches(&self.pool, session))
+        Answer::ready(read::open_batches(&self.reads.pool, session))
     }
 
     fn journal(&self, batch: BatchNo) -> Answer<Vec<JournalRow>> {
-        Answer::ready(history::of_batch(&self.pool, batch))
+        Answer::ready(history::of_batch(&self.reads.pool, batch))
     }
 
     fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>> {
-        Answer::ready(history::of_session((&self.pool, &self.places), session, before, limit))
+        Answer::ready(history::of_session(&self.reads, session, before, limit))
+    }
+
+    fn journal_after(&self, session: SessionNo, after: EntryNo, limit: u64) -> Answer<Vec<JournalRow>> {
+        history::forward(&self.reads, session, after, limit)
     }
 
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
-        Answer::ready(read::blob(&self.pool, blob, offset, len))
+        Answer::ready(read::blob(&self.reads.pool, blob, offset, len))
     }
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
-        Answer::ready(read::inbound(&self.pool, session, limit))
+        Answer::ready(read::inbound(&self.reads.pool, session, limit))
     }
 
     fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
-        Answer::ready(read::marked(&self.pool, mark))
+        Answer::ready(read::marked(&self.reads.pool, mark))
     }
 
     fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
-        Answer::ready(records::one(&self.pool, session, space, key))
+        Answer::ready(records::one(&self.reads.pool, session, space, key))
     }
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
-        Answer::ready(records::page(&self.pool, page))
+        Answer::ready(records::page(&self.reads.pool, page))
+    }
+
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
+        Answer::ready(records::count(&self.reads.pool, session, space))
     }
 
     fn secret(&self) -> &Secret {

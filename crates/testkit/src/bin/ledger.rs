@@ -7,13 +7,14 @@
 //!
 //! Kinds: `once` is applied each time it is asked for; `keyed` once per key, then told the first number again; `read`
 //! is only looked at; `ask` is told whether the key was applied (`landed`, and the first number) or not (`absent`), and
-//! what was not is never applied by that attempt or an earlier one afterwards (`late`): whoever is told that nothing
-//! happened may rely on it. Orders: `ok`; `reject`; `reject:N` (the first N under the key); `drop` (apply, then hang up
-//! without an answer); `delay:MS` (before it is applied); `late:MS` (after it); `twice` (answer two times). The request
-//! `settle` is answered when all others are done.
+//! what was not is never applied by that attempt of the call or an earlier one afterwards (`late`): whoever is told that nothing
+//! happened may rely on it; `connect` makes a connection of this key, and `check` is told whether there is one (`there`,
+//! `missing`). Orders: `ok`; `reject`; `reject:N` (the first N under the key); `refuse:N` (the first N of this hash in the
+//! worker's trial, whatever their keys); `drop` (apply, then hang up without an answer); `delay:MS` (before it is applied);
+//! `late:MS` (after it); `twice` (answer two times). The request `settle` is answered when all others are done.
 #![expect(clippy::print_stdout, reason = "its address is what whoever started it waits for")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Error, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,8 +29,8 @@ const FIELDS: usize = 8;
 fn main() -> Result<(), Error> {
     let path = std::env::args_os().nth(1).ok_or_else(|| Error::other("usage: windlass-ledger FILE"))?;
     let file = OpenOptions::new().create(true).append(true).open(path)?;
-    let (applied, rejected, closed) = Default::default();
-    let book = Book { file, lines: 0, applied, rejected, closed };
+    let (applied, rejected, closed, connected) = Default::default();
+    let book = Book { file, lines: 0, applied, rejected, closed, connected };
     let ledger = Arc::new(Ledger { book: Mutex::new(book), busy: Mutex::new(0), done: Condvar::new() });
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -60,10 +61,12 @@ struct Book {
     lines: u64,
     /// The number under which a key was first applied.
     applied: HashMap<String, u64>,
-    /// How often a key was rejected.
+    /// How often a key, or a hash, was rejected.
     rejected: HashMap<String, u64>,
-    /// Up to which attempt a key is not applied any more, because somebody was told that it was not.
+    /// Up to which attempt of a call a key is not applied any more, because somebody was told that it was not.
     closed: HashMap<String, u64>,
+    /// The connections that were made.
+    connected: HashSet<String>,
 }
 
 impl Ledger {
@@ -116,21 +119,29 @@ impl Book {
     fn enter(&mut self, fields: &[&str], (order, given): (&str, u64)) -> Result<(&'static str, u64), Error> {
         let (kind, key, attempt) = (fields[0], fields[1], fields[4].parse().unwrap_or(0));
         let number = self.lines + 1;
-        let rejected = self.rejected.get(key).copied().unwrap_or(0);
-        let is_closed = self.closed.get(key).is_some_and(|closed| attempt <= *closed);
+        let trial = fields[5].split('.').next().unwrap_or_default();
+        let counted = if order == "refuse" { format!("{trial} {}", fields[6]) } else { key.to_owned() };
+        let rejected = self.rejected.get(&counted).copied().unwrap_or(0);
+        if kind == "connect" {
+            self.connected.insert(key.to_owned());
+        }
+        let of_call = format!("{key} {}", fields[2]);
+        let is_closed = self.closed.get(&of_call).is_some_and(|closed| attempt <= *closed);
         let (verdict, answer) = match (kind, order, self.applied.get(key)) {
             ("ask", _, Some(&first)) => ("landed", first),
             ("ask", _, None) => ("absent", number),
+            ("check" | "connect", ..) if self.connected.contains(key) => ("there", number),
+            ("check" | "connect", ..) => ("missing", number),
             _ if is_closed => ("late", number),
-            (_, "reject", _) if rejected < given => ("rejected", number),
+            (_, "reject" | "refuse", _) if rejected < given => ("rejected", number),
             ("read", ..) => ("seen", number),
             ("keyed", _, Some(&first)) => ("again", first),
             _ => ("applied", number),
         };
         match verdict {
-            "rejected" => _ = self.rejected.insert(key.to_owned(), rejected + 1),
+            "rejected" => _ = self.rejected.insert(counted, rejected + 1),
             "absent" => {
-                let closed = self.closed.entry(key.to_owned()).or_default();
+                let closed = self.closed.entry(of_call).or_default();
                 *closed = attempt.max(*closed);
             }
             _ => {}
@@ -138,7 +149,7 @@ impl Book {
         let line = format!("{number}\t{}\t{verdict}\n", fields[..7].join("\t"));
         self.file.write_all(line.as_bytes())?;
         // A question changes nothing outside.
-        if kind != "ask" {
+        if !matches!(kind, "ask" | "check") {
             self.file.sync_data()?;
         }
         self.lines = number;

@@ -3,7 +3,10 @@
 
 mod case;
 mod inside;
+mod nested;
 mod siblings;
+mod streams;
+mod waits;
 
 use super::client::is_unknown;
 use super::history::{Answer, Journal, Recorded, Told};
@@ -38,20 +41,30 @@ pub fn violations(histories: &Histories) -> Vec<String> {
     for batch in &histories.journal.batches {
         found.extend(siblings::problems(histories, batch));
     }
+    streams::problems(histories, &mut found);
     let recorded: BTreeMap<&str, &Recorded> =
         histories.journal.calls.iter().map(|call| (call.name.as_str(), call)).collect();
     for (session, batch, plan) in histories.plan.calls() {
         let name = format!("{}/{}/{}", session.name, batch.key, plan.id);
         let Some(&recorded) = recorded.get(name.as_str()) else { continue };
-        let of_it = |effect: &&Effect| effect.call == name && !effect.is_question();
         let added = batch.grows && batch.calls.last().is_some_and(|last| last.id == plan.id);
-        let case = Case { plan, recorded, added, effects: histories.effects.iter().filter(of_it).collect() };
-        found.extend(case.problems(histories).into_iter().map(|problem| {
-            let (state, attempts) = (recorded.state(), recorded.attempts);
-            format!("{problem} [{name} {} {}, {state}, {attempts} attempts]", plan.kind.tool(), plan.args())
-        }));
+        let inside = nested::inside(histories, recorded);
+        let cases = inside.iter().filter_map(|inside| {
+            let (_, plan) = nested::planned(plan, inside)?;
+            Some(Case { added, around: Some(recorded), ..Case::new(histories, plan, inside) })
+        });
+        for case in cases {
+            found.extend(case.problems(histories).into_iter().map(|problem| described(&case, &problem)));
+        }
+        let case = Case { added, inside, ..Case::new(histories, plan, recorded) };
+        found.extend(case.problems(histories).into_iter().map(|problem| described(&case, &problem)));
     }
     found
+}
+
+fn described(Case { plan, recorded, .. }: &Case<'_>, problem: &str) -> String {
+    let (name, state, attempts) = (&recorded.name, recorded.state(), recorded.attempts);
+    format!("{problem} [{name} {} {}, {state}, {attempts} attempts]", plan.kind.tool(), plan.args())
 }
 
 /// Every submitted call is recorded and ended, exactly once, and nothing else is.
@@ -67,7 +80,15 @@ fn every_call_ended_once(histories: &Histories, found: &mut Vec<String>) {
         let name = format!("{}/{}/{}", session.name, batch.key, call.id);
         match recorded.remove(name.as_str()) {
             Some(1) => {}
+            // It may never have been pushed.
+            None if batch.streamed => {}
             times => found.push(format!("R1: {name} is recorded {} times", times.unwrap_or(0))),
+        }
+    }
+    for call in histories.journal.calls.iter().filter(|call| call.nesting.is_some()) {
+        let times = recorded.remove(call.name.as_str());
+        if times != Some(1) || !nested::is_planned(histories, call) {
+            found.push(format!("nested: {} is recorded, and nobody was to call it", call.name));
         }
     }
     found.extend(recorded.keys().map(|name| format!("R1: {name} was never submitted")));
@@ -86,11 +107,16 @@ fn nothing_told_is_lost(histories: &Histories, found: &mut Vec<String>) {
         let asked = histories.plan.sessions.iter().filter(|session| session.name == answer.session);
         let asked = asked.flat_map(|session| &session.batches).find(|batch| batch.key == answer.batch);
         let ids: Vec<&str> = answer.calls.iter().filter_map(|call| call["id"].as_str()).collect();
-        let in_order = answer.resolved
-            || asked.is_some_and(|batch| {
-                ids.len() >= batch.first()
-                    && ids.iter().eq(batch.calls.iter().map(|call| &call.id).take(ids.len()))
-            });
+        let in_order = asked.is_some_and(|batch| {
+            let mut asked = batch.calls.iter().map(|call| &call.id);
+            match answer.alone {
+                true => ids.len() == 1 && asked.any(|id| id == ids[0]),
+                // Of what is pushed there may be less.
+                false => {
+                    (batch.streamed || ids.len() >= batch.first()) && ids.iter().eq(asked.take(ids.len()))
+                }
+            }
+        });
         if !in_order {
             found.push(format!("R1: worker {} was answered {ids:?} for {place}", told.worker));
         }
@@ -138,8 +164,9 @@ fn claims_are_in_order(histories: &Histories, found: &mut Vec<String>) {
         .filter(|(_, batch, call)| batch.grows && batch.calls.last().is_some_and(|last| last.id == call.id))
         .map(|(session, batch, call)| format!("{}/{}/{}", session.name, batch.key, call.id))
         .collect();
-    let calls: Vec<&Recorded> =
-        histories.journal.calls.iter().filter(|call| !added.contains(&call.name)).collect();
+    // One inside another runs while that one has what both claim.
+    let in_line = |call: &&Recorded| !added.contains(&call.name) && call.nesting.is_none();
+    let calls: Vec<&Recorded> = histories.journal.calls.iter().filter(in_line).collect();
     for (place, earlier) in calls.iter().enumerate() {
         for later in calls[place + 1..].iter().filter(|later| later.session == earlier.session) {
             let conflict = !(reads(earlier) && reads(later) || is_apart(earlier) || is_apart(later));
@@ -165,7 +192,8 @@ fn is_apart(call: &Recorded) -> bool {
 /// Calls that write have their session alone, so a dying worker takes at most one of their attempts in each with it.
 fn attempts_are_lost_with_their_worker(histories: &Histories, found: &mut Vec<String>) {
     let mut lost: BTreeMap<&str, u32> = BTreeMap::new();
-    for call in histories.journal.calls.iter().filter(|call| !reads(call) && !is_apart(call)) {
+    let alone = |call: &&Recorded| !reads(call) && !is_apart(call) && call.nesting.is_none();
+    for call in histories.journal.calls.iter().filter(alone) {
         *lost.entry(call.session.as_str()).or_default() += call.past.lost;
     }
     for (session, lost) in lost.iter().filter(|(_, lost)| **lost > histories.deaths) {

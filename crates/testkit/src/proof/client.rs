@@ -1,19 +1,18 @@
-//! The client of a worker: it submits batches, cancels, and resolves what ended as unknown by what the ledger saw. What
-//! it is about to do and what it was told it says, one JSON object per line.
+//! The client of a worker: it submits batches whole or call by call, cancels, and resolves what ended as unknown by what
+//! the ledger saw. What it is about to do and what it was told it says, one JSON object per line.
 
 use super::kind::Class;
 use super::ledger::Request;
 use super::plan::{BatchPlan, CancelPlan, SessionPlan, When, hash};
-use super::tools::{ANSWER, EFFECT, World, value};
+use super::tools::{EFFECT, World, value};
 use crate::chance::Chance;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use windlass::core::handle::{Handle, Kind, completion_key, idempotency_key, step_key};
-use windlass::core::ids::CallId;
-use windlass::{AskError, Completed, Resolution, Runtime, Target};
+use windlass::core::handle::{idempotency_key, step_key};
+use windlass::{AskError, BatchError, Resolution, Runtime, StreamRequest, Submitted, Target};
 
 /// Submits the batches of a session in their order, a few of them under way together.
 pub async fn submit(
@@ -29,15 +28,18 @@ pub async fn submit(
         {
             ended??;
         }
-        let submitted = runtime.submit(&session.name, batch.request(batch.first())).await?;
-        world.say(json!({"submitted": {"session": session.name, "batch": batch.key}}))?;
-        world.reach(&under_way_name(&session.name, &batch.key));
         let client = BatchClient {
             runtime: runtime.clone(),
             world: Arc::clone(&world),
             session: session.name.clone(),
             batch,
         };
+        let submitted = match client.batch.streamed {
+            true => client.pushed(&mut under_way).await?,
+            false => runtime.submit(&session.name, client.batch.request(client.batch.first())).await?,
+        };
+        world.say(json!({"submitted": {"session": session.name, "batch": client.batch.key}}))?;
+        world.reach(&under_way_name(&session.name, &client.batch.key));
         under_way.spawn(async move {
             let mut answer = client.told(submitted).await?;
             if client.batch.grows {
@@ -65,13 +67,44 @@ struct BatchClient {
 }
 
 impl BatchClient {
-    async fn told(&self, submitted: windlass::Submitted) -> Result<Value> {
+    /// Opens the batch, pushes its calls one after the other, and closes it. If a worker died in the middle the batch is
+    /// closed: what is recorded is joined, and the rest refused.
+    async fn pushed(&self, under_way: &mut JoinSet<Result<()>>) -> Result<Submitted> {
+        let (key, siblings) = (self.batch.key.clone(), self.batch.siblings);
+        let request = StreamRequest { key, siblings, ..StreamRequest::default() };
+        let stream = self.runtime.open_batch(&self.session, request).await?;
+        for call in &self.batch.calls {
+            let name = format!("{}/{}/{}", self.session, self.batch.key, call.id);
+            match stream.push(vec![call.request()]).await {
+                Ok(submitted) => {
+                    self.world.say(json!({"pushed": name}))?;
+                    let (world, session) = (Arc::clone(&self.world), self.session.clone());
+                    under_way.spawn(async move {
+                        let answer = serde_json::to_value(submitted.settled().await?)?;
+                        Ok(world.say(json!({"session": session, "answer": answer, "alone": true}))?)
+                    });
+                }
+                Err(BatchError::Shape { what }) => {
+                    self.world.say(json!({"refused": {"call": name, "what": what}}))?
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(stream.close().await?)
+    }
+
+    async fn told(&self, submitted: Submitted) -> Result<Value> {
         let answer = serde_json::to_value(submitted.settled().await?)?;
         self.world.say(json!({"session": self.session, "answer": answer}))?;
         Ok(answer)
     }
 
     async fn submitted_again(&self) -> Result<Value> {
+        if self.batch.streamed {
+            let request = StreamRequest { key: self.batch.key.clone(), ..StreamRequest::default() };
+            let stream = self.runtime.open_batch(&self.session, request).await?;
+            return self.told(stream.close().await?).await;
+        }
         let whole = self.batch.request(self.batch.calls.len());
         self.told(self.runtime.submit(&self.session, whole).await?).await
     }
@@ -103,7 +136,7 @@ impl BatchClient {
             kind: "ask",
             key: match plan.kind.class {
                 Class::Stepped => step_key(&key, EFFECT),
-                Class::Once | Class::Keyed | Class::Read | Class::Missing => key,
+                Class::Once | Class::Keyed | Class::Read | Class::Client | Class::Missing => key,
             },
             call: format!("{}/{}/{id}", self.session, self.batch.key),
             handle: handle.clone(),
@@ -118,7 +151,7 @@ impl BatchClient {
             _ => (Resolution::DidNotHappen, landed(0)),
         };
         let answer = self.runtime.resolve(&handle, resolution).await?;
-        self.world.say(json!({"session": self.session, "answer": {"key": self.batch.key, "calls": [answer]}, "resolved": true}))?;
+        self.world.say(json!({"session": self.session, "answer": {"key": self.batch.key, "calls": [answer]}, "alone": true}))?;
         match self.runtime.resolve(&handle, other).await {
             Err(AskError::Conflict) => Ok(()),
             Err(error) => Err(error.into()),
@@ -152,7 +185,7 @@ pub async fn cancel(runtime: Runtime, world: Arc<World>, plan: CancelPlan, mut c
         open.session == *session && Some(&open.batch) == batch.as_ref() && Some(&open.id) == call.as_ref()
     };
     let handle = match call {
-        Some(_) => runtime.open().iter().find(is_it).map(|open| open.call.clone()),
+        Some(_) => runtime.open().await?.iter().find(is_it).map(|open| open.call.clone()),
         None => None,
     };
     let target = match (&handle, call, batch) {
@@ -175,50 +208,6 @@ pub async fn cancel(runtime: Runtime, world: Arc<World>, plan: CancelPlan, mut c
         world.release();
     }
     Ok(())
-}
-
-/// How long it takes at most until somebody answers.
-const ANSWERED_US: u64 = 8_000;
-
-/// How often a client looks whether a call waits for it.
-const LOOK: Duration = Duration::from_millis(2);
-
-/// The key of a call that waits and whose body did not run here: an earlier worker's client had it.
-async fn key_of_parked(runtime: &Runtime, call: &str) -> String {
-    let secret = runtime.store().secret();
-    loop {
-        let open = runtime.open();
-        let is_it = |open: &&windlass::OpenCall| {
-            open.state == "awaiting_completion"
-                && format!("{}/{}/{}", open.session, open.batch, open.id) == call
-        };
-        let handle = open.iter().find(is_it).and_then(|open| Handle::parse(&open.call));
-        if let Some(id) = handle.and_then(|handle| handle.open(secret, Kind::Call)) {
-            return completion_key(secret, CallId::unpacked(id), ANSWER);
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-/// Answers what a call waits for, and once more with something else. Each worker's client says something of its own.
-pub async fn answer(runtime: Runtime, world: Arc<World>, call: String, mut chance: Chance) -> Result<()> {
-    let key = tokio::select! {
-        key = world.key_of(&call) => key,
-        key = key_of_parked(&runtime, &call) => key,
-    };
-    tokio::time::sleep(Duration::from_micros(chance.between(0, ANSWERED_US))).await;
-    let said = json!({"by": world.client.chance(), "says": "yes"});
-    match runtime.complete(&key, Completed::Ok(said.clone())).await {
-        Ok(()) => world.say(json!({"answered": {"call": call, "said": said}}))?,
-        // Another worker's client was here before, or the call is over.
-        Err(AskError::Answered | AskError::Over { .. }) => {}
-        Err(error) => return Err(error).context(format!("R12: {call} was not answered")),
-    }
-    match runtime.complete(&key, Completed::Ok(json!("no"))).await {
-        Err(AskError::Answered | AskError::Over { .. }) => Ok(()),
-        Err(error) => Err(error).context(format!("R12: {call} was not answered again")),
-        Ok(()) => bail!("R12: {call}: a second answer was taken that says something else"),
-    }
 }
 
 fn text(value: &Value) -> String {

@@ -1,138 +1,26 @@
-//! Two of the three histories, read back: what clients were told, and what the journal says.
+//! Two of the three histories, read back: what clients were [told], and what the journal says.
+
+mod told;
+
+pub use told::{Answer, Answered, Cancel, Told};
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use windlass::core::batch::Batch;
+use windlass::core::batch::{Batch, ClosedBy};
 use windlass::core::call::{CancelAsked, Fact, Reason, Verdict};
 use windlass::core::entry::{self, Event};
 use windlass::core::handle::{Handle, Kind, idempotency_key};
 use windlass::core::ids::{BatchNo, BlobNo, EntryNo, Ordinal};
 use windlass::core::operation::{Completion, Did, Operation, StepResult};
 use windlass::core::time::Timestamp;
-use windlass::{Decision, Siblings, inspect};
+use windlass::{Decision, EffectClass, Siblings, inspect};
 use windlass_store::{SessionRow, SqliteStore, Store};
 
 /// Journal rows are read in pages of this size.
 const ROWS_PAGE: u64 = 64;
-
-/// What the client of one worker was told.
-#[derive(Clone, Debug, Default)]
-pub struct Told {
-    /// The number of the worker in its trial.
-    pub worker: u32,
-    /// How far it came: `opened`, `resumed`, `done`.
-    pub phases: Vec<String>,
-    /// The answers, in the order in which they came.
-    pub answers: Vec<Answer>,
-    /// What it asked to stop.
-    pub cancels: Vec<Cancel>,
-    /// What it answered to calls that wait, and was told that it is durable.
-    pub answered: Vec<(String, Value)>,
-    /// Whether it was killed.
-    pub died: bool,
-}
-
-/// A cancel that a client asked for.
-#[derive(Clone, Debug)]
-pub struct Cancel {
-    /// In which session.
-    pub session: String,
-    /// In which batch, or in all of them.
-    pub batch: Option<String>,
-    /// Which call, or all of them.
-    pub call: Option<String>,
-    /// The batches of the session that the same worker had submitted before.
-    pub submitted: BTreeSet<String>,
-    /// Whether it was told that this is durable.
-    pub acknowledged: bool,
-}
-
-impl Cancel {
-    /// Whether it reaches the call of this name.
-    pub fn reaches(&self, name: &str) -> bool {
-        let mut words = name.splitn(3, '/');
-        let mut is = |asked: Option<&String>| {
-            let word = words.next();
-            asked.is_none_or(|asked| Some(asked.as_str()) == word)
-        };
-        is(Some(&self.session)) && is(self.batch.as_ref()) && is(self.call.as_ref())
-    }
-}
-
-/// The answer of one batch.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// The session.
-    pub session: String,
-    /// The batch's key.
-    pub batch: String,
-    /// Its calls, as they are shown.
-    pub calls: Vec<Value>,
-    /// What came of what it asked of its calls together.
-    pub decided: Value,
-    /// Whether it is the answer to a resolution, of one call alone.
-    pub resolved: bool,
-}
-
-impl Told {
-    /// Reads what a worker said. What is not a whole line was never said.
-    pub fn read(worker: u32, said: &str) -> Result<Told> {
-        let mut told = Told { worker, ..Told::default() };
-        let mut submitted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for line in said.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
-            let line: Value =
-                serde_json::from_str(line).with_context(|| format!("worker {worker} said {line:?}"))?;
-            if let Some(phase) = line["phase"].as_str() {
-                told.phases.push(phase.to_owned());
-                continue;
-            }
-            if let Some(batch) = line.get("submitted") {
-                submitted.entry(text(&batch["session"])).or_default().insert(text(&batch["batch"]));
-                continue;
-            }
-            if let Some(answered) = line.get("answered") {
-                told.answered.push((text(&answered["call"]), answered["said"].clone()));
-                continue;
-            }
-            if let Some(scope) = line.get("asking") {
-                let given = |name: &str| scope[name].as_str().map(str::to_owned);
-                let session = text(&scope["session"]);
-                let submitted = submitted.get(&session).cloned().unwrap_or_default();
-                let (batch, call) = (given("batch"), given("call"));
-                told.cancels.push(Cancel { session, batch, call, submitted, acknowledged: false });
-                continue;
-            }
-            if let Some(scope) = line.get("asked") {
-                let given = |name: &str| scope[name].as_str().map(str::to_owned);
-                let is_it = |cancel: &&mut Cancel| {
-                    cancel.session == text(&scope["session"])
-                        && cancel.batch == given("batch")
-                        && cancel.call == given("call")
-                };
-                if let Some(cancel) = told.cancels.iter_mut().rev().find(is_it) {
-                    cancel.acknowledged = true;
-                }
-                continue;
-            }
-            told.answers.push(Answer {
-                session: text(&line["session"]),
-                batch: text(&line["answer"]["key"]),
-                calls: line["answer"]["calls"].as_array().cloned().unwrap_or_default(),
-                decided: line["answer"]["decided"].clone(),
-                resolved: line["resolved"] == true,
-            });
-        }
-        Ok(told)
-    }
-
-    /// Whether it came this far.
-    pub fn reached(&self, phase: &str) -> bool {
-        self.phases.iter().any(|reached| reached == phase)
-    }
-}
 
 /// What the journals of a data folder say.
 #[derive(Clone, Debug, Default)]
@@ -166,6 +54,12 @@ pub struct Past {
     pub cancel_asked: Option<EntryNo>,
     /// Whether that was because its batch was decided without it.
     pub dismissed: bool,
+    /// Why else, if that is said.
+    pub cancel_reason: Option<String>,
+    /// The attempts that said what they need to be connected to.
+    pub unconnected_in: Vec<u32>,
+    /// Whether that was connected, or declined, each time.
+    pub connected: Vec<bool>,
     /// The entries in which it was resolved: none, or one behind its end.
     pub resolved: Vec<EntryNo>,
 }
@@ -194,18 +88,19 @@ impl Recorded {
             Fact::CancelAsked(asked) if past.cancel_asked.is_none() => {
                 past.cancel_asked = Some(number);
                 past.dismissed = dismissal(asked).is_some();
+                past.cancel_reason = asked.reason.as_deref().map(str::to_owned);
             }
             // The first stands.
             Fact::CancelAsked(_) => {}
             Fact::Resolved(_) => past.resolved.push(number),
-            Fact::Operation(operation) => self.inside.add(self.started.len() as u32, operation),
-            Fact::Opened(_)
-            | Fact::Prepared(_)
-            | Fact::Accepted(_)
-            | Fact::SameAs(_)
-            | Fact::First
-            | Fact::Unconnected(_)
-            | Fact::Connected(_) => {}
+            Fact::Unconnected(said) => past.unconnected_in.push(said.attempt.0),
+            Fact::Connected(connected) => past.connected.push(connected.connected),
+            Fact::Operation(operation) => {
+                let made = past.connected.iter().filter(|made| **made).count() as u32;
+                let (attempt, round) = (self.started.len() as u32, past.tries(self.is_once) + made);
+                self.inside.add((number, attempt, round), operation);
+            }
+            Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) | Fact::SameAs(_) | Fact::First => {}
         }
     }
 }
@@ -215,10 +110,25 @@ impl Recorded {
 pub struct Inside {
     /// Its steps.
     pub steps: BTreeMap<String, RecordedStep>,
-    /// What was answered to it, in order: once.
-    pub answers: Vec<Value>,
+    /// What was answered to it under each name, in order: once.
+    pub answers: BTreeMap<String, Vec<Value>>,
+    /// How often it asked what it asks.
+    pub questions: u32,
     /// How often it slept.
     pub sleeps: u32,
+    /// What it called under each name, in order.
+    pub called: BTreeMap<String, Vec<Called>>,
+}
+
+/// That a call called others.
+#[derive(Clone, Copy, Debug)]
+pub struct Called {
+    /// How often, from 1.
+    pub generation: u32,
+    /// In which entry.
+    pub at: EntryNo,
+    /// How many tries of the call were over then.
+    pub round: u32,
 }
 
 /// What is recorded of a step.
@@ -231,27 +141,39 @@ pub struct RecordedStep {
 }
 
 impl Inside {
-    fn add(&mut self, attempt: u32, operation: &Operation) {
+    fn add(&mut self, (at, attempt, round): (EntryNo, u32, u32), operation: &Operation) {
+        let name = || operation.name.to_string();
         match &operation.did {
-            Did::StepStarted { .. } => _ = self.steps.entry(operation.name.to_string()).or_default(),
+            Did::StepStarted { .. } => _ = self.steps.entry(name()).or_default(),
             Did::StepEnded { result, .. } => {
-                let step = self.steps.entry(operation.name.to_string()).or_default();
+                let step = self.steps.entry(name()).or_default();
                 match result {
                     StepResult::Ok(_) => step.done_in.push(attempt),
                     StepResult::Failed(_) => step.failed_in.push(attempt),
                 }
             }
             Did::Completed(Completion::Ok(answer)) => {
-                self.answers.push(serde_json::from_str(answer).unwrap_or_default());
+                let answer = serde_json::from_str(answer).unwrap_or_default();
+                self.answers.entry(name()).or_default().push(answer);
             }
-            Did::Completed(other) => self.answers.push(json!(format!("{other:?}"))),
+            Did::Completed(other) => {
+                self.answers.entry(name()).or_default().push(json!(format!("{other:?}")));
+            }
             Did::SleepEnded => self.sleeps += 1,
+            Did::Called { generation } => {
+                let called = Called { generation: *generation, at, round };
+                self.called.entry(name()).or_default().push(called);
+            }
+            Did::Asked(_) => self.questions += 1,
             Did::SleepBegan(_)
             | Did::KeyTaken
             | Did::WaitBegan(_)
             | Did::TimedOut
-            | Did::Called { .. }
-            | Did::Asked(_) => {}
+            | Did::PairsRead { .. }
+            | Did::PairWritten { .. }
+            | Did::Emitted { .. }
+            | Did::SignalAwaited(_)
+            | Did::Signalled { .. } => {}
         }
     }
 }
@@ -279,6 +201,10 @@ pub struct RecordedBatch {
     pub calls: Vec<String>,
     /// Its journal, row by row.
     pub rows: Vec<Vec<Event>>,
+    /// Whether its calls were pushed.
+    pub streamed: bool,
+    /// Who closed it then, each time: once.
+    pub closed: Vec<ClosedBy>,
 }
 
 /// How a batch was decided without a call, if that is why it was asked to stop.
@@ -294,6 +220,10 @@ pub struct Recorded {
     pub name: String,
     /// The session.
     pub session: String,
+    /// Inside which call it was made.
+    pub nesting: Option<Nesting>,
+    /// Whether its tool must not be repeated.
+    pub is_once: bool,
     /// The number of its batch.
     pub batch: BatchNo,
     /// Its place there.
@@ -322,7 +252,36 @@ pub struct Recorded {
     pub key: String,
 }
 
+/// Where a call inside another was made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Nesting {
+    /// Session, batch key and id of the call around it.
+    pub parent: String,
+    /// The name under which that called it.
+    pub name: String,
+    /// For the how manieth time.
+    pub generation: u32,
+}
+
+impl Nesting {
+    /// From the key of its batch, which is `inside:{handle}/{name}`, or that with `#{generation}`.
+    fn parse(key: &str, parent: String) -> Option<Nesting> {
+        let (_, name) = key.strip_prefix("inside:")?.split_once('/')?;
+        let (name, generation) = name.split_once('#').unwrap_or((name, "1"));
+        Some(Nesting { parent, name: name.to_owned(), generation: generation.parse().ok()? })
+    }
+}
+
 impl Recorded {
+    /// Its name, or what stands for that of a call inside another in every folder: that one's, and its own id.
+    pub fn path(&self) -> String {
+        let id = self.name.rsplit('/').next().unwrap_or_default();
+        match &self.nesting {
+            Some(nesting) => format!("{}/{}/{id}", nesting.parent, nesting.name),
+            None => self.name.clone(),
+        }
+    }
+
     /// How it ended.
     pub fn state(&self) -> &str {
         self.answer["state"].as_str().unwrap_or_default()
@@ -367,7 +326,13 @@ impl Journal {
         let (entries, batches) = entries(store, session).await?;
         self.batches.extend(batches);
         let mut calls = BTreeMap::new();
-        for recorded in inspect::calls(store, session, usize::MAX).await? {
+        let listed = inspect::calls(store, session, usize::MAX).await?;
+        let name = |recorded: &inspect::Recorded| {
+            format!("{}/{}/{}", session.name, recorded.batch_key, recorded.answer.id())
+        };
+        let names: BTreeMap<Handle, String> =
+            listed.iter().map(|recorded| (recorded.answer.handle(), name(recorded))).collect();
+        for recorded in listed {
             let handle = recorded.answer.handle();
             let id =
                 handle.open(store.secret(), Kind::Call).ok_or_else(|| anyhow!("{handle} is no handle"))?;
@@ -377,8 +342,12 @@ impl Journal {
             calls.insert(
                 (id.batch, id.ordinal),
                 Recorded {
-                    name: format!("{}/{}/{}", session.name, recorded.batch_key, recorded.answer.id()),
+                    name: name(&recorded),
                     session: session.name.clone(),
+                    nesting: recorded.answer.parent().and_then(|parent| {
+                        Nesting::parse(&recorded.batch_key, names.get(&parent).cloned().unwrap_or_default())
+                    }),
+                    is_once: call.class() == Some(EffectClass::Once),
                     batch: id.batch,
                     ordinal: id.ordinal,
                     attempts: call.attempts,
@@ -394,7 +363,8 @@ impl Journal {
                     key: idempotency_key(
                         store.secret(),
                         &session.name,
-                        &recorded.batch_key,
+                        // However often it is made, whoever deduplicates knows it by its first key.
+                        recorded.batch_key.split('#').next().unwrap_or_default(),
                         recorded.answer.id(),
                     ),
                 },
@@ -460,7 +430,12 @@ async fn recorded_batch(
     let folded = Batch::fold(&entries)?;
     let name = format!("{}/{}", session.name, folded.opening.key);
     let calls = folded.calls.iter().map(|call| format!("{name}/{}", call.opened.id)).collect();
-    Ok(RecordedBatch { name, siblings: folded.opening.siblings, calls, rows })
+    let closed = entries.iter().filter_map(|entry| match &entry.event {
+        Event::Closed(by) => Some(*by),
+        Event::Batch(_) | Event::Call { .. } => None,
+    });
+    let (siblings, streamed) = (folded.opening.siblings, folded.opening.streamed);
+    Ok(RecordedBatch { name, siblings, calls, rows, streamed, closed: closed.collect() })
 }
 
 /// The value of a call that succeeded.

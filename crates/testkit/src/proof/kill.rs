@@ -2,7 +2,10 @@
 //! takes over what the one before it left.
 
 use super::check::{Histories, violations};
+use super::history::Recorded;
 use super::ledger::Ledger;
+use super::plan::RACE;
+use super::tools::{ANSWER, QUESTION};
 use super::trial::{Ended, Planned, Programs, Trial};
 use crate::chance::Chance;
 use crate::results::Record;
@@ -14,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use windlass::Siblings;
+use windlass::core::batch::ClosedBy;
+use windlass::core::operation::CLIENT;
 
 /// Workers of one folder that are killed before it is drained and checked.
 const KILLS_PER_TRIAL: u64 = 24;
@@ -88,6 +93,30 @@ pub struct Report {
     pub answered: u64,
     /// See above.
     pub slept: u64,
+    /// Questions that were asked, and answers to them that were acknowledged.
+    pub questions: u64,
+    /// See above.
+    pub questions_answered: u64,
+    /// Calls that were connected to what they need, and those where somebody declined.
+    pub connections: u64,
+    /// See above.
+    pub declined: u64,
+    /// Results of tools that the client runs, acknowledged.
+    pub client_results: u64,
+    /// Calls inside others, and those of them that were made again in a later try of the call around them.
+    pub nested: u64,
+    /// See above.
+    pub nested_again: u64,
+    /// Calls that called others and were lost with their worker.
+    pub nested_parents_lost: u64,
+    /// Races inside a call that were decided, and those of them in which a worker died.
+    pub nested_races: u64,
+    /// See above.
+    pub nested_races_cut: u64,
+    /// Batches whose calls were pushed, and those of them that a restart closed.
+    pub streamed: u64,
+    /// See above.
+    pub streamed_cut: u64,
     /// Every broken promise.
     pub violations: Vec<String>,
     /// How long it took.
@@ -111,7 +140,12 @@ impl Report {
                 "cancelled": self.cancelled, "resolved": self.resolved, "poison": self.poison,
                 "rivals": self.rivals, "dismissed": self.dismissed, "dismissed_running": self.dismissed_running,
                 "steps": self.steps, "steps_again": self.steps_again, "answered": self.answered,
-                "slept": self.slept,
+                "slept": self.slept, "questions": self.questions, "questions_answered": self.questions_answered,
+                "connections": self.connections, "declined": self.declined, "client_results": self.client_results,
+                "nested": self.nested, "nested_again": self.nested_again,
+                "nested_parents_lost": self.nested_parents_lost, "nested_races": self.nested_races,
+                "nested_races_cut": self.nested_races_cut, "streamed": self.streamed,
+                "streamed_cut": self.streamed_cut,
             }),
         }
     }
@@ -141,7 +175,14 @@ impl Report {
                     && !call.started.is_empty(),
             );
         }
-        self.answered += histories.told.iter().map(|told| told.answered.len() as u64).sum::<u64>();
+        let answered = |name: &str| {
+            let all = histories.told.iter().flat_map(|told| &told.answered);
+            all.filter(|answered| answered.name == name).count() as u64
+        };
+        self.answered += answered(ANSWER);
+        self.questions_answered += answered(QUESTION);
+        self.client_results += answered(CLIENT);
+        self.add_nested(histories);
         let stepped = histories.effects.iter().filter(|effect| effect.verdict == "again");
         let keys: BTreeSet<&str> = histories.journal.calls.iter().map(|call| call.key.as_str()).collect();
         self.steps_again += stepped.filter(|effect| !keys.contains(effect.key.as_str())).count() as u64;
@@ -149,6 +190,32 @@ impl Report {
         self.rivals += batches.filter(|batch| batch.siblings != Siblings::Independent).count() as u64;
         let cancels = histories.told.iter().flat_map(|told| &told.cancels);
         self.cancels += cancels.filter(|cancel| cancel.acknowledged).count() as u64;
+    }
+}
+
+impl Report {
+    /// Waits for the world outside, calls inside others, and what was pushed.
+    fn add_nested(&mut self, histories: &Histories) {
+        for call in &histories.journal.calls {
+            self.questions += u64::from(call.inside.questions);
+            let connected = call.past.connected.iter();
+            self.connections += connected.clone().filter(|made| **made).count() as u64;
+            self.declined += connected.filter(|made| !**made).count() as u64;
+            self.nested_parents_lost += u64::from(!call.inside.called.is_empty() && call.past.lost > 0);
+            if let Some(nesting) = &call.nesting {
+                self.nested += 1;
+                self.nested_again += u64::from(nesting.generation > 1);
+                let won = nesting.name == RACE && call.state() == "succeeded" && !call.past.dismissed;
+                self.nested_races += u64::from(won);
+                let of_it = |other: &&Recorded| other.batch == call.batch;
+                let cut = histories.journal.calls.iter().filter(of_it).any(|other| other.past.lost > 0);
+                self.nested_races_cut += u64::from(won && cut);
+            }
+        }
+        for batch in histories.journal.batches.iter().filter(|batch| batch.streamed) {
+            self.streamed += 1;
+            self.streamed_cut += u64::from(batch.closed.contains(&ClosedBy::Restart));
+        }
     }
 }
 

@@ -37,6 +37,8 @@ pub enum Class {
     Read,
     /// `stepped`
     Stepped,
+    /// Of a tool that the client runs; as `keyed`.
+    Client,
     /// Of a tool that does not exist: refused without an attempt.
     Missing,
 }
@@ -72,6 +74,8 @@ impl Kind {
     pub const READ: Kind = Kind::new(Class::Read);
     /// `stepped_effect`
     pub const STEPPED: Kind = Kind::new(Class::Stepped);
+    /// `client_effect`, beside all others.
+    pub const CLIENT: Kind = Kind::new(Class::Client).apart();
     /// Not there.
     pub const MISSING: Kind = Kind::new(Class::Missing);
 
@@ -100,7 +104,12 @@ impl Kind {
         Kind { apart: true, ..self }
     }
 
-    /// Those that exist.
+    /// Whether its tool is there and has code of its own.
+    pub fn has_code(self) -> bool {
+        !matches!(self.class, Class::Missing | Class::Client)
+    }
+
+    /// Those that exist and have code.
     pub fn all() -> impl Iterator<Item = Kind> {
         let classes = [Class::Once, Class::Keyed, Class::Read, Class::Stepped].into_iter();
         classes.flat_map(|class| {
@@ -131,7 +140,7 @@ impl Kind {
     pub fn spec(self) -> ToolSpec {
         let class = match self.class {
             Class::Once | Class::Missing => EffectClass::Once,
-            Class::Keyed => EffectClass::Keyed,
+            Class::Keyed | Class::Client => EffectClass::Keyed,
             Class::Read => EffectClass::Read,
             Class::Stepped => EffectClass::Stepped,
         };
@@ -163,6 +172,7 @@ impl Class {
             Class::Keyed => "keyed",
             Class::Read => "read",
             Class::Stepped => "stepped",
+            Class::Client => "client",
             Class::Missing => "missing",
         }
     }
@@ -171,7 +181,7 @@ impl Class {
     pub fn tries(self) -> u32 {
         match self {
             Class::Once | Class::Missing => 2,
-            Class::Keyed | Class::Read | Class::Stepped => 3,
+            Class::Keyed | Class::Read | Class::Stepped | Class::Client => 3,
         }
     }
 }

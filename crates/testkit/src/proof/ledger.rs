@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
+use windlass::core::handle::{Secret, idempotency_key};
 
 /// A ledger that runs. It ends when this is dropped, and at no other time.
 pub struct Ledger {
@@ -39,7 +40,8 @@ pub struct Effect {
     pub worker: Worker,
     /// The hash of the arguments.
     pub hash: u64,
-    /// What became of it: `applied`, `again`, `seen`, `rejected` or `late`; of a question `landed` or `absent`.
+    /// What became of it: `applied`, `again`, `seen`, `rejected` or `late`; of a question `landed` or `absent`; of a
+    /// connection `there` or `missing`.
     pub verdict: String,
 }
 
@@ -112,9 +114,9 @@ impl Drop for Ledger {
 }
 
 impl Effect {
-    /// Whether it is no effect, but somebody who wants to know of one.
+    /// Whether it is no effect, but somebody who wants to know of one, or is about a connection.
     pub fn is_question(&self) -> bool {
-        self.kind == "ask"
+        matches!(self.kind.as_str(), "ask" | "check" | "connect")
     }
 
     fn parse(line: &str) -> Option<Effect> {
@@ -153,6 +155,19 @@ pub struct Request {
     pub hash: u64,
     /// What the ledger is to do with it.
     pub order: String,
+}
+
+impl Request {
+    /// Whether there is a connection, or that there is one. Those of other stores are others.
+    pub fn about_a_connection(
+        kind: &'static str,
+        secret: &Secret,
+        (call, provider): (&str, &str),
+    ) -> Request {
+        let key = idempotency_key(secret, call, "connection", provider);
+        let (call, handle, order) = (call.to_owned(), String::new(), "ok".to_owned());
+        Request { kind, key, call, handle, attempt: 0, hash: 0, order }
+    }
 }
 
 /// A worker's way to the ledger; connections are kept, because each costs a port for a minute.
@@ -197,7 +212,11 @@ impl Client {
             let fields: Vec<&str> = said.trim_end().split('\t').collect();
             let [to_key, to_attempt, verdict, number] = fields[..] else { continue };
             // An answer that came twice is still there when the next one is waited for.
-            let is_its_own = (*kind == "ask") == matches!(verdict, "landed" | "absent");
+            let is_its_own = match *kind {
+                "ask" => matches!(verdict, "landed" | "absent"),
+                "check" | "connect" => matches!(verdict, "there" | "missing"),
+                _ => matches!(verdict, "applied" | "again" | "seen" | "rejected" | "late"),
+            };
             if is_its_own && to_key == key && to_attempt.parse() == Ok(*attempt) {
                 let answer = (verdict.to_owned(), number.parse().unwrap_or(0));
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(stream);

@@ -37,7 +37,7 @@ pub enum Proof {
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 13] = [
+pub const MUTANTS: [Mutant; 15] = [
     Mutant {
         feature: "mutant-no-fence",
         proof: Proof::StoreSuite,
@@ -90,6 +90,16 @@ pub const MUTANTS: [Mutant; 13] = [
         feature: "mutant-step-again",
         proof: Proof::Commits(Planned::Stepped),
         expected: "R2: the step first was recorded in attempt 1, and asked for again",
+    },
+    Mutant {
+        feature: "mutant-nested-again",
+        proof: Proof::Commits(Planned::Outside),
+        expected: "is recorded, and nobody was to call it",
+    },
+    Mutant {
+        feature: "mutant-answer-changes",
+        proof: Proof::Commits(Planned::Outside),
+        expected: "a second answer was taken that says something else",
     },
     Mutant { feature: "mutant-careless", proof: Proof::Poison, expected: "workers died, and it goes on" },
     Mutant { feature: "mutant-suspects-together", proof: Proof::Poison, expected: "is failed poison" },

@@ -1,8 +1,11 @@
-//! What a worker submits and asks for, from one seed: sessions of batches of calls with mixed classes, what the ledger
-//! and the tool do with each, and what the client cancels.
+//! What a worker submits and asks for: sessions of batches of calls with mixed classes, what the ledger, the tool and
+//! the client do with each, and what the client cancels. [`fixed`] has plans that leave nothing to chance, [`random`]
+//! those of seeds.
+
+mod fixed;
+mod random;
 
 use super::kind::{Class, Kind};
-use crate::chance::Chance;
 use serde_json::{Value, json};
 use windlass::{Args, BatchRequest, CallRequest, Siblings};
 
@@ -39,6 +42,8 @@ pub struct BatchPlan {
     pub grows: bool,
     /// What its calls do to each other.
     pub siblings: Siblings,
+    /// Its calls are pushed one after the other.
+    pub streamed: bool,
 }
 
 /// One call.
@@ -58,6 +63,31 @@ pub struct CallPlan {
     pub long: bool,
     /// What a stepped tool does before the step that is its effect.
     pub inside: Inside,
+    /// What its tool needs to be connected to.
+    pub connects: Connects,
+    /// What its tool calls before its own effect.
+    pub nested: Nested,
+}
+
+/// What the tool of a call needs to be connected to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Connects {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Something of its own, and the client connects it.
+    Made,
+    /// Something of its own, and the client declines.
+    Declined,
+}
+
+/// What a tool calls, before its own effect.
+#[derive(Clone, Debug, Default)]
+pub struct Nested {
+    /// One after the other, each under its id.
+    pub calls: Vec<CallPlan>,
+    /// Together: the first that succeeds wins.
+    pub race: Vec<CallPlan>,
 }
 
 /// What a stepped tool does by name, in this order, before the step that is its effect.
@@ -71,6 +101,8 @@ pub struct Inside {
     pub once: bool,
     /// It waits for an answer of the client's.
     pub answer: bool,
+    /// It asks the client a question.
+    pub question: bool,
 }
 
 /// What a tool does once it has been to the ledger.
@@ -138,105 +170,6 @@ pub enum When {
 }
 
 impl Plan {
-    /// The plan of a seed: small enough to be over in a moment, and no two alike.
-    pub fn of(seed: u64) -> Plan {
-        let mut seed = Chance::new(seed).branch(1);
-        let mut calls = 0;
-        let sessions = 1..=seed.between(1, 3);
-        let sessions: Vec<_> = sessions.map(|no| session(no, &mut seed, &mut calls)).collect();
-        let mut cancels = Vec::new();
-        for session in &sessions {
-            cancels.extend(cancel(session, &mut seed));
-        }
-        Plan { sessions, cancels, resolved_percent: 50 }
-    }
-
-    /// The plan in which every kind of write happens and nothing is left to chance.
-    pub fn every_write() -> Plan {
-        let ok = |id: &str, kind| CallPlan::new(id, kind);
-        let long = |id: &str, kind| CallPlan { long: true, ..ok(id, kind) };
-        let then = |id: &str, kind, then| CallPlan { then, ..ok(id, kind) };
-        let batch =
-            |key: &str, calls, grows| BatchPlan { key: key.into(), calls, grows, ..BatchPlan::default() };
-        let first = vec![
-            ok("c1", Kind::ONCE),
-            ok("c2", Kind::KEYED),
-            long("c3", Kind::READ),
-            ok("c4", Kind::MISSING),
-        ];
-        let second =
-            vec![ok("c5", Kind::READ), ok("c6", Kind::ONCE), ok("c7", Kind::ONCE), long("c8", Kind::KEYED)];
-        let third = vec![
-            // It is tried again; it is cancelled and asked after; it takes too long and is resolved by the client.
-            CallPlan { order: "reject:1".into(), says: Says::Safe, ..ok("c9", Kind::KEYED) },
-            then("c10", Kind::ONCE.asks(), Then::Hang),
-            then("c11", Kind::ONCE.brief(), Then::Hang),
-            then("c12", Kind::READ, Then::Hang),
-        ];
-        let session = |name: &str, batches, ahead| SessionPlan { name: name.into(), batches, ahead };
-        let fourth = vec![
-            CallPlan { inside: Inside::ALL, ..ok("c13", Kind::STEPPED) },
-            CallPlan { order: "reject:1".into(), says: Says::Safe, ..ok("c14", Kind::STEPPED) },
-            CallPlan { inside: Inside { step: true, ..Inside::default() }, ..ok("c15", Kind::STEPPED) },
-        ];
-        let sessions = vec![
-            session("s3", vec![batch("b4", fourth, false)], 1),
-            session("s1", vec![batch("b1", first, false), batch("b2", second, true)], 2),
-            session("s2", vec![batch("b3", third, false)], 1),
-        ];
-        let cancel = |call: &str| CancelPlan {
-            session: "s2".into(),
-            batch: Some("b3".into()),
-            call: Some(call.into()),
-            when: When::Running,
-        };
-        Plan { sessions, cancels: vec![cancel("c10"), cancel("c12")], resolved_percent: 100 }
-    }
-
-    /// Batches whose calls decide about each other while some of them run. Each is decided, whoever dies.
-    pub fn siblings() -> Plan {
-        let ok = |id: &str, kind: Kind| CallPlan::new(id, kind.apart());
-        let hangs = |id: &str, kind| CallPlan { then: Then::Hang, ..ok(id, kind) };
-        let refused = |id: &str, kind| CallPlan { order: "reject".into(), ..ok(id, kind) };
-        let batch = |key: &str, siblings, calls| BatchPlan { key: key.into(), calls, grows: false, siblings };
-        let race = vec![hangs("c1", Kind::ONCE), hangs("c2", Kind::KEYED), ok("c3", Kind::KEYED)];
-        let quorum =
-            vec![hangs("c4", Kind::READ), ok("c5", Kind::KEYED), ok("c6", Kind::KEYED), ok("c7", Kind::ONCE)];
-        let fail_fast =
-            vec![hangs("c8", Kind::ONCE.asks()), hangs("c9", Kind::KEYED), refused("c10", Kind::KEYED)];
-        let batches = vec![
-            batch("b1", Siblings::Race, race),
-            BatchPlan { grows: true, ..batch("b2", Siblings::Quorum(2), quorum) },
-            batch("b3", Siblings::FailFast, fail_fast),
-        ];
-        let sessions = vec![SessionPlan { name: "s1".into(), batches, ahead: 1 }];
-        Plan { sessions, cancels: Vec::new(), resolved_percent: 0 }
-    }
-
-    /// The session of its stepped calls alone.
-    pub fn stepped(mut self) -> Plan {
-        self.sessions.truncate(1);
-        self.cancels.clear();
-        self
-    }
-
-    /// Its second session alone, with no batch that grows.
-    pub fn whole(mut self) -> Plan {
-        self.sessions.truncate(2);
-        self.sessions.remove(0);
-        self.cancels.clear();
-        for batch in self.sessions.iter_mut().flat_map(|session| &mut session.batches) {
-            batch.grows = false;
-        }
-        self
-    }
-
-    /// Its last session alone: what is tried again, stopped, asked after, cancelled and resolved.
-    pub fn asked(mut self) -> Plan {
-        self.sessions.drain(..self.sessions.len().saturating_sub(1));
-        self
-    }
-
     /// Every call, with the session and the batch it belongs to.
     pub fn calls(&self) -> impl Iterator<Item = (&SessionPlan, &BatchPlan, &CallPlan)> {
         self.sessions.iter().flat_map(|session| {
@@ -251,105 +184,13 @@ impl Plan {
     }
 }
 
-fn session(no: u64, seed: &mut Chance, calls: &mut u64) -> SessionPlan {
-    let batches = 1..=seed.between(1, 4);
-    SessionPlan {
-        name: format!("s{no}"),
-        batches: batches.map(|no| batch(no, seed, calls)).collect(),
-        ahead: seed.between(1, 3) as usize,
-    }
-}
-
-fn batch(no: u64, seed: &mut Chance, calls: &mut u64) -> BatchPlan {
-    let count = seed.between(1, 5);
-    let grows = count > 1 && seed.percent(15);
-    let most = count as u32 - u32::from(grows);
-    let quorum = Siblings::Quorum(seed.between(1, u64::from(most)) as u32);
-    let siblings = seed.one_of(&[Siblings::Race, quorum, quorum, Siblings::FailFast]);
-    let siblings = if seed.percent(40) { siblings } else { Siblings::Independent };
-    let rivals = siblings != Siblings::Independent;
-    let calls = (0..count).map(|_| if rivals { rival(seed, calls) } else { call(seed, calls) }).collect();
-    BatchPlan { key: format!("b{no}"), calls, grows, siblings }
-}
-
-/// A call of a batch whose calls decide about each other: most run together, and many are not done at once.
-fn rival(seed: &mut Chance, calls: &mut u64) -> CallPlan {
-    let mut rival = call(seed, calls);
-    if seed.percent(75) {
-        rival.kind = rival.kind.apart();
-    }
-    if seed.percent(35) && rival.kind.class != Class::Missing {
-        rival.kind = rival.kind.brief();
-        rival.then = seed.one_of(&[Then::Hang, Then::Obey]);
-    } else if seed.percent(40) {
-        let wait = seed.between(1, 12);
-        rival.order = format!("{}:{wait}", seed.one_of(&["delay", "late"]));
-    }
-    rival
-}
-
-fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
-    use Kind as K;
-    *calls += 1;
-    let kinds = [
-        [K::ONCE, K::ONCE, K::ONCE, K::ONCE.asks(), K::KEYED, K::KEYED, K::KEYED],
-        [K::READ, K::READ, K::READ, K::STEPPED, K::STEPPED, K::STEPPED, K::STEPPED],
-    ]
-    .concat();
-    let mut kind = if seed.percent(7) { Kind::MISSING } else { seed.one_of(&kinds) };
-    let wait = seed.between(1, 12);
-    let order = match seed.between(0, 24) {
-        0 => "reject".to_owned(),
-        1 => "drop".to_owned(),
-        2 => "twice".to_owned(),
-        3 => format!("delay:{wait}"),
-        4 => format!("late:{wait}"),
-        5..=7 => format!("reject:{}", wait % 3 + 1),
-        _ => "ok".to_owned(),
-    };
-    let says = seed.one_of(&[Says::Plain, Says::Safe, Says::SafeAfter(wait), Says::Never]);
-    let mut then = if seed.percent(3) { Then::Panic } else { Then::Return };
-    if seed.percent(10) && kind.class != Class::Missing {
-        kind = kind.brief();
-        then = seed.one_of(&[Then::Hang, Then::Return, Then::Obey]);
-    }
-    let long = seed.percent(8);
-    let inside = match kind.class {
-        Class::Stepped => Inside {
-            step: seed.percent(70),
-            nap: seed.percent(40),
-            once: seed.percent(50),
-            answer: seed.percent(35),
-        },
-        Class::Once | Class::Keyed | Class::Read | Class::Missing => Inside::default(),
-    };
-    CallPlan { id: format!("c{calls}"), kind, order, then, says, long, inside }
-}
-
-/// In two of three sessions a call, a batch or all of it is cancelled.
-fn cancel(session: &SessionPlan, seed: &mut Chance) -> Option<CancelPlan> {
-    let (chosen, scope) = (seed.percent(65), seed.between(0, 5));
-    let batch = &session.batches[seed.below(session.batches.len() as u64) as usize];
-    let call = &batch.calls[seed.below(batch.calls.len() as u64) as usize];
-    let when = When::Within(seed.one_of(&[3_000, 12_000, 40_000]));
-    let cancel = CancelPlan {
-        session: session.name.clone(),
-        batch: (scope > 0).then(|| batch.key.clone()),
-        call: (scope > 1).then(|| call.id.clone()),
-        when,
-    };
-    chosen.then_some(cancel)
-}
+/// The name under which a tool lets calls race.
+pub const RACE: &str = "race";
 
 impl BatchPlan {
     /// The batch as it is submitted, with its first `count` calls.
     pub fn request(&self, count: usize) -> BatchRequest {
-        let calls = self.calls.iter().take(count).map(|call| CallRequest {
-            id: Some(call.id.clone()),
-            tool: call.kind.tool(),
-            args: Args::Json(call.args()),
-            ..CallRequest::default()
-        });
+        let calls = self.calls.iter().take(count).map(CallPlan::request);
         let (key, siblings) = (Some(self.key.clone()), self.siblings);
         BatchRequest { key, calls: calls.collect(), siblings, ..BatchRequest::default() }
     }
@@ -363,16 +204,62 @@ impl BatchPlan {
 impl CallPlan {
     /// One that goes well.
     pub fn new(id: &str, kind: Kind) -> CallPlan {
-        let (then, says) = Default::default();
-        let inside = Inside::default();
-        CallPlan { id: id.into(), kind, order: "ok".into(), then, says, long: false, inside }
+        let (then, says, inside, connects, nested) = Default::default();
+        CallPlan {
+            id: id.into(),
+            kind,
+            order: "ok".into(),
+            then,
+            says,
+            long: false,
+            inside,
+            connects,
+            nested,
+        }
+    }
+
+    /// The same beside all others, with what it calls.
+    pub fn apart(mut self) -> CallPlan {
+        self.kind = self.kind.apart();
+        let inside = self.nested.calls.iter_mut().chain(&mut self.nested.race);
+        inside.for_each(|call| call.kind = call.kind.apart());
+        self
+    }
+
+    /// The call as it is submitted.
+    pub fn request(&self) -> CallRequest {
+        CallRequest {
+            id: Some(self.id.clone()),
+            tool: self.kind.tool(),
+            args: Args::Json(self.args()),
+            ..CallRequest::default()
+        }
     }
 
     /// Its arguments.
     pub fn args(&self) -> Value {
         let CallPlan { id, order, then, says, long, .. } = self;
         let inside = self.inside.text();
-        json!({"call": id, "order": order, "then": then.name(), "says": says.text(), "long": long, "inside": inside})
+        let mut args = json!({"call": id, "order": order, "then": then.name(), "says": says.text(), "long": long, "inside": inside});
+        if self.connects != Connects::Nothing {
+            args["needs"] = json!(self.provider());
+        }
+        let calls = |calls: &[CallPlan]| -> Value {
+            calls
+                .iter()
+                .map(|call| json!({"id": call.id, "tool": call.kind.tool(), "args": call.args()}))
+                .collect()
+        };
+        if !self.nested.is_empty() {
+            args["nested"] = calls(&self.nested.calls);
+            args["race"] = calls(&self.nested.race);
+        }
+        args
+    }
+
+    /// What it needs to be connected to, if it does: no other call does.
+    pub fn provider(&self) -> String {
+        format!("provider of {}", self.id)
     }
 
     /// Whether a failure of it is tried again, if `refused` (and else the ledger hung up).
@@ -383,9 +270,22 @@ impl CallPlan {
             (Says::Safe | Says::SafeAfter(_), Class::Once) => false,
             (
                 Says::Safe | Says::SafeAfter(_) | Says::Never,
-                Class::Keyed | Class::Read | Class::Stepped | Class::Missing,
+                Class::Keyed | Class::Read | Class::Stepped | Class::Client | Class::Missing,
             ) => true,
         }
+    }
+}
+
+impl Nested {
+    /// Whether nothing is called.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.race.is_empty()
+    }
+
+    /// All of them, each with the name it is called under.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &CallPlan)> {
+        let alone = self.calls.iter().map(|call| (call.id.as_str(), call));
+        alone.chain(self.race.iter().map(|call| (RACE, call)))
     }
 }
 
@@ -416,25 +316,25 @@ impl Then {
 
 impl Inside {
     /// All there is.
-    pub const ALL: Inside = Inside { step: true, nap: true, once: true, answer: true };
-    /// Nothing.
-    const NOTHING: Inside = Inside { step: false, nap: false, once: false, answer: false };
+    pub const ALL: Inside = Inside { step: true, nap: true, once: true, answer: true, question: true };
 
     /// As it stands in the arguments.
     pub fn text(self) -> String {
-        let Inside { step, nap, once, answer } = self;
-        let words = [(step, "step"), (nap, "nap"), (once, "once"), (answer, "answer")];
+        let Inside { step, nap, once, answer, question } = self;
+        let words =
+            [(step, "step"), (nap, "nap"), (once, "once"), (answer, "answer"), (question, "question")];
         let words: Vec<&str> = words.iter().filter(|(does, _)| *does).map(|(_, word)| *word).collect();
         words.join(" ")
     }
 
     /// From the arguments.
     pub fn parse(text: &str) -> Inside {
-        text.split(' ').fold(Inside::NOTHING, |inside, word| match word {
+        text.split(' ').fold(Inside::default(), |inside, word| match word {
             "step" => Inside { step: true, ..inside },
             "nap" => Inside { nap: true, ..inside },
             "once" => Inside { once: true, ..inside },
             "answer" => Inside { answer: true, ..inside },
+            "question" => Inside { question: true, ..inside },
             _ => inside,
         })
     }

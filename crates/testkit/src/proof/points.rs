@@ -3,6 +3,7 @@
 //! nothing happened.
 
 use super::check::{Histories, violations};
+use super::history::Recorded;
 use super::ledger::Ledger;
 use super::trial::{Ended, Planned, Programs, Trial};
 use crate::results::Record;
@@ -180,19 +181,19 @@ fn chosen(count: u64, every: bool) -> BTreeSet<u64> {
     if every { (1..=count).collect() } else { [1, count.div_ceil(2), count].into() }
 }
 
-/// How each call ended, without what differs from run to run.
-fn ends(histories: &Histories) -> Vec<(String, Value)> {
-    let calls = histories.journal.calls.iter();
-    calls
-        .map(|call| {
-            let failure = &call.answer["outcome"]["failure"];
-            let value = call.value.as_ref().map(|value| json!([value["call"], value["filler"]]));
-            (call.name.clone(), json!([call.state(), failure["code"], failure["message"], value]))
-        })
-        .collect()
+/// How each call ended, without what differs from run to run; of one that was made again inside another, the last.
+fn ends(histories: &Histories) -> Calm {
+    let mut calls: Vec<&Recorded> = histories.journal.calls.iter().collect();
+    calls.sort_by_key(|call| call.nesting.as_ref().map(|nesting| nesting.generation));
+    let end = |call: &Recorded| {
+        let failure = &call.answer["outcome"]["failure"];
+        let value = call.value.as_ref().map(|value| json!([value["call"], value["filler"]]));
+        json!([call.state(), failure["code"], failure["message"], value])
+    };
+    calls.into_iter().map(|call| (call.path(), end(call))).collect()
 }
 
-type Calm = Vec<(String, Value)>;
+type Calm = BTreeMap<String, Value>;
 
 fn lane(
     (programs, options): (&Programs, &Options),
@@ -288,22 +289,40 @@ pub(super) fn visits(counted: &Path) -> Result<BTreeMap<String, u64>> {
 /// what the ledger saw; and what is not there may be given up after a wait.
 fn compared(histories: &Histories, calm: &Calm) -> Vec<String> {
     let calls = &histories.journal.calls;
-    let resolved: BTreeSet<&str> =
-        calls.iter().filter(|call| call.is_resolved()).map(|call| call.name.as_str()).collect();
+    let resolved: BTreeSet<String> =
+        calls.iter().filter(|call| call.is_resolved()).map(Recorded::path).collect();
     let ended = ends(histories);
     let mut found = Vec::new();
-    if ended.len() != calm.len() {
-        found.push(format!("R1: {} calls are recorded, undisturbed {}", ended.len(), calm.len()));
-    }
-    for ((name, end), (_, calm)) in ended.iter().zip(calm) {
+    for (name, calm) in calm {
+        let Some(end) = ended.get(name) else {
+            if !is_cut_with(histories, name) && !is_pushed(histories, name) {
+                found.push(format!("R1: {name} is not recorded, undisturbed it is"));
+            }
+            continue;
+        };
         // What is cancelled by chance of time ends as the checker says.
-        let may_differ = end[0] == "unknown" || calm[0] == "cancelled" || resolved.contains(name.as_str());
+        let may_differ = end[0] == "unknown" || calm[0] == "cancelled" || resolved.contains(name);
         let given_up = calm[1] == "no_such_tool" && end[1] == "timeout";
-        if end != calm && !may_differ && !given_up {
+        if end != calm && !may_differ && !given_up && !is_cut_with(histories, name) {
             found.push(format!("R3: {name} ended as {end}, undisturbed as {calm}"));
         }
     }
+    let more = ended.keys().filter(|name| !calm.contains_key(*name));
+    found.extend(more.map(|name| format!("R1: {name} is recorded, undisturbed it is not")));
     found
+}
+
+/// Whether a call is inside one that is unknown: a death ended that one in the middle.
+fn is_cut_with(histories: &Histories, name: &str) -> bool {
+    let mut cut =
+        histories.journal.calls.iter().filter(|call| call.state() == "unknown" || call.is_resolved());
+    cut.any(|call| name.strip_prefix(call.name.as_str()).is_some_and(|rest| rest.starts_with('/')))
+}
+
+/// Whether a call is pushed: a death may come before.
+fn is_pushed(histories: &Histories, name: &str) -> bool {
+    let mut calls = histories.plan.calls().filter(|(_, batch, _)| batch.streamed);
+    calls.any(|(session, batch, call)| format!("{}/{}/{}", session.name, batch.key, call.id) == name)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::kind::{Asks, Class, Kind};
 use super::ledger::{Client, Request};
-use super::plan::{Inside, Says, Then, hash};
+use super::plan::{Inside, RACE, Says, Then, hash};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use windlass::core::failure::FailureClass;
+use windlass::core::handle::Secret;
 use windlass::{
-    Completed, Cx, Output, Reconcile, ReconcileFuture, Reconciled, Runtime, StepError, Tool, ToolError,
-    ToolFuture, ToolSpec,
+    Args, CallAnswer, CallRequest, Completed, Cx, NestedBatch, Output, Reconcile, ReconcileFuture,
+    Reconciled, Runtime, Siblings, StepError, Tool, ToolError, ToolFuture, ToolSpec, client_tool,
 };
 
 /// What makes a result too long for an answer.
@@ -25,8 +26,12 @@ pub const FIRST: &str = "first";
 pub const ONCE: &str = "once";
 /// See above.
 pub const ANSWER: &str = "answer";
+/// See above.
+pub const QUESTION: &str = "question";
 /// See above: the step that is its effect.
 pub const EFFECT: &str = "effect";
+/// Where it stands in its value what a tool was told of the calls inside it.
+pub const NESTED: &str = "nested";
 /// How long a stepped tool sleeps.
 const NAP: Duration = Duration::from_millis(3);
 
@@ -73,9 +78,13 @@ impl World {
     /// Registers every tool there is.
     pub fn register(self: &Arc<World>, runtime: &Runtime) -> anyhow::Result<()> {
         for kind in Kind::all() {
-            runtime.register(Effect { kind, world: Arc::clone(self) })?;
+            runtime.register(Effect {
+                kind,
+                secret: runtime.store().secret().clone(),
+                world: Arc::clone(self),
+            })?;
         }
-        Ok(())
+        Ok(runtime.register(client_tool(Kind::CLIENT.spec()))?)
     }
 
     /// Waits until the tool of this call has been to the ledger, or something else of this name happened.
@@ -127,6 +136,7 @@ impl World {
 
 struct Effect {
     kind: Kind,
+    secret: Secret,
     world: Arc<World>,
 }
 
@@ -138,7 +148,9 @@ impl Tool for Effect {
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
         match self.kind.class {
             Class::Stepped => Box::pin(self.steps(args, cx)),
-            Class::Once | Class::Keyed | Class::Read | Class::Missing => Box::pin(self.act(args, cx)),
+            Class::Once | Class::Keyed | Class::Read | Class::Client | Class::Missing => {
+                Box::pin(self.act(args, cx))
+            }
         }
     }
 
@@ -169,6 +181,8 @@ impl Reconcile for Effect {
 
 impl Effect {
     async fn act(&self, args: Value, cx: &Cx) -> Result<Output, ToolError> {
+        self.connected(&args, cx).await?;
+        let nested = self.nested(&args, cx).await?;
         let then = Then::parse(args["then"].as_str().unwrap_or_default());
         let goes_well = then == Then::Return || (then == Then::Die && !self.is_first(cx));
         let mut number = 0;
@@ -177,7 +191,57 @@ impl Effect {
         }
         self.world.reach(cx.id());
         self.then(then, cx).await;
-        Ok(value(&args, number))
+        let mut output = value(&args, number);
+        nested.into_iter().for_each(|told| output.value[NESTED] = told);
+        Ok(output)
+    }
+
+    /// Says what it must be connected to, unless it is.
+    async fn connected(&self, args: &Value, cx: &Cx) -> Result<(), ToolError> {
+        let Some(provider) = args["needs"].as_str() else { return Ok(()) };
+        let request = Request::about_a_connection("check", &self.secret, (&self.name(cx), provider));
+        let answer = self.world.client.effect(&request).await;
+        match answer.map_err(|error| ToolError::internal(error.to_string()))? {
+            Some((verdict, _)) if verdict == "there" => Ok(()),
+            Some(_) => Err(ToolError::needs_connection(provider, None)),
+            None => Err(ToolError::internal("the ledger hung up")),
+        }
+    }
+
+    /// Calls what its arguments say: one after the other, then those that race. What it was told of each; if one failed,
+    /// it may be tried again.
+    async fn nested(&self, args: &Value, cx: &Cx) -> Result<Option<Value>, ToolError> {
+        let (calls, race) = (listed(&args["nested"]), listed(&args["race"]));
+        if calls.is_empty() && race.is_empty() {
+            return Ok(None);
+        }
+        let failed = || ToolError::new("a call inside failed").safe_to_retry();
+        let mut told = json!({});
+        for call in calls {
+            let id = call["id"].as_str().unwrap_or_default();
+            let answer = cx.call(id, call["tool"].as_str().unwrap_or_default(), &call["args"]).await?;
+            told[id] = end(&answer);
+            if answer.failure().is_some() {
+                return Err(failed());
+            }
+        }
+        if !race.is_empty() {
+            let calls = race.iter().map(|call| CallRequest {
+                id: call["id"].as_str().map(str::to_owned),
+                tool: call["tool"].as_str().unwrap_or_default().to_owned(),
+                args: Args::Json(call["args"].clone()),
+                ..CallRequest::default()
+            });
+            let batch = NestedBatch { calls: calls.collect(), siblings: Siblings::Race };
+            let answer = cx.batch(RACE, batch).await?;
+            answer.calls.iter().for_each(|call| told[call.id()] = end(call));
+            let winners = answer.decided.map(|decided| decided.winners).unwrap_or_default();
+            if winners.is_empty() {
+                return Err(failed());
+            }
+            told[RACE] = winners.iter().map(|winner| json!(winner)).collect();
+        }
+        Ok(Some(told))
     }
 
     /// Whether nothing has happened to the call yet.
@@ -199,6 +263,7 @@ impl Effect {
 
     /// The body of a stepped tool. What its arguments say of the ledger and of what happens then is about its last step.
     async fn steps(&self, args: Value, cx: &Cx) -> Result<Output, ToolError> {
+        self.connected(&args, cx).await?;
         let inside = Inside::parse(args["inside"].as_str().unwrap_or_default());
         let then = Then::parse(args["then"].as_str().unwrap_or_default());
         if inside.step {
@@ -229,6 +294,10 @@ impl Effect {
             };
             more.push((ANSWER, answer));
         }
+        if inside.question {
+            more.push((QUESTION, json!(cx.ask(QUESTION, "Who are you?", Some(schema())).await?)));
+        }
+        more.extend(self.nested(&args, cx).await?.map(|told| (NESTED, told)));
         if then == Then::HangFirst {
             self.world.reach(cx.id());
             return std::future::pending().await;
@@ -303,6 +372,22 @@ fn said(error: ToolError, says: Says, refused: bool) -> ToolError {
         Says::Never if refused => error.did_not_happen(),
         Says::Never => error.safe_to_retry(),
     }
+}
+
+/// What an answer to a question must be.
+fn schema() -> Value {
+    json!({"type": "object", "properties": {"by": {"type": "integer"}}, "required": ["by"]})
+}
+
+/// The calls that stand there.
+fn listed(calls: &Value) -> &[Value] {
+    calls.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// How a call inside ended, and the number of the ledger's line.
+fn end(answer: &CallAnswer) -> Value {
+    let value = answer.value::<Value>().ok();
+    json!([answer.state(), value.map(|value| value["receipt"].clone())])
 }
 
 /// What a call returns that the ledger has under this number.

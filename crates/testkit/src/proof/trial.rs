@@ -49,10 +49,12 @@ pub enum Planned {
     EveryWrite,
     /// The same, but each batch is submitted whole and nothing beside it is written.
     Whole,
-    /// What is [asked](Plan::asked) of calls.
+    /// What is [asked](Plan::only) of calls.
     Asked,
-    /// Its [stepped calls](Plan::stepped).
+    /// Its stepped calls.
     Stepped,
+    /// What waits for its client, calls others, or is pushed.
+    Outside,
     /// Calls that [decide about each other](Plan::siblings).
     Siblings,
     /// A row of the [table](super::table).
@@ -74,6 +76,7 @@ impl Planned {
             Planned::Whole => "whole".to_owned(),
             Planned::Asked => "asked".to_owned(),
             Planned::Stepped => "stepped".to_owned(),
+            Planned::Outside => "outside".to_owned(),
             Planned::Siblings => "siblings".to_owned(),
             Planned::Row(row) => format!("row-{row}"),
             Planned::Poison(class) => format!("poison-{class}"),

@@ -2,8 +2,9 @@
 //! one JSON object per line.
 
 use super::aside;
-use super::client::{answer, cancel, submit};
+use super::client::{cancel, submit};
 use super::ledger::{Client, Worker};
+use super::person::Person;
 use super::plan::Plan;
 use super::poison;
 use super::table;
@@ -85,12 +86,13 @@ pub fn named(name: &str) -> Result<Plan> {
     }
     Ok(match name {
         "every-write" => Plan::every_write(),
-        "whole" => Plan::every_write().whole(),
-        "asked" => Plan::every_write().asked(),
-        "stepped" => Plan::every_write().stepped(),
+        "whole" => Plan::every_write().only("s1").whole(),
+        "asked" => Plan::every_write().only("s2"),
+        "stepped" => Plan::every_write().only("s3"),
+        "outside" => Plan::every_write().only("s4"),
         "siblings" => Plan::siblings(),
         seed => Plan::of(seed.parse().context(
-            "PLAN is a number, every-write, whole, asked, stepped, siblings, row-N or poison-CLASS",
+            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, row-N or poison-CLASS",
         )?),
     })
 }
@@ -152,10 +154,15 @@ pub async fn play(runtime: &Runtime, world: &Arc<World>, (plan, chance): (Plan, 
     for (number, planned) in (0..).zip(plan.cancels.clone()) {
         asks.spawn(cancel(runtime.clone(), Arc::clone(world), planned, chance.branch(number)));
     }
-    for (number, (session, batch, call)) in (0..).zip(plan.calls().filter(|(_, _, call)| call.inside.answer))
-    {
+    for (number, (session, batch, call)) in (1_000..).zip(plan.calls()) {
         let name = format!("{}/{}/{}", session.name, batch.key, call.id);
-        asks.spawn(answer(runtime.clone(), Arc::clone(world), name, chance.branch(1_000 + number)));
+        let person = Person {
+            runtime: runtime.clone(),
+            world: Arc::clone(world),
+            session: session.name.clone(),
+            call: name,
+        };
+        person.attend(call, chance.branch(number), &mut asks);
     }
     for session in plan.sessions {
         sessions.spawn(submit(runtime.clone(), Arc::clone(world), session, plan.resolved_percent));

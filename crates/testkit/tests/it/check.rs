@@ -1,14 +1,15 @@
 //! The checker sees what it is there to see: whole histories pass, and each broken one is named.
 
 use crate::kill::programs;
-use serde_json::json;
+use serde_json::{Value, json};
 use windlass::Siblings;
+use windlass::core::batch::ClosedBy;
 use windlass::core::call::Fact;
 use windlass::core::entry::Event;
 use windlass::core::handle::step_key;
 use windlass::core::ids::{EntryNo, Ordinal};
 use windlass_testkit::proof::check::{Histories, violations};
-use windlass_testkit::proof::history::{Recorded, RecordedBatch};
+use windlass_testkit::proof::history::{Answer, Called, Recorded, RecordedBatch};
 use windlass_testkit::proof::ledger::{Effect, Ledger};
 use windlass_testkit::proof::trial::{Planned, Trial};
 
@@ -28,7 +29,13 @@ fn call<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Recorded {
 
 /// What the ledger saw of the call of this id.
 fn effect<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Effect {
-    histories.effects.iter_mut().find(|effect| effect.call.ends_with(&format!("/{id}"))).unwrap()
+    let is_it = |effect: &&mut Effect| effect.call.ends_with(&format!("/{id}")) && !effect.is_question();
+    histories.effects.iter_mut().find(is_it).unwrap()
+}
+
+/// What the first worker was told of the batch of this key.
+fn answer<'a>(histories: &'a mut Histories, key: &str) -> &'a mut Answer {
+    histories.told[0].answers.iter_mut().find(|answer| answer.batch == key).unwrap()
 }
 
 /// A second line of the ledger for this call, by a later attempt of a later worker.
@@ -59,7 +66,7 @@ const KEPT: [(Break, &str); 18] = [
     (|all| all.journal.calls.retain(|call| !call.name.ends_with("/c2")), "R1: s1/b1/c2 is recorded 0 times"),
     (|all| call(all, "c1").answer["state"] = json!("failed"), "R1: s1/b1/c1: worker 1 was told"),
     (|all| all.told[1].answers[0].calls[0]["ran_ms"] = json!(99_999), "worker 2 was told"),
-    (|all| all.told[0].answers[0].calls.reverse(), "R1: worker 1 was answered"),
+    (|all| answer(all, "b1").calls.reverse(), "R1: worker 1 was answered"),
     (|all| call(all, "c6").ended.push(EntryNo(99)), "R8: s1/b2/c6 ended 2 times"),
     (|all| call(all, "c6").ended.clear(), "R8: s1/b2/c6 ended 0 times"),
     (|all| call(all, "c7").started[0] = EntryNo(1), "order: s1/b2/c7 started at entry 1, before"),
@@ -140,8 +147,7 @@ const SIBLINGS: [(Break, &str); 7] = [
     (|all| batch(all, "b1").siblings = Siblings::FailFast, "siblings: s1/b1/c1 was dismissed otherwise"),
     (
         |all| {
-            let mut answers = all.told.iter_mut().flat_map(|told| &mut told.answers);
-            answers.find(|answer| answer.batch == "b1").unwrap().decided["winners"] = json!(["c1"]);
+            answer(all, "b1").decided["winners"] = json!(["c1"]);
         },
         "siblings: s1/b1: worker 1 was told",
     ),
@@ -184,14 +190,133 @@ const STEPPED: [(Break, &str); 10] = [
         |all| call(all, "c15").inside.steps.get_mut("first").unwrap().done_in.push(2),
         "R2: the step first is recorded as done 2 times",
     ),
-    (|all| call(all, "c13").inside.answers.push(json!(1)), "R12: it was answered 2 times"),
-    (|all| call(all, "c13").inside.answers[0] = json!(1), "and is not what it was answered"),
-    (|all| call(all, "c13").inside.answers.clear(), "R12: it went on with"),
+    (|all| answers(all, "c13", "answer").push(json!(1)), "R12: it was answered 2 times as answer"),
+    (|all| answers(all, "c13", "answer")[0] = json!(1), "and is not what it was answered as answer"),
+    (|all| answers(all, "c13", "answer").clear(), "R12: it went on with"),
     (|all| call(all, "c13").inside.sleeps = 2, "R15: it slept 2 times"),
 ];
 
+/// What was answered to the call of this id under this name.
+fn answers<'a>(histories: &'a mut Histories, id: &str, name: &str) -> &'a mut Vec<Value> {
+    call(histories, id).inside.answers.get_mut(name).unwrap()
+}
+
+/// What is promised of what waits for its client, and of what is pushed.
+const OUTSIDE: [(Break, &str); 22] = [
+    (|all| call(all, "c16").inside.questions = 2, "R12: it asked its question 2 times"),
+    (|all| call(all, "c16").inside.questions = 0, "R12: it asked its question 0 times"),
+    (|all| answers(all, "c16", "question").push(json!(1)), "R12: it was answered 2 times as question"),
+    (|all| answers(all, "c16", "question")[0] = json!(1), "and is not what it was answered as question"),
+    (|all| call(all, "c16").inside.answers.clear(), "R12: it went on with"),
+    (|all| answers(all, "c19", "windlass.client")[0] = json!(1), "is not what it was answered as windlass"),
+    (|all| call(all, "c19").value.as_mut().unwrap()["by"] = json!(1), "R12: it went on with"),
+    (
+        |all| {
+            let mut ran = effect(all, "c17").clone();
+            ran.attempt = 1;
+            all.effects.push(ran);
+        },
+        "R3: attempt 1 needed a connection, and had an effect",
+    ),
+    (|all| call(all, "c17").past.connected.push(true), "R12: it was connected 2 times"),
+    (|all| call(all, "c17").past.connected[0] = false, "R12: it was connected as [false]"),
+    (|all| call(all, "c17").past.connected.clear(), "was acknowledged, and it was not told"),
+    (|all| call(all, "c17").past.connected.clear(), "R12: it succeeded, and was never connected"),
+    (
+        |all| {
+            let mut ran = effect(all, "c17").clone();
+            ran.call = "s4/b5/c18".into();
+            all.effects.push(ran);
+        },
+        "R3: its connection was declined, and it had an effect",
+    ),
+    (|all| call(all, "c18").answer["state"] = json!("succeeded"), "R3: it must not be succeeded"),
+    (
+        |all| all.journal.calls.retain(|call| !call.name.ends_with("/c25")),
+        "R1: worker 1 pushed s4/b7/c25, and it is gone",
+    ),
+    (|all| all.told[1].refused.push("s4/b7/c24".into()), "was refused s4/b7/c24, and it is recorded"),
+    (|all| all.told[1].refused.push("s4/b7/c24".into()), "was closed by its client, and refused a call"),
+    (|all| batch(all, "b7").calls.swap(0, 1), "R1: s4/b7 has"),
+    (|all| batch(all, "b7").calls.truncate(2), "R1: s4/b7 has 2 calls, and 3 were pushed"),
+    (|all| batch(all, "b7").closed.clear(), "streams: s4/b7 was closed by []"),
+    (|all| batch(all, "b7").closed[0] = ClosedBy::Restart, "streams: s4/b7 was closed by [Restart]"),
+    (|all| batch(all, "b7").streamed = false, "R1: s4/b7 is recorded as another kind of batch"),
+];
+
+/// What is promised of calls inside others.
+const NESTED: [(Break, &str); 18] = [
+    (
+        |all| {
+            let mut again = call(all, "c20a").clone();
+            again.name = again.name.replace("c20a/", "c20a~2/");
+            again.nesting.as_mut().unwrap().name.push_str("~2");
+            all.journal.calls.push(again);
+        },
+        "c20a~2/c20a is recorded, and nobody was to call it",
+    ),
+    (|all| again(all, "c20b"), "R3: the ledger was asked 2 times"),
+    (|all| call(all, "c20b").past.lost = 1, "R3: it is succeeded , and was cut: it must be unknown"),
+    (|all| again(all, "c20c"), "R2: worker 2 ran it at line 1000, after worker 1 was told its end"),
+    (|all| called(all, "c20", "c20a").push(SECOND), "nested: it called c20a as"),
+    (|all| called(all, "c21", "c21b")[1].round = 0, "nested: it called c21b as"),
+    (|all| called(all, "c20", "c20a").clear(), "and it is not recorded that it was called"),
+    (|all| called(all, "c20", "c20a")[0].at = EntryNo(99_999), "started before it was called"),
+    (|all| call(all, "c20c").ended[0] = EntryNo(99_999), "c20c ended at entry 99999, and the call around it"),
+    (|all| first(all, "c21b").answer["state"] = json!("succeeded"), "is succeeded, and was made again"),
+    (|all| first(all, "c21b").ended[0] = EntryNo(99_999), "was not over when it was called again"),
+    (
+        |all| {
+            // What the ledger refused it has applied.
+            let key = call(all, "c21b").key.clone();
+            let refused =
+                all.effects.iter_mut().find(|effect| effect.key == key && effect.verdict == "rejected");
+            refused.unwrap().verdict = "applied".into();
+        },
+        "R3: the ledger was asked 1 times and applied it 2 times",
+    ),
+    (
+        |all| call(all, "c20").value.as_mut().unwrap()["nested"]["race"] = json!(["c20d"]),
+        "nested: it went on with",
+    ),
+    (
+        |all| call(all, "c20").value.as_mut().unwrap()["nested"]["c20b"] = json!(["unknown", null]),
+        "nested: it went on",
+    ),
+    (
+        |all| all.journal.calls.retain(|call| !call.name.ends_with("/c20c")),
+        "it succeeded, and c20c was never made",
+    ),
+    (|all| call(all, "c20c").answer["state"] = json!("failed"), "nested: it succeeded, and c20c failed"),
+    (
+        |all| {
+            call(all, "c20e").past.dismissed = false;
+            call(all, "c20e").past.cancel_reason = Some("the call around it was cancelled".into());
+        },
+        "R3: it must not be cancelled unknown",
+    ),
+    (|all| cancel_later(batch(all, "race"), 1), "was dismissed otherwise than in row"),
+];
+
+/// It was called once more, in a try that was none.
+const SECOND: Called = Called { generation: 2, at: EntryNo(99_999), round: 0 };
+
+/// What the call of this id called under this name.
+fn called<'a>(histories: &'a mut Histories, id: &str, name: &str) -> &'a mut Vec<Called> {
+    call(histories, id).inside.called.get_mut(name).unwrap()
+}
+
+/// The call of this id inside another, as it was made first.
+fn first<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Recorded {
+    let is_first = |call: &&mut Recorded| {
+        call.name.ends_with(&format!("/{id}")) && call.nesting.as_ref().is_some_and(|it| it.generation == 1)
+    };
+    histories.journal.calls.iter_mut().find(is_first).unwrap()
+}
+
 #[test]
 fn each_broken_promise_is_named() {
+    named(&whole(Planned::Outside), &[&OUTSIDE[..], &NESTED[..]].concat());
     named(&whole(Planned::Stepped), &STEPPED);
     named(&whole(Planned::EveryWrite), &[&KEPT[..], &ASKED[..]].concat());
     named(&whole(Planned::Siblings), &SIBLINGS);

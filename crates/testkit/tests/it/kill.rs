@@ -41,6 +41,18 @@ fn nothing_acknowledged_is_lost_and_nothing_recorded_runs_again() {
         ("open steps that ran again", report.steps_again),
         ("answers acknowledged", report.answered),
         ("sleeps", report.slept),
+        ("questions", report.questions),
+        ("questions answered", report.questions_answered),
+        ("connections", report.connections),
+        ("connections declined", report.declined),
+        ("results of the client's tools", report.client_results),
+        ("nested calls", report.nested),
+        ("nested calls made again", report.nested_again),
+        ("lost calls with others inside", report.nested_parents_lost),
+        ("nested races decided", report.nested_races),
+        ("nested races cut", report.nested_races_cut),
+        ("streamed batches", report.streamed),
+        ("streamed batches cut", report.streamed_cut),
     ] {
         assert!(count > 0, "no {what}");
     }

@@ -1,10 +1,10 @@
 //! One call in all three histories: what its class promises.
 
-use super::{Histories, inside};
+use super::{Histories, inside, nested, waits};
 use crate::proof::history::{Answer, Recorded, Told};
 use crate::proof::kind::{Asks, Class};
 use crate::proof::ledger::Effect;
-use crate::proof::plan::{CallPlan, Then, hash};
+use crate::proof::plan::{CallPlan, Connects, Then, hash};
 use crate::proof::tools::EFFECT;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,21 @@ pub(super) struct Case<'a> {
     pub added: bool,
     /// What the ledger saw of it, without questions.
     pub effects: Vec<&'a Effect>,
+    /// What it saw when the same was called in earlier tries of the call around it.
+    pub earlier: Vec<&'a Effect>,
+    /// The call inside which it was made.
+    pub around: Option<&'a Recorded>,
+    /// The calls inside it.
+    pub inside: Vec<&'a Recorded>,
+}
+
+impl<'a> Case<'a> {
+    /// One that is inside no other and has none inside.
+    pub fn new(histories: &'a Histories, plan: &'a CallPlan, recorded: &'a Recorded) -> Case<'a> {
+        let effects = nested::effects(histories, recorded).collect();
+        let earlier = nested::earlier(histories, recorded);
+        Case { plan, recorded, added: false, effects, earlier, around: None, inside: Vec::new() }
+    }
 }
 
 impl Case<'_> {
@@ -34,21 +49,32 @@ impl Case<'_> {
         self.stays_cancelled(histories, &mut problems);
         self.class_bounds(&mut problems);
         if self.class() == Class::Stepped {
-            inside::problems(self, histories, &mut problems);
+            inside::problems(self, &mut problems);
         }
+        waits::problems(self, histories, &mut problems);
+        nested::problems(self, &mut problems);
         problems
+    }
+
+    /// The call that a client knows: it, or the one around it.
+    fn root(&self) -> &str {
+        &self.around.unwrap_or(self.recorded).name
     }
 
     /// How often it was applied; of a stepped call its last step.
     fn applied(&self) -> usize {
-        self.under(&self.key()).filter(|effect| effect.verdict == "applied").count()
+        let key = self.key();
+        let all = self.effects.iter().chain(&self.earlier);
+        all.filter(|effect| effect.key == key && effect.verdict == "applied").count()
     }
 
     /// The key of its effect.
     fn key(&self) -> String {
         match self.class() {
             Class::Stepped => self.step_key(EFFECT),
-            Class::Once | Class::Keyed | Class::Read | Class::Missing => self.recorded.key.clone(),
+            Class::Once | Class::Keyed | Class::Read | Class::Client | Class::Missing => {
+                self.recorded.key.clone()
+            }
         }
     }
 
@@ -62,7 +88,7 @@ impl Case<'_> {
         self.effects.iter().copied().filter(move |effect| effect.key == key)
     }
 
-    fn class(&self) -> Class {
+    pub fn class(&self) -> Class {
         self.plan.kind.class
     }
 
@@ -97,12 +123,15 @@ impl Case<'_> {
             }
             ("failed", "tool_failed") => self.may_fail(),
             ("failed", "tool_panicked") => self.plan.then == Then::Panic,
+            ("failed", "connection_declined") => self.plan.connects == Connects::Declined,
             ("failed", "did_not_happen") => {
                 past.reconciled.last() == Some(&"did not happen")
                     && self.is_exhausted()
                     && self.applied() == 0
             }
-            ("cancelled", effect) => self.may_be_cancelled(histories, effect),
+            ("cancelled", effect) => {
+                self.is_cancelled(histories) && self.is_true_to_the_ledger(histories, effect)
+            }
             // Whoever is dismissed while its end is on its way keeps that.
             ("unknown", _) => {
                 let asked = past.cancel_asked.is_some() && !past.dismissed;
@@ -130,35 +159,51 @@ impl Case<'_> {
     fn may_succeed(&self) -> bool {
         let landed = self.recorded.past.reconciled.last() == Some(&"landed");
         let never = matches!(self.plan.order.as_str(), "reject" | "drop")
+            || self.plan.connects == Connects::Declined
             || matches!(self.plan.then, Then::Hang | Then::HangFirst | Then::HangLater);
         self.class() != Class::Missing && (landed || (!never && self.recorded.past.returned > 0))
     }
 
     /// It is only over with a failure if it may not be tried again, or was tried as often as it may be.
     fn may_fail(&self) -> bool {
-        let refused = self.plan.order.starts_with("reject");
-        let retried = self.plan.is_retried(refused) && self.recorded.past.cancel_asked.is_none();
+        let refused = self.plan.order.starts_with("reject") || self.plan.order.starts_with("refuse");
         let retry = &self.recorded.answer["outcome"]["failure"]["retry"];
-        let told = if retried { json!({"exhausted": {"attempts": self.tries()}}) } else { retry.clone() };
-        (refused || self.plan.order == "drop") && *retry == told && (!retried || self.is_exhausted())
+        let is_over = |retried: bool| {
+            let retried = retried && self.recorded.past.cancel_asked.is_none();
+            let exhausted = json!({"exhausted": {"attempts": self.tries()}});
+            !retried || (*retry == exhausted && self.is_exhausted())
+        };
+        let by_itself = (refused || self.plan.order == "drop") && is_over(self.plan.is_retried(refused));
+        by_itself || (nested::has_failed(self) && is_over(self.class() != Class::Once))
     }
 
-    fn may_be_cancelled(&self, histories: &Histories, effect: &str) -> bool {
-        let name = self.recorded.name.as_str();
+    /// Somebody asked for it: a client, one of its siblings, or whoever stopped the call around it.
+    fn is_cancelled(&self, histories: &Histories) -> bool {
+        let past = &self.recorded.past;
         let mut asked = histories.told.iter().flat_map(|told| &told.cancels);
-        let true_to_the_ledger = match (effect, self.class()) {
+        let by_a_client = asked.any(|cancel| cancel.reaches(self.root()));
+        let from_around = self.around.is_some_and(|around| nested::stops(around, self.recorded));
+        past.cancel_asked.is_some() && (past.dismissed || by_a_client || from_around)
+    }
+
+    /// What it is said to have done is what the ledger saw of it, and of the calls inside it.
+    fn is_true_to_the_ledger(&self, histories: &Histories, effect: &str) -> bool {
+        let started = self.recorded.attempts > 0;
+        // Whoever can be asked after answers for the calls inside too.
+        let asked_after = self.recorded.past.reconciled.last() == Some(&"did not happen");
+        let nothing_inside = || asked_after || !nested::has_applied(self, histories);
+        match (effect, self.class()) {
             ("none", Class::Read | Class::Missing) => true,
-            ("none", Class::Once | Class::Keyed) => self.applied() == 0,
+            ("none", Class::Once | Class::Keyed | Class::Client) => self.applied() == 0 && nothing_inside(),
             ("landed", Class::Once) => self.applied() == 1 && self.plan.kind.asks == Asks::Ledger,
-            ("unknown", Class::Once) => self.plan.kind.asks != Asks::Ledger && self.recorded.attempts > 0,
-            ("unknown", Class::Keyed | Class::Stepped) => self.recorded.attempts > 0,
-            ("none", Class::Stepped) => self.effects.iter().all(|effect| effect.verdict != "applied"),
-            ("landed", Class::Stepped) => inside::is_all_recorded(self),
+            ("unknown", Class::Once) => self.plan.kind.asks != Asks::Ledger && started,
+            ("unknown", Class::Keyed | Class::Stepped | Class::Client) => started,
+            ("none", Class::Stepped) => {
+                self.effects.iter().all(|effect| effect.verdict != "applied") && nothing_inside()
+            }
+            ("landed", Class::Stepped) => inside::is_all_recorded(self) && nested::is_all_known(self),
             _ => false,
-        };
-        (self.recorded.past.dismissed || asked.any(|cancel| cancel.reaches(name)))
-            && self.recorded.past.cancel_asked.is_some()
-            && true_to_the_ledger
+        }
     }
 
     /// It is not tried more often than its rule says, and not at all once it was asked to stop.
@@ -170,7 +215,8 @@ impl Case<'_> {
         // Whoever is cancelled while it waits never returns.
         let cancelled = recorded.state() == "cancelled" || recorded.is_resolved();
         let left = u32::from(past.put_aside && cancelled);
-        let ended = past.returned + past.stopped + past.stopped_in_time + past.lost + left;
+        let unconnected = past.unconnected_in.len() as u32;
+        let ended = past.returned + past.stopped + past.stopped_in_time + past.lost + unconnected + left;
         if ended != recorded.attempts || recorded.started.len() != recorded.attempts as usize {
             let started = recorded.started.len();
             problems.push(format!("retry: {started} attempts started, and {ended} came to an end"));
@@ -204,7 +250,7 @@ impl Case<'_> {
         for effect in effects {
             let own = match self.class() {
                 Class::Stepped => inside::kind(self, effect),
-                class @ (Class::Once | Class::Keyed | Class::Read | Class::Missing) => {
+                class @ (Class::Once | Class::Keyed | Class::Read | Class::Client | Class::Missing) => {
                     (effect.key == recorded.key).then_some(class.name())
                 }
             };
@@ -219,7 +265,10 @@ impl Case<'_> {
             }
         }
         if let Some(receipt) = recorded.receipt()
-            && !effects.iter().any(|effect| effect.number == receipt && effect.verdict != "rejected")
+            && !effects
+                .iter()
+                .chain(&self.earlier)
+                .any(|effect| effect.number == receipt && effect.verdict != "rejected")
         {
             problems.push(format!("R2: its receipt {receipt} is not its own"));
         }
@@ -242,8 +291,8 @@ impl Case<'_> {
                 problems.push(format!("R2: line {} is of attempt {}", effect.number, effect.attempt));
             }
         }
-        let name = recorded.name.as_str();
-        let told = histories.told.iter().find(|told| told.answers.iter().any(|answer| names(answer, name)));
+        let root = self.root();
+        let told = histories.told.iter().find(|told| told.answers.iter().any(|answer| names(answer, root)));
         // A worker that died may have a request on its way to the ledger; one that started later has none.
         if let Some(told) = told {
             for effect in effects.iter().filter(|effect| effect.worker.number > told.worker) {
@@ -256,7 +305,7 @@ impl Case<'_> {
         // The run whose result is recorded is the last one.
         let returned = effects.iter().filter(|effect| match self.class() {
             Class::Read => recorded.receipt() == Some(effect.number),
-            Class::Once | Class::Keyed | Class::Stepped | Class::Missing => {
+            Class::Once | Class::Keyed | Class::Stepped | Class::Client | Class::Missing => {
                 effect.attempt == recorded.attempts
             }
         });
@@ -269,19 +318,19 @@ impl Case<'_> {
 
     /// The start of what may be repeated is recorded with its result, so the next worker may know nothing of it; but after
     /// a death every start is recorded first.
-    fn may_be_unrecorded(&self, histories: &Histories, effect: &Effect) -> bool {
+    pub fn may_be_unrecorded(&self, histories: &Histories, effect: &Effect) -> bool {
         let with_result = match self.class() {
             Class::Read => true,
             Class::Keyed => effect.attempt > 1,
             // Of a stepped call it is recorded that it runs before a step does.
-            Class::Once | Class::Stepped | Class::Missing => false,
+            Class::Once | Class::Stepped | Class::Client | Class::Missing => false,
         };
         with_result && !is_careful(&histories.told, effect.worker.number)
     }
 
     /// What was asked to stop, and acknowledged, is run by no later worker.
     fn stays_cancelled(&self, histories: &Histories, problems: &mut Vec<String>) {
-        let name = self.recorded.name.as_str();
+        let name = self.root();
         for told in &histories.told {
             let reached = told.cancels.iter().any(|cancel| {
                 let batch = name.split('/').nth(1).unwrap_or_default();
@@ -307,12 +356,12 @@ impl Case<'_> {
             Class::Once => asked <= 1,
             Class::Keyed | Class::Stepped => applied <= 1,
             Class::Read => applied == 0,
-            Class::Missing => asked == 0,
+            Class::Client | Class::Missing => asked == 0,
         };
         if !bound {
             problems.push(format!("R3: the ledger was asked {asked} times and applied it {applied} times"));
         }
-        let succeeded = self.recorded.state() == "succeeded";
+        let succeeded = self.recorded.state() == "succeeded" && self.class() != Class::Client;
         if succeeded && (asked == 0 || (self.class() != Class::Read && applied != 1)) {
             problems.push("R3: it succeeded and the ledger knows nothing of it".to_owned());
         }

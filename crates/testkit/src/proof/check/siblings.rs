@@ -21,6 +21,8 @@ struct Decided {
 /// A batch, by the rows of its journal.
 #[derive(Default)]
 struct Story {
+    /// How many calls there are is not known yet.
+    may_grow: bool,
     opened: Vec<usize>,
     ended: BTreeMap<usize, usize>,
     /// The first row in which somebody asked a call to stop.
@@ -37,10 +39,18 @@ struct Story {
 /// Every promise about its siblings that a batch broke.
 pub(super) fn problems(histories: &Histories, batch: &RecordedBatch) -> Vec<String> {
     let mut story = Story::default();
+    story.may_grow = batch.streamed;
     for (row, events) in batch.rows.iter().enumerate() {
         for event in events {
-            if let Event::Call { ordinal, fact } = event {
-                story.add(batch.siblings, (row, usize::from(ordinal.0)), fact);
+            match event {
+                Event::Call { ordinal, fact } => {
+                    story.add(batch.siblings, (row, usize::from(ordinal.0)), fact);
+                }
+                Event::Closed(_) => {
+                    story.may_grow = false;
+                    story.decide(batch.siblings, row);
+                }
+                Event::Batch(_) => {}
             }
         }
     }
@@ -100,7 +110,15 @@ impl Story {
         } else {
             self.lost += 1;
         }
-        let possible = self.opened.len() - self.lost;
+        self.decide(siblings, row);
+    }
+
+    /// What its calls add up to.
+    fn decide(&mut self, siblings: Siblings, row: usize) {
+        if self.decided.is_some() {
+            return;
+        }
+        let possible = if self.may_grow { usize::MAX } else { self.opened.len() - self.lost };
         let (reached, unreachable) = match siblings {
             Siblings::Independent => (false, false),
             Siblings::FailFast => (false, self.lost > 0),
@@ -154,9 +172,8 @@ fn told(histories: &Histories, batch: &RecordedBatch, decided: &Decided) -> Vec<
     let expected: Value =
         json!({"siblings": batch.siblings, "decision": decided.decision, "winners": winners});
     let answers = histories.told.iter().flat_map(|told| told.answers.iter().map(move |a| (told.worker, a)));
-    let of_it = answers.filter(|(_, answer)| {
-        !answer.resolved && format!("{}/{}", answer.session, answer.batch) == batch.name
-    });
+    let of_it = answers
+        .filter(|(_, answer)| !answer.alone && format!("{}/{}", answer.session, answer.batch) == batch.name);
     of_it
         .filter(|(_, answer)| answer.decided != expected)
         .map(|(worker, answer)| {

@@ -1,0 +1,70 @@
+//! Counts the instructions of a call in memory beside those of its floor, with valgrind: `once-over`. Instructions do not
+//! depend on what else the machine does, so a ratio of them tells small changes apart that a clock cannot.
+//!
+//! `once-over ROW` runs one row and counts nothing, for `valgrind --tool=callgrind` with `--toggle-collect` as below.
+
+use std::error::Error;
+use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
+use windlass_bench::floor::{self, Shape};
+use windlass_bench::memory::{self, Calls, Given};
+use windlass_bench::table::{aligned, thousands};
+
+/// What is counted: between the beginning and the end of this.
+const COUNTED: &str = "--toggle-collect=*allocations*during*";
+
+/// A row: its name, what it stands on, and how many times as much it may take.
+const ROWS: [(&str, &str, f64); 4] = [
+    ("batches-of-64", "floor", 3.5),
+    ("batches-of-1", "floor", 6.0),
+    ("40-properties", "floor-40-properties", 1.6),
+    ("text", "parse", 1.5),
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match std::env::args().nth(1) {
+        Some(row) => run(&row),
+        None => table(),
+    }
+}
+
+fn run(row: &str) -> Result<(), Box<dyn Error>> {
+    let (span, usual) = (Duration::ZERO, Calls { shape: Shape::Echo, batch: 64, given: Given::Json });
+    match row {
+        "floor" => floor::lean_call(span, Shape::Echo)?,
+        "floor-40-properties" => floor::lean_call(span, Shape::Wide)?,
+        "parse" => floor::parse(span)?,
+        "batches-of-64" => memory::calls(span, usual)?,
+        "batches-of-1" => memory::calls(span, Calls { batch: 1, ..usual })?,
+        "40-properties" => memory::calls(span, Calls { shape: Shape::Wide, ..usual })?,
+        "text" => memory::calls(span, Calls { given: Given::Text, ..usual })?,
+        other => return Err(format!("there is no row {other:?}").into()),
+    };
+    Ok(())
+}
+
+fn table() -> Result<(), Box<dyn Error>> {
+    let mut rows =
+        vec![["instructions per call", "calls", "floor", "ratio", "bar"].map(str::to_owned).to_vec()];
+    let usual = counted("batches-of-64")? / memory::COUNTED_CALLS as f64;
+    for (name, below, bar) in ROWS {
+        let floor = counted(below)? / floor::COUNTED_CALLS as f64;
+        let all = counted(name)? / memory::COUNTED_CALLS as f64;
+        let (name, ours) = if name == "text" { ("text, on top", all - usual) } else { (name, all) };
+        let ratio = format!("{:.2}", ours / floor);
+        rows.push(vec![name.to_owned(), thousands(ours), thousands(floor), ratio, format!("≤ {bar}")]);
+    }
+    write!(std::io::stdout().lock(), "{}", aligned(&rows))?;
+    Ok(())
+}
+
+/// How many instructions a row takes in all.
+fn counted(row: &str) -> Result<f64, Box<dyn Error>> {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", COUNTED]);
+    let said = valgrind.arg(std::env::current_exe()?).arg(row).output()?;
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let count = said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
+    count.ok_or_else(|| format!("valgrind did not count {row}:\n{said}").into())
+}

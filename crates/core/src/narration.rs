@@ -1,0 +1,366 @@
+//! A sentence for people per phase of a call: "Reading AGENTS.md", "Read AGENTS.md".
+//!
+//! The sentence is the tool's own if its author wrote one, else that of a message file (`narration/en.txt` and its
+//! siblings, by the tool's name), else a general one from the title and the arguments. It is always one line: values are
+//! shortened, addresses of web pages are told by host and path, and controls are made visible.
+
+use crate::failure::named;
+use crate::template::{Part, parts};
+use serde_json::Value;
+
+named! {
+    /// A language in which calls are told.
+    Locale {
+        /// English.
+        English = "en",
+        /// German.
+        German = "de",
+    }
+}
+
+impl Locale {
+    /// The locale that a tag such as `de-AT` asks for; English if there are no messages in that language.
+    pub fn of(tag: &str) -> Locale {
+        let language = tag.split(['-', '_']).next().unwrap_or_default();
+        let known = Locale::ALL.iter().find(|locale| locale.as_str().eq_ignore_ascii_case(language));
+        known.copied().unwrap_or(Locale::English)
+    }
+
+    fn messages(self) -> &'static str {
+        match self {
+            Locale::English => include_str!("narration/en.txt"),
+            Locale::German => include_str!("narration/de.txt"),
+        }
+    }
+
+    /// The message of this name. The files are short and read rarely, so they are looked through.
+    fn message(self, name: &str) -> Option<&'static str> {
+        let lines = self.messages().lines().filter(|line| !line.starts_with('#'));
+        lines
+            .filter_map(|line| line.split_once(" = "))
+            .find(|(known, _)| *known == name)
+            .map(|(_, text)| text)
+    }
+}
+
+named! {
+    /// Where a call stands, as it is told to people.
+    Phase {
+        /// An attempt began.
+        Started = "started",
+        /// It waits.
+        Waiting = "waiting",
+        /// An attempt says how far it is.
+        Progress = "progress",
+        /// It is over, as it should be.
+        Completed = "completed",
+        /// It is over, and not as it should be.
+        Failed = "failed",
+    }
+}
+
+/// The sentences of one tool in one language, as its author writes them: `{path}` stands for the argument of that name,
+/// `{$title}`, `{$args}`, `{$reason}`, `{$progress}` and `{$message}` for what Windlass knows. A sentence that names an
+/// argument which a call does not have is not used for that call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Narration {
+    /// The language.
+    pub locale: Locale,
+    /// Each phase that has a sentence.
+    pub sentences: Vec<(Phase, String)>,
+}
+
+/// What is told.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// An attempt began.
+    Started,
+    /// It waits, for one of [`Reason`](crate::call::Reason) or for a call that is the same.
+    Waiting(&'a str),
+    /// How far it is.
+    Progress(&'a str),
+    /// It succeeded.
+    Completed,
+    /// It failed, and why.
+    Failed(&'a str),
+    /// It was cancelled.
+    Cancelled,
+    /// It was not allowed, and why.
+    Denied(&'a str),
+    /// It is not known whether it took effect.
+    Unknown,
+}
+
+impl Told<'_> {
+    /// The phase to which this belongs.
+    pub fn phase(self) -> Phase {
+        match self {
+            Told::Started => Phase::Started,
+            Told::Waiting(_) => Phase::Waiting,
+            Told::Progress(_) => Phase::Progress,
+            Told::Completed => Phase::Completed,
+            Told::Failed(_) | Told::Cancelled | Told::Denied(_) | Told::Unknown => Phase::Failed,
+        }
+    }
+
+    /// The general message.
+    fn message(self) -> &'static str {
+        match self {
+            Told::Cancelled => "cancelled",
+            Told::Denied(_) => "denied",
+            Told::Unknown => "unknown",
+            Told::Started | Told::Waiting(_) | Told::Progress(_) | Told::Completed | Told::Failed(_) => {
+                self.phase().as_str()
+            }
+        }
+    }
+
+    /// Whether a tool has sentences of its own for it: what happened to a call is ours to tell.
+    fn is_the_tools(self) -> bool {
+        match self {
+            Told::Started | Told::Waiting(_) | Told::Progress(_) | Told::Completed | Told::Failed(_) => true,
+            Told::Cancelled | Told::Denied(_) | Told::Unknown => false,
+        }
+    }
+}
+
+/// The call that is told of.
+#[derive(Clone, Copy, Debug)]
+pub struct Speaker<'a> {
+    /// The tool's name, as it was asked for.
+    pub tool: &'a str,
+    /// What people call the tool; empty if that is not known.
+    pub title: &'a str,
+    /// What its author wrote.
+    pub narrations: &'a [Narration],
+    /// The arguments.
+    pub args: &'a Value,
+}
+
+/// The sentence.
+pub fn narrate(speaker: Speaker<'_>, told: Told<'_>, locale: Locale) -> String {
+    let own = speaker.narrations.iter().filter(|narration| narration.locale == locale);
+    let own = own.flat_map(|narration| &narration.sentences).find(|(phase, _)| *phase == told.phase());
+    let own = own.map(|(_, sentence)| sentence.as_str());
+    let by_name = || locale.message(&format!("{}.{}", speaker.tool, told.phase()));
+    let special = told.is_the_tools().then(|| own.or_else(by_name)).flatten();
+    let filled = special.and_then(|sentence| fill(sentence, speaker, told, locale));
+    let general = || fill(locale.message(told.message())?, speaker, told, locale);
+    filled.or_else(general).unwrap_or_else(|| speaker.tool.to_string())
+}
+
+/// A sentence with everything in it; `None` if the call has not what it names.
+fn fill(sentence: &str, speaker: Speaker<'_>, told: Told<'_>, locale: Locale) -> Option<String> {
+    let mut text = String::new();
+    for part in parts(sentence) {
+        match part {
+            Part::Text(piece) => text.push_str(&piece),
+            Part::Property(name) => match name.strip_prefix('$') {
+                Some(ours) => text.push_str(&known(ours, speaker, told, locale)?),
+                None => text.push_str(&shown(speaker.args.get(&name)?)?),
+            },
+        }
+    }
+    Some(line(&text, usize::MAX))
+}
+
+/// What a sentence takes from the call: names of arguments, and with `$` what Windlass knows.
+pub fn names(sentence: &str) -> impl Iterator<Item = String> + use<> {
+    parts(sentence).into_iter().filter_map(|part| match part {
+        Part::Property(name) => Some(name),
+        Part::Text(_) => None,
+    })
+}
+
+/// What Windlass knows of a call, as [`Narration`] names it.
+pub const KNOWN: [&str; 5] = ["args", "message", "progress", "reason", "title"];
+
+/// What Windlass knows.
+fn known(name: &str, speaker: Speaker<'_>, told: Told<'_>, locale: Locale) -> Option<String> {
+    match (name, told) {
+        ("title", _) if !speaker.title.is_empty() => Some(line(speaker.title, VALUE_CHARS_MAX)),
+        ("title", _) => Some(line(speaker.tool, VALUE_CHARS_MAX)),
+        ("args", _) => Some(arguments(speaker.args)),
+        ("reason", Told::Waiting(reason)) => Some(
+            locale
+                .message(&format!("reason.{reason}"))
+                .map_or_else(|| line(reason, VALUE_CHARS_MAX), str::to_string),
+        ),
+        ("progress", Told::Progress(text)) => Some(line(text, MESSAGE_CHARS_MAX)),
+        ("message", Told::Failed(text) | Told::Denied(text)) => Some(line(text, MESSAGE_CHARS_MAX)),
+        _ => None,
+    }
+}
+
+/// The first arguments that can be told in a word, in brackets.
+fn arguments(args: &Value) -> String {
+    let values = args.as_object().into_iter().flat_map(|args| args.values()).filter(|value| !value.is_null());
+    let shown: Vec<String> = values.filter_map(shown).take(ARGUMENTS_MAX).collect();
+    if shown.is_empty() { String::new() } else { format!(" ({})", shown.join(", ")) }
+}
+
+/// A value in a word; `None` for what has too many parts.
+fn shown(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(line(&address(text), VALUE_CHARS_MAX)),
+        Value::Number(number) => Some(line(&number.to_string(), VALUE_CHARS_MAX)),
+        Value::Bool(yes) => Some(yes.to_string()),
+        Value::Array(items) => {
+            let words: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
+            Some(line(&words?.join(" "), VALUE_CHARS_MAX))
+        }
+        Value::Null | Value::Object(_) => None,
+    }
+}
+
+/// Of the address of a web page host and path: the rest is long, and may hold what is nobody's business.
+fn address(text: &str) -> std::borrow::Cow<'_, str> {
+    let Some(rest) = ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme)) else {
+        return text.into();
+    };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit('@').next().unwrap_or_default();
+    format!("{host}{}", path.trim_end_matches('/')).into()
+}
+
+/// So much of a value is told.
+const VALUE_CHARS_MAX: usize = 48;
+/// So much of what went wrong, or of how far something is.
+const MESSAGE_CHARS_MAX: usize = 160;
+/// So many arguments are told where nobody said which matter.
+const ARGUMENTS_MAX: usize = 3;
+
+/// One line of bounded length, with controls made visible.
+fn line(text: &str, chars_max: usize) -> String {
+    let mut shown = String::new();
+    for (place, letter) in text.chars().enumerate() {
+        if place == chars_max {
+            shown.push('…');
+            break;
+        }
+        match is_hidden(letter) {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
+/// Letters that move the cursor, break the line, or turn the direction of what follows.
+fn is_hidden(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{feff}')
+        || ('\u{202a}'..='\u{202e}').contains(&letter)
+        || ('\u{2066}'..='\u{2069}').contains(&letter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn tell(tool: &str, args: &Value, told: Told<'_>, locale: Locale) -> String {
+        narrate(Speaker { tool, title: "", narrations: &[], args }, told, locale)
+    }
+
+    #[test]
+    fn each_phase_has_its_sentence_in_each_language() {
+        let (read, mail) =
+            (json!({"path": "AGENTS.md"}), json!({"to": "ann@example.com", "tries": 3, "body": {}}));
+        let told = [
+            Told::Started,
+            Told::Waiting("input"),
+            Told::Progress("30 %, 3 of 10 files"),
+            Told::Completed,
+            Told::Failed("there is no such file"),
+            Told::Cancelled,
+            Told::Denied("not at night"),
+            Told::Unknown,
+        ];
+        let mut lines = Vec::new();
+        for &locale in Locale::ALL {
+            for (tool, args) in [("read_file", &read), ("send_mail", &mail), ("send_mail", &Value::Null)] {
+                lines.extend(told.iter().map(|told| format!("{locale} {}", tell(tool, args, *told, locale))));
+            }
+        }
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn what_the_author_wrote_comes_first_if_the_call_has_what_it_names() {
+        let sentences = vec![(Phase::Started, "Deploying {service} to {region}".to_string())];
+        let narrations = [Narration { locale: Locale::English, sentences }];
+        let tell = |args: &Value, locale| {
+            narrate(
+                Speaker { tool: "deploy", title: "Deploy", narrations: &narrations, args },
+                Told::Started,
+                locale,
+            )
+        };
+        let whole = json!({"service": "shop", "region": "eu"});
+        assert_eq!(tell(&whole, Locale::English), "Deploying shop to eu");
+        assert_eq!(tell(&json!({"service": "shop"}), Locale::English), "Running Deploy (shop)");
+        assert_eq!(tell(&whole, Locale::German), "Deploy läuft (eu, shop)");
+    }
+
+    #[test]
+    fn a_sentence_is_one_short_line_whatever_the_arguments_are() {
+        let hostile = json!({"path": format!("a\nb\u{1b}[2J\u{202e}{}", "x".repeat(100))});
+        let told = tell("read_file", &hostile, Told::Started, Locale::English);
+        assert!(told.starts_with(r"Reading a\nb\u{1b}[2J\u{202e}xxx") && told.ends_with("x…"), "{told}");
+        let failed = tell("read_file", &hostile, Told::Failed(&"y\r\n".repeat(1_000)), Locale::German);
+        assert!(!failed.contains(char::is_control) && failed.chars().count() < 800, "{failed}");
+    }
+
+    #[test]
+    fn of_an_address_host_and_path_are_told() {
+        for (url, shown) in [
+            ("https://ann:secret@example.com/a/b?token=secret#c", "example.com/a/b"),
+            ("http://example.com/", "example.com"),
+            ("https://example.com?token=secret", "example.com"),
+            ("ftp://example.com/a", "ftp://example.com/a"),
+        ] {
+            assert_eq!(
+                tell("web_fetch", &json!({"url": url}), Told::Started, Locale::English),
+                format!("Fetching {shown}")
+            );
+        }
+    }
+
+    #[test]
+    fn a_tag_is_understood_or_it_is_english() {
+        for (tag, locale) in [("de", Locale::German), ("DE_at", Locale::German), ("de-CH", Locale::German)] {
+            assert_eq!(Locale::of(tag), locale);
+        }
+        for tag in ["", "fr", "den", "en-GB"] {
+            assert_eq!(Locale::of(tag), Locale::English);
+        }
+    }
+
+    #[test]
+    fn the_languages_have_the_same_messages_with_the_same_places() {
+        let of = |locale: Locale| {
+            let lines = locale.messages().lines().filter(|line| !line.starts_with('#'));
+            let mut places: Vec<(String, Vec<String>)> = lines
+                .map(|line| line.split_once(" = ").expect("name = text"))
+                .map(|(name, text)| {
+                    let mut named: Vec<String> = names(text).collect();
+                    named.sort();
+                    (name.to_string(), named)
+                })
+                .collect();
+            places.sort();
+            places
+        };
+        let english = of(Locale::English);
+        for &locale in Locale::ALL {
+            assert_eq!(of(locale), english, "{locale}");
+        }
+        let names: Vec<&String> = english.iter().map(|(name, _)| name).collect();
+        assert!(names.is_sorted_by(|a, b| a < b), "a message is there once");
+        for reason in crate::call::Reason::ALL {
+            assert!(names.contains(&&format!("reason.{reason}")), "{reason} is not told");
+        }
+    }
+}

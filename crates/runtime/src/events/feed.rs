@@ -1,0 +1,326 @@
+//! The bells of sessions, and the pages that their readers share.
+//!
+//! A session that nobody follows pays one relaxed load per commit. While somebody does, a task of the runtime hears of
+//! commits and of what running calls say, and rings for all readers at once, at most every `event_frame_ms`.
+
+use super::Words;
+use super::follow::{Follower, Page, Source, Subject};
+use crate::error::BatchError;
+use crate::progress::Progress;
+use crate::runtime::Inner;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use windlass_core::call::Kind;
+use windlass_core::handle::Handle;
+use windlass_core::ids::{CallId, EntryNo};
+
+/// Pages that are kept for those who come after the first.
+const PAGES_MAX: usize = 16;
+/// What they may weigh together.
+const PAGES_BYTES_MAX: usize = 8 << 20;
+/// Running calls of a session whose last words are kept.
+const WORDS_MAX: usize = 1_024;
+/// So much of what a call writes is told at once.
+const OUTPUT_BYTES_MAX: usize = 4 << 10;
+
+/// The feeds of all sessions that are owned or followed here.
+#[derive(Default)]
+pub(crate) struct Feeds {
+    known: Mutex<Known>,
+    /// How many follow.
+    pub(crate) readers: AtomicU64,
+}
+
+#[derive(Default)]
+struct Known {
+    by_name: HashMap<Arc<str>, Weak<Feed>>,
+    /// With so many names those of feeds that are gone are swept out.
+    sweep_at: usize,
+}
+
+/// Fewer names than this are not worth sweeping.
+const SWEEP_MIN: usize = 64;
+
+impl Feeds {
+    /// The feed of a session, whether that exists or not.
+    pub(crate) fn feed(&self, name: &str) -> Arc<Feed> {
+        let mut known = lock(&self.known);
+        if let Some(feed) = known.by_name.get(name).and_then(Weak::upgrade) {
+            return feed;
+        }
+        if known.by_name.len() >= known.sweep_at {
+            known.by_name.retain(|_, feed| feed.strong_count() > 0);
+            known.sweep_at = SWEEP_MIN.max(2 * known.by_name.len());
+        }
+        let feed = Arc::new(Feed::new(name.into()));
+        known.by_name.insert(feed.name.clone(), Arc::downgrade(&feed));
+        feed
+    }
+
+    /// The runtime ends: so do all who follow.
+    pub(crate) fn end(&self) {
+        let feeds: Vec<_> = lock(&self.known).by_name.values().filter_map(Weak::upgrade).collect();
+        for feed in feeds {
+            feed.ring.send_modify(|ring| ring.over = true);
+        }
+    }
+}
+
+/// What readers are woken with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ring {
+    /// The last entry that was seen.
+    pub(super) head: EntryNo,
+    /// Counts what running calls said.
+    words: u64,
+    /// The store did not say where the session stands: whoever reads finds out what is wrong.
+    pub(super) trouble: bool,
+    /// Nothing will follow.
+    pub(super) over: bool,
+}
+
+/// What happens in one session, for all who follow it.
+pub(crate) struct Feed {
+    name: Arc<str>,
+    /// How many follow: looked at with every commit.
+    readers: AtomicU32,
+    /// Told to whoever rings.
+    happened: Notify,
+    ring: watch::Sender<Ring>,
+    /// Whoever rings, while somebody follows.
+    ringer: Mutex<Option<AbortHandle>>,
+    pages: tokio::sync::Mutex<VecDeque<Arc<Page>>>,
+    said: Mutex<Said>,
+}
+
+/// What running calls say.
+#[derive(Default)]
+struct Said {
+    /// Since it last rang.
+    new: BTreeMap<CallId, New>,
+    /// The last of it by handle, and when it rang for that.
+    last: BTreeMap<Handle, (u64, Arc<Words>)>,
+    /// How often it rang for words.
+    count: u64,
+}
+
+#[derive(Default)]
+struct New {
+    progress: Option<Progress>,
+    status: Option<String>,
+    output: Vec<u8>,
+}
+
+impl Feed {
+    fn new(name: Arc<str>) -> Feed {
+        let (ring, _) = watch::channel(Ring { head: EntryNo(0), words: 0, trouble: false, over: false });
+        Feed {
+            name,
+            readers: AtomicU32::new(0),
+            happened: Notify::new(),
+            ring,
+            ringer: Mutex::default(),
+            pages: tokio::sync::Mutex::default(),
+            said: Mutex::default(),
+        }
+    }
+
+    /// Whether somebody follows.
+    fn is_followed(&self) -> bool {
+        self.readers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Something of the session became durable.
+    pub(crate) fn committed(&self) {
+        if self.is_followed() {
+            self.happened.notify_one();
+        }
+    }
+
+    /// A running call says how far it is.
+    pub(crate) fn progress(&self, call: CallId, progress: &Progress) {
+        self.say(call, |new| new.progress = Some(progress.clone()));
+    }
+
+    /// A running call says what it does.
+    pub(crate) fn status(&self, call: CallId, status: &str) {
+        self.say(call, |new| new.status = Some(status.to_string()));
+    }
+
+    /// A running call writes.
+    pub(crate) fn output(&self, call: CallId, bytes: &[u8]) {
+        self.say(call, |new| {
+            let bytes = &bytes[bytes.len().saturating_sub(OUTPUT_BYTES_MAX)..];
+            let excess = (new.output.len() + bytes.len()).saturating_sub(OUTPUT_BYTES_MAX);
+            new.output.drain(..excess);
+            new.output.extend(bytes);
+        });
+    }
+
+    fn say(&self, call: CallId, add: impl FnOnce(&mut New)) {
+        if !self.is_followed() {
+            return;
+        }
+        let mut said = lock(&self.said);
+        if said.new.len() >= WORDS_MAX && !said.new.contains_key(&call) {
+            return;
+        }
+        add(said.new.entry(call).or_default());
+        drop(said);
+        self.happened.notify_one();
+    }
+
+    /// Somebody follows. The first makes it ring.
+    pub(super) fn join(self: &Arc<Feed>, rt: &Arc<Inner>) -> watch::Receiver<Ring> {
+        let mut ringer = lock(&self.ringer);
+        self.readers.fetch_add(1, Ordering::SeqCst);
+        if ringer.is_none() {
+            let every = |ms| Duration::from_millis(ms);
+            let pauses = (every(rt.limits.event_frame_ms), every(rt.limits.event_look_ms));
+            let ringing = rt.tasks.spawn(ring(Arc::downgrade(rt), self.clone(), pauses));
+            *ringer = Some(ringing.abort_handle());
+        }
+        self.ring.subscribe()
+    }
+
+    /// Somebody follows no more. The last one leaves nothing behind.
+    pub(super) fn leave(&self) {
+        let mut ringer = lock(&self.ringer);
+        if self.readers.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return;
+        }
+        if let Some(ringing) = ringer.take() {
+            ringing.abort();
+        }
+        *lock(&self.said) = Said::default();
+        // Nobody else reads pages; whoever was dropped in the middle has let go.
+        if let Ok(mut pages) = self.pages.try_lock() {
+            pages.clear();
+        }
+    }
+
+    /// The session was seen with this head.
+    pub(super) fn saw(&self, head: EntryNo) {
+        self.ring.send_if_modified(|ring| {
+            let news = head > ring.head;
+            ring.head = ring.head.max(head);
+            news
+        });
+    }
+
+    /// The page behind an entry: as somebody read it before, or from the journal.
+    pub(super) async fn page(&self, rt: &Inner, after: EntryNo) -> Result<Option<Arc<Page>>, BatchError> {
+        // Held while the journal is read, so that of all who were woken one reads.
+        let mut pages = self.pages.lock().await;
+        if let Some(page) = pages.iter().find(|page| page.after == after) {
+            return Ok(Some(page.clone()));
+        }
+        let Some(session) = rt.store.session(&self.name).await? else { return Ok(None) };
+        let tools = Some(&rt.registry);
+        let (store, text_bytes_max) = (&rt.store, rt.limits.event_text_bytes_max);
+        let source = Source { store, session: &session, tools, text_bytes_max };
+        let page = source.page(after, || before(&pages, after)).await?;
+        let Some(page) = page.map(Arc::new) else { return Ok(None) };
+        self.fall_silent(&page);
+        pages.push_back(page.clone());
+        while pages.len() > PAGES_MAX
+            || pages.iter().map(|page| page.weight()).sum::<usize>() > PAGES_BYTES_MAX
+        {
+            pages.pop_front();
+        }
+        Ok(Some(page))
+    }
+
+    /// What was said by attempts that are over is of no interest any more.
+    fn fall_silent(&self, page: &Page) {
+        let mut said = lock(&self.said);
+        if said.last.is_empty() {
+            return;
+        }
+        for event in &page.events {
+            if is_end_of_attempt(event.kind) {
+                said.last.remove(&event.subject.call);
+            }
+        }
+    }
+
+    /// What was said since somebody last looked.
+    pub(super) fn words_since(&self, heard: &mut u64) -> Vec<Arc<Words>> {
+        let said = lock(&self.said);
+        let since = std::mem::replace(heard, said.count);
+        if since == said.count {
+            return Vec::new();
+        }
+        let news = said.last.values().filter(|(count, _)| *count > since);
+        news.map(|(_, words)| words.clone()).collect()
+    }
+
+    /// Makes words of what was said since it last rang; how often it rang for words by now.
+    fn gather(&self, rt: &Inner) -> u64 {
+        let new = std::mem::take(&mut lock(&self.said).new);
+        let words: Vec<_> = new.into_iter().filter_map(|(call, new)| self.words(rt, call, new)).collect();
+        let mut said = lock(&self.said);
+        if !words.is_empty() {
+            said.count += 1;
+        }
+        let count = said.count;
+        for words in words {
+            said.last.insert(words.call(), (count, Arc::new(words)));
+        }
+        while said.last.len() > WORDS_MAX {
+            // Only stuck tools that were given up go on talking after their end.
+            said.last.pop_first();
+        }
+        count
+    }
+
+    fn words(&self, rt: &Inner, call: CallId, new: New) -> Option<Words> {
+        let batch = rt.owned_session(&self.name)?.find_no(call.batch)?;
+        let subject = Arc::new(Subject::running(rt, &batch, call.ordinal)?);
+        let output = String::from_utf8_lossy(&new.output);
+        let output = (!output.is_empty()).then(|| output.into_owned());
+        Some(Words { subject, progress: new.progress, status: new.status, output })
+    }
+}
+
+/// Where the batches stand behind the page that ends there.
+fn before(pages: &VecDeque<Arc<Page>>, after: EntryNo) -> Option<Follower> {
+    pages.iter().find(|page| page.end == after).and_then(|page| page.take_follower())
+}
+
+fn is_end_of_attempt(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Returned | Kind::Stopped | Kind::Lost | Kind::Suspended | Kind::Unconnected | Kind::Ended
+    )
+}
+
+/// Rings when something happened, and not again before `pause` has passed; looks by itself after `looks`.
+async fn ring(rt: Weak<Inner>, feed: Arc<Feed>, (pause, looks): (Duration, Duration)) {
+    loop {
+        // What nobody told of is what another process wrote, or what was committed for somebody who did not wait for it.
+        let _ = tokio::time::timeout(looks, feed.happened.notified()).await;
+        let Some(rt) = rt.upgrade() else { return };
+        let words = feed.gather(&rt);
+        let row = rt.store.session(&feed.name).await;
+        drop(rt);
+        feed.ring.send_if_modified(|ring| {
+            let before = *ring;
+            match &row {
+                Ok(row) => ring.head = row.as_ref().map_or(ring.head, |row| row.head.max(ring.head)),
+                Err(_) => ring.trouble = true,
+            }
+            ring.words = words;
+            *ring != before
+        });
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

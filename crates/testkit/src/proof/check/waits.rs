@@ -1,0 +1,81 @@
+//! What a call waits for outside: answers, questions, results of tools that the client runs, connections.
+
+use super::Histories;
+use super::case::Case;
+use crate::proof::kind::Class;
+use crate::proof::plan::Connects;
+use crate::proof::tools::{ANSWER, QUESTION};
+use serde_json::Value;
+use windlass::core::operation::CLIENT;
+
+/// Every promise that was broken.
+pub(super) fn problems(case: &Case<'_>, histories: &Histories, problems: &mut Vec<String>) {
+    let inside = case.plan.inside;
+    answers(case, histories, (ANSWER, inside.answer), problems);
+    answers(case, histories, (QUESTION, inside.question), problems);
+    answers(case, histories, (CLIENT, case.class() == Class::Client), problems);
+    let (recorded, asked) = (case.recorded, case.recorded.inside.questions);
+    let must_ask = inside.question && recorded.state() == "succeeded" && !recorded.is_resolved();
+    if asked > u32::from(inside.question) || (must_ask && asked != 1) {
+        problems.push(format!("R12: it asked its question {asked} times"));
+    }
+    connections(case, histories, problems);
+}
+
+/// What was acknowledged as answered is what the call was told, once.
+fn answers(case: &Case<'_>, histories: &Histories, (name, waits): (&str, bool), problems: &mut Vec<String>) {
+    let recorded = case.recorded;
+    let given = recorded.inside.answers.get(name).map(Vec::as_slice).unwrap_or_default();
+    if given.len() > 1 {
+        problems.push(format!("R12: it was answered {} times as {name}", given.len()));
+    }
+    let told = histories.told.iter().flat_map(|told| &told.answered);
+    let of_it = told.filter(|answered| answered.call == recorded.name && answered.name == name);
+    let acknowledged: Vec<&Value> = of_it.map(|answered| &answered.said).collect();
+    for said in &acknowledged {
+        if given.first().is_some_and(|first| first != *said) || acknowledged[0] != *said {
+            problems.push(format!("R12: {said} was acknowledged, and is not what it was answered as {name}"));
+        }
+    }
+    if waits && recorded.state() == "succeeded" && !recorded.is_resolved() {
+        let value = recorded.value.as_ref().map(|value| if name == CLIENT { value } else { &value[name] });
+        if given.is_empty() || value != given.first() {
+            problems.push(format!("R12: it went on with {value:?}, and was answered {given:?} as {name}"));
+        }
+    }
+}
+
+/// An attempt that says what it needs has no effect; the call goes on once that is connected, which it is told once.
+fn connections(case: &Case<'_>, histories: &Histories, problems: &mut Vec<String>) {
+    let (recorded, past) = (case.recorded, &case.recorded.past);
+    let ran = case.effects.iter().find(|effect| {
+        past.unconnected_in.contains(&effect.attempt) && !case.may_be_unrecorded(histories, effect)
+    });
+    if let Some(effect) = ran {
+        let (attempt, line) = (effect.attempt, effect.number);
+        problems.push(format!("R3: attempt {attempt} needed a connection, and had an effect at line {line}"));
+    }
+    if past.connected.len() > 1 || past.connected.len() > past.unconnected_in.len() {
+        problems.push(format!("R12: it was connected {} times", past.connected.len()));
+    }
+    let (needs, made) = (case.plan.connects != Connects::Nothing, case.plan.connects == Connects::Made);
+    if past.connected.iter().any(|connected| *connected != made)
+        || (!needs && !past.unconnected_in.is_empty())
+    {
+        problems.push(format!("R12: it was connected as {:?}", past.connected));
+    }
+    let mut told = histories.told.iter().flat_map(|told| &told.connected);
+    let acknowledged = told.any(|(call, _)| *call == recorded.name);
+    let cancelled = past.cancel_asked.is_some();
+    if acknowledged && past.connected.is_empty() && !cancelled {
+        problems.push("R12: that it is connected was acknowledged, and it was not told".to_owned());
+    }
+    if case.plan.connects == Connects::Declined && !case.effects.is_empty() {
+        problems.push("R3: its connection was declined, and it had an effect".to_owned());
+    }
+    let succeeded = recorded.state() == "succeeded" && !recorded.is_resolved();
+    // What only reads may have said so in an attempt that nobody knows of.
+    if made && succeeded && case.class() != Class::Read && past.connected.is_empty() {
+        problems.push("R12: it succeeded, and was never connected".to_owned());
+    }
+}

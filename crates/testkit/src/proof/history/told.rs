@@ -1,0 +1,152 @@
+//! What clients were told.
+
+use super::text;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the client of one worker was told.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// The number of the worker in its trial.
+    pub worker: u32,
+    /// How far it came: `opened`, `resumed`, `done`.
+    pub phases: Vec<String>,
+    /// The answers, in the order in which they came.
+    pub answers: Vec<Answer>,
+    /// What it asked to stop.
+    pub cancels: Vec<Cancel>,
+    /// What it answered to calls that wait, and was told that it is durable.
+    pub answered: Vec<Answered>,
+    /// The calls that it connected to what they need, or declined to, and was told that this is durable.
+    pub connected: Vec<(String, bool)>,
+    /// The calls that it pushed, and was told that they are durable; and those that were refused.
+    pub pushed: Vec<String>,
+    /// See above.
+    pub refused: Vec<String>,
+    /// Whether it was killed.
+    pub died: bool,
+}
+
+/// What a client answered to a call that waits.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// Session, batch and id of the call.
+    pub call: String,
+    /// What was answered, by its name in the call.
+    pub name: String,
+    /// The answer.
+    pub said: Value,
+}
+
+/// A cancel that a client asked for.
+#[derive(Clone, Debug)]
+pub struct Cancel {
+    /// In which session.
+    pub session: String,
+    /// In which batch, or in all of them.
+    pub batch: Option<String>,
+    /// Which call, or all of them.
+    pub call: Option<String>,
+    /// The batches of the session that the same worker had submitted before.
+    pub submitted: BTreeSet<String>,
+    /// Whether it was told that this is durable.
+    pub acknowledged: bool,
+}
+
+impl Cancel {
+    /// Whether it reaches the call of this name.
+    pub fn reaches(&self, name: &str) -> bool {
+        let mut words = name.splitn(3, '/');
+        let mut is = |asked: Option<&String>| {
+            let word = words.next();
+            asked.is_none_or(|asked| Some(asked.as_str()) == word)
+        };
+        is(Some(&self.session)) && is(self.batch.as_ref()) && is(self.call.as_ref())
+    }
+}
+
+/// The answer of one batch.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The session.
+    pub session: String,
+    /// The batch's key.
+    pub batch: String,
+    /// Its calls, as they are shown.
+    pub calls: Vec<Value>,
+    /// What came of what it asked of its calls together.
+    pub decided: Value,
+    /// Whether it is of one call alone, that was resolved or pushed.
+    pub alone: bool,
+}
+
+impl Told {
+    /// Reads what a worker said. What is not a whole line was never said.
+    pub fn read(worker: u32, said: &str) -> Result<Told> {
+        let mut told = Told { worker, ..Told::default() };
+        let mut submitted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for line in said.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            let line: Value =
+                serde_json::from_str(line).with_context(|| format!("worker {worker} said {line:?}"))?;
+            if let Some(phase) = line["phase"].as_str() {
+                told.phases.push(phase.to_owned());
+                continue;
+            }
+            if let Some(batch) = line.get("submitted") {
+                submitted.entry(text(&batch["session"])).or_default().insert(text(&batch["batch"]));
+                continue;
+            }
+            if let Some(answered) = line.get("answered") {
+                let (call, name) = (text(&answered["call"]), text(&answered["name"]));
+                told.answered.push(Answered { call, name, said: answered["said"].clone() });
+                continue;
+            }
+            if let Some(connected) = line.get("connected") {
+                told.connected.push((text(&connected["call"]), connected["made"] == true));
+                continue;
+            }
+            if let Some(pushed) = line.get("pushed") {
+                told.pushed.push(text(pushed));
+                continue;
+            }
+            if let Some(refused) = line.get("refused") {
+                told.refused.push(text(&refused["call"]));
+                continue;
+            }
+            if let Some(scope) = line.get("asking") {
+                let given = |name: &str| scope[name].as_str().map(str::to_owned);
+                let session = text(&scope["session"]);
+                let submitted = submitted.get(&session).cloned().unwrap_or_default();
+                let (batch, call) = (given("batch"), given("call"));
+                told.cancels.push(Cancel { session, batch, call, submitted, acknowledged: false });
+                continue;
+            }
+            if let Some(scope) = line.get("asked") {
+                let given = |name: &str| scope[name].as_str().map(str::to_owned);
+                let is_it = |cancel: &&mut Cancel| {
+                    cancel.session == text(&scope["session"])
+                        && cancel.batch == given("batch")
+                        && cancel.call == given("call")
+                };
+                if let Some(cancel) = told.cancels.iter_mut().rev().find(is_it) {
+                    cancel.acknowledged = true;
+                }
+                continue;
+            }
+            told.answers.push(Answer {
+                session: text(&line["session"]),
+                batch: text(&line["answer"]["key"]),
+                calls: line["answer"]["calls"].as_array().cloned().unwrap_or_default(),
+                decided: line["answer"]["decided"].clone(),
+                alone: line["alone"] == true,
+            });
+        }
+        Ok(told)
+    }
+
+    /// Whether it came this far.
+    pub fn reached(&self, phase: &str) -> bool {
+        self.phases.iter().any(|reached| reached == phase)
+    }
+}
