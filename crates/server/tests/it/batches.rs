@@ -300,3 +300,28 @@ async fn sessions_and_tools_are_opened_shown_and_paused() {
     let over = served.post("/v1/sessions/mine/batches", held).await.expect(200);
     assert_eq!(states(&over), ["a succeeded"]);
 }
+
+#[tokio::test]
+async fn pairs_are_written_read_and_listed() {
+    let served = Served::new().await;
+    let kv = "/v1/sessions/s/kv";
+    let put = async |key: &str, body: Value| served.ask("PUT", &format!("{kv}/{key}"), body).await;
+    let first = put("a%2Fb", json!({"value": {"n": 1}})).await.expect(200);
+    assert_eq!(first["key"], "a/b");
+    let shown = served.get(&format!("{kv}/a%2Fb")).await.expect(200);
+    assert_eq!((&shown["value"], &shown["generation"]), (&json!({"n": 1}), &first["generation"]));
+    put("c", json!({"value": null, "generation": 0})).await.expect(200);
+    let late = put("a%2Fb", json!({"value": 2, "generation": 0})).await;
+    assert_eq!(late.told(), (409, "conflict".into()));
+    put("a%2Fb", json!({"value": 2, "generation": first["generation"]})).await.expect(200);
+    assert_eq!(put("x", json!({})).await.told(), (400, "bad_body".into()));
+    let large = json!({"value": "y".repeat(65 << 10)});
+    assert_eq!(put("x", large).await.told(), (422, "invalid_pair".into()));
+    let page = served.get(&format!("{kv}?limit=1")).await.expect(200);
+    assert_eq!((&page["items"][0]["key"], &page["next"]), (&json!("a/b"), &json!("a/b")));
+    let rest = served.get(&format!("{kv}?after=a%2Fb")).await.expect(200);
+    assert_eq!((&rest["items"][0]["key"], &rest["next"]), (&json!("c"), &Value::Null));
+    assert_eq!(served.get(&format!("{kv}?prefix=z")).await.expect(200)["items"], json!([]));
+    served.ask("DELETE", &format!("{kv}/c"), Value::Null).await.expect(200);
+    assert_eq!(served.get(&format!("{kv}/c")).await.told(), (404, "not_found".into()));
+}
