@@ -420,14 +420,28 @@ impl Planner {
     /// Forgets a parked call that nobody can wait for: it has started, claims nothing, and is neither inside another nor
     /// around one. It is counted as parked until it [comes back](Self::come_back). `false`: it must be remembered.
     pub fn put_away(&mut self, call: CallId) -> bool {
-        let waits_for_nobody = |call: &Call| {
-            let Flags { parked, started, unprepared, .. } = call.flags;
-            parked && started && !unprepared && call.claims.is_empty() && call.inside.is_none()
+        let claims_nothing = self.claims(call).is_some_and(Claims::is_empty);
+        claims_nothing && self.can_be_forgotten(call) && self.forget(call)
+    }
+
+    /// Forgets the parked calls of a session of which nothing else is in: whoever comes to it enters them again first. All of
+    /// them or, if one keeps other sessions waiting or must be remembered for another reason, none: `false`.
+    pub fn put_session_away(&mut self, calls: &[CallId]) -> bool {
+        let is_its_own = |call: &CallId| {
+            self.find(*call).is_some_and(|number| !self.calls[number].flags.claims_global)
+                && self.can_be_forgotten(*call)
         };
-        let found = self.find(call).map(|number| &self.calls[number]);
-        if !found.is_some_and(|call| waits_for_nobody(call) && call.parent == slab::NONE) {
-            return false;
-        }
+        calls.iter().all(is_its_own) && calls.iter().all(|call| self.forget(*call))
+    }
+
+    /// Whether it is parked, has started, and is neither inside another call nor around one.
+    fn can_be_forgotten(&self, call: CallId) -> bool {
+        let Some(call) = self.find(call).map(|number| &self.calls[number]) else { return false };
+        let Flags { parked, started, unprepared, .. } = call.flags;
+        parked && started && !unprepared && call.inside.is_none() && call.parent == slab::NONE
+    }
+
+    fn forget(&mut self, call: CallId) -> bool {
         self.away += 1;
         self.leave(call)
     }

@@ -7,6 +7,7 @@
 
 use crate::batch::{OpenBatch, Used};
 use crate::error::{BatchError, chain};
+use crate::held::Past;
 use crate::runtime::Inner;
 use crate::session::Session;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,22 +40,47 @@ pub(crate) struct Stub {
     pub(crate) session: SessionNo,
     /// When it is woken at the latest, by the clock that never jumps and by the wall clock.
     pub(crate) due: (u64, Timestamp),
-    /// Its [past](crate::held::Past) in this process.
+    /// Its [past](Past) in this process.
     pub(crate) since_us: u64,
     pub(crate) counted_us: u64,
     pub(crate) parked_at: (Timestamp, u64),
     /// What it waits to be connected to, if it does, as [`provider_mark`] says.
     pub(crate) provider: u32,
-    /// Whether the planner remembers it, because of what it claims.
-    pub(crate) planned: bool,
+    pub(crate) plan: Plan,
     /// Whether it is being woken.
     pub(crate) waking: bool,
 }
 
+/// What the planner knows of a call that is not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// What it claims: others may wait for it.
+    Remembered,
+    /// Nothing, since it claims nothing.
+    Claimless,
+    /// Nothing, since nothing of its session is in memory: the planner is told before anything else is done there.
+    Untold,
+}
+
 impl Stub {
+    /// What its past in this process means for the call.
+    pub(crate) fn past(&self) -> Past {
+        let Stub { since_us, counted_us, parked_at, .. } = *self;
+        Past { since_us, counted_us, fresh: false, waited: true, parked_at: Some(parked_at) }
+    }
+
     pub(crate) fn new(session: SessionNo, due: (u64, Timestamp)) -> Stub {
         let (since_us, counted_us, parked_at) = (0, 0, (Timestamp(0), 0));
-        Stub { session, due, since_us, counted_us, parked_at, provider: 0, planned: true, waking: false }
+        Stub {
+            session,
+            due,
+            since_us,
+            counted_us,
+            parked_at,
+            provider: 0,
+            plan: Plan::Remembered,
+            waking: false,
+        }
     }
 }
 
@@ -88,6 +114,21 @@ impl Away {
     /// Whether calls of this batch are here.
     pub(crate) fn has(&self, batch: BatchNo) -> bool {
         lock(&self.calls).range(packed(batch)).next().is_some()
+    }
+
+    /// Whether the planner must be told of calls of this batch.
+    pub(crate) fn is_untold(&self, batch: BatchNo) -> bool {
+        lock(&self.calls).range(packed(batch)).any(|(_, stub)| stub.plan == Plan::Untold)
+    }
+
+    /// The planner has forgotten these calls with their session.
+    pub(crate) fn untold(&self, calls: &[CallId]) {
+        let mut stubs = lock(&self.calls);
+        for call in calls {
+            if let Some(stub) = stubs.get_mut(&call.packed()) {
+                stub.plan = Plan::Untold;
+            }
+        }
     }
 
     /// Whether one of this batch waits to be connected to this.

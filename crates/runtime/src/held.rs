@@ -243,26 +243,6 @@ impl Parked {
 }
 
 impl Hold {
-    /// A call that waits and was read back. The planner knows it.
-    pub(crate) fn asleep(&self, id: CallId, call: Call, stub: &Stub) -> Parked {
-        let Stub { since_us, counted_us, parked_at, due: (due_us, wall), .. } = *stub;
-        let past = Past { since_us, counted_us, fresh: false, waited: true, parked_at: Some(parked_at) };
-        let alarm = self.rt.wheel.alarm(When { due_us, wall: Some(wall) }, &self.session, id);
-        Parked {
-            id,
-            call,
-            tool: None,
-            parsed: None,
-            past,
-            claimed: true,
-            accepted: false,
-            acks: Vec::new(),
-            notes: Packer::default(),
-            rows: Vec::new(),
-            alarm: Some(alarm),
-        }
-    }
-
     /// Goes on with a call that waited.
     pub(crate) fn unpark(self: &Arc<Hold>, parked: Parked) -> Box<Held> {
         let Parked { id, call, tool, parsed, past, claimed, accepted, acks, notes, rows, alarm } = parked;
@@ -283,6 +263,14 @@ impl Hold {
 }
 
 impl Held {
+    /// Puts the call aside that was read back, as it was before it left memory. The planner knows it.
+    pub(crate) fn asleep(self, stub: &Stub) -> Parked {
+        let (due_us, wall) = stub.due;
+        let alarm = self.on.rt.wheel.alarm(When { due_us, wall: Some(wall) }, &self.on.session, self.id);
+        let past = self.past;
+        Parked { past, ..self.park(Some(alarm)) }
+    }
+
     /// Puts the call aside until something wakes it.
     pub(crate) fn park(self, alarm: Option<Alarm>) -> Parked {
         let now_us = self.on.rt.clock.elapsed_us();

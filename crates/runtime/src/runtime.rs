@@ -538,7 +538,7 @@ impl Inner {
                 Some(cell) => cell.clone(),
                 None => {
                     if sessions.len() as u64 >= self.limits.sessions_owned_max {
-                        sessions.retain(|_, cell| is_in_use(cell));
+                        sessions.retain(|_, cell| self.is_in_use(cell));
                     }
                     sessions.entry(name.to_string()).or_default().clone()
                 }
@@ -546,6 +546,13 @@ impl Inner {
         };
         let session = cell.get_or_try_init(|| self.take_over(name)).await?;
         Ok(session.clone())
+    }
+
+    /// Whether somebody else holds the session, or something of it must be in memory. Asked under the lock of the map, so
+    /// nobody can begin to hold it in between.
+    fn is_in_use(&self, cell: &Arc<OnceCell<Arc<Session>>>) -> bool {
+        let alone = |session: &Arc<Session>| Arc::strong_count(session) == 1 && session.can_go(self);
+        Arc::strong_count(cell) > 1 || !cell.get().is_some_and(alone)
     }
 
     /// The session of this number.
@@ -633,12 +640,6 @@ impl Inner {
         self.taken_over.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Those calls will not go on here after all.
-    pub(crate) fn take_over_less(&self, count: u64) {
-        self.taken_over.fetch_sub(count, Ordering::Relaxed);
-        self.closed(count);
-    }
-
     /// Counts calls inside others as open.
     pub(crate) fn opened_inside(&self, count: u64) {
         self.turns.expect_inside(count);
@@ -651,13 +652,6 @@ impl Inner {
             self.idle.notify_waiters();
         }
     }
-}
-
-/// Whether somebody else holds the session, or it has an open call. Asked under the lock of the map, so nobody
-/// can begin to hold it in between.
-fn is_in_use(cell: &Arc<OnceCell<Arc<Session>>>) -> bool {
-    let alone = |session: &Arc<Session>| Arc::strong_count(session) == 1 && session.is_idle();
-    Arc::strong_count(cell) > 1 || !cell.get().is_some_and(alone)
 }
 
 /// Whether a session may be named so.

@@ -1,10 +1,11 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
-use crate::away::{self, Away};
+use crate::away::{self, Away, Plan};
 use crate::batch::{Head, OpenBatch, Used};
 use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
+use crate::inside::nested;
 use crate::lane::{Ends, Lane};
 use crate::loops::Loops;
 use crate::pairs::Pairs;
@@ -15,7 +16,7 @@ use crate::stage::park;
 use crate::tool::Place;
 use crate::turns::Turns;
 use crate::wheel::When;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Parked};
@@ -51,8 +52,8 @@ pub(crate) type Asking = HashSet<String>;
 struct Open {
     by_lookup: HashMap<Lookup, Arc<OpenBatch>>,
     by_no: HashMap<BatchNo, Arc<OpenBatch>>,
-    /// How many calls are not in memory and remembered by the planner, because of what they claim.
-    planned: usize,
+    /// The calls that are not in memory and that the planner remembers, because of what they claim.
+    remembered: BTreeSet<CallId>,
 }
 
 /// Where a batch is of which something may be to come.
@@ -64,6 +65,9 @@ pub(crate) enum Whereabouts {
     /// Nothing of it is to come, or nothing that was asked for.
     Over,
 }
+
+/// So many calls that claim something can wait in a session that is let go: they are read back when it is taken again.
+const REMEMBERED_MAX: usize = 16;
 
 /// Who keeps a batch in memory that nobody uses: the two tables of its session.
 const TABLES: usize = 2;
@@ -98,7 +102,7 @@ impl Session {
         match session.adopt_all(rt).await {
             Ok(left) => Ok((session, left)),
             Err(error) => {
-                rt.take_over_less(session.abandon(rt));
+                rt.closed(session.abandon(rt));
                 Err(error)
             }
         }
@@ -107,8 +111,10 @@ impl Session {
     async fn adopt_all(self: &Arc<Session>, rt: &Arc<Inner>) -> Result<Vec<Box<Held>>, BatchError> {
         let mut left = Vec::new();
         for row in rt.store.open_batches(Some(self.lane.session())).await? {
-            // What left memory in this process is open here already.
-            if !rt.away.has(row.no) {
+            // What left memory in this process is open here already; what it claims the planner may have forgotten.
+            if rt.away.is_untold(row.no) {
+                self.fetch(rt, row.no).await?;
+            } else if !rt.away.has(row.no) {
                 left.extend(self.adopt(rt, row).await?);
             }
         }
@@ -144,7 +150,9 @@ impl Session {
     fn let_rest(&self, mut left: Vec<Box<Held>>) -> Vec<Box<Held>> {
         let Some(on) = left.first().map(|held| held.on.clone()) else { return left };
         let waits: Option<Vec<Parked>> = left.iter().map(|held| held.only_waits()).collect();
-        let Some(waits) = waits.filter(|_| on.batch.head.parent.is_none()) else { return left };
+        // Whoever is inside another or around one is entered with that one.
+        let is_alone = on.batch.head.parent.is_none() && !left.iter().any(|held| nested::has_called(held));
+        let Some(waits) = waits.filter(|_| is_alone) else { return left };
         on.rt.take_over_calls(left.len() as u64);
         // All of them have started: they are entered before those that have not, as they must be.
         Turns::take_over(&mut left);
@@ -179,6 +187,10 @@ impl Session {
         let Some(batch) = open.by_no.get(&no).filter(|batch| Arc::strong_count(batch) == TABLES) else {
             return;
         };
+        // Whoever then lets go of those that wait has looked, or will.
+        if self.lane.lost().is_some() {
+            return;
+        }
         let is_inside =
             |batch: &Arc<OpenBatch>, call| batch.head.parent.is_some_and(|parent| parent.call == call);
         let has_open_inside = |call| open.by_no.values().any(|batch| is_inside(batch, call));
@@ -186,7 +198,8 @@ impl Session {
         let Some(mut stubs) = batch.put_away((rt, session), has_open_inside) else { return };
         moment!("at.leave");
         rt.turns.put_away(&mut stubs);
-        open.planned += stubs.iter().filter(|(_, stub)| stub.planned).count();
+        let remembered = stubs.iter().filter(|(_, stub)| stub.plan == Plan::Remembered);
+        open.remembered.extend(remembered.map(|(call, _)| *call));
         rt.away.insert(stubs);
         let gone = (open.by_lookup.remove(&lookup), open.by_no.remove(&no));
         drop(open);
@@ -214,15 +227,19 @@ impl Session {
         let used = self.insert(OpenBatch::recorded(self.head(&row, &folded)?, &folded, rows));
         // What is here now is not there any more: whoever finds neither looks here again.
         let mut stubs = rt.away.take(no);
-        lock(&self.open).planned -= stubs.values().filter(|stub| stub.planned).count();
-        let hold = Hold { rt: rt.clone(), session: self.clone(), batch: used.clone() };
+        {
+            let mut open = lock(&self.open);
+            stubs.keys().for_each(|&ordinal| _ = open.remembered.remove(&CallId { batch: no, ordinal }));
+        }
+        let hold = Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch: used.clone() });
         used.rests();
         for (call, place) in folded.calls.into_iter().zip(0..).filter(|(call, _)| call.end().is_none()) {
             let id = CallId { batch: no, ordinal: Ordinal(place) };
             let Some(stub) = stubs.remove(&id.ordinal) else { continue };
             rt.wheel.clear_away(id, stub.due);
-            rt.turns.come_back((self.lane.session(), id), (call.opened.priority, &stub));
-            let undisturbed = used.lay(id.ordinal, hold.asleep(id, call, &stub));
+            let mut held = hold.call(id, call, stub.past());
+            Turns::come_back(&mut held, stub.plan);
+            let undisturbed = used.lay(id.ordinal, held.asleep(&stub));
             self.parked(rt, id, undisturbed);
         }
         Ok(Some(used))
@@ -360,11 +377,24 @@ impl Session {
         count
     }
 
-    /// Whether it can be let go of and be taken again as it is: nothing of it is in memory that is not found in the store.
-    pub(crate) fn is_idle(&self) -> bool {
-        let nothing_here = |open: &Open| open.by_no.is_empty() && open.planned == 0;
+    /// Whether it can be let go of: nothing of it is in memory that is not found in the store when it is taken again.
+    pub(crate) fn can_go(&self, rt: &Inner) -> bool {
         let nothing_asked = self.asking.try_lock().is_ok_and(|asking| asking.is_empty());
-        nothing_asked && self.firsts.is_empty() && nothing_here(&lock(&self.open))
+        if !nothing_asked || !self.firsts.is_empty() {
+            return false;
+        }
+        let mut open = lock(&self.open);
+        if !open.by_no.is_empty() {
+            return false;
+        }
+        // What they claim is found out anew then.
+        let remembered: Vec<CallId> = open.remembered.iter().copied().collect();
+        let goes = remembered.len() <= REMEMBERED_MAX && rt.turns.put_session_away(&remembered);
+        if goes {
+            rt.away.untold(&remembered);
+            open.remembered.clear();
+        }
+        goes
     }
 
     /// Puts a call aside until it is woken, at the latest then. It keeps its place and what it claims.

@@ -4,7 +4,7 @@
 //! reason is driven, looks at itself, and asks again. So a wake that comes too early or twice changes nothing. The
 //! lock is held for one change at a time, never over an await, and may be held while a batch's lock is taken.
 
-use crate::away::Stub;
+use crate::away::{Plan, Stub};
 use crate::error::BatchError;
 use crate::held::Held;
 use crate::registry::Registered;
@@ -199,30 +199,43 @@ impl Turns {
     pub(crate) fn put_away(&self, calls: &mut [(CallId, Stub)]) {
         let mut state = self.lock();
         for (call, stub) in calls {
-            stub.planned = !state.planner.put_away(*call);
+            stub.plan = if state.planner.put_away(*call) { Plan::Claimless } else { Plan::Remembered };
         }
     }
 
+    /// Nothing of a session is in memory: those of its calls that are remembered are only counted from now on. `false`: they
+    /// must be remembered.
+    pub(crate) fn put_session_away(&self, calls: &[CallId]) -> bool {
+        self.lock().planner.put_session_away(calls)
+    }
+
     /// A call is in memory again, and is remembered: as having come when it did.
-    pub(crate) fn come_back(&self, (session, call): (SessionNo, CallId), (priority, stub): (i8, &Stub)) {
-        if stub.planned {
-            return;
-        }
-        let (wants, arrival) = (Wants::Claims(Claims::NONE), Arrival::StartedParked);
-        let ask = Ask { priority, wants, arrival, ..Ask::new(session, call, ToolNo::UNLIMITED) };
-        let mut state = self.lock();
+    pub(crate) fn come_back(held: &mut Held, plan: Plan) {
+        let wants = match plan {
+            Plan::Remembered => {
+                (held.entered, held.claimed) = (true, true);
+                return;
+            }
+            Plan::Claimless => Wants::Claims(Claims::NONE),
+            Plan::Untold => claims(held).unwrap_or_else(|| by_class(held)),
+        };
+        let on = held.on.clone();
+        let mut state = on.rt.turns.lock();
         state.planner.come_back();
-        if let Err(refused) = state.planner.enter(stub.since_us, ask) {
-            state.refused.insert(call, refused);
+        held.claimed = true;
+        if let Err(refused) = state.enter(held, held.past.since_us, (wants, Arrival::StartedParked)) {
+            state.refused.insert(held.id, refused);
         }
     }
 
     /// Calls that are not in memory will not be driven here any more.
     pub(crate) fn leave_away(&self, rt: &Arc<Inner>, calls: &[(CallId, Stub)]) {
-        for _ in calls.iter().filter(|(_, stub)| !stub.planned) {
+        let is_remembered = |stub: &Stub| stub.plan == Plan::Remembered;
+        for _ in calls.iter().filter(|(_, stub)| !is_remembered(stub)) {
             self.lock().planner.come_back();
         }
-        self.leave(rt, calls.iter().filter(|(_, stub)| stub.planned).map(|(call, _)| (*call, false)));
+        let remembered = calls.iter().filter(|(_, stub)| is_remembered(stub));
+        self.leave(rt, remembered.map(|(call, _)| (*call, false)));
     }
 
     /// How many calls that started before wait for room.

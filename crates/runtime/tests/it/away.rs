@@ -486,6 +486,33 @@ async fn a_session_that_was_let_go_is_taken_again_by_whatever_wakes_its_calls() 
 }
 
 #[tokio::test]
+async fn a_session_that_was_let_go_keeps_what_its_calls_claim() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Limits { sessions_owned_max: 2, ..Limits::default() };
+    let runtime = Runtime::new(Config { limits, ..config(&folder) });
+    let (keys, ran) = (Keys::default(), Count::default());
+    // Both write the session.
+    runtime.register(asks(spec("t", EffectClass::Once), &keys)).unwrap();
+    runtime.register(echo(spec("u", EffectClass::Once), &ran)).unwrap();
+    for number in 0..8 {
+        let id = format!("c{number}");
+        drop(runtime.submit(&format!("s{number}"), asked(&id, "t")).await.unwrap());
+        left(&runtime, number + 1).await;
+    }
+    assert!(runtime.sessions_in_memory() <= 2, "{}", runtime.sessions_in_memory());
+    assert_eq!(runtime.counts().parked, 8);
+    drop(runtime.submit("s0", asked("new", "u")).await.unwrap());
+    waits_for(&runtime, "claim").await;
+    left(&runtime, 8).await;
+    assert_eq!(ran.get(), 0);
+    for number in 0..8 {
+        keys.answer(&runtime, &format!("c{number}")).await;
+    }
+    over(&runtime).await;
+    assert_eq!(ran.get(), 1);
+}
+
+#[tokio::test]
 async fn what_is_not_recorded_keeps_a_batch_in_memory() {
     let runtime = memory();
     let keys = Keys::default();

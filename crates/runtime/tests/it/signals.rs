@@ -62,7 +62,7 @@ async fn signals_come_in_order_and_once_whatever_the_class() {
             let bodies = Count::default();
             runtime.register(collector(spec("t", class), 3, &bodies)).unwrap();
             let submitted = runtime.submit("s", asked()).await.unwrap();
-            let handle = runtime.open()[0].call.clone();
+            let handle = runtime.open().await.unwrap()[0].call.clone();
             for number in 1..=3 {
                 for _again in 0..2 {
                     send(&runtime, &handle, number).await.unwrap();
@@ -88,7 +88,10 @@ async fn a_body_that_waits_for_a_signal_is_put_aside_and_told_the_same_after_res
     let runtime = owner();
     drop(runtime.submit("s", asked()).await.unwrap());
     let handle = waits_for(&runtime, "signal").await;
-    assert_eq!((runtime.counts().running, runtime.open()[0].state), ([0; 2], "awaiting_completion"));
+    assert_eq!(
+        (runtime.counts().running, runtime.open().await.unwrap()[0].state),
+        ([0; 2], "awaiting_completion")
+    );
     drop(runtime);
     for number in 1..=4 {
         let runtime = owner();
@@ -139,7 +142,8 @@ async fn a_signal_that_its_owner_died_with_is_received_once() {
             // Until it has died, or has nothing more to write.
             let is_settled = async || {
                 let waiting = store.inbound(session, 10).await.unwrap();
-                waiting.is_empty() && runtime.open().iter().any(|open| open.state == "awaiting_completion")
+                waiting.is_empty()
+                    && runtime.open().await.unwrap().iter().any(|open| open.state == "awaiting_completion")
             };
             while sent.is_ok() && faulty.happened().is_empty() && !is_settled().await {
                 tokio::task::yield_now().await;
@@ -183,7 +187,8 @@ async fn what_the_tool_does_not_take_is_refused_with_the_reason() {
         .unwrap();
     let calls = vec![call("c", "t", n(1)), call("d", "deaf", n(1))];
     drop(runtime.submit("s", batch("k", calls)).await.unwrap());
-    let [c, d] = [0, 1].map(|place| runtime.open()[place].call.clone());
+    let open = runtime.open().await.unwrap();
+    let [c, d] = [0, 1].map(|place| open[place].call.clone());
     let text = async |call: &str, name: &str, payload: Value| {
         let sent = runtime.signal(call, Signal { name, payload: &payload, key: Some("k") }).await;
         sent.map_err(|error| error.to_string())
