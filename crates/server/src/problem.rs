@@ -30,7 +30,7 @@ pub struct Problem {
 }
 
 /// Every code a problem can have, with its status. `docs/server.md` has a line for each.
-pub const CODES: [(&str, u16); 31] = [
+pub const CODES: [(&str, u16); 33] = [
     ("bad_path", 400),
     ("bad_query", 400),
     ("bad_body", 400),
@@ -56,6 +56,8 @@ pub const CODES: [(&str, u16); 31] = [
     ("invalid_session", 422),
     ("invalid_token", 422),
     ("too_many_tokens", 422),
+    ("invalid_pair", 422),
+    ("too_many_pairs", 422),
     ("too_many_requests", 429),
     ("no_such_signal", 422),
     ("too_many_signals", 429),

@@ -7,9 +7,11 @@ use crate::api::Api;
 use crate::events::{self, Follow};
 use crate::metrics;
 use crate::problem::Problem;
-use crate::routes::{asks, batches, calls, health, sessions, tokens, tools};
+use crate::routes::{asks, batches, calls, health, pairs, sessions, tokens, tools};
 use crate::wire;
-use crate::wire::shown::{Batch, Call, Health, Made, Page, Question, Revoked, Session, Token, Tool};
+use crate::wire::shown::{
+    Batch, Call, Health, Made, Page, Pair, PairKey, Question, Revoked, Session, Token, Tool,
+};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::handler::Handler;
@@ -48,6 +50,11 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/sessions/{session}/batches/{key}/calls", Calls, batches::push).takes::<wire::Push>().answers::<Batch>("Pushes calls to a batch, which the first push opens.").or(BATCH),
         Route::post("/v1/sessions/{session}/batches/{key}/close", Calls, batches::close).takes::<wire::Close>().answers::<Batch>("Closes a batch that calls were pushed to.").or(&["bad_batch", "draining"]),
         Route::post("/v1/sessions/{session}/batches/{key}/cancel", Calls, asks::cancel_batch).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks its calls to stop."),
+
+        Route::get("/v1/sessions/{session}/kv", Read, pairs::list).asks::<wire::Pairs>().answers::<Page<PairKey>>("The keys of its key-value pairs."),
+        Route::get("/v1/sessions/{session}/kv/{key}", Read, pairs::show).answers::<Pair>("One pair.").or(&["invalid_pair"]),
+        Route::put("/v1/sessions/{session}/kv/{key}", Calls, pairs::set).takes::<wire::NewPair>().answers::<PairKey>("Writes a pair; with a generation only if it still has that one.").or(&["conflict", "invalid_pair", "too_many_pairs", "invalid_session", "draining"]),
+        Route::delete("/v1/sessions/{session}/kv/{key}", Calls, pairs::delete).answers::<wire::Deleted>("Deletes a pair, if it is there.").or(&["invalid_pair", "draining"]),
 
         Route::get("/v1/calls", Read, calls::list).asks::<wire::List>().answers::<Page<Call>>("The calls of all sessions, newest first."),
         Route::get("/v1/calls/{call}", Read, calls::show).asks::<wire::Show>().answers::<Call>("One call."),
@@ -150,6 +157,14 @@ impl Route {
         handler: H,
     ) -> Route {
         Route::new((Method::POST, MethodFilter::POST), path, needs.into(), handler)
+    }
+
+    fn put<H: Handler<T, Api>, T: 'static>(
+        path: &'static str,
+        needs: impl Into<Option<Scope>>,
+        handler: H,
+    ) -> Route {
+        Route::new((Method::PUT, MethodFilter::PUT), path, needs.into(), handler)
     }
 
     fn delete<H: Handler<T, Api>, T: 'static>(

@@ -5,6 +5,7 @@ pub mod asks;
 pub mod batches;
 pub mod calls;
 pub mod health;
+pub mod pairs;
 pub mod sessions;
 pub mod tokens;
 pub mod tools;

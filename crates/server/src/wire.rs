@@ -287,10 +287,39 @@ pub struct Paging {
     pub after: Option<String>,
 }
 
-/// A query that says nothing.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+/// Which key-value pairs are to be listed.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NoQuery {}
+pub struct Pairs {
+    /// How their keys begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// At most so many, [`LIMIT`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Those that come after this key: `next` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// A key-value pair that is to be written.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "PairRequest")]
+pub struct NewPair {
+    /// Any JSON.
+    pub value: Value,
+    /// The generation that it must have now; 0 if it must not be there. Without this it is written whatever it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+}
+
+/// Something is there no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct Deleted {
+    /// Always.
+    pub deleted: bool,
+}
 
 /// A session that is opened before its first use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

@@ -183,6 +183,26 @@ pub struct Model {
     pub is_error: Option<bool>,
 }
 
+/// A key-value pair of a session.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Pair {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: Value,
+    /// Which writing of it this is: a later one has a larger number.
+    pub generation: u64,
+}
+
+/// A pair in a list, without its value.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PairKey {
+    /// Its key.
+    pub key: String,
+    /// Which writing of it this is.
+    pub generation: u64,
+}
+
 /// A question that a call asks people.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "each is named like the part of a question; docs/inside.md tells of them")]

@@ -2,6 +2,7 @@
 
 use crate::tcp::{Answer, Served};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const BATCHES: &str = "/v1/sessions/s/batches";
 
@@ -87,6 +88,23 @@ async fn what_is_waited_for_is_what_was_asked() {
     let over = served.post(BATCHES, inline).await.expect(200);
     assert_eq!(states(&over), ["q succeeded", "x succeeded", "s succeeded"]);
     assert_eq!(over["calls"][0]["outcome"]["value"], json!({"chosen": "red"}));
+}
+
+#[tokio::test]
+async fn a_batch_that_is_waited_for_inline_is_recorded_before_its_calls_are_over() {
+    let served = Served::new().await;
+    let body = json!({"key": "k", "calls": [call("p", "peek")]});
+    let store = served.api.runtime().store().clone();
+    let looking = async {
+        // A read is recorded with its result, but for this.
+        while store.open_batches(None).await.expect("readable").is_empty() {
+            tokio::task::yield_now().await;
+        }
+        served.go.add_permits(1);
+    };
+    let both = async { tokio::join!(served.post(BATCHES, body), looking) };
+    let (answer, ()) = tokio::time::timeout(Duration::from_secs(20), both).await.expect("it is recorded");
+    assert_eq!(states(&answer.expect(200)), ["p succeeded"]);
 }
 
 #[tokio::test]
@@ -214,7 +232,7 @@ async fn what_has_no_shape_is_refused_whole() {
 async fn a_client_that_goes_away_cancels_nothing_and_a_server_that_stops_lets_go() {
     let served = Served::new().await;
     let body = json!({"key": "k", "wait": "settled", "calls": [call("h", "hold")]});
-    let gone = tokio::time::timeout(std::time::Duration::from_millis(50), served.post(BATCHES, body.clone()));
+    let gone = tokio::time::timeout(Duration::from_millis(50), served.post(BATCHES, body.clone()));
     assert!(gone.await.is_err(), "it waits");
     let open = served.get(&format!("{BATCHES}/k")).await.expect(200);
     assert_eq!(states(&open), ["h running"]);
@@ -267,7 +285,10 @@ async fn sessions_and_tools_are_opened_shown_and_paused() {
 
     let tools = served.get("/v1/tools?limit=2").await.expect(200);
     assert_eq!((&tools["items"][0]["name"], &tools["next"]), (&json!("after"), &json!("ask")));
-    assert_eq!(served.get("/v1/sessions/mine/tools?after=mail").await.expect(200)["items"][0]["name"], "say");
+    assert_eq!(
+        served.get("/v1/sessions/mine/tools?after=mail").await.expect(200)["items"][0]["name"],
+        "peek"
+    );
     assert_eq!(served.get("/v1/tools/say").await.expect(200)["class"], "read");
     let missing = served.get("/v1/tools/sey").await;
     assert!(missing.body.contains("did you mean") && missing.status == 404, "{}", missing.body);
@@ -278,4 +299,29 @@ async fn sessions_and_tools_are_opened_shown_and_paused() {
     assert_eq!(served.post("/v1/tools/say/resume", json!({})).await.expect(200)["paused"], false);
     let over = served.post("/v1/sessions/mine/batches", held).await.expect(200);
     assert_eq!(states(&over), ["a succeeded"]);
+}
+
+#[tokio::test]
+async fn pairs_are_written_read_and_listed() {
+    let served = Served::new().await;
+    let kv = "/v1/sessions/s/kv";
+    let put = async |key: &str, body: Value| served.ask("PUT", &format!("{kv}/{key}"), body).await;
+    let first = put("a%2Fb", json!({"value": {"n": 1}})).await.expect(200);
+    assert_eq!(first["key"], "a/b");
+    let shown = served.get(&format!("{kv}/a%2Fb")).await.expect(200);
+    assert_eq!((&shown["value"], &shown["generation"]), (&json!({"n": 1}), &first["generation"]));
+    put("c", json!({"value": null, "generation": 0})).await.expect(200);
+    let late = put("a%2Fb", json!({"value": 2, "generation": 0})).await;
+    assert_eq!(late.told(), (409, "conflict".into()));
+    put("a%2Fb", json!({"value": 2, "generation": first["generation"]})).await.expect(200);
+    assert_eq!(put("x", json!({})).await.told(), (400, "bad_body".into()));
+    let large = json!({"value": "y".repeat(65 << 10)});
+    assert_eq!(put("x", large).await.told(), (422, "invalid_pair".into()));
+    let page = served.get(&format!("{kv}?limit=1")).await.expect(200);
+    assert_eq!((&page["items"][0]["key"], &page["next"]), (&json!("a/b"), &json!("a/b")));
+    let rest = served.get(&format!("{kv}?after=a%2Fb")).await.expect(200);
+    assert_eq!((&rest["items"][0]["key"], &rest["next"]), (&json!("c"), &Value::Null));
+    assert_eq!(served.get(&format!("{kv}?prefix=z")).await.expect(200)["items"], json!([]));
+    served.ask("DELETE", &format!("{kv}/c"), Value::Null).await.expect(200);
+    assert_eq!(served.get(&format!("{kv}/c")).await.told(), (404, "not_found".into()));
 }

@@ -198,7 +198,7 @@ async fn what_cannot_be_followed_is_refused() {
         }
     };
     assert_eq!(refused("s", Some(9)).await, (400, "bad_query".into()));
-    assert_eq!(refused("no name", None).await, (400, "bad_path".into()));
+    assert_eq!(refused("no name", None).await, (404, "not_found".into()));
     let _first = follow(folder.path(), "s", None).await;
     assert_eq!(refused("s", None).await, (503, "overloaded".into()));
     control.stop().await;

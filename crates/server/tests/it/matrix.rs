@@ -56,11 +56,14 @@ impl Objects {
 
 /// A body that is right for this route.
 fn body(method: &str, path: &str) -> Value {
-    if method != "post" {
-        return Value::Null;
+    match method {
+        "post" => {}
+        "put" => return json!({"value": 1}),
+        _ => return Value::Null,
     }
     match path.rsplit('/').next().expect("a part") {
         "batches" | "calls" => json!({"calls": [{"id": "m", "tool": "say"}]}),
+        "signal" => json!({"name": "go", "payload": 1}),
         "resolve" => json!({"did_not_happen": true}),
         "result" | "{key}" => json!({"ok": 1}),
         "{provider}" => json!({"connected": true}),
@@ -116,7 +119,8 @@ async fn every_route_and_object_and_principal() {
                 // It is told like one that is not there.
                 let nothing =
                     path.replace("{call}", "x").replace("{session}", "nowhere").replace("{id}", "x");
-                if !path.ends_with("/batches") && !path.ends_with("{key}/calls") {
+                let opens = path.ends_with("/batches") || path.ends_with("{key}/calls") || method == "put";
+                if !opens {
                     let nothing = objects.fill(&nothing);
                     let nothing = served.ask_as(Some(&bob), &upper, (&nothing, body(method, path))).await;
                     assert_eq!(nothing.told(), (404, "not_found".into()), "{place}: {}", nothing.body);

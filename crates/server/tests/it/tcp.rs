@@ -28,7 +28,7 @@ pub struct Served {
     pub address: Address,
     /// The token of the principal `local`, with all scopes.
     pub token: String,
-    /// Lets calls of `hold` return, one each.
+    /// Lets calls of `hold` and `peek` return, one each.
     pub go: Arc<Semaphore>,
     /// The keys that calls of `key` gave out.
     pub keys: Keys,
@@ -180,15 +180,17 @@ fn tools(runtime: &Runtime, (go, keys): (&Arc<Semaphore>, &Keys)) {
     let fail =
         tool_fn(free("fail", EffectClass::Read), |_, _| async { Err(ToolError::new("it never works")) });
     runtime.register(fail).expect("it fits");
-    let go = go.clone();
-    let hold = tool_fn(free("hold", EffectClass::Once), move |_, _| {
+    for (name, class) in [("hold", EffectClass::Once), ("peek", EffectClass::Read)] {
         let go = go.clone();
-        async move {
-            go.acquire().await.expect("it stays open").forget();
-            Ok(json!("held").into())
-        }
-    });
-    runtime.register(hold).expect("it fits");
+        let hold = tool_fn(free(name, class), move |_, _| {
+            let go = go.clone();
+            async move {
+                go.acquire().await.expect("it stays open").forget();
+                Ok(json!("held").into())
+            }
+        });
+        runtime.register(hold).expect("it fits");
+    }
     runtime.register(Asks(spec("ask", EffectClass::Stepped))).expect("it fits");
     let after = tool_fn(spec("after", EffectClass::Once), |_, _| async { Ok(json!("after").into()) });
     runtime.register(after).expect("it fits");
