@@ -44,6 +44,16 @@ enum Who {
 }
 
 impl Gate {
+    /// Lets an attempt through that need not wait.
+    pub(crate) fn try_pass(rt: &Inner, is_suspect: bool) -> Option<Passage<'_>> {
+        if is_suspect {
+            return None;
+        }
+        rt.gate.running.fetch_add(1, Ordering::SeqCst);
+        let passage = Passage { rt, who: Who::Other };
+        (!rt.gate.shut.load(Ordering::SeqCst)).then_some(passage)
+    }
+
     /// Waits until the attempt may start.
     pub(crate) async fn pass(rt: &Inner, is_suspect: bool) -> Passage<'_> {
         if is_suspect {
@@ -52,9 +62,6 @@ impl Gate {
         loop {
             rt.gate.running.fetch_add(1, Ordering::SeqCst);
             let passage = Passage { rt, who: Who::Other };
-            if !rt.gate.shut.load(Ordering::SeqCst) {
-                return passage;
-            }
             let opened = rt.gate.opened.notified();
             // Whoever opened the gate before this was waited for has told nobody.
             if !rt.gate.shut.load(Ordering::SeqCst) {

@@ -11,7 +11,7 @@ use crate::runtime::Inner;
 use crate::same::Firsts;
 use crate::tool::Place;
 use crate::wheel::When;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::Batch;
 use windlass_core::call::Call;
@@ -41,8 +41,8 @@ pub(crate) type Asking = HashSet<String>;
 /// The batches of which something is to come.
 #[derive(Default)]
 struct Open {
-    by_lookup: HashMap<Lookup, Arc<OpenBatch>>,
-    by_no: HashMap<BatchNo, Arc<OpenBatch>>,
+    by_lookup: BTreeMap<Lookup, Arc<OpenBatch>>,
+    by_no: BTreeMap<BatchNo, Arc<OpenBatch>>,
 }
 
 impl Session {

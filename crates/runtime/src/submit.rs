@@ -18,7 +18,7 @@ use windlass_core::call::Opened;
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
-use windlass_store::Sequence;
+use windlass_store::{BatchRow, Sequence};
 
 /// A batch that was taken: its key is known, its calls are under way.
 pub struct Submitted {
@@ -95,7 +95,9 @@ pub(crate) async fn submit(
     }
     let session = rt.session(session).await?;
     let _admission = session.admission.lock().await;
-    Loops::read(rt, &session).await;
+    if session.loops.is_unread() {
+        Box::pin(Loops::read(rt, &session)).await;
+    }
     take(rt, &session, (checked, key)).await
 }
 
@@ -167,15 +169,7 @@ async fn load_or_make(
     (lookup, checked, key): (Lookup, &Checked, &Arc<str>),
 ) -> Result<Arc<OpenBatch>, BatchError> {
     let batch = match rt.store.batch(lookup).await? {
-        Some(row) => {
-            let (folded, rows) = session.read(&row).await?;
-            // Open batches were taken over with the session; nobody would ever end this one.
-            if folded.is_open() {
-                let what = format!("session {}: an open batch is not listed as open", session.lane.session());
-                return Err(BatchError::Unreadable { what });
-            }
-            OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows)
-        }
+        Some(row) => Box::pin(load(session, row)).await?,
         None => {
             checked.check_quorum(&rt.limits)?;
             OpenBatch::new(Head {
@@ -191,6 +185,17 @@ async fn load_or_make(
         }
     };
     Ok(session.insert(batch))
+}
+
+/// A batch that is recorded, and over.
+async fn load(session: &Session, row: BatchRow) -> Result<OpenBatch, BatchError> {
+    let (folded, rows) = session.read(&row).await?;
+    // Open batches were taken over with the session; nobody would ever end this one.
+    if folded.is_open() {
+        let what = format!("session {}: an open batch is not listed as open", session.lane.session());
+        return Err(BatchError::Unreadable { what });
+    }
+    Ok(OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows))
 }
 
 /// Finds the place of each call; those that never ran are returned, to be driven.
@@ -210,7 +215,7 @@ pub(crate) fn place(
             format!("the batch {key:?} is closed and takes no more calls; give them a batch of their own");
         return Err(BatchError::Shape { what });
     }
-    let expected = calls.iter().filter(|asked| !batch.has(&asked.opened.id)).count() as u64;
+    let expected = batch.count_new(&calls) as u64;
     let most = rt.limits.batch_calls_max;
     if batch.len() as u64 + expected > most {
         session.forget(batch);

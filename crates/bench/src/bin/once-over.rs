@@ -45,7 +45,8 @@ fn run(row: &str) -> Result<(), Box<dyn Error>> {
 }
 
 fn table() -> Result<(), Box<dyn Error>> {
-    let mut rows = vec![["instructions per call", "calls", "floor", "ratio", "bar"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["instructions per call", "calls", "floor", "ratio", "bar"].map(str::to_owned).to_vec()];
     let usual = counted("batches-of-64")? / memory::COUNTED_CALLS as f64;
     for (name, below, bar) in ROWS {
         let floor = counted(below)? / floor::COUNTED_CALLS as f64;
