@@ -147,12 +147,13 @@ impl Packer {
         fields(bytes);
         let fields = (bytes.len() - start - HEAD_BYTES) as u32;
         bytes.extend_from_slice(payload);
-        let written = &mut bytes[start..start + HEAD_BYTES];
+        let mut written = [0; HEAD_BYTES];
         written[0] = head.kind;
         written[1..3].copy_from_slice(&head.subject.to_le_bytes());
         written[3..11].copy_from_slice(&head.at.0.to_le_bytes());
         written[11..15].copy_from_slice(&fields.to_le_bytes());
         written[15..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        bytes[start..start + HEAD_BYTES].copy_from_slice(&written);
     }
 
     /// How many entries were added.

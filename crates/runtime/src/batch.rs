@@ -13,6 +13,7 @@ use crate::error::Lost;
 use crate::held::{Ack, Ended, Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::loops::Loops;
+use crate::request;
 use crate::same::Answer;
 use crate::session::Session;
 use crate::signal::Signal;
@@ -302,9 +303,13 @@ impl OpenBatch {
         state.ids.reserve(calls);
     }
 
-    /// Whether a call of this id was submitted before.
-    pub(crate) fn has(&self, id: &str) -> bool {
-        !self.lock().alike(id).places.is_empty()
+    /// How many of these have an id that no call had before.
+    pub(crate) fn count_new(&self, calls: &[request::Asked]) -> usize {
+        let state = self.lock();
+        if state.slots.is_empty() {
+            return calls.len();
+        }
+        calls.iter().filter(|asked| state.alike(&asked.opened.id).places.is_empty()).count()
     }
 
     /// Whether another call of the batch has the same id.
@@ -572,6 +577,9 @@ impl State {
     /// The calls with this id.
     fn alike(&self, id: &str) -> Alike {
         let fingerprint = fingerprint(id);
+        if !self.ids.contains(&fingerprint) {
+            return Alike { fingerprint, places: Vec::new() };
+        }
         let same = |place: &usize| *self.slots[*place].opened.id == *id;
         let places = self.ids.iter().zip(0..).filter(|(of, _)| **of == fingerprint);
         Alike { fingerprint, places: places.map(|(_, place)| place).filter(same).collect() }

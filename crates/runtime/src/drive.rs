@@ -49,14 +49,16 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             Step::Join(_) | Step::Attempt(_) | Step::Park(_) if let Some(late) = held.overdue() => {
                 settle::overdue(&mut held, late)?;
             }
-            Step::Prepare if !held.waits_for_tool => match prepare::must_wait(&mut held).await {
+            // A fresh one is refused if its tool is not there.
+            Step::Prepare if held.past.fresh => prepare::note(&mut held).await?,
+            Step::Prepare if !held.waits_for_tool => match Box::pin(prepare::must_wait(&mut held)).await {
                 // How long it may wait its tool says, if that is there.
                 true if let Some(late) = held.overdue() => settle::overdue(&mut held, late)?,
                 true => held.waits_for_tool = true,
                 false => prepare::note(&mut held).await?,
             },
-            Step::Prepare => return park::wait_for_tool(held, Reason::NoSuchTool).await,
-            // Boxed, so that those that are the same as nothing need no room for it.
+            Step::Prepare => return Box::pin(park::wait_for_tool(held, Reason::NoSuchTool)).await,
+            // Boxed, as all that is rare, so that most calls need no room for it.
             Step::Join(same) => match Box::pin(join::join(held, same)).await? {
                 Some(joined) => held = joined,
                 None => return Ok(Driven::Parked),
@@ -73,20 +75,20 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 },
                 attempt::Pinned::Tool(tool) => attempt::run(&mut held, &tool, start).await?,
                 attempt::Pinned::Again => prepare::note(&mut held).await?,
-                attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
+                attempt::Pinned::Wait(reason) => return Box::pin(park::wait_for_tool(held, reason)).await,
             },
             Step::Reconcile(attempt) => match attempt::pin(&mut held).await? {
-                attempt::Pinned::Tool(tool) => reconcile::note(&mut held, &tool, attempt).await?,
+                attempt::Pinned::Tool(tool) => Box::pin(reconcile::note(&mut held, &tool, attempt)).await?,
                 attempt::Pinned::Again => settle::unknown(&mut held)?,
                 attempt::Pinned::Wait(_) if held.overdue().is_some() => settle::unknown(&mut held)?,
-                attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
+                attempt::Pinned::Wait(reason) => return Box::pin(park::wait_for_tool(held, reason)).await,
             },
             Step::Return { attempt, .. } => match attempt::pin(&mut held).await? {
-                attempt::Pinned::Tool(tool) => complete::note(&mut held, &tool, attempt).await?,
+                attempt::Pinned::Tool(tool) => Box::pin(complete::note(&mut held, &tool, attempt)).await?,
                 attempt::Pinned::Again => settle::unknown(&mut held)?,
-                attempt::Pinned::Wait(reason) => return park::wait_for_tool(held, reason).await,
+                attempt::Pinned::Wait(reason) => return Box::pin(park::wait_for_tool(held, reason)).await,
             },
-            Step::Retry { after_ms } => retry::note(&mut held, after_ms).await?,
+            Step::Retry { after_ms } => Box::pin(retry::note(&mut held, after_ms)).await?,
             Step::Park(parked) => return Ok(park::until(held, parked)),
             Step::Settle(_) => settle::note(&mut held)?,
         }

@@ -62,6 +62,16 @@ impl Suspects {
 }
 
 impl Gate {
+    /// Lets an attempt through that need not wait.
+    pub(crate) fn try_pass(rt: &Inner, is_suspect: bool) -> Option<Passage<'_>> {
+        if is_suspect {
+            return None;
+        }
+        rt.gate.running.fetch_add(1, Ordering::SeqCst);
+        let passage = Passage { rt, who: Who::Other };
+        (!rt.gate.shut.load(Ordering::SeqCst)).then_some(passage)
+    }
+
     /// Waits until an attempt of the call may start.
     pub(crate) async fn pass<'a>(rt: &'a Inner, held: &Held, is_suspect: bool) -> Passage<'a> {
         if is_suspect {
@@ -70,9 +80,6 @@ impl Gate {
         loop {
             rt.gate.running.fetch_add(1, Ordering::SeqCst);
             let passage = Passage { rt, who: Who::Other };
-            if !rt.gate.shut.load(Ordering::SeqCst) {
-                return passage;
-            }
             let opened = rt.gate.opened.notified();
             // Whoever opened the gate before this was waited for has told nobody.
             if !rt.gate.shut.load(Ordering::SeqCst) {

@@ -181,11 +181,8 @@ pub(crate) async fn after(
     tool: &Registered,
     returned: Result<Output, Box<Failure>>,
 ) -> Result<Output, Box<Failure>> {
-    if held.on.rt.hooks.is_empty() {
-        return returned;
-    }
     match prepare::parse(held) {
-        Ok(parsed) => Box::pin(shown(held, tool, &parsed.value, returned)).await,
+        Ok(parsed) => shown(held, tool, &parsed.value, returned).await,
         Err(unread) => returned.and(Err(unread)),
     }
 }

@@ -64,12 +64,14 @@ impl Loops {
         }
     }
 
-    /// Reads what was recorded before this process had the session, if that was not done. A journal that cannot be read
+    /// Whether what was recorded before this process had the session is still to be [read](Self::read).
+    pub(crate) fn is_unread(&self) -> bool {
+        matches!(*self.lock(), State::Unread(_))
+    }
+
+    /// Reads what was recorded before this process had the session. A journal that cannot be read
     /// is no reason to refuse what is new.
     pub(crate) async fn read(rt: &Inner, session: &Session) {
-        if matches!(*session.loops.lock(), State::Known(_)) {
-            return;
-        }
         let recorded = recorded(rt, session).await.unwrap_or_else(|error| {
             tracing::warn!(session = %session.name, error = %chain(&error), "loops begun before are not noticed");
             Vec::new()

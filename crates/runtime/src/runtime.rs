@@ -498,7 +498,11 @@ impl Inner {
                 }
             }
         };
-        let session = cell.get_or_try_init(|| self.take_over(name)).await?;
+        if let Some(session) = cell.get() {
+            return Ok(session.clone());
+        }
+        // Boxed, so that those of a session that is owned need no room for it.
+        let session = Box::pin(cell.get_or_try_init(|| self.take_over(name))).await?;
         Ok(session.clone())
     }
 

@@ -16,7 +16,7 @@ use crate::stage::park;
 use crate::tool::Place;
 use crate::turns::Turns;
 use crate::wheel::When;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Parked};
@@ -50,8 +50,8 @@ pub(crate) type Asking = HashSet<String>;
 /// The batches of which something is to come.
 #[derive(Default)]
 struct Open {
-    by_lookup: HashMap<Lookup, Arc<OpenBatch>>,
-    by_no: HashMap<BatchNo, Arc<OpenBatch>>,
+    by_lookup: BTreeMap<Lookup, Arc<OpenBatch>>,
+    by_no: BTreeMap<BatchNo, Arc<OpenBatch>>,
     /// The calls that are not in memory and that the planner remembers, because of what they claim.
     remembered: BTreeSet<CallId>,
 }

@@ -156,7 +156,9 @@ pub(crate) async fn submit(
     }
     let session = rt.session(session).await?;
     let _admission = session.admission.lock().await;
-    Loops::read(rt, &session).await;
+    if session.loops.is_unread() {
+        Box::pin(Loops::read(rt, &session)).await;
+    }
     take(rt, &session, (checked, key)).await
 }
 
@@ -229,16 +231,8 @@ async fn load_or_make(
 ) -> Result<Used, BatchError> {
     let batch = match rt.store.batch(lookup).await? {
         // Nobody waited for it any more, and it left memory.
-        Some(row) if let Some(fetched) = session.fetch(rt, row.no).await? => return Ok(fetched),
-        Some(row) => {
-            let (folded, rows) = session.read(&row).await?;
-            // Open batches were taken over with the session; nobody would ever end this one.
-            if folded.is_open() {
-                let what = format!("session {}: an open batch is not listed as open", session.lane.session());
-                return Err(BatchError::Unreadable { what });
-            }
-            OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows)
-        }
+        Some(row) if let Some(fetched) = Box::pin(session.fetch(rt, row.no)).await? => return Ok(fetched),
+        Some(row) => Box::pin(load(session, row)).await?,
         None => {
             checked.check_quorum(&rt.limits)?;
             OpenBatch::new(Head {
@@ -256,6 +250,17 @@ async fn load_or_make(
     Ok(session.insert(batch))
 }
 
+/// A batch that is recorded, and over.
+async fn load(session: &Session, row: BatchRow) -> Result<OpenBatch, BatchError> {
+    let (folded, rows) = session.read(&row).await?;
+    // Open batches were taken over with the session; nobody would ever end this one.
+    if folded.is_open() {
+        let what = format!("session {}: an open batch is not listed as open", session.lane.session());
+        return Err(BatchError::Unreadable { what });
+    }
+    Ok(OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows))
+}
+
 /// Finds the place of each call; those that never ran are returned, to be driven.
 pub(crate) fn place(
     rt: &Arc<Inner>,
@@ -270,7 +275,7 @@ pub(crate) fn place(
         session.forget(batch);
         return Err(BatchError::Closed { key: batch.head.place.batch_key.to_string() });
     }
-    let expected = calls.iter().filter(|asked| !batch.has(&asked.opened.id)).count() as u64;
+    let expected = batch.count_new(&calls) as u64;
     let most = rt.limits.batch_calls_max;
     if batch.len() as u64 + expected > most {
         session.forget(batch);

@@ -159,10 +159,10 @@ impl Turns {
     }
 
     /// A call does nothing that takes room until it asks for its next turn: it keeps its place and what it claims.
-    pub(crate) fn rest(held: &mut Held) {
+    pub(crate) fn rest(held: &mut Held, now_us: u64) {
         held.has_turn = false;
         let on = held.on.clone();
-        let (rt, now_us) = (&on.rt, on.rt.clock.elapsed_us());
+        let rt = &on.rt;
         let claims = if held.claimed { None } else { claims(held) };
         let mut state = rt.turns.lock();
         let arrival = if held.call.attempts > 0 { Arrival::StartedParked } else { Arrival::Parked };
@@ -284,8 +284,12 @@ impl Turns {
     /// the others in their order. None of them has a turn.
     pub(crate) fn take_over(left: &mut [Box<Held>]) {
         let started = |held: &&mut Box<Held>| held.call.attempts > 0;
-        left.iter_mut().filter(started).for_each(|held| Turns::rest(held));
-        left.iter_mut().filter(|held| !started(held)).for_each(|held| Turns::rest(held));
+        let rest = |held: &mut Box<Held>| {
+            let now_us = held.on.rt.clock.elapsed_us();
+            Turns::rest(held, now_us);
+        };
+        left.iter_mut().filter(started).for_each(rest);
+        left.iter_mut().filter(|held| !started(held)).for_each(rest);
     }
 
     /// Calls are over, or will not be driven here any more: what they held is given on. With each: whether it was

@@ -79,7 +79,10 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         return settle::refused(held, Box::new(too_many_stuck(tool)));
     }
     let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
-    let _passage = Gate::pass(&rt, held, is_suspect).await;
+    let _passage = match Gate::try_pass(&rt, is_suspect) {
+        Some(passage) => passage,
+        None => Box::pin(Gate::pass(&rt, held, is_suspect)).await,
+    };
     let Start { attempt, intent, begins } = start;
     let due_at = held.decision_time();
     held.note(start.fact(clock_jump(held)))?;
@@ -100,10 +103,11 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
         Err(failure) => Watched::Ran(Ran::Returned(Err(ToolError::internal(failure.message)))),
     };
-    let ran_us = rt.clock.elapsed_us().saturating_sub(began_us);
+    let ended_us = rt.clock.elapsed_us();
+    let ran_us = ended_us.saturating_sub(began_us);
     let left = signal.book.take_back(held);
     // Its room is free though its end may be recorded later, with its whole batch. What it claims is not.
-    Turns::rest(held);
+    Turns::rest(held, ended_us);
     moment!("at.end");
     let mut unknown_inside = false;
     if nested::has_called(held) && !matches!(watched, Watched::Waits) {
@@ -111,12 +115,13 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         unknown_inside = Box::pin(nested::end_open(held, signal.cause())).await?;
     }
     let fact = match watched {
-        Watched::Waits => return put_aside(held, (attempt, ran_us), left).await,
+        // Boxed, as all that is rare here, so that those that return need no room for it.
+        Watched::Waits => return Box::pin(put_aside(held, (attempt, ran_us), left)).await,
         Watched::Ran(Ran::Returned(Ok(Output { pending: Some(pending), .. }))) => {
-            return leave(held, tool, (attempt, ran_us), pending).await;
+            return Box::pin(leave(held, tool, (attempt, ran_us), pending)).await;
         }
         Watched::Ran(Ran::Returned(Err(ToolError { connection: Some(connection), .. }))) => {
-            return wait_for_connection(held, (attempt, ran_us), *connection).await;
+            return Box::pin(wait_for_connection(held, (attempt, ran_us), *connection)).await;
         }
         Watched::Ran(ran) => {
             let result = result::of(held, tool, ran).await;
@@ -294,6 +299,30 @@ impl Frame {
 
 /// Runs the tool where its flags say, and stops it when its time is up or somebody asked for that.
 async fn watch(held: &Held, tool: &Arc<Registered>, args: Value, frame: Frame) -> Watched {
+    // Whoever waits for a sleep or an answer is not quick.
+    let is_quick = tool.spec.flags.quick && tool.class != EffectClass::Stepped;
+    if !is_quick {
+        return Box::pin(watch_elsewhere(held, tool, args, frame)).await;
+    }
+    let (signal, due_us) = (frame.signal.clone(), frame.due_us);
+    let cx = context(held, frame);
+    if held.on.batch.is_cancelled(held.id.ordinal) {
+        return Watched::stopped(Cause::Cancel, &signal, Left::NeverStarted);
+    }
+    let mut attempt = pin!(in_place(|| tool.tool.run(args, &cx)));
+    // Most quick tools are done at once, and need no deadline.
+    let supervised = match poll_once(attempt.as_mut()).await {
+        Some(ran) => Ok(ran),
+        None => Box::pin(supervise(held, attempt, (&signal, due_us))).await,
+    };
+    match supervised {
+        Ok(ran) => Watched::ran(ran, &signal),
+        Err(cause) => Watched::stopped(cause, &signal, Left::Dropped),
+    }
+}
+
+/// Runs the tool on a thread for tools.
+async fn watch_elsewhere(held: &Held, tool: &Arc<Registered>, args: Value, frame: Frame) -> Watched {
     let (signal, due_us) = (frame.signal.clone(), frame.due_us);
     let cx = context(held, frame);
     let batch = &held.on.batch;
@@ -302,14 +331,6 @@ async fn watch(held: &Held, tool: &Arc<Registered>, args: Value, frame: Frame) -
         (!tool.spec.flags.quick && batch.asks_of_siblings()).then(|| batch.runs(held.id.ordinal, &signal));
     if batch.is_cancelled(held.id.ordinal) {
         return Watched::stopped(Cause::Cancel, &signal, Left::NeverStarted);
-    }
-    // Whoever waits for a sleep or an answer is not quick.
-    if tool.spec.flags.quick && tool.class != EffectClass::Stepped {
-        let attempt = pin!(in_place(|| tool.tool.run(args, &cx)));
-        return match supervise(held, attempt, (&signal, due_us)).await {
-            Ok(ran) => Watched::ran(ran, &signal),
-            Err(cause) => Watched::stopped(cause, &signal, Left::Dropped),
-        };
     }
     let unless_told = early.is_some().then(|| signal.clone());
     let mut attempt = match Threads::start(&held.on.rt, tool, args, (cx, unless_told)) {
@@ -368,10 +389,6 @@ async fn supervise<F: Future<Output = Ran>>(
     mut attempt: std::pin::Pin<&mut F>,
     (signal, due_us): (&Arc<Signal>, u64),
 ) -> Result<Ran, Cause> {
-    // Most quick tools are done at once, and need no deadline.
-    if let Some(ran) = poll_once(attempt.as_mut()).await {
-        return Ok(ran);
-    }
     let (rt, rules) = (&held.on.rt, held.call.rules());
     let _runs = held.on.batch.runs(held.id.ordinal, signal);
     let cause = loop {

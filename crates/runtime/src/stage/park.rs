@@ -11,8 +11,8 @@ use windlass_core::call::{Fact, Parked, Reason};
 /// Parks a call until its next attempt. That it waits is recorded.
 pub(crate) fn until(mut held: Box<Held>, parked: Parked) -> Driven {
     // It may stand in line for a turn: the wall clock said that it was due, and was set back.
-    Turns::rest(&mut held);
     let (now_us, now) = (held.on.rt.clock.elapsed_us(), held.now());
+    Turns::rest(&mut held, now_us);
     // A process waits at most as long as the wait was to be, whatever has become of the wall clock since.
     let left_us = parked.wake_at.since(now).min(parked.length_us);
     // Its deadline comes first if it is earlier.
@@ -28,7 +28,7 @@ pub(crate) async fn wait_for_tool(mut held: Box<Held>, reason: Reason) -> Result
     let rt = held.on.rt.clone();
     let looked = held.looked_generation;
     // Before it is recorded that it waits: whoever comes after it must find it in its place.
-    Turns::rest(&mut held);
+    Turns::rest(&mut held, rt.clock.elapsed_us());
     let (_, due_us) = held.deadline();
     let known = held.call.parked.is_some_and(|(parked, _)| parked.reason == reason);
     if !known {

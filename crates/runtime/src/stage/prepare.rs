@@ -162,11 +162,8 @@ fn refuse_depth(held: &Held) -> Result<(), Box<Failure>> {
     }))
 }
 
-/// Whether the call cannot be prepared yet: one that was taken over waits for its tool, a fresh one is refused.
+/// Whether a call that was taken over cannot be prepared yet: it waits for its tool.
 pub(crate) async fn must_wait(held: &mut Held) -> bool {
-    if held.past.fresh {
-        return false;
-    }
     held.looked_generation = held.on.rt.registry.generation();
     let (place, asked) = (&held.on.batch.head.place, &held.call.opened.tool);
     matches!(held.on.rt.registry.look_up(place, asked).await, Found::Missing { .. })

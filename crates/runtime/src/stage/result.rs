@@ -25,7 +25,12 @@ pub(crate) async fn of(held: &mut Held, tool: &Registered, ran: Ran) -> Attempte
         Ran::Panicked(what) => Err(Box::new(internal(held, Code::ToolPanicked, what))),
         Ran::Waits => Err(Box::new(internal(held, Code::Internal, "a tool waits that cannot".to_string()))),
     };
-    let failure = match hooks::after(held, tool, returned).await {
+    // What waits for hooks or for the store is boxed, so that most results need no room for it.
+    let returned = match held.on.rt.hooks.is_empty() {
+        true => returned,
+        false => Box::pin(hooks::after(held, tool, returned)).await,
+    };
+    let failure = match returned {
         Ok(output) => match success(held, tool, output).await {
             Ok(success) => return Attempted::Ok(success),
             Err(failure) => failure,
@@ -46,7 +51,7 @@ pub(crate) async fn success(
 ) -> Result<Success, Box<Failure>> {
     let Output { value, kept, parts, .. } = output;
     if let Some(kept) = kept {
-        return streamed(held, kept, parts).await;
+        return Box::pin(streamed(held, kept, parts)).await;
     }
     let limits = &*held.on.rt.limits;
     let mut text = String::with_capacity(TEXT_BYTES);
@@ -59,14 +64,19 @@ pub(crate) async fn success(
     };
     check_parts(&parts, limits)?;
     if let Some(problem) = broken_promise(tool, &value, size) {
-        return Err(Box::new(refused_output(held, problem, text).await));
+        return Err(Box::new(Box::pin(refused_output(held, problem, text)).await));
     }
     drop(value);
     let success = Success { value: Value::Inline(text.into()), parts };
-    let full = projection::full_text(&success);
-    if projection::fits(&full, limits) && !tool.spec.flags.persist_output {
+    if projection::fits(&projection::full_text(&success), limits) && !tool.spec.flags.persist_output {
         return Ok(success);
     }
+    Box::pin(kept_beside(held, success)).await
+}
+
+/// Keeps all text of a result beside the journal; the model is told its ends, and where the rest is.
+async fn kept_beside(held: &mut Held, success: Success) -> Result<Success, Box<Failure>> {
+    let full = projection::full_text(&success);
     let limits = held.on.rt.limits.clone();
     let rows = Artifacts::new(held.on.session.lane.clone()).rows(full.as_bytes()).await;
     let (kept, rows) = rows.map_err(|error| Box::new(failure(held, error.into())))?;
