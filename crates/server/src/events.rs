@@ -38,8 +38,7 @@ pub struct Follow {
 
 /// Follows a session for as long as the other end stays.
 pub async fn events(
-    State(api): State<Api>,
-    caller: Caller,
+    (State(api), caller): (State<Api>, Caller),
     Named(session): Named<String>,
     Asked(follow): Asked<Follow>,
     request: Request,
