@@ -90,6 +90,11 @@ impl Asked {
         }
     }
 
+    /// The signal that it is, if it is one.
+    pub(crate) fn signal(&self) -> Option<Arc<Signalled>> {
+        if let Asked::Signal(signal) = self { Some(signal.clone()) } else { None }
+    }
+
     /// Whether it comes from the world outside, for what the call does by name.
     fn is_answer(&self) -> bool {
         matches!(self, Asked::Complete { .. } | Asked::Signal(_))

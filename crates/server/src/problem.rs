@@ -30,7 +30,7 @@ pub struct Problem {
 }
 
 /// Every code a problem can have, with its status. `docs/server.md` has a line for each.
-pub const CODES: [(&str, u16); 33] = [
+pub const CODES: [(&str, u16); 32] = [
     ("bad_path", 400),
     ("bad_query", 400),
     ("bad_body", 400),
@@ -50,7 +50,6 @@ pub const CODES: [(&str, u16); 33] = [
     ("conflict", 409),
     ("over", 410),
     ("too_large", 413),
-    ("range_not_satisfiable", 416),
     ("invalid_args", 422),
     ("empty_batch", 422),
     ("invalid_session", 422),

@@ -215,10 +215,7 @@ async fn tell(
 ) -> Result<(), BatchError> {
     let (here, away) = meant(rt, session, (scope, &what)).await?;
     let (ack, mut acked) = mpsc::channel(1);
-    let signal = match &what {
-        batch::Asked::Signal(signal) => Some(signal.clone()),
-        _ => None,
-    };
+    let signal = what.signal();
     let told = (what, ack);
     for batch in &here {
         reach(rt, (session, batch), scope, &told);

@@ -192,10 +192,8 @@ async fn what_cannot_be_followed_is_refused() {
     let client = Client::find(folder.path()).await.expect("it can be asked").expect("served");
     let refused = async |session: &str, after| {
         let answer = client.follow(session, &Follow { after, locale: None }).await;
-        match answer.err().expect("refused") {
-            ClientError::Problem(problem) => (problem.status, problem.code),
-            other => panic!("{other}"),
-        }
+        let Err(ClientError::Problem(problem)) = answer else { panic!("it is refused") };
+        (problem.status, problem.code)
     };
     assert_eq!(refused("s", Some(9)).await, (400, "bad_query".into()));
     assert_eq!(refused("no name", None).await, (404, "not_found".into()));

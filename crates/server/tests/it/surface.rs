@@ -42,9 +42,7 @@ fn every_reference_leads_somewhere_and_every_route_says_who_may_ask() {
         }
     }
     let told = document.to_string();
-    for (code, _) in
-        CODES.iter().filter(|(code, _)| !["method_not_allowed", "range_not_satisfiable"].contains(code))
-    {
+    for (code, _) in CODES.iter().filter(|(code, _)| *code != "method_not_allowed") {
         assert!(told.contains(&format!("`{code}`")), "no route says that it may answer {code}");
     }
 }
