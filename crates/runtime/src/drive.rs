@@ -130,7 +130,7 @@ type Who = (CallId, bool);
 /// Drives calls of one batch in their order: each as far as it gets at once in the caller's own task, the rest
 /// in tasks of their own. A caller that goes away stops nothing.
 pub(crate) async fn start_all(on: &Arc<Hold>, calls: impl Iterator<Item = Box<Held>>) {
-    let mut going = Going { ended: Vec::with_capacity(calls.size_hint().0), ..Going::default() };
+    let mut going = Going::expecting(calls.size_hint().0);
     // One call after the other is driven in the same memory, until one is left in it.
     let mut free = None;
     for held in calls {

@@ -147,6 +147,13 @@ pub(crate) struct Ended {
 }
 
 impl Going {
+    /// Room for the ends of so many calls.
+    pub(crate) fn expecting(calls: usize) -> Going {
+        let mut going = Going { ended: Vec::with_capacity(calls), ..Going::default() };
+        going.notes.reserve(calls * NOTES_BYTES);
+        going
+    }
+
     /// A call ended: its end goes with the others.
     pub(crate) fn end(&mut self, held: Box<Held>) {
         let Held { id, call, tool, past, at, acks, mut notes, mut rows, .. } = *held;

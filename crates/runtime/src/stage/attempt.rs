@@ -42,12 +42,12 @@ pub(crate) enum Pinned {
 
 /// Finds the tool the call is pinned to, as it is registered now.
 pub(crate) async fn pin(held: &mut Held) -> Result<Pinned, Lost> {
-    let rt = held.on.rt.clone();
-    let generation = rt.registry.generation();
+    let registry = &held.on.rt.registry;
+    let generation = registry.generation();
     held.looked_generation = generation;
     let tool = match &held.tool {
         Some(tool) if held.seen_generation == generation => tool.clone(),
-        _ => match rt.registry.look_up(&held.on.batch.head.place, &held.call.opened.tool).await {
+        _ => match registry.look_up(&held.on.batch.head.place, &held.call.opened.tool).await {
             Found::Tool(tool) => tool,
             // A provider that fails now may give it later.
             Found::Missing { .. } | Found::Unavailable(_) => return Ok(Pinned::Wait(Reason::NoSuchTool)),

@@ -256,21 +256,21 @@ fn unfit(problem: json::Problem) -> Box<Failure> {
 
 /// The submitted arguments as they fit the tool: as they are, or with what was changed to make them fit.
 fn fitted(held: &mut Held, tool: &Registered) -> Result<(Parsed, Vec<Repair>), Box<Failure>> {
-    let rt = held.on.rt.clone();
-    let wanted = Wanted { schema: tool.input.as_ref(), class: tool.class, limits: &rt.limits };
     let submitted = submitted(held);
+    let limits = &held.on.rt.limits;
+    let wanted = Wanted { schema: tool.input.as_ref(), class: tool.class, limits };
     if let Ok(parsed) = &submitted
         && repair::fits(&parsed.value, parsed.size, &wanted)
     {
         return submitted.map(|parsed| (parsed, Vec::new()));
     }
-    if rt.limits.repairs_max > 0
+    if limits.repairs_max > 0
         && let Some(Fit { value, size, repairs }) = repair::repaired(&held.call.opened.args, &wanted)
     {
         return Ok((Parsed { value, size }, repairs));
     }
     let parsed = submitted?;
-    validate(tool, &parsed, &rt.limits)?;
+    validate(tool, &parsed, limits)?;
     Ok((parsed, Vec::new()))
 }
 
