@@ -11,9 +11,9 @@ use windlass_server::wire::State;
 #[derive(Parser)]
 #[command(version, about = "Run tool calls durably", after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
-    /// The data folder
-    #[arg(long, global = true, default_value = ".windlass", value_name = "DIR")]
-    pub data: PathBuf,
+    /// The data folder [default: .windlass; of dev .windlass-dev]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub data: Option<PathBuf>,
     /// Ask the server at http://HOST:PORT; the token is in WINDLASS_TOKEN or --token-file
     #[arg(long, global = true, value_name = "URL")]
     pub server: Option<String>,
@@ -31,11 +31,16 @@ Exit codes: 0 all calls succeeded, 1 one failed, was denied or cancelled, 2 wron
 
 Example: windlass call echo '{\"message\": \"hello\"}'";
 
+/// Where servers listen if nothing is said.
+const LISTEN: &str = "127.0.0.1:7420";
+
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
     /// Serve the API at an address, and drive all calls of the data folder
     Serve(Serve),
+    /// Serve a folder of its own with example tools and calls, and print what to type next
+    Dev(Dev),
     /// Run a batch of calls from a file; again, and what is recorded is answered without running
     Run(Run),
     /// Run one call
@@ -80,12 +85,28 @@ left goes on with the next owner of the folder.
 
 Example: windlass serve --listen 127.0.0.1:7420")]
 pub struct Serve {
-    /// The address it listens at
-    #[arg(long, default_value = "127.0.0.1:7420", value_name = "ADDR")]
+    /// The address it listens at; port 0 takes a free one
+    #[arg(long, default_value = LISTEN, value_name = "ADDR")]
     pub listen: SocketAddr,
     /// The configuration; if not said, windlass.toml in the data folder, else in the current one
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// `windlass dev`
+#[derive(Args)]
+#[command(after_help = "\
+It is `windlass serve` on .windlass-dev. The first start writes a windlass.toml there, with tools to try and to change; every
+start runs a batch of example calls, which is answered from the record when it was run before. Remove the folder to begin
+anew.
+
+Examples:
+  windlass dev
+  windlass dev --listen 127.0.0.1:0 --data /tmp/tour")]
+pub struct Dev {
+    /// The address it listens at; port 0 takes a free one
+    #[arg(long, default_value = LISTEN, value_name = "ADDR")]
+    pub listen: SocketAddr,
 }
 
 /// `windlass sessions`

@@ -9,6 +9,7 @@ mod calls;
 mod cancel;
 mod complete;
 mod connections;
+mod dev;
 mod doctor;
 mod door;
 mod driver;
@@ -32,6 +33,7 @@ use args::{Cli, Command};
 use clap::Parser;
 use door::{At, Server};
 use exit::Usage;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -75,6 +77,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
     let at = at(&cli)?;
     match cli.command {
         Command::Serve(args) => serve::serve((&at, owned), args).await,
+        Command::Dev(args) => dev::dev((&at, owned), args).await,
         Command::Run(args) => run::run((&at, owned), args).await,
         Command::Call(args) => call::call((&at, owned), args).await,
         Command::Tools(args) => tools::tools(&at, args).await,
@@ -107,5 +110,7 @@ fn at(cli: &Cli) -> anyhow::Result<At> {
         (Some(url), None) => Some(Server { url: url.clone(), token: std::env::var("WINDLASS_TOKEN").ok() }),
     };
     let config = if let Command::Serve(args) = &cli.command { args.config.clone() } else { None };
-    Ok(At { data: cli.data.clone(), config, server })
+    let usual = if let Command::Dev(_) = &cli.command { ".windlass-dev" } else { ".windlass" };
+    let data = cli.data.clone().unwrap_or_else(|| PathBuf::from(usual));
+    Ok(At { data, config, server })
 }

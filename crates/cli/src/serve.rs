@@ -7,6 +7,7 @@ use crate::folder::{self, Owned};
 use crate::owner::{self, Owner};
 use crate::show;
 use anyhow::Context;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,38 +19,74 @@ use windlass_server::address::Address;
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 pub async fn serve((at, owned): (&At, &mut Owned), args: Serve) -> anyhow::Result<ExitCode> {
+    Server::start((at, owned), args.listen).await?.until_stopped().await
+}
+
+/// A server that runs.
+pub struct Server {
+    pub owner: Owner,
+    pub address: Address,
+    /// The file that holds its first token, if that is still there.
+    pub token: Option<PathBuf>,
+}
+
+impl Server {
+    /// Owns the folder, goes on with its calls, listens, and says how to ask.
+    pub async fn start((at, owned): (&At, &mut Owned), listen: SocketAddr) -> anyhow::Result<Server> {
+        on_a_folder(at)?;
+        let served = folder::configured(at)?.declared.server;
+        let owner = Owner::take((at, owned)).await?;
+        let (api, runtime) = (owner.api().clone(), owner.runtime());
+        let token = api.tokens().first().await?;
+        let taken_over = runtime.resume().await?;
+        let rules = Rules { hosts: served.hosts, origins: served.origins };
+        let address = Address::serve(&api, listen, rules).await.with_context(|| Usage(cannot_listen(listen)))?;
+        greet((at, &runtime), (&address, token.as_ref()))?;
+        if taken_over > 0 {
+            eprintln!("windlass: goes on with calls that an earlier owner left open: {taken_over}");
+        }
+        Ok(Server { owner, address, token })
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address.address())
+    }
+
+    /// Serves until a signal comes, and stops in good order.
+    pub async fn until_stopped(self) -> anyhow::Result<ExitCode> {
+        let Server { mut owner, address, .. } = self;
+        let (api, runtime) = (owner.api().clone(), owner.runtime());
+        let signal = owner.stopped().await;
+        eprintln!("windlass: {signal}: stopping; once more leaves at once");
+        owner::leave_at_once_when_told_again();
+        api.drain();
+        let drain = Duration::from_millis(runtime.limits().drain_ms);
+        tokio::join!(address.stop(), drained(&runtime, drain));
+        owner::tell(&runtime.live());
+        if runtime.away() > 0 {
+            eprintln!(
+                "windlass: {} more calls wait for the world outside, and go on with the next owner",
+                runtime.away()
+            );
+        }
+        drop((api, runtime));
+        owner.close().await;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Refuses to start a server at another server.
+pub fn on_a_folder(at: &At) -> Result<(), Usage> {
     if at.server.is_some() {
-        return Err(Usage("a server is started on a data folder: leave out --server".to_string()).into());
+        return Err(Usage("a server is started on a data folder: leave out --server".to_string()));
     }
-    let served = folder::configured(at)?.declared.server;
-    let mut owner = Owner::take((at, owned)).await?;
-    let (api, runtime) = (owner.api().clone(), owner.runtime());
-    let token = api.tokens().first().await?;
-    let taken_over = runtime.resume().await?;
-    let rules = Rules { hosts: served.hosts, origins: served.origins };
-    let address = Address::serve(&api, args.listen, rules)
-        .await
-        .with_context(|| Usage(format!("could not listen at {}; --listen names another", args.listen)))?;
-    greet((at, &runtime), (&address, token))?;
-    if taken_over > 0 {
-        eprintln!("windlass: goes on with calls that an earlier owner left open: {taken_over}");
-    }
-    let signal = owner.stopped().await;
-    eprintln!("windlass: {signal}: stopping; once more leaves at once");
-    owner::leave_at_once_when_told_again();
-    api.drain();
-    let drain = Duration::from_millis(runtime.limits().drain_ms);
-    tokio::join!(address.stop(), drained(&runtime, drain));
-    owner::tell(&runtime.live());
-    if runtime.away() > 0 {
-        eprintln!(
-            "windlass: {} more calls wait for the world outside, and go on with the next owner",
-            runtime.away()
-        );
-    }
-    drop((api, runtime));
-    owner.close().await;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
+}
+
+/// Most often another server is there already, so a place is named that is free.
+fn cannot_listen(listen: SocketAddr) -> String {
+    let free = SocketAddr::new(listen.ip(), 0);
+    format!("could not listen at {listen}; choose another address, or let --listen {free} find a free port")
 }
 
 /// Waits until nothing runs or is about to, not longer than this. What waits for the world stays as it is.
@@ -66,7 +103,7 @@ async fn drained(runtime: &Runtime, most: Duration) {
 
 fn greet(
     (at, runtime): (&At, &Runtime),
-    (address, token): (&Address, Option<PathBuf>),
+    (address, token): (&Address, Option<&PathBuf>),
 ) -> anyhow::Result<()> {
     let (listen, data) = (address.address(), at.data.display());
     let durability = runtime.store().durability();
