@@ -40,7 +40,8 @@ impl Server {
         let token = api.tokens().first().await?;
         let taken_over = runtime.resume().await?;
         let rules = Rules { hosts: served.hosts, origins: served.origins };
-        let address = Address::serve(&api, listen, rules).await.with_context(|| Usage(cannot_listen(listen)))?;
+        let address =
+            Address::serve(&api, listen, rules).await.with_context(|| Usage(cannot_listen(listen)))?;
         greet((at, &runtime), (&address, token.as_ref()))?;
         if taken_over > 0 {
             eprintln!("windlass: goes on with calls that an earlier owner left open: {taken_over}");

@@ -6,6 +6,7 @@ mod batches;
 mod commands;
 mod configuration;
 mod data_folder;
+mod dev;
 mod examples;
 mod flood;
 mod kills;
