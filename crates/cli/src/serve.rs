@@ -35,13 +35,14 @@ impl Server {
     pub async fn start((at, owned): (&At, &mut Owned), listen: SocketAddr) -> anyhow::Result<Server> {
         on_a_folder(at)?;
         let served = folder::configured(at)?.declared.server;
+        // First of all: calls that go on and are cut off because the address is another's may have to be resolved by hand.
+        let listening = Address::listen(listen).await.with_context(|| Usage(cannot_listen(listen)))?;
         let owner = Owner::take((at, owned)).await?;
         let (api, runtime) = (owner.api().clone(), owner.runtime());
         let token = api.tokens().first().await?;
         let taken_over = runtime.resume().await?;
         let rules = Rules { hosts: served.hosts, origins: served.origins };
-        let address =
-            Address::serve(&api, listen, rules).await.with_context(|| Usage(cannot_listen(listen)))?;
+        let address = Address::serve(&api, listening, rules)?;
         greet((at, &runtime), (&address, token.as_ref()))?;
         if taken_over > 0 {
             eprintln!("windlass: goes on with calls that an earlier owner left open: {taken_over}");

@@ -16,10 +16,17 @@ pub struct Address {
     serving: Serving,
 }
 
+/// An address that is ours; whoever asks there waits until it is served.
+pub struct Listening(TcpListener);
+
 impl Address {
-    /// Serves the API at this address until it is stopped; port 0 is any that is free.
-    pub async fn serve(api: &Api, address: SocketAddr, rules: Rules) -> io::Result<Address> {
-        let listener = TcpListener::bind(address).await?;
+    /// Takes this address, before anything is done that a taken one would cut off; port 0 is any that is free.
+    pub async fn listen(address: SocketAddr) -> io::Result<Listening> {
+        TcpListener::bind(address).await.map(Listening)
+    }
+
+    /// Serves the API at an address until it is stopped.
+    pub fn serve(api: &Api, Listening(listener): Listening, rules: Rules) -> io::Result<Address> {
         let address = listener.local_addr()?;
         let limits = api.runtime().limits();
         let bounds = Bounds::of(limits, Duration::from_millis(limits.drain_ms));

@@ -259,7 +259,13 @@ async fn a_connection_is_declined_with_and_without_an_owner() {
     };
     let waiting = async |runtime: &Runtime, key: &str| {
         let submitted = runtime.submit("s", mail(key)).await.expect("it is taken");
-        while runtime.open().await.expect("it can be read").iter().all(|call| call.state != "awaiting_connection") {
+        while runtime
+            .open()
+            .await
+            .expect("it can be read")
+            .iter()
+            .all(|call| call.state != "awaiting_connection")
+        {
             tokio::task::yield_now().await;
         }
         submitted

@@ -81,8 +81,9 @@ impl Served {
         let file = api.tokens().first().await.expect("a token").expect("it is written");
         let token = std::fs::read_to_string(file).expect("a token").trim().to_string();
         let rules = Rules { hosts: vec!["tools.example".into()], origins: vec!["https://ui.example".into()] };
-        let address = Address::serve(&api, "127.0.0.1:0".parse().expect("an address"), rules);
-        let address = address.await.expect("it is served");
+        let listening =
+            Address::listen("127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
+        let address = Address::serve(&api, listening, rules).expect("it is served");
         Served { folder, api, address, token, go, keys }
     }
 
