@@ -84,7 +84,9 @@ impl Plain {
         let schema = match schema {
             Value::Bool(true) => &empty,
             Value::Object(schema) => schema,
-            _ => return None,
+            Value::Bool(false) | Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                return None;
+            }
         };
         if !schema.keys().all(|keyword| is_known(keyword)) {
             return None;
