@@ -4,20 +4,58 @@
 use crate::Error;
 use crate::report::{Line, Table, Unit};
 use serde_json::json;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::{
-    Args, BatchRequest, CallRequest, Completed, Config, Cx, EffectClass, Output, Runtime, Tool, ToolFuture,
-    ToolSpec,
+    Args, BatchRequest, CallRequest, Completed, Config, Cx, EffectClass, Output, Runtime, Tool, ToolError,
+    ToolFuture, ToolSpec,
 };
 
 /// Calls of one batch.
 const BATCH_CALLS: u64 = 100;
-/// Batches of one session.
-const SESSION_BATCHES: u64 = 20;
+/// How the calls lie in sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Twenty batches in each session.
+    Mixed,
+    /// All in one session.
+    One,
+    /// Each in a session of its own.
+    Many,
+}
+
+impl Shape {
+    /// The shape of this name.
+    pub fn named(name: &str) -> Option<Shape> {
+        [("mixed", Shape::Mixed), ("one", Shape::One), ("many", Shape::Many)]
+            .into_iter()
+            .find_map(|(known, shape)| (known == name).then_some(shape))
+    }
+
+    /// Batches of one session.
+    fn session_batches(self) -> u64 {
+        match self {
+            Shape::Mixed => 20,
+            Shape::One => u64::MAX,
+            Shape::Many => 1,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Shape::Mixed => "twenty batches in a session",
+            Shape::One => "all in one session",
+            Shape::Many => "each in a session of its own",
+        }
+    }
+}
+/// How many calls wait for their turns before more are submitted.
+const QUEUED_MAX: u64 = 1_000;
 /// Batches that are submitted together.
 const AT_ONCE: usize = 32;
 /// How many calls are answered one after the other, to see how long that takes.
@@ -28,8 +66,8 @@ const DEADLINE: Duration = Duration::from_secs(7 * 86_400);
 /// The keys by which the calls of a folder are answered, one per line and call.
 pub const KEYS: &str = "keys";
 
-/// The keys that were given out, each with session, batch and id of its call.
-type Keys = Arc<Mutex<Vec<String>>>;
+/// Where the keys go that are given out, each with session, batch and id of its call: not into memory, which is measured.
+type Keys = Arc<Mutex<BufWriter<File>>>;
 
 /// A tool that leaves its result to the world outside.
 struct Asks(Keys);
@@ -44,14 +82,16 @@ impl Tool for Asks {
         Box::pin(async move {
             let key = cx.completion("answer").await?;
             let line = format!("{key}\t{}\t{}\t{}", cx.session(), cx.batch_key(), cx.id());
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            writeln!(keys, "{line}").map_err(|error| ToolError::internal(error.to_string()))?;
             Ok(Output::pending(key).within(DEADLINE))
         })
     }
 }
 
 fn open(folder: &Path) -> Result<(Runtime, Keys), Error> {
-    let keys = Keys::default();
+    let file = File::options().append(true).create(true).open(folder.join(KEYS))?;
+    let keys: Keys = Arc::new(Mutex::new(BufWriter::new(file)));
     let limits = Limits { calls_parked_max: u64::MAX, calls_queued_max: u64::MAX, ..Limits::default() };
     let store = SqliteStore::open(Options::new(folder))?;
     let runtime = Runtime::new(Config { limits, ..Config::new(store) });
@@ -73,17 +113,17 @@ fn batch(session: u64, number: u64, calls: u64) -> (String, BatchRequest) {
 }
 
 /// Parks so many calls in a folder, and leaves their keys beside it.
-pub async fn park(folder: &Path, count: u64) -> Result<Table, Error> {
+pub async fn park(folder: &Path, count: u64, shape: Shape) -> Result<Table, Error> {
     let (runtime, keys) = open(folder)?;
     let before = resident_bytes()?;
     let began = Instant::now();
     let (mut left, mut session) = (count, 0);
     let mut under_way = tokio::task::JoinSet::new();
     while left > 0 {
-        for number in 0..SESSION_BATCHES {
+        for number in 0..shape.session_batches() {
             let (session, batch) = batch(session, number, BATCH_CALLS.min(left));
             let calls = batch.calls.len() as u64;
-            if left < calls || calls == 0 {
+            if left == 0 || left < calls {
                 break;
             }
             left -= calls;
@@ -91,6 +131,10 @@ pub async fn park(folder: &Path, count: u64) -> Result<Table, Error> {
                 && let Some(submitted) = under_way.join_next().await
             {
                 submitted.map_err(|error| Error::Wrong(error.to_string()))??;
+            }
+            // What waits for its turn is in memory, and is not what is measured.
+            while runtime.counts().queued > QUEUED_MAX {
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
             let runtime = runtime.clone();
             under_way.spawn(async move {
@@ -106,8 +150,7 @@ pub async fn park(folder: &Path, count: u64) -> Result<Table, Error> {
     all_wait(&runtime, count).await;
     let took = began.elapsed();
     let bytes = resident_bytes()?.saturating_sub(before);
-    let keys = keys.lock().unwrap_or_else(PoisonError::into_inner);
-    std::fs::write(folder.join(KEYS), keys.join("\n"))?;
+    keys.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
     let lines = vec![
         Line::plain("parked".to_owned(), (count as f64 / took.as_secs_f64(), Unit::PerSecond)),
         Line::plain(
@@ -115,7 +158,8 @@ pub async fn park(folder: &Path, count: u64) -> Result<Table, Error> {
             per_call(bytes, count),
         ),
     ];
-    Ok(Table { title: format!("B. {count} calls that wait for an answer, SQLite"), lines })
+    let title = format!("B. {count} calls that wait for an answer, {}, SQLite", shape.text());
+    Ok(Table { title, lines })
 }
 
 /// Takes a folder of parked calls over: until all wait again, what they cost, and how long some take to wake up.
@@ -138,21 +182,17 @@ pub async fn take_over(folder: &Path, count: u64) -> Result<Table, Error> {
     for line in alone.iter().take(SAMPLES) {
         let [key, session, own, ..] = line.split('\t').collect::<Vec<_>>()[..] else { continue };
         let number = own[1..].parse().unwrap_or(0);
-        let submitted = runtime.submit(session, batch(0, number, 1).1).await?;
-        let ended = tokio::spawn(async move {
-            let answer = submitted.settled().await;
-            (answer.map(|answer| answer.calls[0].state()), Instant::now())
-        });
         let began = Instant::now();
         let completed = runtime.complete(key, Completed::Ok(json!("done"))).await;
         completed.map_err(|error| Error::Wrong(error.to_string()))?;
         let durable = Instant::now();
-        let (state, at) = ended.await.map_err(|error| Error::Wrong(error.to_string()))?;
-        if state? != "succeeded" {
+        // Nobody waited for it, so it was not in memory; whoever asks for its answer now joins it or finds its end.
+        let answer = runtime.submit(session, batch(0, number, 1).1).await?.settled().await?;
+        if answer.calls[0].state() != "succeeded" {
             return Err(Error::Wrong(format!("a call that was answered ended as {line}")));
         }
         answered.push(durable - began);
-        woken.push(at.saturating_duration_since(durable));
+        woken.push(durable.elapsed());
     }
     let lines = vec![
         Line::plain("until all wait again, in a new process".to_owned(), (took.as_secs_f64(), Unit::Seconds)),
@@ -165,13 +205,10 @@ pub async fn take_over(folder: &Path, count: u64) -> Result<Table, Error> {
     Ok(Table { title: format!("B. {count} parked calls, taken over; {} answered", woken.len()), lines })
 }
 
+/// Until all of them have left memory.
 async fn all_wait(runtime: &Runtime, count: u64) {
-    while runtime.open_calls() < count || runtime.counts().running.iter().sum::<u64>() > 0 {
+    while runtime.away() < count {
         tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    // The last of them may be on its way.
-    while runtime.open().iter().any(|open| open.state != "awaiting_completion") {
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

@@ -2,16 +2,24 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use windlass_server::access::Scope;
 use windlass_server::wire::State;
 
 /// Run tool calls durably.
 #[derive(Parser)]
 #[command(version, about = "Run tool calls durably", after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
-    /// The data folder
-    #[arg(long, global = true, default_value = ".windlass", value_name = "DIR")]
-    pub data: PathBuf,
+    /// The data folder [default: .windlass; of dev .windlass-dev]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Ask the server at http://HOST:PORT; the token is in WINDLASS_TOKEN or --token-file
+    #[arg(long, global = true, value_name = "URL")]
+    pub server: Option<String>,
+    /// The file that holds the token for --server
+    #[arg(long, global = true, requires = "server", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// What to do
     #[command(subcommand)]
     pub command: Command,
@@ -19,19 +27,28 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 all calls succeeded, 1 one failed, was denied or cancelled, 2 wrong usage, 3 one is unknown,
-4 the batch or request was refused or conflicts, 5 a call is still open, 6 the data folder cannot be had.
+4 the batch or request was refused or conflicts, 5 a call is still open, 6 the data folder or server cannot be had.
 
 Example: windlass call echo '{\"message\": \"hello\"}'";
+
+/// Where servers listen if nothing is said.
+const LISTEN: &str = "127.0.0.1:7420";
 
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
+    /// Serve the API at an address, and drive all calls of the data folder
+    Serve(Serve),
+    /// Serve a folder of its own with example tools and calls, and print what to type next
+    Dev(Dev),
     /// Run a batch of calls from a file; again, and what is recorded is answered without running
     Run(Run),
     /// Run one call
     Call(Call),
     /// List the tools, or show one
     Tools(Tools),
+    /// List the sessions
+    Sessions(Sessions),
     /// List calls, or show one
     Calls(Calls),
     /// Follow what happens in a session
@@ -48,12 +65,110 @@ pub enum Command {
     Questions(Questions),
     /// Answer a question
     Answer(Answer),
+    /// Send a signal to a call
+    Signal(Signal),
     /// Say that a session was connected to what its calls need, or that this was declined
     Connections(Connections),
+    /// Make, list and revoke the tokens of the server
+    Token(Token),
     /// Check the data folder and show what is in force
     Doctor(Doctor),
     /// Measure how fast this machine runs calls
     Bench(Bench),
+}
+
+/// `windlass serve`
+#[derive(Args)]
+#[command(after_help = "\
+The first start writes a token into the data folder. Ctrl-C stops in good order: what is under way may end, and what is
+left goes on with the next owner of the folder.
+
+Example: windlass serve --listen 127.0.0.1:7420")]
+pub struct Serve {
+    /// The address it listens at; port 0 takes a free one
+    #[arg(long, default_value = LISTEN, value_name = "ADDR")]
+    pub listen: SocketAddr,
+    /// The configuration; if not said, windlass.toml in the data folder, else in the current one
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// `windlass dev`
+#[derive(Args)]
+#[command(after_help = "\
+It is `windlass serve` on .windlass-dev. The first start writes a windlass.toml there, with tools to try and to change; every
+start runs a batch of example calls, which is answered from the record when it was run before. Remove the folder to begin
+anew.
+
+Examples:
+  windlass dev
+  windlass dev --listen 127.0.0.1:0 --data /tmp/tour")]
+pub struct Dev {
+    /// The address it listens at; port 0 takes a free one
+    #[arg(long, default_value = LISTEN, value_name = "ADDR")]
+    pub listen: SocketAddr,
+}
+
+/// `windlass sessions`
+#[derive(Args)]
+pub struct Sessions {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass token`
+#[derive(Args)]
+pub struct Token {
+    /// What to do
+    #[command(subcommand)]
+    pub what: TokenWhat,
+}
+
+/// What is to be done with tokens.
+#[derive(Subcommand)]
+pub enum TokenWhat {
+    /// Make one; it is printed this once
+    #[command(
+        after_help = "Example: windlass token create ci --scope calls --scope read --expires-in-s 86400"
+    )]
+    Create(TokenCreate),
+    /// List them, but for themselves
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make one worthless
+    Revoke {
+        /// Its id, as `windlass token list` shows it
+        id: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `windlass token create`
+#[derive(Args)]
+pub struct TokenCreate {
+    /// Whom it stands for: sessions belong to a principal
+    pub principal: String,
+    /// What it may be used for; can be said several times
+    #[arg(long, required = true, value_parser = PossibleValuesParser::new(Scope::ALL.map(Scope::as_str)))]
+    pub scope: Vec<String>,
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+    /// For how long it is good
+    #[arg(long, value_name = "SECONDS")]
+    pub expires_in_s: Option<u64>,
+    /// How often it may be used in a minute
+    #[arg(long, value_name = "N")]
+    pub requests_per_minute: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `windlass run`
@@ -313,6 +428,30 @@ pub struct Answer {
     /// The answer, as JSON
     #[arg(value_name = "JSON")]
     pub answer: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass signal`
+#[derive(Args)]
+#[command(after_help = "\
+The call's tool says which signals it takes and what they must say; the call receives each once, in the order in which they
+were sent. With --key the same signal can be sent again, and is still one. The folder must be owned: who drives the call
+knows its tool.
+
+Example: windlass signal 01j8a6zc item '{\"n\": 1}' --key order-7")]
+pub struct Signal {
+    /// The call: its handle, or the beginning of it
+    pub call: String,
+    /// The signal's name
+    pub name: String,
+    /// What it says, as JSON
+    #[arg(value_name = "JSON")]
+    pub payload: String,
+    /// What makes it one signal, however often it is sent
+    #[arg(long)]
+    pub key: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,16 +1,15 @@
 //! `windlass calls`: what is open and what is recorded.
 
 use crate::args::Calls;
-use crate::door::Door;
+use crate::door::{At, Door};
 use crate::{exit, show};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::process::ExitCode;
 use windlass::Progress;
 use windlass_server::wire::{LIMIT_MAX, List, State};
 
-pub async fn calls(data: &Path, args: Calls) -> anyhow::Result<ExitCode> {
-    let door = Door::look(data).await?;
+pub async fn calls(at: &At, args: Calls) -> anyhow::Result<ExitCode> {
+    let door = Door::look(at).await?;
     let Some(call) = &args.call else { return list(&door, &args).await };
     let call = door.call(&door.find(call).await?, args.journal).await?;
     match (args.json, args.journal) {
@@ -146,18 +145,7 @@ fn show_facts(call: &Value) -> anyhow::Result<()> {
     facts.extend(detail.map(|detail| ("failed inside", detail.to_string())));
     show::table(&["WHAT", "RECORDED"], facts.into_iter().map(|(name, fact)| vec![name.to_string(), fact]))?;
     show::blank()?;
-    show::text(&model_text(call))
-}
-
-/// The text parts of what the model is told, one after the other.
-fn model_text(call: &Value) -> String {
-    let parts = call["model"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let texts = parts.iter().filter_map(|part| match text(&part["type"]) {
-        "text" => Some(text(&part["text"]).to_string()),
-        "json" => Some(part["value"].to_string()),
-        _ => None,
-    });
-    texts.collect::<Vec<_>>().join("\n")
+    show::text(&show::model_text(call))
 }
 
 fn text(value: &Value) -> &str {

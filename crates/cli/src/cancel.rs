@@ -1,10 +1,9 @@
 //! `windlass cancel`: asks calls to stop.
 
 use crate::args::Cancel;
-use crate::door::Door;
+use crate::door::{At, Door, Way};
 use crate::show;
 use serde_json::json;
-use std::path::Path;
 use std::process::ExitCode;
 use windlass::Target;
 use windlass::ask::post_cancel;
@@ -13,8 +12,8 @@ use windlass_server::wire::Cancelled;
 /// The session of a batch, if it is not said: that of `windlass run`.
 const SESSION: &str = "default";
 
-pub async fn cancel(data: &Path, args: Cancel) -> anyhow::Result<ExitCode> {
-    let door = Door::change(data).await?;
+pub async fn cancel(at: &At, args: Cancel) -> anyhow::Result<ExitCode> {
+    let door = Door::change(at).await?;
     let call = match &args.call {
         Some(call) => door.find(call).await?,
         None => String::new(),
@@ -25,14 +24,14 @@ pub async fn cancel(data: &Path, args: Cancel) -> anyhow::Result<ExitCode> {
         None if args.call.is_some() => Target::Call(&call),
         None => Target::Session(session),
     };
-    let told = match &door.owner {
-        Some(owner) => owner.cancel(target, args.reason.clone()).await?,
-        None => {
-            let asked = post_cancel(&*door.store, target, args.reason.as_deref()).await?;
+    let told = match &door.way {
+        Way::Driver(owner) => owner.cancel(target, args.reason.clone()).await?,
+        Way::Folder(store) => {
+            let asked = post_cancel(&**store, target, args.reason.as_deref()).await?;
             Cancelled { asked: asked.asked, over: asked.over }
         }
     };
-    let left = door.owner.is_none() && told.asked > 0;
+    let left = matches!(door.way, Way::Folder(_)) && told.asked > 0;
     if args.json {
         show::json(&json!({"asked": told.asked, "over": told.over, "left_for_next_owner": left}))?;
         return Ok(ExitCode::SUCCESS);

@@ -1,37 +1,36 @@
 //! `windlass complete`: answers what a call waits for.
 
 use crate::args::Complete;
-use crate::door::Door;
+use crate::door::{At, Door, Way};
 use crate::{input, show};
-use std::path::Path;
 use std::process::ExitCode;
 use windlass::SystemClock;
 use windlass::ask::{completion, post_client_result, post_complete};
 use windlass_server::wire;
 
-pub async fn complete(data: &Path, args: Complete) -> anyhow::Result<ExitCode> {
+pub async fn complete(at: &At, args: Complete) -> anyhow::Result<ExitCode> {
     let answer = answer(&args)?;
-    let door = Door::change(data).await?;
+    let door = Door::change(at).await?;
     let key = args.key.as_deref().unwrap_or_default();
     let call = match &args.call {
         Some(call) => Some(door.find(call).await?),
         None => None,
     };
-    let left_for = match (&door.owner, &call) {
-        (Some(owner), Some(call)) => {
+    let left_for = match (&door.way, &call) {
+        (Way::Driver(owner), Some(call)) => {
             owner.client_result(call, &answer).await?;
             None
         }
-        (Some(owner), None) => {
+        (Way::Driver(owner), None) => {
             owner.complete(key, &answer).await?;
             None
         }
-        (None, _) => {
+        (Way::Folder(store), _) => {
             let completion = completion(&answer.said()?)?;
             let clock = SystemClock::default();
             let session = match &call {
-                Some(call) => post_client_result(&*door.store, call, &completion, &clock).await?,
-                None => post_complete(&*door.store, key, &completion, &clock).await?,
+                Some(call) => post_client_result(&**store, call, &completion, &clock).await?,
+                None => post_complete(&**store, key, &completion, &clock).await?,
             };
             Some(session.name)
         }

@@ -1,21 +1,20 @@
 //! `windlass connections`: says whether a session is connected to what its calls need.
 
 use crate::args::Connections;
-use crate::door::Door;
+use crate::door::{At, Door, Way};
 use crate::show;
 use serde_json::json;
-use std::path::Path;
 use std::process::ExitCode;
 use windlass::ask::post_connected;
 
-pub async fn connections(data: &Path, args: Connections) -> anyhow::Result<ExitCode> {
-    let door = Door::change(data).await?;
+pub async fn connections(at: &At, args: Connections) -> anyhow::Result<ExitCode> {
+    let door = Door::change(at).await?;
     let (session, provider) = (&args.session, &args.provider);
-    let waiting = match &door.owner {
-        Some(owner) => owner.connect(session, provider, args.connected).await?.waiting,
-        None => post_connected(&*door.store, session, provider, args.connected).await?.waiting,
+    let waiting = match &door.way {
+        Way::Driver(owner) => owner.connect(session, provider, args.connected).await?.waiting,
+        Way::Folder(store) => post_connected(&**store, session, provider, args.connected).await?.waiting,
     };
-    let left = door.owner.is_none() && waiting > 0;
+    let left = matches!(door.way, Way::Folder(_)) && waiting > 0;
     if args.json {
         show::json(&json!({"waiting": waiting, "left_for_next_owner": left}))?;
     } else if waiting == 0 {

@@ -1,9 +1,9 @@
 //! `windlass doctor`: is the folder sound, and what is in force.
 
 use crate::args::Doctor;
+use crate::door::At;
 use crate::{exit, folder, show};
 use serde_json::json;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use windlass::chain;
@@ -22,8 +22,9 @@ struct Checked {
     damage: Option<String>,
 }
 
-pub async fn doctor(data: &Path, args: Doctor) -> anyhow::Result<ExitCode> {
-    let configured = folder::configured(data)?;
+pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
+    let configured = folder::configured(at)?;
+    let data = &at.data;
     let store = match folder::reader(data) {
         Ok(store) => Some(store),
         Err(StoreError::Open { .. }) if !data.join("windlass.db").exists() => None,

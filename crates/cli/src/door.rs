@@ -1,82 +1,126 @@
-//! How a command reaches calls: through the owner's socket where the folder is owned, else in the folder itself.
+//! How a command reaches calls: at the server that was named, through the owner's socket where the folder is owned, else in
+//! the folder itself.
 
 use crate::exit::Usage;
 use crate::folder;
+use anyhow::Context;
 use serde_json::Value;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass::core::handle::{Handle, open_question_id};
+use windlass::core::limits::Limits;
 use windlass::inspect::{self, Recorded, Wanted};
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Store, StoreError};
+use windlass_server::access::Caller;
 use windlass_server::client::{Client, ClientError};
-use windlass_server::view::View;
-use windlass_server::wire::{LIMIT_MAX, List, Questions, State};
+use windlass_server::sessions::Sessions;
+use windlass_server::view::{self, View, Whose};
+use windlass_server::wire::shown::{Page, Session};
+use windlass_server::wire::{LIMIT_MAX, List, Paging, Questions, State};
 
-/// An owner that has just begun may not serve its socket yet, and one that ends may still hold the folder.
+/// How long such an owner is waited for.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
 const OWNER_LOOKS_EVERY: Duration = Duration::from_millis(20);
+/// So long is the id of a question.
+const QUESTION_CHARS: usize = 52;
 /// How many sessions are looked at for the beginning of a handle.
 const SESSIONS_MAX: u64 = 1_000;
 
-/// The way to the calls of a folder.
+/// Where calls are: in a folder, or at a server.
+pub struct At {
+    pub data: PathBuf,
+    /// The configuration, if it is not the folder's own.
+    pub config: Option<PathBuf>,
+    pub server: Option<Server>,
+}
+
+/// A server, and by what right it is asked.
+pub struct Server {
+    pub url: String,
+    pub token: Option<String>,
+}
+
+impl At {
+    /// Whoever drives the calls, if somebody does: the server that was named, or the folder's owner.
+    pub async fn driver(&self) -> Result<Option<Client>, ClientError> {
+        match &self.server {
+            Some(Server { url, token }) => Client::at(url, token.clone()).map(Some),
+            None => Client::find(&self.data).await,
+        }
+    }
+}
+
+/// The way to calls.
 pub struct Door {
+    pub way: Way,
+    /// The record, where it can be read beside whoever drives the calls.
+    record: Option<Arc<dyn Store>>,
+}
+
+/// Who does what is asked.
+pub enum Way {
     /// Whoever drives the calls.
-    pub owner: Option<Client>,
-    /// The record; it can be written to if there is no owner and something is to be changed.
-    pub store: Arc<dyn Store>,
+    Driver(Client),
+    /// Nobody drives them: this command, in the folder.
+    Folder(Arc<dyn Store>),
 }
 
 impl Door {
     /// To look.
-    pub async fn look(data: &Path) -> anyhow::Result<Door> {
-        let store = folder::reader(data)?;
-        Ok(Door { owner: Client::find(data).await?, store })
+    pub async fn look(at: &At) -> anyhow::Result<Door> {
+        if at.server.is_some()
+            && let Some(server) = at.driver().await?
+        {
+            return Ok(Door { way: Way::Driver(server), record: None });
+        }
+        let store = folder::reader(&at.data)?;
+        let way = at.driver().await?.map_or_else(|| Way::Folder(store.clone()), Way::Driver);
+        Ok(Door { way, record: Some(store) })
     }
 
-    /// To change something: by asking the owner, or as the owner for as long as it takes to leave a request.
-    pub async fn change(data: &Path) -> anyhow::Result<Door> {
-        let store = folder::reader(data)?;
-        let deadline = Instant::now() + OWNER_WAIT;
-        loop {
-            if let Some(owner) = Client::find(data).await? {
-                return Ok(Door { owner: Some(owner), store });
-            }
-            match SqliteStore::open(Options::new(data)) {
-                Ok(store) => return Ok(Door { owner: None, store: Arc::new(store) }),
-                Err(StoreError::Owned { .. }) if Instant::now() < deadline => {
-                    tokio::time::sleep(OWNER_LOOKS_EVERY).await;
-                }
-                Err(error @ StoreError::Owned { .. }) => {
-                    let told = "the folder is owned, but its owner serves no control.sock to ask it at";
-                    return Err(anyhow::Error::new(error).context(told));
-                }
-                Err(error) => return Err(error.into()),
+    /// To change something: by asking whoever drives the calls, or as the owner for as long as it takes to leave a request.
+    pub async fn change(at: &At) -> anyhow::Result<Door> {
+        let looking = Door::look(at).await?;
+        if at.server.is_some() || matches!(looking.way, Way::Driver(_)) {
+            return Ok(looking);
+        }
+        let opened = async || SqliteStore::open(Options::new(&at.data)).map_err(anyhow::Error::from);
+        match driver_or(at, opened).await? {
+            Reached::Driver(owner) => Ok(Door { way: Way::Driver(owner), ..looking }),
+            Reached::Own(store) => {
+                let store: Arc<dyn Store> = Arc::new(store);
+                Ok(Door { way: Way::Folder(store.clone()), record: Some(store) })
             }
         }
     }
 
     /// A page of calls.
     pub async fn calls(&self, session: Option<&str>, list: &List) -> anyhow::Result<Value> {
-        if let Some(owner) = &self.owner {
-            match owner.calls(session, list).await {
-                Err(error @ ClientError::Unreachable { .. }) => tell_unreachable(&error),
+        if let Way::Driver(driver) = &self.way {
+            match driver.calls(session, list).await {
+                Err(error @ ClientError::Unreachable { .. }) if self.record.is_some() => {
+                    tell_unreachable(&error);
+                }
                 answered => return Ok(answered?),
             }
         }
-        Ok(View::of_record(self.store.clone()).list(session, list).await?)
+        let whose = session.map_or(Whose::All, Whose::One);
+        Ok(View::of_record(self.record()?.clone()).list(whose, list).await?)
     }
 
     /// One call.
     pub async fn call(&self, call: &str, journal: bool) -> anyhow::Result<Value> {
-        if let Some(owner) = &self.owner {
-            match owner.call(call, journal).await {
-                Err(error @ ClientError::Unreachable { .. }) => tell_unreachable(&error),
+        if let Way::Driver(driver) = &self.way {
+            match driver.call(call, journal).await {
+                Err(error @ ClientError::Unreachable { .. }) if self.record.is_some() => {
+                    tell_unreachable(&error);
+                }
                 answered => return Ok(answered?),
             }
         }
-        Ok(View::of_record(self.store.clone()).show(call, journal).await?)
+        Ok(View::of_record(self.record()?.clone()).show(call, journal).await?)
     }
 
     /// All questions that wait for an answer.
@@ -85,9 +129,9 @@ impl Door {
         let mut list = Questions { session, limit: Some(LIMIT_MAX), after: None };
         let mut items = Vec::new();
         loop {
-            let mut page = match &self.owner {
-                Some(owner) => owner.questions(&list).await?,
-                None => View::of_record(self.store.clone()).questions(&list).await?,
+            let mut page = match &self.way {
+                Way::Driver(driver) => driver.questions(&list).await?,
+                Way::Folder(store) => View::of_record(store.clone()).questions(Whose::All, &list).await?,
             };
             items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
             list.after = page["next"].as_str().map(str::to_string);
@@ -97,10 +141,34 @@ impl Door {
         }
     }
 
+    /// All sessions, by name.
+    pub async fn sessions(&self) -> anyhow::Result<Vec<Session>> {
+        let (mut items, mut after) = (Vec::new(), None);
+        loop {
+            let page = match &self.way {
+                Way::Driver(driver) => driver.sessions(&Paging { limit: Some(LIMIT_MAX), after }).await?,
+                Way::Folder(store) => recorded_sessions(store, after.as_deref()).await?,
+            };
+            items.extend(page.items);
+            after = page.next;
+            if after.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
+    fn record(&self) -> anyhow::Result<&Arc<dyn Store>> {
+        self.record.as_ref().context("the record cannot be read from here")
+    }
+
     /// The id of the question that is meant: a whole one, or the only one that begins with this.
     pub async fn find_question(&self, text: &str) -> anyhow::Result<String> {
         let prefix = text.to_lowercase();
-        if open_question_id(self.store.secret(), &prefix).is_some() {
+        let is_whole = match &self.record {
+            Some(record) => open_question_id(record.secret(), &prefix).is_some(),
+            None => prefix.len() == QUESTION_CHARS,
+        };
+        if is_whole {
             return Ok(prefix);
         }
         let questions = self.questions(None).await?;
@@ -132,13 +200,14 @@ impl Door {
         }
     }
 
-    /// What is not recorded yet is known to its owner only.
+    /// What is not recorded yet is known to its owner only, and what is recorded elsewhere to the server there.
     async fn open_beginning_with(&self, prefix: &str) -> anyhow::Result<Vec<String>> {
         let mut found = Vec::new();
-        if self.owner.is_none() {
+        if matches!(self.way, Way::Folder(_)) {
             return Ok(found);
         }
-        let mut list = List { state: Some(State::Open), ..List::default() };
+        let state = self.record.is_some().then_some(State::Open);
+        let mut list = List { state, limit: Some(LIMIT_MAX), ..List::default() };
         loop {
             let page = self.calls(None, &list).await?;
             let calls =
@@ -152,13 +221,14 @@ impl Door {
     }
 
     async fn recorded_beginning_with(&self, prefix: &str) -> anyhow::Result<Vec<String>> {
-        let sessions = self.store.sessions(None, SESSIONS_MAX).await?;
+        let Some(record) = &self.record else { return Ok(Vec::new()) };
+        let sessions = record.sessions(None, SESSIONS_MAX).await?;
         let keep = |call: &Recorded| call.answer.handle().to_string().starts_with(prefix);
         let (mut found, mut after) = (Vec::new(), None);
         loop {
             // Two are as good as many.
             let wanted = Wanted { after, limit: 2, open_only: false, keep: &keep };
-            let page = inspect::page(&self.store, &sessions, &wanted).await?;
+            let page = inspect::page(record, &sessions, &wanted).await?;
             for (session, what) in page.unreadable {
                 eprintln!("windlass: the calls of session {session} are not looked at: {what}");
             }
@@ -167,6 +237,51 @@ impl Door {
             if after.is_none() || found.len() > 1 {
                 return Ok(found);
             }
+        }
+    }
+}
+
+/// A page of the sessions of a folder that nobody owns.
+async fn recorded_sessions(store: &Arc<dyn Store>, after: Option<&str>) -> anyhow::Result<Page<Session>> {
+    let sessions = Sessions::new(store.clone(), &Limits::default());
+    let (names, next) = sessions.page(&Caller::local(), after, LIMIT_MAX as usize).await?;
+    let mut items = Vec::with_capacity(names.len());
+    for name in &names {
+        items.push(view::session(&**store, sessions.setting(name).await?, name).await?);
+    }
+    Ok(Page { items, next })
+}
+
+/// Who does something: whoever drives the calls, or this command, which owns the folder.
+pub enum Reached<T> {
+    Driver(Client),
+    Own(T),
+}
+
+/// Whoever drives the calls, or what this command makes of the folder if nobody does. An owner that has just begun may not
+/// serve its socket yet, and one that ends may still hold the folder.
+pub async fn driver_or<T>(
+    at: &At,
+    mut own: impl AsyncFnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<Reached<T>> {
+    let deadline = Instant::now() + OWNER_WAIT;
+    loop {
+        if let Some(driver) = at.driver().await? {
+            return Ok(Reached::Driver(driver));
+        }
+        let refused = match own().await {
+            Ok(own) => return Ok(Reached::Own(own)),
+            Err(refused) => refused,
+        };
+        match refused.downcast_ref::<StoreError>() {
+            Some(StoreError::Owned { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(OWNER_LOOKS_EVERY).await;
+            }
+            Some(StoreError::Owned { .. }) => {
+                let told = "the folder is owned, but its owner serves no control.sock to ask it at";
+                return Err(refused.context(told));
+            }
+            _ => return Err(refused),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! What the exit code says, and how errors are told.
 
+use serde_json::Value;
 use std::process::ExitCode;
 use windlass::core::code::Code;
 use windlass::store::StoreError;
-use windlass::{AskError, BatchError, CallAnswer, Lost, RegisterError};
+use windlass::{AskError, BatchError, Lost, RegisterError};
+use windlass_server::Problem;
 use windlass_server::client::ClientError;
 use windlass_tools::ConfigError;
 
@@ -21,11 +23,13 @@ const FOLDER: u8 = 6;
 pub struct Usage(pub String);
 
 /// The code that tells how these calls ended: the worst of them decides.
-pub fn of(calls: &[CallAnswer]) -> ExitCode {
-    let worst = calls.iter().map(|call| match (call.state(), call.failure().map(|failure| failure.code)) {
-        ("succeeded", _) => 0,
-        ("unknown", _) => UNKNOWN,
-        (_, Some(Code::Conflict | Code::CallIdConflict)) => REFUSED,
+pub fn of(calls: &[Value]) -> ExitCode {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let refused = [Code::Conflict.as_str(), Code::CallIdConflict.as_str()];
+    let worst = calls.iter().map(|call| match text(&call["state"]).as_str() {
+        "succeeded" => 0,
+        "unknown" => UNKNOWN,
+        _ if refused.contains(&text(&call["outcome"]["failure"]["code"]).as_str()) => REFUSED,
         _ => FAILED,
     });
     // An unknown call needs a person before anything else; a conflict is a mistake of the caller.
@@ -68,6 +72,9 @@ fn code(error: &anyhow::Error) -> u8 {
             | AskError::Conflict
             | AskError::Answered
             | AskError::Over { .. }
+            | AskError::NoSignal { .. }
+            | AskError::TooManySignals { .. }
+            | AskError::KeyUsed
             | AskError::Invalid { .. } => REFUSED,
             AskError::Batch(error) => batch(error),
         };
@@ -75,13 +82,13 @@ fn code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<ClientError>() {
         return match error {
             // The same requests get the same codes, whoever answered them.
-            ClientError::Problem(problem) => match problem.status {
-                400 | 404 => USAGE,
-                500.. if problem.code != "overloaded" => FOLDER,
-                _ => REFUSED,
-            },
+            ClientError::Problem(problem) => problem_code(problem),
             ClientError::Unreachable { .. } | ClientError::Garbled { .. } => FOLDER,
+            ClientError::NoAddress { .. } => USAGE,
         };
+    }
+    if let Some(problem) = error.downcast_ref::<Problem>() {
+        return problem_code(problem);
     }
     if error.is::<StoreError>() || error.is::<Lost>() {
         return FOLDER;
@@ -91,9 +98,20 @@ fn code(error: &anyhow::Error) -> u8 {
     if usage { USAGE } else { FAILED }
 }
 
+fn problem_code(problem: &Problem) -> u8 {
+    match problem.status {
+        // A batch that is refused is refused, whatever is wrong with it.
+        400 if problem.code == "bad_batch" => REFUSED,
+        400 | 404 => USAGE,
+        401 | 403 => FOLDER,
+        500.. if problem.code != "overloaded" => FOLDER,
+        _ => REFUSED,
+    }
+}
+
 fn batch(error: &BatchError) -> u8 {
     match error {
-        BatchError::Shape { .. } | BatchError::Overloaded { .. } => REFUSED,
+        BatchError::Shape { .. } | BatchError::Closed { .. } | BatchError::Overloaded { .. } => REFUSED,
         BatchError::Unreadable { .. } | BatchError::Lost(_) => FOLDER,
     }
 }

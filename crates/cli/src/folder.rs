@@ -1,5 +1,6 @@
 //! The data folder: its configuration, its store, and the runtime on it.
 
+use crate::door::At;
 use crate::exit::Usage;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Durability, Store, StoreError};
 use windlass::{Config, Runtime, SystemClock};
+use windlass_tools::declared::Traces;
 use windlass_tools::{Declared, Launcher, builtin, kill_survivors, load};
 
 /// What is configured for a data folder.
@@ -18,10 +20,10 @@ pub struct Configured {
     pub declared: Declared,
 }
 
-/// Reads `windlass.toml` from the data folder, else from the current one.
-pub fn configured(data: &Path) -> anyhow::Result<Configured> {
-    let places = [data.join("windlass.toml"), PathBuf::from("windlass.toml")];
-    let file = places.into_iter().find(|place| place.exists());
+/// Reads the configuration that was named, or `windlass.toml` from the data folder, else from the current one.
+pub fn configured(at: &At) -> anyhow::Result<Configured> {
+    let places = [at.data.join("windlass.toml"), PathBuf::from("windlass.toml")];
+    let file = at.config.clone().or_else(|| places.into_iter().find(|place| place.exists()));
     let declared = match &file {
         Some(file) => {
             let text = std::fs::read_to_string(file)
@@ -33,22 +35,22 @@ pub fn configured(data: &Path) -> anyhow::Result<Configured> {
     Ok(Configured { file, declared })
 }
 
-/// A runtime that owns the folder. Whatever the last owner's commands left behind is ended first.
-pub fn own(data: &Path) -> anyhow::Result<Runtime> {
-    let configured = configured(data)?;
+/// A runtime that owns the folder, and where its traces go. Whatever the last owner's commands left behind is ended first.
+pub fn own(at: &At) -> anyhow::Result<(Runtime, Option<Traces>)> {
+    let configured = configured(at)?;
     let limits = configured.declared.limits.clone();
-    let durability = configured.declared.durability;
+    let (durability, traces) = (configured.declared.durability, configured.declared.traces.clone());
     if durability == Durability::Relaxed {
         eprintln!("windlass: durability is relaxed: a power cut may lose what was acknowledged");
     }
-    let store = SqliteStore::open(Options { limits: limits.clone(), durability, ..Options::new(data) })?;
+    let store = SqliteStore::open(Options { limits: limits.clone(), durability, ..Options::new(&at.data) })?;
     let runtime = with_tools(Arc::new(store), limits, configured)?;
     let killed =
         kill_survivors(|call| runtime.is_call(call)).context("could not look for commands left behind")?;
     if killed > 0 {
         eprintln!("windlass: ended {killed} processes that the last owner's commands left behind");
     }
-    Ok(runtime)
+    Ok((runtime, traces))
 }
 
 /// Stays until every call has ended: those that an earlier owner left open in the session go on here too, and must
@@ -88,8 +90,8 @@ const CLOSE_LOOKS_EVERY: Duration = Duration::from_millis(1);
 const LEFT_TOLD_AFTER: Duration = Duration::from_millis(40);
 
 /// A runtime on nothing durable, to look at tools.
-pub fn tools_only(data: &Path) -> anyhow::Result<Runtime> {
-    let configured = configured(data)?;
+pub fn tools_only(at: &At) -> anyhow::Result<Runtime> {
+    let configured = configured(at)?;
     let limits = configured.declared.limits.clone();
     let store = windlass::store::memory::MemoryStore::new()?;
     with_tools(Arc::new(store), limits, configured)

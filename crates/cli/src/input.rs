@@ -2,55 +2,19 @@
 
 use crate::exit::Usage;
 use anyhow::Context;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
 use windlass::core::json;
 use windlass::core::limits::Limits;
-use windlass::{Args, BatchRequest, CallRequest, Deadlines, Siblings};
+use windlass_server::wire::Batch;
+use windlass_server::wire::batch::Call;
 
 /// More than a full batch with arguments of full size is no batch.
 const INPUT_BYTES_MAX: u64 = 320 << 20;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BatchFile {
-    key: Option<String>,
-    turn: Option<String>,
-    inputs: Option<Map<String, Value>>,
-    calls: Vec<CallFile>,
-    #[serde(default)]
-    siblings: Siblings,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CallFile {
-    id: Option<String>,
-    tool: String,
-    /// As written: read by our own rules, so that no nesting, key or number is lost or refused on the way, and
-    /// what is wrong with it is that call's own failure.
-    args: Option<Box<RawValue>>,
-    provider: Option<Value>,
-    #[serde(default)]
-    deadlines: DeadlinesFile,
-    #[serde(default)]
-    priority: i8,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DeadlinesFile {
-    queue_ms: Option<u64>,
-    attempt_ms: Option<u64>,
-    silence_ms: Option<u64>,
-    total_ms: Option<u64>,
-}
-
 /// Reads a batch from a file, or from standard input for `-`.
-pub fn read(file: &Path) -> anyhow::Result<BatchRequest> {
+pub fn read(file: &Path) -> anyhow::Result<Batch> {
     let name = if file == Path::new("-") { "standard input".to_string() } else { file.display().to_string() };
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
@@ -78,19 +42,17 @@ pub fn value(option: &str, text: &str) -> anyhow::Result<Value> {
 
 const HELP: &str = "it must be {\"calls\": [{\"id\", \"tool\", \"args\"}, …]}, or one such call per line";
 
-fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
+fn parse(text: &str, name: &str) -> anyhow::Result<Batch> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // Serde would also read a list, as the fields of a batch in their order.
     if text.trim_start().starts_with('[') {
         return Err(Usage(format!("{name} is a list; {HELP}")).into());
     }
-    let whole = serde_json::from_str::<BatchFile>(text);
+    let whole = serde_json::from_str::<Batch>(text);
     let batch = match whole {
         Ok(batch) => batch,
         Err(error) => match lines(text) {
-            Ok(calls) => {
-                BatchFile { key: None, turn: None, inputs: None, calls, siblings: Siblings::default() }
-            }
+            Ok(calls) => Batch { calls, ..Batch::default() },
             // The error of the form that was meant is the one that helps.
             Err(at_line) if looks_like_lines(text) => {
                 return Err(Usage(format!("{name}: {at_line}; {HELP}")).into());
@@ -98,34 +60,15 @@ fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
             Err(_) => return Err(Usage(format!("{name}: {error}; {HELP}")).into()),
         },
     };
-    let BatchFile { key, turn, inputs, calls, siblings } = batch;
-    let calls = calls.into_iter().map(request).collect();
-    Ok(BatchRequest { key, turn, inputs, calls, siblings, overlay: None })
-}
-
-fn request(call: CallFile) -> CallRequest {
-    let DeadlinesFile { queue_ms, attempt_ms, silence_ms, total_ms } = call.deadlines;
-    CallRequest {
-        id: call.id,
-        tool: call.tool,
-        args: call.args.map_or_else(Args::default, |args| arguments(args.get())),
-        provider: call.provider,
-        deadlines: Deadlines { queue_ms, attempt_ms, silence_ms, total_ms },
-        priority: call.priority,
+    if batch.wait.is_some() || batch.timeout_ms.is_some() {
+        let told =
+            "`wait` and `timeout_ms` are for requests to a server; a run waits for the end of all calls";
+        return Err(Usage(format!("{name}: {told}")).into());
     }
+    Ok(batch)
 }
 
-/// An object is the arguments; a string is the raw text a model wrote. What our rules refuse stays text, and is
-/// refused with its reason when the call is prepared.
-fn arguments(written: &str) -> Args {
-    match json::parse(written, &Limits::default()) {
-        Ok(Value::String(text)) => Args::Text(text),
-        Ok(value) => Args::Json(value),
-        Err(_) => Args::Text(serde_json::from_str(written).unwrap_or_else(|_| written.to_string())),
-    }
-}
-
-fn lines(text: &str) -> Result<Vec<CallFile>, String> {
+fn lines(text: &str) -> Result<Vec<Call>, String> {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     lines.map(|(line, number)| serde_json::from_str(line).map_err(|error| at_line(number, &error))).collect()
 }
@@ -145,6 +88,12 @@ fn looks_like_lines(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass::{Args, BatchRequest, Deadlines, Siblings};
+
+    /// As the runtime gets it.
+    fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
+        Ok(super::parse(text, name)?.request(&Limits::default())?)
+    }
 
     #[test]
     fn both_forms_are_read() {
@@ -191,7 +140,8 @@ mod tests {
         let call = |more: &str| check(&format!(r#"{{"calls": [{{"tool": "a", {more}}}]}}"#));
         assert!(call(r#""priority": 200"#).contains("expected i8"));
         assert!(call(r#""deadlines": {"timeout_ms": 1}"#).contains("unknown field `timeout_ms`"));
-        assert!(check(r#"{"calls": [], "inputs": [1]}"#).contains("expected a map"));
+        assert!(check(r#"{"calls": [], "inputs": [1]}"#).contains("must be a JSON object"));
+        assert!(check(r#"{"calls": [], "wait": "none"}"#).contains("are for requests to a server"));
         assert!(check("nonsense").contains("must be"));
     }
 

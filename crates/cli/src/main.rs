@@ -9,8 +9,10 @@ mod calls;
 mod cancel;
 mod complete;
 mod connections;
+mod dev;
 mod doctor;
 mod door;
+mod driver;
 mod exit;
 mod folder;
 mod input;
@@ -18,12 +20,20 @@ mod owner;
 mod questions;
 mod resolve;
 mod run;
+mod serve;
+mod sessions;
 mod show;
+mod signal;
+mod token;
 mod tools;
 mod watch;
 
+use anyhow::Context;
 use args::{Cli, Command};
 use clap::Parser;
+use door::{At, Server};
+use exit::Usage;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -64,20 +74,43 @@ fn tell_panics_shortly() {
 }
 
 async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode> {
+    let at = at(&cli)?;
     match cli.command {
-        Command::Run(args) => run::run((&cli.data, owned), args).await,
-        Command::Call(args) => call::call((&cli.data, owned), args).await,
-        Command::Tools(args) => tools::tools(&cli.data, args).await,
-        Command::Calls(args) => calls::calls(&cli.data, args).await,
-        Command::Cancel(args) => cancel::cancel(&cli.data, args).await,
-        Command::Resolve(args) => resolve::resolve((&cli.data, owned), args).await,
-        Command::Accept(args) => accept::accept(&cli.data, args).await,
-        Command::Complete(args) => complete::complete(&cli.data, args).await,
-        Command::Questions(args) => questions::questions(&cli.data, args).await,
-        Command::Answer(args) => answer::answer(&cli.data, args).await,
-        Command::Connections(args) => connections::connections(&cli.data, args).await,
-        Command::Watch(args) => watch::watch(&cli.data, args).await,
-        Command::Doctor(args) => doctor::doctor(&cli.data, args).await,
+        Command::Serve(args) => serve::serve((&at, owned), args).await,
+        Command::Dev(args) => dev::dev((&at, owned), args).await,
+        Command::Run(args) => run::run((&at, owned), args).await,
+        Command::Call(args) => call::call((&at, owned), args).await,
+        Command::Tools(args) => tools::tools(&at, args).await,
+        Command::Sessions(args) => sessions::sessions(&at, args).await,
+        Command::Calls(args) => calls::calls(&at, args).await,
+        Command::Cancel(args) => cancel::cancel(&at, args).await,
+        Command::Resolve(args) => resolve::resolve((&at, owned), args).await,
+        Command::Accept(args) => accept::accept(&at, args).await,
+        Command::Complete(args) => complete::complete(&at, args).await,
+        Command::Questions(args) => questions::questions(&at, args).await,
+        Command::Answer(args) => answer::answer(&at, args).await,
+        Command::Signal(args) => signal::signal(&at, args).await,
+        Command::Connections(args) => connections::connections(&at, args).await,
+        Command::Watch(args) => watch::watch(&at, args).await,
+        Command::Token(args) => token::token((&at, owned), args).await,
+        Command::Doctor(args) => doctor::doctor(&at, args).await,
         Command::Bench(args) => bench::bench(args),
     }
+}
+
+/// Where the calls are that the command is about.
+fn at(cli: &Cli) -> anyhow::Result<At> {
+    let server = match (&cli.server, &cli.token_file) {
+        (None, _) => None,
+        (Some(url), Some(file)) => {
+            let token = std::fs::read_to_string(file)
+                .with_context(|| Usage(format!("could not read the token in {}", file.display())))?;
+            Some(Server { url: url.clone(), token: Some(token.trim().to_string()) })
+        }
+        (Some(url), None) => Some(Server { url: url.clone(), token: std::env::var("WINDLASS_TOKEN").ok() }),
+    };
+    let config = if let Command::Serve(args) = &cli.command { args.config.clone() } else { None };
+    let usual = if let Command::Dev(_) = &cli.command { ".windlass-dev" } else { ".windlass" };
+    let data = cli.data.clone().unwrap_or_else(|| PathBuf::from(usual));
+    Ok(At { data, config, server })
 }

@@ -1,14 +1,13 @@
 //! `windlass questions`: what people are asked.
 
 use crate::args::Questions;
-use crate::door::Door;
+use crate::door::{At, Door};
 use crate::show;
 use serde_json::{Value, json};
-use std::path::Path;
 use std::process::ExitCode;
 
-pub async fn questions(data: &Path, args: Questions) -> anyhow::Result<ExitCode> {
-    let door = Door::look(data).await?;
+pub async fn questions(at: &At, args: Questions) -> anyhow::Result<ExitCode> {
+    let door = Door::look(at).await?;
     let items = door.questions(args.session.as_deref()).await?;
     if args.json {
         show::json(&json!({"items": items, "next": null}))?;

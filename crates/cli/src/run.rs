@@ -1,21 +1,23 @@
 //! `windlass run`: a batch from a file.
 
 use crate::args::Run;
+use crate::door::At;
+use crate::driver::{self, Driven};
 use crate::folder::Owned;
-use crate::owner::Owner;
 use crate::{exit, folder, input, show};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde_json::Value;
 use std::io::IsTerminal;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use windlass::core::time::Timestamp;
 use windlass::{
-    BatchAnswer, BatchError, Clock, Decided, Decision, OpenCall, Progress, Runtime, Submitted, SystemClock,
-    fresh_key,
+    BatchAnswer, BatchError, Clock, OpenCall, Progress, Runtime, Siblings, Submitted, SystemClock, fresh_key,
 };
+use windlass_server::access::Caller;
 
-pub async fn run((data, owned): (&Path, &mut Owned), args: Run) -> anyhow::Result<ExitCode> {
+pub async fn run((at, owned): (&At, &mut Owned), args: Run) -> anyhow::Result<ExitCode> {
     let mut batch = input::read(&args.file)?;
     if args.key.is_some() {
         batch.key = args.key;
@@ -24,32 +26,37 @@ pub async fn run((data, owned): (&Path, &mut Owned), args: Run) -> anyhow::Resul
         batch.key = Some(fresh_key()?);
     }
     let derived = batch.key.is_none();
+    let mut owner = match driver::drive((at, owned), &args.session, &mut batch).await? {
+        Driven::Own(owner) => *owner,
+        Driven::Left(code) => return Ok(code),
+        Driven::Answered(answer) => {
+            print(&answer, (&answer, args.json))?;
+            let recorded = answer["recorded"].as_u64().unwrap_or(0);
+            tell(&answer, (recorded, 0), derived);
+            return Ok(exit::of(show::calls(&answer)));
+        }
+    };
     let began = SystemClock::default().now();
     let total = batch.calls.len() as u64;
-    let mut owner = Owner::take((data, owned))?;
-    let runtime = owner.runtime();
+    let (api, runtime) = (owner.api().clone(), owner.runtime());
+    let batch = batch.request(runtime.limits())?;
     let settled = async {
+        api.claim(&Caller::local(), &args.session).await?;
         let submitted = runtime.submit(&args.session, batch).await?;
-        with_progress(&runtime, submitted, total).await
+        anyhow::Ok(with_progress(&runtime, submitted, total).await?)
     };
     let Some(answer) = owner.unless_stopped(settled).await else { return Ok(owner.leave().await) };
     let answer = answer?;
-    if args.json {
-        show::json(&answer)?;
-    } else {
-        show::answers(&answer.calls)?;
-    }
-    if answer.calls.is_empty() {
-        eprintln!("windlass: the batch is empty, so there was nothing to run");
-    }
-    tell_recorded(&answer, began, derived);
-    tell_decided(&answer);
-    show::warnings(&answer.calls);
+    let shown = serde_json::to_value(&answer)?;
+    print(&shown, (&answer, args.json))?;
+    tell(&shown, recorded(&answer, began), derived);
+    show::inside(&answer.calls);
     if owner.unless_stopped(folder::finish(&runtime)).await.is_none() {
         return Ok(owner.leave().await);
     }
+    drop((api, runtime));
     owner.close().await;
-    Ok(exit::of(&answer.calls))
+    Ok(exit::of(show::calls(&shown)))
 }
 
 /// Shows how many calls are still open, on a terminal.
@@ -74,7 +81,7 @@ async fn with_progress(
             }
             _ = tick.tick() => {
                 bar.set_position(total.saturating_sub(runtime.open_calls()));
-                bar.set_message(words(&runtime.open()));
+                bar.set_message(words(&runtime.live()));
             }
         }
     }
@@ -90,28 +97,52 @@ fn words(open: &[OpenCall]) -> String {
     open.iter().find_map(said).unwrap_or_default()
 }
 
-fn tell_decided(answer: &BatchAnswer) {
-    let Some(Decided { siblings, decision, winners }) = &answer.decided else { return };
+fn print(answer: &Value, (whole, as_json): (&impl Serialize, bool)) -> anyhow::Result<()> {
+    let calls = show::calls(answer);
+    if as_json {
+        show::json(whole)?;
+    } else {
+        show::answers(calls)?;
+    }
+    if calls.is_empty() {
+        eprintln!("windlass: the batch is empty, so there was nothing to run");
+    }
+    Ok(())
+}
+
+/// Says what is not seen in the answers.
+fn tell(answer: &Value, recorded: (u64, u64), derived: bool) {
+    tell_recorded(answer, recorded, derived);
+    tell_decided(&answer["decided"]);
+    show::unknown(show::calls(answer));
+}
+
+fn tell_decided(decided: &Value) {
+    let Ok(siblings) = serde_json::from_value::<Siblings>(decided["siblings"].clone()) else { return };
+    let winners: Vec<&str> =
+        decided["winners"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let by = if winners.is_empty() { "no call".to_string() } else { winners.join(", ") };
-    match decision {
-        Decision::Reached => eprintln!("windlass: {siblings} was reached by {by}"),
-        Decision::Unreachable => {
-            eprintln!("windlass: {siblings} could not be reached any more; succeeded had {by}")
-        }
+    match decided["decision"].as_str() {
+        Some("reached") => eprintln!("windlass: {siblings} was reached by {by}"),
+        _ => eprintln!("windlass: {siblings} could not be reached any more; succeeded had {by}"),
     }
 }
 
-fn tell_recorded(answer: &BatchAnswer, began: Timestamp, derived: bool) {
+/// How many answers were there before this command began, and how many calls were left open by an earlier owner.
+fn recorded(answer: &BatchAnswer, began: Timestamp) -> (u64, u64) {
     let known = || answer.calls.iter().filter(|call| call.is_recorded() && !call.is_conflict());
-    let recorded = known().filter(|call| show::ended_before(call, began)).count();
-    let (key, all) = (&answer.key, answer.calls.len());
+    let recorded = known().filter(|call| show::ended_before(call, began)).count() as u64;
+    (recorded, known().count() as u64 - recorded)
+}
+
+fn tell_recorded(answer: &Value, (recorded, open): (u64, u64), derived: bool) {
+    let (key, all) = (answer["key"].as_str().unwrap_or_default(), show::calls(answer).len());
     if recorded > 0 {
         let how = if derived { "; --new runs them anew" } else { "" };
         eprintln!(
             "windlass: {recorded} of {all} answers were on record under key {key} and were not run again{how}"
         );
     }
-    let open = known().count() - recorded;
     if open > 0 {
         eprintln!(
             "windlass: {open} of {all} calls were left open by an earlier owner and were brought to their end"

@@ -2,6 +2,7 @@
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
+use serde_json::Value;
 use std::io::Write;
 use windlass::CallAnswer;
 use windlass::core::time::Timestamp;
@@ -47,20 +48,36 @@ pub fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyh
     print(&lines.join("\n"))
 }
 
+/// The calls of a batch.
+pub fn calls(answer: &Value) -> &[Value] {
+    answer["calls"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
 /// Prints how calls ended.
-pub fn answers(calls: &[CallAnswer]) -> anyhow::Result<()> {
+pub fn answers(calls: &[Value]) -> anyhow::Result<()> {
     let rows = calls.iter().map(|call| {
-        let end = call.call().end().filter(|_| !call.is_conflict());
+        let text = |field: &str| call[field].as_str().unwrap_or_default().to_string();
         vec![
-            call.id().to_string(),
-            call.tool().to_string(),
-            call.state().to_string(),
-            end.map_or(String::new(), |end| format!("{} ms", end.spent.ran_us / 1_000)),
-            short_handle(&call.handle().to_string()),
-            call.model_text(),
+            text("id"),
+            text("tool"),
+            text("state"),
+            call["ran_ms"].as_u64().map_or(String::new(), |ms| format!("{ms} ms")),
+            short_handle(&text("call")),
+            model_text(call),
         ]
     });
     table(&["ID", "TOOL", "STATE", "RAN", "CALL", "ANSWER"], rows)
+}
+
+/// The text parts of what the model is told, one after the other.
+pub fn model_text(call: &Value) -> String {
+    let parts = call["model"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let texts = parts.iter().filter_map(|part| match part["type"].as_str() {
+        Some("text") => part["text"].as_str().map(str::to_string),
+        Some("json") => Some(part["value"].to_string()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// So much of a handle tells a call from all others of a folder, as good as always.
@@ -71,15 +88,20 @@ pub fn short_handle(handle: &str) -> String {
     handle.chars().take(HANDLE_CHARS).collect()
 }
 
-/// Tells operators what the model is not told: what failed inside, and what needs a person.
-pub fn warnings(calls: &[CallAnswer]) {
+/// Tells operators what the model is not told: what failed inside.
+pub fn inside(calls: &[CallAnswer]) {
     for call in calls.iter().filter(|call| !call.is_recorded()) {
         if let Some(detail) = call.failure().and_then(|failure| failure.detail.as_ref()) {
             eprintln!("windlass: call {} ({}) failed inside: {}", call.handle(), call.id(), line(detail));
         }
     }
-    for call in calls.iter().filter(|call| call.call().end().is_some_and(|end| end.is_unknown())) {
-        let (handle, id, tool) = (call.handle(), call.id(), call.tool());
+}
+
+/// Tells operators which calls need a person.
+pub fn unknown(calls: &[Value]) {
+    for call in calls.iter().filter(|call| is_unknown(call)) {
+        let text = |field: &str| call[field].as_str().unwrap_or_default();
+        let (handle, id, tool) = (text("call"), text("id"), text("tool"));
         eprintln!(
             "windlass: nobody knows whether {id} ({tool}) took effect, and it is not run again; look: windlass calls \
              {handle} --journal, and say what you found: windlass resolve {handle}"
@@ -87,14 +109,14 @@ pub fn warnings(calls: &[CallAnswer]) {
     }
 }
 
+/// Whether nobody knows if a call took effect.
+fn is_unknown(call: &Value) -> bool {
+    call["state"] == "unknown" || call["outcome"]["effect"] == "unknown"
+}
+
 /// Whether the answer was there before this command began: calls that an earlier owner left open end now.
 pub fn ended_before(call: &CallAnswer, began: Timestamp) -> bool {
     call.call().end().is_some_and(|end| end.at < began)
-}
-
-/// Prints what the model is told.
-pub fn model(call: &CallAnswer) -> anyhow::Result<()> {
-    print(&call.model_text())
 }
 
 /// Where nobody drives a session, what is asked of its calls waits for the next one who does.
@@ -103,7 +125,7 @@ pub fn left_for_next(session: &str) -> String {
 }
 
 /// Says that a request about this call was left for the next owner.
-pub fn left(call: &serde_json::Value, as_json: bool) -> anyhow::Result<()> {
+pub fn left(call: &Value, as_json: bool) -> anyhow::Result<()> {
     if as_json {
         let mut shown = call.clone();
         shown["left_for_next_owner"] = true.into();

@@ -1,31 +1,38 @@
 //! `windlass tools`: what can be called.
 
 use crate::args::Tools;
+use crate::door::At;
 use crate::exit::Usage;
 use crate::{folder, show};
-use serde_json::{Map, Value, json};
-use std::path::Path;
+use serde_json::Value;
 use std::process::ExitCode;
-use windlass::Registered;
 use windlass::core::tool::nearest_name;
+use windlass_server::view;
+use windlass_server::wire::{LIMIT_MAX, Paging};
 
-pub async fn tools(data: &Path, args: Tools) -> anyhow::Result<ExitCode> {
-    let runtime = folder::tools_only(data)?;
-    let tools: Vec<_> = runtime.tools().into_iter().filter_map(|listed| listed.tool).collect();
+pub async fn tools(at: &At, args: Tools) -> anyhow::Result<ExitCode> {
+    let tools = all(at).await?;
+    let text = |tool: &Value, field: &str| tool[field].as_str().unwrap_or_default().to_string();
     match args.name {
-        Some(name) => match tools.iter().find(|tool| tool.spec.name == name) {
-            Some(tool) => show::json(&whole(tool))?,
+        Some(name) => match tools.iter().find(|tool| tool["name"] == name.as_str()) {
+            Some(tool) => show::json(tool)?,
             None => {
-                let near = nearest_name(&name, tools.iter().map(|tool| tool.spec.name.as_str()));
+                let near = nearest_name(&name, tools.iter().filter_map(|tool| tool["name"].as_str()));
                 let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
                 return Err(Usage(format!("there is no tool {name}{hint}")).into());
             }
         },
-        None if args.json => show::json(&tools.iter().map(|tool| whole(tool)).collect::<Vec<_>>())?,
+        None if args.json => show::json(&tools)?,
         None => {
             let rows = tools.iter().map(|tool| {
-                let about = tool.spec.description.lines().next().unwrap_or_default();
-                vec![tool.spec.name.clone(), tool.class.to_string(), flags(tool), about.to_string()]
+                let flags = tool["flags"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let mut flags: Vec<&str> = flags.collect();
+                if tool["paused"] == true {
+                    flags.push("paused");
+                }
+                let about = text(tool, "description");
+                let about = about.lines().next().unwrap_or_default().to_string();
+                vec![text(tool, "name"), text(tool, "class"), flags.join(" "), about]
             });
             show::table(&["TOOL", "CLASS", "FLAGS", "DESCRIPTION"], rows)?;
         }
@@ -33,25 +40,19 @@ pub async fn tools(data: &Path, args: Tools) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn flags(tool: &Registered) -> String {
-    let set = tool.spec.flags.table().into_iter().filter(|(_, set)| *set).map(|(name, _)| name);
-    set.collect::<Vec<_>>().join(" ")
-}
-
-fn whole(tool: &Registered) -> Value {
-    let spec = &tool.spec;
-    let hints: Map<String, Value> = spec
-        .hints
-        .table()
-        .into_iter()
-        .filter_map(|(name, hint)| Some((name.to_string(), Value::Bool(hint?))))
-        .collect();
-    let flags: Vec<&str> =
-        spec.flags.table().into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect();
-    json!({
-        "name": spec.name, "id": spec.stable_id(), "title": spec.display_title(), "description": spec.description,
-        "class": tool.class.as_str(), "hints": hints, "flags": flags, "version": spec.version,
-        "input_schema": spec.input_schema, "output_schema": spec.output_schema,
-        "contract": tool.contract.to_string(), "display": spec.display_digest().to_string(),
-    })
+/// The tools of whoever drives calls there; where nobody does, those that this command would have.
+async fn all(at: &At) -> anyhow::Result<Vec<Value>> {
+    let Some(driver) = at.driver().await? else {
+        let tools = folder::tools_only(at)?.tools();
+        return Ok(tools.iter().map(view::tool).map(serde_json::to_value).collect::<Result<_, _>>()?);
+    };
+    let (mut tools, mut after) = (Vec::new(), None);
+    loop {
+        let page = driver.tools(&Paging { limit: Some(LIMIT_MAX), after }).await?;
+        tools.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(tools);
+        }
+    }
 }

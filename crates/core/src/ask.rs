@@ -44,6 +44,17 @@ pub enum Ask {
         /// Whether it is connected.
         connected: bool,
     },
+    /// A signal for a call.
+    Signal {
+        /// Which call.
+        call: CallId,
+        /// The signal's name.
+        name: Arc<str>,
+        /// What it says, as JSON.
+        payload: JsonText,
+        /// What makes it one signal, however often it is sent.
+        key: String,
+    },
 }
 
 /// What a cancel reaches.
@@ -68,7 +79,7 @@ pub struct Unreadable {
 #[derive(Default, Encode, Decode)]
 #[cbor(map)]
 struct Fields {
-    /// 0: cancel, 1: resolve, 2: accept, 3: complete, 4: connect.
+    /// 0: cancel, 1: resolve, 2: accept, 3: complete, 4: connect, 5: signal.
     #[n(0)]
     kind: u8,
     #[n(1)]
@@ -89,6 +100,8 @@ struct Fields {
     message: Option<String>,
     #[n(9)]
     connected: Option<bool>,
+    #[n(10)]
+    key: Option<String>,
 }
 
 impl Fields {
@@ -124,6 +137,7 @@ impl Ask {
                 format!("complete {call} {name} as {completion:?}")
             }
             Ask::Complete { call, name, .. } => format!("complete {call} {name}"),
+            Ask::Signal { call, name, key, .. } => format!("signal {call} {name} {key}"),
             // Connections come and go.
             Ask::Connect { provider, connected } => format!("connect {provider} {connected} at {count}"),
         }
@@ -148,6 +162,12 @@ impl Ask {
                 let (name, connected) = (Some(provider.to_string()), Some(*connected));
                 Fields { kind: 4, name, connected, ..Fields::default() }
             }
+            Ask::Signal { call, name, payload, key } => Fields {
+                name: Some(name.to_string()),
+                ok: Some(payload.to_string()),
+                key: Some(key.clone()),
+                ..Fields::of(5, *call)
+            },
             Ask::Complete { call, name, completion } => {
                 let named = Fields { name: Some(name.to_string()), ..Fields::of(3, *call) };
                 match completion {
@@ -188,6 +208,12 @@ impl Ask {
             (4, None, None) if let (Some(name), Some(connected)) = (fields.name.take(), fields.connected) => {
                 Ask::Connect { provider: name.into(), connected }
             }
+            (5, Some(call), _)
+                if let (Some(name), Some(payload), Some(key)) =
+                    (fields.name.take(), fields.ok.take(), fields.key.take()) =>
+            {
+                Ask::Signal { call, name: name.into(), payload: payload.into(), key }
+            }
             (kind, _, _) => {
                 return Err(Unreadable { what: format!("its kind {kind} or its call is missing") });
             }
@@ -203,6 +229,7 @@ mod tests {
     fn bytes_and_back_and_released_bytes_never_change() {
         let call = CallId { batch: BatchNo(7), ordinal: Ordinal(3) };
         let cancel = |scope| Ask::Cancel { scope, reason: Some("r".into()) };
+        let signal = Ask::Signal { call, name: "n".into(), payload: "1".into(), key: "k".into() };
         let complete = |completion| Ask::Complete { call, name: "n".into(), completion };
         for (ask, released) in [
             (cancel(Scope::Call(call)), "a40000010702030361"),
@@ -215,6 +242,7 @@ mod tests {
             (complete(Completion::Error { code: "c".into(), message: "m".into() }), "a6000301070203"),
             (complete(Completion::Cancelled), "a4000301070203"),
             (Ask::Connect { provider: "p".into(), connected: true }, "a3000405617009f5"),
+            (signal, "a6000501070203"),
         ] {
             let bytes = ask.encode();
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -105,6 +105,15 @@ pub fn open_question_id(secret: &Secret, id: &str) -> Option<(CallId, u64)> {
     open_name(secret, QUESTION, id)
 }
 
+/// What is kept of a token: nobody who reads it can tell the token. A token has 256 bits of chance, so nothing slower than
+/// a keyed hash is needed.
+pub fn token_hash(secret: &Secret, token: &str) -> String {
+    let mut hasher = blake3::Hasher::new_keyed(&secret.0);
+    hasher.update(b"token");
+    hasher.update(token.as_bytes());
+    hasher.finalize().to_hex().to_string()
+}
+
 /// What tells the uses of names apart: the words for the MAC and for the pad.
 type Use = (&'static [u8], &'static [u8]);
 

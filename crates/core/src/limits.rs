@@ -69,6 +69,20 @@ limits! {
     client_ms = 300_000;
     /// A question is read by a person, and kept in the journal of its call.
     question_chars_max = 10_000;
+    /// The key of a key-value pair stands in paths and in an index; longer ones no store takes.
+    pair_key_bytes_max = 256;
+    /// The value of a pair, as JSON, is recorded with whatever reads it; larger ones no store takes: keep an artifact.
+    pair_value_bytes_max = 64 << 10;
+    /// The pairs of a session are kept until they are deleted, so there must be an end to them.
+    pairs_max = 10_000;
+    /// Keys that are listed at once.
+    pairs_page = 1_000;
+    /// Kinds of events and of signals that a tool declares: each has a schema that is compiled once and kept.
+    declared_kinds_max = 64;
+    /// What an event or a signal says, as JSON, is kept in the journal of its call.
+    payload_bytes_max = 64 << 10;
+    /// Signals that have come and that their call has not received: a call that takes none keeps no more.
+    signals_max = 1_000;
     /// The name of what a session is connected to stands in commands and paths.
     provider_chars_max = 128;
     /// The address where a person connects it is kept in the journal of each call that needs it.
@@ -110,6 +124,40 @@ limits! {
     overload_wait_ms_max = 60_000;
     /// Sessions that are remembered as owned; past that the idle ones are let go and taken again when they are used.
     sessions_owned_max = 10_000;
+    /// Connections that are answered at once at each door of the server; each takes a descriptor and buffers, the next ones
+    /// wait to be let in.
+    connections_max = 256;
+    /// The line and the headers of a request, in bytes.
+    header_bytes_max = 16 << 10;
+    /// Whoever takes longer to send the headers of a request, or says nothing between two, is let go, in milliseconds.
+    header_wait_ms = 10_000;
+    /// Whoever takes longer to send the body of a request holds a connection that others need, in milliseconds.
+    body_wait_ms = 30_000;
+    /// Whoever takes nothing of an answer for so long, in milliseconds, is let go.
+    answer_stall_ms = 30_000;
+    /// The body of a request with calls; it lies in memory while it is read. Smaller ones have `result_json_bytes_max`.
+    batch_bytes_max = 32 << 20;
+    /// Bodies of requests that are in memory at once, in bytes; a quarter is for requests that need no token.
+    bodies_bytes_max = 256 << 20;
+    /// How long the answer to a batch waits for its calls, in milliseconds, unless the request says so.
+    wait_ms = 60_000;
+    /// The longest that a request may ask to wait, in milliseconds: it holds a connection.
+    wait_ms_max = 600_000;
+    /// How long requests and running calls may go on when the server stops, in milliseconds; what is left goes on with the
+    /// next owner.
+    drain_ms = 10_000;
+    /// Tokens there are; each is looked through when they are listed.
+    tokens_max = 1_000;
+    /// Requests of one token in a minute, unless the token says so.
+    token_requests_per_minute = 6_000;
+    /// How long what was read of a token counts, in milliseconds: so soon it is revoked everywhere.
+    token_known_ms = 1_000;
+    /// The title of a session stands in lists.
+    session_title_chars_max = 200;
+    /// Labels of a session.
+    session_labels_max = 32;
+    /// A label's name, and its value.
+    session_label_chars_max = 128;
     /// The last lines of a command's error output, told to the model when it fails.
     stderr_tail_bytes_max = 4 << 10;
     /// Threads for tools that are not quick: one that blocks its thread takes one of these, never the runtime's.
@@ -152,8 +200,6 @@ limits! {
     event_look_ms = 1_000;
     /// A stream of events that is silent for so long, in milliseconds, says that it is still there.
     event_keepalive_ms = 15_000;
-    /// A connection on which somebody takes nothing of what is written for so long, in milliseconds, is closed.
-    event_write_ms = 30_000;
     /// So much of arguments, results and messages is told with an event; the call has the whole.
     event_text_bytes_max = 4 << 10;
     /// Messages for a session that its owner reads at once.

@@ -164,6 +164,17 @@ fn fill(sentence: &str, speaker: Speaker<'_>, told: Told<'_>, locale: Locale) ->
     Some(line(&text, usize::MAX))
 }
 
+/// What a sentence takes from the call: names of arguments, and with `$` what Windlass knows.
+pub fn names(sentence: &str) -> impl Iterator<Item = String> + use<> {
+    parts(sentence).into_iter().filter_map(|part| match part {
+        Part::Property(name) => Some(name),
+        Part::Text(_) => None,
+    })
+}
+
+/// What Windlass knows of a call, as [`Narration`] names it.
+pub const KNOWN: [&str; 5] = ["args", "message", "progress", "reason", "title"];
+
 /// What Windlass knows.
 fn known(name: &str, speaker: Speaker<'_>, told: Told<'_>, locale: Locale) -> Option<String> {
     match (name, told) {
@@ -334,13 +345,7 @@ mod tests {
             let mut places: Vec<(String, Vec<String>)> = lines
                 .map(|line| line.split_once(" = ").expect("name = text"))
                 .map(|(name, text)| {
-                    let mut named: Vec<String> = parts(text)
-                        .into_iter()
-                        .filter_map(|part| match part {
-                            Part::Property(name) => Some(name),
-                            Part::Text(_) => None,
-                        })
-                        .collect();
+                    let mut named: Vec<String> = names(text).collect();
                     named.sort();
                     (name.to_string(), named)
                 })

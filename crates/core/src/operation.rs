@@ -4,19 +4,25 @@
 //! What is recorded is returned; what is not is done now. An input that is not the recorded one is a
 //! [divergence](Mismatch): the body is another than the one that was recorded.
 
-use crate::canonical;
+mod mismatch;
+mod signal;
+
+pub use mismatch::Mismatch;
+pub use signal::{signal_of, signal_slot};
+
 use crate::failure::{Failure, named};
 use crate::outcome::{Effect, JsonText};
 use crate::time::Timestamp;
+use mismatch::other_input;
+use signal::Signals;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
-
-/// How many differing places a divergence names.
-const DIFFERENCES_MAX: usize = 8;
 
 /// The name under which the result of a tool that its caller runs is waited for.
 pub const CLIENT: &str = "windlass.client";
+
+/// Names that begin so are ours: no tool can use them for what it does.
+pub const RESERVED: &str = "windlass.";
 
 /// Something a tool did, under its name.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +67,35 @@ pub enum Did {
     },
     /// It asks a person.
     Asked(Arc<Question>),
+    /// It read key-value pairs of its session.
+    PairsRead {
+        /// Which, as JSON.
+        asked: JsonText,
+        /// What was there, as JSON.
+        found: JsonText,
+    },
+    /// It wrote or deleted a pair of its session, together with this fact; or it did not, because the pair had another
+    /// generation than was expected.
+    PairWritten {
+        /// What, as JSON.
+        asked: JsonText,
+        /// Whether it did.
+        written: bool,
+    },
+    /// It told of an event that its tool declares.
+    Emitted {
+        /// The kind of event.
+        event: Arc<str>,
+        /// What happened, as JSON.
+        payload: JsonText,
+    },
+    /// It waits for a signal, until then. The name is that of the signal's [slot](signal_slot).
+    SignalAwaited(Until),
+    /// The signal of that slot came.
+    Signalled {
+        /// What it says, as JSON.
+        payload: JsonText,
+    },
 }
 
 /// What a person is asked.
@@ -135,6 +170,14 @@ named! {
         Call = "nested call",
         /// A question.
         Question = "question",
+        /// A look at key-value pairs.
+        PairsRead = "look at key-value pairs",
+        /// A change of a key-value pair.
+        PairWritten = "change of a key-value pair",
+        /// An event.
+        Event = "event",
+        /// A signal.
+        Signal = "signal",
     }
 }
 
@@ -146,6 +189,10 @@ enum Recorded {
     Completion { until: Option<Until>, end: Option<Answer> },
     Call(Called),
     Question { question: Arc<Question>, end: Option<Answer> },
+    PairsRead { asked: JsonText, found: JsonText },
+    PairWritten { asked: JsonText, written: bool },
+    Event { event: Arc<str>, payload: JsonText },
+    Signal { until: Option<Until>, end: Option<Answer> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -184,6 +231,8 @@ pub struct Operations {
     by_name: BTreeMap<Arc<str>, Recorded>,
     /// Whether a nested call is recorded.
     has_call: bool,
+    /// Where the signals stand, if there are any.
+    signals: Signals,
 }
 
 /// What a replay is told of a step.
@@ -197,40 +246,6 @@ pub enum Step<'a> {
     Failed(&'a Failure),
     /// It was started before a crash, must not be repeated, and nobody knows what came of it.
     Unknown,
-}
-
-/// Why an operation cannot be what is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mismatch {
-    /// Its name is another kind of operation's.
-    OtherKind {
-        /// The kind that is recorded.
-        recorded: Kind,
-    },
-    /// It was given another input.
-    OtherInput {
-        /// The JSON pointers that differ, the first few.
-        pointers: Vec<String>,
-        /// What is recorded there, and what is given now, for the first of them.
-        first: Option<(String, String)>,
-    },
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Mismatch::OtherKind { recorded } => write!(f, "a {recorded} is recorded under this name"),
-            Mismatch::OtherInput { pointers, first } => {
-                let places: Vec<&str> =
-                    pointers.iter().map(|place| if place.is_empty() { "the whole" } else { place }).collect();
-                write!(f, "its input differs from the recorded one at {}", places.join(", "))?;
-                match first {
-                    Some((recorded, given)) => write!(f, ": recorded is {recorded}, given is {given}"),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
 }
 
 impl Operations {
@@ -256,11 +271,16 @@ impl Operations {
         for recorded in self.by_name.values() {
             let state = match recorded {
                 Recorded::Step { state, .. } => state,
-                Recorded::Call(_) => {
+                Recorded::Call(_) | Recorded::Event { .. } | Recorded::PairWritten { written: true, .. } => {
                     effect = Effect::Landed;
                     continue;
                 }
-                Recorded::Sleep { .. } | Recorded::Completion { .. } | Recorded::Question { .. } => continue,
+                Recorded::Sleep { .. }
+                | Recorded::Completion { .. }
+                | Recorded::Question { .. }
+                | Recorded::PairsRead { .. }
+                | Recorded::PairWritten { written: false, .. }
+                | Recorded::Signal { .. } => continue,
             };
             match state {
                 StepState::Open => return Effect::Unknown,
@@ -324,6 +344,7 @@ impl Operations {
         match self.by_name.get(name) {
             Some(Recorded::Completion { until, end }) => (*until, end.as_ref()),
             Some(Recorded::Question { question, end }) => (Some(question.until), end.as_ref()),
+            Some(Recorded::Signal { until, end }) => (*until, end.as_ref()),
             _ => (None, None),
         }
     }
@@ -360,8 +381,62 @@ impl Operations {
             Recorded::Step { .. }
             | Recorded::Sleep { .. }
             | Recorded::Completion { .. }
-            | Recorded::Call(_) => None,
+            | Recorded::Call(_)
+            | Recorded::PairsRead { .. }
+            | Recorded::PairWritten { .. }
+            | Recorded::Event { .. }
+            | Recorded::Signal { .. } => None,
         })
+    }
+
+    /// What was read under this name, if anything was.
+    pub fn pairs_read(&self, name: &str, now: &str) -> Result<Option<&JsonText>, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(None),
+            Some(Recorded::PairsRead { asked, found }) if **asked == *now => Ok(Some(found)),
+            Some(Recorded::PairsRead { asked, .. }) => Err(other_input(asked, now)),
+            Some(other) => Err(other.other()),
+        }
+    }
+
+    /// Whether a pair was written under this name; `None`: that was not tried.
+    pub fn pair_written(&self, name: &str, now: &str) -> Result<Option<bool>, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(None),
+            Some(Recorded::PairWritten { asked, written }) if **asked == *now => Ok(Some(*written)),
+            Some(Recorded::PairWritten { asked, .. }) => Err(other_input(asked, now)),
+            Some(other) => Err(other.other()),
+        }
+    }
+
+    /// Whether this event was told of under this name; another one is a mismatch.
+    pub fn has_emitted(&self, name: &str, (kind, now): (&str, &str)) -> Result<bool, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(false),
+            Some(Recorded::Event { event, payload }) if **event == *kind && **payload == *now => Ok(true),
+            Some(Recorded::Event { event, payload }) => {
+                let told = |kind: &str, payload: &str| {
+                    format!("{{\"kind\":{},\"payload\":{payload}}}", serde_json::Value::from(kind))
+                };
+                Err(other_input(&told(event, payload), &told(kind, now)))
+            }
+            Some(other) => Err(other.other()),
+        }
+    }
+
+    /// The slot that the next signal of this name takes.
+    pub fn next_signal(&self, signal: &str) -> String {
+        signal_slot(signal, self.signals.first_open(signal))
+    }
+
+    /// How many signals have come and are not received yet.
+    pub fn signals_unheard(&self) -> u64 {
+        self.signals.unheard
+    }
+
+    /// Whether a signal is waited for under this name.
+    pub fn is_signal(&self, name: &str) -> bool {
+        matches!(self.by_name.get(name), Some(Recorded::Signal { .. }))
     }
 
     /// Whether what was waited for under this name is over.
@@ -372,7 +447,11 @@ impl Operations {
                 end.is_some() || until.is_some_and(|until| now >= until.wake_at)
             }
             Some(Recorded::Question { question, end }) => end.is_some() || now >= question.until.wake_at,
-            Some(Recorded::Step { .. } | Recorded::Call(_)) | None => false,
+            Some(Recorded::Signal { until, end }) => {
+                end.is_some() || until.is_some_and(|until| now >= until.wake_at)
+            }
+            Some(Recorded::Step { .. } | Recorded::Call(_) | Recorded::Event { .. }) | None => false,
+            Some(Recorded::PairsRead { .. } | Recorded::PairWritten { .. }) => false,
         }
     }
 
@@ -382,7 +461,12 @@ impl Operations {
             (None, Did::StepStarted { .. } | Did::StepEnded { .. } | Did::SleepBegan(_) | Did::KeyTaken) => {
                 true
             }
-            (None, Did::Asked(_)) => true,
+            (None, Did::Asked(_) | Did::PairsRead { .. } | Did::PairWritten { .. }) => true,
+            (None, Did::Emitted { .. }) => true,
+            (None, Did::SignalAwaited(_) | Did::Signalled { .. }) => signal_of(&operation.name).is_some(),
+            (Some(Recorded::Signal { until, .. }), Did::SignalAwaited(_)) => until.is_none(),
+            (Some(Recorded::Signal { end, .. }), Did::Signalled { .. }) => end.is_none(),
+            (Some(Recorded::Signal { until, end }), Did::TimedOut) => until.is_some() && end.is_none(),
             (Some(Recorded::Question { end, .. }), Did::Completed(Completion::Ok(_)) | Did::TimedOut) => {
                 end.is_none()
             }
@@ -444,14 +528,49 @@ impl Operations {
             Did::Asked(question) => {
                 self.by_name.insert(name, Recorded::Question { question: question.clone(), end: None });
             }
+            Did::PairsRead { asked, found } => {
+                let (asked, found) = (asked.clone(), found.clone());
+                self.by_name.insert(name, Recorded::PairsRead { asked, found });
+            }
+            Did::PairWritten { asked, written } => {
+                let (asked, written) = (asked.clone(), *written);
+                self.by_name.insert(name, Recorded::PairWritten { asked, written });
+            }
+            Did::Emitted { event, payload } => {
+                let (event, payload) = (event.clone(), payload.clone());
+                self.by_name.insert(name, Recorded::Event { event, payload });
+            }
+            Did::SignalAwaited(begun) => {
+                let slot = self.by_name.entry(name).or_insert(Recorded::Signal { until: None, end: None });
+                if let Recorded::Signal { until, end } = slot {
+                    *until = Some(*begun);
+                    self.signals.unheard -= u64::from(end.is_some());
+                }
+            }
+            Did::Signalled { payload } => {
+                let slot =
+                    self.by_name.entry(name.clone()).or_insert(Recorded::Signal { until: None, end: None });
+                let is_early = matches!(slot, Recorded::Signal { until: None, .. });
+                self.signals.unheard += u64::from(is_early);
+                self.answered(&name, Answer::Given(Completion::Ok(payload.clone())));
+            }
         }
     }
 
     fn answered(&mut self, name: &str, answer: Answer) {
-        if let Some(Recorded::Completion { end, .. } | Recorded::Question { end, .. }) =
-            self.by_name.get_mut(name)
+        if let Some(
+            Recorded::Completion { end, .. } | Recorded::Question { end, .. } | Recorded::Signal { end, .. },
+        ) = self.by_name.get_mut(name)
         {
             *end = Some(answer);
+        }
+        if let Some((signal, number)) = signal_of(name) {
+            let by_name = &self.by_name;
+            let has_ended = |number| {
+                let slot = by_name.get(&*signal_slot(signal, number));
+                matches!(slot, Some(Recorded::Signal { end: Some(_), .. }))
+            };
+            self.signals.ended(signal, number, has_ended);
         }
     }
 }
@@ -464,28 +583,11 @@ impl Recorded {
             Recorded::Completion { .. } => Kind::Completion,
             Recorded::Call(_) => Kind::Call,
             Recorded::Question { .. } => Kind::Question,
+            Recorded::PairsRead { .. } => Kind::PairsRead,
+            Recorded::PairWritten { .. } => Kind::PairWritten,
+            Recorded::Event { .. } => Kind::Event,
+            Recorded::Signal { .. } => Kind::Signal,
         };
         Mismatch::OtherKind { recorded }
-    }
-}
-
-fn other_input(recorded: &str, given: &str) -> Mismatch {
-    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
-    let (Some(ours), Some(theirs)) = (parse(recorded), parse(given)) else {
-        return Mismatch::OtherInput { pointers: vec![String::new()], first: None };
-    };
-    let pointers = canonical::differences(&ours, &theirs, DIFFERENCES_MAX);
-    let first = pointers.first().map(|pointer| (shown(&ours, pointer), shown(&theirs, pointer)));
-    Mismatch::OtherInput { pointers, first }
-}
-
-/// What stands at a place, shortened for a person.
-fn shown(value: &serde_json::Value, pointer: &str) -> String {
-    /// Enough to recognise a value.
-    const SHOWN_CHARS: usize = 64;
-    let text = value.pointer(pointer).map_or_else(|| "nothing".to_string(), serde_json::Value::to_string);
-    match text.char_indices().nth(SHOWN_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
     }
 }

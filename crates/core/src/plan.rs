@@ -6,6 +6,7 @@
 //! session stands before it; and a line for room to run. It holds its places in the queues until it leaves, so whoever
 //! collides with it waits; calls inside a call have queues of their own within it.
 
+mod away;
 mod line;
 mod numbers;
 mod room;
@@ -190,6 +191,10 @@ pub struct Planner {
     global: Space,
     age: u64,
     counts: Counts,
+    /// Those of the queued calls that have started before.
+    again: u64,
+    /// Parked calls that were [put away](Planner::put_away).
+    away: u64,
     limits: Maxima,
     pace: Pace,
     /// Used by each change and empty between them; kept so that a change allocates nothing.
@@ -309,6 +314,8 @@ impl Planner {
             global: Space::EMPTY,
             age: 0,
             counts: Counts::default(),
+            again: 0,
+            away: 0,
             limits: Maxima::of(limits),
             pace: Pace::default(),
             cleared: Vec::new(),
@@ -323,7 +330,7 @@ impl Planner {
     pub fn admit(&self, now_us: u64, calls: u64) -> Result<(), Overloaded> {
         let over = (self.counts.queued + calls).saturating_sub(self.limits.queued);
         // What is admitted is queued first, and may be parked or not.
-        let over = over.max((self.counts.parked + 1).saturating_sub(self.limits.parked));
+        let over = over.max((self.counts.parked + self.away + 1).saturating_sub(self.limits.parked));
         if over == 0 {
             return Ok(());
         }
@@ -550,7 +557,8 @@ impl Planner {
 
     /// How many calls there are.
     pub fn counts(&self) -> Counts {
-        Counts { running: self.room.running.map(u64::from), ..self.counts }
+        let parked = self.counts.parked + self.away;
+        Counts { running: self.room.running.map(u64::from), parked, ..self.counts }
     }
 
     /// How many things are kept: none once every call has left.
@@ -560,6 +568,7 @@ impl Planner {
             + self.calls.len()
             + self.sessions.len()
             + self.call_nos.len()
+            + usize::try_from(self.away).unwrap_or(usize::MAX)
     }
 
     /// The number of a call that has not left.

@@ -37,13 +37,15 @@ pub enum Role {
     Output,
     /// The answer to a question of a tool.
     Answer,
+    /// What an event or a signal says.
+    Payload,
 }
 
 impl Role {
     /// What a validation problem is recorded as.
     pub fn code(self) -> Code {
         match self {
-            Role::Input | Role::Answer => Code::InvalidArgs,
+            Role::Input | Role::Answer | Role::Payload => Code::InvalidArgs,
             Role::Output => Code::InvalidOutput,
         }
     }
@@ -54,6 +56,7 @@ impl Role {
             Role::Input => "the arguments",
             Role::Output => "the result",
             Role::Answer => "the answer",
+            Role::Payload => "the payload",
         }
     }
 }
@@ -171,6 +174,7 @@ impl fmt::Display for Refused {
             Role::Input => "input",
             Role::Output => "output",
             Role::Answer => "answer",
+            Role::Payload => "payload",
         };
         write!(f, "the {which} schema of tool {} is refused", self.tool)?;
         if !self.pointer.is_empty() {

@@ -5,6 +5,7 @@ use crate::dedupe::Dedupe;
 use crate::failure::named;
 use crate::narration::Narration;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 named! {
     /// What may happen to a call of this tool after a crash: the promise its author makes.
@@ -126,6 +127,10 @@ pub struct ToolSpec {
     pub groups: Vec<String>,
     /// What people are told of its calls; what is not said is made from its name, its title and the arguments.
     pub narration: Vec<Narration>,
+    /// The kinds of events it tells of, each with the JSON Schema of its payload; `{}` takes anything.
+    pub emits: BTreeMap<String, Value>,
+    /// The signals its calls take, each with the JSON Schema of its payload; `{}` takes anything.
+    pub signals: BTreeMap<String, Value>,
     /// The author's version of what the tool does; a change makes it another contract.
     pub version: String,
 }
@@ -183,6 +188,12 @@ impl ToolSpec {
         }
         if !self.narration.is_empty() {
             hasher.field(format!("{:?}", self.narration).as_bytes());
+        }
+        for (what, declared) in [("emits", &self.emits), ("signals", &self.signals)] {
+            for (name, schema) in declared {
+                hasher.field(format!("{what} {name}").as_bytes());
+                hasher.json(Some(schema));
+            }
         }
         hasher.digest()
     }
@@ -336,5 +347,7 @@ mod tests {
         let narration = Narration { locale: crate::narration::Locale::English, sentences: Vec::new() };
         assert_eq!(changed(&|s| s.narration = vec![narration.clone()]), (false, true));
         assert_eq!(changed(&|s| s.groups = vec!["g".into()]), (false, true));
+        assert_eq!(changed(&|s| s.emits = [("e".into(), json!({}))].into()), (false, true));
+        assert_eq!(changed(&|s| s.signals = [("e".into(), json!({}))].into()), (false, true));
     }
 }

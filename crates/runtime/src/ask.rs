@@ -1,6 +1,10 @@
 //! What people and programs ask of calls that are under way or over: cancel, resolve, accept.
 
 mod owner;
+mod signal;
+
+pub use signal::Signal;
+pub(crate) use signal::signal;
 
 pub(crate) use owner::{
     accept, adopt, adopt_now, answer, cancel, client_result, complete, connect, reconcile,
@@ -95,6 +99,28 @@ pub enum AskError {
     /// No question of this store.
     #[error("there is no question with this id; `windlass questions` lists those there are")]
     NoQuestion,
+    /// The call's tool takes no such signal.
+    #[error(
+        "the tool {tool:?} takes no signal {name:?}{}; a tool declares those it takes as `signals`",
+        nearest.as_ref().map(|near| format!(", but {near:?}")).unwrap_or_default()
+    )]
+    NoSignal {
+        /// The tool.
+        tool: String,
+        /// The signal.
+        name: String,
+        /// What was perhaps meant.
+        nearest: Option<String>,
+    },
+    /// The call does not receive the signals that it has.
+    #[error("the call has {max} signals that it has not received yet; send more when it has")]
+    TooManySignals {
+        /// The limit `signals_max`.
+        max: u64,
+    },
+    /// Another signal has this key.
+    #[error("another signal was sent to the call under this key; each signal has a key of its own")]
+    KeyUsed,
     /// What is answered is over.
     #[error("what this answers is over: {what}")]
     Over {
@@ -366,6 +392,7 @@ async fn post(store: &dyn Store, session: &SessionRow, ask: &Ask) -> Result<(), 
         // Only a resolution can differ in what matters; who cancels again may give another reason.
         Posted::Differs if matches!(ask, Ask::Resolve { .. }) => Err(AskError::Conflict),
         Posted::Differs if matches!(ask, Ask::Complete { .. }) => Err(AskError::Answered),
+        Posted::Differs if matches!(ask, Ask::Signal { .. }) => Err(AskError::KeyUsed),
         Posted::Differs => Ok(()),
     }
 }

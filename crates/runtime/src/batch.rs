@@ -1,31 +1,34 @@
 //! An open batch in memory: its calls, and who waits for them.
 
+mod asked;
+mod away;
 mod siblings;
 mod stream;
 mod write;
 
+pub(crate) use asked::{Asked, Heard, Reached, Signalled};
+pub(crate) use away::Used;
 pub use siblings::Decided;
 pub(crate) use siblings::cancel;
 
 use crate::error::Lost;
-use crate::held::{Ack, Ended, Held, Parked};
+use crate::held::{Ended, Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::loops::Loops;
 use crate::request;
-use crate::same::Answer;
+use crate::session::Session;
 use crate::signal::Signal;
 use crate::tool::Place;
 use crate::wheel::Alarm;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use stream::Stream;
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Parent, compare};
-use windlass_core::call::{Call, Cause, Opened};
+use windlass_core::call::{Call, Cause, Opened, Reason};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::limits::Limits;
-use windlass_core::operation::Completion;
-use windlass_core::siblings::{Decision, Siblings, Tally};
+use windlass_core::siblings::{Siblings, Tally};
 use windlass_core::time::Timestamp;
 
 /// A batch that calls are driven for.
@@ -33,48 +36,14 @@ pub(crate) struct OpenBatch {
     pub(crate) head: Head,
     state: Mutex<State>,
     ended: Notify,
+    /// Told when a call was put aside.
+    stood: Notify,
     /// Whether something was ever asked of one of its calls.
     asked: AtomicBool,
-}
-
-/// What is asked of a call by somebody who does not drive it.
-#[derive(Clone, Debug)]
-pub(crate) enum Asked {
-    /// To stop.
-    Cancel(Option<Arc<str>>),
-    /// To stop, because its batch was decided without it. That is recorded.
-    Decided(Decision),
-    /// To go on under what its tool has become.
-    Accept,
-    /// To end like the call that it is the same as.
-    Same(Arc<Answer>),
-    /// To look again: the call that it is the same as is over, and now it may be the first.
-    Look,
-    /// To go on with what the world outside has answered.
-    Complete {
-        /// Under which name it is waited for.
-        name: Arc<str>,
-        completion: Completion,
-    },
-    /// To go on if it waits until its session is connected to this, or to end if somebody declined.
-    Connect { provider: Arc<str>, connected: bool },
-}
-
-/// What was asked, and who waits until it is recorded.
-pub(crate) struct Heard {
-    pub(crate) what: Asked,
-    pub(crate) ack: Option<Ack>,
-}
-
-/// Where something that is asked of a call has found it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reached {
-    /// Driven: its driver hears of it.
-    Driven,
-    /// Parked: it must be woken.
-    Parked,
-    /// Over: nothing changes.
-    Over,
+    /// Its session, once it is one of the open ones there.
+    session: Weak<Session>,
+    /// Whether it may leave memory when nobody uses it.
+    rests: AtomicBool,
 }
 
 /// What is known of a batch before its calls.
@@ -204,7 +173,9 @@ impl OpenBatch {
     }
 
     fn from(head: Head, state: State) -> OpenBatch {
-        OpenBatch { head, state: Mutex::new(state), ended: Notify::new(), asked: AtomicBool::new(false) }
+        let (ended, stood) = (Notify::new(), Notify::new());
+        let (asked, rests) = (AtomicBool::new(false), AtomicBool::new(false));
+        OpenBatch { head, state: Mutex::new(state), ended, stood, asked, session: Weak::new(), rests }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -260,12 +231,34 @@ impl OpenBatch {
     /// The alarm is set under the lock: if it rings at once, it must find the call parked.
     pub(crate) fn park(&self, held: Held, alarm: impl FnOnce() -> Option<Alarm>) -> bool {
         let place = usize::from(held.id.ordinal.0);
-        match self.lock().slots.get_mut(place) {
+        let undisturbed = match self.lock().slots.get_mut(place) {
             Some(slot) => {
                 slot.stage = Stage::Parked(Box::new(held.park(alarm())));
                 slot.asked.is_empty()
             }
             None => true,
+        };
+        self.stood.notify_waiters();
+        undisturbed
+    }
+
+    /// Where a call stands, for one who waits only while something goes on by itself.
+    pub(crate) fn standing(&self, ordinal: Ordinal) -> Standing {
+        match self.lock().slots.get(usize::from(ordinal.0)).map(|slot| &slot.stage) {
+            Some(Stage::Driven) => Standing::Driven,
+            Some(Stage::Parked(parked)) => Standing::Parked(parked.call().parked.map(|(why, _)| why.reason)),
+            Some(Stage::Ended(_)) | None => Standing::Over,
+        }
+    }
+
+    /// Waits until something of this batch has ended or was put aside, counted from when this was called.
+    pub(crate) fn moved(&self) -> impl Future<Output = ()> + '_ {
+        let (ended, stood) = (self.ended.notified(), self.stood.notified());
+        async move {
+            tokio::select! {
+                () = ended => {}
+                () = stood => {}
+            }
         }
     }
 
@@ -275,12 +268,13 @@ impl OpenBatch {
         let Some(slot) = state.slots.get_mut(usize::from(ordinal.0)) else { return Reached::Over };
         let reached = match slot.stage {
             Stage::Ended(_) => return Reached::Over,
+            Stage::Parked(ref parked) if !heard.what.concerns(parked.call()) => return Reached::Over,
             Stage::Parked(_) => Reached::Parked,
             Stage::Driven => Reached::Driven,
         };
         match (&heard.what, &slot.signal) {
             (Asked::Cancel(_), Some(signal)) => signal.stop(Cause::Cancel),
-            (Asked::Complete { .. }, Some(signal)) => signal.book.ring(),
+            (Asked::Complete { .. } | Asked::Signal(_), Some(signal)) => signal.book.ring(),
             (_, Some(_) | None) => {}
         }
         slot.asked.push(heard);
@@ -309,11 +303,11 @@ impl OpenBatch {
             .unwrap_or_default()
     }
 
-    /// What the world outside has answered since this was last looked at.
-    pub(crate) fn hear_completions(&self, ordinal: Ordinal) -> Vec<Heard> {
+    /// What the world outside has answered or signalled since this was last looked at.
+    pub(crate) fn hear_answers(&self, ordinal: Ordinal) -> Vec<Heard> {
         let mut state = self.lock();
         let Some(slot) = state.slots.get_mut(usize::from(ordinal.0)) else { return Vec::new() };
-        slot.asked.extract_if(.., |heard| matches!(heard.what, Asked::Complete { .. })).collect()
+        slot.asked.extract_if(.., |heard| heard.what.is_answer()).collect()
     }
 
     /// An attempt of a call runs and can be told to stop, until what is returned is dropped. If a cancel was asked for
@@ -324,7 +318,7 @@ impl OpenBatch {
                 signal.stop(Cause::Cancel);
             }
             // What was answered before it could be told.
-            if slot.asked.iter().any(|heard| matches!(heard.what, Asked::Complete { .. })) {
+            if slot.asked.iter().any(|heard| heard.what.is_answer()) {
                 signal.book.ring();
             }
             slot.signal = Some(signal.clone());
@@ -422,7 +416,8 @@ impl OpenBatch {
         }
     }
 
-    fn try_ended(&self, ordinals: &[Ordinal]) -> Option<Vec<Arc<Call>>> {
+    /// These calls, if all of them have ended.
+    pub(crate) fn try_ended(&self, ordinals: &[Ordinal]) -> Option<Vec<Arc<Call>>> {
         let state = self.lock();
         let mut calls = Vec::with_capacity(ordinals.len());
         for ordinal in ordinals {
@@ -499,6 +494,17 @@ impl State {
 /// A fact cannot be added: the call is not over, or not so that the fact could follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotOver;
+
+/// Where a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Somebody drives it.
+    Driven,
+    /// It waits: for what its journal says, or for its turn.
+    Parked(Option<Reason>),
+    /// It is over.
+    Over,
+}
 
 /// A call as it can be seen from outside.
 pub(crate) enum Seen<'a> {

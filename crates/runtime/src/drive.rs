@@ -89,7 +89,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 attempt::Pinned::Wait(reason) => return Box::pin(park::wait_for_tool(held, reason)).await,
             },
             Step::Retry { after_ms } => Box::pin(retry::note(&mut held, after_ms)).await?,
-            Step::Park(parked) => return Box::pin(park::until(held, parked)).await,
+            Step::Park(parked) => return Ok(park::until(held, parked)),
             Step::Settle(_) => settle::note(&mut held)?,
         }
     }

@@ -33,6 +33,12 @@ pub enum BatchError {
         /// Where and what, and what to do.
         what: String,
     },
+    /// The batch takes no more calls.
+    #[error("the batch {key:?} is closed and takes no more calls; give them a batch of their own")]
+    Closed {
+        /// The batch's key.
+        key: String,
+    },
     /// Too much waits already.
     #[error("{open} calls wait and {max} may; try again in {retry_after_ms} ms")]
     Overloaded {

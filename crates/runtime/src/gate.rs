@@ -1,9 +1,12 @@
-//! Attempts of calls that are suspected of killing their owner run alone, so that no other call is taken for them.
+//! Attempts of calls that are suspected of killing their owner run alone, so that no other call is taken for them. Those
+//! inside one that runs so are part of it.
 
+use crate::held::Held;
 use crate::runtime::Inner;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
+use windlass_core::ids::CallId;
 
 /// Through which every attempt goes. While there is no suspect it costs a count.
 #[derive(Default)]
@@ -24,8 +27,8 @@ pub(crate) struct Gate {
 struct Suspects {
     /// Those that run or want to.
     count: u64,
-    /// Whether one of them runs.
-    running: bool,
+    /// The one of them that runs.
+    running: Option<CallId>,
     /// Until when the others stand aside, by the clock that never jumps: the harm one can do has a bound.
     aside_until_us: u64,
 }
@@ -41,6 +44,21 @@ enum Who {
     Other,
     SuspectThatWaits,
     SuspectThatRuns,
+    /// One inside the one that runs, which waits for it.
+    SuspectInside,
+}
+
+impl Suspects {
+    /// Whether the one that runs is a call around this one. That waits for this one, and would do so for ever.
+    fn runs_around(&self, held: &Held) -> bool {
+        let Some(running) = self.running else { return false };
+        let mut around = held.parent();
+        while let Some(call) = around.filter(|call| *call != running) {
+            let batch = held.on.session.find_no(call.batch);
+            around = batch.and_then(|batch| batch.head.parent).map(|parent| parent.call);
+        }
+        around.is_some()
+    }
 }
 
 impl Gate {
@@ -54,10 +72,10 @@ impl Gate {
         (!rt.gate.shut.load(Ordering::SeqCst)).then_some(passage)
     }
 
-    /// Waits until the attempt may start.
-    pub(crate) async fn pass(rt: &Inner, is_suspect: bool) -> Passage<'_> {
+    /// Waits until an attempt of the call may start.
+    pub(crate) async fn pass<'a>(rt: &'a Inner, held: &Held, is_suspect: bool) -> Passage<'a> {
         if is_suspect {
-            return rt.gate.alone(rt).await;
+            return rt.gate.alone(rt, held).await;
         }
         loop {
             rt.gate.running.fetch_add(1, Ordering::SeqCst);
@@ -67,10 +85,13 @@ impl Gate {
             if !rt.gate.shut.load(Ordering::SeqCst) {
                 return passage;
             }
-            let aside_until_us = rt.gate.lock().aside_until_us;
-            if rt.clock.elapsed_us() >= aside_until_us {
-                return passage;
-            }
+            let aside_until_us = {
+                let suspects = rt.gate.lock();
+                if rt.clock.elapsed_us() >= suspects.aside_until_us || suspects.runs_around(held) {
+                    return passage;
+                }
+                suspects.aside_until_us
+            };
             drop(passage);
             tokio::select! {
                 () = opened => {}
@@ -79,7 +100,7 @@ impl Gate {
         }
     }
 
-    async fn alone<'a>(&'a self, rt: &'a Inner) -> Passage<'a> {
+    async fn alone<'a>(&'a self, rt: &'a Inner, held: &Held) -> Passage<'a> {
         let alone_us = rt.limits.suspect_alone_ms.saturating_mul(1_000);
         let until = rt.clock.elapsed_us().saturating_add(alone_us);
         {
@@ -95,14 +116,18 @@ impl Gate {
                 let mut suspects = self.lock();
                 let now = rt.clock.elapsed_us();
                 let others = self.running.load(Ordering::SeqCst);
-                if !suspects.running && (others == 0 || now >= until) {
-                    suspects.running = true;
+                if suspects.runs_around(held) {
+                    passage.who = Who::SuspectInside;
+                    return passage;
+                }
+                if suspects.running.is_none() && (others == 0 || now >= until) {
+                    suspects.running = Some(held.id);
                     // Its time alone begins now.
                     suspects.aside_until_us = now.saturating_add(alone_us);
                     passage.who = Who::SuspectThatRuns;
                     return passage;
                 }
-                if suspects.running { u64::MAX } else { until }
+                if suspects.running.is_some() { u64::MAX } else { until }
             };
             tokio::select! {
                 () = left => {}
@@ -123,7 +148,9 @@ impl Drop for Passage<'_> {
             gate.running.fetch_sub(1, Ordering::SeqCst);
         } else {
             let mut suspects = gate.lock();
-            suspects.running &= self.who != Who::SuspectThatRuns;
+            if self.who == Who::SuspectThatRuns {
+                suspects.running = None;
+            }
             suspects.count -= 1;
             gate.shut.store(suspects.count > 0, Ordering::SeqCst);
             gate.opened.notify_waiters();

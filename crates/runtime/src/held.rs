@@ -1,22 +1,23 @@
 //! A call in the hands of whoever drives it: its state, and what it has noted and not yet committed.
 
-use crate::batch::{self, Heard, OpenBatch};
+use crate::away::Stub;
+use crate::batch::{self, Heard, Used};
 use crate::error::Lost;
 use crate::registry::Registered;
 use crate::request::Parsed;
 use crate::runtime::Inner;
 use crate::same::Answer;
 use crate::session::Session;
-use crate::wheel::Alarm;
+use crate::wheel::{Alarm, When};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::attempt::{Deadline, Rules};
-use windlass_core::call::{Call, CancelAsked, Connected, Fact, Opened, State};
+use windlass_core::call::{Call, CancelAsked, Connected, Fact, Opened, State, Step};
 use windlass_core::entry::Packer;
 use windlass_core::ids::{CallId, Ordinal};
 use windlass_core::json::Problem;
 use windlass_core::loops::Loop;
-use windlass_core::operation::{Did, Operation};
+use windlass_core::operation::{Did, Operation, Operations, signal_slot};
 use windlass_core::outcome::ModelAnswer;
 use windlass_core::plan::Wants;
 use windlass_core::siblings::Decision;
@@ -174,7 +175,7 @@ const NOTES_BYTES: usize = 256;
 pub(crate) struct Hold {
     pub(crate) rt: Arc<Inner>,
     pub(crate) session: Arc<Session>,
-    pub(crate) batch: Arc<OpenBatch>,
+    pub(crate) batch: Used,
 }
 
 impl Hold {
@@ -226,6 +227,26 @@ impl Parked {
     pub(crate) fn call(&self) -> &Call {
         &self.call
     }
+
+    pub(crate) fn past(&self) -> &Past {
+        &self.past
+    }
+
+    /// Whether it waits for the world outside or a recorded time, rather than for its turn, its tool or another call.
+    pub(crate) fn waits_outside(&self) -> bool {
+        matches!(self.call.state, State::Suspended(_) | State::Unconnected { .. } | State::Retrying(_))
+    }
+
+    /// Whether all there is to it is recorded, or known to the planner.
+    pub(crate) fn is_recorded(&self) -> bool {
+        let Parked { claimed, accepted, acks, notes, rows, .. } = self;
+        *claimed && !accepted && acks.is_empty() && notes.is_empty() && rows.is_empty()
+    }
+
+    /// Whether it has made nested calls.
+    pub(crate) fn has_called(&self) -> bool {
+        self.call.operations.as_deref().is_some_and(Operations::has_call)
+    }
 }
 
 impl Hold {
@@ -249,6 +270,14 @@ impl Hold {
 }
 
 impl Held {
+    /// Puts the call aside that was read back, as it was before it left memory. The planner knows it.
+    pub(crate) fn asleep(self, stub: &Stub) -> Parked {
+        let (due_us, wall) = stub.due;
+        let alarm = self.on.rt.wheel.alarm(When { due_us, wall: Some(wall) }, &self.on.session, self.id);
+        let past = self.past;
+        Parked { past, ..self.park(Some(alarm)) }
+    }
+
     /// Puts the call aside until something wakes it.
     pub(crate) fn park(self, alarm: Option<Alarm>) -> Parked {
         let now_us = self.on.rt.clock.elapsed_us();
@@ -264,6 +293,7 @@ impl Held {
             self.notes.reserve(NOTES_BYTES);
         }
         self.notes.fact(self.at, self.id.ordinal, &fact);
+        self.on.rt.meters.noted(self, &fact);
         Ok(())
     }
 
@@ -288,6 +318,20 @@ impl Held {
                 }
                 // Where it stands it finds out at its next step.
                 batch::Asked::Look => {}
+                batch::Asked::Signal(signal) => {
+                    let known = self.call.operations.as_deref();
+                    let slot = known.map_or_else(
+                        || signal_slot(&signal.name, 1),
+                        |operations| operations.next_signal(&signal.name),
+                    );
+                    let did = Did::Signalled { payload: signal.payload.clone() };
+                    let operation = Operation { name: slot.into(), did };
+                    // A call that is over receives none.
+                    if self.call.takes(&operation) {
+                        self.note(Fact::Operation(Box::new(operation)))?;
+                    }
+                    self.rows.push(signal.adopt());
+                }
                 batch::Asked::Complete { name, completion } => {
                     let operation = Operation { name, did: Did::Completed(completion) };
                     // One that comes too late, or twice, changes nothing.
@@ -311,9 +355,10 @@ impl Held {
         self.on.batch.head.parent.map(|parent| parent.call)
     }
 
-    /// Gives what is noted to an attempt, which may have to record something behind it.
-    pub(crate) fn lend_notes(&mut self, notes: &mut Packer) {
+    /// Gives what is noted to an attempt, which may have to record something behind it, and what is written with it.
+    pub(crate) fn lend_notes(&mut self, notes: &mut Packer, rows: &mut Vec<Row>) {
         std::mem::swap(&mut self.notes, notes);
+        rows.append(&mut self.rows);
     }
 
     /// Takes back what an attempt left, and who waits until it is recorded.
@@ -377,6 +422,12 @@ impl Held {
             }
             _ => self.at,
         }
+    }
+
+    /// Until when it waits, if all that is to be done with it now is to wait.
+    pub(crate) fn only_waits(&self) -> Option<windlass_core::call::Parked> {
+        let Step::Park(parked) = self.call.next(self.decision_time()) else { return None };
+        self.overdue().is_none().then_some(parked)
     }
 
     /// The deadline that ends it while it does not run, and when that is due by the clock that never jumps.

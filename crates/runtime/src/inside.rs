@@ -6,9 +6,12 @@
 
 mod book;
 pub(crate) mod nested;
+mod pairs;
+mod tell;
 
 pub(crate) use book::{Book, Left};
 pub use nested::NestedBatch;
+pub use pairs::Pairs;
 
 use crate::ask;
 use crate::error::{Lost, chain};
@@ -64,6 +67,24 @@ pub enum Misuse {
         /// The name.
         name: String,
     },
+    /// A name that is ours.
+    #[error("the name {name:?} begins with `windlass.`, as ours do; choose another")]
+    Reserved {
+        /// The name.
+        name: String,
+    },
+    /// Something that the tool does not declare.
+    #[error("the tool declares no {what} {kind:?}{hint}; add it to `{place}` of its spec")]
+    Undeclared {
+        /// An event or a signal.
+        what: &'static str,
+        /// Which.
+        kind: String,
+        /// What was perhaps meant.
+        hint: String,
+        /// Where it is declared.
+        place: &'static str,
+    },
     /// More operations than a call may have.
     #[error("a call may record {max} operations, and has; do more in each, or in nested calls")]
     TooMany {
@@ -102,6 +123,15 @@ pub enum Misuse {
 impl Misuse {
     fn of(name: &str, found: Mismatch) -> Misuse {
         Misuse::Diverged { name: name.to_string(), found: found.to_string() }
+    }
+
+    fn undeclared(
+        (what, place): (&'static str, &'static str),
+        kind: &str,
+        nearest: Option<String>,
+    ) -> Misuse {
+        let hint = nearest.map(|near| format!(", but {near:?}")).unwrap_or_default();
+        Misuse::Undeclared { what, kind: kind.to_string(), hint, place }
     }
 
     fn unkept(name: &str, why: impl ToString) -> Misuse {

@@ -8,6 +8,7 @@ pub use page::{Page, Wanted, page};
 pub use questions::{OpenQuestion, questions};
 
 use crate::answer::{CallAnswer, wall_time};
+use crate::batch::Decided;
 use crate::error::BatchError;
 use crate::session::fold;
 use crate::story::length;
@@ -16,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::batch::Batch;
 use windlass_core::handle::{Handle, Kind};
-use windlass_core::ids::{BatchNo, CallId, EntryNo, Ordinal};
+use windlass_core::ids::{BatchNo, CallId, EntryNo, Lookup, Ordinal};
 use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, Store};
 
@@ -95,9 +96,28 @@ pub async fn call(
     Ok(found.map(|call| (call, lines)))
 }
 
+/// The calls of the batch under this key, in their order, and what they have come to together. `None`: there is none.
+pub async fn batch(
+    store: &Arc<dyn Store>,
+    session: &SessionRow,
+    key: &str,
+) -> Result<Option<(Vec<Recorded>, Option<Decided>)>, BatchError> {
+    let Some(row) = store.batch(Lookup::of(session.no, key)).await? else { return Ok(None) };
+    let folded = fold(&store.journal(row.no).await?)?;
+    let decided = Decided::recorded(&folded);
+    Ok(Some((recorded(store, session, (row.no, &folded)), decided)))
+}
+
+/// The session that a call belongs to. `None`: no such call is recorded.
+pub async fn session_of(store: &dyn Store, call: CallId) -> Result<Option<SessionRow>, BatchError> {
+    let rows = store.journal(call.batch).await?;
+    let Some(session) = rows.first().map(|row| row.session) else { return Ok(None) };
+    Ok(store.session_by_no(session).await?)
+}
+
 /// What an open call waits for, as far as its journal says so: the time of a retry, or its tool.
-pub fn waiting_for(call: &Recorded) -> Option<String> {
-    waits::recorded(call.answer.call())
+pub fn waiting_for(call: &CallAnswer) -> Option<String> {
+    waits::recorded(call.call())
 }
 
 fn recorded(store: &Arc<dyn Store>, session: &SessionRow, (no, batch): (BatchNo, &Batch)) -> Vec<Recorded> {

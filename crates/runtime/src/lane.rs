@@ -117,11 +117,16 @@ pub(crate) struct Commit<'a> {
 impl Commit<'_> {
     /// Waits until the change is durable.
     pub(crate) async fn durable(self) -> Result<(), Lost> {
+        self.receipt().await.map(drop)
+    }
+
+    /// The same, and says what the store made of it.
+    pub(crate) async fn receipt(self) -> Result<Receipt, Lost> {
         let answer = self.answer?;
         let lost = match point!("lane.durable", answer.await).map(|mut receipts| receipts.pop()) {
-            Ok(Some(Ok(_))) => {
+            Ok(Some(Ok(receipt))) => {
                 self.lane.feed.committed();
-                return Ok(());
+                return Ok(receipt);
             }
             Ok(Some(Err(refused))) => Lost::Refused(refused),
             Ok(None) => Lost::from(windlass_store::StoreError::Closed),

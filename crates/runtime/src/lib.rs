@@ -11,6 +11,7 @@ pub mod points;
 mod answer;
 mod artifacts;
 pub mod ask;
+mod away;
 mod batch;
 mod client;
 mod clock;
@@ -24,6 +25,7 @@ mod inside;
 pub mod inspect;
 mod lane;
 mod loops;
+mod pairs;
 mod progress;
 mod provider;
 mod registry;
@@ -39,25 +41,27 @@ mod stream;
 mod submit;
 mod threads;
 mod tool;
+pub mod trace;
 mod turns;
 mod waits;
 mod wheel;
 
 pub use answer::{BatchAnswer, CallAnswer, wall_time};
 pub use artifacts::{ArtifactError, ArtifactWriter};
-pub use ask::{AskError, Asked, Connecting, Resolution, Target};
+pub use ask::{AskError, Asked, Connecting, Resolution, Signal, Target};
 pub use batch::Decided;
 pub use client::client_tool;
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
 pub use events::{Event, Events, EventsError, News, Page, Words};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
-pub use inside::{Completed, CompletionKey, Misuse, NestedBatch, Pending, StepError};
+pub use inside::{Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError};
+pub use pairs::{Pair, PairError, PairKey, PairList, SessionPairs};
 pub use progress::Progress;
 pub use provider::{LoadFuture, Provider, Summary};
 pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest};
-pub use runtime::{Config, RunningLimits, Runtime, ZeroLimit};
+pub use runtime::{Config, RunningLimits, Runtime, ZeroLimit, check_session_name};
 pub use scope::{Overlay, OverlayGuard};
 pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};
@@ -95,6 +99,11 @@ struct Attempts;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/dedupe.md")]
 struct Dedupes;
+
+/// The program in the page on events compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/events.md")]
+struct EventsPage;
 
 /// The programs in the page on what tools do inside a call compile.
 #[cfg(doctest)]

@@ -54,6 +54,8 @@ pub const NAMES: &[&str] = &[
     "at.end",
     "at.wake",
     "at.call",
+    "at.leave",
+    "at.fetch",
     "at.reconcile",
     "at.reconciled",
 ];

@@ -1,9 +1,11 @@
 //! The tools there are: compiled once, found by name or stable id through the layers, listed in one order.
 
 mod accept;
+mod kinds;
 
 pub use accept::{RegisterError, Registered};
 pub(crate) use accept::{Unclaimed, Unkeyed, compile, zero_of};
+pub(crate) use kinds::{Kinds, Unfit};
 
 use crate::provider::{Provided, Provider, Summary};
 use crate::scope::{self, Entry, Layer, Overlay};

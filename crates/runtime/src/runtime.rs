@@ -1,11 +1,17 @@
 //! The runtime: tools, sessions, and the one way in.
 
+mod limits;
+mod look;
+
+pub use limits::{RunningLimits, ZeroLimit};
+
 use crate::answer::CallAnswer;
-use crate::ask::{self, AskError, Asked, Connecting, Resolution, Target};
+use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
+use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
 use crate::error::{BatchError, chain};
-use crate::events::{Events, EventsError, Feeds};
+use crate::events::Feeds;
 use crate::gate::Gate;
 use crate::hooks::Hook;
 use crate::inside::Completed;
@@ -19,17 +25,17 @@ use crate::stream::{self, StreamRequest, StreamedBatch};
 use crate::submit::{self, Submitted};
 use crate::threads::Threads;
 use crate::tool::Tool;
+use crate::trace::Meters;
 use crate::turns::Turns;
-use crate::waits::{self, OpenCall};
 use crate::wheel::{self, Wheel};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
-use windlass_core::ids::{CallId, EntryNo};
+use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
-use windlass_core::plan::{Cap, Counts};
+use windlass_core::plan::Cap;
 use windlass_store::{SessionRow, Store};
 
 /// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
@@ -48,7 +54,7 @@ use windlass_store::{SessionRow, Store};
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Runtime(Arc<Inner>);
+pub struct Runtime(pub(crate) Arc<Inner>);
 
 /// What a runtime is made of.
 pub struct Config {
@@ -88,7 +94,10 @@ pub(crate) struct Inner {
     pub(crate) turns: Turns,
     /// Who follows which session.
     pub(crate) feeds: Feeds,
+    pub(crate) meters: Meters,
     pub(crate) gate: Gate,
+    /// Parked calls that are not in memory.
+    pub(crate) away: Arc<Away>,
     /// Calls that wait for their tool.
     tool_waits: Mutex<Vec<(Weak<Session>, CallId)>>,
     /// Whether the last owner of the store was cut off: then what it ran may be what killed it.
@@ -102,6 +111,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.wheel.stop();
         self.feeds.end();
+        self.away.stop();
     }
 }
 
@@ -128,13 +138,17 @@ impl Runtime {
             taken_over: AtomicU64::new(0),
             wheel: wheel.clone(),
             feeds: Feeds::default(),
+            meters: Meters::default(),
             gate: Gate::default(),
+            away: Arc::default(),
             tool_waits: Mutex::default(),
             last_owner_died,
             careful_until_us,
             chance: AtomicU64::new(seed()),
         });
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
+        inner.tasks.spawn(away::keep_leaving(inner.away.clone(), Arc::downgrade(&inner)));
+        inner.tasks.spawn(away::keep_waking(inner.away.clone(), Arc::downgrade(&inner)));
         let watching = Arc::downgrade(&inner);
         inner.registry.watch(move || {
             if let Some(rt) = watching.upgrade() {
@@ -275,36 +289,15 @@ impl Runtime {
         ask::connect(&self.0, session, (provider, connected)).await
     }
 
+    /// Sends a signal to a call whose tool [declares](windlass_core::tool::ToolSpec::signals) it. It is durable when this
+    /// returns, and received once, with [`Cx::on_signal`](crate::Cx::on_signal); what comes early is kept.
+    pub async fn signal(&self, call: &str, signal: Signal<'_>) -> Result<(), AskError> {
+        ask::signal(&self.0, call, signal).await
+    }
+
     /// Lets a call that waits as `tool_changed` go on under what its tool has become.
     pub async fn accept(&self, call: &str) -> Result<(), AskError> {
         ask::accept(&self.0, call).await
-    }
-
-    /// Follows what happens in a session, which need not exist yet: from behind an entry, whose number an earlier event had
-    /// (0 is before the first), or from now on.
-    pub async fn events(&self, session: &str, after: Option<EntryNo>) -> Result<Events, EventsError> {
-        Events::new(&self.0, session, after).await
-    }
-
-    /// How many follow a session.
-    pub fn readers(&self) -> u64 {
-        self.0.feeds.readers.load(Ordering::Relaxed)
-    }
-
-    /// The calls that are open here, oldest first, recorded or not.
-    pub fn open(&self) -> Vec<OpenCall> {
-        waits::open(&self.0)
-    }
-
-    /// How many calls wait, run and are parked.
-    pub fn counts(&self) -> Counts {
-        self.0.turns.counts()
-    }
-
-    /// How many things are remembered of calls that may start: none while no call is open. For tests.
-    #[doc(hidden)]
-    pub fn kept(&self) -> usize {
-        self.0.turns.kept()
     }
 
     /// Bounds all tools that declare this group together, from now on; what runs beyond that goes on.
@@ -350,6 +343,11 @@ impl Runtime {
     /// The limits it was made with; [`running_limits`](Self::running_limits) may be others by now.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    /// What time it is.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
     }
 
     /// Where journals live.
@@ -402,56 +400,6 @@ impl Runtime {
     }
 }
 
-/// The limits that can be changed while calls run, named as in [`Limits`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunningLimits {
-    /// Calls that run at once in the process.
-    pub calls_running_max: u64,
-    /// Calls of one session that run at once.
-    pub session_calls_running_max: u64,
-    /// Calls that wait for their start; beyond that batches are refused.
-    pub calls_queued_max: u64,
-    /// Calls that are parked; beyond that batches are refused.
-    pub calls_parked_max: u64,
-}
-
-/// A limit of nothing, with which nothing could be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the limit `{limit}` is 0, and with that nothing could be done; set at least 1, or pause the tools")]
-pub struct ZeroLimit {
-    /// Which.
-    pub limit: &'static str,
-}
-
-impl RunningLimits {
-    pub(crate) fn of(limits: &Limits) -> RunningLimits {
-        RunningLimits {
-            calls_running_max: limits.calls_running_max,
-            session_calls_running_max: limits.session_calls_running_max,
-            calls_queued_max: limits.calls_queued_max,
-            calls_parked_max: limits.calls_parked_max,
-        }
-    }
-
-    pub(crate) fn put_into(self, limits: &mut Limits) {
-        limits.calls_running_max = self.calls_running_max;
-        limits.session_calls_running_max = self.session_calls_running_max;
-        limits.calls_queued_max = self.calls_queued_max;
-        limits.calls_parked_max = self.calls_parked_max;
-    }
-
-    fn check(self) -> Result<(), ZeroLimit> {
-        let named = [
-            ("calls_running_max", self.calls_running_max),
-            ("session_calls_running_max", self.session_calls_running_max),
-            ("calls_queued_max", self.calls_queued_max),
-            ("calls_parked_max", self.calls_parked_max),
-        ];
-        let zero = named.into_iter().find(|(_, max)| *max == 0);
-        zero.map_or(Ok(()), |(limit, _)| Err(ZeroLimit { limit }))
-    }
-}
-
 /// Where the chances of this runtime begin.
 fn seed() -> u64 {
     let mut bytes = [0; 8];
@@ -473,7 +421,7 @@ impl Inner {
                 Some(cell) => cell.clone(),
                 None => {
                     if sessions.len() as u64 >= self.limits.sessions_owned_max {
-                        sessions.retain(|_, cell| is_in_use(cell));
+                        sessions.retain(|_, cell| self.is_in_use(cell));
                     }
                     sessions.entry(name.to_string()).or_default().clone()
                 }
@@ -487,14 +435,26 @@ impl Inner {
         Ok(session.clone())
     }
 
+    /// Whether somebody else holds the session, or something of it must be in memory. Asked under the lock of the map, so
+    /// nobody can begin to hold it in between.
+    fn is_in_use(&self, cell: &Arc<OnceCell<Arc<Session>>>) -> bool {
+        let alone = |session: &Arc<Session>| Arc::strong_count(session) == 1 && session.can_go(self);
+        Arc::strong_count(cell) > 1 || !cell.get().is_some_and(alone)
+    }
+
+    /// The session of this number.
+    pub(crate) async fn session_by_no(self: &Arc<Inner>, no: SessionNo) -> Result<Arc<Session>, BatchError> {
+        let row = self.store.session_by_no(no).await?;
+        let unknown = || BatchError::Unreadable { what: format!("there is no session {no}") };
+        self.session(&row.ok_or_else(unknown)?.name).await
+    }
+
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
         let (session, mut left) = Session::acquire(self, name).await?;
         // What was asked of them while nobody owned them they hear before they go on.
         ask::adopt(self, &session).await?;
         stream::close_left(self, &session).await?;
-        // What was recorded is never refused, however much is open.
-        self.open.fetch_add(left.len() as u64, Ordering::Relaxed);
-        self.taken_over.fetch_add(left.len() as u64, Ordering::Relaxed);
+        self.take_over_calls(left.len() as u64);
         // Before any of them goes on: what started holds what it claims, and nothing passes what was asked before it.
         Turns::take_over(&mut left);
         let mut batches = left.into_iter().peekable();
@@ -561,6 +521,12 @@ impl Inner {
         Ok(())
     }
 
+    /// Counts calls that an earlier owner left. What was recorded is never refused, however much is open.
+    pub(crate) fn take_over_calls(&self, count: u64) {
+        self.open.fetch_add(count, Ordering::Relaxed);
+        self.taken_over.fetch_add(count, Ordering::Relaxed);
+    }
+
     /// Counts calls inside others as open.
     pub(crate) fn opened_inside(&self, count: u64) {
         self.turns.expect_inside(count);
@@ -575,14 +541,8 @@ impl Inner {
     }
 }
 
-/// Whether somebody else holds the session, or it has an open call. Asked under the lock of the map, so nobody
-/// can begin to hold it in between.
-fn is_in_use(cell: &Arc<OnceCell<Arc<Session>>>) -> bool {
-    let alone = |session: &Arc<Session>| Arc::strong_count(session) == 1 && session.is_idle();
-    Arc::strong_count(cell) > 1 || !cell.get().is_some_and(alone)
-}
-
-pub(crate) fn check_session_name(name: &str) -> Result<(), BatchError> {
+/// Whether a session may be named so.
+pub fn check_session_name(name: &str) -> Result<(), BatchError> {
     let fits = (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     if fits {

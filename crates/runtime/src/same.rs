@@ -74,6 +74,11 @@ impl Firsts {
         }
     }
 
+    /// Whether none has a key.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Whom the others of this key wait for.
     pub(crate) fn first(&self, mark: Mark) -> Option<CallId> {
         self.lock().get(&mark).map(|line| line.first)

@@ -1,20 +1,25 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
-use crate::batch::{Head, OpenBatch};
+use crate::away::{self, Away, Plan};
+use crate::batch::{Head, OpenBatch, Used};
 use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
+use crate::inside::nested;
 use crate::lane::{Ends, Lane};
 use crate::loops::Loops;
+use crate::pairs::Pairs;
 use crate::request::recorded_inputs;
 use crate::runtime::Inner;
 use crate::same::Firsts;
+use crate::stage::park;
 use crate::tool::Place;
+use crate::turns::Turns;
 use crate::wheel::When;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::Batch;
-use windlass_core::call::Call;
+use windlass_core::call::{Call, Parked};
 use windlass_core::entry;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal, SessionNo};
 use windlass_core::time::Timestamp;
@@ -28,10 +33,14 @@ pub(crate) struct Session {
     pub(crate) admission: tokio::sync::Mutex<()>,
     /// What is asked of its calls is taken one after the other.
     pub(crate) asking: tokio::sync::Mutex<Asking>,
+    /// Its key-value pairs are written one after the other.
+    pub(crate) pairs: tokio::sync::Mutex<Pairs>,
     /// Its open calls that others may be the same as.
     pub(crate) firsts: Firsts,
     /// Notices that its calls get nowhere.
     pub(crate) loops: Loops,
+    /// Where its batches go that leave memory.
+    pub(crate) away: Arc<Away>,
     open: Mutex<Open>,
 }
 
@@ -43,7 +52,25 @@ pub(crate) type Asking = HashSet<String>;
 struct Open {
     by_lookup: BTreeMap<Lookup, Arc<OpenBatch>>,
     by_no: BTreeMap<BatchNo, Arc<OpenBatch>>,
+    /// The calls that are not in memory and that the planner remembers, because of what they claim.
+    remembered: BTreeSet<CallId>,
 }
+
+/// Where a batch is of which something may be to come.
+pub(crate) enum Whereabouts {
+    /// In memory.
+    Here(Used),
+    /// In the store; what wakes its calls is in memory.
+    Away,
+    /// Nothing of it is to come, or nothing that was asked for.
+    Over,
+}
+
+/// So many calls that claim something can wait in a session that is let go: they are read back when it is taken again.
+const REMEMBERED_MAX: usize = 16;
+
+/// Who keeps a batch in memory that nobody uses: the two tables of its session.
+const TABLES: usize = 2;
 
 impl Session {
     /// Opens or takes the session; if it was left with open calls, they are returned in their order, to be driven.
@@ -66,15 +93,32 @@ impl Session {
             lane: Arc::new(lane),
             admission: tokio::sync::Mutex::default(),
             asking: tokio::sync::Mutex::default(),
+            pairs: tokio::sync::Mutex::default(),
             firsts: Firsts::default(),
             loops,
+            away: rt.away.clone(),
             open: Mutex::default(),
         });
-        let mut left = Vec::new();
-        for row in rt.store.open_batches(Some(session.lane.session())).await? {
-            left.extend(session.adopt(rt, row).await?);
+        match session.adopt_all(rt).await {
+            Ok(left) => Ok((session, left)),
+            Err(error) => {
+                rt.closed(session.abandon(rt));
+                Err(error)
+            }
         }
-        Ok((session, left))
+    }
+
+    async fn adopt_all(self: &Arc<Session>, rt: &Arc<Inner>) -> Result<Vec<Box<Held>>, BatchError> {
+        let mut left = Vec::new();
+        for row in rt.store.open_batches(Some(self.lane.session())).await? {
+            // What left memory in this process is open here already; what it claims the planner may have forgotten.
+            if rt.away.is_untold(row.no) {
+                self.fetch(rt, row.no).await?;
+            } else if !rt.away.has(row.no) {
+                left.extend(self.adopt(rt, row).await?);
+            }
+        }
+        Ok(left)
     }
 
     /// Takes over a batch that an earlier owner left open.
@@ -88,29 +132,144 @@ impl Session {
         let hold = Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch });
         let calls = folded.calls.into_iter().zip(0..);
         let open = calls.filter(|(call, _)| call.end().is_none());
-        Ok(open
+        let left: Vec<Box<Held>> = open
             .map(|(call, place)| {
                 let past = taken_over(rt, &call, folded.seen_at);
-                let held = hold.call(CallId { batch: row.no, ordinal: Ordinal(place) }, call, past);
+                let mut held = hold.call(CallId { batch: row.no, ordinal: Ordinal(place) }, call, past);
+                held.begin_stage();
                 self.firsts.take_over(&held);
                 held
             })
-            .collect())
+            .collect();
+        drop(hold);
+        Ok(self.let_rest(left))
+    }
+
+    /// Parks calls of one batch at once of which each only waits, so that a session with many of them is never in memory
+    /// whole; others are returned, to be driven.
+    fn let_rest(&self, mut left: Vec<Box<Held>>) -> Vec<Box<Held>> {
+        let Some(on) = left.first().map(|held| held.on.clone()) else { return left };
+        let waits: Option<Vec<Parked>> = left.iter().map(|held| held.only_waits()).collect();
+        // Whoever is inside another or around one is entered with that one.
+        let is_alone = on.batch.head.parent.is_none() && !left.iter().any(|held| nested::has_called(held));
+        let Some(waits) = waits.filter(|_| is_alone) else { return left };
+        on.rt.take_over_calls(left.len() as u64);
+        // All of them have started: they are entered before those that have not, as they must be.
+        Turns::take_over(&mut left);
+        for (held, parked) in left.into_iter().zip(waits) {
+            park::until(held, parked);
+        }
+        let rt = on.rt.clone();
+        drop(on);
+        away::let_leave(&rt);
+        Vec::new()
+    }
+
+    /// Where a batch is. If it is not in memory and `provider` is said, only if one of its calls waits to be connected to that.
+    pub(crate) fn whereabouts(&self, rt: &Inner, no: BatchNo, provider: Option<&str>) -> Whereabouts {
+        // Both are looked at under the lock under which it goes from one to the other.
+        let open = lock(&self.open);
+        match open.by_no.get(&no).cloned() {
+            Some(batch) => Whereabouts::Here(Used::new(batch)),
+            None if provider.map_or_else(|| rt.away.has(no), |provider| rt.away.awaits(no, provider)) => {
+                Whereabouts::Away
+            }
+            None => Whereabouts::Over,
+        }
+    }
+
+    /// Lets a batch leave memory, if nobody uses it and all its open calls wait for what is recorded.
+    pub(crate) fn let_leave(&self, rt: &Arc<Inner>, batch: Arc<OpenBatch>) {
+        let no = batch.head.no;
+        let mut open = lock(&self.open);
+        // Let go of under the lock: of several who do, the last finds that nobody else uses it.
+        drop(batch);
+        let Some(batch) = open.by_no.get(&no).filter(|batch| Arc::strong_count(batch) == TABLES) else {
+            return;
+        };
+        // Whoever then lets go of those that wait has looked, or will.
+        if self.lane.lost().is_some() {
+            return;
+        }
+        let is_inside =
+            |batch: &Arc<OpenBatch>, call| batch.head.parent.is_some_and(|parent| parent.call == call);
+        let has_open_inside = |call| open.by_no.values().any(|batch| is_inside(batch, call));
+        let (session, lookup) = (self.lane.session(), batch.head.lookup);
+        let Some(mut stubs) = batch.put_away((rt, session), has_open_inside) else { return };
+        moment!("at.leave");
+        rt.turns.put_away(&mut stubs);
+        let remembered = stubs.iter().filter(|(_, stub)| stub.plan == Plan::Remembered);
+        open.remembered.extend(remembered.map(|(call, _)| *call));
+        rt.away.insert(stubs);
+        let gone = (open.by_lookup.remove(&lookup), open.by_no.remove(&no));
+        drop(open);
+        drop(gone);
+    }
+
+    /// A batch of which something is to come, from memory or from its journal. `None`: there is none. Asked for by who has the
+    /// admission.
+    pub(crate) async fn fetch(
+        self: &Arc<Session>,
+        rt: &Arc<Inner>,
+        no: BatchNo,
+    ) -> Result<Option<Used>, BatchError> {
+        if let Some(open) = self.find_no(no) {
+            return Ok(Some(open));
+        }
+        if let Some(lost) = self.lane.lost() {
+            return Err(lost.into());
+        }
+        if !rt.away.has(no) {
+            return Ok(None);
+        }
+        moment!("at.fetch");
+        let (row, folded, rows) = self.read_no(no).await?;
+        let used = self.insert(OpenBatch::recorded(self.head(&row, &folded)?, &folded, rows));
+        // What is here now is not there any more: whoever finds neither looks here again.
+        let mut stubs = rt.away.take(no);
+        {
+            let mut open = lock(&self.open);
+            stubs.keys().for_each(|&ordinal| _ = open.remembered.remove(&CallId { batch: no, ordinal }));
+        }
+        let hold = Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch: used.clone() });
+        used.rests();
+        for (call, place) in folded.calls.into_iter().zip(0..).filter(|(call, _)| call.end().is_none()) {
+            let id = CallId { batch: no, ordinal: Ordinal(place) };
+            let Some(stub) = stubs.remove(&id.ordinal) else { continue };
+            rt.wheel.clear_away(id, stub.due);
+            let mut held = hold.call(id, call, stub.past());
+            Turns::come_back(&mut held, stub.plan);
+            let undisturbed = used.lay(id.ordinal, held.asleep(&stub));
+            self.parked(rt, id, undisturbed);
+        }
+        Ok(Some(used))
     }
 
     /// Reads a batch back: what its journal adds up to, and how many rows that has. The journal vouches for itself;
     /// that it is the one asked for, and all of it, is checked here.
     pub(crate) async fn read(&self, found: &BatchRow) -> Result<(Batch, u32), BatchError> {
-        let rows = self.lane.store().journal(found.no).await?;
+        let (row, batch, rows) = self.read_no(found.no).await?;
+        if row.lookup == found.lookup { Ok((batch, rows)) } else { Err(self.not_its_own()) }
+    }
+
+    /// The same by its number alone, and where it belongs.
+    pub(crate) async fn read_no(&self, no: BatchNo) -> Result<(BatchRow, Batch, u32), BatchError> {
+        let rows = self.lane.store().journal(no).await?;
         let batch = fold(&rows)?;
         let session = self.lane.session();
         let own = rows.iter().zip(0..).all(|(row, place)| row.session == session && row.row == place);
-        if own && Lookup::of(session, &batch.opening.key) == found.lookup {
-            return Ok((batch, rows.len() as u32));
+        if !own {
+            return Err(self.not_its_own());
         }
-        Err(BatchError::Unreadable {
-            what: format!("session {session}: the journal found for a batch is not its own, or not whole"),
-        })
+        let lookup = Lookup::of(session, &batch.opening.key);
+        let row = BatchRow { no, session, lookup, open: batch.is_open() };
+        Ok((row, batch, rows.len() as u32))
+    }
+
+    fn not_its_own(&self) -> BatchError {
+        let session = self.lane.session();
+        let what = format!("session {session}: the journal found for a batch is not its own, or not whole");
+        BatchError::Unreadable { what }
     }
 
     pub(crate) fn head(&self, row: &BatchRow, batch: &Batch) -> Result<Head, BatchError> {
@@ -127,28 +286,33 @@ impl Session {
         })
     }
 
-    pub(crate) fn find(&self, lookup: Lookup) -> Option<Arc<OpenBatch>> {
-        lock(&self.open).by_lookup.get(&lookup).cloned()
+    pub(crate) fn find(&self, lookup: Lookup) -> Option<Used> {
+        lock(&self.open).by_lookup.get(&lookup).cloned().map(Used::new)
     }
 
-    pub(crate) fn find_no(&self, no: BatchNo) -> Option<Arc<OpenBatch>> {
-        lock(&self.open).by_no.get(&no).cloned()
+    pub(crate) fn find_no(&self, no: BatchNo) -> Option<Used> {
+        lock(&self.open).by_no.get(&no).cloned().map(Used::new)
     }
 
-    /// The batches of which something is to come, oldest first.
-    pub(crate) fn open_batches(&self) -> Vec<Arc<OpenBatch>> {
-        let mut batches: Vec<_> = lock(&self.open).by_no.values().cloned().collect();
+    /// The batches in memory of which something is to come, oldest first.
+    pub(crate) fn open_batches(&self) -> Vec<Used> {
+        let mut batches: Vec<_> = lock(&self.open).by_no.values().cloned().map(Used::new).collect();
         batches.sort_unstable_by_key(|batch| batch.head.no);
         batches
     }
 
-    /// The batches inside a call of which something is to come, oldest first.
-    pub(crate) fn inside(&self, call: CallId) -> Vec<Arc<OpenBatch>> {
+    /// The batches inside a call of which something is to come, oldest first. They do not leave memory.
+    pub(crate) fn inside(&self, call: CallId) -> Vec<Used> {
         let is_inside = |batch: &Arc<OpenBatch>| {
             batch.head.parent.is_some_and(|parent| parent.call == call) && !batch.is_over()
         };
-        let mut batches: Vec<_> =
-            lock(&self.open).by_no.values().filter(|batch| is_inside(batch)).cloned().collect();
+        let mut batches: Vec<_> = lock(&self.open)
+            .by_no
+            .values()
+            .filter(|batch| is_inside(batch))
+            .cloned()
+            .map(Used::new)
+            .collect();
         batches.sort_unstable_by_key(|batch| batch.head.no);
         batches
     }
@@ -165,12 +329,22 @@ impl Session {
         false
     }
 
-    pub(crate) fn insert(&self, batch: OpenBatch) -> Arc<OpenBatch> {
-        let batch = Arc::new(batch);
+    /// The batch around a batch that is inside no other; as far as it is open.
+    pub(crate) fn outermost(&self, head: &Head) -> BatchNo {
+        let (mut no, mut parent) = (head.no, head.parent);
+        while let Some(around) = parent {
+            no = around.call.batch;
+            parent = self.find_no(no).and_then(|batch| batch.head.parent);
+        }
+        no
+    }
+
+    pub(crate) fn insert(self: &Arc<Session>, batch: OpenBatch) -> Used {
+        let batch = Arc::new(batch.within(self));
         let mut open = lock(&self.open);
         open.by_lookup.insert(batch.head.lookup, batch.clone());
         open.by_no.insert(batch.head.no, batch.clone());
-        batch
+        Used::new(batch)
     }
 
     /// A batch may be over.
@@ -195,14 +369,32 @@ impl Session {
     fn abandon(&self, rt: &Arc<Inner>) -> u64 {
         let abandoned: Vec<CallId> =
             lock(&self.open).by_no.values().flat_map(|batch| batch.abandon()).collect();
-        let count = abandoned.len() as u64;
+        let away = rt.away.take_session(self.lane.session());
+        let count = (abandoned.len() + away.len()) as u64;
         rt.turns.leave(rt, abandoned.into_iter().map(|call| (call, false)));
+        away.iter().for_each(|(call, stub)| rt.wheel.clear_away(*call, stub.due));
+        rt.turns.leave_away(rt, &away);
         count
     }
 
-    /// Whether nothing of it is to come.
-    pub(crate) fn is_idle(&self) -> bool {
-        lock(&self.open).by_no.is_empty()
+    /// Whether it can be let go of: nothing of it is in memory that is not found in the store when it is taken again.
+    pub(crate) fn can_go(&self, rt: &Inner) -> bool {
+        let nothing_asked = self.asking.try_lock().is_ok_and(|asking| asking.is_empty());
+        if !nothing_asked || !self.firsts.is_empty() {
+            return false;
+        }
+        let mut open = lock(&self.open);
+        if !open.by_no.is_empty() {
+            return false;
+        }
+        // What they claim is found out anew then.
+        let remembered: Vec<CallId> = open.remembered.iter().copied().collect();
+        let goes = remembered.len() <= REMEMBERED_MAX && rt.turns.put_session_away(&remembered);
+        if goes {
+            rt.away.untold(&remembered);
+            open.remembered.clear();
+        }
+        goes
     }
 
     /// Puts a call aside until it is woken, at the latest then. It keeps its place and what it claims.
@@ -225,8 +417,20 @@ impl Session {
     /// Goes on with a call that is parked: something was asked of it, it is due, its turn has come, or what it waited
     /// for may be there. It looks for itself what it can do.
     pub(crate) fn wake(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
-        if let Some(held) = self.unpark(rt, id) {
-            drive::start(held);
+        match self.unpark(rt, id) {
+            Some(held) => drive::start(held),
+            None => rt.away.wake(id),
+        }
+    }
+
+    /// The same in the caller's own task, as far as it gets at once.
+    pub(crate) async fn wake_here(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) {
+        match self.unpark(rt, id) {
+            Some(held) => {
+                let on = held.on.clone();
+                drive::start_all(&on, std::iter::once(held)).await;
+            }
+            None => rt.away.wake(id),
         }
     }
 
@@ -238,7 +442,7 @@ impl Session {
     }
 
     fn unpark(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {
-        let batch = lock(&self.open).by_no.get(&id.batch).cloned()?;
+        let batch = self.find_no(id.batch)?;
         let parked = batch.unpark(id.ordinal)?;
         Some(Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch }).unpark(parked))
     }

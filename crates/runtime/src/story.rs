@@ -7,7 +7,7 @@ use windlass_core::call::{
     Result as Attempted, Returned, SameAs, Started, Stopped, Suspended, Then, Unconnected, Verdict,
 };
 use windlass_core::handle::{Handle, Kind, Secret};
-use windlass_core::operation::{Completion, Did, Operation, StepResult};
+use windlass_core::operation::{Completion, Did, Operation, StepResult, signal_of};
 use windlass_core::outcome::{Effect, Outcome, Value};
 use windlass_core::repair::Repair;
 
@@ -45,6 +45,10 @@ pub(crate) fn story(fact: &Fact, secret: &Secret) -> String {
 
 fn operation(fact: &Operation) -> String {
     let name = &fact.name;
+    let signal = || {
+        let slot = signal_of(name).map(|(signal, number)| format!("{signal} ({number})"));
+        slot.unwrap_or_else(|| name.to_string())
+    };
     match &fact.did {
         Did::StepStarted { input } => {
             format!("the step {name} begins, once and for all, with {}", shorten(input))
@@ -72,6 +76,23 @@ fn operation(fact: &Operation) -> String {
             format!("{name}: the answer came, an error {}: {}", shorten(code), shorten(message))
         }
         Did::Completed(Completion::Cancelled) => format!("{name}: the answer came: it was called off"),
+        Did::PairsRead { asked, found } => {
+            format!("{name}: it looked at key-value pairs {}: {}", shorten(asked), shorten(found))
+        }
+        Did::PairWritten { asked, written: true } => {
+            format!("{name}: it wrote the key-value pair {}", shorten(asked))
+        }
+        Did::PairWritten { asked, written: false } => {
+            format!("{name}: it did not write {}, because somebody else had", shorten(asked))
+        }
+        Did::Emitted { event, payload } => {
+            format!("{name}: it told of the event {event}: {}", shorten(payload))
+        }
+        Did::SignalAwaited(until) => {
+            format!("it waits for the signal {}, until {}", signal(), wall_time(until.wake_at))
+        }
+        Did::Signalled { payload } => format!("the signal {} came: {}", signal(), shorten(payload)),
+        Did::TimedOut if signal_of(name).is_some() => format!("the signal {} did not come in time", signal()),
         Did::TimedOut => format!("{name}: the answer did not come in time"),
         Did::Called { generation: 1 } => format!("{name}: it calls other tools"),
         Did::Called { generation } => {
@@ -257,6 +278,7 @@ fn parked(fact: &Parked) -> String {
         Reason::Input => "a person has not answered",
         Reason::Connection => "its session is not connected",
         Reason::Client => "its caller has not posted its result",
+        Reason::Signal => "no signal has come",
     };
     match fact.length_us < FOREVER_US {
         true => format!("it waits, because {waits}, and its deadline does at {}", wall_time(fact.wake_at)),
@@ -362,7 +384,7 @@ mod tests {
     use windlass_core::code::Code;
     use windlass_core::failure::Failure;
     use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-    use windlass_core::operation::{Question, Until};
+    use windlass_core::operation::{Question, Until, signal_slot};
     use windlass_core::outcome::{ModelAnswer, Success};
     use windlass_core::time::Timestamp;
     use windlass_core::tool::{Digest, EffectClass};
@@ -471,6 +493,7 @@ mod tests {
             parked(Reason::Input),
             parked(Reason::Connection),
             parked(Reason::Client),
+            parked(Reason::Signal),
             Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }),
             Fact::CancelAsked(CancelAsked::default()),
             Fact::Accepted(Accepted {
@@ -483,6 +506,7 @@ mod tests {
 
     fn insides() -> Vec<Fact> {
         let did = |did| Fact::Operation(Box::new(Operation { name: "approval".into(), did }));
+        let told = |did| Fact::Operation(Box::new(Operation { name: signal_slot("go", 2).into(), did }));
         let until = Until { wake_at: Timestamp(1_700_000_000_000_000), length_us: 187_000 };
         let input = || r#"{"to":"Ann"}"#.into();
         let ended = |result| did(Did::StepEnded { input: input(), result });
@@ -515,6 +539,13 @@ mod tests {
             answered(Completion::Error { code: "busy".into(), message: "come\nback".into() }),
             answered(Completion::Cancelled),
             did(Did::TimedOut),
+            did(Did::PairsRead { asked: r#"{"key":"a"}"#.into(), found: "null".into() }),
+            did(Did::PairWritten { asked: r#"{"key":"a","value":1}"#.into(), written: true }),
+            did(Did::PairWritten { asked: r#"{"key":"a","value":1}"#.into(), written: false }),
+            did(Did::Emitted { event: "sold".into(), payload: r#"{"item":"a\nb"}"#.into() }),
+            told(Did::SignalAwaited(until)),
+            told(Did::Signalled { payload: r#"{"yes":true}"#.into() }),
+            told(Did::TimedOut),
             did(Did::Called { generation: 1 }),
             did(Did::Called { generation: 2 }),
             did(Did::Asked(Arc::new(Question { text: "May\nI?".into(), schema: None, until }))),

@@ -1,6 +1,6 @@
 //! Batches whose calls come one after the other: opened, pushed to, closed.
 
-use crate::batch::{OpenBatch, Sent};
+use crate::batch::{OpenBatch, Sent, Used};
 use crate::drive;
 use crate::error::{BatchError, Lost};
 use crate::held::due_us;
@@ -35,7 +35,7 @@ pub struct StreamRequest {
 pub struct StreamedBatch {
     rt: Arc<Inner>,
     session: Arc<Session>,
-    batch: Arc<OpenBatch>,
+    batch: Used,
     key: Arc<str>,
     /// How many calls it had when it was opened here.
     before: usize,
@@ -137,7 +137,7 @@ pub(crate) async fn close_left(rt: &Arc<Inner>, session: &Arc<Session>) -> Resul
 async fn close(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
-    batch: &Arc<OpenBatch>,
+    batch: &Used,
     by: ClosedBy,
 ) -> Result<(), BatchError> {
     let (sent, alarm) = batch.close(&session.lane, (rt.clock.now(), by));
@@ -150,7 +150,8 @@ async fn close(
     Ok(())
 }
 
-fn lose(rt: &Arc<Inner>, session: &Session, lost: Lost) -> BatchError {
+/// Nothing more can be recorded in this session.
+pub(crate) fn lose(rt: &Arc<Inner>, session: &Session, lost: Lost) -> BatchError {
     rt.closed(session.lose(rt, lost.clone()));
     lost.into()
 }

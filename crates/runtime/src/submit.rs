@@ -1,7 +1,7 @@
 //! How a batch comes in: what is recorded is answered, what is open is joined, what never ran is run.
 
 use crate::answer::{BatchAnswer, CallAnswer};
-use crate::batch::{Head, OpenBatch, Placed, Submission};
+use crate::batch::{Head, OpenBatch, Placed, Submission, Used};
 use crate::drive;
 use crate::error::{BatchError, no_randomness};
 use crate::held::{Fresh, Hold, Past, Submitted as New};
@@ -12,9 +12,10 @@ use crate::runtime::Inner;
 use crate::session::Session;
 use crate::stream;
 use crate::tool::Place;
+use crate::waits;
 use std::sync::Arc;
 use windlass_core::batch::{Compared, derived_key};
-use windlass_core::call::Opened;
+use windlass_core::call::{Call, Opened};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
@@ -25,7 +26,7 @@ pub struct Submitted {
     rt: Arc<Inner>,
     key: Arc<str>,
     /// Where its calls are; nowhere if it has none.
-    place: Option<(Arc<Session>, Arc<OpenBatch>)>,
+    place: Option<(Arc<Session>, Used)>,
     answers: Vec<Answering>,
 }
 
@@ -47,7 +48,7 @@ impl Submitted {
     pub(crate) fn of(
         rt: &Arc<Inner>,
         key: &Arc<str>,
-        (session, batch): (&Arc<Session>, &Arc<OpenBatch>),
+        (session, batch): (&Arc<Session>, &Used),
         answers: Vec<Answering>,
     ) -> Submitted {
         Submitted { rt: rt.clone(), key: key.clone(), place: Some((session.clone(), batch.clone())), answers }
@@ -65,20 +66,80 @@ impl Submitted {
 
     /// Waits until all calls have ended and are durable. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
-        let Some((session, batch)) = self.place else {
-            return Ok(BatchAnswer { key: self.key, calls: Vec::new(), decided: None });
-        };
-        let ordinals: Vec<Ordinal> = self.answers.iter().map(|answer| answer.ordinal).collect();
-        let calls = batch.ended(&ordinals, &session.lane).await?;
-        let answers = self.answers.into_iter().zip(calls).map(|(answering, call)| CallAnswer {
+        let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
+        let calls = batch.ended(&self.ordinals(), &session.lane).await?;
+        Ok(self.answer(batch, calls))
+    }
+
+    /// The same for one who may want to look before that: [`now`](Self::now) has the answers.
+    pub async fn ended(&self) -> Result<(), BatchError> {
+        let Some((session, batch)) = &self.place else { return Ok(()) };
+        batch.ended(&self.ordinals(), &session.lane).await?;
+        Ok(())
+    }
+
+    /// Records the batch and its calls, unless they are recorded: once this returns they survive this process.
+    pub async fn admitted(&self) -> Result<(), BatchError> {
+        let Some((session, batch)) = &self.place else { return Ok(()) };
+        if batch.try_ended(&self.ordinals()).is_some() {
+            return Ok(());
+        }
+        batch.record(&session.lane).await.map_err(|lost| stream::lose(&self.rt, session, lost))
+    }
+
+    /// Waits until nothing of it goes on by itself: every call has ended, waits for somebody outside, or for a call that
+    /// does. Calls that only take their time (a retry, a sleep, their turn) are waited for.
+    pub async fn stands_still(&self) -> Result<(), BatchError> {
+        let Some((session, batch)) = &self.place else { return Ok(()) };
+        loop {
+            let moved = batch.moved();
+            let calls = self.answers.iter();
+            let mut calls = calls.map(|answer| CallId { batch: batch.head.no, ordinal: answer.ordinal });
+            if waits::stand_still(&self.rt, session, &mut calls) {
+                return Ok(());
+            }
+            if let Some(lost) = session.lane.lost() {
+                return Err(lost.into());
+            }
+            moved.await;
+        }
+    }
+
+    /// The answers as they stand now, in the order of the calls: those of open calls say where these are by their
+    /// journal. What is told is recorded first.
+    pub async fn now(&self) -> Result<BatchAnswer, BatchError> {
+        let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
+        if let Some(calls) = batch.try_ended(&self.ordinals()) {
+            return Ok(self.answer(batch, calls));
+        }
+        self.admitted().await?;
+        let head = &batch.head;
+        let row = BatchRow { no: head.no, session: session.lane.session(), lookup: head.lookup, open: true };
+        let (folded, _) = session.read(&row).await?;
+        let calls: Vec<Arc<Call>> = folded.calls.into_iter().map(Arc::new).collect();
+        let known = |answer: &Answering| calls.get(usize::from(answer.ordinal.0)).cloned();
+        Ok(self.answer(batch, self.answers.iter().filter_map(known).collect()))
+    }
+
+    fn ordinals(&self) -> Vec<Ordinal> {
+        self.answers.iter().map(|answer| answer.ordinal).collect()
+    }
+
+    fn empty(&self) -> BatchAnswer {
+        BatchAnswer { key: self.key.clone(), calls: Vec::new(), decided: None }
+    }
+
+    /// What is told of these calls, each in the place it was submitted in.
+    fn answer(&self, batch: &OpenBatch, calls: Vec<Arc<Call>>) -> BatchAnswer {
+        let answers = self.answers.iter().zip(calls).map(|(answering, call)| CallAnswer {
             id: CallId { batch: batch.head.no, ordinal: answering.ordinal },
             store: self.rt.store.clone(),
             call,
             recorded: answering.known,
-            conflict: answering.conflict.map(|conflict| conflict.failure()),
+            conflict: answering.conflict.as_ref().map(|conflict| conflict.failure()),
             parent: batch.head.parent.map(|parent| parent.call),
         });
-        Ok(BatchAnswer { key: self.key, calls: answers.collect(), decided: batch.decided() })
+        BatchAnswer { key: self.key.clone(), calls: answers.collect(), decided: batch.decided() }
     }
 }
 
@@ -145,7 +206,7 @@ pub(crate) async fn find_or_make(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
     (checked, key): (&Checked, &Arc<str>),
-) -> Result<Arc<OpenBatch>, BatchError> {
+) -> Result<Used, BatchError> {
     if let Some(lost) = session.lane.lost() {
         return Err(lost.into());
     }
@@ -167,8 +228,10 @@ async fn load_or_make(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
     (lookup, checked, key): (Lookup, &Checked, &Arc<str>),
-) -> Result<Arc<OpenBatch>, BatchError> {
+) -> Result<Used, BatchError> {
     let batch = match rt.store.batch(lookup).await? {
+        // Nobody waited for it any more, and it left memory.
+        Some(row) if let Some(fetched) = Box::pin(session.fetch(rt, row.no)).await? => return Ok(fetched),
         Some(row) => Box::pin(load(session, row)).await?,
         None => {
             checked.check_quorum(&rt.limits)?;
@@ -202,7 +265,7 @@ async fn load(session: &Session, row: BatchRow) -> Result<OpenBatch, BatchError>
 pub(crate) fn place(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
-    batch: &Arc<OpenBatch>,
+    batch: &Used,
     calls: Vec<Asked>,
 ) -> Result<(Vec<Answering>, New), BatchError> {
     if batch.head.streamed
@@ -210,10 +273,7 @@ pub(crate) fn place(
         && calls.iter().any(|asked| !batch.knows(&asked.opened, &rt.limits))
     {
         session.forget(batch);
-        let key = &batch.head.place.batch_key;
-        let what =
-            format!("the batch {key:?} is closed and takes no more calls; give them a batch of their own");
-        return Err(BatchError::Shape { what });
+        return Err(BatchError::Closed { key: batch.head.place.batch_key.to_string() });
     }
     let expected = batch.count_new(&calls) as u64;
     let most = rt.limits.batch_calls_max;

@@ -1,11 +1,12 @@
 //! The trait a tool implements, what it returns, and the context it is given.
 
 use crate::artifacts::{ArtifactError, ArtifactWriter, Artifacts};
-use crate::batch::OpenBatch;
+use crate::batch::Used;
 use crate::clock::Clock;
 use crate::held::Hold;
 use crate::inside::Pending;
 use crate::progress::{Progress, words};
+use crate::registry::Kinds;
 use crate::scope::Overlay;
 use crate::signal::Signal;
 use crate::wheel::Wheel;
@@ -248,12 +249,14 @@ pub struct Cx {
     pub(crate) attempt: AttemptNo,
     pub(crate) attempts_max: u32,
     pub(crate) redrive: bool,
-    pub(crate) batch: Arc<OpenBatch>,
+    pub(crate) batch: Used,
     pub(crate) artifacts: Artifacts,
     pub(crate) wheel: Arc<Wheel>,
     /// Where the call is driven. The runtime owns the threads that tools run on, so no tool may own the runtime.
     pub(crate) hold: Weak<Hold>,
     pub(crate) made: Option<Arc<Made>>,
+    /// The events and signals that the tool declares.
+    pub(crate) kinds: Option<Arc<Kinds>>,
     /// Whether the attempt is put aside while it only waits.
     pub(crate) is_put_aside: bool,
     /// When the attempt must be over, by the clock that never jumps.

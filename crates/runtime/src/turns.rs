@@ -4,6 +4,7 @@
 //! reason is driven, looks at itself, and asks again. So a wake that comes too early or twice changes nothing. The
 //! lock is held for one change at a time, never over an await, and may be held while a batch's lock is taken.
 
+use crate::away::{Plan, Stub};
 use crate::error::BatchError;
 use crate::held::Held;
 use crate::registry::Registered;
@@ -194,6 +195,54 @@ impl Turns {
         go_on(rt, next);
     }
 
+    /// Calls leave memory: those that nobody can wait for are only counted from now on, and the others remembered.
+    pub(crate) fn put_away(&self, calls: &mut [(CallId, Stub)]) {
+        let mut state = self.lock();
+        for (call, stub) in calls {
+            stub.plan = if state.planner.put_away(*call) { Plan::Claimless } else { Plan::Remembered };
+        }
+    }
+
+    /// Nothing of a session is in memory: those of its calls that are remembered are only counted from now on. `false`: they
+    /// must be remembered.
+    pub(crate) fn put_session_away(&self, calls: &[CallId]) -> bool {
+        self.lock().planner.put_session_away(calls)
+    }
+
+    /// A call is in memory again, and is remembered: as having come when it did.
+    pub(crate) fn come_back(held: &mut Held, plan: Plan) {
+        let wants = match plan {
+            Plan::Remembered => {
+                (held.entered, held.claimed) = (true, true);
+                return;
+            }
+            Plan::Claimless => Wants::Claims(Claims::NONE),
+            Plan::Untold => claims(held).unwrap_or_else(|| by_class(held)),
+        };
+        let on = held.on.clone();
+        let mut state = on.rt.turns.lock();
+        state.planner.come_back();
+        held.claimed = true;
+        if let Err(refused) = state.enter(held, held.past.since_us, (wants, Arrival::StartedParked)) {
+            state.refused.insert(held.id, refused);
+        }
+    }
+
+    /// Calls that are not in memory will not be driven here any more.
+    pub(crate) fn leave_away(&self, rt: &Arc<Inner>, calls: &[(CallId, Stub)]) {
+        let is_remembered = |stub: &Stub| stub.plan == Plan::Remembered;
+        for _ in calls.iter().filter(|(_, stub)| !is_remembered(stub)) {
+            self.lock().planner.come_back();
+        }
+        let remembered = calls.iter().filter(|(_, stub)| is_remembered(stub));
+        self.leave(rt, remembered.map(|(call, _)| (*call, false)));
+    }
+
+    /// How many calls that started before wait for room.
+    pub(crate) fn again(&self) -> u64 {
+        self.lock().planner.again()
+    }
+
     /// Keeps the place of a call whose preparation waits for somebody: what it will claim is not known, so nothing that
     /// comes later in its session passes it.
     pub(crate) fn keep_place(&self, now_us: u64, unprepared: Unprepared) {
@@ -257,6 +306,7 @@ impl Turns {
             state.returning.remove(&call);
             state.refused.remove(&call);
         }
+        rt.away.made_room();
         let next = state.next(rt, now_us, |_| {});
         drop(state);
         go_on(rt, next);
@@ -418,6 +468,9 @@ impl State {
     fn next(&mut self, rt: &Inner, now_us: u64, mut started: impl FnMut(CallId)) -> Next {
         self.planner.start_ready(now_us, &mut self.ready);
         let mut next = Next::new();
+        if !self.ready.start.is_empty() {
+            rt.away.made_room();
+        }
         for call in self.ready.start.drain(..) {
             started(call);
             if let Some(back) = self.returning.remove(&call) {

@@ -1,14 +1,16 @@
 //! The open calls, and what each of them waits for.
 
 use crate::answer::wall_time;
-use crate::batch::{OpenBatch, Seen};
+use crate::batch::{OpenBatch, Seen, Standing};
+use crate::error::BatchError;
 use crate::progress::Progress;
 use crate::runtime::Inner;
-use crate::session::Session;
-use std::collections::HashMap;
+use crate::session::{Session, fold};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use windlass_core::call::{Call, Parked, Reason};
 use windlass_core::handle::{Handle, Kind};
-use windlass_core::ids::CallId;
+use windlass_core::ids::{BatchNo, CallId, Ordinal, SessionNo};
 use windlass_core::plan::{Limit, Why};
 use windlass_core::time::Timestamp;
 
@@ -57,10 +59,69 @@ struct Found {
     same_as: Option<CallId>,
 }
 
-/// The calls that are open here, oldest first.
-pub(crate) fn open(rt: &Inner) -> Vec<OpenCall> {
+/// The calls that are open here, in memory or not; by session, oldest first.
+pub(crate) async fn open(rt: &Inner) -> Result<Vec<OpenCall>, BatchError> {
+    // Those that leave or come back meanwhile are in one of them.
+    let mut away = rt.away.all();
+    let mut open = live(rt, |_| true);
+    away.extend(rt.away.all());
+    let here: HashSet<CallId> = open.iter().map(|(id, _)| *id).collect();
+    let mut names = HashMap::new();
+    let mut left = away.into_iter().filter(|id| !here.contains(id)).peekable();
+    while let Some(id) = left.next() {
+        let mut wanted = BTreeSet::from([id.ordinal]);
+        while let Some(next) = left.next_if(|next| next.batch == id.batch) {
+            wanted.insert(next.ordinal);
+        }
+        open.extend(recorded_open(rt, &mut names, (id.batch, &wanted)).await?);
+    }
+    open.sort_by(|(left, of), (right, or)| (&of.session, left).cmp(&(&or.session, right)));
+    Ok(open.into_iter().map(|(_, open)| open).collect())
+}
+
+/// Those of these calls that are open, as they are recorded.
+async fn recorded_open(
+    rt: &Inner,
+    names: &mut HashMap<SessionNo, String>,
+    (no, wanted): (BatchNo, &BTreeSet<Ordinal>),
+) -> Result<Vec<(CallId, OpenCall)>, BatchError> {
+    let rows = rt.store.journal(no).await?;
+    let Some(session) = rows.first().map(|row| row.session) else { return Ok(Vec::new()) };
+    let name = match names.entry(session) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(new) => {
+            let row = rt.store.session_by_no(session).await?;
+            new.insert(row.map(|row| row.name).unwrap_or_default())
+        }
+    };
+    let folded = fold(&rows)?;
+    let is_wanted = |(call, place): &(&Call, u16)| wanted.contains(&Ordinal(*place)) && call.end().is_none();
+    let calls = folded.calls.iter().zip(0..).filter(is_wanted);
+    let handle = |call: CallId| Handle::seal(rt.store.secret(), Kind::Call, call.packed()).to_string();
+    let found = calls.map(|(call, place)| {
+        let id = CallId { batch: no, ordinal: Ordinal(place) };
+        let open = OpenCall {
+            session: name.clone(),
+            batch: folded.opening.key.to_string(),
+            call: handle(id),
+            parent: folded.opening.parent.map(|parent| handle(parent.call)),
+            id: call.opened.id.to_string(),
+            tool: call.opened.tool.to_string(),
+            state: call.state.name(),
+            waiting_for: recorded(call),
+            progress: None,
+            status: None,
+            opened_at: call.opened_at,
+        };
+        (id, open)
+    });
+    Ok(found.collect())
+}
+
+/// The open calls of the wanted sessions that are in memory, by session, oldest first.
+pub(crate) fn live(rt: &Inner, wanted: impl Fn(&str) -> bool) -> Vec<(CallId, OpenCall)> {
     let mut found = Vec::new();
-    for session in rt.owned() {
+    for session in rt.owned().into_iter().filter(|session| wanted(&session.name)) {
         for batch in session.open_batches() {
             see(rt, &session, &batch, &mut found);
         }
@@ -71,9 +132,48 @@ pub(crate) fn open(rt: &Inner) -> Vec<OpenCall> {
         found.iter().map(|found| (found.id, (found.open.call.clone(), found.open.tool.clone()))).collect();
     let told = found.into_iter().zip(whys).map(|(mut found, why)| {
         found.open.waiting_for = why.and_then(|why| tell(rt, &found, (&why, &known)));
-        found.open
+        (found.id, found.open)
     });
     told.collect()
+}
+
+/// Whether none of these calls goes on before somebody outside has done something: each is over, waits for the world, or
+/// for a call of its session that does.
+pub(crate) fn stand_still(rt: &Inner, session: &Session, calls: impl Iterator<Item = CallId>) -> bool {
+    calls.into_iter().all(|call| stands_still(rt, session, call))
+}
+
+fn stands_still(rt: &Inner, session: &Session, mut call: CallId) -> bool {
+    // Each step leads to an older call, so it ends.
+    loop {
+        let Some(batch) = session.find_no(call.batch) else { return true };
+        match batch.standing(call.ordinal) {
+            Standing::Over => return true,
+            Standing::Driven => return false,
+            Standing::Parked(Some(reason)) => return waits_for_world(reason),
+            Standing::Parked(None) => {}
+        }
+        let why = rt.turns.why(rt.clock.elapsed_us(), std::iter::once(call)).pop().flatten();
+        match why {
+            Some(Why::Claim { held_by, .. }) if session.find_no(held_by.batch).is_some() => call = held_by,
+            _ => return false,
+        }
+    }
+}
+
+/// Whether somebody has to do something before the call goes on; what only takes its time does not count.
+fn waits_for_world(reason: Reason) -> bool {
+    match reason {
+        Reason::Completion
+        | Reason::Input
+        | Reason::Connection
+        | Reason::Client
+        | Reason::Signal
+        | Reason::ToolChanged
+        | Reason::NoSuchTool
+        | Reason::ToolPaused => true,
+        Reason::Retry | Reason::Sleep => false,
+    }
 }
 
 /// Lists the open calls of a batch.
@@ -142,6 +242,10 @@ fn tell(
         Why::Claim { name, held_by } => {
             let holder = match known.get(held_by) {
                 Some((call, tool)) => format!("claim of {call} ({tool})"),
+                // It waits for the world outside, and is not in memory.
+                None if rt.away.has(held_by.batch) => {
+                    format!("claim of {}", Handle::seal(rt.store.secret(), Kind::Call, held_by.packed()))
+                }
                 None => "claim of a call that is just ending".to_string(),
             };
             name.as_ref().map_or(holder.clone(), |name| format!("{holder} on {name}"))
@@ -192,7 +296,8 @@ fn told(parked: Parked) -> String {
         | Reason::Completion
         | Reason::Input
         | Reason::Connection
-        | Reason::Client) => format!("{reason} until {}", wall_time(parked.wake_at)),
+        | Reason::Client
+        | Reason::Signal) => format!("{reason} until {}", wall_time(parked.wake_at)),
         reason @ (Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => {
             reason.as_str().to_string()
         }

@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::runtime::Inner;
 use crate::session::Session;
 use crate::stream;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -30,6 +30,9 @@ struct Spokes {
     due: BTreeMap<Alarm, Due>,
     /// Those of them that are also due when the wall clock says so.
     by_wall: BTreeMap<(Timestamp, u64), Alarm>,
+    /// Calls that are not in memory: when each is due by either clock. Little more than their numbers, since there are many.
+    away: BTreeSet<(u64, u64)>,
+    away_by_wall: BTreeSet<(Timestamp, u64)>,
     next: u64,
     /// How long the keeper sleeps.
     keeper_until_us: u64,
@@ -50,6 +53,8 @@ enum Due {
         call: CallId,
         wall: Option<Timestamp>,
     },
+    /// A call that is not in memory.
+    Away(CallId),
     /// Nobody may have pushed to a streamed batch for too long.
     Stream {
         session: Weak<Session>,
@@ -106,6 +111,30 @@ impl Wheel {
         self.lock().remove(alarm);
     }
 
+    /// Calls leave memory: what wakes them is kept by their number alone, and said, in their order. `None`: one of them is due,
+    /// and nothing has changed.
+    pub(crate) fn put_away(&self, calls: &[(CallId, Alarm)]) -> Option<Vec<(u64, Timestamp)>> {
+        let mut spokes = self.lock();
+        let mut found = Vec::with_capacity(calls.len());
+        for (_, alarm) in calls {
+            let Due::Call { wall: Some(wall), .. } = spokes.due.get(alarm)? else { return None };
+            found.push((alarm.due_us, *wall));
+        }
+        for ((call, alarm), (due_us, wall)) in calls.iter().zip(&found) {
+            spokes.remove(*alarm);
+            spokes.away.insert((*due_us, call.packed()));
+            spokes.away_by_wall.insert((*wall, call.packed()));
+        }
+        Some(found)
+    }
+
+    /// A call that was put away is in memory again, or over: this does not wake it any more.
+    pub(crate) fn clear_away(&self, call: CallId, (due_us, wall): (u64, Timestamp)) {
+        let mut spokes = self.lock();
+        spokes.away.remove(&(due_us, call.packed()));
+        spokes.away_by_wall.remove(&(wall, call.packed()));
+    }
+
     /// The runtime is gone: nothing is due any more.
     pub(crate) fn stop(&self) {
         self.lock().over = true;
@@ -150,11 +179,19 @@ impl Wheel {
             }
             due.extend(spokes.remove(alarm));
         }
+        while let Some(&(at, call)) = spokes.away.first().filter(|(at, _)| *at <= now_us) {
+            spokes.away.remove(&(at, call));
+            due.push(Due::Away(CallId::unpacked(call)));
+        }
+        while let Some(&(at, call)) = spokes.away_by_wall.first().filter(|(at, _)| *at <= wall) {
+            spokes.away_by_wall.remove(&(at, call));
+            due.push(Due::Away(CallId::unpacked(call)));
+        }
         let next = spokes.due.first_key_value().map_or(u64::MAX, |(alarm, _)| alarm.due_us);
-        let look = match spokes.by_wall.first_key_value() {
-            Some((&(at, _), _)) => now_us.saturating_add(at.since(wall).min(WALL_CHECK_US)),
-            None => u64::MAX,
-        };
+        let next = spokes.away.first().map_or(next, |(due_us, _)| next.min(*due_us));
+        let first = spokes.by_wall.first_key_value().map(|((at, _), _)| *at);
+        let first = first.into_iter().chain(spokes.away_by_wall.first().map(|(at, _)| *at)).min();
+        let look = first.map_or(u64::MAX, |at| now_us.saturating_add(at.since(wall).min(WALL_CHECK_US)));
         spokes.keeper_until_us = next.min(look);
         Some((due, spokes.keeper_until_us.saturating_sub(now_us)))
     }
@@ -188,6 +225,12 @@ pub(crate) async fn keep(wheel: Arc<Wheel>, rt: Weak<Inner>) {
                 Due::Stream { session, batch } => {
                     if let (Some(rt), Some(session)) = (rt.upgrade(), session.upgrade()) {
                         rt.tasks.spawn(stream::close_idle(rt.clone(), session, batch));
+                    }
+                }
+                Due::Away(call) => {
+                    if let Some(rt) = rt.upgrade() {
+                        moment!("at.wake");
+                        rt.away.wake(call);
                     }
                 }
                 Due::Call { session, call, .. } => {

@@ -1,25 +1,30 @@
-//! Asking the owner of a folder, through its socket.
+//! Asking whoever drives calls: the owner of a folder through its socket, or a server at an address.
 
 use crate::events::Follow;
 use crate::following::Following;
 use crate::problem::Problem;
 use crate::socket;
+use crate::wire::shown::{Made, Page, Revoked, Session, Token};
 use crate::wire::{
-    Answer, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, Nothing, Questions, Resolve,
+    Answer, Batch, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, NewToken, Nothing,
+    Paging, Questions, Resolve, Signal, Signalled,
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{AUTHORIZATION, HOST};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use windlass::Target;
 
 /// A page of calls with large answers is still smaller.
@@ -32,9 +37,17 @@ const TOOL_WAIT: Duration = Duration::from_secs(15 * 60);
 /// Letters that stand for themselves in a path.
 const LITERAL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Asks the owner of a folder.
+/// Asks whoever drives calls.
 pub struct Client {
-    folder: PathBuf,
+    whom: Whom,
+}
+
+/// Who is asked.
+enum Whom {
+    /// The owner of this folder.
+    Owner(PathBuf),
+    /// The server at this address, with this token.
+    Server { authority: String, token: Option<String> },
 }
 
 /// Why the owner was not asked, or what it answered instead.
@@ -44,30 +57,91 @@ pub enum ClientError {
     #[error(transparent)]
     Problem(#[from] Problem),
     /// It cannot be reached, or went away.
-    #[error("the owner of {folder} does not answer at control.sock; if it ended by now, try again")]
+    #[error("{whom}; if it ended by now, try again")]
     Unreachable {
-        /// The folder.
-        folder: String,
+        /// Who does not answer, and where.
+        whom: String,
         /// What happened.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Failed,
     },
     /// Something else than Windlass answered, or another version of it.
-    #[error("the owner of {folder} gave an answer that is not understood: {what}; is it another version?")]
+    #[error("{whom} gave an answer that is not understood: {what}; is it another version?")]
     Garbled {
-        /// The folder.
-        folder: String,
+        /// Who answered.
+        whom: String,
         /// What is wrong with it.
         what: String,
     },
+    /// There is no asking at such an address.
+    #[error("{url:?} is no address of a server: {what}")]
+    NoAddress {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
 }
+
+/// Any connection to whoever is asked.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Client {
     /// Whoever serves the socket of this folder; `None` if nobody does.
     pub async fn find(folder: &Path) -> Result<Option<Client>, ClientError> {
-        let client = Client { folder: folder.to_path_buf() };
+        let client = Client { whom: Whom::Owner(folder.to_path_buf()) };
         let found = socket::connect(folder).await.map_err(|error| client.unreachable(error))?;
         Ok(found.map(|_| client))
+    }
+
+    /// The server at this address, `http://HOST:PORT`. Nobody is asked yet.
+    pub fn at(url: &str, token: Option<String>) -> Result<Client, ClientError> {
+        let no_address = |what| ClientError::NoAddress { url: url.to_string(), what };
+        let uri: Uri = url.parse().map_err(|_| no_address("write it as http://HOST:PORT"))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(no_address("this speaks plain http; ask at the proxy's inner side")),
+            _ => return Err(no_address("write it as http://HOST:PORT")),
+        }
+        if !matches!(uri.path_and_query().map(|path| path.as_str()), None | Some("/")) {
+            return Err(no_address("leave out what stands behind the port"));
+        }
+        let host = uri.host().ok_or_else(|| no_address("write it as http://HOST:PORT"))?;
+        let authority = format!("{host}:{}", uri.port_u16().unwrap_or(80));
+        Ok(Client { whom: Whom::Server { authority, token } })
+    }
+
+    /// Submits a batch; answers it as it stands after what it waits for.
+    pub async fn submit(&self, session: &str, batch: &Batch) -> Result<Value, ClientError> {
+        let wait = Duration::from_millis(batch.timeout_ms.unwrap_or(0)) + ANSWER_WAIT;
+        self.post(format!("/v1/sessions/{}/batches", encoded(session)), batch, wait).await
+    }
+
+    /// A page of sessions.
+    pub async fn sessions(&self, paging: &Paging) -> Result<Page<Session>, ClientError> {
+        self.get(format!("/v1/sessions?{}", paged(paging))).await
+    }
+
+    /// A page of tools.
+    pub async fn tools(&self, paging: &Paging) -> Result<Page<Value>, ClientError> {
+        self.get(format!("/v1/tools?{}", paged(paging))).await
+    }
+
+    /// A page of tokens.
+    pub async fn tokens(&self, paging: &Paging) -> Result<Page<Token>, ClientError> {
+        self.get(format!("/v1/tokens?{}", paged(paging))).await
+    }
+
+    /// Makes a token.
+    pub async fn make_token(&self, wanted: &NewToken) -> Result<Made, ClientError> {
+        self.post("/v1/tokens".to_string(), wanted, ANSWER_WAIT).await
+    }
+
+    /// Makes a token worthless.
+    pub async fn revoke_token(&self, id: &str) -> Result<Revoked, ClientError> {
+        let path = format!("/v1/tokens/{}", encoded(id));
+        self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
     }
 
     /// A page of calls, of one session or of all.
@@ -142,6 +216,11 @@ impl Client {
         self.post(format!("/v1/questions/{}", encoded(id)), &Answer { answer }, ANSWER_WAIT).await
     }
 
+    /// Sends a signal to a call.
+    pub async fn signal(&self, call: &str, signal: &Signal) -> Result<Signalled, ClientError> {
+        self.post(format!("/v1/calls/{}/signal", encoded(call)), signal, ANSWER_WAIT).await
+    }
+
     /// Says whether a session is connected to something.
     pub async fn connect(
         &self,
@@ -158,24 +237,23 @@ impl Client {
         let Follow { after, locale } = follow;
         let fields = [("after", after.map(|after| after.to_string())), ("locale", locale.clone())];
         let path = format!("/v1/sessions/{}/events?{}", encoded(session), query(fields));
-        let request = request(Method::GET, path, Bytes::new());
+        let request = self.request(Method::GET, path, Bytes::new());
         let request = request.map_err(|error| self.garbled(error.to_string()))?;
-        let stream = self.reach().await?;
+        let stream = self.connect_to().await.map_err(|error| self.unreachable(error))?;
         let response = tokio::time::timeout(ANSWER_WAIT, ask(stream, request)).await;
         let response = response.map_err(|late| self.unreachable(late))?;
-        let response =
-            response.map_err(|source| ClientError::Unreachable { folder: self.shown(), source })?;
+        let response = response.map_err(|source| self.unreachable(source))?;
         if response.status().is_success() {
             return Ok(Following::new(response.into_body()));
         }
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|source| ClientError::Unreachable { folder: self.shown(), source })?;
+        let body = body.map_err(|source| self.unreachable(source))?;
         Err(self.refused(status, &body.to_bytes()))
     }
 
     async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, ClientError> {
-        self.ask(request(Method::GET, path, Bytes::new()), ANSWER_WAIT).await
+        self.ask(self.request(Method::GET, path, Bytes::new()), ANSWER_WAIT).await
     }
 
     async fn post<T: DeserializeOwned>(
@@ -185,29 +263,20 @@ impl Client {
         wait: Duration,
     ) -> Result<T, ClientError> {
         let body = serde_json::to_vec(body).map_err(|error| self.garbled(error.to_string()))?;
-        self.ask(request(Method::POST, path, body.into()), wait).await
+        self.ask(self.request(Method::POST, path, body.into()), wait).await
     }
 
-    async fn ask<T: DeserializeOwned>(
-        &self,
-        request: Result<Request<Full<Bytes>>, hyper::http::Error>,
-        wait: Duration,
-    ) -> Result<T, ClientError> {
+    async fn ask<T: DeserializeOwned>(&self, request: Asking, wait: Duration) -> Result<T, ClientError> {
         let request = request.map_err(|error| self.garbled(error.to_string()))?;
-        let stream = self.reach().await?;
+        let stream = self.connect_to().await.map_err(|error| self.unreachable(error))?;
         let (status, body) = tokio::time::timeout(wait, exchange(stream, request))
             .await
             .map_err(|late| self.unreachable(late))?
-            .map_err(|source| ClientError::Unreachable { folder: self.shown(), source })?;
+            .map_err(|source| ClientError::Unreachable { whom: self.silent(), source })?;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| self.garbled(error.to_string()));
         }
         Err(self.refused(status, &body))
-    }
-
-    async fn reach(&self) -> Result<UnixStream, ClientError> {
-        let stream = socket::connect(&self.folder).await.map_err(|error| self.unreachable(error))?;
-        stream.ok_or_else(|| self.unreachable(std::io::Error::from(std::io::ErrorKind::NotFound)))
     }
 
     fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
@@ -215,37 +284,76 @@ impl Client {
         problem.map_or_else(|_| self.garbled(format!("status {status}")), ClientError::Problem)
     }
 
-    fn shown(&self) -> String {
-        self.folder.display().to_string()
+    async fn connect_to(&self) -> io::Result<Box<dyn Stream>> {
+        match &self.whom {
+            Whom::Owner(folder) => {
+                let stream = socket::connect(folder).await?;
+                Ok(Box::new(stream.ok_or(io::ErrorKind::NotFound)?))
+            }
+            Whom::Server { authority, .. } => Ok(Box::new(TcpStream::connect(authority).await?)),
+        }
     }
 
-    fn unreachable(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {
-        ClientError::Unreachable { folder: self.shown(), source: source.into() }
+    fn request(&self, method: Method, path: String, body: Bytes) -> Asking {
+        let request = Request::builder().method(method).uri(path);
+        let request = match &self.whom {
+            Whom::Owner(_) => request.header(HOST, "windlass"),
+            Whom::Server { authority, token } => {
+                let request = request.header(HOST, authority);
+                match token {
+                    Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
+                    None => request,
+                }
+            }
+        };
+        request.body(Full::new(body))
+    }
+
+    fn shown(&self) -> String {
+        match &self.whom {
+            Whom::Owner(folder) => format!("the owner of {}", folder.display()),
+            Whom::Server { authority, .. } => format!("the server at {authority}"),
+        }
+    }
+
+    fn silent(&self) -> String {
+        match &self.whom {
+            Whom::Owner(_) => format!("{} does not answer at control.sock", self.shown()),
+            Whom::Server { .. } => format!("{} does not answer", self.shown()),
+        }
+    }
+
+    fn unreachable(&self, source: impl Into<Failed>) -> ClientError {
+        ClientError::Unreachable { whom: self.silent(), source: source.into() }
     }
 
     fn garbled(&self, what: String) -> ClientError {
-        ClientError::Garbled { folder: self.shown(), what }
+        ClientError::Garbled { whom: self.shown(), what }
     }
 }
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
+type Asking = Result<Request<Full<Bytes>>, hyper::http::Error>;
 
-async fn ask(stream: UnixStream, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failed> {
+async fn ask(stream: Box<dyn Stream>, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failed> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It carries the request for us and ends with the answer.
     tokio::spawn(connection);
     Ok(sender.send_request(request).await?)
 }
 
-async fn exchange(stream: UnixStream, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Failed> {
+async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), Failed> {
     let response = ask(stream, request).await?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?;
     Ok((status, body.to_bytes()))
 }
 
-fn request(method: Method, path: String, body: Bytes) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
-    Request::builder().method(method).uri(path).header("host", "windlass").body(Full::new(body))
+fn paged(Paging { limit, after }: &Paging) -> String {
+    query([("limit", limit.map(|limit| limit.to_string())), ("after", after.clone())])
 }
 
 /// What stands behind the question mark.

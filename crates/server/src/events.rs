@@ -4,12 +4,13 @@
 //! without one. The stream takes the next page only when the connection has room, so whoever reads slowly costs a page
 //! that all share, and whoever reads nothing is closed by the connection's [patience](crate::patience).
 
+use crate::access::Caller;
+use crate::api::Api;
 use crate::extract::{Asked, Named};
 use crate::guest::Guest;
 use crate::problem::Problem;
-use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use hyper::HeaderMap;
 use hyper::body::Frame;
@@ -21,10 +22,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use windlass::core::ids::EntryNo;
 use windlass::core::narration::Locale;
-use windlass::{BatchError, Events, EventsError, News, Page, Runtime};
+use windlass::{BatchError, Events, EventsError, News, Page};
 
 /// What is to be told.
-#[derive(Clone, Debug, Default, serde::Deserialize, serde::Serialize)]
+#[derive(Clone, Debug, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Follow {
     /// From behind this cursor; 0 is before the first. If it is not said, and `Last-Event-ID` neither, from now on.
@@ -37,16 +38,17 @@ pub struct Follow {
 
 /// Follows a session for as long as the other end stays.
 pub async fn events(
-    State(runtime): State<Runtime>,
+    (State(api), caller): (State<Api>, Caller),
     Named(session): Named<String>,
     Asked(follow): Asked<Follow>,
-    guest: Option<Extension<Guest>>,
-    headers: HeaderMap,
+    request: Request,
 ) -> Result<Response, Problem> {
+    api.session(&caller, &session).await?;
+    let runtime = api.runtime();
     // Whoever reconnects says where it was, in whatever address it keeps.
-    let after = last_event(&headers)?.or(follow.after).map(EntryNo);
+    let after = last_event(request.headers())?.or(follow.after).map(EntryNo);
     let events = runtime.events(&session, after).await?;
-    let guest = guest.map(|Extension(guest)| guest);
+    let guest = request.extensions().get::<Guest>().cloned();
     if let Some(guest) = &guest {
         guest.stays();
     }

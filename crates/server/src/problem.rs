@@ -2,13 +2,15 @@
 
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::core::json;
+use windlass::store::StoreError;
 use windlass::{AskError, BatchError, chain};
 
 /// A request that was not answered, and why.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Deserialize, Serialize, JsonSchema)]
 #[error("{detail}")]
 pub struct Problem {
     /// `about:blank`: the status says what kind it is.
@@ -20,22 +22,28 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong, where, and what to do.
     pub detail: String,
-    /// Which of ours; listed in `docs/cli.md`.
+    /// Which of ours; listed in `docs/server.md`.
     pub code: String,
     /// When to come back, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
-/// Every code a problem can have, with its status. `docs/cli.md` has a line for each.
-pub const CODES: [(&str, u16); 16] = [
+/// Every code a problem can have, with its status. `docs/server.md` has a line for each.
+pub const CODES: [(&str, u16); 32] = [
     ("bad_path", 400),
     ("bad_query", 400),
     ("bad_body", 400),
+    ("bad_batch", 400),
     ("invalid_json", 400),
     ("duplicate_key", 400),
     ("too_deep", 400),
     ("inexact_number", 400),
+    ("no_token", 401),
+    ("wrong_token", 401),
+    ("missing_scope", 403),
+    ("host_not_allowed", 403),
+    ("origin_not_allowed", 403),
     ("not_found", 404),
     ("method_not_allowed", 405),
     ("unfit", 409),
@@ -43,7 +51,17 @@ pub const CODES: [(&str, u16); 16] = [
     ("over", 410),
     ("too_large", 413),
     ("invalid_args", 422),
+    ("empty_batch", 422),
+    ("invalid_session", 422),
+    ("invalid_token", 422),
+    ("too_many_tokens", 422),
+    ("invalid_pair", 422),
+    ("too_many_pairs", 422),
+    ("too_many_requests", 429),
+    ("no_such_signal", 422),
+    ("too_many_signals", 429),
     ("overloaded", 503),
+    ("draining", 503),
     ("internal", 500),
 ];
 
@@ -71,17 +89,37 @@ impl From<AskError> for Problem {
                 Problem::new("not_found", told)
             }
             AskError::Unfit { .. } => Problem::new("unfit", told),
-            AskError::Conflict | AskError::Answered => Problem::new("conflict", told),
+            AskError::Conflict | AskError::Answered | AskError::KeyUsed => Problem::new("conflict", told),
+            AskError::NoSignal { .. } => Problem::new("no_such_signal", told),
+            AskError::TooManySignals { .. } => Problem::new("too_many_signals", told),
             AskError::Over { .. } => Problem::new("over", told),
             AskError::Invalid { .. } => Problem::new("invalid_args", told),
             AskError::Batch(BatchError::Shape { .. }) => Problem::new("bad_query", told),
-            AskError::Batch(BatchError::Overloaded { retry_after_ms, .. }) => {
+            AskError::Batch(error) => Problem::from(error),
+        }
+    }
+}
+
+/// Why a batch was not taken.
+impl From<BatchError> for Problem {
+    fn from(error: BatchError) -> Problem {
+        let told = error.to_string();
+        match error {
+            BatchError::Shape { .. } => Problem::new("bad_batch", told),
+            BatchError::Closed { .. } => Problem::new("over", told),
+            BatchError::Overloaded { retry_after_ms, .. } => {
                 Problem { retry_after_ms: Some(retry_after_ms), ..Problem::new("overloaded", told) }
             }
-            AskError::Batch(error @ (BatchError::Unreadable { .. } | BatchError::Lost(_))) => {
+            error @ (BatchError::Unreadable { .. } | BatchError::Lost(_)) => {
                 Problem::new("internal", chain(&error))
             }
         }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        Problem::from(BatchError::from(error))
     }
 }
 
@@ -99,6 +137,9 @@ impl IntoResponse for Problem {
         if let Some(after) = self.retry_after_ms {
             response.headers_mut().insert(RETRY_AFTER, after.div_ceil(1_000).into());
         }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         response
     }
 }
@@ -109,10 +150,13 @@ mod tests {
 
     #[test]
     fn every_code_is_explained() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/server.md");
         let page = std::fs::read_to_string(page).unwrap();
         for (code, status) in CODES {
-            assert!(page.contains(&format!("| `{code}` | {status} |")), "docs/cli.md has no line for {code}");
+            assert!(
+                page.contains(&format!("| `{code}` | {status} |")),
+                "docs/server.md has no line for {code}"
+            );
         }
     }
 

@@ -1,180 +1,245 @@
-//! The whole surface on one screen. A handler reads the request, asks the runtime, and shows what it said.
+//! The whole surface on one screen. Each line is a route: its method, its path, who may ask, who answers, what is sent and
+//! what is answered, and the problems that are its own. The router, the scopes and the description of the API are made
+//! from it.
 
-use crate::extract::{Asked, Body, Named};
+use crate::access::{self, Caller, Door, Scope};
+use crate::api::Api;
+use crate::events::{self, Follow};
+use crate::metrics;
 use crate::problem::Problem;
-use crate::view::View;
-use crate::wire::{
-    Answer, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, Nothing, Questions,
-    REASON_CHARS_MAX, Resolve, Show,
+use crate::routes::{asks, batches, calls, health, pairs, sessions, tokens, tools};
+use crate::wire;
+use crate::wire::shown::{
+    Batch, Call, Health, Made, Page, Pair, PairKey, Question, Revoked, Session, Token, Tool,
 };
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
+use axum::handler::Handler;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use hyper::header::CONTENT_TYPE;
-use serde::Serialize;
-use windlass::{Resolution, Runtime, Target};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use hyper::{HeaderMap, Method};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-/// The API of this runtime.
-pub fn router(runtime: Runtime) -> Router {
-    Router::new()
-        .route("/healthz", get(healthz))
-        .route("/v1/calls", get(calls))
-        .route("/v1/calls/{call}", get(call))
-        .route("/v1/calls/{call}/cancel", post(cancel_call))
-        .route("/v1/calls/{call}/resolve", post(resolve))
-        .route("/v1/calls/{call}/accept", post(accept))
-        .route("/v1/calls/{call}/result", post(client_result))
-        .route("/v1/completions/{key}", post(complete))
-        .route("/v1/questions", get(questions))
-        .route("/v1/questions/{id}", post(answer))
-        .route("/v1/sessions/{session}/calls", get(calls_of_session))
-        .route("/v1/sessions/{session}/events", get(crate::events::events))
-        .route("/v1/sessions/{session}/connections/{provider}", post(connect))
-        .route("/v1/sessions/{session}/cancel", post(cancel_session))
-        .route("/v1/sessions/{session}/batches/{key}/cancel", post(cancel_batch))
-        .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
-        .with_state(runtime)
+/// Every route there is.
+#[rustfmt::skip]
+pub(crate) fn surface() -> Vec<Route> {
+    use Scope::{Admin, Calls, Complete, Read};
+    vec![
+        Route::get("/healthz", OPEN, health::healthz).answers::<Health>("The process is there."),
+        Route::get("/readyz", OPEN, health::readyz).answers::<Health>("It takes work.").or(&["draining"]),
+        Route::get("/openapi.json", OPEN, health::openapi).answers::<serde_json::Value>("This description."),
+        Route::get("/metrics", Admin, metrics::metrics).tells("text/plain", "What is counted, as Prometheus reads it."),
+
+        Route::get("/v1/tools", Read, tools::list).asks::<wire::Paging>().answers::<Page<Tool>>("The tools, by name."),
+        Route::get("/v1/tools/{name}", Read, tools::show).answers::<Tool>("One tool."),
+        Route::post("/v1/tools/{name}/pause", Admin, tools::pause).takes::<wire::Nothing>().answers::<Tool>("Lets no call of it start."),
+        Route::post("/v1/tools/{name}/resume", Admin, tools::resume).takes::<wire::Nothing>().answers::<Tool>("Lets its calls start again."),
+
+        Route::post("/v1/sessions", Calls, sessions::open).takes::<wire::NewSession>().makes::<Session>("Opens a session.").or(&["conflict", "invalid_session", "draining"]),
+        Route::get("/v1/sessions", Read, sessions::list).asks::<wire::Paging>().answers::<Page<Session>>("The sessions, by name."),
+        Route::get("/v1/sessions/{session}", Read, sessions::show).answers::<Session>("One session."),
+        Route::post("/v1/sessions/{session}/cancel", Calls, asks::cancel_session).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks all its calls to stop."),
+        Route::get("/v1/sessions/{session}/tools", Read, tools::of_session).asks::<wire::Paging>().answers::<Page<Tool>>("The tools that its calls may use."),
+        Route::get("/v1/sessions/{session}/calls", Read, calls::of_session).asks::<wire::List>().answers::<Page<Call>>("Its calls, newest first."),
+        Route::get("/v1/sessions/{session}/events", Read, events::events).asks::<Follow>().tells("text/event-stream", "What happens in it, as it happens.").or(&["overloaded"]),
+        Route::post("/v1/sessions/{session}/connections/{provider}", Complete, asks::connect).takes::<wire::Connect>().answers::<wire::Connecting>("Says whether it is connected to something."),
+
+        Route::post("/v1/sessions/{session}/batches", Calls, batches::submit).takes::<wire::Batch>().answers::<Batch>("Takes a batch; what is recorded is answered and not run again.").or(BATCH),
+        Route::get("/v1/sessions/{session}/batches/{key}", Read, batches::show).answers::<Batch>("A batch as it stands."),
+        Route::post("/v1/sessions/{session}/batches/{key}/calls", Calls, batches::push).takes::<wire::Push>().answers::<Batch>("Pushes calls to a batch, which the first push opens.").or(BATCH),
+        Route::post("/v1/sessions/{session}/batches/{key}/close", Calls, batches::close).takes::<wire::Close>().answers::<Batch>("Closes a batch that calls were pushed to.").or(&["bad_batch", "draining"]),
+        Route::post("/v1/sessions/{session}/batches/{key}/cancel", Calls, asks::cancel_batch).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks its calls to stop."),
+
+        Route::get("/v1/sessions/{session}/kv", Read, pairs::list).asks::<wire::Pairs>().answers::<Page<PairKey>>("The keys of its key-value pairs."),
+        Route::get("/v1/sessions/{session}/kv/{key}", Read, pairs::show).answers::<Pair>("One pair.").or(&["invalid_pair"]),
+        Route::put("/v1/sessions/{session}/kv/{key}", Calls, pairs::set).takes::<wire::NewPair>().answers::<PairKey>("Writes a pair; with a generation only if it still has that one.").or(&["conflict", "invalid_pair", "too_many_pairs", "invalid_session", "draining"]),
+        Route::delete("/v1/sessions/{session}/kv/{key}", Calls, pairs::delete).answers::<wire::Deleted>("Deletes a pair, if it is there.").or(&["invalid_pair", "draining"]),
+
+        Route::get("/v1/calls", Read, calls::list).asks::<wire::List>().answers::<Page<Call>>("The calls of all sessions, newest first."),
+        Route::get("/v1/calls/{call}", Read, calls::show).asks::<wire::Show>().answers::<Call>("One call."),
+        Route::post("/v1/calls/{call}/cancel", Calls, asks::cancel_call).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks it to stop."),
+        Route::post("/v1/calls/{call}/resolve", Complete, asks::resolve).takes::<wire::Resolve>().answers::<Call>("Says how an unknown call ended.").or(ANSWER),
+        Route::post("/v1/calls/{call}/accept", Complete, asks::accept).takes::<wire::Nothing>().answers::<Call>("Lets it go on although its tool has changed.").or(&["unfit"]),
+        Route::post("/v1/calls/{call}/result", Calls, asks::client_result).takes::<wire::Complete>().answers::<wire::Completed>("Posts the result of a tool that its caller runs.").or(ANSWER),
+        Route::post("/v1/calls/{call}/signal", Complete, asks::signal).takes::<wire::Signal>().answers::<wire::Signalled>("Tells it something that its tool takes.").or(&["unfit", "conflict", "over", "invalid_args", "no_such_signal", "too_many_signals"]),
+
+        Route::post("/v1/completions/{key}", OPEN, asks::complete).takes::<wire::Complete>().answers::<wire::Completed>("Answers what a call waits for; the key is enough.").or(ANSWER),
+        Route::get("/v1/questions", Read, asks::questions).asks::<wire::Questions>().answers::<Page<Question>>("What people are asked."),
+        Route::post("/v1/questions/{id}", Complete, asks::answer).takes::<wire::Answer>().answers::<wire::Completed>("Answers a question.").or(ANSWER),
+
+        Route::get("/v1/tokens", Admin, tokens::list).asks::<wire::Paging>().answers::<Page<Token>>("The tokens, but for themselves."),
+        Route::post("/v1/tokens", Admin, tokens::make).takes::<wire::NewToken>().makes::<Made>("Makes a token, and tells it once.").or(&["invalid_token", "too_many_tokens"]),
+        Route::delete("/v1/tokens/{id}", Admin, tokens::revoke).answers::<Revoked>("Makes a token worthless."),
+    ]
 }
 
-type Answered = Result<Response, Problem>;
+/// No token is needed.
+const OPEN: Option<Scope> = None;
+/// The problems of whoever sends a batch.
+const BATCH: &[&str] = &["bad_batch", "empty_batch", "invalid_session", "over", "overloaded", "draining"];
+/// The problems of whoever answers something.
+const ANSWER: &[&str] = &["unfit", "conflict", "over", "invalid_args"];
 
-async fn healthz() -> Answered {
-    json(&serde_json::json!({"status": "ok"}))
-}
-
-async fn calls(State(runtime): State<Runtime>, Asked(list): Asked<List>) -> Answered {
-    json(&View::of(&runtime).list(None, &list).await?)
-}
-
-async fn calls_of_session(
-    State(runtime): State<Runtime>,
-    Named(session): Named<String>,
-    Asked(list): Asked<List>,
-) -> Answered {
-    json(&View::of(&runtime).list(Some(&session), &list).await?)
-}
-
-async fn call(
-    State(runtime): State<Runtime>,
-    Named(call): Named<String>,
-    Asked(show): Asked<Show>,
-) -> Answered {
-    json(&View::of(&runtime).show(&call, show.journal).await?)
-}
-
-async fn cancel_call(
-    State(runtime): State<Runtime>,
-    Named(call): Named<String>,
-    Body(body): Body<Cancel>,
-) -> Answered {
-    cancel(&runtime, Target::Call(&call), &body).await
-}
-
-async fn cancel_session(
-    State(runtime): State<Runtime>,
-    Named(session): Named<String>,
-    Body(body): Body<Cancel>,
-) -> Answered {
-    cancel(&runtime, Target::Session(&session), &body).await
-}
-
-async fn cancel_batch(
-    State(runtime): State<Runtime>,
-    Named((session, key)): Named<(String, String)>,
-    Body(body): Body<Cancel>,
-) -> Answered {
-    cancel(&runtime, Target::Batch { session: &session, key: &key }, &body).await
-}
-
-async fn cancel(runtime: &Runtime, target: Target<'_>, body: &Cancel) -> Answered {
-    if body.reason.as_ref().is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
-        let told = format!("a reason has at most {REASON_CHARS_MAX} characters; say it shorter");
-        return Err(Problem::new("bad_body", told));
+/// The API, for those who come in by this door.
+pub fn router(api: &Api, door: &Door) -> Router {
+    let mut router = Router::new();
+    for route in surface() {
+        let guard = Guard { api: api.clone(), door: door.clone(), needs: route.needs };
+        router = router.route(route.path, route.handler.layer(from_fn_with_state(guard, guarded)));
     }
-    let asked = runtime.cancel(target, body.reason.as_deref()).await?;
-    json(&Cancelled { asked: asked.asked, over: asked.over })
+    let strange = |what: &'static str, told: &'static str| async move { Problem::new(what, told) };
+    router
+        .fallback(move || strange("not_found", "there is no such path; /openapi.json lists those there are"))
+        .method_not_allowed_fallback(move || {
+            strange("method_not_allowed", "this path is not asked with this method; /openapi.json lists them")
+        })
+        .with_state(api.clone())
 }
 
-async fn resolve(
-    State(runtime): State<Runtime>,
-    Named(call): Named<String>,
-    Body(body): Body<Resolve>,
-) -> Answered {
-    let landed = body.landed.map(Resolution::Landed);
-    match (landed, body.did_not_happen, body.ask_tool) {
-        (Some(landed), false, false) => drop(runtime.resolve(&call, landed).await?),
-        (None, true, false) => drop(runtime.resolve(&call, Resolution::DidNotHappen).await?),
-        (None, false, true) => drop(runtime.reconcile(&call).await?),
-        _ => {
-            let told =
-                "say exactly one of {\"landed\": value}, {\"did_not_happen\": true}, {\"ask_tool\": true}";
-            return Err(Problem::new("bad_body", told));
+/// A way to ask for something.
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    pub(crate) path: &'static str,
+    /// The scope that a token needs for it; none if no token is needed.
+    pub(crate) needs: Option<Scope>,
+    pub(crate) says: &'static str,
+    pub(crate) query: Option<Shape>,
+    pub(crate) body: Option<Shape>,
+    pub(crate) answer: Option<Shape>,
+    /// As what it is answered.
+    pub(crate) media: &'static str,
+    /// Whether it makes something new.
+    pub(crate) makes: bool,
+    /// The problems that are its own; all others follow from its shape.
+    pub(crate) problems: &'static [&'static str],
+    handler: MethodRouter<Api>,
+}
+
+/// How the shape of something is described.
+pub(crate) type Shape = fn(&mut SchemaGenerator) -> Schema;
+
+impl Route {
+    fn new<H: Handler<T, Api>, T: 'static>(
+        (method, filter): (Method, MethodFilter),
+        path: &'static str,
+        needs: Option<Scope>,
+        handler: H,
+    ) -> Route {
+        let (query, body, answer) = (None, None, None);
+        let (says, makes, problems) = ("", false, &[][..]);
+        Route {
+            method,
+            path,
+            needs,
+            says,
+            query,
+            body,
+            answer,
+            media: "application/json",
+            makes,
+            problems,
+            handler: on(filter, handler),
         }
     }
-    json(&View::of(&runtime).show(&call, false).await?)
+
+    fn get<H: Handler<T, Api>, T: 'static>(
+        path: &'static str,
+        needs: impl Into<Option<Scope>>,
+        handler: H,
+    ) -> Route {
+        Route::new((Method::GET, MethodFilter::GET), path, needs.into(), handler)
+    }
+
+    fn post<H: Handler<T, Api>, T: 'static>(
+        path: &'static str,
+        needs: impl Into<Option<Scope>>,
+        handler: H,
+    ) -> Route {
+        Route::new((Method::POST, MethodFilter::POST), path, needs.into(), handler)
+    }
+
+    fn put<H: Handler<T, Api>, T: 'static>(
+        path: &'static str,
+        needs: impl Into<Option<Scope>>,
+        handler: H,
+    ) -> Route {
+        Route::new((Method::PUT, MethodFilter::PUT), path, needs.into(), handler)
+    }
+
+    fn delete<H: Handler<T, Api>, T: 'static>(
+        path: &'static str,
+        needs: impl Into<Option<Scope>>,
+        handler: H,
+    ) -> Route {
+        Route::new((Method::DELETE, MethodFilter::DELETE), path, needs.into(), handler)
+    }
+
+    /// What may stand behind the question mark.
+    fn asks<T: JsonSchema>(self) -> Route {
+        Route { query: Some(shape::<T>), ..self }
+    }
+
+    /// What stands in the body.
+    fn takes<T: JsonSchema>(self) -> Route {
+        Route { body: Some(shape::<T>), ..self }
+    }
+
+    /// What it is for, and what is answered.
+    fn answers<T: JsonSchema>(self, says: &'static str) -> Route {
+        Route { says, answer: Some(shape::<T>), ..self }
+    }
+
+    /// The same where it is text of another kind.
+    fn tells(self, media: &'static str, says: &'static str) -> Route {
+        Route { media, ..self.answers::<String>(says) }
+    }
+
+    /// The same where something new is made: 201 the first time.
+    fn makes<T: JsonSchema>(self, says: &'static str) -> Route {
+        Route { makes: true, ..self.answers::<T>(says) }
+    }
+
+    /// The problems that are its own.
+    fn or(self, problems: &'static [&'static str]) -> Route {
+        Route { problems, ..self }
+    }
 }
 
-async fn accept(
-    State(runtime): State<Runtime>,
-    Named(call): Named<String>,
-    Body(Nothing {}): Body<Nothing>,
-) -> Answered {
-    runtime.accept(&call).await?;
-    json(&View::of(&runtime).show(&call, false).await?)
+fn shape<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
 }
 
-/// Whoever has the key may be a stranger, and is told nothing of the call.
-async fn complete(
-    State(runtime): State<Runtime>,
-    Named(key): Named<String>,
-    Body(body): Body<Complete>,
-) -> Answered {
-    runtime.complete(&key, body.said()?).await?;
-    json(&Completed { completed: true })
+/// Who may ask for one route.
+#[derive(Clone)]
+struct Guard {
+    api: Api,
+    door: Door,
+    needs: Option<Scope>,
 }
 
-async fn client_result(
-    State(runtime): State<Runtime>,
-    Named(call): Named<String>,
-    Body(body): Body<Complete>,
-) -> Answered {
-    runtime.client_result(&call, body.said()?).await?;
-    json(&Completed { completed: true })
+/// Finds out who asks, and whether they may, before anything of the request is looked at.
+async fn guarded(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    match admit(&guard, request.headers()).await {
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
 }
 
-async fn questions(State(runtime): State<Runtime>, Asked(list): Asked<Questions>) -> Answered {
-    json(&View::of(&runtime).questions(&list).await?)
-}
-
-async fn answer(
-    State(runtime): State<Runtime>,
-    Named(id): Named<String>,
-    Body(body): Body<Answer>,
-) -> Answered {
-    runtime.answer(&id, &body.answer).await?;
-    json(&Completed { completed: true })
-}
-
-async fn connect(
-    State(runtime): State<Runtime>,
-    Named((session, provider)): Named<(String, String)>,
-    Body(body): Body<Connect>,
-) -> Answered {
-    let reached = runtime.connected(&session, &provider, body.connected).await?;
-    json(&Connecting { waiting: reached.waiting })
-}
-
-async fn no_such_path() -> Problem {
-    Problem::new("not_found", "there is no such path; docs/cli.md lists those there are")
-}
-
-async fn no_such_method() -> Problem {
-    Problem::new("method_not_allowed", "this path is not asked with this method; docs/cli.md lists them")
-}
-
-fn json(value: &impl Serialize) -> Answered {
-    let text = serde_json::to_string(value).map_err(|error| Problem::new("internal", error.to_string()))?;
-    Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
+async fn admit(guard: &Guard, headers: &HeaderMap) -> Result<Option<Caller>, Problem> {
+    let Door::Address(rules) = &guard.door else { return Ok(Some(Caller::local())) };
+    rules.check(headers)?;
+    let Some(needs) = guard.needs else { return Ok(None) };
+    let caller = access::caller(headers, guard.api.tokens()).await?;
+    if caller.has(needs) {
+        return Ok(Some(caller));
+    }
+    let (principal, scope) = (&caller.principal, needs.as_str());
+    let told = format!("this token of {principal:?} has not the scope {scope:?}, which this needs");
+    Err(Problem::new("missing_scope", told))
 }

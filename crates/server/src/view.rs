@@ -1,5 +1,9 @@
 //! What there is to see: the record, and what the owner knows beyond it. One shape, whoever asks and by which way.
 
+use crate::access::LOCAL;
+use crate::problem::Problem;
+use crate::sessions::{self, Setting};
+use crate::wire::shown::{Contract, Session, Tool};
 use crate::wire::{LIMIT, LIMIT_MAX, List, Questions, State};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -8,24 +12,55 @@ use windlass::core::call::{Fact, Given};
 use windlass::core::entry::{self, Event};
 use windlass::core::handle::{Handle, Kind, open_question_id};
 use windlass::core::ids::{BatchNo, CallId};
+use windlass::core::time::Timestamp;
 use windlass::inspect::{self, Recorded, Wanted};
 use windlass::store::{SessionRow, Store};
-use windlass::{AskError, BatchError, Clock, OpenCall, Runtime, SystemClock, wall_time};
+use windlass::{
+    AskError, BatchAnswer, BatchError, CallAnswer, Clock, Listed, OpenCall, Registered, Runtime, SystemClock,
+    wall_time,
+};
+
+/// Whose calls and questions are shown.
+#[derive(Clone, Copy, Debug)]
+pub enum Whose<'a> {
+    /// Those of all sessions.
+    All,
+    /// Those of one.
+    One(&'a str),
+    /// Those of some, which are sorted.
+    These(&'a [String]),
+}
+
+impl Whose<'_> {
+    fn has(&self, session: &str) -> bool {
+        match self {
+            Whose::All => true,
+            Whose::One(name) => *name == session,
+            Whose::These(names) => names.binary_search_by(|name| name.as_str().cmp(session)).is_ok(),
+        }
+    }
+}
 
 /// How many sessions are looked at.
-const SESSIONS_MAX: u64 = 1_000;
+pub(crate) const SESSIONS_MAX: u64 = 1_000;
 
 /// What there is to see.
 pub struct View {
     store: Arc<dyn Store>,
-    /// What is open, as its owner knows it, by handle.
+    /// What is open and in memory, as its owner knows it, by handle.
     open: HashMap<String, OpenCall>,
 }
 
 impl View {
     /// What the owner of a store sees.
     pub fn of(runtime: &Runtime) -> View {
-        let open = runtime.open().into_iter().map(|call| (call.call.clone(), call));
+        let open = runtime.live().into_iter().map(|call| (call.call.clone(), call));
+        View { store: runtime.store().clone(), open: open.collect() }
+    }
+
+    /// What the owner of a store sees of one session.
+    pub fn of_session(runtime: &Runtime, session: &str) -> View {
+        let open = runtime.live_in(session).into_iter().map(|call| (call.call.clone(), call));
         View { store: runtime.store().clone(), open: open.collect() }
     }
 
@@ -34,13 +69,13 @@ impl View {
         View { store, open: HashMap::new() }
     }
 
-    /// A page of calls, of one session or of all, newest first; those that are not recorded yet before all others.
-    pub async fn list(&self, session: Option<&str>, list: &List) -> Result<Value, AskError> {
+    /// A page of calls, newest first; those that are not recorded yet before all others.
+    pub async fn list(&self, whose: Whose<'_>, list: &List) -> Result<Value, AskError> {
         let limit = limit(list.limit)?;
-        let sessions = self.sessions(session).await?;
+        let sessions = self.sessions(whose).await?;
         let chosen = |call: &OpenCall| {
             let waits = call.waiting_for.is_some();
-            session.is_none_or(|name| name == call.session) && fits(list, (call.state, waits), &call.tool)
+            whose.has(&call.session) && fits(list, (call.state, waits), &call.tool)
         };
         let mut fresh = self.unrecorded().await?;
         let mut after = list.after.as_deref().map(handle).transpose()?;
@@ -59,7 +94,7 @@ impl View {
             return Ok(json!({"items": items, "next": next}));
         }
         let keep = |call: &Recorded| {
-            let (state, waiting) = self.stands(call);
+            let (state, waiting) = self.stands(&call.answer);
             fits(list, (state, waiting.is_some()), call.answer.tool())
         };
         let open_only = list.state.is_some_and(State::is_open) || list.waiting == Some(true);
@@ -105,13 +140,47 @@ impl View {
         Ok(shown)
     }
 
+    /// The answers of a batch as they stand, in the order of its calls.
+    pub fn batch(&self, answer: &BatchAnswer) -> Value {
+        let calls: Vec<Value> = answer.calls.iter().map(|call| self.answer(call)).collect();
+        let mut shown = json!({"key": answer.key, "calls": calls});
+        if let Some(decided) = &answer.decided {
+            shown["decided"] = serde_json::to_value(decided).unwrap_or_default();
+        }
+        shown
+    }
+
+    /// The batch under this key, as it stands.
+    pub async fn find_batch(&self, session: &str, key: &str) -> Result<Value, AskError> {
+        let row = self.store.session(session).await.map_err(BatchError::from)?;
+        let found = match &row {
+            Some(row) => inspect::batch(&self.store, row, key).await?,
+            None => None,
+        };
+        if let Some((calls, decided)) = found {
+            let calls = calls.into_iter().map(|call| call.answer).collect();
+            return Ok(self.batch(&BatchAnswer { key: key.into(), calls, decided }));
+        }
+        // It may be so new that nothing of it is recorded.
+        let is_of = |call: &&OpenCall| call.session == session && call.batch == key;
+        let mut open: Vec<&OpenCall> = self.open.values().filter(is_of).collect();
+        if open.is_empty() {
+            return Err(AskError::NotFound { what: format!("batch {key:?} in session {session:?}") });
+        }
+        open.sort_by_key(|call| {
+            Handle::parse(&call.call).and_then(|handle| handle.open(self.store.secret(), Kind::Call))
+        });
+        Ok(json!({"key": key, "calls": open.into_iter().map(unrecorded).collect::<Vec<_>>()}))
+    }
+
     /// A page of the questions that wait for an answer, oldest batch first.
-    pub async fn questions(&self, list: &Questions) -> Result<Value, AskError> {
+    pub async fn questions(&self, whose: Whose<'_>, list: &Questions) -> Result<Value, AskError> {
         let limit = limit(list.limit)?;
         let open = inspect::questions(&*self.store, SystemClock::default().now()).await?;
         let mut open: Vec<_> = open
             .into_iter()
             .filter_map(|question| Some((open_question_id(self.store.secret(), &question.id)?, question)))
+            .filter(|(_, question)| whose.has(&question.session))
             .filter(|(_, question)| list.session.as_ref().is_none_or(|session| *session == question.session))
             .collect();
         open.sort_by_key(|(place, _)| *place);
@@ -129,15 +198,23 @@ impl View {
         Ok(json!({"items": items, "next": next}))
     }
 
-    async fn sessions(&self, name: Option<&str>) -> Result<Vec<SessionRow>, AskError> {
-        let Some(name) = name else {
-            return Ok(self.store.sessions(None, SESSIONS_MAX).await.map_err(BatchError::from)?);
-        };
-        match self.store.session(name).await.map_err(BatchError::from)? {
-            Some(session) => Ok(vec![session]),
-            // It may be so new that nothing of it is recorded.
-            None if self.open.values().any(|call| call.session == name) => Ok(Vec::new()),
-            None => Err(AskError::NotFound { what: format!("session {name:?}") }),
+    async fn sessions(&self, whose: Whose<'_>) -> Result<Vec<SessionRow>, AskError> {
+        let find = async |name: &str| self.store.session(name).await.map_err(BatchError::from);
+        match whose {
+            Whose::All => Ok(self.store.sessions(None, SESSIONS_MAX).await.map_err(BatchError::from)?),
+            Whose::These(names) => {
+                let mut rows = Vec::with_capacity(names.len());
+                for name in names {
+                    rows.extend(find(name).await?);
+                }
+                Ok(rows)
+            }
+            Whose::One(name) => match find(name).await? {
+                Some(session) => Ok(vec![session]),
+                // It may be so new that nothing of it is recorded.
+                None if self.open.values().any(|call| call.session == name) => Ok(Vec::new()),
+                None => Err(AskError::NotFound { what: format!("session {name:?}") }),
+            },
         }
     }
 
@@ -176,28 +253,34 @@ impl View {
 
     /// A recorded call, and where it stands now.
     fn whole(&self, call: &Recorded) -> Value {
-        let mut shown = serde_json::to_value(&call.answer).unwrap_or_default();
+        let mut shown = self.answer(&call.answer);
         shown["session"] = call.session.as_str().into();
         shown["batch"] = call.batch_key.as_str().into();
         shown["opened_at"] = wall_time(call.opened_at).into();
-        if call.answer.call().end().is_some() {
+        shown
+    }
+
+    /// The answer of a call, and where it stands if it is open.
+    fn answer(&self, call: &CallAnswer) -> Value {
+        let mut shown = serde_json::to_value(call).unwrap_or_default();
+        if call.call().end().is_some() || call.is_conflict() {
             return shown;
         }
         let (state, waiting) = self.stands(call);
         stands(&mut shown, state, waiting.as_deref());
-        if let Some(open) = self.open.get(&call.answer.handle().to_string()) {
+        if let Some(open) = self.open.get(&call.handle().to_string()) {
             says(&mut shown, open);
         }
         shown
     }
 
     /// The state of a recorded call, and what it waits for.
-    fn stands(&self, call: &Recorded) -> (&'static str, Option<String>) {
-        let state = call.answer.state();
-        if call.answer.call().end().is_some() {
+    fn stands(&self, call: &CallAnswer) -> (&'static str, Option<String>) {
+        let state = call.state();
+        if call.call().end().is_some() {
             return (state, None);
         }
-        match self.open.get(&call.answer.handle().to_string()) {
+        match self.open.get(&call.handle().to_string()) {
             Some(open) => (open.state, open.waiting_for.clone()),
             // What the record says is what its last owner knew.
             None => (state, Some(inspect::waiting_for(call).unwrap_or_else(|| NO_OWNER.to_string()))),
@@ -271,7 +354,61 @@ fn fits(list: &List, (state, waits): (&str, bool), tool: &str) -> bool {
         && list.tool.as_deref().is_none_or(|wanted| wanted == tool)
 }
 
-fn limit(asked: Option<u64>) -> Result<usize, AskError> {
+/// A session, with what is set for it.
+pub async fn session(store: &dyn Store, setting: Option<Setting>, name: &str) -> Result<Session, Problem> {
+    let row = store.session(name).await?;
+    let (principal, title, labels, created_at) = match (setting, &row) {
+        (Some(set), _) => (set.principal.to_string(), set.title, set.labels, set.created_at),
+        // Whoever has the folder has opened it, and nothing was set.
+        (None, Some(_)) => (LOCAL.to_string(), None, BTreeMap::new(), None),
+        (None, None) => return Err(sessions::not_found(name)),
+    };
+    let open_batches = match &row {
+        Some(row) => store.open_batches(Some(row.no)).await?.len() as u64,
+        None => 0,
+    };
+    Ok(Session {
+        id: name.to_string(),
+        principal,
+        title,
+        labels,
+        created_at: created_at.map(|at| wall_time(Timestamp(at))),
+        entries: row.map_or(0, |row| row.head.0),
+        open_batches,
+    })
+}
+
+/// A tool, as far as its provider was asked for it.
+pub fn tool(listed: &Listed) -> Tool {
+    let summary = &listed.summary;
+    Tool {
+        name: summary.name.clone(),
+        title: if summary.title.is_empty() { summary.name.clone() } else { summary.title.clone() },
+        description: summary.description.clone(),
+        paused: listed.tool.as_ref().is_some_and(|tool| tool.is_paused()),
+        contract: listed.tool.as_deref().map(contract),
+    }
+}
+
+fn contract(tool: &Registered) -> Contract {
+    let spec = &tool.spec;
+    let hints = spec.hints.table().into_iter();
+    let flags = spec.flags.table().into_iter().filter(|(_, set)| *set);
+    Contract {
+        id: spec.stable_id().to_string(),
+        class: tool.class.to_string(),
+        hints: hints.filter_map(|(name, hint)| Some((name.to_string(), Value::Bool(hint?)))).collect(),
+        flags: flags.map(|(name, _)| name.to_string()).collect(),
+        version: spec.version.clone(),
+        input_schema: spec.input_schema.clone(),
+        output_schema: spec.output_schema.clone(),
+        contract: tool.contract.to_string(),
+        display: spec.display_digest().to_string(),
+    }
+}
+
+/// How many are on a page of a list.
+pub fn limit(asked: Option<u64>) -> Result<usize, AskError> {
     let asked = asked.unwrap_or(LIMIT);
     if !(1..=LIMIT_MAX).contains(&asked) {
         let what = format!("limit is between 1 and {LIMIT_MAX}, and {asked} is not; page on with after");

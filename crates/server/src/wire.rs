@@ -1,9 +1,17 @@
 //! What goes over the wire: queries and bodies as they are written. Unknown fields are refused, so that a misspelt one
 //! is told and not ignored.
 
+pub mod batch;
+pub mod shown;
+
+pub use batch::{Batch, Close, Push, Wait};
+
+use crate::access::Scope;
 use crate::problem::Problem;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// A page of a list holds so many, if the query does not say.
 pub const LIMIT: u64 = 50;
@@ -13,7 +21,7 @@ pub const LIMIT_MAX: u64 = 200;
 pub const REASON_CHARS_MAX: usize = 1_000;
 
 /// Which calls are to be listed.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct List {
     /// In this state.
@@ -34,7 +42,7 @@ pub struct List {
 }
 
 /// A state by which calls are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each is named like the state")]
 pub enum State {
@@ -113,7 +121,7 @@ impl State {
 }
 
 /// How one call is to be shown.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Show {
     /// With its journal.
@@ -122,8 +130,9 @@ pub struct Show {
 }
 
 /// A request to cancel.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "CancelRequest")]
 pub struct Cancel {
     /// Why, for whoever reads the journal.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,7 +140,7 @@ pub struct Cancel {
 }
 
 /// What became of a request to cancel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Cancelled {
     /// So many open calls were asked to stop.
     pub asked: u64,
@@ -140,8 +149,9 @@ pub struct Cancelled {
 }
 
 /// What is known of a call that ended as unknown: exactly one of the fields.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ResolveRequest")]
 pub struct Resolve {
     /// It took effect, and this is its result; `null` is one.
     #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
@@ -155,8 +165,9 @@ pub struct Resolve {
 }
 
 /// What the world outside answers: exactly one of the fields.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "CompletionRequest")]
 pub struct Complete {
     /// It is done, with this value; `null` is one.
     #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
@@ -170,8 +181,9 @@ pub struct Complete {
 }
 
 /// What went wrong outside.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "CompletionError")]
 pub struct CompleteError {
     /// A code of the other side's.
     pub code: String,
@@ -197,14 +209,14 @@ impl Complete {
 }
 
 /// An answer was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Completed {
     /// Always: it is durable.
     pub completed: bool,
 }
 
 /// Which questions are to be listed.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Questions {
     /// Of this session.
@@ -219,30 +231,134 @@ pub struct Questions {
 }
 
 /// The answer to a question.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "AnswerRequest")]
 pub struct Answer {
     /// Any JSON that fits what is asked.
     pub answer: Value,
 }
 
-/// Whether a session is connected to something.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+/// A signal for a call.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+pub struct Signal {
+    /// Its name, as the call's tool declares it.
+    pub name: String,
+    /// Any JSON that fits what is declared.
+    pub payload: Value,
+    /// What makes it one signal, however often it is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// A signal was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct Signalled {
+    /// Always: it is durable.
+    pub signalled: bool,
+}
+
+/// Whether a session is connected to something.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ConnectionRequest")]
 pub struct Connect {
     /// It is; `false` if somebody declined to connect it.
     pub connected: bool,
 }
 
 /// Whom that reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Connecting {
     /// So many calls waited for it.
     pub waiting: u64,
 }
 
+/// Which of a list are asked for.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Paging {
+    /// At most so many, [`LIMIT`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Those that come after this one: `next` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// Which key-value pairs are to be listed.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pairs {
+    /// How their keys begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// At most so many, [`LIMIT`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Those that come after this key: `next` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// A key-value pair that is to be written.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "PairRequest")]
+pub struct NewPair {
+    /// Any JSON.
+    pub value: Value,
+    /// The generation that it must have now; 0 if it must not be there. Without this it is written whatever it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+}
+
+/// Something is there no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct Deleted {
+    /// Always.
+    pub deleted: bool,
+}
+
+/// A session that is opened before its first use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "SessionRequest")]
+pub struct NewSession {
+    /// Its name: 1 to 64 of `[a-zA-Z0-9_.-]`; made if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// What people call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What programs want to know it by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A token that is wanted.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "TokenRequest")]
+pub struct NewToken {
+    /// Whom it stands for: 1 to 64 of `[a-zA-Z0-9_.-]`.
+    pub principal: String,
+    /// What it may be used for.
+    pub scopes: Vec<Scope>,
+    /// What it is for, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// For how long it is good, in seconds; without this until it is revoked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in_s: Option<u64>,
+    /// Requests in a minute; `token_requests_per_minute` if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_minute: Option<u32>,
+}
+
 /// A body that says nothing.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 

@@ -103,6 +103,9 @@ pub trait Store: Send + Sync + 'static {
     /// A page of a space's records, by key.
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>>;
 
+    /// How many records a space has.
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64>;
+
     /// The secret from which this store's handles are derived; made when the store was.
     fn secret(&self) -> &Secret;
 

@@ -33,6 +33,7 @@ pub enum Method {
     Marked,
     Record,
     Records,
+    CountRecords,
 }
 
 /// What happens instead of an answer.
@@ -293,6 +294,10 @@ impl Store for FaultStore {
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
         self.read(Method::Records, |inner| inner.records(page))
+    }
+
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
+        self.read(Method::CountRecords, |inner| inner.count_records(session, space))
     }
 
     fn secret(&self) -> &Secret {

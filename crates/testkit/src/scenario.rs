@@ -227,6 +227,7 @@ impl Answer {
 pub fn kind(error: &BatchError) -> &'static str {
     match error {
         BatchError::Shape { .. } => "shape",
+        BatchError::Closed { .. } => "closed",
         BatchError::Overloaded { .. } => "overloaded",
         BatchError::Unreadable { .. } => "unreadable",
         BatchError::Lost(Lost::Store(_)) => "lost store",

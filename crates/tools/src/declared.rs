@@ -5,12 +5,15 @@
 
 mod dedupe;
 mod keys;
+mod narration;
 mod place;
 mod room;
 mod rules;
+mod server;
 mod tool;
 
 pub use place::{ConfigError, Problem};
+pub use server::Served;
 
 use crate::launcher::Launcher;
 use place::{Source, key_span};
@@ -34,6 +37,20 @@ pub struct Declared {
     pub tools: Vec<Arc<dyn Tool>>,
     /// What bounds tools together, by the name of their group.
     pub groups: Vec<(String, Cap)>,
+    /// Who may ask the server.
+    pub server: Served,
+    /// Where traces are sent, if they are.
+    pub traces: Option<Traces>,
+}
+
+/// Where traces are sent.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Traces {
+    /// The address of a collector, such as `http://127.0.0.1:4318`.
+    pub endpoint: String,
+    /// Whether they hold arguments and results.
+    #[serde(default)]
+    pub contents: bool,
 }
 
 /// Reads the text of a `windlass.toml`. `file` says where it is: paths in it are relative to its folder.
@@ -51,8 +68,16 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     if let Some(value) = root.remove("limits") {
         declared.limits = limits(&source, value)?;
     }
+    if let Some(value) = root.remove("server") {
+        declared.server = server::read(&source, value)?;
+    }
     if let Some(value) = root.remove("groups") {
         declared.groups = room::groups(&source, value)?;
+    }
+    if let Some(value) = root.remove("traces") {
+        keys::check_traces(&source, source.table(&value, "traces")?)?;
+        let traces = Traces::deserialize(ValueDeserializer::from(value));
+        declared.traces = Some(traces.map_err(|error| source.rejected(error))?);
     }
     if let Some(value) = root.remove("tools") {
         declared.tools = tools(&source, value, (&declared, &launcher))?;
@@ -68,6 +93,8 @@ impl Default for Declared {
             limits: Limits::default(),
             tools: Vec::new(),
             groups: Vec::new(),
+            traces: None,
+            server: Served::default(),
         }
     }
 }
@@ -80,6 +107,8 @@ impl std::fmt::Debug for Declared {
             .field("limits", &self.limits)
             .field("tools", &names)
             .field("groups", &self.groups)
+            .field("traces", &self.traces)
+            .field("server", &self.server)
             .finish()
     }
 }

@@ -6,6 +6,6 @@ pub mod declared;
 pub mod launcher;
 mod small;
 
-pub use declared::{ConfigError, Declared, load};
+pub use declared::{ConfigError, Declared, Served, load};
 pub use launcher::{LAUNCH_ARG, Launcher, kill_survivors, launch_main};
 pub use small::builtin;

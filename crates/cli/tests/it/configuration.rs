@@ -18,6 +18,12 @@ fn mistakes_are_named_with_their_place_and_nothing_runs() {
             "[tools.t]\ncommand = [\"true\"]\ninput = { \"$ref\" = \"https://example.com/schema.json\" }\n",
         ),
         ("a name that is taken", "[tools.Echo]\ncommand = [\"true\"]\n"),
+        ("a trace that goes nowhere", "[traces]\nendpiont = \"http://127.0.0.1:4318\"\n"),
+        (
+            "a sentence about nothing",
+            "[tools.t]\ncommand = [\"true\"]\nnarration = { started = \"Deploying {servcie}\" }\n",
+        ),
+        ("a phase that is none", "[tools.t]\ncommand = [\"true\"]\nnarration = { begun = \"x\" }\n"),
         ("a limit that is none", "[limits]\nbatch_calls_max = 0\n"),
     ];
     let mut told = String::new();

@@ -10,18 +10,13 @@ command = ["sh", "-c", "echo held >> held; while [ ! -e go ]; do sleep 0.01; don
 "#;
 
 #[test]
-fn a_second_owner_is_told_who_the_first_is_and_readers_are_welcome() {
+fn a_folder_that_is_owned_is_asked_for_through_its_owner_and_readers_are_welcome() {
     let rig = Rig::with(HOLD);
     let first = rig.start(&["call", "hold"]);
     until("the first one is in the middle", || rig.lines("held").len() == 1);
-    let second = rig.run(&["call", "add", r#"{"a": 1, "b": 2}"#]).expect(6);
-    let told = rig.told(&second).replace(&first.id().to_string(), "[pid]");
-    let (before, after) = told.split_once(" since ").expect("it says since when");
-    let (since, after) = after.split_once(';').expect("it says what to do");
-    assert!(since.ends_with(" UTC") && since.len() == 23, "{since}");
-    let told = format!("{before} since [time];{after}");
-    insta::assert_snapshot!(told.replace(env!("CARGO_BIN_EXE_windlass"), "windlass"));
-    let calls = rig.run(&["calls", "--json"]).expect(0);
+    let second = rig.run(&["call", "add", "--session", "other", r#"{"a": 1, "b": 2}"#]).expect(0);
+    assert_eq!(second.json()["result"], 3);
+    let calls = rig.run(&["calls", "--json", "--state", "open"]).expect(0);
     assert_eq!(calls.json()["items"][0]["state"], "running");
     let doctor = rig.run(&["doctor", "--json"]).expect(0);
     assert_eq!(doctor.json()["sessions"][0]["open_batches"], 1);
@@ -29,6 +24,22 @@ fn a_second_owner_is_told_who_the_first_is_and_readers_are_welcome() {
     rig.write("go", "");
     finish(first).expect(0);
     rig.run(&["call", "add", r#"{"a": 1, "b": 2}"#]).expect(0);
+}
+
+#[test]
+fn a_second_owner_is_told_who_the_first_is() {
+    let rig = Rig::with(HOLD);
+    let first = rig.start(&["call", "hold"]);
+    until("the first one is in the middle", || rig.lines("held").len() == 1);
+    let second = rig.run(&["serve", "--listen", "127.0.0.1:0"]).expect(6);
+    let told = rig.told(&second).replace(&first.id().to_string(), "[pid]");
+    let (before, after) = told.split_once(" since ").expect("it says since when");
+    let (since, after) = after.split_once(';').expect("it says what to do");
+    assert!(since.ends_with(" UTC") && since.len() == 23, "{since}");
+    let told = format!("{before} since [time];{after}");
+    insta::assert_snapshot!(told.replace(env!("CARGO_BIN_EXE_windlass"), "windlass"));
+    rig.write("go", "");
+    finish(first).expect(0);
 }
 
 /// A rig whose store has something in it, with the write-ahead log brought home.

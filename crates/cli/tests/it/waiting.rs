@@ -188,7 +188,7 @@ fn paint(key: &str) -> BatchRequest {
 /// Asks the question, and waits until that is recorded.
 async fn asked(runtime: &Runtime, key: &str) -> windlass::Submitted {
     let submitted = runtime.submit("s", paint(key)).await.expect("it is taken");
-    while runtime.open().iter().all(|call| call.state != "awaiting_input") {
+    while runtime.open().await.expect("it can be read").iter().all(|call| call.state != "awaiting_input") {
         tokio::task::yield_now().await;
     }
     submitted
@@ -230,7 +230,8 @@ async fn a_question_is_listed_and_answered_with_and_without_an_owner() {
     insta::assert_snapshot!(without);
 
     let runtime = host(&rig);
-    let control = Control::serve(&runtime, &rig.path(".windlass")).expect("the socket is served");
+    let control = Control::serve(&windlass_server::Api::new(&runtime, None), &rig.path(".windlass"))
+        .expect("the socket is served");
     let left =
         runtime.submit("s", paint("left")).await.expect("it is taken").settled().await.expect("answered");
     assert_eq!(left.calls[0].model_text(), r#"{"colour":"red"}"#);
@@ -258,7 +259,7 @@ async fn a_connection_is_declined_with_and_without_an_owner() {
     };
     let waiting = async |runtime: &Runtime, key: &str| {
         let submitted = runtime.submit("s", mail(key)).await.expect("it is taken");
-        while runtime.open().iter().all(|call| call.state != "awaiting_connection") {
+        while runtime.open().await.expect("it can be read").iter().all(|call| call.state != "awaiting_connection") {
             tokio::task::yield_now().await;
         }
         submitted
@@ -276,7 +277,8 @@ async fn a_connection_is_declined_with_and_without_an_owner() {
     );
 
     let runtime = host(&rig);
-    let control = Control::serve(&runtime, &rig.path(".windlass")).expect("the socket is served");
+    let control = Control::serve(&windlass_server::Api::new(&runtime, None), &rig.path(".windlass"))
+        .expect("the socket is served");
     let left =
         runtime.submit("s", mail("left")).await.expect("it is taken").settled().await.expect("answered");
     assert_eq!(left.calls[0].failure().expect("it failed").code.as_str(), "connection_declined");
@@ -298,7 +300,7 @@ async fn the_result_of_a_tool_that_the_caller_runs_is_posted_under_its_call() {
     };
     let runtime = host(&rig);
     drop(runtime.submit("s", tab("left")).await.expect("it is taken"));
-    while runtime.open().iter().all(|call| call.state != "awaiting_client") {
+    while runtime.open().await.expect("it can be read").iter().all(|call| call.state != "awaiting_client") {
         tokio::task::yield_now().await;
     }
     drop(runtime);

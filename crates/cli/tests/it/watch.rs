@@ -107,3 +107,30 @@ fn the_next_owner_is_followed_too() {
     assert!(heard.contains(&"lost a".to_string()), "{heard:?}");
     kill(watching);
 }
+
+#[test]
+fn spans_of_a_command_reach_the_collector_before_it_ends() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let toml = format!("[traces]\nendpoint = \"http://{}\"\n", listener.local_addr().expect("an address"));
+    let collecting = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("it connects");
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 4_096]);
+        while !String::from_utf8_lossy(&bytes).contains("execute_tool add") {
+            let read = stream.read(&mut buffer).expect("readable");
+            assert!(read > 0, "it ended in the middle");
+            bytes.extend_from_slice(&buffer[..read]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").expect("sent");
+    });
+    let rig = Rig::with(&toml);
+    rig.run(&["call", "add", r#"{"a": 2, "b": 3}"#]).expect(0);
+    collecting.join().expect("it got the span");
+    // An address that is none is told before anything runs.
+    rig.write("windlass.toml", "[traces]\nendpoint = \"127.0.0.1\"\n");
+    let refused = rig.run(&["call", "add", r#"{"a": 2, "b": 3}"#]).expect(2);
+    assert!(
+        refused.stderr.contains("[traces] of windlass.toml: \"127.0.0.1\" is no address of a collector"),
+        "{refused}"
+    );
+}

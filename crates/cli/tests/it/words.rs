@@ -9,6 +9,7 @@ fn help_is_worth_reading() {
     let mut told = String::new();
     for args in [
         &["help"][..],
+        &["help", "dev"],
         &["help", "run"],
         &["help", "call"],
         &["help", "tools"],

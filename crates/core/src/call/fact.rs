@@ -104,6 +104,16 @@ named! {
         Called = "called",
         /// [`Did::Asked`]
         Asked = "asked",
+        /// [`Did::PairsRead`]
+        PairsRead = "pairs_read",
+        /// [`Did::PairWritten`]
+        PairWritten = "pair_written",
+        /// [`Did::Emitted`]
+        Emitted = "emitted",
+        /// [`Did::SignalAwaited`]
+        SignalAwaited = "signal_awaited",
+        /// [`Did::Signalled`]
+        Signalled = "signalled",
         /// [`Fact::Suspended`]
         Suspended = "suspended",
         /// [`Fact::Resumed`]
@@ -144,6 +154,11 @@ impl Fact {
                 Did::TimedOut => Kind::TimedOut,
                 Did::Called { .. } => Kind::Called,
                 Did::Asked(_) => Kind::Asked,
+                Did::PairsRead { .. } => Kind::PairsRead,
+                Did::PairWritten { .. } => Kind::PairWritten,
+                Did::Emitted { .. } => Kind::Emitted,
+                Did::SignalAwaited(_) => Kind::SignalAwaited,
+                Did::Signalled { .. } => Kind::Signalled,
             },
             Fact::Suspended(_) => Kind::Suspended,
             Fact::Resumed(_) => Kind::Resumed,
@@ -351,6 +366,8 @@ named! {
         Connection = "connection",
         /// The caller, who runs the tool and posts its result.
         Client = "client",
+        /// A signal.
+        Signal = "signal",
     }
 }
 
@@ -358,7 +375,7 @@ impl Reason {
     /// Whether it waits for the world outside: that time no deadline of the call counts.
     pub fn is_outside(self) -> bool {
         match self {
-            Reason::Completion | Reason::Input | Reason::Connection | Reason::Client => true,
+            Reason::Completion | Reason::Input | Reason::Connection | Reason::Client | Reason::Signal => true,
             Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::Sleep => {
                 false
             }

@@ -157,7 +157,7 @@ impl State {
             State::Retrying(_) => "retrying",
             State::Unconnected { .. } => "awaiting_connection",
             State::Suspended(suspended) => match suspended.parked.reason {
-                Reason::Completion => "awaiting_completion",
+                Reason::Completion | Reason::Signal => "awaiting_completion",
                 Reason::Input => "awaiting_input",
                 Reason::Client => "awaiting_client",
                 Reason::Connection => "awaiting_connection",
@@ -365,7 +365,7 @@ impl Call {
     /// Only what runs does something; an answer from outside may come at any time.
     fn can_do(&self, state: &State, operation: &Operation) -> bool {
         let lives = match operation.did {
-            Did::Completed(_) => is_open(state),
+            Did::Completed(_) | Did::Signalled { .. } => is_open(state),
             Did::TimedOut => matches!(state, State::Running { .. } | State::Suspended(_)),
             Did::StepStarted { .. }
             | Did::StepEnded { .. }
@@ -374,7 +374,11 @@ impl Call {
             | Did::KeyTaken
             | Did::WaitBegan(_)
             | Did::Called { .. }
-            | Did::Asked(_) => matches!(state, State::Running { .. }),
+            | Did::Asked(_)
+            | Did::PairsRead { .. }
+            | Did::PairWritten { .. }
+            | Did::Emitted { .. }
+            | Did::SignalAwaited(_) => matches!(state, State::Running { .. }),
         };
         let follows = match &self.operations {
             Some(operations) => operations.can_follow(operation),
@@ -556,6 +560,7 @@ fn can_park(state: &State, reason: Reason) -> bool {
         (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection | Reason::Client) => {
             false
         }
+        (_, Reason::Signal) => false,
         (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
     }
 }

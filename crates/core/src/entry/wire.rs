@@ -54,6 +54,11 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Asked => 42,
         Kind::Unconnected => 43,
         Kind::Connected => 44,
+        Kind::PairsRead => 50,
+        Kind::PairWritten => 51,
+        Kind::Emitted => 52,
+        Kind::SignalAwaited => 53,
+        Kind::Signalled => 54,
     }
 }
 
@@ -418,7 +423,12 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::Completed
         | Kind::TimedOut
         | Kind::Called
-        | Kind::Asked => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
+        | Kind::Asked
+        | Kind::PairsRead
+        | Kind::PairWritten
+        | Kind::Emitted
+        | Kind::SignalAwaited
+        | Kind::Signalled => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
         Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),
         Kind::Unconnected => {

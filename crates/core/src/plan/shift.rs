@@ -494,15 +494,24 @@ impl Planner {
     }
 
     pub(super) fn count(&mut self, number: u32) {
+        self.again += u64::from(self.is_again(number));
         if let Some(count) = self.counted(number) {
             *count += 1;
         }
     }
 
     pub(super) fn uncount(&mut self, number: u32) {
+        self.again -= u64::from(self.is_again(number));
         if let Some(count) = self.counted(number) {
             *count -= 1;
         }
+    }
+
+    /// Whether a call has started before and is queued.
+    fn is_again(&self, number: u32) -> bool {
+        let call = &self.calls[number];
+        let queued = matches!(call.doing, Doing::Nothing | Doing::Lined | Doing::Refused);
+        call.flags.started && !call.flags.parked && queued
     }
 
     /// The count of a call's state; what runs is counted with its room.

@@ -84,7 +84,7 @@ impl Plain {
         let schema = match schema {
             Value::Bool(true) => &empty,
             Value::Object(schema) => schema,
-            Value::Bool(false) | Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Value::Null | Value::Bool(false) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                 return None;
             }
         };

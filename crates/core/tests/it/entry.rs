@@ -194,6 +194,12 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("completed_cancelled", did(Did::Completed(Completion::Cancelled))),
         ("timed_out", did(Did::TimedOut)),
         ("called", did(Did::Called { generation: 2 })),
+        ("pairs_read", did(Did::PairsRead { asked: input(), found: "null".into() })),
+        ("pair_written", did(Did::PairWritten { asked: input(), written: true })),
+        ("pair_refused", did(Did::PairWritten { asked: input(), written: false })),
+        ("emitted", did(Did::Emitted { event: "sold".into(), payload: "{\"at\":3}".into() })),
+        ("signal_awaited", did(Did::SignalAwaited(until))),
+        ("signalled", did(Did::Signalled { payload: "[1]".into() })),
         (
             "batch_opened_inside",
             Entry {

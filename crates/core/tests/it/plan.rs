@@ -194,6 +194,31 @@ fn a_global_name_is_queued_on_only_when_nothing_in_the_session_stands_before() {
 }
 
 #[test]
+fn a_parked_call_that_nobody_can_wait_for_is_only_counted() {
+    let limits = Limits { calls_parked_max: 3, calls_running_max: 3, ..Limits::default() };
+    let mut story = Story::new(&limits);
+    assert_eq!(tell(&mut story, "a : ; b : write x; c s2 : write global:g"), "a | b | c");
+    let [a, b, c] = [0, 1, 2].map(|ordinal| CallId { batch: BatchNo(1), ordinal: Ordinal(ordinal) });
+    assert!(!story.planner.put_away(a), "it runs");
+    tell(&mut story, "park a; park b; park c");
+    let kept = story.planner.kept();
+    assert_eq!([a, b, c].map(|call| story.planner.put_away(call)), [true, false, false]);
+    assert!(!story.planner.put_session_away(&[c]), "other sessions wait for it");
+    assert!(story.planner.put_session_away(&[b]), "only its own session does");
+    assert_eq!((story.planner.counts().parked, story.planner.claims(b)), (3, None));
+    assert!(story.planner.kept() < kept);
+    assert!(story.planner.admit(0, 1).is_err(), "they count");
+    story.planner.come_back();
+    story.planner.come_back();
+    assert!(story.planner.admit(0, 1).is_ok());
+    // What has started before and waits for room is told apart.
+    tell(&mut story, "d2 : ; e2 : ; f2 : ; wake c");
+    assert_eq!((story.planner.again(), story.planner.counts().queued), (1, 1));
+    tell(&mut story, "end d2");
+    assert_eq!((story.planner.again(), story.planner.counts().queued), (0, 0));
+}
+
+#[test]
 fn a_parked_call_keeps_its_place_until_its_batch_is_answered() {
     check(
         "a parked : write x; b : write x; c : write y; why b; wake a; end a",

@@ -2,23 +2,25 @@
 
 use super::{AskError, Asked, Connecting, Resolution, Target, check_changed, check_unknown, opened};
 use crate::answer::CallAnswer;
-use crate::batch::{self, Heard, OpenBatch, Reached};
+use crate::away;
+use crate::batch::{self, Heard, OpenBatch, Reached, Signalled, Used};
 use crate::error::{BatchError, Lost, chain};
 use crate::held::{Ack, Hold, Past};
 use crate::runtime::Inner;
-use crate::session::{Session, fold};
+use crate::session::{Session, Whereabouts};
 use crate::stage::{attempt, reconcile as stage, result};
 use crate::tool::Reconciled;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
 use tokio::sync::mpsc;
 use windlass_core::ask::{Ask, Scope};
 use windlass_core::call::{Fact, Resolved, Resolver};
 use windlass_core::failure::Failure;
-use windlass_core::ids::{AttemptNo, BatchNo, CallId, Lookup, Ordinal};
+use windlass_core::ids::{AttemptNo, BatchNo, CallId, Ordinal};
 use windlass_core::operation::Completion;
 use windlass_core::outcome::{JsonText, Outcome, Success, Value};
 use windlass_core::projection;
-use windlass_store::{BatchRow, Inbound, Row};
+use windlass_store::{Inbound, Row};
 
 /// Asks calls to stop. Those that the store does not know yet are recorded first, so that the cancel is durable too.
 pub(crate) async fn cancel(
@@ -41,7 +43,7 @@ pub(crate) async fn cancel(
 }
 
 /// The open batches in this runtime that a cancel reaches.
-fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Arc<OpenBatch>)> {
+pub(super) fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Used)> {
     let wanted = match target {
         Target::Call(handle) => opened(&*rt.store, handle).map(|call| call.batch),
         Target::Batch { .. } | Target::Session(_) => None,
@@ -60,7 +62,7 @@ fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Arc<OpenBatch
 }
 
 /// Tells open calls and leaves nothing behind: the mutant that acknowledges a cancel which a crash loses.
-fn tell_and_forget(rt: &Arc<Inner>, target: Target<'_>, open: &[(Arc<Session>, Arc<OpenBatch>)]) -> Asked {
+fn tell_and_forget(rt: &Arc<Inner>, target: Target<'_>, open: &[(Arc<Session>, Used)]) -> Asked {
     let (ack, _) = mpsc::channel(1);
     let told = (batch::Asked::Cancel(None), ack);
     let mut asked = Asked::default();
@@ -72,36 +74,77 @@ fn tell_and_forget(rt: &Arc<Inner>, target: Target<'_>, open: &[(Arc<Session>, A
             },
             Target::Batch { .. } | Target::Session(_) => Scope::Batch(batch.head.no),
         };
-        asked.asked += reach(rt, session, scope, &told).asked;
+        asked.asked += reach(rt, (session, batch), scope, &told).asked;
     }
     asked
 }
 
-/// Tells every open call there.
-fn reach(rt: &Arc<Inner>, session: &Arc<Session>, scope: Scope, (what, ack): &(batch::Asked, Ack)) -> Asked {
-    let batches = match scope {
-        Scope::Call(CallId { batch, .. }) | Scope::Batch(batch) => {
-            session.find_no(batch).into_iter().collect()
-        }
-        Scope::Session => session.open_batches(),
-    };
+/// Tells every open call of a batch that it is meant for.
+fn reach(rt: &Arc<Inner>, (session, batch): (&Arc<Session>, &Used), scope: Scope, told: &Told) -> Asked {
     let mut asked = Asked::default();
-    for batch in batches {
-        let ordinals = match scope {
-            Scope::Call(call) => call.ordinal.0..call.ordinal.0 + 1,
-            Scope::Batch(_) | Scope::Session => 0..batch.len() as u16,
-        };
-        for ordinal in ordinals.map(Ordinal) {
-            let heard = Heard { what: what.clone(), ack: Some(ack.clone()) };
-            let reached = batch.ask(ordinal, heard);
-            if reached == Reached::Parked {
-                session.wake(rt, CallId { batch: batch.head.no, ordinal });
-            }
-            asked.over += u64::from(reached == Reached::Over);
-            asked.asked += u64::from(reached != Reached::Over);
+    let ordinals = match scope {
+        Scope::Call(call) => call.ordinal.0..call.ordinal.0 + 1,
+        Scope::Batch(_) | Scope::Session => 0..batch.len() as u16,
+    };
+    let (what, ack) = told;
+    for ordinal in ordinals.map(Ordinal) {
+        let heard = Heard { what: what.clone(), ack: Some(ack.clone()) };
+        let reached = batch.ask(ordinal, heard);
+        if reached == Reached::Parked {
+            session.wake(rt, CallId { batch: batch.head.no, ordinal });
         }
+        asked.over += u64::from(reached == Reached::Over);
+        asked.asked += u64::from(reached != Reached::Over);
     }
     asked
+}
+
+/// What calls are told, and what is dropped when all have recorded it.
+type Told = (batch::Asked, Ack);
+
+/// The batches that something is meant for: those in memory, and the numbers of those that are not.
+async fn meant(
+    rt: &Arc<Inner>,
+    session: &Session,
+    (scope, what): (Scope, &batch::Asked),
+) -> Result<(Vec<Used>, Vec<BatchNo>), BatchError> {
+    let provider = if let batch::Asked::Connect { provider, .. } = what { Some(&**provider) } else { None };
+    let (mut here, listed) = match scope {
+        Scope::Call(CallId { batch, .. }) | Scope::Batch(batch) => (Vec::new(), vec![batch]),
+        Scope::Session if rt.away.len() == 0 => (session.open_batches(), Vec::new()),
+        Scope::Session => {
+            let listed = rt.store.open_batches(Some(session.lane.session())).await?;
+            (session.open_batches(), listed.into_iter().map(|row| row.no).collect())
+        }
+    };
+    let known: BTreeSet<BatchNo> = here.iter().map(|batch| batch.head.no).collect();
+    let mut away = Vec::new();
+    for no in listed.into_iter().filter(|no| !known.contains(no)) {
+        match session.whereabouts(rt, no, provider) {
+            Whereabouts::Here(batch) => here.push(batch),
+            Whereabouts::Away => away.push(no),
+            Whereabouts::Over => {}
+        }
+    }
+    Ok((here, away))
+}
+
+/// Tells calls that are not in memory: each batch is read back for that, and of many only as many as can wait.
+async fn tell_away(rt: Weak<Inner>, session: Arc<Session>, (scope, told): (Scope, Told), away: Vec<BatchNo>) {
+    for no in away {
+        let found = match scope {
+            Scope::Session => away::room(&session.away, &rt).await,
+            // It may be what others wait for.
+            Scope::Call(_) | Scope::Batch(_) => rt.upgrade(),
+        };
+        let Some(rt) = found else { return std::mem::forget(told) };
+        match away::fetch(&rt, &session, no).await {
+            Ok(Some(batch)) => _ = reach(&rt, (&session, &batch), scope, &told),
+            Ok(None) => {}
+            // It was not heard, so it stays there for whoever can read the batch.
+            Err(away::Stuck) => return std::mem::forget(told),
+        }
+    }
 }
 
 /// Takes what was asked of a session's calls and not taken yet.
@@ -113,18 +156,19 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
             continue;
         }
         moment!("at.adopt");
-        match Ask::decode(&body) {
-            Ok(Ask::Cancel { scope, reason }) => {
-                let what = batch::Asked::Cancel(reason.map(Into::into));
-                tell(rt, session, key, (scope, what));
-            }
+        let told = match Ask::decode(&body) {
+            Ok(Ask::Cancel { scope, reason }) => (scope, batch::Asked::Cancel(reason.map(Into::into))),
             Ok(Ask::Complete { call, name, completion }) => {
-                tell(rt, session, key, (Scope::Call(call), batch::Asked::Complete { name, completion }));
+                (Scope::Call(call), batch::Asked::Complete { name, completion })
             }
             Ok(Ask::Connect { provider, connected }) => {
-                tell(rt, session, key, (Scope::Session, batch::Asked::Connect { provider, connected }));
+                (Scope::Session, batch::Asked::Connect { provider, connected })
             }
-            Ok(Ask::Accept { call }) => tell(rt, session, key, (Scope::Call(call), batch::Asked::Accept)),
+            Ok(Ask::Signal { call, name, payload, .. }) => {
+                let signal = Signalled::new(name, payload, key.clone());
+                (Scope::Call(call), batch::Asked::Signal(Arc::new(signal)))
+            }
+            Ok(Ask::Accept { call }) => (Scope::Call(call), batch::Asked::Accept),
             Ok(Ask::Resolve { call, landed }) => {
                 let resolved = resolution(landed, Resolver::Operator, rt);
                 let rows = vec![Row::Adopt { key: key.clone() }];
@@ -134,11 +178,17 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
                     tracing::warn!(session = %session.name, %call, "a resolution came too late, and changes nothing");
                     session.lane.commit_rows(vec![Row::Adopt { key }]).await?;
                 }
+                continue;
             }
             // It stays there for a Windlass that can read it.
             Err(error) => {
-                tracing::error!(session = %session.name, error = %chain(&error), "a message is not taken")
+                tracing::error!(session = %session.name, error = %chain(&error), "a message is not taken");
+                continue;
             }
+        };
+        if let Err(error) = tell(rt, session, &key, told).await {
+            asking.remove(&key);
+            return Err(error);
         }
     }
     Ok(())
@@ -157,18 +207,35 @@ pub(crate) async fn adopt_now(on: &Hold) -> Result<(), Lost> {
 }
 
 /// Tells open calls, and marks the message as adopted once all of them have recorded it.
-fn tell(rt: &Arc<Inner>, session: &Arc<Session>, key: String, (scope, what): (Scope, batch::Asked)) {
+async fn tell(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    key: &str,
+    (scope, what): (Scope, batch::Asked),
+) -> Result<(), BatchError> {
+    let (here, away) = meant(rt, session, (scope, &what)).await?;
     let (ack, mut acked) = mpsc::channel(1);
-    reach(rt, session, scope, &(what, ack));
-    let (lane, session) = (session.lane.clone(), Arc::downgrade(session));
+    let signal = what.signal();
+    let told = (what, ack);
+    for batch in &here {
+        reach(rt, (session, batch), scope, &told);
+    }
+    if !away.is_empty() {
+        rt.tasks.spawn(tell_away(Arc::downgrade(rt), session.clone(), (scope, told), away));
+    }
+    let (lane, session, key) = (session.lane.clone(), Arc::downgrade(session), key.to_string());
     rt.tasks.spawn(async move {
         acked.recv().await;
-        // If the session is lost, its next owner adopts the message.
-        let _ = lane.commit_rows(vec![Row::Adopt { key: key.clone() }]).await;
+        // Whoever records a signal adopts it in the same change.
+        if !signal.is_some_and(|signal| signal.is_adopted()) {
+            // If the session is lost, its next owner adopts the message.
+            let _ = lane.commit_rows(vec![Row::Adopt { key: key.clone() }]).await;
+        }
         if let Some(session) = session.upgrade() {
             session.asking.lock().await.remove(&key);
         }
     });
+    Ok(())
 }
 
 /// Says how a call that ended as unknown ended after all.
@@ -317,15 +384,12 @@ async fn amend(
 }
 
 /// A batch of the session, from memory or from its journal.
-async fn load(rt: &Arc<Inner>, session: &Arc<Session>, no: BatchNo) -> Result<Arc<OpenBatch>, BatchError> {
-    if let Some(open) = session.find_no(no) {
+async fn load(rt: &Arc<Inner>, session: &Arc<Session>, no: BatchNo) -> Result<Used, BatchError> {
+    if let Some(open) = session.fetch(rt, no).await? {
         return Ok(open);
     }
-    let key = fold(&rt.store.journal(no).await?)?.opening.key;
-    let lookup = Lookup::of(session.lane.session(), &key);
-    let row = BatchRow { no, session: session.lane.session(), lookup, open: false };
-    let (folded, rows) = session.read(&row).await?;
-    Ok(Arc::new(OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows)))
+    let (row, folded, rows) = session.read_no(no).await?;
+    Ok(Used::new(Arc::new(OpenBatch::recorded(session.head(&row, &folded)?, &folded, rows))))
 }
 
 async fn answer_of(rt: &Arc<Inner>, id: CallId) -> Result<CallAnswer, AskError> {

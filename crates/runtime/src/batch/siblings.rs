@@ -4,6 +4,7 @@ use super::{Asked, Heard, OpenBatch, Stage, State};
 use crate::held::Going;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use windlass_core::batch::Batch;
 use windlass_core::call::{CancelAsked, Cause, Fact};
 use windlass_core::entry::Packer;
 use windlass_core::ids::Ordinal;
@@ -22,6 +23,22 @@ pub struct Decided {
     pub winners: Vec<Arc<str>>,
 }
 
+impl Decided {
+    /// What the ends of a batch's calls have come to; `calls` once it is known how many there are.
+    fn of(tally: &Tally, calls: Option<usize>, id: impl Fn(usize) -> Option<Arc<str>>) -> Option<Decided> {
+        let decision = tally.verdict(calls)?;
+        let winners = tally.won().iter().filter_map(|call| id(usize::from(call.0))).collect();
+        Some(Decided { siblings: tally.siblings(), decision, winners })
+    }
+
+    /// The same of a batch that was read back.
+    pub(crate) fn recorded(batch: &Batch) -> Option<Decided> {
+        let may_grow = batch.opening.streamed && batch.closed.is_none();
+        let id = |place: usize| batch.calls.get(place).map(|call| call.opened.id.clone());
+        Decided::of(batch.tally.as_deref()?, (!may_grow).then_some(batch.calls.len()), id)
+    }
+}
+
 /// A batch was decided, at this time.
 pub(super) struct Deciding {
     pub(super) decision: Decision,
@@ -37,11 +54,8 @@ impl OpenBatch {
     /// What it has come to, if it asks something of its calls together and that is decided.
     pub(crate) fn decided(&self) -> Option<Decided> {
         let state = self.lock();
-        let tally = state.tally.as_deref()?;
-        let decision = tally.verdict(state.calls_known())?;
-        let slots = tally.won().iter().filter_map(|call| state.slots.get(usize::from(call.0)));
-        let winners = slots.map(|slot| slot.opened.id.clone()).collect();
-        Some(Decided { siblings: tally.siblings(), decision, winners })
+        let id = |place: usize| state.slots.get(place).map(|slot| slot.opened.id.clone());
+        Decided::of(state.tally.as_deref()?, state.calls_known(), id)
     }
 
     /// Records that every call that has not ended is to stop, and tells it: what runs is told at once, before this can
@@ -128,6 +142,7 @@ impl Asked {
             | Asked::Same(_)
             | Asked::Look
             | Asked::Complete { .. }
+            | Asked::Signal(_)
             | Asked::Connect { .. } => None,
         }
     }
@@ -136,9 +151,8 @@ impl Asked {
     pub(super) fn stops(&self) -> bool {
         match self {
             Asked::Cancel(_) | Asked::Decided(_) => true,
-            Asked::Accept | Asked::Same(_) | Asked::Look | Asked::Complete { .. } | Asked::Connect { .. } => {
-                false
-            }
+            Asked::Accept | Asked::Same(_) | Asked::Look => false,
+            Asked::Complete { .. } | Asked::Signal(_) | Asked::Connect { .. } => false,
         }
     }
 }

@@ -49,9 +49,14 @@ impl OpenBatch {
     }
 
     /// Sends what one call has noted, with everything that must be recorded before it.
-    pub(crate) fn send_notes<'a>(&self, lane: &'a Lane, notes: &mut Packer) -> Commit<'a> {
+    pub(crate) fn send_notes<'a>(
+        &self,
+        lane: &'a Lane,
+        notes: &mut Packer,
+        mut rows: Vec<Row>,
+    ) -> Commit<'a> {
         let mut state = self.lock();
-        let (mut packer, mut guards, mut rows) = (Packer::default(), Vec::new(), Vec::new());
+        let (mut packer, mut guards) = (Packer::default(), Vec::new());
         self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
         packer.append(notes);
         if !packer.is_empty() {

@@ -179,7 +179,7 @@ impl Source<'_> {
         let mut follower = follower().unwrap_or_default();
         let (mut events, mut end) = (Vec::new(), after);
         for row in &rows {
-            follower.follow(self, row, after, &mut events).await?;
+            events.extend(follower.follow(self, row, after).await?);
             end = EntryNo(row.first.0 + u64::from(row.count) - 1);
             if events.len() >= PAGE_EVENTS {
                 break;
@@ -209,14 +209,14 @@ struct Followed {
 }
 
 impl Follower {
-    /// Adds a row, and the events of those of its entries that come behind `after`.
+    /// Adds a row: the events of those of its entries that come behind `after`.
     async fn follow(
         &mut self,
         source: Source<'_>,
         row: &JournalRow,
         after: EntryNo,
-        events: &mut Vec<Event>,
-    ) -> Result<(), BatchError> {
+    ) -> Result<Vec<Event>, BatchError> {
+        let mut events = Vec::new();
         let known = self.batches.remove(&row.batch).filter(|followed| followed.rows == row.row);
         let mut followed = match known {
             Some(followed) => Some(followed),
@@ -240,7 +240,7 @@ impl Follower {
                 self.batches.pop_first();
             }
         }
-        Ok(())
+        Ok(events)
     }
 }
 
@@ -334,10 +334,8 @@ impl Named<'_> {
             Given::Json => tell::bounded(&asked.args.text, self.text_bytes_max),
             Given::Text => tell::bounded_text(&asked.args.text, self.text_bytes_max),
         };
-        let read = match &args {
-            Json::String(text) if args_bytes.is_none() => serde_json::from_str(text).ok(),
-            _ => None,
-        };
+        let text = args.as_str().filter(|_| args_bytes.is_none());
+        let read = text.and_then(|text| serde_json::from_str(text).ok());
         let spec = tool.as_ref().map(|tool| &tool.spec);
         Subject {
             call: handle(id),

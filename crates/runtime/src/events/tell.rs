@@ -130,6 +130,13 @@ impl Outline {
         self.0.extend(value.map(|value| (name, value.into())));
     }
 
+    /// What a tool said, shortened if it is long; then it is also said how long it is.
+    fn add_payload(&mut self, payload: &str, max: u64) {
+        let (shown, bytes) = bounded(payload, max);
+        self.add("payload", shown);
+        self.add_if("payload_bytes", bytes);
+    }
+
     /// The field of this name.
     pub fn get(&self, name: &str) -> Option<&Json> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
@@ -153,18 +160,27 @@ impl Outline {
             Did::StepEnded { result: StepResult::Failed(failed), .. } => {
                 self.add("failure", shown_failure(failed, max));
             }
-            Did::SleepBegan(until) | Did::WaitBegan(until) => self.add("until", wall_time(until.wake_at)),
+            Did::SleepBegan(until) | Did::WaitBegan(until) | Did::SignalAwaited(until) => {
+                self.add("until", wall_time(until.wake_at))
+            }
             Did::Asked(question) => {
                 self.add("question", bounded_text(&question.text, max).0);
                 self.add("until", wall_time(question.until.wake_at));
             }
+            Did::Emitted { event, payload } => {
+                self.add("event", &**event);
+                self.add_payload(payload, max);
+            }
+            Did::Signalled { payload } => self.add_payload(payload, max),
+            Did::PairWritten { written, .. } => self.add("written", *written),
             Did::StepStarted { .. }
             | Did::StepEnded { result: StepResult::Ok(_), .. }
             | Did::SleepEnded
             | Did::KeyTaken
             | Did::Completed(_)
             | Did::TimedOut
-            | Did::Called { .. } => {}
+            | Did::Called { .. }
+            | Did::PairsRead { .. } => {}
         }
         None
     }

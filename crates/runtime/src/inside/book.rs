@@ -7,17 +7,20 @@ use super::Misuse;
 use crate::batch::{Asked, OpenBatch};
 use crate::error::Lost;
 use crate::held::{Ack, Held};
-use crate::lane::Lane;
-use std::collections::BTreeSet;
+use crate::lane::{Commit, Lane};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use windlass_core::call::Fact;
 use windlass_core::entry::Packer;
 use windlass_core::failure::Failure;
 use windlass_core::ids::Ordinal;
-use windlass_core::operation::{Answer, Called, Did, Operation, Operations, Question, Step, Until};
+use windlass_core::operation::{
+    Answer, CLIENT, Called, Did, Operation, Operations, Question, RESERVED, Step, Until, signal_slot,
+};
 use windlass_core::outcome::JsonText;
 use windlass_core::time::Timestamp;
+use windlass_store::Row;
 
 /// The operations of one attempt.
 #[derive(Debug, Default)]
@@ -43,8 +46,12 @@ struct Page {
     operations: Option<Box<Operations>>,
     /// What is recorded next.
     notes: Packer,
+    /// What is written with it.
+    rows: Vec<Row>,
     /// The names of steps and sleeps that this run of the body has used.
     used: BTreeSet<Arc<str>>,
+    /// How many signals of each name this run of the body has received or waits for.
+    received: BTreeMap<Arc<str>, u32>,
     /// Steps that began and are not recorded: they may have acted.
     unsettled: BTreeSet<Arc<str>>,
     /// How much of what the body did is being written: what it does next is not known until that is done.
@@ -84,7 +91,8 @@ impl Book {
         page.ordinal = held.id.ordinal.0;
         page.round = held.call.round();
         page.operations = held.call.operations.take();
-        held.lend_notes(&mut page.notes);
+        let Page { notes, rows, .. } = &mut *page;
+        held.lend_notes(notes, rows);
         page.start_is_noted = !page.notes.is_empty();
     }
 
@@ -100,6 +108,7 @@ impl Book {
         held.call.operations = page.operations.take();
         let Page { notes, acks, .. } = &mut *page;
         held.take_back_notes(notes, acks);
+        held.carry(std::mem::take(&mut page.rows));
         Left { waits: std::mem::take(&mut page.waits), unsettled: !page.unsettled.is_empty() }
     }
 
@@ -231,6 +240,48 @@ impl Book {
         Ok((until, true))
     }
 
+    /// What is recorded of a look at pairs.
+    pub(super) fn pairs_read(&self, name: &str, asked: &str, max: u64) -> Result<Option<JsonText>, Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        let found = page.operations().pairs_read(name, asked).map_err(|found| Misuse::of(name, found))?;
+        Ok(found.cloned())
+    }
+
+    /// What is recorded of a change of a pair.
+    pub(super) fn pair_written(&self, name: &str, asked: &str, max: u64) -> Result<Option<bool>, Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        page.operations().pair_written(name, asked).map_err(|found| Misuse::of(name, found))
+    }
+
+    /// Whether this event is recorded.
+    pub(super) fn has_emitted(&self, name: &str, event: (&str, &str), max: u64) -> Result<bool, Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        page.operations().has_emitted(name, event).map_err(|found| Misuse::of(name, found))
+    }
+
+    /// Begins to wait for the next signal of this name that this run of the body has not received, or goes on with the
+    /// wait that is recorded: its slot, and until when.
+    pub(super) fn begin_signal(
+        &self,
+        signal: &str,
+        (at, until): (Timestamp, Until),
+        max: u64,
+    ) -> Result<(String, Until), Misuse> {
+        let mut page = self.open()?;
+        let number = page.received.get(signal).copied().unwrap_or(0) + 1;
+        let slot = signal_slot(signal, number);
+        page.check_count(&slot, max)?;
+        page.received.insert(signal.into(), number);
+        if let Some(recorded) = page.operations().wait(&slot).0 {
+            return Ok((slot, recorded));
+        }
+        page.note(at, &slot, Did::SignalAwaited(until))?;
+        Ok((slot, until))
+    }
+
     /// What was answered under this name, if anything was.
     pub(super) fn answer(&self, name: &str) -> Result<Option<Answer>, Misuse> {
         Ok(self.open()?.operations().wait(name).1.cloned())
@@ -244,10 +295,15 @@ impl Book {
         if !page.lent {
             return;
         }
-        for heard in batch.hear_completions(ordinal) {
+        for heard in batch.hear_answers(ordinal) {
+            if let Asked::Signal(signal) = &heard.what {
+                let slot = page.operations().next_signal(&signal.name);
+                drop(page.note(at, &slot, Did::Signalled { payload: signal.payload.clone() }));
+                page.rows.push(signal.adopt());
+            }
             if let Asked::Complete { name, completion } = heard.what {
                 // One that comes too late, or twice, changes nothing.
-                let _ = page.note(at, &name, Did::Completed(completion));
+                drop(page.note(at, &name, Did::Completed(completion)));
             }
             page.acks.extend(heard.ack);
         }
@@ -260,11 +316,24 @@ impl Book {
         self.open()?.note(at, name, did)
     }
 
+    /// The same with rows that are written in the same change.
+    pub(super) fn note_with(
+        &self,
+        at: Timestamp,
+        (name, did): (&str, Did),
+        rows: Vec<Row>,
+    ) -> Result<(), Misuse> {
+        let mut page = self.open()?;
+        page.note(at, name, did)?;
+        page.rows.extend(rows);
+        Ok(())
+    }
+
     /// Writes what is noted, and waits until it is durable.
     pub(crate) async fn commit(&self, batch: &OpenBatch, lane: &Lane) -> Result<(), Lost> {
         let (sent, acks) = {
             let mut page = self.lock();
-            (batch.send_notes(lane, &mut page.notes), std::mem::take(&mut page.acks))
+            (page.send(batch, lane), std::mem::take(&mut page.acks))
         };
         sent.durable().await?;
         drop(acks);
@@ -275,7 +344,7 @@ impl Book {
     /// Sends what is noted. It is durable before whatever is sent later.
     pub(super) fn send(&self, batch: &OpenBatch, lane: &Lane) {
         // Whoever fails to write what comes behind it is told.
-        drop(batch.send_notes(lane, &mut self.lock().notes));
+        drop(self.lock().send(batch, lane));
     }
 
     /// Whether what is waited for under this name is over.
@@ -333,6 +402,10 @@ impl Book {
 }
 
 impl Page {
+    fn send<'a>(&mut self, batch: &OpenBatch, lane: &'a Lane) -> Commit<'a> {
+        batch.send_notes(lane, &mut self.notes, std::mem::take(&mut self.rows))
+    }
+
     fn note(&mut self, at: Timestamp, name: &str, did: Did) -> Result<(), Misuse> {
         let operation = Operation { name: name.into(), did };
         if !self.operations().can_follow(&operation) {
@@ -359,6 +432,13 @@ impl Page {
         if name.trim().is_empty() {
             return Err(Misuse::Blank);
         }
+        if name.starts_with(RESERVED) && name != CLIENT {
+            return Err(Misuse::Reserved { name: name.into() });
+        }
+        self.check_count(name, max)
+    }
+
+    fn check_count(&mut self, name: &str, max: u64) -> Result<(), Misuse> {
         if self.operations().len() as u64 >= max && !self.operations().knows(name) {
             return Err(Misuse::TooMany { max });
         }

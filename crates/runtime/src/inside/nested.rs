@@ -5,7 +5,7 @@
 
 use super::{Misuse, StepError};
 use crate::answer::{BatchAnswer, CallAnswer};
-use crate::batch::{self, Decided, Heard, OpenBatch, Reached};
+use crate::batch::{self, Decided, Heard, Reached, Used};
 use crate::error::{BatchError, Lost};
 use crate::held::{Held, Hold};
 use crate::request::{Args, BatchRequest, CallRequest};
@@ -350,7 +350,7 @@ pub(crate) async fn end_open(held: &Held, cause: Option<Cause>) -> Result<bool, 
 }
 
 /// Asks the calls inside a call to stop. Each tells those inside it.
-pub(crate) fn tell_to_stop(on: &Hold, call: CallId, cause: Option<Cause>) -> Vec<Arc<OpenBatch>> {
+pub(crate) fn tell_to_stop(on: &Hold, call: CallId, cause: Option<Cause>) -> Vec<Used> {
     let reason = match cause {
         Some(Cause::Cancel) => "the call around it was cancelled",
         Some(Cause::Attempt | Cause::Silence | Cause::Total) => "the call around it took too long",

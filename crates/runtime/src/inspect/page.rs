@@ -115,9 +115,10 @@ impl Page {
                 self.unreadable.push((session.name.clone(), what));
                 Ok(())
             }
-            error @ (BatchError::Shape { .. } | BatchError::Overloaded { .. } | BatchError::Lost(_)) => {
-                Err(error)
-            }
+            error @ (BatchError::Shape { .. }
+            | BatchError::Closed { .. }
+            | BatchError::Overloaded { .. }
+            | BatchError::Lost(_)) => Err(error),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Which tools are accepted, and what their calls need of them, compiled.
 
+use super::Kinds;
 use crate::threads::caught;
 use crate::tool::{Tool, ToolError};
+use crate::trace::Meter;
 use serde_json::Value;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::claim::{BadArgs, BadClaim, Claim, Claims, Template};
 use windlass_core::dedupe::{self, Dedupe};
@@ -33,7 +35,11 @@ pub struct Registered {
     pub(crate) paused: Arc<AtomicBool>,
     /// Its attempts that were stopped and still block a thread.
     pub(crate) stuck: AtomicU64,
+    /// What is counted of its calls, once one was.
+    pub(crate) meter: OnceLock<Arc<Meter>>,
     declared: Option<Declared>,
+    /// The events and signals it declares.
+    pub(crate) kinds: Option<Arc<Kinds>>,
     /// Its dedupe key, and for how long that holds.
     key: Option<(dedupe::Template, Option<u64>)>,
     /// Whether the planner knows its limits.
@@ -229,6 +235,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered
     };
     let input = compile(&spec.input_schema, Role::Input)?;
     let output = compile(&spec.output_schema, Role::Output)?;
+    let kinds = Kinds::compile(&spec, limits)?.map(Arc::new);
     let (class, contract) = (spec.effect_class(), spec.contract_digest());
     let rules = Rules::of(&spec, limits);
     let reconciles = tool.reconciler().is_some();
@@ -250,7 +257,9 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered
         output,
         paused,
         stuck,
+        meter: OnceLock::new(),
         declared,
+        kinds,
         key,
         announced,
         recorded,

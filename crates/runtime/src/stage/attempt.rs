@@ -81,7 +81,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
     let _passage = match Gate::try_pass(&rt, is_suspect) {
         Some(passage) => passage,
-        None => Box::pin(Gate::pass(&rt, is_suspect)).await,
+        None => Box::pin(Gate::pass(&rt, held, is_suspect)).await,
     };
     let Start { attempt, intent, begins } = start;
     let due_at = held.decision_time();
@@ -173,6 +173,7 @@ fn parked(held: &Held, waits: &[Arc<str>]) -> Parked {
                     parked.reason = match &**name {
                         CLIENT => Reason::Client,
                         name if operations.is_question(name) => Reason::Input,
+                        name if operations.is_signal(name) => Reason::Signal,
                         _ => Reason::Completion,
                     };
                 }
@@ -440,6 +441,7 @@ pub(crate) fn context(held: &Held, frame: Frame) -> Cx {
         wheel: held.on.rt.wheel.clone(),
         hold: Arc::downgrade(&held.on),
         made: held.call.made.clone(),
+        kinds: held.tool.as_ref().and_then(|tool| tool.kinds.clone()),
         is_put_aside: held.call.class() == Some(EffectClass::Stepped),
         due_us: frame.due_us,
         total_due_us: held.total_due_us(),

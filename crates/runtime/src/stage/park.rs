@@ -9,7 +9,7 @@ use crate::wheel::When;
 use windlass_core::call::{Fact, Parked, Reason};
 
 /// Parks a call until its next attempt. That it waits is recorded.
-pub(crate) async fn until(mut held: Box<Held>, parked: Parked) -> Result<Driven, Lost> {
+pub(crate) fn until(mut held: Box<Held>, parked: Parked) -> Driven {
     // It may stand in line for a turn: the wall clock said that it was due, and was set back.
     let (now_us, now) = (held.on.rt.clock.elapsed_us(), held.now());
     Turns::rest(&mut held, now_us);
@@ -18,8 +18,9 @@ pub(crate) async fn until(mut held: Box<Held>, parked: Parked) -> Result<Driven,
     // Its deadline comes first if it is earlier.
     let (_, due_us) = held.deadline();
     let when = When { due_us: now_us.saturating_add(left_us).min(due_us), wall: Some(parked.wake_at) };
+    held.on.batch.rests();
     Session::park(held, when);
-    Ok(Driven::Parked)
+    Driven::Parked
 }
 
 /// Parks a call until its tool is there, is resumed, or is accepted as it is now; at the latest until its deadline.

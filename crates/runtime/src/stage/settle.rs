@@ -124,6 +124,7 @@ pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
             Reason::Input => " It had asked a person.",
             Reason::Connection => " It waited for a connection.",
             Reason::Client => " It waited for its caller, who runs the tool.",
+            Reason::Signal => " It waited for a signal.",
         });
     }
     if held.call.same_as().is_some() {

@@ -61,7 +61,7 @@ async fn files_are_read_after_they_are_written_and_nothing_else_waits() {
     let calls = asked.map(|(id, tool, path)| call(id, tool, json!({ "path": path })));
     let submitted = runtime.submit("s", batch("k", calls.into())).await.unwrap();
     assert_eq!(next(&mut begun, 3).await, "rc wa wb");
-    let open = runtime.open();
+    let open = runtime.open().await.unwrap();
     let of = |id: &str| open.iter().find(|open| open.id == id).unwrap();
     assert_eq!(of("ra").waiting_for, Some(format!("claim of {} (write) on file:/a", of("wa").call)));
     assert_eq!(of("rb").waiting_for, Some(format!("claim of {} (write) on file:/b", of("wb").call)));

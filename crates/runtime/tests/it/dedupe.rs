@@ -70,7 +70,7 @@ pub async fn submit(runtime: &Runtime, request: BatchRequest) -> Submitted {
 /// Waits until so many calls wait because they are the same as another, and names them.
 pub async fn followers(runtime: &Runtime, count: usize) -> Vec<String> {
     loop {
-        let open = runtime.open();
+        let open = runtime.open().await.unwrap();
         let waits = |why: &Option<String>| why.as_deref().is_some_and(|why| why.starts_with("same_as "));
         let found: Vec<String> =
             open.iter().filter(|open| waits(&open.waiting_for)).map(|open| open.call.clone()).collect();
@@ -207,7 +207,7 @@ async fn after_a_failure_the_oldest_follower_runs_and_the_others_join_it() {
         reply.send(Err(ToolError::new("no"))).unwrap();
         let reply = desk.next("b").await;
         let waits = followers(&runtime, 2).await;
-        let open = runtime.open();
+        let open = runtime.open().await.unwrap();
         let running = open.iter().find(|open| open.state == "running").unwrap();
         for call in open.iter().filter(|open| waits.contains(&open.call)) {
             assert_eq!(call.waiting_for, Some(format!("same_as {}", running.call)));
@@ -256,7 +256,7 @@ async fn a_cancelled_first_is_repeated_only_if_it_had_no_effect() {
             let waiting = submit(&runtime, pays("k", &["a", "b", "c"])).await;
             let _never = desk.next("a").await;
             followers(&runtime, 2).await;
-            let open = runtime.open();
+            let open = runtime.open().await.unwrap();
             let first = open.iter().find(|open| open.id == "a").unwrap();
             runtime.cancel(Target::Call(&first.call), None).await.unwrap();
             if class == EffectClass::Read {
@@ -279,7 +279,7 @@ async fn a_first_that_was_cancelled_before_it_ran_leaves_its_key() {
         runtime.pause("pay").unwrap();
         let waiting = submit(&runtime, pays("k", &["a", "b"])).await;
         followers(&runtime, 1).await;
-        let open = runtime.open();
+        let open = runtime.open().await.unwrap();
         let first = open.iter().find(|open| open.id == "a").unwrap();
         runtime.cancel(Target::Call(&first.call), None).await.unwrap();
         runtime.resume_tool("pay").unwrap();

@@ -314,7 +314,8 @@ async fn a_hook_that_waits_holds_up_only_what_came_later_in_its_session() {
     let nothing = batch("free", vec![call("free", "free", n(2))]);
     assert_eq!(states(&run(&runtime, "s", nothing).await), "free succeeded");
     let later = runtime.submit("s", later()).await.unwrap();
-    let why: Vec<_> = runtime.open().into_iter().map(|open| (open.id, open.waiting_for.unwrap())).collect();
+    let why: Vec<_> =
+        runtime.open().await.unwrap().into_iter().map(|open| (open.id, open.waiting_for.unwrap())).collect();
     assert_eq!(why[0], ("slow".into(), "preparation by a hook, its tool or the tool's provider".into()));
     assert!(why[1].1.starts_with("claim of ") && why.len() == 2, "{why:?}");
     gate.notify_one();

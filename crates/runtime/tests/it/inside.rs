@@ -433,7 +433,10 @@ async fn the_answer_to_a_pending_call_is_its_result() {
             runtime.register(asking(class, &keys)).unwrap();
             let submitted = runtime.submit("s", asked()).await.unwrap();
             waits_for(&runtime, "completion").await;
-            assert_eq!((runtime.counts().running, runtime.open()[0].state), ([0; 2], "awaiting_completion"));
+            assert_eq!(
+                (runtime.counts().running, runtime.open().await.unwrap()[0].state),
+                ([0; 2], "awaiting_completion")
+            );
             let key = keys.lock().unwrap()[0].clone();
             runtime.complete(&key, answer.clone()).await.unwrap();
             assert_eq!(end(&submitted.settled().await.unwrap()), expected, "{class} {answer:?}");

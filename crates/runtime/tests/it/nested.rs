@@ -1,5 +1,6 @@
 //! Calls of other tools from inside a call.
 
+mod suspects;
 mod tree;
 
 use crate::inside::body;
@@ -278,7 +279,7 @@ async fn a_cancel_reaches_what_lies_inside_and_the_root_ends_last() {
             tools(&runtime, Some(begun));
             drop(runtime.submit("s", asked()).await.unwrap());
             tokio::task::spawn_blocking(move || begins.recv().unwrap()).await.unwrap();
-            let root = runtime.open().into_iter().find(|open| open.tool == "t").unwrap();
+            let root = runtime.open().await.unwrap().into_iter().find(|open| open.tool == "t").unwrap();
             assert_eq!(root.waiting_for.as_deref(), Some("nested calls that it has made"));
             runtime.cancel(Target::Call(&root.call), None).await.unwrap();
             runtime

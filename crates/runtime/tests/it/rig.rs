@@ -173,7 +173,7 @@ pub async fn until_runs(runtime: &Runtime) -> String {
 
 async fn until_open(runtime: &Runtime, found: impl Fn(&windlass::OpenCall) -> bool) -> String {
     loop {
-        if let Some(open) = runtime.open().iter().find(|open| found(open)) {
+        if let Some(open) = runtime.open().await.unwrap().iter().find(|open| found(open)) {
             return open.call.clone();
         }
         tokio::task::yield_now().await;

@@ -90,14 +90,14 @@ async fn one_session_cannot_fill_the_process() {
     let first = runtime.submit("a", batch("k", calls(["a1", "a2", "a3"]))).await.unwrap();
     assert_eq!(next(&mut begun, 2).await, "a1 a2");
     let waiting = waits_for(&runtime, "limit").await;
-    let open = runtime.open().into_iter().find(|open| open.call == waiting).unwrap();
+    let open = runtime.open().await.unwrap().into_iter().find(|open| open.call == waiting).unwrap();
     assert_eq!(
         (open.id.as_str(), open.waiting_for.unwrap().as_str()),
         ("a3", "limit of the session: 2 running calls")
     );
     let second = runtime.submit("b", batch("k", calls(["b1", "b2", "b3"]))).await.unwrap();
     assert_eq!(next(&mut begun, 1).await, "b1");
-    let why = runtime.open().into_iter().find(|open| open.id == "b2").unwrap().waiting_for;
+    let why = runtime.open().await.unwrap().into_iter().find(|open| open.id == "b2").unwrap().waiting_for;
     assert_eq!(why.unwrap(), "limit of the process: 3 running calls");
     ["a1", "a2", "a3", "b1", "b2", "b3"].iter().for_each(|id| gates.open(id));
     assert_eq!(states(&first.settled().await.unwrap()), "a1 succeeded, a2 succeeded, a3 succeeded");
@@ -165,7 +165,7 @@ async fn a_rate_lets_so_many_start_and_wakes_the_rest_in_time() {
     let calls = (0..5).map(|at| call(&at.to_string(), "t", n(at))).collect();
     let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
     for expected in 2..5 {
-        while runtime.open().len() > 5 - expected as usize {
+        while runtime.open().await.unwrap().len() > 5 - expected as usize {
             tokio::task::yield_now().await;
         }
         waits_for(&runtime, "rate").await;
@@ -379,7 +379,7 @@ async fn limits_change_while_calls_run() {
     }
     gates.open("3");
     assert_eq!(next(&mut begun, 1).await, "4");
-    let why = runtime.open().into_iter().find(|open| open.id == "5").unwrap().waiting_for;
+    let why = runtime.open().await.unwrap().into_iter().find(|open| open.id == "5").unwrap().waiting_for;
     assert_eq!(why.unwrap(), "limit of the session: 1 running calls");
     // How many may wait.
     runtime.set_limits(RunningLimits { calls_queued_max: 2, ..before }).unwrap();
@@ -402,7 +402,7 @@ async fn limits_change_while_calls_run() {
 
 /// Waits until no call of this id is open.
 async fn until_over(runtime: &Runtime, id: &str) {
-    while runtime.open().iter().any(|open| open.id == id) {
+    while runtime.open().await.unwrap().iter().any(|open| open.id == id) {
         tokio::task::yield_now().await;
     }
 }

@@ -61,7 +61,8 @@ async fn a_retry_in_thirty_days_survives_a_restart_and_comes_in_time() {
     let runtime = open(&folder, &clock, &ran);
     parked(&runtime, EffectClass::Keyed).await;
     let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    assert!(tasks <= 1, "nothing but the wheel's keeper is left running: {tasks}");
+    // Those of the wheel, and of the calls that leave memory and come back.
+    assert!(tasks <= 3, "nothing but the keepers of the runtime is left running: {tasks}");
     drop(runtime);
     clock.advance(29 * DAY);
 

@@ -53,7 +53,7 @@ async fn a_question_is_listed_and_its_answer_told_to_the_body() {
             let question = the_question(&runtime).await;
             if class == EffectClass::Stepped {
                 assert_eq!(waits_for(&runtime, "input").await, question.call);
-                let open = &runtime.open()[0];
+                let open = &runtime.open().await.unwrap()[0];
                 assert_eq!((runtime.counts().running, open.state), ([0; 2], "awaiting_input"));
             }
             let OpenQuestion { id, session, call_id, tool, question: text, schema, since, until, .. } =
@@ -225,7 +225,7 @@ fn two() -> BatchRequest {
 /// Waits until so many calls wait for a connection.
 async fn unconnected(runtime: &Runtime, count: usize) -> Vec<windlass::OpenCall> {
     loop {
-        let open = runtime.open();
+        let open = runtime.open().await.unwrap();
         let waits = open.into_iter().filter(|call| call.state == "awaiting_connection");
         match waits.collect::<Vec<_>>() {
             waits if waits.len() == count => return waits,
@@ -259,7 +259,7 @@ async fn calls_that_need_a_connection_run_again_once_it_is_there_whatever_their_
             connected.store(true, Ordering::SeqCst);
             assert_eq!(runtime.connected("s", "mail", true).await.unwrap().waiting, 2);
             // The other one still says that it needs it, and waits again.
-            while runtime.open().iter().any(|call| call.id == "a") {
+            while runtime.open().await.unwrap().iter().any(|call| call.id == "a") {
                 tokio::task::yield_now().await;
             }
             unconnected(&runtime, 1).await;
@@ -343,7 +343,10 @@ async fn a_tool_that_the_caller_runs_ends_with_what_it_posts() {
         ] {
             let submitted = runtime.submit("s", batch(key, vec![call("c", "t", n(1))])).await.unwrap();
             let call = waits_for(&runtime, "client").await;
-            assert_eq!((runtime.counts().running, runtime.open()[0].state), ([0; 2], "awaiting_client"));
+            assert_eq!(
+                (runtime.counts().running, runtime.open().await.unwrap()[0].state),
+                ([0; 2], "awaiting_client")
+            );
             runtime.client_result(&call, result.clone()).await.unwrap();
             assert_eq!(states(&submitted.settled().await.unwrap()), state);
             runtime.client_result(&call, result).await.unwrap();

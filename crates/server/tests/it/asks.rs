@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use windlass::{Cx, EffectClass, Output, Target, Tool, ToolError, ToolFuture, ToolSpec, tool_fn};
 use windlass_server::client::ClientError;
-use windlass_server::wire::{Cancelled, Complete, CompleteError, List, Questions, Resolve, State};
+use windlass_server::wire::{
+    Cancelled, Complete, CompleteError, List, Questions, Resolve, Signal, Signalled, State,
+};
 
 fn code<T: std::fmt::Debug>(answered: Result<T, ClientError>) -> (u16, String) {
     match answered {
@@ -271,4 +273,50 @@ async fn the_caller_posts_the_result_of_a_tool_that_it_runs() {
     let other = rig.submit("s", "other", &["hold"]).await.settled().await.expect("answered");
     let other = other.calls[0].handle().to_string();
     assert_eq!(code(client.client_result(&other, &ok(json!(1))).await), (409, "unfit".into()));
+}
+
+/// Waits for a signal and returns it.
+struct Told;
+
+impl Tool for Told {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "told".into(),
+            class: Some(EffectClass::Stepped),
+            signals: [("go".into(), json!({"type": "integer"}))].into(),
+            ..ToolSpec::default()
+        }
+    }
+
+    fn run<'a>(&'a self, _: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move { Ok(json!(cx.on_signal("go", None).await?).into()) })
+    }
+}
+
+#[tokio::test]
+async fn a_signal_is_sent_and_what_is_none_is_told() {
+    let rig = Rig::new();
+    let client = rig.client().await;
+    rig.runtime.register(Told).expect("it is taken");
+    let submitted = rig.submit("s", "k", &["told"]).await;
+    let page = client.calls(Some("s"), &List::default()).await.expect("a page");
+    let call = page["items"][0]["call"].as_str().expect("a handle").to_string();
+    let send = async |name: &str, payload: Value| {
+        client.signal(&call, &Signal { name: name.into(), payload, key: Some("k".into()) }).await
+    };
+    assert_eq!(code(send("stop", json!(1)).await), (422, "no_such_signal".into()));
+    assert_eq!(code(send("go", json!("one")).await), (422, "invalid_args".into()));
+    for _again in 0..2 {
+        let sent = send("go", json!(7)).await;
+        match sent {
+            Ok(sent) => assert_eq!(sent, Signalled { signalled: true }),
+            // The first one may have ended the call.
+            sent => assert_eq!(code(sent), (410, "over".into())),
+        }
+    }
+    let answer = submitted.settled().await.expect("answered");
+    assert_eq!(answer.calls[0].model_text(), "7");
+    assert_eq!(code(send("go", json!(8)).await), (410, "over".into()));
+    let nobody = client.signal("nope", &Signal { name: "go".into(), payload: json!(1), key: None }).await;
+    assert_eq!(code(nobody), (404, "not_found".into()));
 }

@@ -2,7 +2,7 @@
 
 use crate::rig::{Rig, ids};
 use serde_json::{Value, json};
-use windlass_server::view::View;
+use windlass_server::view::{View, Whose};
 use windlass_server::wire::{List, State};
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn what_is_not_recorded_yet_is_seen_too() {
     assert!(seen.contains(&look) && seen.iter().any(waits) && seen.len() == 2, "{seen:?}");
     // The record alone knows nothing of it: a read is written with its result.
     let record = View::of_record(rig.runtime.store().clone());
-    assert!(ids(&record.list(None, &List::default()).await.expect("a page")).is_empty());
+    assert!(ids(&record.list(Whose::All, &List::default()).await.expect("a page")).is_empty());
 
     let of = |id: &str| {
         let items = page["items"].as_array().expect("items");
@@ -75,7 +75,7 @@ async fn a_recorded_call_is_shown_as_it_stands_now() {
     assert_eq!((&second["state"], &second["waiting_for"]), (&json!("queued"), &json!(why)));
     // Without its owner the record says what the last one knew, and that nobody goes on with it.
     let record = View::of_record(rig.runtime.store().clone());
-    let page = record.list(Some("s"), &List::default()).await.expect("a page");
+    let page = record.list(Whose::One("s"), &List::default()).await.expect("a page");
     assert_eq!(
         (&page["items"][0]["state"], &page["items"][0]["waiting_for"]),
         (&json!("running"), &json!("owner (nobody drives it)"))

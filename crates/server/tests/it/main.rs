@@ -1,9 +1,16 @@
-//! The API over the real socket: a real runtime on a real store, asked as a second process would.
+//! The API over the real socket and over TCP: a real runtime on a real store, asked as a second process would.
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
 
 mod asks;
 mod bad_requests;
+mod batches;
+mod bounds;
 mod events;
 mod looks;
+mod matrix;
+mod principals;
 mod rig;
 mod socket;
+mod surface;
+mod tcp;
+mod traces;

@@ -11,6 +11,7 @@ use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::{
     Args, BatchRequest, CallRequest, Config, EffectClass, Runtime, Submitted, Target, ToolSpec, tool_fn,
 };
+use windlass_server::Api;
 use windlass_server::client::Client;
 use windlass_server::control::Control;
 
@@ -43,7 +44,8 @@ impl Rig {
             });
             runtime.register(tool).expect("it fits");
         }
-        let control = Some(Control::serve(&runtime, folder.path()).expect("the socket is served"));
+        let control =
+            Some(Control::serve(&Api::new(&runtime, None), folder.path()).expect("the socket is served"));
         Rig { folder, runtime, control, go, begun }
     }
 

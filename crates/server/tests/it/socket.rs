@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use windlass::{Config, Runtime};
+use windlass_server::Api;
 use windlass_server::client::Client;
 use windlass_server::control::Control;
 
@@ -46,7 +47,7 @@ async fn what_a_dead_owner_left_is_replaced_and_what_is_no_socket_is_not() {
         drop(UnixListener::bind(folder.path().join(name)).expect("bound"));
     }
     assert!(!answers(folder.path()).await, "nobody is there");
-    let control = Control::serve(&runtime, folder.path()).expect("served");
+    let control = Control::serve(&Api::new(&runtime, None), folder.path()).expect("served");
     assert!(answers(folder.path()).await);
     drop(control);
     assert!(!folder.path().join("control.sock").exists(), "one that is only dropped leaves nothing either");
@@ -54,7 +55,8 @@ async fn what_a_dead_owner_left_is_replaced_and_what_is_no_socket_is_not() {
     for name in ["control.sock", "control.sock.new"] {
         let place = folder.path().join(name);
         std::fs::write(&place, "somebody's").expect("written");
-        let refused = Control::serve(&runtime, folder.path()).err().expect("refused").to_string();
+        let refused =
+            Control::serve(&Api::new(&runtime, None), folder.path()).err().expect("refused").to_string();
         assert!(refused.contains("is no socket; move it away"), "{refused}");
         assert_eq!(std::fs::read_to_string(&place).expect("still there"), "somebody's");
         std::fs::remove_file(&place).expect("removed");
@@ -69,7 +71,7 @@ async fn a_folder_of_any_length_will_do() {
         let folder = root.path().join(["a-rather-long-name-for-a-folder"; 12][..depth].join("/"));
         std::fs::create_dir_all(&folder).expect("made");
         let runtime = Runtime::new(Config::new(store(&folder)));
-        let control = Control::serve(&runtime, &folder).expect("served");
+        let control = Control::serve(&Api::new(&runtime, None), &folder).expect("served");
         assert!(answers(&folder).await, "{} bytes", folder.as_os_str().len());
         assert_eq!(mode(&folder.join("control.sock")), 0o600);
         control.stop().await;
@@ -102,7 +104,7 @@ async fn more_than_it_takes_wait_for_their_turn() {
     let rig = Rig::new();
     let place = rig.path().join("control.sock");
     let mut idle = Vec::new();
-    for _ in 0..64 {
+    for _ in 0..rig.runtime.limits().connections_max {
         idle.push(tokio::net::UnixStream::connect(&place).await.expect("connected"));
     }
     let asked = tokio::spawn({

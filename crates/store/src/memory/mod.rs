@@ -185,6 +185,10 @@ impl Store for MemoryStore {
         Answer::ready(Ok(self.state().records.page(page)))
     }
 
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
+        Answer::ready(Ok(self.state().records.count(session, space, u64::MAX)))
+    }
+
     fn secret(&self) -> &Secret {
         &self.0.secret
     }
@@ -273,7 +277,7 @@ impl State {
             },
             Guard::Room { space, key, max } => {
                 let has_room = self.records.generation(session, *space, key) != 0
-                    || self.records.are_fewer(session, *space, *max);
+                    || self.records.count(session, *space, *max) < *max;
                 has_room.then_some(()).ok_or(Refused::Full)
             }
         }

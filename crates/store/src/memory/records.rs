@@ -29,12 +29,12 @@ impl Records {
         self.kept.get(&place(session, space, key)).map_or(0, |kept| kept.generation)
     }
 
-    /// Whether a space has fewer than so many.
-    pub fn are_fewer(&self, session: SessionNo, space: Space, max: u64) -> bool {
+    /// How many a space has, counted no further than this.
+    pub fn count(&self, session: SessionNo, space: Space, max: u64) -> u64 {
         let owner = space.owner(session);
         let of_space = self.kept.range(place(session, space, "")..);
         let of_space = of_space.take_while(|((kept, of, _), _)| (*kept, *of) == (space, owner));
-        (of_space.take(max as usize).count() as u64) < max
+        of_space.take(max as usize).count() as u64
     }
 
     /// A page, by key.

@@ -243,6 +243,10 @@ impl Store for PostgresStore {
         read::records(&self.readers, page)
     }
 
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
+        read::count_records(&self.readers, session, space)
+    }
+
     fn secret(&self) -> &Secret {
         &self.secret
     }

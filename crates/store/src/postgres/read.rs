@@ -148,6 +148,17 @@ pub(super) fn records(readers: &Readers, page: RecordPage<'_>) -> Answer<Vec<Rec
     })
 }
 
+/// How many records a space has.
+pub(super) fn count_records(readers: &Readers, session: SessionNo, space: Space) -> Answer<u64> {
+    let owner = int(space.owner(session).0);
+    readers.ask("count records", move |client| async move {
+        let sql = "SELECT count(*) FROM windlass.records WHERE space = $1 AND owner = $2";
+        let params: [Typed<'_>; 2] = [(&space.number(), Type::INT8), (&owner, Type::INT8)];
+        let count = |row: &Row| Ok(uint(row.try_get(0)?));
+        Ok(one(&client, sql, &params, count).await?.unwrap_or(0))
+    })
+}
+
 /// A record as it lies in the database, not trusted yet.
 struct FoundRecord {
     record: Record,

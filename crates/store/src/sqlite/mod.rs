@@ -237,6 +237,10 @@ impl Store for SqliteStore {
         Answer::ready(records::page(&self.reads.pool, page))
     }
 
+    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
+        Answer::ready(records::count(&self.reads.pool, session, space))
+    }
+
     fn secret(&self) -> &Secret {
         &self.secret
     }

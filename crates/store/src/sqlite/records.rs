@@ -95,6 +95,15 @@ pub(super) fn page(pool: &Pool, page: RecordPage<'_>) -> Result<Vec<Record>, Sto
     wanted.map(|found| trusted(page.space, owner, found)).collect()
 }
 
+/// How many there are.
+pub(super) fn count(pool: &Pool, session: SessionNo, space: Space) -> Result<u64, StoreError> {
+    pool.read("count records", |conn| {
+        let sql = "SELECT count(*) FROM records WHERE space = ?1 AND owner = ?2";
+        let shelf = (space.number(), int(space.owner(session).0));
+        conn.prepare_cached(sql)?.query_row(shelf, |row| Ok(uint(row.get(0)?)))
+    })
+}
+
 /// A record as it lies in the file, not trusted yet, and its seal.
 fn record(row: &Row<'_>) -> Result<(Record, i64), Error> {
     Ok((Record { key: row.get(0)?, value: row.get(1)?, generation: uint(row.get(2)?) }, row.get(3)?))

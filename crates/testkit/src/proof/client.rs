@@ -84,8 +84,8 @@ impl BatchClient {
                         Ok(world.say(json!({"session": session, "answer": answer, "alone": true}))?)
                     });
                 }
-                Err(BatchError::Shape { what }) => {
-                    self.world.say(json!({"refused": {"call": name, "what": what}}))?
+                Err(error @ (BatchError::Shape { .. } | BatchError::Closed { .. })) => {
+                    self.world.say(json!({"refused": {"call": name, "what": error.to_string()}}))?
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -185,7 +185,7 @@ pub async fn cancel(runtime: Runtime, world: Arc<World>, plan: CancelPlan, mut c
         open.session == *session && Some(&open.batch) == batch.as_ref() && Some(&open.id) == call.as_ref()
     };
     let handle = match call {
-        Some(_) => runtime.open().iter().find(is_it).map(|open| open.call.clone()),
+        Some(_) => runtime.open().await?.iter().find(is_it).map(|open| open.call.clone()),
         None => None,
     };
     let target = match (&handle, call, batch) {

@@ -116,6 +116,10 @@ pub struct Inside {
     pub questions: u32,
     /// How often it slept.
     pub sleeps: u32,
+    /// How often it wrote its pair, and told of that.
+    pub pairs: u32,
+    /// See above.
+    pub events: u32,
     /// What it called under each name, in order.
     pub called: BTreeMap<String, Vec<Called>>,
 }
@@ -160,12 +164,20 @@ impl Inside {
                 self.answers.entry(name()).or_default().push(json!(format!("{other:?}")));
             }
             Did::SleepEnded => self.sleeps += 1,
+            Did::PairWritten { written, .. } => self.pairs += u32::from(*written),
+            Did::Emitted { .. } => self.events += 1,
             Did::Called { generation } => {
                 let called = Called { generation: *generation, at, round };
                 self.called.entry(name()).or_default().push(called);
             }
             Did::Asked(_) => self.questions += 1,
-            Did::SleepBegan(_) | Did::KeyTaken | Did::WaitBegan(_) | Did::TimedOut => {}
+            Did::SleepBegan(_)
+            | Did::KeyTaken
+            | Did::WaitBegan(_)
+            | Did::TimedOut
+            | Did::PairsRead { .. }
+            | Did::SignalAwaited(_)
+            | Did::Signalled { .. } => {}
         }
     }
 }

@@ -109,7 +109,7 @@ pub struct Report {
     pub nested_again: u64,
     /// Calls that called others and were lost with their worker.
     pub nested_parents_lost: u64,
-    /// Races inside a call that were decided, and those of them in which a worker died.
+    /// Races inside a call that were won, and those in which a worker died.
     pub nested_races: u64,
     /// See above.
     pub nested_races_cut: u64,
@@ -207,11 +207,12 @@ impl Report {
                 self.nested_again += u64::from(nesting.generation > 1);
                 let won = nesting.name == RACE && call.state() == "succeeded" && !call.past.dismissed;
                 self.nested_races += u64::from(won);
-                let of_it = |other: &&Recorded| other.batch == call.batch;
-                let cut = histories.journal.calls.iter().filter(of_it).any(|other| other.past.lost > 0);
-                self.nested_races_cut += u64::from(won && cut);
             }
         }
+        let calls = histories.journal.calls.iter();
+        let races = |call: &&Recorded| call.nesting.as_ref().is_some_and(|nesting| nesting.name == RACE);
+        let cut = calls.filter(races).filter(|call| call.past.lost > 0).map(|call| call.batch);
+        self.nested_races_cut += cut.collect::<BTreeSet<_>>().len() as u64;
         for batch in histories.journal.batches.iter().filter(|batch| batch.streamed) {
             self.streamed += 1;
             self.streamed_cut += u64::from(batch.closed.contains(&ClosedBy::Restart));

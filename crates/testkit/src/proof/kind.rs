@@ -1,5 +1,7 @@
 //! The kinds of tools that a worker has.
 
+use super::tools::EVENT;
+use serde_json::json;
 use windlass::{Deadlines, EffectClass, RetryRule, ToolSpec};
 
 /// Which tool a call is for.
@@ -159,6 +161,7 @@ impl Kind {
             grace_ms: Some(grace_ms),
             claims: self.apart.then(Vec::new),
             retry: RetryRule { attempts, base_ms, cap_ms: None },
+            emits: [(EVENT.to_owned(), json!({"type": "object", "required": ["call"]}))].into(),
             ..ToolSpec::default()
         }
     }

@@ -187,7 +187,7 @@ impl Person {
             open.state == state && format!("{}/{}/{}", open.session, open.batch, open.id) == self.call
         };
         loop {
-            if let Some(open) = self.runtime.open().into_iter().find(is_it) {
+            if let Some(open) = self.runtime.open().await.unwrap_or_default().into_iter().find(is_it) {
                 return open;
             }
             tokio::time::sleep(LOOK).await;

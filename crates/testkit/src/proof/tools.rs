@@ -30,6 +30,8 @@ pub const ANSWER: &str = "answer";
 pub const QUESTION: &str = "question";
 /// See above: the step that is its effect.
 pub const EFFECT: &str = "effect";
+/// The event that it tells of when it has done its first step.
+pub const EVENT: &str = "told";
 /// Where it stands in its value what a tool was told of the calls inside it.
 pub const NESTED: &str = "nested";
 /// How long a stepped tool sleeps.
@@ -269,6 +271,7 @@ impl Effect {
         if inside.step {
             let request = self.step_request(&args, cx, ("keyed", FIRST));
             let _number: u64 = cx.step(FIRST, (), |()| self.effect(&args, request)).await?;
+            self.tell(cx).await?;
         }
         if inside.nap {
             cx.sleep("nap", NAP).await?;
@@ -323,6 +326,18 @@ impl Effect {
         let mut output = value(&args, number);
         more.into_iter().for_each(|(name, told)| output.value[name] = told);
         Ok(output)
+    }
+
+    /// Writes a pair, reads it back, and tells of that.
+    async fn tell(&self, cx: &Cx) -> Result<(), ToolError> {
+        let key = cx.handle().to_string();
+        let before = cx.kv().get("pair before", &key).await?.map_or(0, |pair| pair.generation);
+        let written = cx.kv().set_if("pair", (&key, before), cx.id()).await?;
+        let after = cx.kv().get("pair after", &key).await?.map(|pair| pair.value);
+        if !written || before != 0 || after != Some(json!(cx.id())) {
+            return Err(ToolError::internal(format!("the pair was {before}, and is {after:?}")));
+        }
+        Ok(cx.emit(EVENT, EVENT, json!({ "call": key })).await?)
     }
 
     /// Goes to the ledger; the number of its line.

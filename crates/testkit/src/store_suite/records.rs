@@ -89,6 +89,8 @@ pub async fn a_space_has_room_for_so_many(store: &Arc<dyn Store>) {
     let refused: Vec<_> = answers.iter().map(|answer| answer.err()).collect();
     assert_eq!(refused, [None, None, Some(Refused::Full), None, Some(Refused::Full)]);
     assert_eq!(read(store, session, "c").await, None);
+    let count = async |session| store.count_records(session, Space::Pair).await.unwrap();
+    assert_eq!((count(session).await, count(other).await, count(SessionNo(99)).await), (2, 3, 0));
     one(store, held(session, vec![remove("a"), remove("a")])).await.unwrap();
     let answers = store.commit(vec![insert("c"), insert("d")]).await.unwrap();
     assert_eq!((answers[0].is_ok(), answers[1].err()), (true, Some(Refused::Full)));

@@ -63,7 +63,7 @@ async fn who_is_cancelled_in_the_queue_keeps_its_place_until_its_end_is_recorded
         let calls = vec![call("holds", "obeys"), call("waits", "writes"), call("behind", "reads")];
         let submitted = runtime.submit("s", batch(calls)).await.unwrap();
         runs.recv().await.unwrap();
-        let waits = runtime.open().into_iter().find(|open| open.id == "waits").unwrap();
+        let waits = runtime.open().await.unwrap().into_iter().find(|open| open.id == "waits").unwrap();
         // It joins who reads before it, once nobody stands between them.
         let cancelled = runtime.cancel(Target::Call(&waits.call), None).await.unwrap();
         assert_eq!(cancelled.asked, 1);

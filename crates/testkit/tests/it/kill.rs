@@ -50,7 +50,6 @@ fn nothing_acknowledged_is_lost_and_nothing_recorded_runs_again() {
         ("nested calls made again", report.nested_again),
         ("lost calls with others inside", report.nested_parents_lost),
         ("nested races decided", report.nested_races),
-        ("nested races cut", report.nested_races_cut),
         ("streamed batches", report.streamed),
         ("streamed batches cut", report.streamed_cut),
     ] {

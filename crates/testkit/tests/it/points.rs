@@ -28,6 +28,18 @@ fn every_write_can_be_the_last() {
     assert!(report.unknown > 0, "no call was cut");
 }
 
+/// What waits for its client, calls others, lets them race, or is pushed, cut before each of its commits.
+#[test]
+fn what_lies_inside_can_be_cut_at_every_commit() {
+    let programs = with_points();
+    let (names, only) = (programs.points().unwrap(), Some(("write.commit", "die")));
+    let options = Options { planned: Planned::Outside, names, only, every_visit: true, lanes: 4 };
+    let report = run(&programs, &options).unwrap();
+    assert_eq!(report.violations, [""; 0]);
+    let hits: u64 = report.hits.values().sum();
+    assert!(hits > 20, "{hits} commits were cut");
+}
+
 /// A batch whose calls decide about each other, cut before and after each of its commits.
 #[test]
 fn a_decision_can_be_the_last_commit() {

@@ -3,6 +3,7 @@
 use super::place::{ConfigError, Problem, Source};
 use toml::de::DeTable;
 use windlass::core::limits::Limits;
+use windlass::core::narration::Phase;
 use windlass::core::tool::{Hints, nearest_name};
 
 /// The keys of one table.
@@ -13,8 +14,14 @@ pub(super) struct Keys {
 }
 
 /// The file itself.
-pub(super) const FILE: Keys =
-    Keys { place: "the file", known: &["durability", "groups", "limits", "tools"], later: &["mcp"] };
+pub(super) const FILE: Keys = Keys {
+    place: "the file",
+    known: &["durability", "groups", "limits", "server", "tools", "traces"],
+    later: &["mcp"],
+};
+
+/// The server.
+pub(super) const SERVER: Keys = Keys { place: "the server", known: &["hosts", "origins"], later: &[] };
 
 /// A tool.
 pub(super) const TOOL: Keys = Keys {
@@ -34,6 +41,7 @@ pub(super) const TOOL: Keys = Keys {
         "hints",
         "input",
         "limits",
+        "narration",
         "output",
         "persist_output",
         "polls",
@@ -77,6 +85,17 @@ pub(super) fn check_retry(source: &Source<'_>, table: &DeTable<'_>) -> Result<()
 /// Refuses parts of a dedupe key that are none.
 pub(super) fn check_dedupe(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     check_names(source, table, "dedupe", &["key", "for_ms"])
+}
+
+/// Refuses phases that are none.
+pub(super) fn check_narration(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    let known: Vec<&'static str> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
+    check_names(source, table, "narration", &known)
+}
+
+/// Refuses keys of `[traces]` that are none.
+pub(super) fn check_traces(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    check_names(source, table, "[traces]", &["contents", "endpoint"])
 }
 
 /// Refuses hints that are none.

@@ -3,7 +3,7 @@
 use super::place::{ConfigError, Source};
 use super::room::{Groups, Room};
 use super::rules::Rules;
-use super::{dedupe, keys};
+use super::{dedupe, keys, narration};
 use crate::command::{CommandTool, Later, Template, has_place};
 use crate::launcher::Launcher;
 use serde::Deserialize;
@@ -64,7 +64,8 @@ pub(super) fn read(
     check_name(name.get_ref()).map_err(|error| source.value_error(name.span(), error.to_string()))?;
     check_keys(source, &name, &value)?;
     let rules = Rules::read(source, value.clone())?;
-    let same = value.get_ref().as_table().and_then(|table| table.get("dedupe")).cloned();
+    let part = |name: &str| value.get_ref().as_table().and_then(|table| table.get(name)).cloned();
+    let (same, told) = (part("dedupe"), part("narration"));
     let room = Room::read(source, value.clone())?;
     let table = Table::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
     let input_schema = table.input.map(|input| schema(source, input)).transpose()?;
@@ -88,6 +89,7 @@ pub(super) fn read(
         running_max: room.running_max(source)?,
         rate: room.rate(source)?,
         groups: room.groups(source, groups)?,
+        narration: told.map_or(Ok(Vec::new()), |given| narration::read(source, given, &properties))?,
         version: table.version,
         ..ToolSpec::default()
     };

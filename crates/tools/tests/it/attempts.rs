@@ -181,7 +181,7 @@ fn with_builtin() -> Runtime {
 async fn sleep_ends_when_it_is_told_to() {
     let runtime = with_builtin();
     let waiting = submit(&runtime, "sleep", json!({ "ms": 600_000 })).await;
-    wait_until("it sleeps", || runtime.open().iter().any(|open| open.state == "running")).await;
+    wait_until("it sleeps", || runtime.live().iter().any(|open| open.state == "running")).await;
     in_time(runtime.cancel(Target::Session("s"), None)).await.expect("it is open");
     assert_eq!(in_time(end(waiting)).await, "cancelled{none}, 1 attempts");
 }

@@ -35,7 +35,7 @@ async fn the_example_that_asks_ann_waits_for_her() {
     assert!(letter.contains("cat > letter"), "{letter}");
     stage.write("ask-ann.sh", &letter);
     let waiting = submit(&stage.runtime, "ask_ann", json!({ "question": "May I?" })).await;
-    wait_until("it waits", || stage.runtime.open().iter().any(|call| call.state == "awaiting_completion"))
+    wait_until("it waits", || stage.runtime.live().iter().any(|call| call.state == "awaiting_completion"))
         .await;
     let letter = std::fs::read_to_string(stage.folder.join("letter")).expect("it was sent");
     assert!(letter.starts_with("May I?\n"), "{letter}");

@@ -68,7 +68,7 @@ impl Stage {
 
     /// How the call that runs ends when it is cancelled.
     pub async fn cancel(&self, waiting: Submitted) -> String {
-        let handle = self.runtime.open()[0].call.clone();
+        let handle = self.runtime.live()[0].call.clone();
         let asked = in_time(self.runtime.cancel(Target::Call(&handle), None)).await.expect("it is open");
         assert_eq!(asked.asked, 1);
         in_time(end(waiting)).await

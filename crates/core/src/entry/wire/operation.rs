@@ -35,6 +35,12 @@ struct OperationFields<'a> {
     schema: Option<&'a str>,
     #[n(9)]
     generation: Option<u32>,
+    /// Whether a pair was not written; absent: it was.
+    #[n(10)]
+    refused: Option<bool>,
+    /// The kind of an event.
+    #[b(11)]
+    event: Option<&'a str>,
 }
 
 pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
@@ -49,7 +55,12 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
             };
             OperationFields { input: Some(input), failure, ..named }
         }
-        Did::SleepBegan(began) | Did::WaitBegan(began) => {
+        Did::PairsRead { asked, .. } => OperationFields { input: Some(asked), ..named },
+        Did::PairWritten { asked, written } => {
+            OperationFields { input: Some(asked), refused: (!written).then_some(true), ..named }
+        }
+        Did::Emitted { event, .. } => OperationFields { event: Some(event), ..named },
+        Did::SleepBegan(began) | Did::WaitBegan(began) | Did::SignalAwaited(began) => {
             let (wake_at, length_us) = until(began);
             OperationFields { wake_at, length_us, ..named }
         }
@@ -63,6 +74,7 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
         }
         Did::Completed(Completion::Cancelled) => OperationFields { cancelled: Some(true), ..named },
         Did::Completed(Completion::Ok(_)) | Did::SleepEnded | Did::KeyTaken | Did::TimedOut => named,
+        Did::Signalled { .. } => named,
     };
     encode(&fields, bytes);
 }
@@ -73,6 +85,9 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
             value.as_bytes()
         }
         Did::Asked(question) => question.text.as_bytes(),
+        Did::PairsRead { found, .. } => found.as_bytes(),
+        Did::Emitted { payload, .. } | Did::Signalled { payload } => payload.as_bytes(),
+        Did::PairWritten { .. } | Did::SignalAwaited(_) => &[],
         Did::StepStarted { .. }
         | Did::StepEnded { .. }
         | Did::SleepBegan(_)
@@ -88,7 +103,7 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other kind is no operation")]
 pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operation, Problem> {
     let fields: OperationFields<'_> = minicbor::decode(fields)?;
-    let input = || fields.input.map(Arc::from).ok_or_else(|| wrong("a step has no input"));
+    let input = || fields.input.map(Arc::from).ok_or_else(|| wrong("what was done has no input"));
     let until = || match (fields.wake_at, fields.length_us) {
         (Some(wake_at), Some(length_us)) => Ok(Until { wake_at: Timestamp(wake_at), length_us }),
         _ => Err(wrong("a wait has no end")),
@@ -119,6 +134,14 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
         Kind::Called => Did::Called {
             generation: fields.generation.ok_or_else(|| wrong("a nested call has no generation"))?,
         },
+        Kind::PairsRead => Did::PairsRead { asked: input()?, found: text(payload)? },
+        Kind::PairWritten => Did::PairWritten { asked: input()?, written: fields.refused != Some(true) },
+        Kind::Emitted => {
+            let event = fields.event.map(Arc::from).ok_or_else(|| wrong("an event has no kind"))?;
+            Did::Emitted { event, payload: text(payload)? }
+        }
+        Kind::SignalAwaited => Did::SignalAwaited(until()?),
+        Kind::Signalled => Did::Signalled { payload: text(payload)? },
         Kind::Asked => {
             let (text, schema) = (text(payload)?, fields.schema.map(Arc::from));
             Did::Asked(Arc::new(Question { text, schema, until: until()? }))

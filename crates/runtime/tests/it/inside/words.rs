@@ -20,7 +20,7 @@ async fn a_running_attempt_says_how_far_it_is() {
     runtime.register(tool).unwrap();
     let submitted = runtime.submit("s", asked()).await.unwrap();
     let open = loop {
-        if let Some(open) = runtime.open().into_iter().find(|open| open.status.is_some()) {
+        if let Some(open) = runtime.open().await.unwrap().into_iter().find(|open| open.status.is_some()) {
             break open;
         }
         tokio::task::yield_now().await;

@@ -100,9 +100,7 @@ impl Case<'_> {
     fn outcome(&self, histories: &Histories, problems: &mut Vec<String>) {
         let (recorded, past) = (self.recorded, &self.recorded.past);
         let (state, detail) = (recorded.state(), recorded.detail());
-        // Who has little time may be asked in vain.
-        let in_vain = self.plan.kind.is_brief() && past.reconciled.last() == Some(&"unknown");
-        let nobody_asked = self.class() == Class::Once && (self.plan.kind.asks != Asks::Ledger || in_vain);
+        let nobody_asked = self.class() == Class::Once && self.is_asked_in_vain();
         let resolved = recorded.is_resolved();
         // What must not be repeated and was cut is unknown, until somebody says otherwise.
         let must_be_unknown = nobody_asked && past.is_cut() && !resolved;
@@ -152,6 +150,12 @@ impl Case<'_> {
         }
     }
 
+    /// Nobody can tell whether it took effect; or who has little time was asked for too long.
+    fn is_asked_in_vain(&self) -> bool {
+        let too_long = self.plan.kind.is_brief() && self.recorded.past.reconciled.last() == Some(&"unknown");
+        self.plan.kind.asks != Asks::Ledger || too_long
+    }
+
     fn is_exhausted(&self) -> bool {
         self.tries() >= self.class().tries()
     }
@@ -196,7 +200,7 @@ impl Case<'_> {
             ("none", Class::Read | Class::Missing) => true,
             ("none", Class::Once | Class::Keyed | Class::Client) => self.applied() == 0 && nothing_inside(),
             ("landed", Class::Once) => self.applied() == 1 && self.plan.kind.asks == Asks::Ledger,
-            ("unknown", Class::Once) => self.plan.kind.asks != Asks::Ledger && started,
+            ("unknown", Class::Once) => self.is_asked_in_vain() && started,
             ("unknown", Class::Keyed | Class::Stepped | Class::Client) => started,
             ("none", Class::Stepped) => {
                 self.effects.iter().all(|effect| effect.verdict != "applied") && nothing_inside()

@@ -28,10 +28,27 @@ pub(super) fn problems(case: &Case<'_>, problems: &mut Vec<String>) {
     if succeeded && slept != u32::from(case.plan.inside.nap) {
         problems.push(format!("R15: it slept {slept} times"));
     }
+    told(case, problems);
+}
+
+/// What it wrote and told of, it did once.
+fn told(case: &Case<'_>, problems: &mut Vec<String>) {
+    let inside = &case.recorded.inside;
+    let succeeded = case.recorded.state() == "succeeded" && !case.recorded.is_resolved();
+    let is_whole =
+        |count: u32| if succeeded { count == u32::from(case.plan.inside.step) } else { count <= 1 };
+    for (what, count) in [("wrote its pair", inside.pairs), ("told of its event", inside.events)] {
+        if !is_whole(count) {
+            problems.push(format!("R2: it {what} {count} times"));
+        }
+    }
 }
 
 fn one_step(case: &Case<'_>, (step, kind): (&str, &str), lines: &[&Effect], problems: &mut Vec<String>) {
-    let applied = lines.iter().filter(|line| line.verdict == "applied").count();
+    // Made again in a later try of the call around it, it has the keys that it had.
+    let key = case.step_key(step);
+    let earlier = case.earlier.iter().filter(|line| line.key == key);
+    let applied = lines.iter().chain(earlier).filter(|line| line.verdict == "applied").count();
     let recorded = case.recorded.inside.steps.get(step).cloned().unwrap_or_default();
     let RecordedStep { done_in, .. } = &recorded;
     if done_in.len() > 1 {

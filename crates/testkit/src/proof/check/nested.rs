@@ -58,9 +58,15 @@ pub(super) fn is_all_known(case: &Case<'_>) -> bool {
     !case.inside.iter().any(|inside| is_unknown(&inside.answer))
 }
 
-/// Whether a call inside failed the last time it was made, so that the one around it may fail.
+/// Whether a call inside failed the last time it was made, or nobody won a race, so that the call around may fail.
 pub(super) fn has_failed(case: &Case<'_>) -> bool {
-    last(case).values().any(|inside| inside.state() == "failed")
+    let last = last(case);
+    let states = |plans: &[CallPlan]| -> Vec<&str> {
+        plans.iter().filter_map(|plan| last.get(plan.id.as_str())).map(|inside| inside.state()).collect()
+    };
+    let raced = states(&case.plan.nested.race);
+    let unwon = !raced.is_empty() && !raced.contains(&"succeeded");
+    states(&case.plan.nested.calls).contains(&"failed") || unwon
 }
 
 /// Whether a call was stopped because of the one around it, for the reason that is recorded.

@@ -38,8 +38,7 @@ struct Story {
 
 /// Every promise about its siblings that a batch broke.
 pub(super) fn problems(histories: &Histories, batch: &RecordedBatch) -> Vec<String> {
-    let mut story = Story::default();
-    story.may_grow = batch.streamed;
+    let mut story = Story { may_grow: batch.streamed, ..Story::default() };
     for (row, events) in batch.rows.iter().enumerate() {
         for event in events {
             match event {

@@ -2,8 +2,19 @@
 
 use super::Histories;
 use crate::proof::history::RecordedBatch;
+use crate::proof::ledger::Effect;
 use std::collections::BTreeSet;
 use windlass::core::batch::ClosedBy;
+
+/// Whether the ledger may have seen a call of which nothing is recorded: what only reads may run before it is durable that it
+/// was pushed, and then a restart closes its batch.
+pub(super) fn may_be_gone(histories: &Histories, effect: &Effect) -> bool {
+    let mut pushed = histories.plan.calls().filter(|(_, batch, _)| batch.streamed);
+    effect.verdict == "seen"
+        && pushed.any(|(session, batch, call)| {
+            format!("{}/{}/{}", session.name, batch.key, call.id) == effect.call
+        })
+}
 
 /// Every promise that was broken.
 pub(super) fn problems(histories: &Histories, found: &mut Vec<String>) {

@@ -117,7 +117,7 @@ fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
 
 /// What the call of this id calls.
 fn nested(id: &str, seed: &mut Chance) -> Nested {
-    let (alone, races) = (seed.between(0, 3), seed.percent(60));
+    let (alone, races) = (seed.between(0, 2), seed.percent(65));
     let alone = if races { alone } else { alone.max(1) };
     let calls = (0..alone).map(|no| inside(format!("{id}n{no}"), seed)).collect();
     let race = (0..if races { 3 } else { 0 }).map(|no| racer(format!("{id}r{no}"), seed)).collect();
@@ -154,14 +154,12 @@ fn inside(id: String, seed: &mut Chance) -> CallPlan {
 /// One of those that race inside another: each beside the others.
 fn racer(id: String, seed: &mut Chance) -> CallPlan {
     let mut call = inside(id, seed).apart();
-    match seed.between(0, 3) {
-        0 => {
-            call.kind = call.kind.brief();
-            call.then = seed.one_of(&[Then::Hang, Then::Obey]);
-        }
+    if seed.percent(30) {
+        call.kind = call.kind.brief();
+        call.then = seed.one_of(&[Then::Hang, Then::Obey]);
+    } else {
         // Long enough to be killed in the middle.
-        1 | 2 => call.order = format!("{}:{}", seed.one_of(&["delay", "late"]), seed.between(4, 25)),
-        _ => {}
+        call.order = format!("{}:{}", seed.one_of(&["delay", "late"]), seed.between(10, 60));
     }
     call
 }

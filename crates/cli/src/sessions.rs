@@ -1,0 +1,21 @@
+//! `windlass sessions`: whose they are, and what is open in them.
+
+use crate::args::Sessions;
+use crate::door::{At, Door};
+use crate::show;
+use serde_json::json;
+use std::process::ExitCode;
+
+pub async fn sessions(at: &At, args: Sessions) -> anyhow::Result<ExitCode> {
+    let items = Door::look(at).await?.sessions().await?;
+    if args.json {
+        show::json(&json!({"items": items, "next": null}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows = items.into_iter().map(|session| {
+        let (entries, open) = (session.entries.to_string(), session.open_batches.to_string());
+        vec![session.id, session.principal, entries, open, session.title.unwrap_or_default()]
+    });
+    show::table(&["SESSION", "PRINCIPAL", "ENTRIES", "OPEN BATCHES", "TITLE"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}

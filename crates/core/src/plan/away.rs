@@ -1,0 +1,47 @@
+//! Parked calls that are only counted: nobody can wait for them, or nobody who could is there.
+
+use super::slab::NONE;
+use super::{Flags, Planner};
+use crate::claim::Claims;
+use crate::ids::CallId;
+
+impl Planner {
+    /// Forgets a parked call that nobody can wait for: it has started, claims nothing, and is neither inside another nor
+    /// around one. It is counted as parked until it [comes back](Self::come_back). `false`: it must be remembered.
+    pub fn put_away(&mut self, call: CallId) -> bool {
+        let claims_nothing = self.claims(call).is_some_and(Claims::is_empty);
+        claims_nothing && self.can_be_forgotten(call) && self.forget(call)
+    }
+
+    /// Forgets the parked calls of a session of which nothing else is in: whoever comes to it enters them again first. All of
+    /// them or, if one keeps other sessions waiting or must be remembered for another reason, none: `false`.
+    pub fn put_session_away(&mut self, calls: &[CallId]) -> bool {
+        let is_its_own = |call: &CallId| {
+            self.find(*call).is_some_and(|number| !self.calls[number].flags.claims_global)
+                && self.can_be_forgotten(*call)
+        };
+        calls.iter().all(is_its_own) && calls.iter().all(|call| self.forget(*call))
+    }
+
+    /// Whether it is parked, has started, and is neither inside another call nor around one.
+    fn can_be_forgotten(&self, call: CallId) -> bool {
+        let Some(call) = self.find(call).map(|number| &self.calls[number]) else { return false };
+        let Flags { parked, started, unprepared, .. } = call.flags;
+        parked && started && !unprepared && call.inside.is_none() && call.parent == NONE
+    }
+
+    fn forget(&mut self, call: CallId) -> bool {
+        self.away += 1;
+        self.leave(call)
+    }
+
+    /// A call that was put away is to be [entered](Self::enter) again, or is over.
+    pub fn come_back(&mut self) {
+        self.away = self.away.saturating_sub(1);
+    }
+
+    /// How many calls that have started before wait for room to go on.
+    pub fn again(&self) -> u64 {
+        self.again
+    }
+}

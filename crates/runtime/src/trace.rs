@@ -1,0 +1,177 @@
+//! Numbers, logs and spans, all made in one place from the facts that calls note.
+//!
+//! A number is a relaxed counter of the call's tool: nobody pays for them but the call, and that a few nanoseconds. What
+//! is true at one moment (running, parked, queued) is asked for when somebody reads.
+
+mod histogram;
+mod text;
+
+pub use text::METRICS;
+pub(crate) use text::metrics;
+
+use crate::held::Held;
+use histogram::Histogram;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::sync::mpsc;
+use windlass_core::call::{Call, Ended, Fact, Parked, Reason};
+use windlass_core::handle::{Handle, Kind};
+use windlass_core::ids::{CallId, Ordinal};
+use windlass_core::outcome::{Outcome, Value};
+use windlass_core::time::Timestamp;
+
+/// What is counted in a runtime.
+#[derive(Default)]
+pub(crate) struct Meters {
+    tools: Mutex<BTreeMap<String, Arc<Meter>>>,
+    /// Of calls whose tool is not there: what models make up must not become names of series.
+    nameless: Meter,
+    /// Spans that nobody took in time.
+    lost_spans: AtomicU64,
+    spans: OnceLock<Spans>,
+}
+
+/// What is counted of one tool.
+#[derive(Default)]
+pub(crate) struct Meter {
+    attempts: AtomicU64,
+    retries: AtomicU64,
+    /// By [`STATES`].
+    ended: [AtomicU64; STATES.len()],
+    queued: Histogram,
+    ran: Histogram,
+}
+
+/// How calls end.
+const STATES: [&str; 5] = ["succeeded", "failed", "denied", "cancelled", "unknown"];
+
+/// Whoever takes spans, and what they are to hold.
+struct Spans {
+    to: mpsc::Sender<Span>,
+    contents: bool,
+}
+
+/// A call that is over, as a trace shows it.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// What all calls of a batch and those inside them have in common.
+    pub trace: Handle,
+    /// The call's handle.
+    pub call: Handle,
+    /// The call inside which it ran, if it did.
+    pub parent: Option<Handle>,
+    /// The model's id of the call.
+    pub id: Arc<str>,
+    /// The session's name.
+    pub session: Arc<str>,
+    /// The batch's key.
+    pub batch: Arc<str>,
+    /// The tool, as it was asked for.
+    pub tool: Arc<str>,
+    /// How it ended: the name of its state.
+    pub state: &'static str,
+    /// The code of its failure, if it failed.
+    pub code: Option<&'static str>,
+    /// How many attempts it had.
+    pub attempts: u32,
+    /// When it was asked for.
+    pub opened_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+    /// Its arguments and its result as JSON, where whoever takes spans wants them.
+    pub contents: Option<(Arc<str>, Option<Arc<str>>)>,
+}
+
+impl Meters {
+    /// A call notes a fact.
+    pub(crate) fn noted(&self, held: &Held, fact: &Fact) {
+        if let Fact::Started(_) = fact {
+            up(&self.meter(held).attempts);
+        } else if let Fact::Parked(Parked { reason: Reason::Retry, .. }) = fact {
+            up(&self.meter(held).retries);
+        } else if let Fact::Ended(ended) = fact {
+            self.ended(held, ended);
+        }
+    }
+
+    fn ended(&self, held: &Held, ended: &Ended) {
+        let meter = self.meter(held);
+        let state = held.call.state.name();
+        if let Some(place) = STATES.iter().position(|known| *known == state) {
+            up(&meter.ended[place]);
+        }
+        meter.queued.add(ended.spent.queued_us);
+        meter.ran.add(ended.spent.ran_us);
+        let (session, call) = (&held.on.session.name, &held.call);
+        // Debug escapes what a model or a tool wrote.
+        tracing::debug!(
+            session = ?session, batch = ?held.on.batch.head.place.batch_key, id = ?call.opened.id, tool = ?call.opened.tool,
+            state, code = code(call), attempts = call.attempts, queued_us = ended.spent.queued_us,
+            ran_us = ended.spent.ran_us, "a call is over"
+        );
+        if let Some(spans) = self.spans.get()
+            && spans.to.try_send(span(held, spans.contents)).is_err()
+        {
+            up(&self.lost_spans);
+        }
+    }
+
+    /// Sends a span for every call that ends from now on; those that nobody takes in time are dropped and counted.
+    pub(crate) fn trace(&self, spans_max: usize, contents: bool) -> Option<mpsc::Receiver<Span>> {
+        let (to, spans) = mpsc::channel(spans_max);
+        self.spans.set(Spans { to, contents }).ok().map(|()| spans)
+    }
+
+    fn meter<'a>(&'a self, held: &'a Held) -> &'a Meter {
+        match &held.tool {
+            Some(tool) => tool.meter.get_or_init(|| self.of(&tool.spec.name)),
+            None => &self.nameless,
+        }
+    }
+
+    /// What is counted of the tool of this name, whatever takes its place.
+    fn of(&self, name: &str) -> Arc<Meter> {
+        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        tools.entry(name.to_string()).or_default().clone()
+    }
+}
+
+fn up(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn code(call: &Call) -> Option<&'static str> {
+    match call.outcome()? {
+        Outcome::Failed(failure) => Some(failure.code.as_str()),
+        Outcome::Succeeded(_) | Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown => None,
+    }
+}
+
+fn span(held: &Held, contents: bool) -> Span {
+    let (call, head, secret) = (&held.call, &held.on.batch.head, held.on.rt.store.secret());
+    let handle = |call: CallId| Handle::seal(secret, Kind::Call, call.packed());
+    let result = || match call.outcome()? {
+        Outcome::Succeeded(success) => match &success.value {
+            Value::Inline(text) => Some(text.clone()),
+            Value::Kept { .. } => None,
+        },
+        Outcome::Failed(failure) => Some(failure.message.as_str().into()),
+        Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown => None,
+    };
+    Span {
+        trace: handle(CallId { batch: held.on.session.outermost(head), ordinal: Ordinal(0) }),
+        call: handle(held.id),
+        parent: held.parent().map(handle),
+        id: call.opened.id.clone(),
+        session: held.on.session.name.clone(),
+        batch: head.place.batch_key.clone(),
+        tool: call.opened.tool.clone(),
+        state: call.state.name(),
+        code: code(call),
+        attempts: call.attempts,
+        opened_at: call.opened_at,
+        ended_at: held.now(),
+        contents: contents.then(|| (call.opened.args.text.clone(), result())),
+    }
+}

@@ -1,0 +1,46 @@
+//! Calls that ran when their owner died, with others inside them.
+
+use super::*;
+use crate::rig::config;
+use tokio::sync::Notify;
+
+/// Both ran at two deaths of their owner, so each is to run alone; and the one waits for the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspect_runs_with_what_lies_inside_it() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    for _ in 0..2 {
+        die_in_an_attempt(&folder, asked(), |config, begun| {
+            let runtime = Runtime::new(config);
+            runtime.register(caller(spec("t", EffectClass::Keyed), &["middle"])).unwrap();
+            runtime.register(caller(spec("middle", EffectClass::Keyed), &["leaf"])).unwrap();
+            runtime.register(hanging(spec("leaf", EffectClass::Keyed), begun)).unwrap();
+            runtime
+        })
+        .await;
+        // One that is killed cannot clear what says that it owns the folder.
+        drop(config(&folder));
+        std::fs::write(folder.path().join("owner.lock"), "process 1, which is gone").unwrap();
+    }
+    let (runtime, ran, runs) = (reopen(&folder), Count::default(), Arc::new(Notify::new()));
+    let told = runs.clone();
+    let outer = body(spec("t", EffectClass::Keyed), move |args, cx| {
+        told.notify_one();
+        Box::pin(async move {
+            cx.call("middle", "middle", &args).await?.value::<Value>()?;
+            Ok(cx.call("more", "more", &args).await?.value::<Value>()?.into())
+        })
+    });
+    runtime.register(outer).unwrap();
+    let submitted = runtime.submit("s", asked()).await.unwrap();
+    runs.notified().await;
+    // Those inside it have their tools only now, so they find it running.
+    runtime.register(caller(spec("middle", EffectClass::Keyed), &["leaf"])).unwrap();
+    runtime.register(echo(spec("leaf", EffectClass::Keyed), &ran)).unwrap();
+    // One that is no suspect itself does not have to stand aside either.
+    runtime.register(echo(spec("more", EffectClass::Keyed), &ran)).unwrap();
+    let answered = tokio::time::timeout(Duration::from_secs(8), submitted.settled()).await;
+    let answer = answered.expect("none of them waits for ever").unwrap();
+    assert_eq!(end(&answer), "c succeeded, 3 attempts");
+    assert_eq!(ran.get(), 2);
+    is_idle(&runtime).await;
+}

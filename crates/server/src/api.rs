@@ -1,0 +1,208 @@
+//! What every handler works with: the runtime, whose sessions and tokens there are, and whether the server is stopping.
+
+use crate::access::{Caller, Scope};
+use crate::extract::Bodies;
+use crate::problem::Problem;
+use crate::sessions::Sessions;
+use crate::tokens::Tokens;
+use crate::view::{SESSIONS_MAX, View, Whose};
+use crate::wire::Wait;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use windlass::core::handle::{Handle, Kind, open_question_id};
+use windlass::core::ids::CallId;
+use windlass::core::time::Timestamp;
+use windlass::{AskError, Runtime, Submitted};
+
+/// What every handler works with. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Api(Arc<Inner>);
+
+struct Inner {
+    runtime: Runtime,
+    sessions: Sessions,
+    tokens: Tokens,
+    bodies: Bodies,
+    draining: watch::Sender<bool>,
+}
+
+impl Api {
+    /// The API of this runtime, whose store lies in `folder`, if it does.
+    pub fn new(runtime: &Runtime, folder: Option<&Path>) -> Api {
+        let (runtime, tokens) = (runtime.clone(), Tokens::new(runtime, folder));
+        let sessions = Sessions::new(runtime.store().clone(), runtime.limits());
+        let (bodies, draining) = (Bodies::new(runtime.limits().bodies_bytes_max), watch::Sender::new(false));
+        Api(Arc::new(Inner { runtime, sessions, tokens, bodies, draining }))
+    }
+
+    /// Takes no more work, and lets those who wait for calls go with what there is.
+    pub fn drain(&self) {
+        self.0.draining.send_replace(true);
+    }
+
+    /// Whether it takes no more work.
+    pub fn is_draining(&self) -> bool {
+        *self.0.draining.borrow()
+    }
+
+    /// The runtime.
+    pub fn runtime(&self) -> &Runtime {
+        &self.0.runtime
+    }
+
+    /// Whose sessions there are.
+    pub fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    /// The tokens there are.
+    pub fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    pub(crate) fn bodies(&self) -> &Bodies {
+        &self.0.bodies
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.runtime.clock().now()
+    }
+
+    /// The session is there for the caller; one that nobody has used is the caller's from now on.
+    pub async fn claim(&self, caller: &Caller, session: &str) -> Result<(), Problem> {
+        self.adopt_open(session).await?;
+        self.0.sessions.claim(caller, session, self.now()).await
+    }
+
+    /// The session is there for the caller, or it is told as one that is not.
+    pub(crate) async fn session(&self, caller: &Caller, session: &str) -> Result<(), Problem> {
+        self.adopt_open(session).await?;
+        self.0.sessions.check(caller, session).await
+    }
+
+    /// A session that this process uses without anybody having asked here is the local principal's, also before anything of
+    /// it is recorded.
+    async fn adopt_open(&self, session: &str) -> Result<(), Problem> {
+        let Inner { runtime, sessions, .. } = &*self.0;
+        if sessions.owner(session).await?.is_none() && !runtime.live_in(session).is_empty() {
+            sessions.claim(&Caller::local(), session, self.now()).await?;
+        }
+        Ok(())
+    }
+
+    /// Work is taken.
+    pub(crate) fn takes_work(&self) -> Result<(), Problem> {
+        if !self.is_draining() {
+            return Ok(());
+        }
+        let told = "the server is stopping and takes no more calls; ask its successor";
+        Err(Problem { retry_after_ms: Some(1_000), ..Problem::new("draining", told) })
+    }
+
+    /// The call of this handle is there for the caller; answers its session.
+    pub(crate) async fn call(&self, caller: &Caller, handle: &str) -> Result<String, Problem> {
+        let not_found = || Problem::from(AskError::NotFound { what: format!("call {handle:?}") });
+        let secret = self.0.runtime.store().secret();
+        let call = Handle::parse(handle).and_then(|handle| handle.open(secret, Kind::Call));
+        let call = call.map(CallId::unpacked).ok_or_else(not_found)?;
+        self.session_of(caller, call).await?.ok_or_else(not_found)
+    }
+
+    /// The question of this id is there for the caller.
+    pub(crate) async fn question(&self, caller: &Caller, id: &str) -> Result<(), Problem> {
+        let not_found = || Problem::from(AskError::NoQuestion);
+        let (call, _) = open_question_id(self.0.runtime.store().secret(), id).ok_or_else(not_found)?;
+        self.session_of(caller, call).await?.map(drop).ok_or_else(not_found)
+    }
+
+    /// The session of a call, if it is there for the caller.
+    async fn session_of(&self, caller: &Caller, call: CallId) -> Result<Option<String>, Problem> {
+        let Some(session) = self.0.runtime.session_of(call).await? else { return Ok(None) };
+        match self.session(caller, &session).await {
+            Ok(()) => Ok(Some(session)),
+            Err(problem) if problem.code == "not_found" => Ok(None),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Looks at something of all sessions that are there for the caller.
+    pub(crate) async fn in_reach<T>(
+        &self,
+        caller: &Caller,
+        look: impl AsyncFnOnce(Whose<'_>) -> Result<T, AskError>,
+    ) -> Result<T, Problem> {
+        if caller.has(Scope::Admin) {
+            return Ok(look(Whose::All).await?);
+        }
+        let limit = usize::try_from(SESSIONS_MAX).unwrap_or(usize::MAX);
+        let (names, _) = self.0.sessions.page(caller, None, limit).await?;
+        Ok(look(Whose::These(&names)).await?)
+    }
+
+    /// For how long the answer to a batch waits.
+    pub(crate) fn waits(&self, (wait, ms): (Wait, Option<u64>)) -> Result<(Wait, Duration), Problem> {
+        let limits = self.0.runtime.limits();
+        let (ms, max) = (ms.unwrap_or(limits.wait_ms), limits.wait_ms_max);
+        if ms > max {
+            let told = format!("timeout_ms is at most {max}, and {ms} is more; ask again when it is over");
+            return Err(Problem::new("bad_batch", told));
+        }
+        Ok((wait, Duration::from_millis(ms)))
+    }
+
+    /// The answer to a batch, once what it waits for is so or took too long.
+    pub(crate) async fn answer(
+        &self,
+        (session, submitted): (&str, Submitted),
+        (wait, most): (Wait, Duration),
+    ) -> Result<Value, Problem> {
+        let asked_at = self.now();
+        let mut draining = self.0.draining.subscribe();
+        let waiting = async {
+            match wait {
+                Wait::None => Ok(()),
+                Wait::Settled => submitted.ended().await,
+                Wait::Inline => {
+                    // It is acknowledged while calls wait for people, so it is recorded before it waits.
+                    submitted.admitted().await?;
+                    submitted.stands_still().await
+                }
+            }
+        };
+        tokio::select! {
+            waited = waiting => waited?,
+            () = tokio::time::sleep(most) => {}
+            _ = draining.wait_for(|draining| *draining) => {}
+        }
+        let answer = submitted.now().await?;
+        let over = answer.calls.iter().all(|call| call.call().end().is_some());
+        let view = match over {
+            true => View::of_record(self.0.runtime.store().clone()),
+            false => View::of_session(&self.0.runtime, session),
+        };
+        let mut shown = view.batch(&answer);
+        let before = |call: &&windlass::CallAnswer| {
+            call.is_recorded()
+                && !call.is_conflict()
+                && call.call().end().is_some_and(|end| end.at < asked_at)
+        };
+        let recorded = answer.calls.iter().filter(before).count();
+        if recorded > 0 {
+            shown["recorded"] = recorded.into();
+        }
+        Ok(shown)
+    }
+}
+
+/// Does something to its end, whoever asked for it goes away or not: what was begun is never left half done.
+pub(crate) async fn undisturbed<T: Send + 'static, E: Into<Problem> + Send + 'static>(
+    work: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::spawn(work).await {
+        Ok(done) => done.map_err(Into::into),
+        Err(ended) => Err(Problem::new("internal", format!("the request was not done: {ended}"))),
+    }
+}

@@ -1,0 +1,129 @@
+//! The description of the API, made from the same table as the router.
+
+use crate::access::Scope;
+use crate::problem::{CODES, Problem};
+use crate::router::{Route, surface};
+use schemars::generate::SchemaSettings;
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The description, as OpenAPI 3.1 has it.
+pub fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12()
+        .with(|settings| settings.definitions_path = "/components/schemas".into());
+    let mut generator = settings.into_generator();
+    let problem = generator.subschema_for::<Problem>();
+    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for route in surface() {
+        let described = operation(&route, &mut generator, &problem);
+        paths.entry(route.path).or_default().insert(route.method.as_str().to_lowercase(), described);
+    }
+    let scopes: Map<String, Value> =
+        Scope::ALL.iter().map(|scope| (scope.as_str().to_string(), json!(told(*scope)))).collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Windlass",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Runs tool calls durably. Problems are RFC 9457 with a `code`; docs/server.md explains each.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": generator.take_definitions(true),
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "A token of `windlass token create`.", "x-scopes": scopes},
+            },
+        },
+    })
+}
+
+fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Schema) -> Value {
+    let mut parameters: Vec<Value> = names(route.path)
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .collect();
+    if let Some(query) = route.query {
+        parameters.extend(query_parameters(&query(generator), generator));
+    }
+    let mut responses = Map::new();
+    let answer = route.answer.map(|answer| json!({route.media: {"schema": answer(generator)}}));
+    let statuses: &[(&str, &str)] =
+        if route.makes { &[("200", "It was there."), ("201", "It is new.")] } else { &[("200", "Done.")] };
+    for (status, description) in statuses {
+        responses.insert((*status).to_string(), json!({"description": description, "content": answer}));
+    }
+    for (status, codes) in problems(route) {
+        let codes: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
+        let content = json!({"application/problem+json": {"schema": problem}});
+        responses.insert(status.to_string(), json!({"description": codes.join(", "), "content": content}));
+    }
+    let mut described = json!({"summary": route.says, "responses": responses});
+    if !parameters.is_empty() {
+        described["parameters"] = parameters.into();
+    }
+    if let Some(body) = route.body {
+        described["requestBody"] = json!({"content": {"application/json": {"schema": body(generator)}}});
+    }
+    described["security"] = match route.needs {
+        Some(scope) => json!([{"token": [scope.as_str()]}]),
+        None => json!([]),
+    };
+    described
+}
+
+/// The names in a path that stand for something.
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+}
+
+/// Each field of a query is a parameter of its own.
+fn query_parameters(query: &Schema, generator: &SchemaGenerator) -> Vec<Value> {
+    let named = query.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next());
+    let whole = match named {
+        Some(name) => generator.definitions().get(name).cloned().unwrap_or_default(),
+        None => query.as_value().clone(),
+    };
+    let fields = whole["properties"].as_object().cloned().unwrap_or_default();
+    let parameter = |(name, schema): (String, Value)| {
+        let description = schema["description"].clone();
+        json!({"name": name, "in": "query", "required": false, "description": description, "schema": schema})
+    };
+    fields.into_iter().map(parameter).collect()
+}
+
+/// What may be wrong with a request, by status.
+fn problems(route: &Route) -> BTreeMap<u16, BTreeSet<&'static str>> {
+    let mut codes: Vec<&str> = vec!["host_not_allowed", "origin_not_allowed"];
+    codes.extend(route.problems);
+    if route.needs.is_some() {
+        codes.extend(["no_token", "wrong_token", "missing_scope", "too_many_requests", "internal"]);
+    }
+    if names(route.path).next().is_some() {
+        codes.extend(["bad_path", "not_found"]);
+    }
+    if route.query.is_some() {
+        codes.push("bad_query");
+    }
+    if route.body.is_some() {
+        codes.extend(["bad_body", "invalid_json", "duplicate_key", "too_deep", "inexact_number"]);
+        codes.extend(["too_large", "overloaded"]);
+    }
+    let mut by_status: BTreeMap<u16, BTreeSet<&'static str>> = BTreeMap::new();
+    for (code, status) in CODES.iter().filter(|(code, _)| codes.contains(code)) {
+        by_status.entry(*status).or_default().insert(code);
+    }
+    by_status
+}
+
+fn told(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Calls => "Open sessions, submit and cancel calls, post results of tools that the caller runs.",
+        Scope::Read => "Look.",
+        Scope::Complete => {
+            "Answer what calls wait for: questions, connections, unknown calls, changed tools."
+        }
+        Scope::Admin => {
+            "Manage tokens and tools, and reach the sessions of all principals with its other scopes."
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The handlers, one file per kind of object. A handler reads the request, finds out whether what it names is there for
+//! the caller, asks the runtime, and shows what it said. Nothing is decided here.
+
+pub mod asks;
+pub mod batches;
+pub mod calls;
+pub mod health;
+pub mod pairs;
+pub mod sessions;
+pub mod tokens;
+pub mod tools;
+
+use crate::problem::Problem;
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use hyper::header::CONTENT_TYPE;
+use serde::Serialize;
+
+/// What a handler answers.
+pub type Answered = Result<Response, Problem>;
+
+fn json(value: &impl Serialize) -> Answered {
+    with_status(StatusCode::OK, value)
+}
+
+fn with_status(status: StatusCode, value: &impl Serialize) -> Answered {
+    let text = serde_json::to_string(value).map_err(|error| Problem::new("internal", error.to_string()))?;
+    Ok((status, [(CONTENT_TYPE, "application/json")], text).into_response())
+}

@@ -1,0 +1,248 @@
+//! Whose a session is: of the principal that first used it, for good. Kept apart from its journal, since it is known before
+//! the first batch is taken.
+
+use crate::access::{Caller, LOCAL, Scope};
+use crate::problem::Problem;
+use crate::wire::NewSession;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use windlass::core::ids::SessionNo;
+use windlass::core::limits::Limits;
+use windlass::core::time::Timestamp;
+use windlass::store::{Change, Guard, Hold, Record, RecordPage, Refused, Row, STORE, Space, Store};
+use windlass::{BatchError, check_session_name};
+
+/// What a record is about, by the beginning of its key: a session by its name, or the sessions of a principal.
+const BY_NAME: &str = "session/";
+const BY_PRINCIPAL: &str = "of/";
+/// Up to which number all sessions are somebody's.
+const ADOPTED: &str = "adopted";
+/// Sessions are looked through in pages of this size.
+const PAGE: u64 = 500;
+
+/// Whose the sessions of a store are.
+pub struct Sessions {
+    store: Arc<dyn Store>,
+    /// What never changes need not be read again.
+    known: Mutex<HashMap<String, Arc<str>>>,
+    known_max: usize,
+}
+
+/// What is set for a session.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Setting {
+    /// Whose it is.
+    pub principal: Arc<str>,
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What programs want to know it by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// When it was first used, in microseconds since 1970; not known of those that came before this was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<i64>,
+}
+
+impl Setting {
+    fn of(principal: &str, now: Timestamp) -> Setting {
+        let created_at = Some(now.0);
+        Setting { principal: principal.into(), title: None, labels: BTreeMap::new(), created_at }
+    }
+}
+
+impl Sessions {
+    /// Those of this store.
+    pub fn new(store: Arc<dyn Store>, limits: &Limits) -> Sessions {
+        let known_max = usize::try_from(limits.sessions_owned_max).unwrap_or(usize::MAX);
+        Sessions { store, known: Mutex::default(), known_max }
+    }
+
+    /// Makes the sessions that nobody has claimed the local principal's: they were made by whoever had the folder.
+    pub async fn adopt(&self) -> Result<(), Problem> {
+        let mark = self.store.record(STORE, Space::Setting, ADOPTED).await?;
+        let mark = mark.and_then(|mark| serde_json::from_slice::<u64>(&mark.value).ok()).unwrap_or(0);
+        let mut after = SessionNo(mark);
+        loop {
+            let rows = self.store.sessions(Some(after), PAGE).await?;
+            let Some(last) = rows.last() else { break };
+            for row in &rows {
+                if self.setting(&row.name).await?.is_none() {
+                    let setting = Setting { created_at: None, ..Setting::of(LOCAL, Timestamp(0)) };
+                    self.put_new(&row.name, &setting).await?;
+                }
+            }
+            after = last.no;
+        }
+        if after.0 > mark {
+            let value = after.0.to_string().into_bytes().into();
+            self.commit(
+                Vec::new(),
+                vec![Row::Put { space: Space::Setting, key: ADOPTED.to_string(), value }],
+            )
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// What is set for a session; `None` if nobody has used it.
+    pub async fn setting(&self, name: &str) -> Result<Option<Setting>, Problem> {
+        let record = self.store.record(STORE, Space::Setting, &by_name(name)).await?;
+        record.map(|record| read(&record)).transpose()
+    }
+
+    /// The session of this name is there for the caller, or it is told as one that is not.
+    pub async fn check(&self, caller: &Caller, name: &str) -> Result<(), Problem> {
+        match self.owner(name).await? {
+            Some(owner) if caller.reaches(&owner) => Ok(()),
+            Some(_) | None => Err(not_found(name)),
+        }
+    }
+
+    /// The same, and a session that nobody has used is the caller's from now on.
+    pub async fn claim(&self, caller: &Caller, name: &str, now: Timestamp) -> Result<(), Problem> {
+        check_session_name(name).map_err(invalid)?;
+        if self.owner(name).await?.is_none() {
+            self.put_new(name, &Setting::of(&caller.principal, now)).await?;
+        }
+        self.check(caller, name).await
+    }
+
+    /// Opens a session with what is set for it. `true` if that was new; the same again changes nothing.
+    pub async fn open(
+        &self,
+        caller: &Caller,
+        (name, wanted): (&str, &NewSession),
+        (now, limits): (Timestamp, &Limits),
+    ) -> Result<bool, Problem> {
+        check_session_name(name).map_err(invalid)?;
+        check_wanted(wanted, limits)?;
+        let (title, labels) = (wanted.title.clone(), wanted.labels.clone());
+        let setting = Setting { title, labels, ..Setting::of(&caller.principal, now) };
+        if self.put_new(name, &setting).await? {
+            return Ok(true);
+        }
+        self.check(caller, name).await?;
+        let there = self.setting(name).await?.ok_or_else(|| not_found(name))?;
+        if (&there.title, &there.labels) == (&setting.title, &setting.labels) {
+            return Ok(false);
+        }
+        let told = format!("the session {name:?} is there with another title or other labels; that stands");
+        Err(Problem::new("conflict", told))
+    }
+
+    /// The names of a page of the sessions that are there for the caller, and where the next begins.
+    pub async fn page(
+        &self,
+        caller: &Caller,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<String>, Option<String>), Problem> {
+        let prefix = match caller.has(Scope::Admin) {
+            true => BY_NAME.to_string(),
+            false => format!("{BY_PRINCIPAL}{}/", caller.principal),
+        };
+        let after = after.map(|after| format!("{prefix}{after}"));
+        let limit_and_one = limit as u64 + 1;
+        let page = RecordPage {
+            session: STORE,
+            space: Space::Setting,
+            prefix: &prefix,
+            after: after.as_deref(),
+            limit: limit_and_one,
+        };
+        let records = self.store.records(page).await?;
+        let mut names: Vec<String> = records
+            .iter()
+            .filter_map(|record| record.key.strip_prefix(&prefix))
+            .map(str::to_string)
+            .collect();
+        let more = names.len() > limit;
+        names.truncate(limit);
+        let next = names.last().filter(|_| more).cloned();
+        Ok((names, next))
+    }
+
+    /// Whose a session is; `None` if nobody has used it.
+    pub(crate) async fn owner(&self, name: &str) -> Result<Option<Arc<str>>, Problem> {
+        if let Some(owner) = self.lock().get(name) {
+            return Ok(Some(owner.clone()));
+        }
+        let owner = match self.setting(name).await? {
+            Some(setting) => setting.principal,
+            // Whoever has the folder may have opened it without us.
+            None if self.store.session(name).await?.is_some() => LOCAL.into(),
+            None => return Ok(None),
+        };
+        let mut known = self.lock();
+        if known.len() >= self.known_max {
+            known.clear();
+        }
+        known.insert(name.to_string(), owner.clone());
+        Ok(Some(owner))
+    }
+
+    /// Sets what nobody has set. `false`: somebody was first.
+    async fn put_new(&self, name: &str, setting: &Setting) -> Result<bool, Problem> {
+        let value =
+            serde_json::to_vec(setting).map_err(|error| Problem::new("internal", error.to_string()))?;
+        let (space, key) = (Space::Setting, by_name(name));
+        let guards = vec![Guard::Generation { space, key: key.clone(), is: 0 }];
+        let of = format!("{BY_PRINCIPAL}{}/{name}", setting.principal);
+        let rows = vec![
+            Row::Put { space, key, value: value.into() },
+            Row::Put { space, key: of, value: Arc::from([]) },
+        ];
+        self.commit(guards, rows).await
+    }
+
+    /// `false`: another was there.
+    async fn commit(&self, guards: Vec<Guard>, rows: Vec<Row>) -> Result<bool, Problem> {
+        let change = Change { session: STORE, hold: Hold::Store, guards, rows };
+        match self.store.commit(vec![change]).await?.pop() {
+            Some(Err(Refused::Changed { .. })) => Ok(false),
+            Some(Err(refused)) => Err(Problem::new("internal", refused.to_string())),
+            Some(Ok(_)) | None => Ok(true),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<str>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is said of a session that is not there, or not for whoever asks.
+pub(crate) fn not_found(name: &str) -> Problem {
+    windlass::AskError::NotFound { what: format!("session {name:?}") }.into()
+}
+
+fn by_name(name: &str) -> String {
+    format!("{BY_NAME}{name}")
+}
+
+fn invalid(error: BatchError) -> Problem {
+    Problem::new("invalid_session", error.to_string())
+}
+
+fn read(record: &Record) -> Result<Setting, Problem> {
+    serde_json::from_slice(&record.value).map_err(|error| {
+        Problem::new("internal", format!("the record {} cannot be read: {error}", record.key))
+    })
+}
+
+fn check_wanted(wanted: &NewSession, limits: &Limits) -> Result<(), Problem> {
+    let longer = |text: &str, max: u64| text.chars().count() as u64 > max;
+    let (title_max, labels_max) = (limits.session_title_chars_max, limits.session_labels_max);
+    let label_max = limits.session_label_chars_max;
+    let told = if wanted.title.as_ref().is_some_and(|title| longer(title, title_max)) {
+        format!("a title has at most {title_max} characters; say it shorter")
+    } else if wanted.labels.len() as u64 > labels_max {
+        format!("a session has at most {labels_max} labels; leave some out")
+    } else if wanted.labels.iter().any(|(name, value)| longer(name, label_max) || longer(value, label_max)) {
+        format!("a label has at most {label_max} characters, its value too; say it shorter")
+    } else {
+        return Ok(());
+    };
+    Err(Problem::new("invalid_session", told))
+}

@@ -1,0 +1,236 @@
+//! A server at an address, and a client that speaks plain HTTP to it.
+
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use windlass::core::limits::Limits;
+use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::{
+    Config, Cx, EffectClass, Output, Runtime, Tool, ToolError, ToolFuture, ToolSpec, client_tool, tool_fn,
+};
+use windlass_server::Api;
+use windlass_server::access::{Rules, Scope};
+use windlass_server::address::Address;
+use windlass_server::wire::NewToken;
+use windlass_testkit::clock::ManualClock;
+
+/// A test that waits longer has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Served {
+    pub folder: TempDir,
+    pub api: Api,
+    pub address: Address,
+    /// The token of the principal `local`, with all scopes.
+    pub token: String,
+    /// Lets calls of `hold` and `peek` return, one each.
+    pub go: Arc<Semaphore>,
+    /// The keys that calls of `key` gave out.
+    pub keys: Keys,
+}
+
+type Keys = Arc<Mutex<Vec<String>>>;
+
+/// An answer: its status, its headers in small letters, and its body.
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {} {}", self.status, self.body))
+    }
+
+    /// The status, and the code of a problem.
+    pub fn told(&self) -> (u16, String) {
+        let code = serde_json::from_str::<Value>(&self.body).ok();
+        let code = code.and_then(|body| body["code"].as_str().map(str::to_string));
+        (self.status, code.unwrap_or_default())
+    }
+
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.body);
+        self.json()
+    }
+}
+
+impl Served {
+    pub async fn new() -> Served {
+        Served::with(|_| {}).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut Config)) -> Served {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::open(Options::new(folder.path())).expect("a store");
+        let mut config = Config::new(store);
+        change(&mut config);
+        let runtime = Runtime::new(config);
+        let go = Arc::new(Semaphore::new(0));
+        let keys = Keys::default();
+        tools(&runtime, (&go, &keys));
+        let api = Api::new(&runtime, Some(folder.path()));
+        let file = api.tokens().first().await.expect("a token").expect("it is written");
+        let token = std::fs::read_to_string(file).expect("a token").trim().to_string();
+        let rules = Rules { hosts: vec!["tools.example".into()], origins: vec!["https://ui.example".into()] };
+        let address = Address::serve(&api, "127.0.0.1:0".parse().expect("an address"), rules);
+        let address = address.await.expect("it is served");
+        Served { folder, api, address, token, go, keys }
+    }
+
+    /// One whose clock stands still until it is moved.
+    pub async fn with_clock(limits: Limits) -> (Served, ManualClock) {
+        let clock = ManualClock::default();
+        let served = Served::with(|config| {
+            config.clock = Arc::new(clock.clone());
+            config.limits = limits;
+        });
+        (served.await, clock)
+    }
+
+    pub fn at(&self) -> SocketAddr {
+        self.address.address()
+    }
+
+    /// A token of this principal.
+    pub async fn token_of(&self, principal: &str, scopes: &[Scope]) -> String {
+        let wanted = NewToken {
+            principal: principal.into(),
+            scopes: scopes.to_vec(),
+            title: None,
+            expires_in_s: None,
+            requests_per_minute: None,
+        };
+        self.api.tokens().make(wanted).await.expect("a token").token
+    }
+
+    /// Asks with the first token.
+    pub async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
+        self.ask_as(Some(&self.token), method, (path, body)).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, Value::Null).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.ask("POST", path, body).await
+    }
+
+    pub async fn ask_as(&self, token: Option<&str>, method: &str, (path, body): (&str, Value)) -> Answer {
+        let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let length = body.len();
+        self.raw(&format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{token}content-length: {length}\r\n\r\n{body}"
+        ))
+        .await
+    }
+
+    /// Sends a request as it is written.
+    pub async fn raw(&self, request: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.at()).await.expect("it is served");
+        // Whoever is refused in the middle may not be able to send the rest.
+        let _ = stream.write_all(request.as_bytes()).await;
+        read(stream).await
+    }
+}
+
+/// Whatever is answered until the connection is closed.
+pub async fn read(mut stream: TcpStream) -> Answer {
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer));
+    let _ = read.await.expect("it is answered in time");
+    let answer = String::from_utf8(answer).expect("text");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    Answer { status, head: head.to_lowercase(), body: unchunked(head, body) }
+}
+
+/// A body that came in pieces, in one.
+fn unchunked(head: &str, body: &str) -> String {
+    if !head.to_lowercase().contains("transfer-encoding: chunked") {
+        return body.to_string();
+    }
+    let (mut rest, mut whole) = (body, String::new());
+    while let Some((size, behind)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap_or(0);
+        if size == 0 {
+            break;
+        }
+        whole.push_str(&behind[..size]);
+        rest = &behind[size + 2..];
+    }
+    whole
+}
+
+fn tools(runtime: &Runtime, (go, keys): (&Arc<Semaphore>, &Keys)) {
+    let spec = |name: &str, class| ToolSpec { name: name.into(), class: Some(class), ..ToolSpec::default() };
+    let free = |name: &str, class| ToolSpec { claims: Some(Vec::new()), ..spec(name, class) };
+    let say = tool_fn(free("say", EffectClass::Read), |args, _| async move { Ok(args.into()) });
+    runtime.register(say).expect("it fits");
+    let fail =
+        tool_fn(free("fail", EffectClass::Read), |_, _| async { Err(ToolError::new("it never works")) });
+    runtime.register(fail).expect("it fits");
+    for (name, class) in [("hold", EffectClass::Once), ("peek", EffectClass::Read)] {
+        let go = go.clone();
+        let hold = tool_fn(free(name, class), move |_, _| {
+            let go = go.clone();
+            async move {
+                go.acquire().await.expect("it stays open").forget();
+                Ok(json!("held").into())
+            }
+        });
+        runtime.register(hold).expect("it fits");
+    }
+    runtime.register(Asks(spec("ask", EffectClass::Stepped))).expect("it fits");
+    let after = tool_fn(spec("after", EffectClass::Once), |_, _| async { Ok(json!("after").into()) });
+    runtime.register(after).expect("it fits");
+    runtime.register(client_tool(free("yours", EffectClass::Once))).expect("it fits");
+    runtime.register(Waits(free("key", EffectClass::Once), keys.clone())).expect("it fits");
+    let mail = tool_fn(free("mail", EffectClass::Once), |_, _| async {
+        Err(ToolError::needs_connection("mail", None))
+    });
+    runtime.register(mail).expect("it fits");
+}
+
+/// It waits for a person, and what comes behind it in its session waits too.
+struct Asks(ToolSpec);
+
+impl Tool for Asks {
+    fn spec(&self) -> ToolSpec {
+        self.0.clone()
+    }
+
+    fn run<'a>(&'a self, _: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let answer = cx.ask("colour", "Which colour?", Some(json!({"type": "string"}))).await?;
+            Ok(json!({ "chosen": answer }).into())
+        })
+    }
+}
+
+/// It gives out a key, and ends by what is answered to it.
+struct Waits(ToolSpec, Keys);
+
+impl Tool for Waits {
+    fn spec(&self) -> ToolSpec {
+        self.0.clone()
+    }
+
+    fn run<'a>(&'a self, _: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let key = cx.completion("answer").await?;
+            self.1.lock().expect("no panic").push(key.to_string());
+            Ok(Output::pending(key))
+        })
+    }
+}

@@ -1,0 +1,38 @@
+//! Who may ask the server, beside those on this machine.
+
+use super::keys;
+use super::place::{ConfigError, Source};
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
+
+/// Who may ask the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Served {
+    /// Names under which it may be asked for, without a port.
+    pub hosts: Vec<String>,
+    /// Pages that may ask, by their origin, like `https://ui.example`.
+    pub origins: Vec<String>,
+}
+
+/// Reads it from its table.
+pub(super) fn read(source: &Source<'_>, value: Spanned<DeValue<'_>>) -> Result<Served, ConfigError> {
+    let (span, table) = (value.span(), source.table(&value, "server")?.clone());
+    keys::check(source, &table, &keys::SERVER)?;
+    let served =
+        Served::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
+    let has_port = |host: &&String| host.is_empty() || host.contains(['/', ':', '*']) && !host.contains("::");
+    if let Some(host) = served.hosts.iter().find(has_port) {
+        let told = format!("`hosts` lists names without a port, and {host:?} is none; there is no wildcard");
+        return Err(source.value_error(span, told));
+    }
+    let is_no_origin = |origin: &&String| {
+        !origin.split_once("://").is_some_and(|(_, host)| !host.is_empty() && !host.contains(['/', '*']))
+    };
+    if let Some(origin) = served.origins.iter().find(is_no_origin) {
+        let told = format!("`origins` lists origins like \"https://ui.example\", and {origin:?} is none");
+        return Err(source.value_error(span, told));
+    }
+    Ok(served)
+}
