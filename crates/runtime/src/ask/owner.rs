@@ -111,8 +111,8 @@ async fn meant(
     let provider = if let batch::Asked::Connect { provider, .. } = what { Some(&**provider) } else { None };
     let (mut here, listed) = match scope {
         Scope::Call(CallId { batch, .. }) | Scope::Batch(batch) => (Vec::new(), vec![batch]),
-        Scope::Session if rt.away.len() == 0 => (session.open_batches(), Vec::new()),
         Scope::Session => {
+            // Listed first: what leaves memory or comes back meanwhile is looked for where it is by then.
             let listed = rt.store.open_batches(Some(session.lane.session())).await?;
             (session.open_batches(), listed.into_iter().map(|row| row.no).collect())
         }

@@ -3,6 +3,7 @@
 
 use super::kind::Class;
 use super::ledger::Request;
+use super::person::LOOK;
 use super::plan::{BatchPlan, CancelPlan, SessionPlan, When, hash};
 use super::tools::{EFFECT, World, value};
 use crate::chance::Chance;
@@ -41,7 +42,10 @@ pub async fn submit(
         world.say(json!({"submitted": {"session": session.name, "batch": client.batch.key}}))?;
         world.reach(&under_way_name(&session.name, &client.batch.key));
         under_way.spawn(async move {
-            let mut answer = client.told(submitted).await?;
+            let mut answer = match client.batch.walks_away {
+                true => client.come_back(submitted).await?,
+                false => client.told(submitted).await?,
+            };
             if client.batch.grows {
                 answer = client.submitted_again().await?;
             }
@@ -97,6 +101,16 @@ impl BatchClient {
         let answer = serde_json::to_value(submitted.settled().await?)?;
         self.world.say(json!({"session": self.session, "answer": answer}))?;
         Ok(answer)
+    }
+
+    /// Waits for nothing until the calls are over, and asks then what became of them.
+    async fn come_back(&self, submitted: Submitted) -> Result<Value> {
+        drop(submitted);
+        let is_it = |open: &windlass::OpenCall| open.session == self.session && open.batch == self.batch.key;
+        while self.runtime.open().await?.iter().any(is_it) {
+            tokio::time::sleep(LOOK).await;
+        }
+        self.submitted_again().await
     }
 
     async fn submitted_again(&self) -> Result<Value> {

@@ -58,7 +58,7 @@ pub enum Asks {
 
 /// How long an attempt of a brief tool may take. Who asks somebody has as long for the answer.
 const BRIEF_MS: u64 = 25;
-const BRIEF_ASKS_MS: u64 = 300;
+const BRIEF_ASKS_MS: u64 = 600;
 /// How long an attempt may go on when it is told to stop.
 const GRACE_MS: u64 = 10;
 const PATIENT_GRACE_MS: u64 = 10_000;

@@ -21,7 +21,7 @@ use windlass::{AskError, Completed, OpenCall, Runtime};
 const ANSWERED_US: u64 = 8_000;
 
 /// How often a client looks whether a call waits for it.
-const LOOK: Duration = Duration::from_millis(2);
+pub(super) const LOOK: Duration = Duration::from_millis(2);
 
 /// Whom a call waits for.
 #[derive(Clone)]

@@ -44,6 +44,8 @@ pub struct BatchPlan {
     pub siblings: Siblings,
     /// Its calls are pushed one after the other.
     pub streamed: bool,
+    /// Its client does not wait for it, and comes back when its calls are over: so it leaves memory while they wait.
+    pub walks_away: bool,
 }
 
 /// One call.

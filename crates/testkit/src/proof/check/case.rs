@@ -116,8 +116,10 @@ impl Case<'_> {
             ("failed", "no_such_tool") => self.class() == Class::Missing,
             // It was taken over before it could be refused.
             ("failed", "timeout") if self.class() == Class::Missing => histories.deaths > 0,
+            // What must not be repeated failed only if it was stopped each time before it could act.
             ("failed", "timeout") => {
-                self.plan.kind.is_brief() && self.class() != Class::Once && self.is_exhausted()
+                let in_time = past.stopped == 0 && past.stopped_in_time > 0;
+                self.plan.kind.is_brief() && (self.class() != Class::Once || in_time) && self.is_exhausted()
             }
             ("failed", "tool_failed") => self.may_fail(),
             ("failed", "tool_panicked") => self.plan.then == Then::Panic,

@@ -80,7 +80,8 @@ impl Plan {
         ];
         let pushed = vec![ok("c23", Kind::KEYED), ok("c24", Kind::READ), ok("c25", Kind::ONCE)];
         let streamed = BatchPlan { streamed: true, ..batch("b7", pushed) };
-        let batches = vec![batch("b5", waits), batch("b6", calls), streamed];
+        let left = BatchPlan { walks_away: true, ..batch("b5", waits) };
+        let batches = vec![left, batch("b6", calls), streamed];
         SessionPlan { name: "s4".into(), batches, ahead: 1 }
     }
 

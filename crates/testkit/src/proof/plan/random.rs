@@ -39,7 +39,8 @@ fn batch(no: u64, seed: &mut Chance, calls: &mut u64) -> BatchPlan {
     let siblings = if seed.percent(40) { siblings } else { Siblings::Independent };
     let rivals = siblings != Siblings::Independent;
     let calls = (0..count).map(|_| if rivals { rival(seed, calls) } else { call(seed, calls) }).collect();
-    BatchPlan { key: format!("b{no}"), calls, grows, siblings, streamed }
+    let walks_away = !streamed && !grows && no.is_multiple_of(3);
+    BatchPlan { key: format!("b{no}"), calls, grows, siblings, streamed, walks_away }
 }
 
 /// A call of a batch whose calls decide about each other: most run together, and many are not done at once.
