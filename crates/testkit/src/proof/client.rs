@@ -62,6 +62,9 @@ fn under_way_name(session: &str, batch: &str) -> String {
     format!("{session}/{batch} is submitted")
 }
 
+/// After so many looks a client that walked away asks whether its batch is still there.
+const LOOKS_MAX: u32 = 50;
+
 /// Who submitted a batch.
 struct BatchClient {
     runtime: Runtime,
@@ -107,8 +110,15 @@ impl BatchClient {
     async fn come_back(&self, submitted: Submitted) -> Result<Value> {
         drop(submitted);
         let is_it = |open: &windlass::OpenCall| open.session == self.session && open.batch == self.batch.key;
+        let mut looks = 0_u32;
         while self.runtime.open().await?.iter().any(is_it) {
             tokio::time::sleep(LOOK).await;
+            looks += 1;
+            // If the store failed under it, only who asks is told.
+            if looks.is_multiple_of(LOOKS_MAX) {
+                let whole = self.batch.request(self.batch.calls.len());
+                drop(self.runtime.submit(&self.session, whole).await?);
+            }
         }
         self.submitted_again().await
     }

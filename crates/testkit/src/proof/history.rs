@@ -1,4 +1,4 @@
-//! Two of the three histories, read back: what clients were [told], and what the journal says.
+//! Two of the three histories, read back: what clients were told, and what the journal says.
 
 mod told;
 

@@ -1,5 +1,5 @@
 //! What a worker submits and asks for: sessions of batches of calls with mixed classes, what the ledger, the tool and
-//! the client do with each, and what the client cancels. [`fixed`] has plans that leave nothing to chance, [`random`]
+//! the client do with each, and what the client cancels. `fixed` has plans that leave nothing to chance, `random`
 //! those of seeds.
 
 mod fixed;
