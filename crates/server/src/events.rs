@@ -2,7 +2,7 @@
 //!
 //! An event has its cursor as `id`, so a browser that reconnects continues by itself. What running calls say comes
 //! without one. The stream takes the next page only when the connection has room, so whoever reads slowly costs a page
-//! that all share, and whoever reads nothing is closed by the connection's [patience](crate::patience).
+//! that all share, and whoever reads nothing is closed by the connection's patience.
 
 use crate::access::Caller;
 use crate::api::Api;
