@@ -1,4 +1,4 @@
-//! A sentence for people per phase of a call: "Reading AGENTS.md", "Read AGENTS.md".
+//! A sentence for people per phase of a call: "Dividing 1 by 3", "Divided 1 by 3".
 //!
 //! The sentence is the tool's own if its author wrote one, else that of a message file (`narration/en.txt` and its
 //! siblings, by the tool's name), else a general one from the title and the arguments. It is always one line: values are
@@ -266,8 +266,8 @@ mod tests {
 
     #[test]
     fn each_phase_has_its_sentence_in_each_language() {
-        let (read, mail) =
-            (json!({"path": "AGENTS.md"}), json!({"to": "ann@example.com", "tries": 3, "body": {}}));
+        let (shares, mail) =
+            (json!({"a": 1, "b": 3}), json!({"to": "ann@example.com", "tries": 3, "body": {}}));
         let told = [
             Told::Started,
             Told::Waiting("input"),
@@ -280,7 +280,7 @@ mod tests {
         ];
         let mut lines = Vec::new();
         for &locale in Locale::ALL {
-            for (tool, args) in [("read_file", &read), ("send_mail", &mail), ("send_mail", &Value::Null)] {
+            for (tool, args) in [("divide", &shares), ("send_mail", &mail), ("send_mail", &Value::Null)] {
                 lines.extend(told.iter().map(|told| format!("{locale} {}", tell(tool, args, *told, locale))));
             }
         }
@@ -306,10 +306,10 @@ mod tests {
 
     #[test]
     fn a_sentence_is_one_short_line_whatever_the_arguments_are() {
-        let hostile = json!({"path": format!("a\nb\u{1b}[2J\u{202e}{}", "x".repeat(100))});
-        let told = tell("read_file", &hostile, Told::Started, Locale::English);
-        assert!(told.starts_with(r"Reading a\nb\u{1b}[2J\u{202e}xxx") && told.ends_with("x…"), "{told}");
-        let failed = tell("read_file", &hostile, Told::Failed(&"y\r\n".repeat(1_000)), Locale::German);
+        let hostile = json!({"message": format!("a\nb\u{1b}[2J\u{202e}{}", "x".repeat(100))});
+        let told = tell("echo", &hostile, Told::Started, Locale::English);
+        assert!(told.starts_with(r"Repeating a\nb\u{1b}[2J\u{202e}xxx") && told.ends_with("x…"), "{told}");
+        let failed = tell("echo", &hostile, Told::Failed(&"y\r\n".repeat(1_000)), Locale::German);
         assert!(!failed.contains(char::is_control) && failed.chars().count() < 800, "{failed}");
     }
 
@@ -322,8 +322,8 @@ mod tests {
             ("ftp://example.com/a", "ftp://example.com/a"),
         ] {
             assert_eq!(
-                tell("web_fetch", &json!({"url": url}), Told::Started, Locale::English),
-                format!("Fetching {shown}")
+                tell("echo", &json!({"message": url}), Told::Started, Locale::English),
+                format!("Repeating {shown}")
             );
         }
     }

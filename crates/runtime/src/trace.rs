@@ -1,6 +1,6 @@
 //! Numbers, logs and spans, all made in one place from the facts that calls note.
 //!
-//! A number is a relaxed counter of the call's tool: nobody pays for them but the call, and that a few nanoseconds. What
+//! A number is a relaxed counter of the call's tool: nobody pays for them but the call, and that without a lock. What
 //! is true at one moment (running, parked, queued) is asked for when somebody reads.
 
 mod histogram;
