@@ -449,14 +449,25 @@ impl Inner {
         self.session(&row.ok_or_else(unknown)?.name).await
     }
 
+    /// Takes what was asked of a session's calls while nobody owned them: they hear it before they go on.
+    async fn hear(self: &Arc<Inner>, session: &Arc<Session>) -> Result<(), BatchError> {
+        ask::adopt(self, session).await?;
+        stream::close_left(self, session).await
+    }
+
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
         let (session, mut left) = Session::acquire(self, name).await?;
-        // What was asked of them while nobody owned them they hear before they go on.
-        ask::adopt(self, &session).await?;
-        stream::close_left(self, &session).await?;
         self.take_over_calls(left.len() as u64);
-        // Before any of them goes on: what started holds what it claims, and nothing passes what was asked before it.
+        // Before any call of the session goes on: what started holds what it claims, and nothing passes what was asked
+        // before it.
         Turns::take_over(&mut left);
+        if let Err(error) = self.hear(&session).await {
+            let count = left.len() as u64;
+            self.turns.leave(self, left.iter().map(|held| (held.id, false)));
+            drop(left);
+            self.closed(count + session.abandon(self));
+            return Err(error);
+        }
         let mut batches = left.into_iter().peekable();
         while let Some(first) = batches.next() {
             let (on, batch) = (first.on.clone(), first.id.batch);

@@ -366,7 +366,7 @@ impl Session {
     }
 
     /// Lets go of the calls that wait, which will not go on here, and returns how many there were.
-    fn abandon(&self, rt: &Arc<Inner>) -> u64 {
+    pub(crate) fn abandon(&self, rt: &Arc<Inner>) -> u64 {
         let abandoned: Vec<CallId> =
             lock(&self.open).by_no.values().flat_map(|batch| batch.abandon()).collect();
         let away = rt.away.take_session(self.lane.session());

@@ -129,22 +129,32 @@ async fn meant(
     Ok((here, away))
 }
 
-/// Tells calls that are not in memory: each batch is read back for that, and of many only as many as can wait.
-async fn tell_away(rt: Weak<Inner>, session: Arc<Session>, (scope, told): (Scope, Told), away: Vec<BatchNo>) {
+/// Tells the calls of one batch that is not in memory: it is read back for that. Whether it was.
+async fn tell_away(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    (scope, told): (Scope, &Told),
+    away: BatchNo,
+) -> Result<(), away::Stuck> {
+    if let Some(batch) = away::fetch(rt, session, away).await? {
+        reach(rt, (session, &batch), scope, told);
+    }
+    Ok(())
+}
+
+/// The same for a whole session: only as many are read back as can wait for their turns.
+async fn tell_all_away(rt: Weak<Inner>, session: Arc<Session>, told: Told, away: Vec<BatchNo>) {
     for no in away {
-        let found = match scope {
-            Scope::Session => away::room(&session.away, &rt).await,
-            // It may be what others wait for.
-            Scope::Call(_) | Scope::Batch(_) => rt.upgrade(),
-        };
-        let Some(rt) = found else { return std::mem::forget(told) };
-        match away::fetch(&rt, &session, no).await {
-            Ok(Some(batch)) => _ = reach(&rt, (&session, &batch), scope, &told),
-            Ok(None) => {}
-            // It was not heard, so it stays there for whoever can read the batch.
-            Err(away::Stuck) => return std::mem::forget(told),
+        let Some(rt) = away::room(&session.away, &rt).await else { return unheard(told) };
+        if let Err(away::Stuck) = tell_away(&rt, &session, (Scope::Session, &told), no).await {
+            return unheard(told);
         }
     }
+}
+
+/// Not all have heard it, so it stays there for whoever can read their batches.
+fn unheard(told: Told) {
+    std::mem::forget(told);
 }
 
 /// Takes what was asked of a session's calls and not taken yet.
@@ -220,8 +230,17 @@ async fn tell(
     for batch in &here {
         reach(rt, (session, batch), scope, &told);
     }
-    if !away.is_empty() {
-        rt.tasks.spawn(tell_away(Arc::downgrade(rt), session.clone(), (scope, told), away));
+    match (scope, &*away) {
+        (_, []) => drop(told),
+        (Scope::Session, _) => {
+            rt.tasks.spawn(tell_all_away(Arc::downgrade(rt), session.clone(), told, away));
+        }
+        // Here and now: what is told to a call after this comes after it.
+        (Scope::Call(_) | Scope::Batch(_), &[no, ..]) => {
+            if let Err(away::Stuck) = tell_away(rt, session, (scope, &told), no).await {
+                unheard(told);
+            }
+        }
     }
     let (lane, session, key) = (session.lane.clone(), Arc::downgrade(session), key.to_string());
     rt.tasks.spawn(async move {
