@@ -47,7 +47,7 @@ mod waits;
 mod wheel;
 
 pub use answer::{BatchAnswer, CallAnswer, wall_time};
-pub use artifacts::{ArtifactError, ArtifactWriter};
+pub use artifacts::{Artifact, ArtifactError, ArtifactInfo, ArtifactWriter};
 pub use ask::{AskError, Asked, Connecting, Resolution, Signal, Target};
 pub use batch::Decided;
 pub use client::client_tool;
@@ -55,7 +55,7 @@ pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
 pub use events::{Event, Events, EventsError, News, Page, Words};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
-pub use inside::{Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError};
+pub use inside::{Attachment, Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError};
 pub use pairs::{Pair, PairError, PairKey, PairList, SessionPairs};
 pub use progress::Progress;
 pub use provider::{LoadFuture, Provider, Summary};

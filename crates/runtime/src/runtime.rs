@@ -6,6 +6,7 @@ mod look;
 pub use limits::{RunningLimits, ZeroLimit};
 
 use crate::answer::CallAnswer;
+use crate::artifacts;
 use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
 use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
@@ -146,6 +147,7 @@ impl Runtime {
             careful_until_us,
             chance: AtomicU64::new(seed()),
         });
+        wheel.collect_at(inner.clock.elapsed_us().saturating_add(artifacts::sweep_us(&inner.limits)));
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
         inner.tasks.spawn(away::keep_leaving(inner.away.clone(), Arc::downgrade(&inner)));
         inner.tasks.spawn(away::keep_waking(inner.away.clone(), Arc::downgrade(&inner)));
@@ -225,6 +227,8 @@ impl Runtime {
                 }
             }
         }
+        // What the last owner left to nobody may be due: a process that is short-lived never looks otherwise.
+        artifacts::look_over(&self.0).await;
         Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
     }
 

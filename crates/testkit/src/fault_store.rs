@@ -10,8 +10,8 @@ use std::time::Duration;
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
-    Answer, BatchRow, BlobSize, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage, Refused,
-    Sequence, SessionRow, Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage,
+    Refused, Sequence, SessionRow, Space, Store, StoreError,
 };
 
 /// What can be asked of a store.

@@ -9,6 +9,7 @@
 
 mod artifacts;
 mod asks;
+mod attach;
 mod attempts;
 mod away;
 mod claims;

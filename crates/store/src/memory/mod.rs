@@ -10,8 +10,8 @@ mod rows;
 use crate::answer::Answer;
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::{
-    BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow, Space,
-    Store, StoreError,
+    BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
+    Space, Store, StoreError,
 };
 use records::Records;
 use rows::{Numbers, Posts, Rows};

@@ -26,8 +26,8 @@ mod statements;
 use crate::change::{Change, Receipt, Refused};
 use crate::queue::{Queue, Request};
 use crate::{
-    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
-    Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence,
+    SessionRow, Space, Store, StoreError,
 };
 use connection::Failure;
 use lane::Lanes;

@@ -5,7 +5,8 @@ use super::judge::digest;
 use super::readers::{Readers, Unanswered};
 use crate::chain::{int, piece_key, uint};
 use crate::{
-    Answer, BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, Record, RecordPage, Sequence, SessionRow, Space, StoreError,
+    Answer, BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, Record, RecordPage, Sequence, SessionRow, Space,
+    StoreError,
 };
 use std::sync::Arc;
 use tokio_postgres::types::{ToSql, Type};

@@ -24,8 +24,8 @@ use crate::chain::{row_of, uint};
 use crate::change::{Change, Receipt, Refused};
 use crate::queue::{self, Request};
 use crate::{
-    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
-    Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence,
+    SessionRow, Space, Store, StoreError,
 };
 use ballast::Ballast;
 use history::Places;
