@@ -101,6 +101,14 @@ limits! {
     artifact_media_types_max = 16;
     /// The media type of an artifact stands in the header of an answer.
     media_type_chars_max = 128;
+    /// A file of a session lies in memory while it is read or written whole.
+    file_bytes_max = 64 << 20;
+    /// The path of a file stands in addresses and messages.
+    file_path_bytes_max = 1_024;
+    /// Folders in folders of a session: each level is opened on the way to a file.
+    file_levels_max = 32;
+    /// What a folder may hold and still be listed: the list lies in memory.
+    files_listed_max = 10_000;
     /// Output is stored in pieces of this size, so that a large one never lies whole in memory.
     chunk_bytes_max = 256 << 10;
     /// Calls that run at once; what waits costs little, what runs takes threads, sockets and memory.

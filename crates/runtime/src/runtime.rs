@@ -18,7 +18,7 @@ use crate::hooks::Hook;
 use crate::inside::Completed;
 use crate::inspect::{self, OpenQuestion};
 use crate::provider::Provider;
-use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
+use crate::registry::{Host, Listed, NoSuchTool, RegisterError, Registered, Registry};
 use crate::request::BatchRequest;
 use crate::scope::{Overlay, OverlayGuard};
 use crate::session::Session;
@@ -30,6 +30,7 @@ use crate::trace::Meters;
 use crate::turns::Turns;
 use crate::wheel::{self, Wheel};
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Notify, OnceCell};
@@ -37,6 +38,7 @@ use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::Cap;
+use windlass_core::tool::Need;
 use windlass_store::{SessionRow, Store};
 
 /// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
@@ -67,13 +69,15 @@ pub struct Config {
     pub limits: Limits,
     /// Who sees every call, in this order.
     pub hooks: Vec<Arc<dyn Hook>>,
+    /// Where the folders with the files of sessions are; made when it is first used. Without one there are no files.
+    pub files: Option<PathBuf>,
 }
 
 impl Config {
     /// The usual configuration on this store.
     pub fn new(store: impl Store) -> Config {
         let clock = Arc::new(SystemClock::default());
-        Config { store: Arc::new(store), clock, limits: Limits::default(), hooks: Vec::new() }
+        Config { store: Arc::new(store), clock, limits: Limits::default(), hooks: Vec::new(), files: None }
     }
 }
 
@@ -82,7 +86,10 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
+    pub(crate) files: Option<Arc<Path>>,
     pub(crate) registry: Registry,
+    /// What tools may need.
+    host: Arc<Host>,
     pub(crate) threads: Threads,
     pub(crate) tasks: tokio::runtime::Handle,
     sessions: Mutex<HashMap<String, Arc<OnceCell<Arc<Session>>>>>,
@@ -124,11 +131,15 @@ impl Runtime {
         let last_owner_died = config.store.last_owner_died();
         let careful_us = if last_owner_died { limits.careful_ms.saturating_mul(1_000) } else { 0 };
         let careful_until_us = config.clock.elapsed_us().saturating_add(careful_us);
+        let offers = config.files.iter().map(|_| Need::Files).collect();
+        let host = Arc::new(Host { limits: limits.clone(), offers });
         let inner = Arc::new(Inner {
             store: config.store,
             clock: config.clock,
             hooks: config.hooks,
-            registry: Registry::new(limits.clone()),
+            files: config.files.map(Arc::from),
+            registry: Registry::new(host.clone()),
+            host,
             turns: Turns::new(&limits),
             limits,
             threads: Threads::default(),
@@ -366,7 +377,7 @@ impl Runtime {
 
     /// An overlay without tools, for [`attach`](Self::attach) or [`BatchRequest::overlay`].
     pub fn overlay(&self) -> Overlay {
-        Overlay::new(self.0.limits.clone())
+        Overlay::new(self.0.host.clone())
     }
 
     /// Puts an overlay above the tools of a session until the guard is dropped. Overlays are not recorded: after a

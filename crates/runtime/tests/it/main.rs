@@ -17,6 +17,7 @@ mod commits;
 mod completions;
 mod dedupe;
 mod events;
+mod files;
 mod gates;
 mod hooks;
 mod inside;
