@@ -165,6 +165,18 @@ impl SessionFiles {
 
     /// At most `len` bytes of a file from `offset`; none past its end.
     pub fn read_at(&self, path: &str, offset: u64, len: u64) -> Result<Vec<u8>, FileError> {
+        let (mut file, _) = self.open(path)?;
+        let read = || {
+            let mut bytes = Vec::new();
+            file.seek(SeekFrom::Start(offset))?;
+            file.take(len).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        read().map_err(|source| FileError::Io { path: path.to_string(), source })
+    }
+
+    /// A file to read from, and how many bytes it has. It stays what it is when another is written in its place.
+    pub fn open(&self, path: &str) -> Result<(File, u64), FileError> {
         let parts = self.parts(path)?;
         let (folder, name) = self.folder_of(path, &parts, Missing::Refused)?;
         // A pipe would be waited for.
@@ -174,13 +186,7 @@ impl SessionFiles {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(refused(path, "it is a folder or something else that is no file; list it"));
         }
-        let read = || {
-            let (mut file, mut bytes) = (File::from(file), Vec::new());
-            file.seek(SeekFrom::Start(offset))?;
-            file.take(len).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        read().map_err(|source| FileError::Io { path: path.to_string(), source })
+        Ok((File::from(file), stat.st_size.cast_unsigned()))
     }
 
     /// Writes a file whole, with the folders it lies in: whoever reads it sees what was there or all of this, also after a
