@@ -18,6 +18,7 @@ mod clock;
 mod drive;
 mod error;
 pub mod events;
+mod files;
 mod gate;
 mod held;
 mod hooks;
@@ -47,15 +48,16 @@ mod waits;
 mod wheel;
 
 pub use answer::{BatchAnswer, CallAnswer, wall_time};
-pub use artifacts::{ArtifactError, ArtifactWriter};
+pub use artifacts::{Artifact, ArtifactError, ArtifactInfo, ArtifactWriter};
 pub use ask::{AskError, Asked, Connecting, Resolution, Signal, Target};
 pub use batch::Decided;
 pub use client::client_tool;
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, Lost, chain};
 pub use events::{Event, Events, EventsError, News, Page, Words};
+pub use files::{FileEntry, FileError, FileKind, SessionFiles};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
-pub use inside::{Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError};
+pub use inside::{Attachment, Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError};
 pub use pairs::{Pair, PairError, PairKey, PairList, SessionPairs};
 pub use progress::Progress;
 pub use provider::{LoadFuture, Provider, Summary};
@@ -77,7 +79,7 @@ pub use windlass_core::dedupe::Dedupe;
 pub use windlass_core::plan::{Cap, Counts};
 pub use windlass_core::rate::Rate;
 pub use windlass_core::siblings::{Decision, Siblings};
-pub use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
+pub use windlass_core::tool::{EffectClass, Flags, Hints, Need, ToolSpec};
 pub use windlass_store as store;
 
 /// The README's program compiles.

@@ -6,6 +6,7 @@ mod look;
 pub use limits::{RunningLimits, ZeroLimit};
 
 use crate::answer::CallAnswer;
+use crate::artifacts;
 use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
 use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
@@ -17,7 +18,7 @@ use crate::hooks::Hook;
 use crate::inside::Completed;
 use crate::inspect::{self, OpenQuestion};
 use crate::provider::Provider;
-use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
+use crate::registry::{Host, Listed, NoSuchTool, RegisterError, Registered, Registry};
 use crate::request::BatchRequest;
 use crate::scope::{Overlay, OverlayGuard};
 use crate::session::Session;
@@ -29,6 +30,7 @@ use crate::trace::Meters;
 use crate::turns::Turns;
 use crate::wheel::{self, Wheel};
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Notify, OnceCell};
@@ -36,6 +38,7 @@ use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::Cap;
+use windlass_core::tool::Need;
 use windlass_store::{SessionRow, Store};
 
 /// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
@@ -66,13 +69,15 @@ pub struct Config {
     pub limits: Limits,
     /// Who sees every call, in this order.
     pub hooks: Vec<Arc<dyn Hook>>,
+    /// Where the folders with the files of sessions are; made when it is first used. Without one there are no files.
+    pub files: Option<PathBuf>,
 }
 
 impl Config {
     /// The usual configuration on this store.
     pub fn new(store: impl Store) -> Config {
         let clock = Arc::new(SystemClock::default());
-        Config { store: Arc::new(store), clock, limits: Limits::default(), hooks: Vec::new() }
+        Config { store: Arc::new(store), clock, limits: Limits::default(), hooks: Vec::new(), files: None }
     }
 }
 
@@ -81,7 +86,10 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
+    pub(crate) files: Option<Arc<Path>>,
     pub(crate) registry: Registry,
+    /// What tools may need.
+    host: Arc<Host>,
     pub(crate) threads: Threads,
     pub(crate) tasks: tokio::runtime::Handle,
     sessions: Mutex<HashMap<String, Arc<OnceCell<Arc<Session>>>>>,
@@ -123,11 +131,15 @@ impl Runtime {
         let last_owner_died = config.store.last_owner_died();
         let careful_us = if last_owner_died { limits.careful_ms.saturating_mul(1_000) } else { 0 };
         let careful_until_us = config.clock.elapsed_us().saturating_add(careful_us);
+        let offers = config.files.iter().map(|_| Need::Files).collect();
+        let host = Arc::new(Host { limits: limits.clone(), offers });
         let inner = Arc::new(Inner {
             store: config.store,
             clock: config.clock,
             hooks: config.hooks,
-            registry: Registry::new(limits.clone()),
+            files: config.files.map(Arc::from),
+            registry: Registry::new(host.clone()),
+            host,
             turns: Turns::new(&limits),
             limits,
             threads: Threads::default(),
@@ -146,6 +158,7 @@ impl Runtime {
             careful_until_us,
             chance: AtomicU64::new(seed()),
         });
+        wheel.collect_at(inner.clock.elapsed_us().saturating_add(artifacts::sweep_us(&inner.limits)));
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
         inner.tasks.spawn(away::keep_leaving(inner.away.clone(), Arc::downgrade(&inner)));
         inner.tasks.spawn(away::keep_waking(inner.away.clone(), Arc::downgrade(&inner)));
@@ -225,6 +238,8 @@ impl Runtime {
                 }
             }
         }
+        // What the last owner left to nobody may be due: a process that is short-lived never looks otherwise.
+        artifacts::look_over(&self.0).await;
         Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
     }
 
@@ -362,7 +377,7 @@ impl Runtime {
 
     /// An overlay without tools, for [`attach`](Self::attach) or [`BatchRequest::overlay`].
     pub fn overlay(&self) -> Overlay {
-        Overlay::new(self.0.limits.clone())
+        Overlay::new(self.0.host.clone())
     }
 
     /// Puts an overlay above the tools of a session until the guard is dropped. Overlays are not recorded: after a

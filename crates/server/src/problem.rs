@@ -30,7 +30,7 @@ pub struct Problem {
 }
 
 /// Every code a problem can have, with its status. `docs/server.md` has a line for each.
-pub const CODES: [(&str, u16); 32] = [
+pub const CODES: [(&str, u16); 34] = [
     ("bad_path", 400),
     ("bad_query", 400),
     ("bad_body", 400),
@@ -50,6 +50,7 @@ pub const CODES: [(&str, u16); 32] = [
     ("conflict", 409),
     ("over", 410),
     ("too_large", 413),
+    ("no_such_range", 416),
     ("invalid_args", 422),
     ("empty_batch", 422),
     ("invalid_session", 422),
@@ -57,6 +58,7 @@ pub const CODES: [(&str, u16); 32] = [
     ("too_many_tokens", 422),
     ("invalid_pair", 422),
     ("too_many_pairs", 422),
+    ("invalid_file", 422),
     ("too_many_requests", 429),
     ("no_such_signal", 422),
     ("too_many_signals", 429),

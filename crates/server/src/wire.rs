@@ -314,6 +314,21 @@ pub struct NewPair {
     pub generation: Option<u64>,
 }
 
+/// Which files are to be listed.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Files {
+    /// The folder they lie in; the session's own if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// At most so many, [`LIMIT`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Those that come after this name: `next` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
 /// Something is there no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Deleted {

@@ -91,6 +91,9 @@ pub trait Store: Send + Sync + 'static {
     /// At most `len` bytes of a blob from `offset`; fewer at its end, none past it. `None`: there is no such blob.
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>>;
 
+    /// How large a blob is. `None`: there is no such blob.
+    fn blob_size(&self, blob: BlobNo) -> Answer<Option<BlobSize>>;
+
     /// The messages for a session that its owner has not adopted yet, oldest first, at most `limit`.
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>>;
 
@@ -194,6 +197,15 @@ pub struct JournalRow {
     pub count: u32,
     /// The entries.
     pub data: Arc<[u8]>,
+}
+
+/// How large a blob is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlobSize {
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// How many pieces.
+    pub pieces: u32,
 }
 
 /// A message for the owner of a session.

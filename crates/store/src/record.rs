@@ -20,6 +20,12 @@ pub enum Space {
     Token = 2,
     /// What is set for a session, by its name: it may be set before the session is opened.
     Setting = 3,
+    /// What is known of a blob, by its number.
+    Artifact = 10,
+    /// The blobs of a session, by their content.
+    Content = 11,
+    /// The blobs that nothing refers to, by their number.
+    Loose = 12,
 }
 
 impl Space {
@@ -31,8 +37,8 @@ impl Space {
     /// Whether its records belong to the whole store.
     pub(crate) fn is_of_store(self) -> bool {
         match self {
-            Space::Pair => false,
-            Space::Token | Space::Setting => true,
+            Space::Pair | Space::Content => false,
+            Space::Token | Space::Setting | Space::Artifact | Space::Loose => true,
         }
     }
 

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
-    Answer, BatchRow, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage, Refused,
-    Sequence, SessionRow, Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage,
+    Refused, Sequence, SessionRow, Space, Store, StoreError,
 };
 
 /// What can be asked of a store.
@@ -30,6 +30,7 @@ pub enum Method {
     History,
     JournalAfter,
     Blob,
+    BlobSize,
     Inbound,
     Marked,
     Record,
@@ -297,6 +298,10 @@ impl Store for FaultStore {
 
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
         self.read(Method::Blob, |inner| inner.blob(blob, offset, len))
+    }
+
+    fn blob_size(&self, blob: BlobNo) -> Answer<Option<BlobSize>> {
+        self.read(Method::BlobSize, |inner| inner.blob_size(blob))
     }
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {

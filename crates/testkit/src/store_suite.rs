@@ -4,11 +4,13 @@
 //! or an `Option` of one if what it needs may be missing.
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
+mod blobs;
 mod marks;
 mod messages;
 mod onwards;
 mod records;
 
+pub use blobs::{a_blob_is_cut_from_its_end, whoever_cuts_a_blob_needs_the_right};
 pub use marks::a_mark_is_where_it_was_last_set;
 pub use messages::{a_message_is_adopted_once, a_message_is_kept_once};
 pub use onwards::a_journal_is_read_on_from_any_entry;
@@ -52,6 +54,8 @@ macro_rules! store_suite {
             a_journal_is_read_on_from_any_entry,
             sessions_are_listed_in_pages,
             a_blob_is_read_across_its_pieces,
+            a_blob_is_cut_from_its_end,
+            whoever_cuts_a_blob_needs_the_right,
             a_message_is_kept_once,
             a_message_is_adopted_once,
             a_mark_is_where_it_was_last_set,

@@ -203,6 +203,27 @@ pub struct PairKey {
     pub generation: u64,
 }
 
+/// Something in a folder of a session.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "File")]
+pub struct FileShown {
+    /// Its name there.
+    pub name: String,
+    /// `file`, `folder`, or `other`, which can only be deleted.
+    pub kind: &'static str,
+    /// How many bytes a file has.
+    pub bytes: u64,
+}
+
+/// A file that was written.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct FileWritten {
+    /// Its path in the session's folder.
+    pub path: String,
+    /// How many bytes it has now.
+    pub bytes: u64,
+}
+
 /// A question that a call asks people.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "each is named like the part of a question; docs/inside.md tells of them")]

@@ -6,6 +6,7 @@ mod bad_requests;
 mod batches;
 mod bounds;
 mod events;
+mod kept;
 mod looks;
 mod matrix;
 mod principals;

@@ -13,6 +13,7 @@ struct Objects {
     key: String,
     question: String,
     token: String,
+    artifact: String,
 }
 
 async fn objects(served: &Served, alice: &str) -> Objects {
@@ -25,12 +26,17 @@ async fn objects(served: &Served, alice: &str) -> Objects {
     let questions = served.ask_as(Some(alice), "GET", ("/v1/questions", Value::Null)).await.expect(200);
     let text = |value: &Value| value.as_str().expect("text").to_string();
     let tokens = served.get("/v1/tokens").await.expect(200);
+    let put = ("/v1/sessions/hers/files/notes.txt", json!("hers"));
+    served.ask_as(Some(alice), "PUT", put).await.expect(200);
+    let calls = json!([{"id": "f", "tool": "file", "args": {"text": "her artifact"}}]);
+    let kept = post("/v1/sessions/hers/batches", json!({"key": "kept", "calls": calls})).await;
     Objects {
         session: "hers".to_string(),
         call: text(&batch["calls"][0]["call"]),
         key: "k".to_string(),
         question: text(&questions["items"][0]["id"]),
         token: text(&tokens["items"][0]["id"]),
+        artifact: text(&kept["calls"][0]["outcome"]["parts"][0]["artifact"]),
     }
 }
 
@@ -45,6 +51,8 @@ impl Objects {
             "{key}" => self.key.clone(),
             "{id}" if path.contains("/questions/") => self.question.clone(),
             "{id}" if path.contains("/tokens/") => self.token.clone(),
+            "{id}" if path.contains("/artifacts/") => self.artifact.clone(),
+            "{path}" => "notes.txt".to_string(),
             "{name}" => "say".to_string(),
             "{provider}" => "mail".to_string(),
             part if part.starts_with('{') => panic!("what is {part} of {path}? (part {place})"),
@@ -75,7 +83,7 @@ fn body(method: &str, path: &str) -> Value {
 
 /// Whether a path names an object of a session.
 fn is_of_a_session(path: &str) -> bool {
-    ["{session}", "{call}", "/questions/{id}"].iter().any(|part| path.contains(part))
+    ["{session}", "{call}", "/questions/{id}", "/artifacts/{id}"].iter().any(|part| path.contains(part))
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ impl Served {
     pub async fn with(change: impl FnOnce(&mut Config)) -> Served {
         let folder = tempfile::tempdir().expect("a folder");
         let store = SqliteStore::open(Options::new(folder.path())).expect("a store");
-        let mut config = Config::new(store);
+        let mut config = Config { files: Some(folder.path().join("files")), ..Config::new(store) };
         change(&mut config);
         let runtime = Runtime::new(config);
         let go = Arc::new(Semaphore::new(0));
@@ -201,6 +201,24 @@ fn tools(runtime: &Runtime, (go, keys): (&Arc<Semaphore>, &Keys)) {
         Err(ToolError::needs_connection("mail", None))
     });
     runtime.register(mail).expect("it fits");
+    runtime.register(Attaches(free("file", EffectClass::Once))).expect("it fits");
+}
+
+/// It attaches a text.
+struct Attaches(ToolSpec);
+
+impl Tool for Attaches {
+    fn spec(&self) -> ToolSpec {
+        self.0.clone()
+    }
+
+    fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let text = args["text"].as_str().unwrap_or_default();
+            let file = cx.attach("file", text.as_bytes(), "text/csv").await?;
+            Ok(Output { parts: vec![file.into_part("file.csv")], ..Output::default() })
+        })
+    }
 }
 
 /// It waits for a person, and what comes behind it in its session waits too.

@@ -10,8 +10,8 @@ mod rows;
 use crate::answer::Answer;
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::{
-    BatchRow, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow, Space,
-    Store, StoreError,
+    BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
+    Space, Store, StoreError,
 };
 use records::Records;
 use rows::{Numbers, Posts, Rows};
@@ -163,6 +163,10 @@ impl Store for MemoryStore {
         Answer::ready(Ok(self.state().blob(blob, offset, len)))
     }
 
+    fn blob_size(&self, blob: BlobNo) -> Answer<Option<BlobSize>> {
+        Answer::ready(Ok(self.state().blob_size(blob)))
+    }
+
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
         let state = self.state();
         let waiting = state.waiting.range((session, 0)..=(session, u64::MAX)).take(limit as usize);
@@ -299,7 +303,8 @@ impl State {
                     .then_some(())
                     .ok_or(Refused::Adopted);
             }
-            Row::Close(_) | Row::Reopen(_) | Row::Mark { .. } | Row::Put { .. } | Row::Remove { .. } => false,
+            Row::Close(_) | Row::Reopen(_) | Row::Mark { .. } | Row::Cut { .. } => false,
+            Row::Put { .. } | Row::Remove { .. } => false,
         };
         if exists { Err(Refused::Exists) } else { Ok(()) }
     }
@@ -342,6 +347,11 @@ impl State {
             }
             Row::Chunk { blob, seq, data } => {
                 self.pieces.insert((blob, seq), data);
+            }
+            Row::Cut { blob, pieces } => {
+                let gone: Vec<_> =
+                    self.pieces.range((blob, pieces)..=(blob, u32::MAX)).map(|(key, _)| *key).collect();
+                gone.iter().for_each(|key| _ = self.pieces.remove(key));
             }
             Row::Adopt { key } => {
                 if let Some(message) = self.messages.get_mut(&(session, key)) {
@@ -386,6 +396,16 @@ impl State {
         let mut found: Vec<_> = self.rows.of_session(start).take_while(holds).collect();
         found.reverse();
         found.into_iter().take(limit).cloned().collect()
+    }
+
+    fn blob_size(&self, blob: BlobNo) -> Option<BlobSize> {
+        self.pieces.get(&(blob, 0))?;
+        let all = self.pieces.range((blob, 0)..=(blob, u32::MAX));
+        let empty = BlobSize { bytes: 0, pieces: 0 };
+        Some(all.fold(empty, |size, (_, piece)| BlobSize {
+            bytes: size.bytes + piece.len() as u64,
+            pieces: size.pieces + 1,
+        }))
     }
 
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Option<Vec<u8>> {

@@ -131,7 +131,7 @@ impl Writing {
             self.insert_sessions(writes),
             self.batches(writes),
             self.journal(&writes.journal),
-            self.pieces(&writes.pieces),
+            self.pieces(writes),
             self.set_marks(writes),
             self.records(writes),
         )?;
@@ -206,8 +206,11 @@ impl Writing {
         Ok(())
     }
 
-    async fn pieces(&self, pieces: &[(i64, Link, &[u8])]) -> Result<(), Error> {
-        for pieces in parts(pieces, |piece| piece.2.len()) {
+    /// What is cut goes first: what is written behind a cut stays.
+    async fn pieces(&self, writes: &Writes<'_>) -> Result<(), Error> {
+        let (first, last) = (column(&writes.cuts, |cut| cut.0), column(&writes.cuts, |cut| cut.1));
+        self.execute(&self.sql.cut, first.len(), &[&first, &last]).await?;
+        for pieces in parts(&writes.pieces, |piece| piece.2.len()) {
             let key = column(pieces, |piece| piece.0);
             let digest = column(pieces, |piece| &piece.1[..]);
             let data = column(pieces, |piece| piece.2);

@@ -7,7 +7,7 @@
 use crate::chain::{Link, Linked, START, int, piece_key, row_key};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::queue::{Request, Told};
-use crate::{Inbound, Posted, Space};
+use crate::{BLOB_PIECES_MAX, Inbound, Posted, Space};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use windlass_core::ids::{EntryNo, Fence, Lookup, Mark, SessionNo};
 
@@ -102,6 +102,8 @@ pub(super) struct Writes<'g> {
     pub journal: Vec<Entries<'g>>,
     /// Key, digest, bytes.
     pub pieces: Vec<(i64, Link, &'g [u8])>,
+    /// First and last key of pieces that go, before any is written.
+    pub cuts: Vec<(i64, i64)>,
     /// Digest of the key, digest of the body, message.
     pub messages: Vec<(Link, Link, &'g Inbound)>,
     pub adopted: Vec<(i64, Link)>,
@@ -173,7 +175,7 @@ impl Asked {
                 }
                 Row::Remove { space, key } => self.record(change.session, *space, key),
                 Row::Batch { .. } | Row::Journal { .. } | Row::Close(_) | Row::Reopen(_) => {}
-                Row::Chunk { .. } | Row::Mark { .. } => {}
+                Row::Chunk { .. } | Row::Cut { .. } | Row::Mark { .. } => {}
             }
         }
     }
@@ -191,7 +193,7 @@ fn keys(row: &Row) -> [Option<Key>; 2] {
         Row::Journal { batch, row, .. } => [Some(Key::Row(row_key(*batch, *row))), None],
         Row::Chunk { blob, seq, .. } => [Some(Key::Piece(piece_key(*blob, *seq))), None],
         Row::Close(_) | Row::Reopen(_) | Row::Adopt { .. } | Row::Mark { .. } => [None, None],
-        Row::Put { .. } | Row::Remove { .. } => [None, None],
+        Row::Put { .. } | Row::Remove { .. } | Row::Cut { .. } => [None, None],
     }
 }
 
@@ -371,6 +373,12 @@ impl<'g> Judge<'g> {
             Row::Chunk { blob, seq, data } => {
                 writes.pieces.push((piece_key(*blob, *seq), digest(data), data));
             }
+            Row::Cut { blob, pieces } => {
+                let range = piece_key(*blob, *pieces)..=piece_key(*blob, BLOB_PIECES_MAX - 1);
+                writes.pieces.retain(|(key, ..)| !range.contains(key));
+                self.known.keys.retain(|key| !matches!(key, Key::Piece(key) if range.contains(key)));
+                writes.cuts.push(range.into_inner());
+            }
             Row::Adopt { key } => {
                 let key = (session, digest(key.as_bytes()));
                 writes.adopted.push(key);
@@ -413,6 +421,7 @@ impl Writes<'_> {
         self.seats.is_empty()
             && self.open.is_empty()
             && self.pieces.is_empty()
+            && self.cuts.is_empty()
             && self.messages.is_empty()
             && self.adopted.is_empty()
             && self.marks.is_empty()

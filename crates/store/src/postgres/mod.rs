@@ -26,8 +26,8 @@ mod statements;
 use crate::change::{Change, Receipt, Refused};
 use crate::queue::{Queue, Request};
 use crate::{
-    Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
-    Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence,
+    SessionRow, Space, Store, StoreError,
 };
 use connection::Failure;
 use lane::Lanes;
@@ -225,6 +225,10 @@ impl Store for PostgresStore {
 
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
         read::blob(&self.readers, blob, offset, len)
+    }
+
+    fn blob_size(&self, blob: BlobNo) -> Answer<Option<BlobSize>> {
+        read::blob_size(&self.readers, blob)
     }
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {

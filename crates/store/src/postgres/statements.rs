@@ -58,6 +58,8 @@ statements! {
                       SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[], $7::bytea[])";
     insert_chunks = "INSERT INTO windlass.chunks (piece, digest, data)
                      SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[])";
+    cut = "DELETE FROM windlass.chunks c USING unnest($1::bigint[], $2::bigint[]) AS gone (first, last)
+           WHERE c.piece BETWEEN gone.first AND gone.last";
     insert_messages = "INSERT INTO windlass.inbound (session, key, key_hash, digest, body)
                        SELECT m.session, m.key, m.key_hash, m.digest, m.body
                        FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[])

@@ -5,17 +5,19 @@
 //! then the whole group is rolled back and done again without that change.
 
 use super::lookups::{Indexer, Lookups};
-use super::seal::{Sealed, batch_seal, mark_seal, message_digest, open_part, piece_digest};
+use super::seal::{
+    Sealed, batch_seal, mark_seal, message_digest, open_number, open_part, piece_digest, sealed_number,
+};
 use super::statements::Statements;
 use crate::chain::{Link, Linked, START, int, piece_key, row_key, uint};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
-use crate::{Inbound, Posted};
+use crate::{BLOB_PIECES_MAX, Inbound, Posted};
 use rusqlite::{Connection, Error, OptionalExtension};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass_core::ids::{BatchNo, EntryNo, Fence, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, SessionNo};
 
 /// Sessions whose rows are remembered between groups; past that all are forgotten and read again.
 const SEATS_MAX: usize = 16_384;
@@ -321,6 +323,7 @@ impl<'c> Applier<'c> {
                     let piece = (key, piece_digest(key, data), &data[..]);
                     point!("write.chunk", self.sql.insert_chunk.execute(piece))?;
                 }
+                Row::Cut { blob, pieces } => self.cut(*blob, *pieces)?,
                 Row::Adopt { key } => {
                     if point!("write.adopt", self.sql.adopt.execute((session, key)))? == 0 {
                         return Err(Fault::Redo(Refused::Adopted));
@@ -338,6 +341,20 @@ impl<'c> Applier<'c> {
             *wrote = true;
         }
         Ok(generation)
+    }
+
+    /// Cuts a blob. Of those that are gone the largest number is kept, or the next owner would give it out again.
+    fn cut(&mut self, blob: BlobNo, pieces: u32) -> Result<(), Error> {
+        let range = (piece_key(blob, pieces), piece_key(blob, BLOB_PIECES_MAX - 1));
+        point!("write.cut", self.sql.cut.execute(range))?;
+        if pieces > 0 {
+            return Ok(());
+        }
+        let last = self.sql.last_cut.query_row((), |row| row.get(0))?;
+        if open_number(last).is_none_or(|last| last < blob.0) {
+            point!("write.last-cut", self.sql.set_last_cut.execute([sealed_number(blob.0)]))?;
+        }
+        Ok(())
     }
 
     /// Adds a journal row to its session's chain.

@@ -24,8 +24,8 @@ use crate::chain::{row_of, uint};
 use crate::change::{Change, Receipt, Refused};
 use crate::queue::{self, Request};
 use crate::{
-    Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
-    Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence,
+    SessionRow, Space, Store, StoreError,
 };
 use ballast::Ballast;
 use history::Places;
@@ -221,6 +221,10 @@ impl Store for SqliteStore {
         Answer::ready(read::blob(&self.reads.pool, blob, offset, len))
     }
 
+    fn blob_size(&self, blob: BlobNo) -> Answer<Option<BlobSize>> {
+        Answer::ready(read::blob_size(&self.reads.pool, blob))
+    }
+
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
         Answer::ready(read::inbound(&self.reads.pool, session, limit))
     }
@@ -286,7 +290,9 @@ fn open_file(path: &Path, options: &Options) -> Result<Found, StoreError> {
     schema::update(&conn).map_err(failed)?;
     let lookups = file::check_tables(&conn, path)?;
     checkpoint::catch_up(&conn).map_err(failed)?;
-    Ok(Found { secret: secret(&conn, path)?, next: next_numbers(&conn).map_err(failed)?, lookups })
+    let cut = schema::last_cut(&conn).map_err(failed)?;
+    let cut = cut.ok_or_else(|| file::refused(path, "its numbers are damaged; restore it from a backup"))?;
+    Ok(Found { secret: secret(&conn, path)?, next: next_numbers(&conn, cut).map_err(failed)?, lookups })
 }
 
 fn secret(conn: &Connection, path: &Path) -> Result<Secret, StoreError> {
@@ -294,12 +300,12 @@ fn secret(conn: &Connection, path: &Path) -> Result<Secret, StoreError> {
     secret.ok_or_else(|| file::refused(path, "its secret is damaged; restore it from a backup"))
 }
 
-/// The first free number of each [`Sequence`], in its order.
-fn next_numbers(conn: &Connection) -> Result<[AtomicU64; 3], rusqlite::Error> {
+/// The first free number of each [`Sequence`], in its order; that of a blob comes after the last that was `cut` too.
+fn next_numbers(conn: &Connection, cut: u64) -> Result<[AtomicU64; 3], rusqlite::Error> {
     let max = |sql: &str| conn.query_row(sql, (), |row| Ok(row.get::<_, Option<i64>>(0)?.unwrap_or(0)));
     let session = uint(max("SELECT max(no) FROM sessions")?);
     // A journal may know of a batch that was never recorded.
     let batch = uint(max("SELECT max(no) FROM batches")?).max(row_of(max("SELECT max(row) FROM journal")?).0);
-    let blob = uint(max("SELECT max(piece) FROM chunks")?) >> 24;
+    let blob = (uint(max("SELECT max(piece) FROM chunks")?) >> 24).max(cut);
     Ok([session, batch, blob].map(|last| AtomicU64::new(last + 1)))
 }

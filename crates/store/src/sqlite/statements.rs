@@ -38,6 +38,9 @@ statements! {
     insert_journal = "INSERT INTO journal (row, session, first, count, prev, link, data)
                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     insert_chunk = "INSERT INTO chunks (piece, digest, data) VALUES (?1, ?2, ?3)";
+    cut = "DELETE FROM chunks WHERE piece BETWEEN ?1 AND ?2";
+    last_cut = "SELECT value FROM meta WHERE key = 'cut'";
+    set_last_cut = "UPDATE meta SET value = ?1 WHERE key = 'cut'";
     message = "SELECT digest FROM inbound WHERE session = ?1 AND key = ?2";
     insert_message = "INSERT INTO inbound (session, key, digest, body) VALUES (?1, ?2, ?3, ?4)";
     waiting = "SELECT 1 FROM inbound WHERE session = ?1 AND key = ?2 AND body IS NOT NULL";

@@ -52,6 +52,27 @@ async fn what_was_kept_is_there_after_reopening() {
 }
 
 #[tokio::test]
+async fn the_number_of_a_blob_that_is_gone_is_not_given_out_again() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder);
+    let session = open_session(&store, "s").await;
+    let (first, last) =
+        (BlobNo(next(&store, Sequence::Blob).await), BlobNo(next(&store, Sequence::Blob).await));
+    let chunk = |blob| Row::Chunk { blob, seq: 0, data: b"bytes"[..].into() };
+    one(&store, held(session, vec![chunk(first), chunk(last)])).await.unwrap();
+    // The largest number goes first: what remembers it must not go back.
+    for blob in [last, first] {
+        one(&store, held(session, vec![Row::Cut { blob, pieces: 0 }])).await.unwrap();
+    }
+    drop(store);
+    assert!(next(&open(&folder), Sequence::Blob).await > last.0);
+
+    outside(&folder).execute("UPDATE meta SET value = zeroblob(16) WHERE key = 'cut'", ()).unwrap();
+    let refused = SqliteStore::open(Options::new(folder.path())).err().unwrap();
+    assert!(refused.to_string().contains("its numbers are damaged"), "{refused}");
+}
+
+#[tokio::test]
 async fn closing_writes_what_waits_and_leaves_no_log() {
     let folder = TempDir::new().unwrap();
     let store = open(&folder);
