@@ -9,7 +9,7 @@ use windlass_core::handle::{Handle, Kind, Secret, idempotency_key};
 use windlass_core::ids::{BlobNo, CallId};
 use windlass_core::limits::Limits;
 use windlass_core::outcome::Kept;
-use windlass_store::{Row, Sequence, Store, StoreError};
+use windlass_store::{Row, Sequence, Space, Store, StoreError, blob_key};
 
 /// A session's artifacts.
 #[derive(Clone)]
@@ -83,7 +83,9 @@ impl Artifacts {
         let blob = self.reserve().await?;
         let size = self.limits().chunk_bytes_max as usize;
         let pieces = bytes.chunks(size).zip(0..);
-        let rows = pieces.map(|(piece, seq)| Row::Chunk { blob, seq, data: piece.into() }).collect();
+        let mut rows: Vec<Row> =
+            pieces.map(|(piece, seq)| Row::Chunk { blob, seq, data: piece.into() }).collect();
+        rows.push(owned(blob));
         Ok((self.kept(blob, bytes.len() as u64), rows))
     }
 
@@ -110,6 +112,11 @@ impl From<StoreError> for ArtifactError {
     fn from(error: StoreError) -> ArtifactError {
         ArtifactError::Lost(error.into())
     }
+}
+
+/// Says whose a blob is: it goes with its session.
+fn owned(blob: BlobNo) -> Row {
+    Row::Put { space: Space::Blob, key: blob_key(blob), value: Arc::from([]) }
 }
 
 /// Keeps bytes as they come. What was written is durable before the next piece is taken, so a fast tool waits
@@ -157,9 +164,12 @@ impl ArtifactWriter {
             Some(blob) => blob,
             None => *self.blob.insert(self.artifacts.reserve().await?),
         };
-        let row = Row::Chunk { blob, seq: self.seq, data: self.waiting.as_slice().into() };
+        let mut rows = vec![Row::Chunk { blob, seq: self.seq, data: self.waiting.as_slice().into() }];
+        if self.seq == 0 {
+            rows.push(owned(blob));
+        }
         self.waiting.clear();
         self.seq += 1;
-        self.artifacts.lane.commit_rows(vec![row]).await.map_err(ArtifactError::Lost)
+        self.artifacts.lane.commit_rows(rows).await.map_err(ArtifactError::Lost)
     }
 }

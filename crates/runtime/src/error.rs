@@ -13,6 +13,9 @@ pub enum Lost {
     /// Somebody else owns the session now.
     #[error("the session is lost to this runtime; its new owner goes on with it")]
     Refused(#[source] Refused),
+    /// The session was removed, or is about to be.
+    #[error("the session is removed; what it had is gone, and its name can be used anew once it is")]
+    Removed,
     /// A call was about to get a fact that cannot follow what is recorded; it was not recorded.
     #[error("this runtime broke its own rules and stops; what was acknowledged is safe, report this")]
     Broken(#[source] Illegal),

@@ -29,6 +29,7 @@ mod pairs;
 mod progress;
 mod provider;
 mod registry;
+mod removal;
 mod request;
 mod runtime;
 mod same;

@@ -18,6 +18,7 @@ use crate::inside::Completed;
 use crate::inspect::{self, OpenQuestion};
 use crate::provider::Provider;
 use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
+use crate::removal;
 use crate::request::BatchRequest;
 use crate::scope::{Overlay, OverlayGuard};
 use crate::session::Session;
@@ -105,6 +106,8 @@ pub(crate) struct Inner {
     /// Until when every start is recorded before it is made, by the clock that never jumps.
     careful_until_us: u64,
     chance: AtomicU64,
+    /// How often what is set for a session was removed.
+    pub(crate) removals: AtomicU64,
 }
 
 impl Drop for Inner {
@@ -145,6 +148,7 @@ impl Runtime {
             last_owner_died,
             careful_until_us,
             chance: AtomicU64::new(seed()),
+            removals: AtomicU64::new(0),
         });
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
         inner.tasks.spawn(away::keep_leaving(inner.away.clone(), Arc::downgrade(&inner)));
@@ -225,7 +229,37 @@ impl Runtime {
                 }
             }
         }
+        for name in removal::begun(&self.0).await? {
+            match self.go_on_removing(&name).await {
+                Err(error @ BatchError::Unreadable { .. }) => {
+                    tracing::error!(session = %name, error = %chain(&error), "a session cannot be removed");
+                }
+                gone_on => gone_on?,
+            }
+        }
         Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
+    }
+
+    async fn go_on_removing(&self, session: &str) -> Result<(), BatchError> {
+        if removal::is_begun(&self.0, session).await?.is_some() {
+            // Whoever takes it goes on.
+            self.0.session(session).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a session for good: its calls are cancelled and waited for; then its journal, messages, key-value pairs and
+    /// artifacts go, and the records of [`Space::Setting`](windlass_store::Space::Setting) with these keys. That it is to be removed is durable before anything
+    /// is: if the process dies, whoever owns the session next goes on. Handles of its calls lead nowhere afterwards, and its name
+    /// can be used for a new one. `false`: there was no such session.
+    pub async fn remove_session(&self, session: &str, settings: Vec<String>) -> Result<bool, AskError> {
+        removal::remove(&self.0, session, settings).await
+    }
+
+    /// How often what is set for a session was removed since this runtime was made: whoever remembers such records looks
+    /// again when this has changed.
+    pub fn removals(&self) -> u64 {
+        self.0.removals.load(Ordering::Relaxed)
     }
 
     async fn take_over(&self, row: &SessionRow) -> Result<(), BatchError> {
@@ -456,7 +490,12 @@ impl Inner {
     }
 
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
+        let removing = removal::is_begun(self, name).await?;
         let (session, mut left) = Session::acquire(self, name).await?;
+        if let Some(settings) = removing {
+            session.leave();
+            removal::go_on(self, name, settings);
+        }
         self.take_over_calls(left.len() as u64);
         // Before any call of the session goes on: what started holds what it claims, and nothing passes what was asked
         // before it.
@@ -486,6 +525,16 @@ impl Inner {
         let mut owned: Vec<_> = sessions.values().filter_map(|cell| cell.get().cloned()).collect();
         owned.sort_unstable_by(|left, right| left.name.cmp(&right.name));
         owned
+    }
+
+    /// Forgets a session that was removed: the next use of its name opens another.
+    pub(crate) fn let_go_of(&self, name: &str, session: &Arc<Session>) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it =
+            |cell: &Arc<OnceCell<Arc<Session>>>| cell.get().is_some_and(|kept| Arc::ptr_eq(kept, session));
+        if sessions.get(name).is_some_and(is_it) {
+            sessions.remove(name);
+        }
     }
 
     /// The session of this name, if this runtime owns it.
