@@ -1,5 +1,6 @@
 //! What can go wrong around a batch, for the caller of the library.
 
+use crate::runtime::ZeroLimit;
 use std::sync::Arc;
 use windlass_core::call::Illegal;
 use windlass_store::{Refused, StoreError};
@@ -25,6 +26,17 @@ impl From<StoreError> for Lost {
     fn from(error: StoreError) -> Lost {
         Lost::Store(Arc::new(error))
     }
+}
+
+/// Why a session was not bounded.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LimitError {
+    /// With that nothing could be done.
+    #[error(transparent)]
+    Zero(#[from] ZeroLimit),
+    /// It has no such name, or the store is lost.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
 }
 
 /// Why a batch was not taken. Nothing of it was recorded, nothing ran.

@@ -6,7 +6,7 @@
 use crate::ask::{self, AskError, Target};
 use crate::batch::Used;
 use crate::error::{BatchError, Lost, chain};
-use crate::runtime::{Inner, check_session_name};
+use crate::runtime::{Inner, SessionLimits, check_session_name};
 use crate::session::Session;
 use crate::stream;
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,7 @@ pub(crate) async fn remove(rt: &Arc<Inner>, name: &str, settings: Vec<String>) -
     remove_rows(rt, &session).await?;
     forget(rt, name, mark.settings).await?;
     rt.let_go_of(name, &session);
+    rt.turns.forget_session(session.lane.session());
     rt.feeds.remove(name);
     Ok(true)
 }
@@ -148,7 +149,7 @@ async fn remove_rows(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), Batc
 
 /// Forgets what is set for a session, and that it was to be removed.
 async fn forget(rt: &Arc<Inner>, name: &str, settings: Vec<String>) -> Result<(), BatchError> {
-    let keys = settings.into_iter().chain([key(name)]);
+    let keys = settings.into_iter().chain([SessionLimits::key(name), key(name)]);
     let rows = keys.map(|key| Row::Remove { space: Space::Setting, key }).collect();
     let change = Change { session: STORE, hold: Hold::Store, guards: Vec::new(), rows };
     let answers = rt.store.commit(vec![change]).await?;

@@ -3,14 +3,14 @@
 mod limits;
 mod look;
 
-pub use limits::{RunningLimits, ZeroLimit};
+pub use limits::{RunningLimits, SessionLimits, ZeroLimit};
 
 use crate::answer::CallAnswer;
 use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
 use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
-use crate::error::{BatchError, chain};
+use crate::error::{BatchError, LimitError, Lost, chain};
 use crate::events::Feeds;
 use crate::gate::Gate;
 use crate::hooks::Hook;
@@ -37,7 +37,7 @@ use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::Cap;
-use windlass_store::{SessionRow, Store};
+use windlass_store::{Change, Hold, STORE, SessionRow, Store};
 
 /// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
 ///
@@ -374,6 +374,23 @@ impl Runtime {
         Ok(())
     }
 
+    /// Bounds one session from now on, for good: the limits are kept, and hold for every owner of the session.
+    pub async fn limit_session(&self, session: &str, limits: SessionLimits) -> Result<(), LimitError> {
+        check_session_name(session)?;
+        limits.check()?;
+        let (rows, guards) = (vec![limits.row(session)], Vec::new());
+        let change = Change { session: STORE, hold: Hold::Store, guards, rows };
+        let answers = self.0.store.commit(vec![change]).await.map_err(BatchError::from)?;
+        answers
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|refused| BatchError::from(Lost::Refused(refused)))?;
+        if let Some(session) = self.0.owned_session(session) {
+            self.0.turns.set_session(&self.0, session.lane.session(), limits);
+        }
+        Ok(())
+    }
+
     /// The limits it was made with; [`running_limits`](Self::running_limits) may be others by now.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
@@ -491,7 +508,11 @@ impl Inner {
 
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
         let removing = removal::is_begun(self, name).await?;
+        let limits = SessionLimits::of(&self.store, name).await?;
         let (session, mut left) = Session::acquire(self, name).await?;
+        if limits != SessionLimits::default() {
+            self.turns.set_session(self, session.lane.session(), limits);
+        }
         if let Some(settings) = removing {
             session.leave();
             removal::go_on(self, name, settings);

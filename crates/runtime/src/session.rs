@@ -419,6 +419,7 @@ impl Session {
         let goes = remembered.len() <= REMEMBERED_MAX && rt.turns.put_session_away(&remembered);
         if goes {
             rt.away.untold(&remembered);
+            rt.turns.forget_session(self.lane.session());
             open.remembered.clear();
         }
         goes
