@@ -438,7 +438,7 @@ fn one_session_may_run_fewer_than_others() {
     let mut story = Story::new(&Limits { session_calls_running_max: 2, ..Limits::default() });
     story.planner.set_session(SessionNo(2), Some(1));
     let told = tell(&mut story, "a : ; b : ; c : ; d s2 : ; e s2 : ; f s2 : ; why e; end d");
-    let full = "waits for room: the limit of 1 running calls of the session is reached";
+    let full = "waits for room: the session's limit of 1 running calls is reached";
     assert_eq!(told, format!("a | b | - | d | - | - | {full} | e"));
     // It never allows more than every session may, and changes while calls wait.
     story.planner.set_session(SessionNo(2), Some(9));
