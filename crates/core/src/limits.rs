@@ -218,6 +218,8 @@ limits! {
     event_text_bytes_max = 4 << 10;
     /// Messages for a session that its owner reads at once.
     inbound_page = 256;
+    /// Rows of a session that are removed at once; others write in between.
+    removed_rows_max = 512;
     /// Changes that share one commit; more would make the first of them wait for the last.
     group_changes_max = 1_024;
     /// Past this size of the write-ahead log the writer waits for a checkpoint, so that the log stays bounded.

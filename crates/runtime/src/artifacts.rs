@@ -10,7 +10,7 @@ mod known;
 mod look;
 mod writer;
 
-pub(crate) use collect::{look_over, sweep, sweep_us};
+pub(crate) use collect::{forget_session, look_over, sweep, sweep_us};
 pub(crate) use known::{Content, Keeping};
 pub use look::ArtifactInfo;
 pub use writer::ArtifactWriter;
@@ -27,7 +27,7 @@ use windlass_core::ids::{ArtifactId, BlobNo, CallId};
 use windlass_core::limits::Limits;
 use windlass_core::outcome::{Kept, Part};
 use windlass_core::time::Timestamp;
-use windlass_store::{Row, Sequence, Space, Store, StoreError};
+use windlass_store::{Row, Sequence, Space, Store, StoreError, blob_key};
 
 /// A session's artifacts.
 #[derive(Clone)]
@@ -148,6 +148,7 @@ impl Artifacts {
         let pieces = bytes.chunks(size).zip(0..);
         let mut rows: Vec<Row> =
             pieces.map(|(piece, seq)| Row::Chunk { blob, seq, data: piece.into() }).collect();
+        rows.push(owned(blob));
         rows.extend(content_rows(blob, self.lane.session(), &content));
         Ok((self.kept(ArtifactId { blob, media: 0 }, content.bytes), rows))
     }
@@ -221,4 +222,9 @@ impl From<StoreError> for ArtifactError {
     fn from(error: StoreError) -> ArtifactError {
         ArtifactError::Lost(error.into())
     }
+}
+
+/// Says whose a blob is: it goes with its session. Written with its first piece.
+pub(super) fn owned(blob: BlobNo) -> Row {
+    Row::Put { space: Space::Blob, key: blob_key(blob), value: Arc::from([]) }
 }

@@ -4,7 +4,7 @@
 //! nothing between a check and a use: whoever puts a link in the way meanwhile is refused, not followed.
 
 use crate::error::BatchError;
-use crate::runtime::{Runtime, check_session_name};
+use crate::runtime::{Inner, Runtime, check_session_name};
 use crate::tool::{Cx, ToolError};
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -137,6 +137,17 @@ impl Runtime {
     pub fn files(&self, session: &str) -> Result<SessionFiles, FileError> {
         SessionFiles::new(self.0.files.as_ref(), session, self.0.limits.clone())
     }
+}
+
+/// Removes the files of a session that is removed, if there are any.
+pub(crate) async fn remove_session(rt: &Inner, session: &str) -> Result<(), FileError> {
+    let files = match SessionFiles::new(rt.files.as_ref(), session, rt.limits.clone()) {
+        Ok(files) => files,
+        // None can be there.
+        Err(FileError::NotConfigured | FileError::Path { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    tokio::task::spawn_blocking(move || files.remove_all()).await.unwrap_or(Ok(()))
 }
 
 impl SessionFiles {

@@ -3,7 +3,7 @@
 mod limits;
 mod look;
 
-pub use limits::{RunningLimits, ZeroLimit};
+pub use limits::{RunningLimits, SessionLimits, ZeroLimit};
 
 use crate::answer::CallAnswer;
 use crate::artifacts;
@@ -11,7 +11,7 @@ use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
 use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
-use crate::error::{BatchError, chain};
+use crate::error::{BatchError, LimitError, Lost, chain};
 use crate::events::Feeds;
 use crate::gate::Gate;
 use crate::hooks::Hook;
@@ -19,6 +19,7 @@ use crate::inside::Completed;
 use crate::inspect::{self, OpenQuestion};
 use crate::provider::Provider;
 use crate::registry::{Host, Listed, NoSuchTool, RegisterError, Registered, Registry};
+use crate::removal;
 use crate::request::BatchRequest;
 use crate::scope::{Overlay, OverlayGuard};
 use crate::session::Session;
@@ -39,7 +40,7 @@ use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::Cap;
 use windlass_core::tool::Need;
-use windlass_store::{SessionRow, Store};
+use windlass_store::{Change, Hold, STORE, SessionRow, Store};
 
 /// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
 ///
@@ -113,6 +114,8 @@ pub(crate) struct Inner {
     /// Until when every start is recorded before it is made, by the clock that never jumps.
     careful_until_us: u64,
     chance: AtomicU64,
+    /// How often what is set for a session was removed.
+    pub(crate) removals: AtomicU64,
 }
 
 impl Drop for Inner {
@@ -157,6 +160,7 @@ impl Runtime {
             last_owner_died,
             careful_until_us,
             chance: AtomicU64::new(seed()),
+            removals: AtomicU64::new(0),
         });
         wheel.collect_at(inner.clock.elapsed_us().saturating_add(artifacts::sweep_us(&inner.limits)));
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
@@ -238,9 +242,39 @@ impl Runtime {
                 }
             }
         }
+        for name in removal::begun(&self.0).await? {
+            match self.go_on_removing(&name).await {
+                Err(error @ BatchError::Unreadable { .. }) => {
+                    tracing::error!(session = %name, error = %chain(&error), "a session cannot be removed");
+                }
+                gone_on => gone_on?,
+            }
+        }
         // What the last owner left to nobody may be due: a process that is short-lived never looks otherwise.
         artifacts::look_over(&self.0).await;
         Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
+    }
+
+    async fn go_on_removing(&self, session: &str) -> Result<(), BatchError> {
+        if removal::is_begun(&self.0, session).await?.is_some() {
+            // Whoever takes it goes on.
+            self.0.session(session).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a session for good: its calls are cancelled and waited for; then its journal, messages, key-value pairs and
+    /// artifacts go, and the records of [`Space::Setting`](windlass_store::Space::Setting) with these keys. That it is to be removed is durable before anything
+    /// is: if the process dies, whoever owns the session next goes on. Handles of its calls lead nowhere afterwards, and its name
+    /// can be used for a new one. `false`: there was no such session.
+    pub async fn remove_session(&self, session: &str, settings: Vec<String>) -> Result<bool, AskError> {
+        removal::remove(&self.0, session, settings).await
+    }
+
+    /// How often what is set for a session was removed since this runtime was made: whoever remembers such records looks
+    /// again when this has changed.
+    pub fn removals(&self) -> u64 {
+        self.0.removals.load(Ordering::Relaxed)
     }
 
     async fn take_over(&self, row: &SessionRow) -> Result<(), BatchError> {
@@ -352,6 +386,23 @@ impl Runtime {
     pub fn set_limits(&self, limits: RunningLimits) -> Result<(), ZeroLimit> {
         limits.check()?;
         self.0.turns.set_limits(&self.0, limits);
+        Ok(())
+    }
+
+    /// Bounds one session from now on, for good: the limits are kept, and hold for every owner of the session.
+    pub async fn limit_session(&self, session: &str, limits: SessionLimits) -> Result<(), LimitError> {
+        check_session_name(session)?;
+        limits.check()?;
+        let (rows, guards) = (vec![limits.row(session)], Vec::new());
+        let change = Change { session: STORE, hold: Hold::Store, guards, rows };
+        let answers = self.0.store.commit(vec![change]).await.map_err(BatchError::from)?;
+        answers
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|refused| BatchError::from(Lost::Refused(refused)))?;
+        if let Some(session) = self.0.owned_session(session) {
+            self.0.turns.set_session(&self.0, session.lane.session(), limits);
+        }
         Ok(())
     }
 
@@ -471,7 +522,16 @@ impl Inner {
     }
 
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
+        let removing = removal::is_begun(self, name).await?;
+        let limits = SessionLimits::of(&self.store, name).await?;
         let (session, mut left) = Session::acquire(self, name).await?;
+        if limits != SessionLimits::default() {
+            self.turns.set_session(self, session.lane.session(), limits);
+        }
+        if let Some(settings) = removing {
+            session.leave();
+            removal::go_on(self, name, settings);
+        }
         self.take_over_calls(left.len() as u64);
         // Before any call of the session goes on: what started holds what it claims, and nothing passes what was asked
         // before it.
@@ -501,6 +561,16 @@ impl Inner {
         let mut owned: Vec<_> = sessions.values().filter_map(|cell| cell.get().cloned()).collect();
         owned.sort_unstable_by(|left, right| left.name.cmp(&right.name));
         owned
+    }
+
+    /// Forgets a session that was removed: the next use of its name opens another.
+    pub(crate) fn let_go_of(&self, name: &str, session: &Arc<Session>) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it =
+            |cell: &Arc<OnceCell<Arc<Session>>>| cell.get().is_some_and(|kept| Arc::ptr_eq(kept, session));
+        if sessions.get(name).is_some_and(is_it) {
+            sessions.remove(name);
+        }
     }
 
     /// The session of this name, if this runtime owns it.

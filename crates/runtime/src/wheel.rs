@@ -128,7 +128,8 @@ impl Wheel {
         let spokes = self.lock();
         let due = |alarm: &Alarm| match spokes.due.get(alarm)? {
             Due::Call { wall: Some(wall), .. } => Some((alarm.due_us, *wall)),
-            Due::Call { .. } | Due::Task(_) | Due::Turns | Due::Stream { .. } | Due::Away(_) => None,
+            Due::Call { .. } | Due::Task(_) | Due::Turns | Due::Stream { .. } => None,
+            Due::Away(_) | Due::Collect => None,
         };
         calls.iter().map(|(_, alarm)| due(alarm)).collect()
     }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::core::json;
 use windlass::store::StoreError;
-use windlass::{AskError, BatchError, chain};
+use windlass::{AskError, BatchError, Lost, chain};
 
 /// A request that was not answered, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Deserialize, Serialize, JsonSchema)]
@@ -112,6 +112,7 @@ impl From<BatchError> for Problem {
             BatchError::Overloaded { retry_after_ms, .. } => {
                 Problem { retry_after_ms: Some(retry_after_ms), ..Problem::new("overloaded", told) }
             }
+            BatchError::Lost(Lost::Removed) => Problem::new("conflict", told),
             error @ (BatchError::Unreadable { .. } | BatchError::Lost(_)) => {
                 Problem::new("internal", chain(&error))
             }

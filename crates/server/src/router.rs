@@ -40,6 +40,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/sessions", Calls, sessions::open).takes::<wire::NewSession>().makes::<Session>("Opens a session.").or(&["conflict", "invalid_session", "draining"]),
         Route::get("/v1/sessions", Read, sessions::list).asks::<wire::Paging>().answers::<Page<Session>>("The sessions, by name."),
         Route::get("/v1/sessions/{session}", Read, sessions::show).answers::<Session>("One session."),
+        Route::delete("/v1/sessions/{session}", Calls, sessions::remove).answers::<wire::Deleted>("Cancels its calls, waits for them, and removes it with everything it had.").or(&["draining"]),
         Route::post("/v1/sessions/{session}/cancel", Calls, asks::cancel_session).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks all its calls to stop."),
         Route::get("/v1/sessions/{session}/tools", Read, tools::of_session).asks::<wire::Paging>().answers::<Page<Tool>>("The tools that its calls may use."),
         Route::get("/v1/sessions/{session}/calls", Read, calls::of_session).asks::<wire::List>().answers::<Page<Call>>("Its calls, newest first."),
@@ -84,7 +85,8 @@ pub(crate) fn surface() -> Vec<Route> {
 /// No token is needed.
 const OPEN: Option<Scope> = None;
 /// The problems of whoever sends a batch.
-const BATCH: &[&str] = &["bad_batch", "empty_batch", "invalid_session", "over", "overloaded", "draining"];
+const BATCH: &[&str] =
+    &["bad_batch", "conflict", "empty_batch", "invalid_session", "over", "overloaded", "draining"];
 /// The problems of whoever answers something.
 const ANSWER: &[&str] = &["unfit", "conflict", "over", "invalid_args"];
 

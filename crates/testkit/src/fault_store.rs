@@ -12,7 +12,7 @@ use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
     Answer, BatchRow, BlobSize, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage,
-    Refused, Sequence, SessionRow, Space, Store, StoreError,
+    Refused, Removal, Removed, Sequence, SessionRow, Space, Store, StoreError,
 };
 
 /// What can be asked of a store.
@@ -20,6 +20,7 @@ use windlass_store::{
 pub enum Method {
     Commit,
     Post,
+    Remove,
     Reserve,
     Session,
     SessionByNo,
@@ -258,6 +259,10 @@ impl Store for FaultStore {
     fn post(&self, message: Inbound) -> Answer<Posted> {
         // A message is nobody's order: a lost one is sent again, so it ends no session.
         self.write(Method::Post, &[], |inner| inner.post(message))
+    }
+
+    fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
+        self.write(Method::Remove, &[piece.session], |inner| inner.remove(piece))
     }
 
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {

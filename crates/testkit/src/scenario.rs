@@ -232,6 +232,7 @@ pub fn kind(error: &BatchError) -> &'static str {
         BatchError::Unreadable { .. } => "unreadable",
         BatchError::Lost(Lost::Store(_)) => "lost store",
         BatchError::Lost(Lost::Refused(_)) => "lost session",
+        BatchError::Lost(Lost::Removed) => "removed",
         BatchError::Lost(Lost::Broken(_)) => "broken",
     }
 }

@@ -3,6 +3,7 @@
 use super::ArtifactError;
 use super::known::{Loose, blob_of, key};
 use crate::error::{BatchError, chain};
+use crate::lane::Lane;
 use crate::runtime::{Inner, Runtime};
 use std::sync::Arc;
 use windlass_core::ids::BlobNo;
@@ -112,6 +113,22 @@ async fn remove_loose(store: &dyn Store, record: &Record, blob: BlobNo) -> Resul
         if left == 0 {
             return Ok(true);
         }
+    }
+}
+
+/// Forgets what is known of a session's blobs, which are removed with the session.
+pub(crate) async fn forget_session(rt: &Inner, lane: &Lane) -> Result<(), BatchError> {
+    let mut after = None;
+    loop {
+        let (session, space) = (lane.session(), Space::Blob);
+        let page = RecordPage { session, space, prefix: "", after: after.as_deref(), limit: PAGE };
+        let records = rt.store.records(page).await?;
+        let Some(last) = records.last() else { return Ok(()) };
+        after = Some(last.key.clone());
+        let forgotten = |record: &Record| {
+            [Space::Artifact, Space::Loose].map(|space| Row::Remove { space, key: record.key.clone() })
+        };
+        lane.commit_rows(records.iter().flat_map(forgotten).collect()).await?;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Keeping bytes as they come.
 
 use super::known::{self, Content, Known};
-use super::{ArtifactError, Artifacts, check_media_type, collect, loose_row};
+use super::{ArtifactError, Artifacts, check_media_type, collect, loose_row, owned};
 use crate::batch::Used;
 use crate::clock::Clock;
 use std::sync::Arc;
@@ -67,11 +67,12 @@ impl ArtifactWriter {
             return Ok(kept);
         }
         let blob = self.blob().await?;
-        let rows = vec![
+        let mut rows = self.first_rows(blob);
+        rows.extend([
             self.last_piece(blob),
             Known::new(self.artifacts.lane.session(), &content).row(blob),
             loose_row(blob, &self.batch, &self.artifacts.lane, self.clock.now()),
-        ];
+        ]);
         self.send(rows).await?;
         Ok(self.artifacts.kept(ArtifactId { blob, media: 0 }, content.bytes))
     }
@@ -109,7 +110,8 @@ impl ArtifactWriter {
             }
         }
         let blob = self.blob().await?;
-        let mut rows = vec![self.last_piece(blob)];
+        let mut rows = self.first_rows(blob);
+        rows.push(self.last_piece(blob));
         rows.extend(known::content_rows(blob, artifacts.lane.session(), content));
         if self.seq > 0 {
             rows.push(Row::Remove { space: Space::Loose, key: known::key(blob) });
@@ -136,6 +138,11 @@ impl ArtifactWriter {
         }
     }
 
+    /// What is written before its first piece.
+    fn first_rows(&self, blob: BlobNo) -> Vec<Row> {
+        if self.seq == 0 { vec![owned(blob)] } else { Vec::new() }
+    }
+
     fn last_piece(&self, blob: BlobNo) -> Row {
         Row::Chunk { blob, seq: self.seq, data: self.waiting.as_slice().into() }
     }
@@ -143,7 +150,8 @@ impl ArtifactWriter {
     async fn store_piece(&mut self) -> Result<(), ArtifactError> {
         let blob = self.blob().await?;
         let loose = loose_row(blob, &self.batch, &self.artifacts.lane, self.clock.now());
-        let rows = vec![self.last_piece(blob), loose];
+        let mut rows = self.first_rows(blob);
+        rows.extend([self.last_piece(blob), loose]);
         self.waiting.clear();
         self.send(rows).await?;
         self.seq += 1;

@@ -30,6 +30,7 @@ mod outcomes;
 mod pairs;
 mod prepare;
 mod registry;
+mod removal;
 mod rig;
 mod room;
 mod scopes;

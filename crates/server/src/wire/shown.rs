@@ -2,6 +2,7 @@
 //! says of them, and tests hold the two together.
 
 use crate::access::Scope;
+use crate::wire::{Language, SessionBounds};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -37,6 +38,12 @@ pub struct Session {
     /// What programs want to know it by.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// The language of the sentences for people in its events, if one is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locale: Option<Language>,
+    /// What bounds it more tightly than every session is bounded.
+    #[serde(default, skip_serializing_if = "SessionBounds::is_none")]
+    pub limits: SessionBounds,
     /// When it was first used, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,

@@ -5,13 +5,14 @@
 //! chain: nothing here can be damaged without the process being damaged too.
 
 mod records;
+mod remove;
 mod rows;
 
 use crate::answer::Answer;
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::{
-    BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
-    Space, Store, StoreError,
+    BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Removal, Removed,
+    Sequence, SessionRow, Space, Store, StoreError,
 };
 use records::Records;
 use rows::{Numbers, Posts, Rows};
@@ -44,7 +45,7 @@ struct State {
     messages: BTreeMap<(SessionNo, String), Message>,
     waiting: BTreeMap<(SessionNo, u64), String>,
     messages_sent: u64,
-    marks: Numbers<Mark, CallId>,
+    marks: Numbers<Mark, (SessionNo, CallId)>,
     records: Records,
     commits: u64,
 }
@@ -102,6 +103,12 @@ impl Store for MemoryStore {
         let mut state = self.state();
         state.commits += 1;
         Answer::ready(Ok(state.post(message)))
+    }
+
+    fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
+        let mut state = self.state();
+        state.commits += 1;
+        Answer::ready(Ok(state.remove(piece)))
     }
 
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
@@ -178,7 +185,7 @@ impl Store for MemoryStore {
     }
 
     fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
-        Answer::ready(Ok(self.state().marks.get(&mark).copied()))
+        Answer::ready(Ok(self.state().marks.get(&mark).map(|(_, call)| *call)))
     }
 
     fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
@@ -360,7 +367,7 @@ impl State {
                 }
             }
             Row::Mark { mark, call } => {
-                self.marks.insert(mark, call);
+                self.marks.insert(mark, (session, call));
             }
         }
         None

@@ -7,7 +7,7 @@
 use crate::chain::{Link, Linked, START, int, piece_key, row_key};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::queue::{Request, Told};
-use crate::{BLOB_PIECES_MAX, Inbound, Posted, Space};
+use crate::{BLOB_PIECES_MAX, Inbound, Posted, Removal, Removed, Space};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use windlass_core::ids::{EntryNo, Fence, Lookup, Mark, SessionNo};
 
@@ -111,6 +111,9 @@ pub(super) struct Writes<'g> {
     pub marks: BTreeMap<Mark, (i64, i64)>,
     /// Generation and value of each record; `None`: it is removed. One statement puts a record once.
     pub records: BTreeMap<Place, Option<(u64, &'g [u8])>>,
+    /// Place in the group, session, rows at most. They come after all other writes: whoever removes a session writes nothing
+    /// else to it.
+    pub removals: Vec<(usize, i64, i64)>,
 }
 
 /// A journal row.
@@ -140,6 +143,9 @@ impl Asked {
                 }
                 Request::Post { message, .. } => {
                     asked.messages.insert((int(message.session.0), digest(message.key.as_bytes())));
+                }
+                Request::Remove { piece, .. } => {
+                    asked.sessions.insert(int(piece.session.0));
                 }
             }
         }
@@ -202,11 +208,13 @@ pub(super) fn judge<'g>(group: &'g [Request], known: Known<'g>) -> (Vec<Told>, W
     let mut judge = Judge { known, writes: Writes::default() };
     let told = group
         .iter()
-        .map(|request| match request {
+        .enumerate()
+        .map(|(at, request)| match request {
             Request::Commit { changes, .. } => {
                 Told::Commit(changes.iter().map(|change| judge.change(change)).collect())
             }
             Request::Post { message, .. } => Told::Post(judge.post(message)),
+            Request::Remove { piece, .. } => Told::Remove(judge.piece(at, *piece)),
         })
         .collect();
     let Judge { known, mut writes } = judge;
@@ -392,6 +400,19 @@ impl<'g> Judge<'g> {
         }
     }
 
+    /// Whether a piece may be removed; whether something is left is found by removing it.
+    fn piece(&mut self, at: usize, piece: Removal) -> Result<Removed, Refused> {
+        let session = int(piece.session.0);
+        match self.known.seats.get(&session) {
+            None => Ok(Removed::All),
+            Some(seat) if seat.fence != piece.fence.0 => Err(Refused::Fenced { now: Fence(seat.fence) }),
+            Some(_) => {
+                self.writes.removals.push((at, session, i64::try_from(piece.most).unwrap_or(i64::MAX)));
+                Ok(Removed::Piece)
+            }
+        }
+    }
+
     fn post(&mut self, message: &'g Inbound) -> Posted {
         let (key, body) = (digest(message.key.as_bytes()), digest(&message.body));
         match self.known.messages.get(&(int(message.session.0), key)) {
@@ -426,5 +447,6 @@ impl Writes<'_> {
             && self.adopted.is_empty()
             && self.marks.is_empty()
             && self.records.is_empty()
+            && self.removals.is_empty()
     }
 }

@@ -26,8 +26,8 @@ mod statements;
 use crate::change::{Change, Receipt, Refused};
 use crate::queue::{Queue, Request};
 use crate::{
-    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence,
-    SessionRow, Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Removal,
+    Removed, Sequence, SessionRow, Space, Store, StoreError,
 };
 use connection::Failure;
 use lane::Lanes;
@@ -184,6 +184,12 @@ impl Store for PostgresStore {
     fn post(&self, message: Inbound) -> Answer<Posted> {
         let (reply, answer) = oneshot::channel();
         self.lanes.queues[self.lane(message.session)].push(Request::Post { message, reply });
+        Answer::reply(answer)
+    }
+
+    fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
+        let (reply, answer) = oneshot::channel();
+        self.lanes.queues[self.lane(piece.session)].push(Request::Remove { piece, marks: Vec::new(), reply });
         Answer::reply(answer)
     }
 

@@ -77,6 +77,7 @@ statements! {
     remove_records = "DELETE FROM windlass.records r
                       USING unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS gone (space, owner, key)
                       WHERE r.space = gone.space AND r.owner = gone.owner AND r.key = gone.key";
+    remove = "SELECT windlass.remove($1, $2, $3, $4, $5)";
     mark = "UPDATE windlass.writers SET last = $2::bigint WHERE id = $1 AND last = $2::bigint - 1";
     marked = "SELECT last FROM windlass.writers WHERE id = $1 FOR UPDATE";
 }

@@ -26,7 +26,7 @@ const SEATS_MAX: usize = 16_384;
 pub(super) struct Applier<'c> {
     conn: &'c Connection,
     pub(super) sql: Statements<'c>,
-    lookups: Indexer,
+    pub(super) lookups: Indexer,
     /// Session rows as this connection last wrote or read them.
     seats: HashMap<SessionNo, Seat>,
     /// Sessions whose rows must be written before the commit.
@@ -40,13 +40,13 @@ pub(super) struct Applier<'c> {
 }
 
 #[derive(Clone, Copy)]
-struct Seat {
-    fence: u64,
-    head: u64,
-    last_row: Option<i64>,
-    chain: Link,
+pub(super) struct Seat {
+    pub(super) fence: u64,
+    pub(super) head: u64,
+    pub(super) last_row: Option<i64>,
+    pub(super) chain: Link,
     /// The sum over its open batches.
-    open: i64,
+    pub(super) open: i64,
     changed: bool,
 }
 
@@ -227,7 +227,7 @@ impl<'c> Applier<'c> {
         Ok(Ok(seat))
     }
 
-    fn seat(&mut self, no: SessionNo) -> Result<Option<Seat>, Error> {
+    pub(super) fn seat(&mut self, no: SessionNo) -> Result<Option<Seat>, Error> {
         let vacant = match self.seats.entry(no) {
             Entry::Occupied(seat) => return Ok(Some(*seat.get())),
             Entry::Vacant(vacant) => vacant,
@@ -245,7 +245,12 @@ impl<'c> Applier<'c> {
         Ok(read.optional()?.map(|seat| *vacant.insert(seat)))
     }
 
-    fn keep(&mut self, no: SessionNo, mut seat: Seat) {
+    /// A session is gone.
+    pub(super) fn let_go(&mut self, no: SessionNo) {
+        self.seats.remove(&no);
+    }
+
+    pub(super) fn keep(&mut self, no: SessionNo, mut seat: Seat) {
         if !seat.changed {
             seat.changed = true;
             self.changed.push(no);

@@ -103,6 +103,11 @@ pub(super) fn record_seal(
     first_eight(&hasher.finalize())
 }
 
+/// The seal of the highest numbers that were removed.
+pub(super) fn numbers_seal(numbers: &[u8]) -> i64 {
+    first_eight(&blake3::hash(numbers))
+}
+
 /// The digest of how the tables are defined and where they begin.
 pub(super) fn schema_digest(conn: &Connection) -> Result<Link, Error> {
     let sql = "SELECT type, name, tbl_name, rootpage, coalesce(sql, '') FROM sqlite_schema ORDER BY rowid";
