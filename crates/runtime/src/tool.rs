@@ -5,6 +5,7 @@ use crate::batch::Used;
 use crate::clock::Clock;
 use crate::held::Hold;
 use crate::inside::Pending;
+use crate::observer::Observer;
 use crate::progress::{Progress, words};
 use crate::registry::Kinds;
 use crate::scope::Overlay;
@@ -277,11 +278,13 @@ pub(crate) struct Place {
     pub(crate) inputs: Option<Map<String, Value>>,
     /// The tools of the batch alone; lent after a restart, when it is submitted again.
     overlay: OnceLock<Arc<Overlay>>,
+    /// Who is told of what its calls start inside.
+    observer: OnceLock<Observer>,
 }
 
 impl Place {
     pub(crate) fn new(session: Arc<str>, batch_key: Arc<str>, inputs: Option<Map<String, Value>>) -> Place {
-        Place { session, batch_key, inputs, overlay: OnceLock::new() }
+        Place { session, batch_key, inputs, overlay: OnceLock::new(), observer: OnceLock::new() }
     }
 
     pub(crate) fn overlay(&self) -> Option<&Overlay> {
@@ -290,6 +293,16 @@ impl Place {
 
     pub(crate) fn shared_overlay(&self) -> Option<Arc<Overlay>> {
         self.overlay.get().cloned()
+    }
+
+    pub(crate) fn observer(&self) -> Option<&Observer> {
+        self.observer.get()
+    }
+
+    /// Gives it an observer, unless it has one.
+    pub(crate) fn observe(&self, observer: Observer) {
+        // The first one counts.
+        let _later = self.observer.set(observer);
     }
 
     /// Gives it an overlay, unless it has one.

@@ -120,8 +120,8 @@ impl Cx {
         let place = &self.batch.head.place;
         let (inputs, overlay) = (place.inputs.clone(), place.shared_overlay());
         let calls = calls.into_iter().map(|call| self.in_time(call)).collect();
-        let request =
-            BatchRequest { key: None, turn: None, calls, inputs, overlay: overlay.clone(), siblings };
+        let observer = place.observer().cloned();
+        let request = BatchRequest { key: None, turn: None, calls, inputs, overlay, observer, siblings };
         let depth = self.batch.head.parent.map_or(0, |parent| parent.depth) + 1;
         let mut key = key(self.handle(), name, generation);
         if cfg!(feature = "mutant-nested-again") && self.is_redrive() {
