@@ -7,6 +7,7 @@
 mod book;
 pub(crate) mod nested;
 mod pairs;
+pub(crate) mod still;
 mod tell;
 
 pub(crate) use book::{Book, Left};
@@ -283,6 +284,7 @@ impl Cx {
             Begun::Failed(failure) => return Err(StepError::Failed(error_of(&failure))),
             Begun::Unknown => return Err(StepError::Unknown { name: name.to_string() }),
         }
+        self.look_still();
         if once {
             book.note(self.now(), name, Did::StepStarted { input: given.clone() })?;
         }
@@ -308,6 +310,7 @@ impl Cx {
             self.commit().await?;
         }
         book.settle_step(name);
+        self.look_still();
         answer
     }
 
@@ -318,7 +321,9 @@ impl Cx {
             return Ok(());
         };
         self.wait_for(name, until).await?;
-        Ok(self.book().note(self.now(), name, Did::SleepEnded)?)
+        self.book().note(self.now(), name, Did::SleepEnded)?;
+        self.look_still();
+        Ok(())
     }
 
     /// A key by which the world outside answers, with [`Runtime::complete`](crate::Runtime::complete), over HTTP or with
@@ -421,6 +426,7 @@ impl Cx {
         let due_us = self.clock().elapsed_us().saturating_add(left_us);
         let book = self.book();
         let _waits = book.waits(name);
+        self.look_still();
         loop {
             let changed = book.changed();
             if book.is_over(name, self.now()) || self.clock().elapsed_us() >= due_us {
@@ -430,6 +436,15 @@ impl Cx {
                 () = changed => {}
                 () = self.wheel.until(due_us) => {}
             }
+        }
+    }
+
+    /// It does something beside waiting for calls inside it, or has done it.
+    fn look_still(&self) {
+        if self.book().is_waiting_inside()
+            && let Some(hold) = self.hold.upgrade()
+        {
+            still::look(&hold.rt, &hold.session, self.call);
         }
     }
 
