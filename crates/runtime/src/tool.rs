@@ -354,7 +354,9 @@ impl Cx {
 
     /// How long this attempt may still take; none left means that it is about to be stopped.
     pub fn time_left(&self) -> Duration {
-        Duration::from_micros(self.due_us.saturating_sub(self.clock().elapsed_us()))
+        let now_us = self.clock().elapsed_us();
+        let due_us = self.due_us.saturating_add(self.signal.book.excused_us(now_us));
+        Duration::from_micros(due_us.saturating_sub(now_us))
     }
 
     /// Waits until the attempt is to stop: its time is up, or it is cancelled. What it returns within its

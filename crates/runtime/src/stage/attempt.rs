@@ -5,7 +5,7 @@ use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::gate::Gate;
 use crate::held::{Held, due_us};
-use crate::inside::{CompletionKey, Left as LeftBehind, Pending, nested};
+use crate::inside::{CompletionKey, Left as LeftBehind, Pending, nested, still};
 use crate::registry::{Found, Registered};
 use crate::signal::Signal;
 use crate::stage::{prepare, result, settle};
@@ -107,6 +107,8 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     let ended_us = rt.clock.elapsed_us();
     let ran_us = ended_us.saturating_sub(began_us);
     let left = signal.book.take_back(held);
+    // All its clocks stood still then.
+    held.past.since_us = held.past.since_us.saturating_add(signal.book.excused_us(ended_us));
     // Its room is free though its end may be recorded later, with its whole batch. What it claims is not.
     Turns::rest(held, ended_us);
     moment!("at.end");
@@ -392,8 +394,14 @@ async fn supervise<F: Future<Output = Ran>>(
 ) -> Result<Ran, Cause> {
     let (rt, rules) = (&held.on.rt, held.call.rules());
     let _runs = held.on.batch.runs(held.id.ordinal, signal);
+    if signal.book.is_waiting_inside() {
+        // What changed before it could be found.
+        still::look(rt, &held.on.session, held.id);
+    }
     let cause = loop {
         let silent_us = crate::held::due_us(signal.alive_us(), rules.silence_ms);
+        let stands_still = signal.book.stands_still();
+        let late_us = due_us.saturating_add(signal.book.excused_us(rt.clock.elapsed_us()));
         tokio::select! {
             biased;
             ran = attempt.as_mut() => return Ok(ran),
@@ -403,10 +411,11 @@ async fn supervise<F: Future<Output = Ran>>(
                 // If that cannot be recorded, neither can what comes after it.
                 let _ = signal.book.commit(&held.on.batch, &held.on.session.lane).await;
             }
-            () = rt.wheel.until(due_us.min(silent_us)) => {
+            () = signal.book.goes_on(), if stands_still => {}
+            () = rt.wheel.until(late_us.min(silent_us)), if !stands_still => {
                 let now_us = rt.clock.elapsed_us();
                 let total = held.total_due_us();
-                if now_us >= due_us {
+                if now_us >= due_us.saturating_add(signal.book.excused_us(now_us)) {
                     signal.stop(if due_us >= total { Cause::Total } else { Cause::Attempt });
                 } else if signal.book.is_waiting_inside() {
                     // Those it waits for have deadlines of their own.
