@@ -289,9 +289,8 @@ impl Operations {
 
     /// How often other tools were called under each name.
     pub fn calls(&self) -> impl Iterator<Item = (&str, Called)> {
-        self.by_name.iter().filter_map(|(name, recorded)| match recorded {
-            Recorded::Call(called) => Some((&**name, *called)),
-            _ => None,
+        self.by_name.iter().filter_map(|(name, recorded)| {
+            if let Recorded::Call(called) = recorded { Some((&**name, *called)) } else { None }
         })
     }
 

@@ -335,7 +335,7 @@ impl Held {
                     if self.call.takes(&operation) {
                         self.note(Fact::Operation(Box::new(operation)))?;
                     }
-                    self.rows.push(signal.adopt());
+                    self.rows.extend(signal.adopt());
                 }
                 batch::Asked::Complete { name, completion } => {
                     let operation = Operation { name, did: Did::Completed(completion) };

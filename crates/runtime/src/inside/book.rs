@@ -363,7 +363,7 @@ impl Book {
             if let Asked::Signal(signal) = &heard.what {
                 let slot = page.operations().next_signal(&signal.name);
                 drop(page.note(at, &slot, Did::Signalled { payload: signal.payload.clone() }));
-                page.rows.push(signal.adopt());
+                page.rows.extend(signal.adopt());
             }
             if let Asked::Complete { name, completion } = heard.what {
                 // One that comes too late, or twice, changes nothing.

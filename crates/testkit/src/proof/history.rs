@@ -114,6 +114,8 @@ pub struct Inside {
     pub answers: BTreeMap<String, Vec<Value>>,
     /// How often it asked what it asks.
     pub questions: u32,
+    /// The signals that came, in order.
+    pub signals: Vec<Value>,
     /// How often it slept.
     pub sleeps: u32,
     /// How often it wrote its pair, and told of that.
@@ -174,13 +176,15 @@ impl Inside {
                 self.called.entry(name()).or_default().push(called);
             }
             Did::Asked(_) => self.questions += 1,
+            Did::Signalled { payload } => {
+                self.signals.push(serde_json::from_str(payload).unwrap_or_default());
+            }
             Did::SleepBegan(_)
             | Did::KeyTaken
             | Did::WaitBegan(_)
             | Did::TimedOut
             | Did::PairsRead { .. }
-            | Did::SignalAwaited(_)
-            | Did::Signalled { .. } => {}
+            | Did::SignalAwaited(_) => {}
         }
     }
 }

@@ -97,6 +97,10 @@ pub struct Report {
     pub questions: u64,
     /// See above.
     pub questions_answered: u64,
+    /// Signals that were acknowledged, and those that came.
+    pub signals: u64,
+    /// See above.
+    pub signals_received: u64,
     /// Calls that were connected to what they need, and those where somebody declined.
     pub connections: u64,
     /// See above.
@@ -141,6 +145,7 @@ impl Report {
                 "rivals": self.rivals, "dismissed": self.dismissed, "dismissed_running": self.dismissed_running,
                 "steps": self.steps, "steps_again": self.steps_again, "answered": self.answered,
                 "slept": self.slept, "questions": self.questions, "questions_answered": self.questions_answered,
+                "signals": self.signals, "signals_received": self.signals_received,
                 "connections": self.connections, "declined": self.declined, "client_results": self.client_results,
                 "nested": self.nested, "nested_again": self.nested_again,
                 "nested_parents_lost": self.nested_parents_lost, "nested_races": self.nested_races,
@@ -182,6 +187,9 @@ impl Report {
         self.answered += answered(ANSWER);
         self.questions_answered += answered(QUESTION);
         self.client_results += answered(CLIENT);
+        // A later worker's client is told so again.
+        let signalled: BTreeSet<_> = histories.told.iter().flat_map(|told| &told.signalled).collect();
+        self.signals += signalled.len() as u64;
         self.add_nested(histories);
         let stepped = histories.effects.iter().filter(|effect| effect.verdict == "again");
         let keys: BTreeSet<&str> = histories.journal.calls.iter().map(|call| call.key.as_str()).collect();
@@ -198,6 +206,7 @@ impl Report {
     fn add_nested(&mut self, histories: &Histories) {
         for call in &histories.journal.calls {
             self.questions += u64::from(call.inside.questions);
+            self.signals_received += call.inside.signals.len() as u64;
             let connected = call.past.connected.iter();
             self.connections += connected.clone().filter(|made| **made).count() as u64;
             self.declined += connected.filter(|made| !**made).count() as u64;

@@ -1,6 +1,6 @@
 //! The kinds of tools that a worker has.
 
-use super::tools::EVENT;
+use super::tools::{EVENT, SIGNAL};
 use serde_json::json;
 use windlass::{Deadlines, EffectClass, RetryRule, ToolSpec};
 
@@ -162,6 +162,7 @@ impl Kind {
             claims: self.apart.then(Vec::new),
             retry: RetryRule { attempts, base_ms, cap_ms: None },
             emits: [(EVENT.to_owned(), json!({"type": "object", "required": ["call"]}))].into(),
+            signals: [(SIGNAL.to_owned(), json!({"type": "integer"}))].into(),
             ..ToolSpec::default()
         }
     }

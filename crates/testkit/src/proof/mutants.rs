@@ -37,7 +37,7 @@ pub enum Proof {
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 15] = [
+pub const MUTANTS: [Mutant; 16] = [
     Mutant {
         feature: "mutant-no-fence",
         proof: Proof::StoreSuite,
@@ -100,6 +100,11 @@ pub const MUTANTS: [Mutant; 15] = [
         feature: "mutant-answer-changes",
         proof: Proof::Commits(Planned::Outside),
         expected: "a second answer was taken that says something else",
+    },
+    Mutant {
+        feature: "mutant-signal-apart",
+        proof: Proof::Commits(Planned::Stepped),
+        expected: "R12: the signals that came are ",
     },
     Mutant { feature: "mutant-careless", proof: Proof::Poison, expected: "workers died, and it goes on" },
     Mutant { feature: "mutant-suspects-together", proof: Proof::Poison, expected: "is failed poison" },

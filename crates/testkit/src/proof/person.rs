@@ -1,11 +1,11 @@
-//! The person behind a call, as part of a worker's client: answers what it waits for and what it asks, connects what it
-//! needs, and runs the tools that the client runs. What a worker's person says differs from what any other's does, so that
+//! The person behind a call, as part of a worker's client: answers what it waits for and what it asks, signals it, connects
+//! what it needs, and runs the tools that the client runs. What a worker's person says differs from what any other's does, so that
 //! it is seen whose word counted.
 
 use super::kind::Class;
 use super::ledger::Request;
 use super::plan::{CallPlan, Connects};
-use super::tools::{ANSWER, QUESTION, World};
+use super::tools::{ANSWER, QUESTION, SIGNAL, SIGNALS, World};
 use crate::chance::Chance;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use windlass::core::handle::{Handle, Kind, completion_key};
 use windlass::core::ids::CallId;
 use windlass::core::operation::CLIENT;
-use windlass::{AskError, Completed, OpenCall, Runtime};
+use windlass::{AskError, Completed, OpenCall, Runtime, Signal};
 
 /// How long it takes at most until somebody answers.
 const ANSWERED_US: u64 = 8_000;
@@ -55,6 +55,9 @@ impl Person {
         }
         if plan.inside.question {
             asks.spawn(self.clone().reply(plan.id.clone(), chance.branch(2)));
+        }
+        if plan.inside.signal {
+            asks.spawn(self.clone().signal(chance.branch(5)));
         }
         if plan.connects != Connects::Nothing {
             let made = plan.connects == Connects::Made;
@@ -105,6 +108,33 @@ impl Person {
         let by = |number: u64| json!({"by": number});
         let (own, other) = (self.world.client.chance(), u64::MAX);
         self.say(Way::Question(&question), by(own), by(other)).await
+    }
+
+    /// Sends the call one signal after the other, and one more than it receives. A later worker's client sends them again under
+    /// the same keys: what was acknowledged before is received once.
+    async fn signal(self, mut chance: Chance) -> Result<()> {
+        let handle = self.is_open(|_| true).await.call;
+        for number in 1..=SIGNALS + 1 {
+            think(&mut chance).await;
+            let (key, call) = (format!("signal {number}"), &self.call);
+            let send = async |payload: u64| {
+                let payload = json!(payload);
+                let signal = Signal { name: SIGNAL, payload: &payload, key: Some(&key) };
+                self.runtime.signal(&handle, signal).await
+            };
+            match send(number).await {
+                Ok(()) => self.world.say(json!({"signalled": {"call": call, "number": number}}))?,
+                Err(AskError::Over { .. }) => return Ok(()),
+                Err(error) => return Err(error).context(format!("R12: {call} was not signalled")),
+            }
+            match send(u64::MAX).await {
+                Err(AskError::KeyUsed) => {}
+                Err(AskError::Over { .. }) => return Ok(()),
+                Err(error) => return Err(error).context(format!("R12: {call} was not signalled again")),
+                Ok(()) => bail!("R12: {call}: another signal was taken under the key of one"),
+            }
+        }
+        Ok(())
     }
 
     /// Runs the call's tool, and says what came of that.
@@ -183,9 +213,13 @@ impl Person {
 
     /// Waits until the call waits for something outside.
     async fn waits(&self, state: &str) -> OpenCall {
-        let is_it = |open: &OpenCall| {
-            open.state == state && format!("{}/{}/{}", open.session, open.batch, open.id) == self.call
-        };
+        self.is_open(|open| open.state == state).await
+    }
+
+    /// Waits until the call is open, and so.
+    async fn is_open(&self, so: impl Fn(&OpenCall) -> bool) -> OpenCall {
+        let is_it =
+            |open: &OpenCall| so(open) && format!("{}/{}/{}", open.session, open.batch, open.id) == self.call;
         loop {
             if let Some(open) = self.runtime.open().await.unwrap_or_default().into_iter().find(is_it) {
                 return open;

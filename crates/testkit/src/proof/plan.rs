@@ -105,6 +105,8 @@ pub struct Inside {
     pub answer: bool,
     /// It asks the client a question.
     pub question: bool,
+    /// It receives signals of the client's.
+    pub signal: bool,
 }
 
 /// What a tool does once it has been to the ledger.
@@ -318,13 +320,20 @@ impl Then {
 
 impl Inside {
     /// All there is.
-    pub const ALL: Inside = Inside { step: true, nap: true, once: true, answer: true, question: true };
+    pub const ALL: Inside =
+        Inside { step: true, nap: true, once: true, answer: true, question: true, signal: true };
 
     /// As it stands in the arguments.
     pub fn text(self) -> String {
-        let Inside { step, nap, once, answer, question } = self;
-        let words =
-            [(step, "step"), (nap, "nap"), (once, "once"), (answer, "answer"), (question, "question")];
+        let Inside { step, nap, once, answer, question, signal } = self;
+        let words = [
+            (step, "step"),
+            (nap, "nap"),
+            (once, "once"),
+            (answer, "answer"),
+            (question, "question"),
+            (signal, "signal"),
+        ];
         let words: Vec<&str> = words.iter().filter(|(does, _)| *does).map(|(_, word)| *word).collect();
         words.join(" ")
     }
@@ -337,6 +346,7 @@ impl Inside {
             "once" => Inside { once: true, ..inside },
             "answer" => Inside { answer: true, ..inside },
             "question" => Inside { question: true, ..inside },
+            "signal" => Inside { signal: true, ..inside },
             _ => inside,
         })
     }

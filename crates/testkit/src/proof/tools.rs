@@ -28,6 +28,10 @@ pub const ONCE: &str = "once";
 pub const ANSWER: &str = "answer";
 /// See above.
 pub const QUESTION: &str = "question";
+/// See above: the signals that it receives, so many.
+pub const SIGNAL: &str = "signal";
+/// See above.
+pub const SIGNALS: u64 = 2;
 /// See above: the step that is its effect.
 pub const EFFECT: &str = "effect";
 /// The event that it tells of when it has done its first step.
@@ -299,6 +303,13 @@ impl Effect {
         }
         if inside.question {
             more.push((QUESTION, json!(cx.ask(QUESTION, "Who are you?", Some(schema())).await?)));
+        }
+        if inside.signal {
+            let mut received = Vec::new();
+            for _ in 0..SIGNALS {
+                received.push(cx.on_signal(SIGNAL, None).await?);
+            }
+            more.push((SIGNAL, json!(received)));
         }
         more.extend(self.nested(&args, cx).await?.map(|told| (NESTED, told)));
         if then == Then::HangFirst {

@@ -1,10 +1,10 @@
-//! What a call waits for outside: answers, questions, results of tools that the client runs, connections.
+//! What a call waits for outside: answers, questions, signals, results of tools that the client runs, connections.
 
 use super::Histories;
 use super::case::Case;
 use crate::proof::kind::Class;
 use crate::proof::plan::Connects;
-use crate::proof::tools::{ANSWER, QUESTION};
+use crate::proof::tools::{ANSWER, QUESTION, SIGNAL, SIGNALS};
 use serde_json::Value;
 use windlass::core::operation::CLIENT;
 
@@ -19,7 +19,30 @@ pub(super) fn problems(case: &Case<'_>, histories: &Histories, problems: &mut Ve
     if asked > u32::from(inside.question) || (must_ask && asked != 1) {
         problems.push(format!("R12: it asked its question {asked} times"));
     }
+    signals(case, histories, problems);
     connections(case, histories, problems);
+}
+
+/// What was acknowledged as signalled came once, in the order in which it was. The client sends no signal before the one before it
+/// is acknowledged, so one that is missing before another was lost.
+fn signals(case: &Case<'_>, histories: &Histories, problems: &mut Vec<String>) {
+    let (recorded, came) = (case.recorded, &case.recorded.inside.signals);
+    let expected: Vec<Value> = (1..=came.len() as u64).map(Value::from).collect();
+    let most = if case.plan.inside.signal { SIGNALS + 1 } else { 0 };
+    if *came != expected || came.len() as u64 > most {
+        problems.push(format!("R12: the signals that came are {came:?}"));
+    }
+    let told = histories.told.iter().flat_map(|told| &told.signalled);
+    let acknowledged = told.filter(|(call, _)| *call == recorded.name).map(|(_, number)| *number).max();
+    let succeeded = recorded.state() == "succeeded" && !recorded.is_resolved();
+    if case.plan.inside.signal && succeeded {
+        let received = recorded.value.as_ref().map(|value| &value[SIGNAL]);
+        let first = Value::Array(expected.into_iter().take(SIGNALS as usize).collect());
+        if received != Some(&first) || (came.len() as u64) < SIGNALS {
+            problems
+                .push(format!("R12: it received {received:?}, and {came:?} came ({acknowledged:?} sent)"));
+        }
+    }
 }
 
 /// What was acknowledged as answered is what the call was told, once.

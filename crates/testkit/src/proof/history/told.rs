@@ -18,6 +18,8 @@ pub struct Told {
     pub cancels: Vec<Cancel>,
     /// What it answered to calls that wait, and was told that it is durable.
     pub answered: Vec<Answered>,
+    /// The signals that it sent, each with its call, and was told that they are durable.
+    pub signalled: Vec<(String, u64)>,
     /// The calls that it connected to what they need, or declined to, and was told that this is durable.
     pub connected: Vec<(String, bool)>,
     /// The calls that it pushed, and was told that they are durable; and those that were refused.
@@ -100,6 +102,11 @@ impl Told {
             if let Some(answered) = line.get("answered") {
                 let (call, name) = (text(&answered["call"]), text(&answered["name"]));
                 told.answered.push(Answered { call, name, said: answered["said"].clone() });
+                continue;
+            }
+            if let Some(signalled) = line.get("signalled") {
+                let number = signalled["number"].as_u64().unwrap_or_default();
+                told.signalled.push((text(&signalled["call"]), number));
                 continue;
             }
             if let Some(connected) = line.get("connected") {

@@ -99,6 +99,7 @@ fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
             once: seed.percent(50),
             answer: seed.percent(35),
             question: seed.percent(20),
+            signal: seed.percent(20),
         },
         Class::Once | Class::Keyed | Class::Read | Class::Client | Class::Missing => Inside::default(),
     };
