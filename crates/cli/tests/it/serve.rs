@@ -61,6 +61,17 @@ fn serve(rig: &Rig) -> Server {
 }
 
 fn serve_at(rig: &Rig, listen: &str) -> Server {
+    let mut started = None;
+    // A connection that somebody makes may be given the port of a server that was killed, for a moment.
+    until("the address is free", || {
+        started = try_serve_at(rig, listen);
+        started.is_some()
+    });
+    started.expect("it has started")
+}
+
+/// `None`: the address is somebody else's.
+fn try_serve_at(rig: &Rig, listen: &str) -> Option<Server> {
     let mut child = rig.start(&["serve", "--listen", listen]);
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut greeting = String::new();
@@ -69,13 +80,14 @@ fn serve_at(rig: &Rig, listen: &str) -> Server {
         let Some(line) = line else {
             let mut told = String::new();
             let _ = child.stderr.take().expect("a pipe").read_to_string(&mut told);
-            panic!("it did not start: {told}");
+            assert!(told.contains("Address already in use"), "it did not start: {told}");
+            return None;
         };
         greeting.push_str(&line);
         greeting.push('\n');
     }
     let at = greeting.split("http://").nth(1).and_then(|rest| rest.lines().next());
-    Server { child, at: at.expect("an address").to_string(), greeting }
+    Some(Server { child, at: at.expect("an address").to_string(), greeting })
 }
 
 /// Asks the server there; `None` if it goes away or is not there.
@@ -83,6 +95,10 @@ fn ask(rig: &Rig, at: &str, (method, path, body): (&str, &str, &Value)) -> Optio
     let token = std::fs::read_to_string(rig.path(".windlass/token")).expect("a token");
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let mut stream = TcpStream::connect(at).ok()?;
+    // Where nobody listens, a connection to a port of this machine can be given that very port, and meets itself.
+    if stream.local_addr().ok()? == stream.peer_addr().ok()? {
+        return None;
+    }
     let (token, length) = (token.trim(), body.len());
     write!(
         stream,
