@@ -82,6 +82,7 @@ fn try_serve_at(rig: &Rig, listen: &str) -> Option<Server> {
         let Some(line) = line else {
             let mut told = String::new();
             let _ = child.stderr.take().expect("a pipe").read_to_string(&mut told);
+            let _ended = child.wait();
             assert!(told.contains("Address already in use"), "it did not start: {told}");
             return None;
         };
@@ -229,6 +230,9 @@ fn a_second_server_and_a_wrong_address_are_told() {
     assert!(refused.stderr.contains("without a port"), "{refused}");
 }
 
+/// How many removals are killed.
+const ROUNDS: u64 = 8;
+
 /// The server is killed while it removes a session; the next one goes on without being asked.
 #[test]
 fn a_removal_that_was_killed_is_finished_by_the_next_server() {
@@ -241,16 +245,22 @@ fn a_removal_that_was_killed_is_finished_by_the_next_server() {
         assert_eq!(asked.expect("it is answered").0, 200);
     };
     let mut cut = 0;
-    for round in 0..8 {
+    for round in 0..ROUNDS {
         let server = serve(&rig);
         (0..20).for_each(|key| fill(&server, key));
         let held = json!({"key": "held", "wait": "none", "calls": [{"id": "h", "tool": "stuck"}]});
         server.ask(&rig, "POST", ("/v1/sessions/s/batches", &held)).expect("it is answered");
+        let entries = |at: &str| {
+            let shown = ask(&rig, at, ("GET", "/v1/sessions/s", &Value::Null));
+            shown.filter(|(status, _)| *status == 200).and_then(|(_, shown)| shown["entries"].as_u64())
+        };
         let Server { child, at, .. } = server;
+        let all = entries(&at).expect("it is there");
         std::thread::scope(|scope| {
             let removed = scope.spawn(|| ask(&rig, &at, ("DELETE", "/v1/sessions/s", &Value::Null)));
-            // Sooner and later in it.
-            std::thread::sleep(Duration::from_millis(3 + 9 * round));
+            // Sooner and later in it: at once, or when so much of it is gone.
+            let left = all - all * round / ROUNDS;
+            until("it goes", || round == 0 || entries(&at).is_none_or(|entries| entries < left));
             kill(child);
             cut += usize::from(removed.join().expect("no panic").is_none());
         });
