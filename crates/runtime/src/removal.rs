@@ -8,7 +8,7 @@ use crate::ask::{self, AskError, Target};
 use crate::batch::Used;
 use crate::error::{BatchError, Lost, chain};
 use crate::files;
-use crate::runtime::{Inner, SessionLimits, check_session_name};
+use crate::runtime::{Inner, Runtime, SessionLimits, check_session_name};
 use crate::session::Session;
 use crate::stream;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,22 @@ struct Mark {
     session: u64,
     /// What is set for it, by keys of [`Space::Setting`]: it goes with it.
     settings: Vec<String>,
+}
+
+impl Runtime {
+    /// Removes a session for good: its calls are cancelled and waited for; then its journal, messages, key-value pairs and
+    /// artifacts go, and the records of [`Space::Setting`](windlass_store::Space::Setting) with these keys. That it is to be removed is durable before anything
+    /// is: if the process dies, whoever owns the session next goes on. Handles of its calls lead nowhere afterwards, and its name
+    /// can be used for a new one. `false`: there was no such session.
+    pub async fn remove_session(&self, session: &str, settings: Vec<String>) -> Result<bool, AskError> {
+        remove(&self.0, session, settings).await
+    }
+
+    /// How often what is set for a session was removed since this runtime was made: whoever remembers such records looks
+    /// again when this has changed.
+    pub fn removals(&self) -> u64 {
+        self.0.removals.load(Ordering::Relaxed)
+    }
 }
 
 /// Removes a session. `false`: there was none, or somebody else has removed it meanwhile.
@@ -92,8 +108,29 @@ pub(crate) fn go_on(rt: &Arc<Inner>, session: &str, settings: Vec<String>) {
     });
 }
 
+/// Goes on with all that earlier owners began to remove. A session whose journal cannot be read stands still.
+pub(crate) async fn go_on_with_all(rt: &Arc<Inner>) -> Result<(), BatchError> {
+    for name in begun(rt).await? {
+        match take(rt, &name).await {
+            Err(error @ BatchError::Unreadable { .. }) => {
+                tracing::error!(session = %name, error = %chain(&error), "a session cannot be removed");
+            }
+            taken => taken?,
+        }
+    }
+    Ok(())
+}
+
+/// Takes a session that is to be removed: whoever does goes on with that.
+async fn take(rt: &Arc<Inner>, name: &str) -> Result<(), BatchError> {
+    if is_begun(rt, name).await?.is_some() {
+        rt.session(name).await?;
+    }
+    Ok(())
+}
+
 /// The sessions that an earlier owner began to remove.
-pub(crate) async fn begun(rt: &Arc<Inner>) -> Result<Vec<String>, BatchError> {
+async fn begun(rt: &Arc<Inner>) -> Result<Vec<String>, BatchError> {
     let mut names: Vec<String> = Vec::new();
     loop {
         let after = names.last().map(|name| key(name));

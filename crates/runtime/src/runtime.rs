@@ -11,7 +11,7 @@ use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
 use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
-use crate::error::{BatchError, LimitError, Lost, chain};
+use crate::error::{BatchError, chain};
 use crate::events::Feeds;
 use crate::gate::Gate;
 use crate::hooks::Hook;
@@ -38,9 +38,8 @@ use tokio::sync::{Notify, OnceCell};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
-use windlass_core::plan::Cap;
 use windlass_core::tool::Need;
-use windlass_store::{Change, Hold, STORE, SessionRow, Store};
+use windlass_store::{SessionRow, Store};
 
 /// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
 ///
@@ -242,39 +241,10 @@ impl Runtime {
                 }
             }
         }
-        for name in removal::begun(&self.0).await? {
-            match self.go_on_removing(&name).await {
-                Err(error @ BatchError::Unreadable { .. }) => {
-                    tracing::error!(session = %name, error = %chain(&error), "a session cannot be removed");
-                }
-                gone_on => gone_on?,
-            }
-        }
+        removal::go_on_with_all(&self.0).await?;
         // What the last owner left to nobody may be due: a process that is short-lived never looks otherwise.
         artifacts::look_over(&self.0).await;
         Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
-    }
-
-    async fn go_on_removing(&self, session: &str) -> Result<(), BatchError> {
-        if removal::is_begun(&self.0, session).await?.is_some() {
-            // Whoever takes it goes on.
-            self.0.session(session).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes a session for good: its calls are cancelled and waited for; then its journal, messages, key-value pairs and
-    /// artifacts go, and the records of [`Space::Setting`](windlass_store::Space::Setting) with these keys. That it is to be removed is durable before anything
-    /// is: if the process dies, whoever owns the session next goes on. Handles of its calls lead nowhere afterwards, and its name
-    /// can be used for a new one. `false`: there was no such session.
-    pub async fn remove_session(&self, session: &str, settings: Vec<String>) -> Result<bool, AskError> {
-        removal::remove(&self.0, session, settings).await
-    }
-
-    /// How often what is set for a session was removed since this runtime was made: whoever remembers such records looks
-    /// again when this has changed.
-    pub fn removals(&self) -> u64 {
-        self.0.removals.load(Ordering::Relaxed)
     }
 
     async fn take_over(&self, row: &SessionRow) -> Result<(), BatchError> {
@@ -349,11 +319,6 @@ impl Runtime {
         ask::accept(&self.0, call).await
     }
 
-    /// Bounds all tools that declare this group together, from now on; what runs beyond that goes on.
-    pub fn limit_group(&self, group: &str, cap: Cap) {
-        self.0.turns.set_group(&self.0, group, cap);
-    }
-
     /// How many stopped attempts still block a thread, because their tools ignore the word to stop.
     pub fn stuck_attempts(&self) -> u64 {
         self.0.threads.stuck()
@@ -373,42 +338,6 @@ impl Runtime {
             }
             notified.await;
         }
-    }
-
-    /// The limits of what runs and waits, as they are now.
-    pub fn running_limits(&self) -> RunningLimits {
-        self.0.turns.limits()
-    }
-
-    /// Changes the limits of what runs and waits. What may start now does; what runs beyond a lower limit ends in its own
-    /// time. Those of a tool change with [`replace`](Self::replace), those of a group with
-    /// [`limit_group`](Self::limit_group).
-    pub fn set_limits(&self, limits: RunningLimits) -> Result<(), ZeroLimit> {
-        limits.check()?;
-        self.0.turns.set_limits(&self.0, limits);
-        Ok(())
-    }
-
-    /// Bounds one session from now on, for good: the limits are kept, and hold for every owner of the session.
-    pub async fn limit_session(&self, session: &str, limits: SessionLimits) -> Result<(), LimitError> {
-        check_session_name(session)?;
-        limits.check()?;
-        let (rows, guards) = (vec![limits.row(session)], Vec::new());
-        let change = Change { session: STORE, hold: Hold::Store, guards, rows };
-        let answers = self.0.store.commit(vec![change]).await.map_err(BatchError::from)?;
-        answers
-            .into_iter()
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|refused| BatchError::from(Lost::Refused(refused)))?;
-        if let Some(session) = self.0.owned_session(session) {
-            self.0.turns.set_session(&self.0, session.lane.session(), limits);
-        }
-        Ok(())
-    }
-
-    /// The limits it was made with; [`running_limits`](Self::running_limits) may be others by now.
-    pub fn limits(&self) -> &Limits {
-        &self.0.limits
     }
 
     /// What time it is.

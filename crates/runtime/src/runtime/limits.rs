@@ -1,10 +1,55 @@
 //! The limits that can be changed while calls run.
 
-use crate::error::BatchError;
+use super::{Runtime, check_session_name};
+use crate::error::{BatchError, LimitError, Lost};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use windlass_core::limits::Limits;
-use windlass_store::{Row, STORE, Space, Store};
+use windlass_core::plan::Cap;
+use windlass_store::{Change, Hold, Row, STORE, Space, Store};
+
+impl Runtime {
+    /// Bounds all tools that declare this group together, from now on; what runs beyond that goes on.
+    pub fn limit_group(&self, group: &str, cap: Cap) {
+        self.0.turns.set_group(&self.0, group, cap);
+    }
+
+    /// The limits of what runs and waits, as they are now.
+    pub fn running_limits(&self) -> RunningLimits {
+        self.0.turns.limits()
+    }
+
+    /// Changes the limits of what runs and waits. What may start now does; what runs beyond a lower limit ends in its own
+    /// time. Those of a tool change with [`replace`](Self::replace), those of a group with
+    /// [`limit_group`](Self::limit_group).
+    pub fn set_limits(&self, limits: RunningLimits) -> Result<(), ZeroLimit> {
+        limits.check()?;
+        self.0.turns.set_limits(&self.0, limits);
+        Ok(())
+    }
+
+    /// Bounds one session from now on, for good: the limits are kept, and hold for every owner of the session.
+    pub async fn limit_session(&self, session: &str, limits: SessionLimits) -> Result<(), LimitError> {
+        check_session_name(session)?;
+        limits.check()?;
+        let (rows, guards) = (vec![limits.row(session)], Vec::new());
+        let change = Change { session: STORE, hold: Hold::Store, guards, rows };
+        let answers = self.0.store.commit(vec![change]).await.map_err(BatchError::from)?;
+        answers
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|refused| BatchError::from(Lost::Refused(refused)))?;
+        if let Some(session) = self.0.owned_session(session) {
+            self.0.turns.set_session(&self.0, session.lane.session(), limits);
+        }
+        Ok(())
+    }
+
+    /// The limits it was made with; [`running_limits`](Self::running_limits) may be others by now.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+}
 
 /// The limits that can be changed while calls run, named as in [`Limits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
