@@ -1,6 +1,7 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
 use crate::away::{self, Away, Plan};
+use crate::background;
 use crate::batch::{Head, OpenBatch, Used};
 use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
@@ -35,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) asking: tokio::sync::Mutex<Asking>,
     /// Its key-value pairs are written one after the other.
     pub(crate) pairs: tokio::sync::Mutex<Pairs>,
+    /// Notices are taken and put back one after the other.
+    pub(crate) inbox: tokio::sync::Mutex<()>,
     /// Its open calls that others may be the same as.
     pub(crate) firsts: Firsts,
     /// Notices that its calls get nowhere.
@@ -94,6 +97,7 @@ impl Session {
             admission: tokio::sync::Mutex::default(),
             asking: tokio::sync::Mutex::default(),
             pairs: tokio::sync::Mutex::default(),
+            inbox: tokio::sync::Mutex::default(),
             firsts: Firsts::default(),
             loops,
             away: rt.away.clone(),
@@ -398,8 +402,11 @@ impl Session {
     }
 
     /// Puts a call aside until it is woken, at the latest then. It keeps its place and what it claims.
-    pub(crate) fn park(held: Box<Held>, when: When) {
+    pub(crate) fn park(held: Box<Held>, mut when: When) {
         let (on, id) = (held.on.clone(), held.id);
+        if let Some((_, due_us)) = background::due(&held) {
+            when.due_us = when.due_us.min(due_us);
+        }
         let undisturbed = on.batch.park(*held, || Some(on.rt.wheel.alarm(when, &on.session, id)));
         on.session.parked(&on.rt, id, undisturbed);
     }

@@ -312,6 +312,11 @@ impl Turns {
         go_on(rt, next);
     }
 
+    /// A call is a task from now on.
+    pub(crate) fn detach(&self, rt: &Arc<Inner>, call: CallId) {
+        self.change(rt, |state, _| _ = state.planner.detach(call));
+    }
+
     /// A rate may allow something now.
     pub(crate) fn due(&self, rt: &Arc<Inner>) {
         self.change(rt, |state, _| state.alarm_us = None);
@@ -436,7 +441,8 @@ impl State {
     ) -> Result<(), Refused> {
         let tool = self.tool_of(held, now_us);
         let session = held.on.session.lane.session();
-        let (pool, parent) = (Pool::default(), held.parent());
+        let pool = if held.call.task.is_some() { Pool::Tasks } else { Pool::default() };
+        let parent = held.parent();
         let priority = held.call.opened.priority;
         let ask = Ask { session, call: held.id, tool, wants, priority, pool, parent, arrival };
         self.planner.enter(now_us, ask)?;

@@ -20,6 +20,8 @@ pub enum Space {
     Token = 2,
     /// What is set for a session, by its name: it may be set before the session is opened.
     Setting = 3,
+    /// What the agent of a session is to be told.
+    Notice = 10,
 }
 
 impl Space {
@@ -31,7 +33,7 @@ impl Space {
     /// Whether its records belong to the whole store.
     pub(crate) fn is_of_store(self) -> bool {
         match self {
-            Space::Pair => false,
+            Space::Pair | Space::Notice => false,
             Space::Token | Space::Setting => true,
         }
     }

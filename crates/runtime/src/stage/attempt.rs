@@ -1,6 +1,7 @@
 //! Run the tool once: commit the intent, run, note the end.
 
 use crate::artifacts::Artifacts;
+use crate::background;
 use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::gate::Gate;
@@ -393,17 +394,26 @@ async fn supervise<F: Future<Output = Ran>>(
     let _runs = held.on.batch.runs(held.id.ordinal, signal);
     let cause = loop {
         let silent_us = crate::held::due_us(signal.alive_us(), rules.silence_ms);
+        let inline_us = match background::due(held) {
+            Some((_, due_us)) if !signal.book.is_detached() => due_us,
+            Some(_) | None => u64::MAX,
+        };
         tokio::select! {
             biased;
             ran = attempt.as_mut() => return Ok(ran),
             cause = signal.told() => break cause,
             () = signal.book.rung() => {
-                signal.book.hear(&held.on.batch, held.id.ordinal, rt.clock.now());
-                // If that cannot be recorded, neither can what comes after it.
-                let _ = signal.book.commit(&held.on.batch, &held.on.session.lane).await;
+                if signal.book.hear(&held.on.batch, held.id.ordinal, rt.clock.now()) {
+                    // If that cannot be recorded, neither can what comes after it.
+                    let _ = signal.book.commit(&held.on.batch, &held.on.session.lane).await;
+                }
             }
-            () = rt.wheel.until(due_us.min(silent_us)) => {
+            () = rt.wheel.until(due_us.min(silent_us).min(inline_us)) => {
                 let now_us = rt.clock.elapsed_us();
+                if now_us >= inline_us {
+                    Box::pin(background::detach_running(held, signal)).await;
+                    continue;
+                }
                 let total = held.total_due_us();
                 if now_us >= due_us {
                     signal.stop(if due_us >= total { Cause::Total } else { Cause::Attempt });

@@ -36,6 +36,7 @@ mod signals;
 mod streams;
 mod submission;
 mod takeover;
+mod tasks;
 mod threads;
 mod waits;
 mod world;
