@@ -171,6 +171,10 @@ limits! {
     inline_ms = 300;
     /// How long a caller waits for the first start of such a call, in milliseconds.
     inline_queue_ms = 10_000;
+    /// What is kept of what a task says, in bytes: the beginning and the end of it, in equal parts.
+    log_bytes_max = 256 << 10;
+    /// What a running task says is written at most once in so many milliseconds, so that a talkative one costs little.
+    log_write_ms = 250;
     /// Notices that are listed or taken at once; each is told with its outcome.
     notices_page = 100;
     /// The longest that a notice is somebody's before it is taken again, in milliseconds: its reader may be gone.

@@ -7,6 +7,7 @@
 use crate::error::Lost;
 use crate::held::Held;
 use crate::signal::Signal;
+use crate::tasks;
 use windlass_core::call::{Cause, Detached, DetachedBy, Fact, Wake};
 
 /// When its caller waits for the call no longer, by the clock that never jumps, and why. `None`: as long as it takes, since
@@ -28,10 +29,16 @@ pub(crate) fn due(held: &Held) -> Option<(DetachedBy, u64)> {
     Some((DetachedBy::Budget, clock.elapsed_us().saturating_add(left_us)))
 }
 
+/// The same, or never.
+pub(crate) fn due_us(held: &Held) -> u64 {
+    due(held).map_or(u64::MAX, |(_, due_us)| due_us)
+}
+
 /// Makes a call a task that does not run now and whose caller waits no longer.
 pub(crate) async fn detach(held: &mut Held) -> Result<(), Lost> {
     let Some(detached) = overdue(held) else { return Ok(()) };
     held.note(Fact::Detached(Box::new(detached)))?;
+    held.carry(vec![tasks::row(held.id)]);
     held.commit().await?;
     told(held);
     Ok(())
@@ -42,7 +49,7 @@ pub(crate) async fn detach(held: &mut Held) -> Result<(), Lost> {
 pub(crate) async fn detach_running(held: &Held, signal: &Signal) {
     let Some(detached) = overdue(held).filter(|_| !signal.book.is_detached()) else { return };
     let on = &held.on;
-    signal.book.detach(on.rt.clock.now(), detached);
+    signal.book.detach(on.rt.clock.now(), detached, tasks::row(held.id));
     match signal.book.commit(&on.batch, &on.session.lane).await {
         Ok(()) => told(held),
         Err(_) => signal.stop(Cause::Cancel),

@@ -26,6 +26,7 @@ mod inbox;
 mod inside;
 pub mod inspect;
 mod lane;
+mod log;
 mod loops;
 mod pairs;
 mod progress;
@@ -41,6 +42,7 @@ mod stage;
 mod story;
 mod stream;
 mod submit;
+mod tasks;
 mod threads;
 mod tool;
 pub mod trace;
@@ -59,6 +61,7 @@ pub use events::{Event, Events, EventsError, News, Page, Words};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
 pub use inbox::{Inbox, InboxError, Notice, NoticeKind};
 pub use inside::{Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError};
+pub use log::{LogPiece, Stream};
 pub use pairs::{Pair, PairError, PairKey, PairList, SessionPairs};
 pub use progress::Progress;
 pub use provider::{LoadFuture, Provider, Summary};
@@ -68,6 +71,7 @@ pub use runtime::{Config, RunningLimits, Runtime, ZeroLimit, check_session_name}
 pub use scope::{Overlay, OverlayGuard};
 pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};
+pub use tasks::{Task, Tasks};
 pub use tool::{
     Connection, Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool,
     ToolError, ToolFuture, tool_fn, with_reconcile,

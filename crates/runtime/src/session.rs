@@ -404,9 +404,7 @@ impl Session {
     /// Puts a call aside until it is woken, at the latest then. It keeps its place and what it claims.
     pub(crate) fn park(held: Box<Held>, mut when: When) {
         let (on, id) = (held.on.clone(), held.id);
-        if let Some((_, due_us)) = background::due(&held) {
-            when.due_us = when.due_us.min(due_us);
-        }
+        when.due_us = when.due_us.min(background::due_us(&held));
         let undisturbed = on.batch.park(*held, || Some(on.rt.wheel.alarm(when, &on.session, id)));
         on.session.parked(&on.rt, id, undisturbed);
     }

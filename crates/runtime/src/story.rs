@@ -570,10 +570,17 @@ mod tests {
             unconnected(None),
             Fact::Connected(Connected { connected: true }),
             Fact::Connected(Connected { connected: false }),
+            detach(DetachedBy::Budget, Wake::OnEnd),
+            detach(DetachedBy::Queue, Wake::OnActivity),
+            detach(DetachedBy::Spawned, Wake::Silent),
             aside(Then::Replay),
             aside(Then::Return),
             Fact::Resumed(Resumed { attempt: ATTEMPT }),
         ]
+    }
+
+    fn detach(by: DetachedBy, wake: Wake) -> Fact {
+        Fact::Detached(Box::new(Detached { by, wake, title: None, starter: None }))
     }
 
     fn ends() -> Vec<Fact> {

@@ -5,6 +5,7 @@
 //! lock is held for one change at a time, never over an await, and may be held while a batch's lock is taken.
 
 use crate::away::{Plan, Stub};
+use crate::background;
 use crate::error::BatchError;
 use crate::held::Held;
 use crate::registry::Registered;
@@ -147,7 +148,7 @@ impl Turns {
             return Turn::Now(held);
         }
         state.waiting.insert(id, Arc::downgrade(&on.session));
-        let (_, due_us) = held.deadline();
+        let due_us = held.deadline().1.min(background::due_us(&held));
         let alarm =
             || (due_us < u64::MAX).then(|| rt.wheel.alarm(When { due_us, wall: None }, &on.session, id));
         // Parked before the planner is let go: whoever is told that its turn has come must find it.

@@ -22,6 +22,10 @@ pub enum Space {
     Setting = 3,
     /// What the agent of a session is to be told.
     Notice = 10,
+    /// What tasks of a session have said.
+    Log = 11,
+    /// Which calls of a session are tasks.
+    Task = 12,
 }
 
 impl Space {
@@ -33,7 +37,7 @@ impl Space {
     /// Whether its records belong to the whole store.
     pub(crate) fn is_of_store(self) -> bool {
         match self {
-            Space::Pair | Space::Notice => false,
+            Space::Pair | Space::Notice | Space::Log | Space::Task => false,
             Space::Token | Space::Setting => true,
         }
     }

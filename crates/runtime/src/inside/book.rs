@@ -319,9 +319,10 @@ impl Book {
         has_heard
     }
 
-    /// Notes that the call is a task from now on.
-    pub(crate) fn detach(&self, at: Timestamp, detached: Detached) {
+    /// Notes that the call is a task from now on, with the row by which it is found as one.
+    pub(crate) fn detach(&self, at: Timestamp, detached: Detached, row: Row) {
         let mut page = self.lock();
+        page.rows.push(row);
         let (ordinal, detached) = (Ordinal(page.ordinal), Box::new(detached));
         page.notes.fact(at, ordinal, &Fact::Detached(detached.clone()));
         page.detached = Some(detached);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use windlass::store::{MemoryStore, Store};
 use windlass::{
-    BatchAnswer, CallRequest, Config, Cx, EffectClass, Flags, RegisterError, Runtime, Submitted, Tool,
-    ToolSpec, inspect, tool_fn,
+    BatchAnswer, CallRequest, Config, Cx, Deadlines, EffectClass, Flags, RegisterError, Runtime, Stream,
+    Submitted, Tool, ToolSpec, inspect, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -47,13 +47,11 @@ fn closed() -> Arc<Semaphore> {
 
 const BUDGET: Duration = Duration::from_millis(300);
 
-/// Waits for the answer, and lets so much time pass once somebody waits for it.
+/// Waits for the answer, and lets so much time pass.
 async fn after(clock: &ManualClock, submitted: Submitted, time: Duration) -> BatchAnswer {
     let settled = tokio::spawn(submitted.settled());
-    while !settled.is_finished() {
-        clock.advance(time);
-        tokio::task::yield_now().await;
-    }
+    tokio::task::yield_now().await;
+    clock.advance(time);
     settled.await.unwrap().unwrap()
 }
 
@@ -178,6 +176,7 @@ async fn a_call_that_waits_becomes_a_task_too() {
     let calls = vec![call("a", "held", n(1)), call("b", "held", n(2)), call("c", "asks", n(3))];
     let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
     waits_for(&runtime, "claim").await;
+    waits_for(&runtime, "completion").await;
     let answer = after(&clock, submitted, Duration::from_secs(10)).await;
     assert_eq!(states(&answer), "a running, b queued, c awaiting_completion");
     assert!(answer.calls.iter().all(windlass::CallAnswer::is_task));
@@ -343,4 +342,109 @@ async fn the_story_says_that_it_became_a_task() {
     );
     gate.add_permits(1);
     runtime.idle().await;
+}
+
+/// Says so much whenever it may, a line at a time; returns when there is nothing more to say.
+fn talks(spec: ToolSpec, gate: &Arc<Semaphore>, lines: usize) -> impl Tool + use<> {
+    let gate = gate.clone();
+    tool_fn(spec, move |_, cx: &Cx| {
+        let (gate, cx) = (gate.clone(), cx.clone());
+        async move {
+            for number in 0..lines {
+                gate.acquire().await.unwrap().forget();
+                let stream = if number % 2 == 0 { Stream::Out } else { Stream::Err };
+                cx.output(stream, format!("line {number}\n").as_bytes());
+            }
+            gate.acquire().await.unwrap().forget();
+            Ok(json!("done").into())
+        }
+    })
+}
+
+async fn log(runtime: &Runtime, task: &str) -> Vec<(u64, &'static str, String)> {
+    let (tasks, mut found) = (runtime.tasks("s"), Vec::<(u64, &str, String)>::new());
+    loop {
+        let after = found.last().map(|(no, ..)| *no);
+        let page = tasks.log(task, after, 100).await.unwrap();
+        if page.is_empty() {
+            return found;
+        }
+        found.extend(page.into_iter().map(|piece| (piece.no, piece.stream.as_str(), piece.text)));
+    }
+}
+
+#[tokio::test]
+async fn what_a_task_says_is_written_while_it_runs_and_goes_on_with_the_next_attempt() {
+    let (runtime, clock, store) = fresh();
+    let gate = closed();
+    runtime.register(talks(background("t", EffectClass::Keyed), &gate, 3)).unwrap();
+    let submitted = runtime.submit("s", batch("k", vec![call("c", "t", n(1))])).await.unwrap();
+    let task = until_runs(&runtime).await;
+    gate.add_permits(1);
+    let answer = after(&clock, submitted, BUDGET).await;
+    assert!(answer.calls[0].is_task());
+    while log(&runtime, &task).await.is_empty() {
+        clock.advance(BUDGET);
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(1);
+    while log(&runtime, &task).await.len() < 2 {
+        clock.advance(BUDGET);
+        tokio::task::yield_now().await;
+    }
+    let first = [(1, "out", "line 0\n".to_string()), (2, "err", "line 1\n".to_string())];
+    assert_eq!(log(&runtime, &task).await, first);
+    drop((answer, runtime));
+    let runtime = owner(&store, &clock);
+    runtime.register(talks(background("t", EffectClass::Keyed), &Arc::new(Semaphore::new(9)), 1)).unwrap();
+    runtime.resume().await.unwrap();
+    until_told(&runtime, 1).await;
+    let whole = log(&runtime, &task).await;
+    assert_eq!(whole[..2], first);
+    assert_eq!(
+        whole[2..],
+        [(3, "windlass", "attempt 2 begins\n".to_string()), (4, "out", "line 0\n".to_string())]
+    );
+    let shown = runtime.tasks("s").list(None, 10).await.unwrap();
+    assert_eq!(
+        (shown.len(), &*shown[0].task, shown[0].state, shown[0].attempts),
+        (1, &*task, "succeeded", 2)
+    );
+    let recorded = windlass::Tasks::recorded(store, "s");
+    assert_eq!(recorded.get(&task).await.unwrap().1.model_text(), "done");
+    assert_eq!(recorded.log(&task, Some(3), 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn of_a_talkative_task_the_beginning_and_the_end_are_kept() {
+    let limits = windlass::core::limits::Limits { log_bytes_max: 1_000, inline_ms: 0, ..Default::default() };
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
+    let clock = ManualClock::default();
+    let config = Config { limits, ..Config::new(MemoryStore::new().unwrap()) };
+    let runtime = Runtime::new(Config { store: store.clone(), clock: Arc::new(clock.clone()), ..config });
+    let gate = closed();
+    let deadlines = Deadlines { attempt_ms: Some(1 << 40), total_ms: Some(1 << 40), ..Deadlines::default() };
+    let patient = ToolSpec { deadlines, ..background("t", EffectClass::Once) };
+    runtime.register(talks(patient, &gate, 500)).unwrap();
+    let answer = run(&runtime, "s", batch("k", vec![call("c", "t", n(1))])).await;
+    let task = answer.calls[0].handle().to_string();
+    for number in 0..500 {
+        gate.add_permits(1);
+        while number >= 450
+            && !log(&runtime, &task).await.iter().any(|(.., text)| *text == format!("line {number}\n"))
+        {
+            clock.advance(BUDGET);
+            tokio::task::yield_now().await;
+        }
+        clock.advance(BUDGET);
+        tokio::task::yield_now().await;
+    }
+    let kept = log(&runtime, &task).await;
+    let bytes: usize = kept.iter().map(|(.., text)| text.len()).sum();
+    assert!((900..=1_100).contains(&bytes), "{bytes}");
+    assert_eq!(kept.first().unwrap().2, "line 0\n");
+    assert_eq!(kept.last().unwrap().2, "line 499\n");
+    assert!(kept.windows(2).any(|two| two[1].0 > two[0].0 + 1), "a gap shows that something is missing");
+    gate.add_permits(1);
+    until_told(&runtime, 1).await;
 }
