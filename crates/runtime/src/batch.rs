@@ -8,7 +8,7 @@ mod waited;
 mod write;
 
 pub(crate) use asked::{Asked, Heard, Reached, Signalled};
-pub(crate) use away::Used;
+pub(crate) use away::{Leaving, Used};
 pub use siblings::Decided;
 pub(crate) use siblings::cancel;
 

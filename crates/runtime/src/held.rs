@@ -80,7 +80,7 @@ pub(crate) struct Past {
     pub(crate) fresh: bool,
     /// Whether it may have waited so long that a deadline has passed.
     pub(crate) waited: bool,
-    /// When it was last parked, by the wall clock and by the one that never jumps.
+    /// When it was first parked since its last attempt, by the wall clock and by the one that never jumps.
     pub(crate) parked_at: Option<(Timestamp, u64)>,
 }
 
@@ -286,7 +286,7 @@ impl Held {
     /// Puts the call aside until something wakes it.
     pub(crate) fn park(self, alarm: Option<Alarm>) -> Parked {
         let now_us = self.on.rt.clock.elapsed_us();
-        let past = Past { parked_at: Some((self.at, now_us)), ..self.past };
+        let past = Past { parked_at: self.past.parked_at.or(Some((self.at, now_us))), ..self.past };
         let Held { id, call, tool, parsed, claimed, accepted, acks, notes, rows, .. } = self;
         Parked { id, call, tool, parsed, past, claimed, accepted, acks, notes, rows, alarm }
     }

@@ -2,7 +2,7 @@
 
 use crate::away::{self, Away, Plan};
 use crate::background;
-use crate::batch::{Head, OpenBatch, Used};
+use crate::batch::{Head, Leaving, OpenBatch, Used};
 use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
@@ -199,12 +199,16 @@ impl Session {
             |batch: &Arc<OpenBatch>, call| batch.head.parent.is_some_and(|parent| parent.call == call);
         let has_open_inside = |call| open.by_no.values().any(|batch| is_inside(batch, call));
         let (session, lookup) = (self.lane.session(), batch.head.lookup);
-        let Some(mut stubs) = batch.put_away((rt, session), has_open_inside) else { return };
+        let Some(Leaving { mut stubs, alarms }) = batch.leaving((rt, session), has_open_inside) else {
+            return;
+        };
         moment!("at.leave");
         rt.turns.put_away(&mut stubs);
         let remembered = stubs.iter().filter(|(_, stub)| stub.plan == Plan::Remembered);
         open.remembered.extend(remembered.map(|(call, _)| *call));
         rt.away.insert(stubs);
+        // Only now: what is due from here on must be found there.
+        rt.wheel.put_away(&alarms);
         let gone = (open.by_lookup.remove(&lookup), open.by_no.remove(&no));
         drop(open);
         drop(gone);

@@ -111,21 +111,26 @@ impl Wheel {
         self.lock().remove(alarm);
     }
 
-    /// Calls leave memory: what wakes them is kept by their number alone, and said, in their order. `None`: one of them is due,
-    /// and nothing has changed.
-    pub(crate) fn put_away(&self, calls: &[(CallId, Alarm)]) -> Option<Vec<(u64, Timestamp)>> {
+    /// When calls are due that may leave memory, in their order. `None`: one of them is due by now.
+    pub(crate) fn dues(&self, calls: &[(CallId, Alarm)]) -> Option<Vec<(u64, Timestamp)>> {
+        let spokes = self.lock();
+        let due = |alarm: &Alarm| match spokes.due.get(alarm)? {
+            Due::Call { wall: Some(wall), .. } => Some((alarm.due_us, *wall)),
+            Due::Call { .. } | Due::Task(_) | Due::Turns | Due::Stream { .. } | Due::Away(_) => None,
+        };
+        calls.iter().map(|(_, alarm)| due(alarm)).collect()
+    }
+
+    /// Calls have left memory: what wakes them is kept by their number alone. One that has become due meanwhile is looked for in
+    /// its batch first, and found where it is by then.
+    pub(crate) fn put_away(&self, calls: &[(CallId, Alarm)]) {
         let mut spokes = self.lock();
-        let mut found = Vec::with_capacity(calls.len());
-        for (_, alarm) in calls {
-            let Due::Call { wall: Some(wall), .. } = spokes.due.get(alarm)? else { return None };
-            found.push((alarm.due_us, *wall));
+        for (call, alarm) in calls {
+            if let Some(Due::Call { wall: Some(wall), .. }) = spokes.remove(*alarm) {
+                spokes.away.insert((alarm.due_us, call.packed()));
+                spokes.away_by_wall.insert((wall, call.packed()));
+            }
         }
-        for ((call, alarm), (due_us, wall)) in calls.iter().zip(&found) {
-            spokes.remove(*alarm);
-            spokes.away.insert((*due_us, call.packed()));
-            spokes.away_by_wall.insert((*wall, call.packed()));
-        }
-        Some(found)
     }
 
     /// A call that was put away is in memory again, or over: this does not wake it any more.

@@ -7,6 +7,7 @@ use crate::chance::Chance;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
@@ -88,6 +89,8 @@ pub struct FaultStore {
     inner: Arc<dyn Store>,
     reach: Reach,
     state: Arc<Mutex<State>>,
+    /// Whether commits are done and not answered.
+    silent: Arc<watch::Sender<bool>>,
 }
 
 struct State {
@@ -118,7 +121,13 @@ impl FaultStore {
             poisoned_whole: false,
             closed: false,
         };
-        FaultStore { inner, reach, state: Arc::new(Mutex::new(state)) }
+        let silent = Arc::new(watch::Sender::new(false));
+        FaultStore { inner, reach, state: Arc::new(Mutex::new(state)), silent }
+    }
+
+    /// From now on commits are done, and answered only once this is called with `false`.
+    pub fn keep_silent(&self, silent: bool) {
+        self.silent.send_replace(silent);
     }
 
     /// The owner is dead: nothing it still sends is done.
@@ -232,7 +241,17 @@ fn broken() -> StoreError {
 impl Store for FaultStore {
     fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
         let sessions: Vec<SessionNo> = changes.iter().map(|change| change.session).collect();
-        self.write(Method::Commit, &sessions, |inner| inner.commit(changes))
+        let done = self.write(Method::Commit, &sessions, |inner| inner.commit(changes));
+        if !*self.silent.borrow() {
+            return done;
+        }
+        let mut silent = self.silent.subscribe();
+        Answer::boxed(async move {
+            let answer = done.await;
+            // A store that is dropped keeps nobody waiting.
+            let _ = silent.wait_for(|silent| !silent).await;
+            answer
+        })
     }
 
     fn post(&self, message: Inbound) -> Answer<Posted> {

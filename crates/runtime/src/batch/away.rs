@@ -5,6 +5,7 @@ use crate::away::{Stub, provider_mark};
 use crate::held::Parked;
 use crate::runtime::Inner;
 use crate::session::Session;
+use crate::wheel::Alarm;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,6 +43,14 @@ impl Drop for Used {
     }
 }
 
+/// What is kept of a batch that leaves memory.
+pub(crate) struct Leaving {
+    /// Of each call.
+    pub(crate) stubs: Vec<(CallId, Stub)>,
+    /// What wakes them.
+    pub(crate) alarms: Vec<(CallId, Alarm)>,
+}
+
 impl OpenBatch {
     /// The batch as one of the open ones of its session.
     pub(crate) fn within(self, session: &Arc<Session>) -> OpenBatch {
@@ -58,14 +67,14 @@ impl OpenBatch {
         self.rests.store(true, Ordering::Relaxed);
     }
 
-    /// Takes what wakes its calls out of their hands, and says what is to be kept of them. `None`: it must stay in memory. What
-    /// is not recorded must: what its caller lent it, what a call has noted or was asked, which of its calls the loop guard
-    /// knows. So must a call inside another, whose caller waits for it here.
-    pub(crate) fn put_away(
+    /// Says what is to be kept of its calls, and what wakes them. `None`: it must stay in memory. What is not recorded must:
+    /// what its caller lent it, what a call has noted or was asked, which of its calls the loop guard knows. So must a call
+    /// inside another, whose caller waits for it here.
+    pub(crate) fn leaving(
         &self,
         (rt, session): (&Inner, SessionNo),
         has_open_inside: impl Fn(CallId) -> bool,
-    ) -> Option<Vec<(CallId, Stub)>> {
+    ) -> Option<Leaving> {
         if self.head.parent.is_some() || self.head.place.overlay().is_some() {
             return None;
         }
@@ -92,9 +101,10 @@ impl OpenBatch {
             return None;
         }
         // None of one that is due, or that waits for its turn: the wall clock wakes only who waits for what is recorded.
-        let dues = rt.wheel.put_away(&alarms)?;
+        let dues = rt.wheel.dues(&alarms)?;
         let stubs = alarms.iter().zip(parked).zip(dues);
-        Some(stubs.map(|(((id, _), call), due)| (*id, call.stub(Stub::new(session, due)))).collect())
+        let stubs = stubs.map(|(((id, _), call), due)| (*id, call.stub(Stub::new(session, due)))).collect();
+        Some(Leaving { stubs, alarms })
     }
 
     /// Lays a call that was read back in its place. `false`: something was asked of it meanwhile, so it must be woken.

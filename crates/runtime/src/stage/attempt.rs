@@ -87,7 +87,8 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     };
     let Start { attempt, intent, begins } = start;
     let due_at = held.decision_time();
-    held.note(start.fact(clock_jump(held)))?;
+    let jump = clock_jump(held);
+    held.note(start.fact(jump))?;
     if (intent == Intent::First && !cfg!(feature = "mutant-no-intent")) || rt.is_careful() {
         held.commit().await?;
     }
@@ -497,9 +498,9 @@ pub(crate) fn context(held: &Held, frame: Frame) -> Cx {
     }
 }
 
-/// By how much the wall clock jumped while the call was parked, if that is worth telling.
-fn clock_jump(held: &Held) -> Option<i64> {
-    let (parked_at, parked_us) = held.past.parked_at?;
+/// By how much the wall clock jumped while the call was parked, if that is worth telling. What it waits for next is another wait.
+fn clock_jump(held: &mut Held) -> Option<i64> {
+    let (parked_at, parked_us) = held.past.parked_at.take()?;
     let clock = &held.on.rt.clock;
     let passed = i64::try_from(clock.elapsed_us().saturating_sub(parked_us)).unwrap_or(i64::MAX);
     let jump = clock.now().0.saturating_sub(parked_at.0).saturating_sub(passed);

@@ -10,11 +10,19 @@ use windlass_core::call::{Fact, Parked, Reason};
 
 /// Parks a call until its next attempt. That it waits is recorded.
 pub(crate) fn until(mut held: Box<Held>, parked: Parked) -> Driven {
+    let clock = held.on.rt.clock.clone();
+    // In this order: if time passes in between, it is woken too early, and looks again.
+    let now_us = clock.elapsed_us();
+    let now = clock.now();
     // It may stand in line for a turn: the wall clock said that it was due, and was set back.
-    let (now_us, now) = (held.on.rt.clock.elapsed_us(), held.now());
     Turns::rest(&mut held, now_us);
+    // It waits since its stage began, not since that was durable; and however often it is woken for something else.
+    let stage = held.now();
+    let stage_us = now_us.saturating_sub(now.since(stage));
+    let (_, since_us) = *held.past.parked_at.get_or_insert((stage, stage_us));
     // A process waits at most as long as the wait was to be, whatever has become of the wall clock since.
-    let left_us = parked.wake_at.since(now).min(parked.length_us);
+    let most_us = parked.length_us.saturating_sub(now_us.saturating_sub(since_us));
+    let left_us = parked.wake_at.since(now).min(most_us);
     // Its deadline comes first if it is earlier.
     let (_, due_us) = held.deadline();
     let when = When { due_us: now_us.saturating_add(left_us).min(due_us), wall: Some(parked.wake_at) };

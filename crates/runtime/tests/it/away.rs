@@ -550,3 +550,37 @@ async fn a_call_that_is_the_same_waits_for_one_that_left_memory() {
     over(&runtime).await;
     assert_eq!(keys.0.lock().unwrap().len(), 1, "one body ran");
 }
+
+/// Time passes at any moment of a call's way out of memory: whatever was due is woken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_due_while_it_leaves_memory_is_woken() {
+    let clock = ManualClock::default();
+    let config = Config::new(MemoryStore::new().unwrap());
+    let runtime = Runtime::new(Config { clock: Arc::new(clock.clone()), ..config });
+    let tool = body(claimless("t", EffectClass::Stepped), |_, cx| {
+        Box::pin(async move {
+            cx.sleep("a minute", Duration::from_secs(60)).await?;
+            Ok(json!(1).into())
+        })
+    });
+    runtime.register(tool).unwrap();
+    for round in 0..1_000_u32 {
+        drop(
+            runtime
+                .submit("s", batch(&round.to_string(), vec![call("c", "t", n(round.into()))]))
+                .await
+                .unwrap(),
+        );
+        // As soon as it waits, and a little later each time.
+        while runtime.live().iter().any(|open| open.state == "running") {
+            std::hint::spin_loop();
+        }
+        let leaves = std::time::Instant::now() + Duration::from_nanos(u64::from(round % 500) * 400);
+        while std::time::Instant::now() < leaves {
+            std::hint::spin_loop();
+        }
+        clock.advance(Duration::from_secs(60));
+        let idle = tokio::time::timeout(Duration::from_secs(20), runtime.idle()).await;
+        assert!(idle.is_ok(), "round {round}: it was not woken, {} away", runtime.away());
+    }
+}

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use windlass::core::call::Fact;
 use windlass::core::entry::{self, Event};
 use windlass::core::ids::BatchNo;
-use windlass::store::StoreError;
 use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::store::{MemoryStore, StoreError};
 use windlass::{
     Config, Cx, Deadlines, EffectClass, RetryRule, Runtime, Target, ToolError, ToolSpec, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
+use windlass_testkit::fault_store::{FaultStore, Method, Plan, Reach};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const DAY_MS: u64 = 86_400_000;
@@ -122,6 +123,74 @@ async fn a_clock_that_is_set_back_does_not_lengthen_the_wait() {
     waits_for(&runtime, "retry").await;
     clock.advance(30 * DAY);
     assert_eq!(end(&run(&runtime, "s", asked(EffectClass::Keyed)).await), "c succeeded, 2 attempts");
+}
+
+/// The disk takes longer to keep that a call waits than it waits.
+#[tokio::test]
+async fn a_wait_counts_from_when_it_began_however_late_that_is_durable() {
+    let clock = ManualClock::default();
+    let store = FaultStore::new(Arc::new(MemoryStore::new().unwrap()), Plan::Never, Reach::Store);
+    let config = Config { clock: Arc::new(clock.clone()), ..Config::new(store.clone()) };
+    let runtime = Runtime::new(config);
+    let slow = store.clone();
+    let tool = tool_fn(spec("t", EffectClass::Keyed), move |_, cx: &Cx| {
+        let is_first = cx.attempt().0 == 1;
+        slow.keep_silent(is_first);
+        async move {
+            let error = ToolError::new("busy").safe_to_retry_after(60_000);
+            if is_first { Err(error) } else { Ok(n(1).into()) }
+        }
+    });
+    runtime.register(tool).unwrap();
+    let asked = || batch("k", vec![call("c", "t", n(1))]);
+    drop(runtime.submit("s", asked()).await.unwrap());
+    // The second is that it waits.
+    while store.asked(Method::Commit) < 2 {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Duration::from_secs(60));
+    store.keep_silent(false);
+    let answer = tokio::time::timeout(Duration::from_secs(20), run(&runtime, "s", asked())).await;
+    assert_eq!(end(&answer.expect("it is woken")), "c succeeded, 2 attempts");
+    assert_eq!(jumps(&runtime).await, [None, None], "the wall clock did not jump");
+}
+
+/// Each retry is waited for, also one that comes sooner than the one before it.
+#[tokio::test]
+async fn a_second_retry_waits_its_own_time() {
+    let clock = ManualClock::default();
+    let config = Config::new(MemoryStore::new().unwrap());
+    let runtime = Runtime::new(Config { clock: Arc::new(clock.clone()), ..config });
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    let ran = Count::default();
+    let counted = ran.clone();
+    let tool = tool_fn(spec("t", EffectClass::Keyed), move |_, cx: &Cx| {
+        counted.up();
+        let attempt = u64::from(cx.attempt().0);
+        async move {
+            let after_ms = minutes(4 - attempt).as_millis() as u64;
+            let error = ToolError::new("busy").safe_to_retry_after(after_ms);
+            if attempt < 3 { Err(error) } else { Ok(n(1).into()) }
+        }
+    });
+    runtime.register(tool).unwrap();
+    let asked = || batch("k", vec![call("c", "t", n(1))]);
+    drop(runtime.submit("s", asked()).await.unwrap());
+    waits_for(&runtime, "retry").await;
+    clock.advance(minutes(3));
+    while ran.get() < 2 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..2 {
+        // Until it has nothing to do, or is over.
+        while runtime.open().await.unwrap().iter().any(|open| open.state != "retrying") {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(ran.get(), 2, "two minutes are not over");
+        clock.advance(Duration::from_secs(59));
+    }
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(end(&run(&runtime, "s", asked()).await), "c succeeded, 3 attempts");
 }
 
 #[tokio::test]
