@@ -2,6 +2,7 @@
 //! lease, and gone once it is acknowledged.
 
 use crate::answer::{self, CallAnswer};
+use crate::clock::{Clock, SystemClock};
 use crate::error::BatchError;
 use crate::runtime::{Inner, Runtime};
 use crate::session::{Session, fold};
@@ -10,8 +11,9 @@ use std::sync::Arc;
 use windlass_core::call::Call;
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{CallId, SessionNo};
+use windlass_core::limits::Limits;
 use windlass_core::time::Timestamp;
-use windlass_store::{Record, RecordPage, Row, Space};
+use windlass_store::{Record, RecordPage, Row, Space, Store};
 
 /// What the agent of a session is to be told.
 #[derive(Clone, Debug, Serialize)]
@@ -62,6 +64,9 @@ pub enum InboxError {
         /// The limit `notice_lease_ms_max`.
         max_ms: u64,
     },
+    /// Only whoever owns the session changes its inbox.
+    #[error("nobody owns the session, so nothing is taken from its inbox; start its owner first")]
+    NotOwned,
     /// The session cannot be had.
     #[error(transparent)]
     Batch(#[from] BatchError),
@@ -113,24 +118,31 @@ pub(crate) fn task_ended((id, call): (CallId, &Call), at: Timestamp) -> Row {
 
 /// The inbox of one session. See [`Runtime::inbox`].
 pub struct Inbox {
-    rt: Arc<Inner>,
+    store: Arc<dyn Store>,
     session: String,
+    /// Whoever owns the session, or may.
+    rt: Option<Arc<Inner>>,
 }
 
 impl Runtime {
     /// The inbox of the session of this name.
     pub fn inbox(&self, session: &str) -> Inbox {
-        Inbox { rt: self.0.clone(), session: session.to_string() }
+        Inbox { store: self.0.store.clone(), session: session.to_string(), rt: Some(self.0.clone()) }
     }
 }
 
 impl Inbox {
+    /// The inbox of a session of a store that nobody drives: it can be looked at.
+    pub fn recorded(store: Arc<dyn Store>, session: &str) -> Inbox {
+        Inbox { store, session: session.to_string(), rt: None }
+    }
+
     /// What is in it after the notice of this id, in the order in which it is taken; at most so much, or the limit
     /// `notices_page`. Nothing is taken.
     pub async fn list(&self, after: Option<&str>, limit: u64) -> Result<Vec<Notice>, InboxError> {
-        let row = self.rt.store.session(&self.session).await.map_err(BatchError::from)?;
+        let row = self.store.session(&self.session).await.map_err(BatchError::from)?;
         let Some(row) = row else { return Ok(Vec::new()) };
-        let limit = limit.min(self.rt.limits.notices_page);
+        let limit = limit.min(self.limits().notices_page);
         let mut notices = Vec::new();
         for record in self.page(row.no, after, limit).await? {
             notices.extend(self.notice(&record).await?);
@@ -141,18 +153,18 @@ impl Inbox {
     /// Takes the next ones, at most so many: for `lease_ms` nobody else gets them. Those that are not acknowledged until then
     /// are taken again.
     pub async fn take(&self, most: u64, lease_ms: u64) -> Result<Vec<Notice>, InboxError> {
-        let max_ms = self.rt.limits.notice_lease_ms_max;
+        let max_ms = self.limits().notice_lease_ms_max;
         if !(1..=max_ms).contains(&lease_ms) {
             return Err(InboxError::Lease { max_ms });
         }
         let Some(session) = self.open().await? else { return Ok(Vec::new()) };
         let _alone = session.inbox.lock().await;
-        let (no, most) = (session.lane.session(), most.min(self.rt.limits.notices_page));
-        let now = self.rt.clock.now();
+        let (no, most) = (session.lane.session(), most.min(self.limits().notices_page));
+        let now = self.now();
         let leased_us = Some(now.0.saturating_add_unsigned(lease_ms.saturating_mul(1_000)));
         let (mut taken, mut rows, mut after) = (Vec::new(), Vec::new(), None::<String>);
         while (taken.len() as u64) < most {
-            let page = self.page(no, after.as_deref(), self.rt.limits.notices_page).await?;
+            let page = self.page(no, after.as_deref(), self.limits().notices_page).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.key.clone());
             for record in page {
@@ -197,10 +209,21 @@ impl Inbox {
 
     /// The session, owned here; `None` if nobody has used it.
     async fn open(&self) -> Result<Option<Arc<Session>>, InboxError> {
-        match self.rt.store.session(&self.session).await.map_err(BatchError::from)? {
-            Some(_) => Ok(Some(self.rt.session(&self.session).await?)),
+        match self.store.session(&self.session).await.map_err(BatchError::from)? {
+            Some(_) => {
+                let rt = self.rt.as_ref().ok_or(InboxError::NotOwned)?;
+                Ok(Some(rt.session(&self.session).await?))
+            }
             None => Ok(None),
         }
+    }
+
+    fn limits(&self) -> Arc<Limits> {
+        self.rt.as_ref().map_or_else(Arc::default, |rt| rt.limits.clone())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.rt.as_ref().map_or_else(|| SystemClock::default().now(), |rt| rt.clock.now())
     }
 
     async fn page(
@@ -210,11 +233,11 @@ impl Inbox {
         limit: u64,
     ) -> Result<Vec<Record>, InboxError> {
         let page = RecordPage { session, space: Space::Notice, prefix: "", after, limit };
-        Ok(self.rt.store.records(page).await.map_err(BatchError::from)?)
+        Ok(self.store.records(page).await.map_err(BatchError::from)?)
     }
 
     async fn record(&self, session: &Session, id: &str) -> Result<Option<Record>, InboxError> {
-        let found = self.rt.store.record(session.lane.session(), Space::Notice, id).await;
+        let found = self.store.record(session.lane.session(), Space::Notice, id).await;
         Ok(found.map_err(BatchError::from)?)
     }
 
@@ -225,7 +248,7 @@ impl Inbox {
     /// A notice with what it tells; `None` if its call is no more.
     async fn told(&self, key: &str, kept: &Kept) -> Result<Option<Notice>, InboxError> {
         let id = CallId::unpacked(kept.call);
-        let rows = self.rt.store.journal(id.batch).await.map_err(BatchError::from)?;
+        let rows = self.store.journal(id.batch).await.map_err(BatchError::from)?;
         if rows.is_empty() {
             return Ok(None);
         }
@@ -236,9 +259,9 @@ impl Inbox {
         }
         let parent = batch.opening.parent.map(|parent| parent.call);
         let call = Arc::new(batch.calls.swap_remove(place));
-        let store = self.rt.store.clone();
+        let store = self.store.clone();
         let answer = CallAnswer { id, store, call, recorded: true, conflict: None, parent };
-        Ok(Some(notice(key, kept, &answer, self.rt.clock.now())))
+        Ok(Some(notice(key, kept, &answer, self.now())))
     }
 }
 

@@ -7,6 +7,7 @@ pub mod calls;
 pub mod health;
 pub mod pairs;
 pub mod sessions;
+pub mod tasks;
 pub mod tokens;
 pub mod tools;
 
