@@ -339,7 +339,10 @@ fn stands(shown: &mut Value, state: &str, waiting: Option<&str>) {
     if let Some(waiting) = waiting {
         shown["waiting_for"] = waiting.into();
     }
-    shown["model"] = json!({"parts": [{"type": "text", "text": told}]});
+    // Of a task its answer says that it goes on, and where.
+    if shown["task"].is_null() {
+        shown["model"] = json!({"parts": [{"type": "text", "text": told}]});
+    }
 }
 
 fn fits(list: &List, (state, waits): (&str, bool), tool: &str) -> bool {
