@@ -22,6 +22,9 @@ pub enum Error {
     /// A batch was not taken, or not answered.
     #[error("a batch of the bench was not answered")]
     Batch(#[from] BatchError),
+    /// The server could not be asked.
+    #[error("the server of the bench could not be set up: {0}")]
+    Server(String),
     /// What was measured is not what should be.
     #[error("the bench would measure the wrong thing: {0}")]
     Wrong(String),

@@ -10,6 +10,7 @@ mod sqlite;
 pub(crate) use call::echo;
 pub use call::{COUNTED_CALLS, PerCall, Shape, args, dyn_call, lean_call, parse, schema};
 pub use disk::fsync;
+pub(crate) use handoff::Handoff;
 pub use handoff::sqlite_handoff;
 pub use sqlite::{sqlite_attempts, sqlite_rows};
 

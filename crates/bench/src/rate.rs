@@ -11,6 +11,8 @@ pub struct Rate {
     pub elapsed: Duration,
     /// The median of what one waited for: a commit, an attempt, a call.
     pub p50: Duration,
+    /// What all but one in a hundred waited at most.
+    pub p99: Duration,
 }
 
 impl Rate {
@@ -50,9 +52,13 @@ impl Laps {
     /// The rate, where each lap did so many at once.
     pub(crate) fn rate(mut self, each_lap: u64) -> Rate {
         let elapsed = self.began.elapsed();
-        let middle = self.laps.len() / 2;
-        let p50 = if self.laps.is_empty() { elapsed } else { *self.laps.select_nth_unstable(middle).1 };
-        Rate { count: self.laps.len() as u64 * each_lap, elapsed, p50 }
+        let laps = self.laps.len();
+        let mut at = |place: usize| match self.laps.is_empty() {
+            true => elapsed,
+            false => *self.laps.select_nth_unstable(place).1,
+        };
+        let (p50, p99) = (at(laps / 2), at(laps * 99 / 100));
+        Rate { count: laps as u64 * each_lap, elapsed, p50, p99 }
     }
 }
 
@@ -74,7 +80,7 @@ pub(crate) fn in_turn<E>(
     Ok((median(floors), median(all)))
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
+pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
     let middle = figures.len() / 2;
     *figures.select_nth_unstable_by(middle, f64::total_cmp).1
 }

@@ -300,7 +300,7 @@ async fn recorded_sessions(store: &Arc<dyn Store>, after: Option<&str>) -> anyho
     let (names, next) = sessions.page(&Caller::local(), after, LIMIT_MAX as usize).await?;
     let mut items = Vec::with_capacity(names.len());
     for name in &names {
-        items.push(view::session(&**store, sessions.setting(name).await?, name).await?);
+        items.push(view::session(store, sessions.setting(name).await?, name).await?);
     }
     Ok(Page { items, next })
 }

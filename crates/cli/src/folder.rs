@@ -44,7 +44,7 @@ pub fn own(at: &At) -> anyhow::Result<(Runtime, Option<Traces>)> {
         eprintln!("windlass: durability is relaxed: a power cut may lose what was acknowledged");
     }
     let store = SqliteStore::open(Options { limits: limits.clone(), durability, ..Options::new(&at.data) })?;
-    let runtime = with_tools(Arc::new(store), limits, configured)?;
+    let runtime = with_tools((Arc::new(store), at), limits, configured)?;
     let killed =
         kill_survivors(|call| runtime.is_call(call)).context("could not look for commands left behind")?;
     if killed > 0 {
@@ -96,7 +96,7 @@ pub fn tools_only(at: &At) -> anyhow::Result<Runtime> {
     let configured = configured(at)?;
     let limits = configured.declared.limits.clone();
     let store = windlass::store::memory::MemoryStore::new()?;
-    with_tools(Arc::new(store), limits, configured)
+    with_tools((Arc::new(store), at), limits, configured)
 }
 
 /// A store to read from, also while another process owns the folder.
@@ -104,9 +104,14 @@ pub fn reader(data: &Path) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(SqliteStore::open_reader(data)?))
 }
 
-fn with_tools(store: Arc<dyn Store>, limits: Limits, configured: Configured) -> anyhow::Result<Runtime> {
+fn with_tools(
+    (store, at): (Arc<dyn Store>, &At),
+    limits: Limits,
+    configured: Configured,
+) -> anyhow::Result<Runtime> {
     let clock = Arc::new(SystemClock::default());
-    let runtime = Runtime::new(Config { store, clock, limits, hooks: Vec::new() });
+    let runtime =
+        Runtime::new(Config { store, clock, limits, hooks: Vec::new(), files: Some(at.data.join("files")) });
     for tool in builtin() {
         runtime.register_shared(tool)?;
     }

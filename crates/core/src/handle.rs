@@ -23,7 +23,7 @@ impl fmt::Debug for Secret {
 pub enum Kind {
     /// A call: [`CallId::packed`](crate::ids::CallId::packed).
     Call,
-    /// An artifact: a [`BlobNo`](crate::ids::BlobNo).
+    /// An artifact: [`ArtifactId::packed`](crate::ids::ArtifactId::packed).
     Artifact,
 }
 
@@ -112,6 +112,14 @@ pub fn token_hash(secret: &Secret, token: &str) -> String {
     hasher.update(b"token");
     hasher.update(token.as_bytes());
     hasher.finalize().to_hex().to_string()
+}
+
+/// Adds up the digest by which bytes are found that are kept already. It is keyed: nobody without the secret can tell
+/// from a journal whether guessed bytes are those that are kept.
+pub fn content_hasher(secret: &Secret) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new_keyed(&secret.0);
+    hasher.update(b"content");
+    hasher
 }
 
 /// What tells the uses of names apart: the words for the MAC and for the pad.

@@ -44,6 +44,27 @@ number! {
     BlobNo(u64)
 }
 
+/// An artifact: a blob, and as what it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArtifactId {
+    /// The blob.
+    pub blob: BlobNo,
+    /// Which of the media types of the blob is the artifact's, from 0.
+    pub media: u16,
+}
+
+impl ArtifactId {
+    /// The artifact as one number, as handles seal it: the number of the blob, if there is but one media type.
+    pub fn packed(self) -> u64 {
+        u64::from(self.media) << 40 | self.blob.0
+    }
+
+    /// The artifact that [`packed`](Self::packed) gave this number.
+    pub fn unpacked(packed: u64) -> ArtifactId {
+        ArtifactId { blob: BlobNo(packed & 0xff_ffff_ffff), media: (packed >> 40) as u16 }
+    }
+}
+
 impl Fence {
     /// A fence that is larger than this one and, by chance, nobody else's who takes over after it: the count of
     /// owners, and `chance`.

@@ -95,6 +95,20 @@ limits! {
     result_json_bytes_max = 8 << 20;
     /// One output kept whole; a tool that writes more is stopped, so that it cannot fill the disk.
     artifact_bytes_max = 2 << 30;
+    /// What is kept and nothing refers to is removed after so long, in milliseconds: an attempt that was lost may have left it.
+    artifact_loose_ms = 3_600_000;
+    /// Media types under which the same bytes are kept; under more they are kept a second time.
+    artifact_media_types_max = 16;
+    /// The media type of an artifact stands in the header of an answer.
+    media_type_chars_max = 128;
+    /// A file of a session lies in memory while it is read or written whole.
+    file_bytes_max = 64 << 20;
+    /// The path of a file stands in addresses and messages.
+    file_path_bytes_max = 1_024;
+    /// Folders in folders of a session: each level is opened on the way to a file.
+    file_levels_max = 32;
+    /// What a folder may hold and still be listed: the list lies in memory.
+    files_listed_max = 10_000;
     /// Output is stored in pieces of this size, so that a large one never lies whole in memory.
     chunk_bytes_max = 256 << 10;
     /// Calls that run at once; what waits costs little, what runs takes threads, sockets and memory.
@@ -217,6 +231,8 @@ limits! {
     event_text_bytes_max = 4 << 10;
     /// Messages for a session that its owner reads at once.
     inbound_page = 256;
+    /// Rows of a session that are removed at once; others write in between.
+    removed_rows_max = 512;
     /// Changes that share one commit; more would make the first of them wait for the last.
     group_changes_max = 1_024;
     /// Past this size of the write-ahead log the writer waits for a checkpoint, so that the log stays bounded.

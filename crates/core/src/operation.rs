@@ -4,15 +4,19 @@
 //! What is recorded is returned; what is not is done now. An input that is not the recorded one is a
 //! [divergence](Mismatch): the body is another than the one that was recorded.
 
+mod attached;
 mod mismatch;
+mod question;
 mod signal;
 
 pub use mismatch::Mismatch;
+pub use question::Question;
 pub use signal::{signal_of, signal_slot};
 
 use crate::failure::{Failure, named};
-use crate::outcome::{Effect, JsonText};
+use crate::outcome::{Effect, JsonText, Kept};
 use crate::time::Timestamp;
+use attached::Attached;
 use mismatch::other_input;
 use signal::Signals;
 use std::collections::BTreeMap;
@@ -96,31 +100,13 @@ pub enum Did {
         /// What it says, as JSON.
         payload: JsonText,
     },
-}
-
-/// What a person is asked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Question {
-    /// The question, for a person.
-    pub text: Arc<str>,
-    /// What an answer must fit, as JSON.
-    pub schema: Option<JsonText>,
-    /// Until when it is waited for.
-    pub until: Until,
-}
-
-impl Question {
-    /// What makes it this question and no other.
-    fn identity(&self) -> String {
-        let schema = self.schema.as_deref().unwrap_or("null");
-        format!("{{\"question\":{},\"schema\":{schema}}}", serde_json::Value::from(&*self.text))
-    }
-
-    /// When it was asked.
-    pub fn since(&self) -> Timestamp {
-        let length = i64::try_from(self.until.length_us).unwrap_or(i64::MAX);
-        Timestamp(self.until.wake_at.0.saturating_sub(length))
-    }
+    /// It attached bytes to its call, and they are kept beside the journal.
+    Attached {
+        /// Which, as JSON: their digest, how many they are, and their media type.
+        content: JsonText,
+        /// Where they are.
+        kept: Kept,
+    },
 }
 
 /// Until when something is waited for.
@@ -178,6 +164,8 @@ named! {
         Event = "event",
         /// A signal.
         Signal = "signal",
+        /// Bytes that are kept.
+        Attached = "attachment",
     }
 }
 
@@ -193,6 +181,7 @@ enum Recorded {
     PairWritten { asked: JsonText, written: bool },
     Event { event: Arc<str>, payload: JsonText },
     Signal { until: Option<Until>, end: Option<Answer> },
+    Attached(Attached),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -280,7 +269,8 @@ impl Operations {
                 | Recorded::Question { .. }
                 | Recorded::PairsRead { .. }
                 | Recorded::PairWritten { written: false, .. }
-                | Recorded::Signal { .. } => continue,
+                | Recorded::Signal { .. }
+                | Recorded::Attached(_) => continue,
             };
             match state {
                 StepState::Open => return Effect::Unknown,
@@ -385,7 +375,8 @@ impl Operations {
             | Recorded::PairsRead { .. }
             | Recorded::PairWritten { .. }
             | Recorded::Event { .. }
-            | Recorded::Signal { .. } => None,
+            | Recorded::Signal { .. }
+            | Recorded::Attached(_) => None,
         })
     }
 
@@ -451,7 +442,7 @@ impl Operations {
                 end.is_some() || until.is_some_and(|until| now >= until.wake_at)
             }
             Some(Recorded::Step { .. } | Recorded::Call(_) | Recorded::Event { .. }) | None => false,
-            Some(Recorded::PairsRead { .. } | Recorded::PairWritten { .. }) => false,
+            Some(Recorded::PairsRead { .. } | Recorded::PairWritten { .. } | Recorded::Attached(_)) => false,
         }
     }
 
@@ -462,7 +453,8 @@ impl Operations {
                 true
             }
             (None, Did::Asked(_) | Did::PairsRead { .. } | Did::PairWritten { .. }) => true,
-            (None, Did::Emitted { .. }) => true,
+            (None, Did::Emitted { .. } | Did::Attached { .. }) => true,
+            (Some(Recorded::Attached(_)), Did::Attached { .. }) => true,
             (None, Did::SignalAwaited(_) | Did::Signalled { .. }) => signal_of(&operation.name).is_some(),
             (Some(Recorded::Signal { until, .. }), Did::SignalAwaited(_)) => until.is_none(),
             (Some(Recorded::Signal { end, .. }), Did::Signalled { .. }) => end.is_none(),
@@ -540,6 +532,10 @@ impl Operations {
                 let (event, payload) = (event.clone(), payload.clone());
                 self.by_name.insert(name, Recorded::Event { event, payload });
             }
+            Did::Attached { content, kept } => {
+                let attached = Attached { content: content.clone(), kept: *kept, round };
+                self.by_name.insert(name, Recorded::Attached(attached));
+            }
             Did::SignalAwaited(begun) => {
                 let slot = self.by_name.entry(name).or_insert(Recorded::Signal { until: None, end: None });
                 if let Recorded::Signal { until, end } = slot {
@@ -587,6 +583,7 @@ impl Recorded {
             Recorded::PairWritten { .. } => Kind::PairWritten,
             Recorded::Event { .. } => Kind::Event,
             Recorded::Signal { .. } => Kind::Signal,
+            Recorded::Attached(_) => Kind::Attached,
         };
         Mismatch::OtherKind { recorded }
     }

@@ -545,6 +545,13 @@ impl Planner {
         self.line_up_again();
     }
 
+    /// Lets at most so many calls of a session run at once, if that is fewer than of every session; none: as many.
+    pub fn set_session(&mut self, session: SessionNo, running_max: Option<u32>) {
+        if self.room.set_session(session, running_max) {
+            self.line_up_again();
+        }
+    }
+
     /// A tool is gone: calls of it wait until [`set_tool`](Self::set_tool) brings one of the same id. Its number is
     /// forgotten with its last call.
     pub fn remove_tool(&mut self, tool: ToolNo) {

@@ -90,6 +90,14 @@ impl Flags {
     }
 }
 
+named! {
+    /// A service of the host that a tool cannot do without.
+    Need {
+        /// The files of the session.
+        Files = "files",
+    }
+}
+
 /// A tool as its author describes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolSpec {
@@ -137,6 +145,8 @@ pub struct ToolSpec {
     pub emits: BTreeMap<String, Value>,
     /// The signals its calls take, each with the JSON Schema of its payload; `{}` takes anything.
     pub signals: BTreeMap<String, Value>,
+    /// The services of the host it cannot do without: where one is missing it is refused, instead of failing later.
+    pub needs: Vec<Need>,
     /// The author's version of what the tool does; a change makes it another contract.
     pub version: String,
 }
@@ -200,6 +210,9 @@ impl ToolSpec {
                 hasher.field(format!("{what} {name}").as_bytes());
                 hasher.json(Some(schema));
             }
+        }
+        for need in &self.needs {
+            hasher.field(format!("needs {need}").as_bytes());
         }
         hasher.digest()
     }
@@ -354,6 +367,7 @@ mod tests {
         let narration = Narration { locale: crate::narration::Locale::English, sentences: Vec::new() };
         assert_eq!(changed(&|s| s.narration = vec![narration.clone()]), (false, true));
         assert_eq!(changed(&|s| s.groups = vec!["g".into()]), (false, true));
+        assert_eq!(changed(&|s| s.needs = vec![Need::Files]), (false, true));
         assert_eq!(changed(&|s| s.emits = [("e".into(), json!({}))].into()), (false, true));
         assert_eq!(changed(&|s| s.signals = [("e".into(), json!({}))].into()), (false, true));
     }

@@ -1,5 +1,6 @@
 //! What can go wrong around a batch, for the caller of the library.
 
+use crate::runtime::ZeroLimit;
 use std::sync::Arc;
 use windlass_core::call::Illegal;
 use windlass_store::{Refused, StoreError};
@@ -13,6 +14,9 @@ pub enum Lost {
     /// Somebody else owns the session now.
     #[error("the session is lost to this runtime; its new owner goes on with it")]
     Refused(#[source] Refused),
+    /// The session was removed, or is about to be.
+    #[error("the session is removed; what it had is gone, and its name can be used anew once it is")]
+    Removed,
     /// A call was about to get a fact that cannot follow what is recorded; it was not recorded.
     #[error("this runtime broke its own rules and stops; what was acknowledged is safe, report this")]
     Broken(#[source] Illegal),
@@ -22,6 +26,17 @@ impl From<StoreError> for Lost {
     fn from(error: StoreError) -> Lost {
         Lost::Store(Arc::new(error))
     }
+}
+
+/// Why a session was not bounded.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LimitError {
+    /// With that nothing could be done.
+    #[error(transparent)]
+    Zero(#[from] ZeroLimit),
+    /// It has no such name, or the store is lost.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
 }
 
 /// Why a batch was not taken. Nothing of it was recorded, nothing ran.

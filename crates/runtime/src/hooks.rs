@@ -286,14 +286,21 @@ fn told_too(held: &Held, broken: Failure, failure: &Failure) -> Box<Failure> {
 /// The failure with what the tool returned: in the journal, or beside it if it is long. Only operators are told
 /// where, since a hook may have withheld it.
 async fn with_raw(held: &mut Held, failure: Failure, output: Output) -> Box<Failure> {
+    let artifacts = Artifacts::new(held.on.session.lane.clone());
     let kept = match output.kept {
-        Some(kept) => kept,
+        Some(kept) => match artifacts.refer(kept.artifact).await {
+            Ok(rows) => {
+                held.carry(rows);
+                kept
+            }
+            Err(error) => return Box::new(result::failure(held, error.into())),
+        },
         None => {
             let text = serde_json::to_string(&output.value).unwrap_or_default();
             if projection::fits(&text, &held.on.rt.limits) {
                 return Box::new(Failure { raw: Some(text), ..failure });
             }
-            match Artifacts::new(held.on.session.lane.clone()).rows(text.as_bytes()).await {
+            match artifacts.rows(text.as_bytes(), "application/json").await {
                 Ok((kept, rows)) => {
                     held.carry(rows);
                     kept

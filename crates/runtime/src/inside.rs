@@ -4,11 +4,13 @@
 //! Everything here is matched by its name. What is recorded is returned and not done again; what is not is done and
 //! recorded. A `stepped` tool whose body only waits is put aside, and its body runs again from the start when it is woken.
 
+mod attach;
 mod book;
 pub(crate) mod nested;
 mod pairs;
 mod tell;
 
+pub use attach::Attachment;
 pub(crate) use book::{Book, Left};
 pub use nested::NestedBatch;
 pub use pairs::Pairs;

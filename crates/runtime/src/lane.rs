@@ -3,6 +3,7 @@
 //! What is sent first applies first, so a claim can be given on as soon as the end of its holder is sent: the
 //! next intent cannot become durable before it.
 
+use crate::artifacts::Keeping;
 use crate::error::Lost;
 use crate::events::Feed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,8 @@ pub(crate) struct Lane {
     fence: Fence,
     /// Told of what became durable.
     feed: Arc<Feed>,
+    /// Attachments are looked up and written one after the other.
+    keeping: tokio::sync::Mutex<Keeping>,
     state: Mutex<State>,
 }
 
@@ -51,7 +54,7 @@ impl Lane {
     fn new(ends: Ends, (session, fence): (SessionNo, Fence), first: Hold) -> Lane {
         let Ends { store, limits, feed } = ends;
         let state = Mutex::new(State { first: Some(first), lost: None });
-        Lane { store, limits, session, fence, feed, state }
+        Lane { store, limits, session, fence, feed, keeping: tokio::sync::Mutex::default(), state }
     }
 
     /// Sends a change. Its place in the order is fixed when this returns; it is durable when the answer is.
@@ -82,6 +85,11 @@ impl Lane {
     /// Who follows the session.
     pub(crate) fn feed(&self) -> &Feed {
         &self.feed
+    }
+
+    /// Held by who attaches something.
+    pub(crate) fn keeping(&self) -> &tokio::sync::Mutex<Keeping> {
+        &self.keeping
     }
 
     pub(crate) fn limits(&self) -> &Limits {

@@ -253,6 +253,7 @@ impl SessionPairs {
     async fn change(&self, key: &str, change: Change<'_>, expected: Option<u64>) -> Result<u64, PairError> {
         check_key(key, &self.rt.limits)?;
         let session = self.rt.session(&self.session).await?;
+        session.check_stays().map_err(BatchError::from)?;
         let mut pairs = session.pairs.lock().await;
         let row = pairs.row(&session.lane, (key, change), expected).await?;
         let receipt = session.lane.send(Vec::new(), vec![row]).receipt().await.map_err(BatchError::from)?;

@@ -1,7 +1,7 @@
 //! Sources of tools that are described cheaply, and loaded when they are first used.
 
 use crate::hooks::{Trouble, answer};
-use crate::registry::{Registered, compile};
+use crate::registry::{Host, Registered, compile};
 use crate::tool::{Tool, ToolError};
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::OnceCell;
 use windlass_core::failure::Retry;
-use windlass_core::limits::Limits;
 
 /// A source of tools: it lists them cheaply, and gives the whole of one when it is first used.
 ///
@@ -76,10 +75,10 @@ impl Provided {
     }
 
     /// The whole of it; `None` if the provider has it no more. Whoever comes meanwhile waits for the same answer.
-    pub(crate) async fn load(&self, limits: &Limits) -> Result<Option<Arc<Registered>>, ToolError> {
+    pub(crate) async fn load(&self, host: &Host) -> Result<Option<Arc<Registered>>, ToolError> {
         let loading = self.loaded.get_or_try_init(|| async {
             let tool = self.ask().await.map_err(Some)?.ok_or(None)?;
-            self.accept(tool, limits).map_err(Some)
+            self.accept(tool, host).map_err(Some)
         });
         match loading.await {
             Ok(tool) => Ok(Some(tool.clone())),
@@ -99,10 +98,10 @@ impl Provided {
     }
 
     /// What was loaded is checked like what is registered; asking again would give the same.
-    fn accept(&self, tool: Arc<dyn Tool>, limits: &Limits) -> Result<Arc<Registered>, ToolError> {
+    fn accept(&self, tool: Arc<dyn Tool>, host: &Host) -> Result<Arc<Registered>, ToolError> {
         let refused =
             |what: String| ToolError::internal(format!("its provider gave what is refused: {what}"));
-        let mut registered = compile(tool, limits).map_err(|error| refused(error.to_string()))?;
+        let mut registered = compile(tool, host).map_err(|error| refused(error.to_string()))?;
         if registered.spec.name != self.summary.name {
             return Err(refused(format!("a tool named {:?}", registered.spec.name)));
         }

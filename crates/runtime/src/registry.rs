@@ -3,8 +3,8 @@
 mod accept;
 mod kinds;
 
+pub(crate) use accept::{Host, Unclaimed, Unkeyed, compile, zero_of};
 pub use accept::{RegisterError, Registered};
-pub(crate) use accept::{Unclaimed, Unkeyed, compile, zero_of};
 pub(crate) use kinds::{Kinds, Unfit};
 
 use crate::provider::{Provided, Provider, Summary};
@@ -13,7 +13,6 @@ use crate::tool::{Place, Tool, ToolError};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use windlass_core::limits::Limits;
 use windlass_core::tool::{ToolSpec, check_name};
 
 /// There is no registered or provided tool of this name.
@@ -48,7 +47,7 @@ pub(crate) enum Found {
 
 /// The tools there are.
 pub(crate) struct Registry {
-    limits: Arc<Limits>,
+    host: Arc<Host>,
     tools: RwLock<Tools>,
     /// Counts what changes the answer of a look-up, or whether a tool may start.
     generation: AtomicU64,
@@ -77,12 +76,12 @@ struct Attached {
 }
 
 impl Registry {
-    pub(crate) fn new(limits: Arc<Limits>) -> Registry {
-        Registry { limits, tools: RwLock::default(), generation: AtomicU64::new(1), watcher: OnceLock::new() }
+    pub(crate) fn new(host: Arc<Host>) -> Registry {
+        Registry { host, tools: RwLock::default(), generation: AtomicU64::new(1), watcher: OnceLock::new() }
     }
 
     pub(crate) fn register(&self, tool: Arc<dyn Tool>) -> Result<Arc<Registered>, RegisterError> {
-        let registered = Arc::new(compile(tool, &self.limits)?);
+        let registered = Arc::new(compile(tool, &self.host)?);
         let entry = Entry::Tool(registered.clone());
         let mut tools = self.write();
         tools.base.check_free(&entry, None)?;
@@ -93,7 +92,7 @@ impl Registry {
 
     /// The new tool, and the one it replaces.
     pub(crate) fn replace(&self, tool: Arc<dyn Tool>) -> Result<Replaced, RegisterError> {
-        let mut registered = compile(tool, &self.limits)?;
+        let mut registered = compile(tool, &self.host)?;
         let name = registered.spec.name.clone();
         let mut tools = self.write();
         let old = match tools.base.by_name.get(&name) {
@@ -147,7 +146,7 @@ impl Registry {
     }
 
     async fn load(&self, provided: &Provided) -> Found {
-        match provided.load(&self.limits).await {
+        match provided.load(&self.host).await {
             Ok(Some(tool)) => Found::Tool(tool),
             Ok(None) => Found::Missing { nearest: None },
             Err(error) => Found::Unavailable(error),
@@ -376,10 +375,10 @@ mod tests {
 
     #[test]
     fn whatever_changes_what_a_look_up_finds_or_what_may_start_is_counted() {
-        let limits = Arc::new(Limits::default());
-        let (registry, place) = (Registry::new(limits.clone()), place());
+        let host = Arc::<Host>::default();
+        let (registry, place) = (Registry::new(host.clone()), place());
         let provider: Arc<dyn Provider> = Arc::new(Shelf);
-        let overlay = || Arc::new(Overlay::new(limits.clone()));
+        let overlay = || Arc::new(Overlay::new(host.clone()));
         let changes: [(&str, &dyn Fn() -> bool); 11] = [
             ("register", &|| registry.register(tool("x")).is_ok()),
             ("replace", &|| registry.replace(tool("x")).is_ok()),

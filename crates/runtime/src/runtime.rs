@@ -3,21 +3,23 @@
 mod limits;
 mod look;
 
-pub use limits::{RunningLimits, ZeroLimit};
+pub use limits::{RunningLimits, SessionLimits, ZeroLimit};
 
 use crate::answer::CallAnswer;
+use crate::artifacts;
 use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
 use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
 use crate::drive;
-use crate::error::{BatchError, chain};
+use crate::error::{BatchError, LimitError, Lost, chain};
 use crate::events::Feeds;
 use crate::gate::Gate;
 use crate::hooks::Hook;
 use crate::inside::Completed;
 use crate::inspect::{self, OpenQuestion};
 use crate::provider::Provider;
-use crate::registry::{Listed, NoSuchTool, RegisterError, Registered, Registry};
+use crate::registry::{Host, Listed, NoSuchTool, RegisterError, Registered, Registry};
+use crate::removal;
 use crate::request::BatchRequest;
 use crate::scope::{Overlay, OverlayGuard};
 use crate::session::Session;
@@ -29,6 +31,7 @@ use crate::trace::Meters;
 use crate::turns::Turns;
 use crate::wheel::{self, Wheel};
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Notify, OnceCell};
@@ -36,7 +39,8 @@ use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::Cap;
-use windlass_store::{SessionRow, Store};
+use windlass_core::tool::Need;
+use windlass_store::{Change, Hold, STORE, SessionRow, Store};
 
 /// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
 ///
@@ -66,13 +70,15 @@ pub struct Config {
     pub limits: Limits,
     /// Who sees every call, in this order.
     pub hooks: Vec<Arc<dyn Hook>>,
+    /// Where the folders with the files of sessions are; made when it is first used. Without one there are no files.
+    pub files: Option<PathBuf>,
 }
 
 impl Config {
     /// The usual configuration on this store.
     pub fn new(store: impl Store) -> Config {
         let clock = Arc::new(SystemClock::default());
-        Config { store: Arc::new(store), clock, limits: Limits::default(), hooks: Vec::new() }
+        Config { store: Arc::new(store), clock, limits: Limits::default(), hooks: Vec::new(), files: None }
     }
 }
 
@@ -81,7 +87,10 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
+    pub(crate) files: Option<Arc<Path>>,
     pub(crate) registry: Registry,
+    /// What tools may need.
+    host: Arc<Host>,
     pub(crate) threads: Threads,
     pub(crate) tasks: tokio::runtime::Handle,
     sessions: Mutex<HashMap<String, Arc<OnceCell<Arc<Session>>>>>,
@@ -105,6 +114,8 @@ pub(crate) struct Inner {
     /// Until when every start is recorded before it is made, by the clock that never jumps.
     careful_until_us: u64,
     chance: AtomicU64,
+    /// How often what is set for a session was removed.
+    pub(crate) removals: AtomicU64,
 }
 
 impl Drop for Inner {
@@ -123,11 +134,15 @@ impl Runtime {
         let last_owner_died = config.store.last_owner_died();
         let careful_us = if last_owner_died { limits.careful_ms.saturating_mul(1_000) } else { 0 };
         let careful_until_us = config.clock.elapsed_us().saturating_add(careful_us);
+        let offers = config.files.iter().map(|_| Need::Files).collect();
+        let host = Arc::new(Host { limits: limits.clone(), offers });
         let inner = Arc::new(Inner {
             store: config.store,
             clock: config.clock,
             hooks: config.hooks,
-            registry: Registry::new(limits.clone()),
+            files: config.files.map(Arc::from),
+            registry: Registry::new(host.clone()),
+            host,
             turns: Turns::new(&limits),
             limits,
             threads: Threads::default(),
@@ -145,7 +160,9 @@ impl Runtime {
             last_owner_died,
             careful_until_us,
             chance: AtomicU64::new(seed()),
+            removals: AtomicU64::new(0),
         });
+        wheel.collect_at(inner.clock.elapsed_us().saturating_add(artifacts::sweep_us(&inner.limits)));
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
         inner.tasks.spawn(away::keep_leaving(inner.away.clone(), Arc::downgrade(&inner)));
         inner.tasks.spawn(away::keep_waking(inner.away.clone(), Arc::downgrade(&inner)));
@@ -225,7 +242,39 @@ impl Runtime {
                 }
             }
         }
+        for name in removal::begun(&self.0).await? {
+            match self.go_on_removing(&name).await {
+                Err(error @ BatchError::Unreadable { .. }) => {
+                    tracing::error!(session = %name, error = %chain(&error), "a session cannot be removed");
+                }
+                gone_on => gone_on?,
+            }
+        }
+        // What the last owner left to nobody may be due: a process that is short-lived never looks otherwise.
+        artifacts::look_over(&self.0).await;
         Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
+    }
+
+    async fn go_on_removing(&self, session: &str) -> Result<(), BatchError> {
+        if removal::is_begun(&self.0, session).await?.is_some() {
+            // Whoever takes it goes on.
+            self.0.session(session).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a session for good: its calls are cancelled and waited for; then its journal, messages, key-value pairs and
+    /// artifacts go, and the records of [`Space::Setting`](windlass_store::Space::Setting) with these keys. That it is to be removed is durable before anything
+    /// is: if the process dies, whoever owns the session next goes on. Handles of its calls lead nowhere afterwards, and its name
+    /// can be used for a new one. `false`: there was no such session.
+    pub async fn remove_session(&self, session: &str, settings: Vec<String>) -> Result<bool, AskError> {
+        removal::remove(&self.0, session, settings).await
+    }
+
+    /// How often what is set for a session was removed since this runtime was made: whoever remembers such records looks
+    /// again when this has changed.
+    pub fn removals(&self) -> u64 {
+        self.0.removals.load(Ordering::Relaxed)
     }
 
     async fn take_over(&self, row: &SessionRow) -> Result<(), BatchError> {
@@ -340,6 +389,23 @@ impl Runtime {
         Ok(())
     }
 
+    /// Bounds one session from now on, for good: the limits are kept, and hold for every owner of the session.
+    pub async fn limit_session(&self, session: &str, limits: SessionLimits) -> Result<(), LimitError> {
+        check_session_name(session)?;
+        limits.check()?;
+        let (rows, guards) = (vec![limits.row(session)], Vec::new());
+        let change = Change { session: STORE, hold: Hold::Store, guards, rows };
+        let answers = self.0.store.commit(vec![change]).await.map_err(BatchError::from)?;
+        answers
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|refused| BatchError::from(Lost::Refused(refused)))?;
+        if let Some(session) = self.0.owned_session(session) {
+            self.0.turns.set_session(&self.0, session.lane.session(), limits);
+        }
+        Ok(())
+    }
+
     /// The limits it was made with; [`running_limits`](Self::running_limits) may be others by now.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
@@ -362,7 +428,7 @@ impl Runtime {
 
     /// An overlay without tools, for [`attach`](Self::attach) or [`BatchRequest::overlay`].
     pub fn overlay(&self) -> Overlay {
-        Overlay::new(self.0.limits.clone())
+        Overlay::new(self.0.host.clone())
     }
 
     /// Puts an overlay above the tools of a session until the guard is dropped. Overlays are not recorded: after a
@@ -456,7 +522,16 @@ impl Inner {
     }
 
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
+        let removing = removal::is_begun(self, name).await?;
+        let limits = SessionLimits::of(&self.store, name).await?;
         let (session, mut left) = Session::acquire(self, name).await?;
+        if limits != SessionLimits::default() {
+            self.turns.set_session(self, session.lane.session(), limits);
+        }
+        if let Some(settings) = removing {
+            session.leave();
+            removal::go_on(self, name, settings);
+        }
         self.take_over_calls(left.len() as u64);
         // Before any call of the session goes on: what started holds what it claims, and nothing passes what was asked
         // before it.
@@ -486,6 +561,16 @@ impl Inner {
         let mut owned: Vec<_> = sessions.values().filter_map(|cell| cell.get().cloned()).collect();
         owned.sort_unstable_by(|left, right| left.name.cmp(&right.name));
         owned
+    }
+
+    /// Forgets a session that was removed: the next use of its name opens another.
+    pub(crate) fn let_go_of(&self, name: &str, session: &Arc<Session>) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it =
+            |cell: &Arc<OnceCell<Arc<Session>>>| cell.get().is_some_and(|kept| Arc::ptr_eq(kept, session));
+        if sessions.get(name).is_some_and(is_it) {
+            sessions.remove(name);
+        }
     }
 
     /// The session of this name, if this runtime owns it.

@@ -1,13 +1,12 @@
 //! Layers of tools: the base, and overlays that add, shadow or hide for one session or one batch.
 
 use crate::provider::Provided;
-use crate::registry::{RegisterError, Registered, compile};
+use crate::registry::{Host, RegisterError, Registered, compile};
 use crate::runtime::Inner;
 use crate::tool::Tool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
-use windlass_core::limits::Limits;
 use windlass_core::tool::{folded_name, nearest_name};
 
 /// Tools that one session or one batch has besides the registered ones, or instead of them.
@@ -29,13 +28,13 @@ use windlass_core::tool::{folded_name, nearest_name};
 /// # Ok(()) }
 /// ```
 pub struct Overlay {
-    limits: Arc<Limits>,
+    host: Arc<Host>,
     pub(crate) layer: Layer,
 }
 
 impl Overlay {
-    pub(crate) fn new(limits: Arc<Limits>) -> Overlay {
-        Overlay { limits, layer: Layer::default() }
+    pub(crate) fn new(host: Arc<Host>) -> Overlay {
+        Overlay { host, layer: Layer::default() }
     }
 
     /// Adds a tool, checked as at registration; whatever lies below and cannot be told from it is shadowed.
@@ -45,7 +44,7 @@ impl Overlay {
 
     /// Adds a tool that is shared.
     pub fn add_shared(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
-        let entry = Entry::Tool(Arc::new(compile(tool, &self.limits)?));
+        let entry = Entry::Tool(Arc::new(compile(tool, &self.host)?));
         self.layer.check_free(&entry, None)?;
         self.layer.insert(entry);
         Ok(())

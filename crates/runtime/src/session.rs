@@ -18,6 +18,7 @@ use crate::tool::Place;
 use crate::turns::Turns;
 use crate::wheel::When;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Parked};
@@ -44,6 +45,10 @@ pub(crate) struct Session {
     pub(crate) loops: Loops,
     /// Where its batches go that leave memory.
     pub(crate) away: Arc<Away>,
+    /// Held by whoever removes it.
+    pub(crate) removal: tokio::sync::Mutex<()>,
+    /// Whether it is to be removed.
+    leaving: AtomicBool,
     open: Mutex<Open>,
 }
 
@@ -101,6 +106,8 @@ impl Session {
             firsts: Firsts::default(),
             loops,
             away: rt.away.clone(),
+            removal: tokio::sync::Mutex::default(),
+            leaving: AtomicBool::new(false),
             open: Mutex::default(),
         });
         match session.adopt_all(rt).await {
@@ -167,6 +174,26 @@ impl Session {
         drop(on);
         away::let_leave(&rt);
         Vec::new()
+    }
+
+    /// It is to be removed: it takes nothing new.
+    pub(crate) fn leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
+    /// Refuses what is new in a session that is to be removed. Asked by who has the admission.
+    pub(crate) fn check_stays(&self) -> Result<(), Lost> {
+        if self.leaving.load(Ordering::SeqCst) { Err(Lost::Removed) } else { Ok(()) }
+    }
+
+    /// A batch of which something is to come and which may not be in memory.
+    pub(crate) async fn find_away(
+        self: &Arc<Session>,
+        rt: &Arc<Inner>,
+        no: BatchNo,
+    ) -> Result<Option<Used>, BatchError> {
+        let _admission = self.admission.lock().await;
+        self.fetch(rt, no).await
     }
 
     /// Where a batch is. If it is not in memory and `provider` is said, only if one of its calls waits to be connected to that.
@@ -400,6 +427,7 @@ impl Session {
         let goes = remembered.len() <= REMEMBERED_MAX && rt.turns.put_session_away(&remembered);
         if goes {
             rt.away.untold(&remembered);
+            rt.turns.forget_session(self.lane.session());
             open.remembered.clear();
         }
         goes

@@ -101,6 +101,9 @@ fn operation(fact: &Operation) -> String {
         Did::PairWritten { asked, written: false } => {
             format!("{name}: it did not write {}, because somebody else had", shorten(asked))
         }
+        Did::Attached { content, kept } => {
+            format!("{name}: it attached {} as artifact {}", shorten(content), kept.artifact)
+        }
         Did::Emitted { event, payload } => {
             format!("{name}: it told of the event {event}: {}", shorten(payload))
         }
@@ -399,9 +402,10 @@ mod tests {
     use windlass_core::call::{Accepted, Arguments, Connected, Given, Made, Model, Resumed, Same, Spent};
     use windlass_core::code::Code;
     use windlass_core::failure::Failure;
+    use windlass_core::handle::Handle;
     use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
     use windlass_core::operation::{Question, Until, signal_slot};
-    use windlass_core::outcome::{ModelAnswer, Success};
+    use windlass_core::outcome::{Kept, ModelAnswer, Success};
     use windlass_core::time::Timestamp;
     use windlass_core::tool::{Digest, EffectClass};
 
@@ -526,6 +530,7 @@ mod tests {
         let told = |did| Fact::Operation(Box::new(Operation { name: signal_slot("go", 2).into(), did }));
         let until = Until { wake_at: Timestamp(1_700_000_000_000_000), length_us: 187_000 };
         let input = || r#"{"to":"Ann"}"#.into();
+        let kept = Kept { artifact: Handle(7), bytes: 3 };
         let ended = |result| did(Did::StepEnded { input: input(), result });
         let aside = |then| {
             let parked = Parked { reason: Reason::Sleep, wake_at: until.wake_at, length_us: 187_000 };
@@ -560,6 +565,7 @@ mod tests {
             did(Did::PairWritten { asked: r#"{"key":"a","value":1}"#.into(), written: true }),
             did(Did::PairWritten { asked: r#"{"key":"a","value":1}"#.into(), written: false }),
             did(Did::Emitted { event: "sold".into(), payload: r#"{"item":"a\nb"}"#.into() }),
+            did(Did::Attached { content: r#"{"bytes":3}"#.into(), kept }),
             told(Did::SignalAwaited(until)),
             told(Did::Signalled { payload: r#"{"yes":true}"#.into() }),
             told(Did::TimedOut),

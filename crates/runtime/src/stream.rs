@@ -59,6 +59,7 @@ impl StreamedBatch {
             return Err(BatchError::Shape { what });
         }
         let admission = session.admission.lock().await;
+        session.check_stays()?;
         if let Some(lost) = session.lane.lost() {
             return Err(lost.into());
         }
@@ -93,6 +94,7 @@ pub(crate) async fn open(
     let checked = Checked { streamed: true, ..check(request, &rt.limits)? };
     let (session, key) = (rt.session(session).await?, Arc::<str>::from(key));
     let _admission = session.admission.lock().await;
+    session.check_stays()?;
     let batch = submit::find_or_make(rt, &session, (&checked, &key)).await?;
     // It may have been read back only to be looked at.
     session.forget(&batch);
@@ -134,7 +136,8 @@ pub(crate) async fn close_left(rt: &Arc<Inner>, session: &Arc<Session>) -> Resul
     Ok(())
 }
 
-async fn close(
+/// Closes a batch that is open for more; of one that is not, nothing changes.
+pub(crate) async fn close(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
     batch: &Used,

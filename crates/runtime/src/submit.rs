@@ -165,6 +165,7 @@ pub(crate) async fn submit(
     }
     let session = rt.session(session).await?;
     let _admission = session.admission.lock().await;
+    session.check_stays()?;
     if session.loops.is_unread() {
         Box::pin(Loops::read(rt, &session)).await;
     }

@@ -237,6 +237,7 @@ impl From<ArtifactError> for ToolError {
                 ToolError { class: FailureClass::ResourceLimit, ..ToolError::new(error.to_string()) }
             }
             ArtifactError::Unknown { .. } => ToolError::new(error.to_string()),
+            ArtifactError::MediaType { .. } => ToolError::internal(error.to_string()),
             ArtifactError::Lost(lost) => ToolError::internal(crate::error::chain(&lost)),
         }
     }
@@ -420,12 +421,13 @@ impl Cx {
         self.artifacts.idempotency_key(self.place(), &self.id)
     }
 
-    /// Starts keeping bytes as an artifact, for output too large to lie in memory.
+    /// Starts keeping bytes as an artifact, for output too large to lie in memory. The result must name it, or it is removed
+    /// some time after the call; what is to stay without that is [attached](Self::attach).
     pub fn keep(&self) -> ArtifactWriter {
-        self.artifacts.writer()
+        self.artifacts.writer(self.batch.clone(), self.wheel.shared_clock())
     }
 
-    /// Reads at most `len` bytes of an artifact from `offset`; none past its end.
+    /// Reads at most `len` bytes of an artifact of the session from `offset`; none past its end.
     pub async fn read_artifact(
         &self,
         artifact: Handle,

@@ -9,7 +9,7 @@ use crate::background;
 use crate::error::BatchError;
 use crate::held::Held;
 use crate::registry::Registered;
-use crate::runtime::{Inner, RunningLimits};
+use crate::runtime::{Inner, RunningLimits, SessionLimits};
 use crate::session::Session;
 use crate::stage::prepare;
 use crate::wheel::When;
@@ -345,6 +345,17 @@ impl Turns {
     /// The limits of a group of tools are these from now on.
     pub(crate) fn set_group(&self, rt: &Arc<Inner>, group: &str, cap: Cap) {
         self.change(rt, |state, now_us| state.planner.set_group(now_us, group, cap));
+    }
+
+    /// So many calls of a session may run at once.
+    pub(crate) fn set_session(&self, rt: &Arc<Inner>, session: SessionNo, limits: SessionLimits) {
+        let max = limits.calls_running_max.map(|max| u32::try_from(max).unwrap_or(u32::MAX));
+        self.change(rt, |state, _| state.planner.set_session(session, max));
+    }
+
+    /// A session is let go of: what bounds it is found again when it is taken.
+    pub(crate) fn forget_session(&self, session: SessionNo) {
+        self.lock().planner.set_session(session, None);
     }
 
     /// The limits of what runs and waits.

@@ -3,6 +3,7 @@
 //! A watched attempt sleeps here as a task that is woken; a parked call has an alarm here and nothing else: no task,
 //! no timer, no future.
 
+use crate::artifacts;
 use crate::clock::Clock;
 use crate::runtime::Inner;
 use crate::session::Session;
@@ -62,6 +63,8 @@ enum Due {
     },
     /// A rate may allow a start.
     Turns,
+    /// What nothing refers to may have to go.
+    Collect,
 }
 
 /// When a parked call is to be woken.
@@ -86,6 +89,10 @@ impl Wheel {
         &*self.clock
     }
 
+    pub(crate) fn shared_clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
     /// Sleeps until this point of the clock that never jumps.
     pub(crate) fn until(&self, due_us: u64) -> Sleep<'_> {
         Sleep { wheel: self, due_us, alarm: None }
@@ -107,6 +114,11 @@ impl Wheel {
         self.insert(due_us, Due::Turns);
     }
 
+    /// Has artifacts that nothing refers to looked for then.
+    pub(crate) fn collect_at(&self, due_us: u64) {
+        self.insert(due_us, Due::Collect);
+    }
+
     pub(crate) fn clear(&self, alarm: Alarm) {
         self.lock().remove(alarm);
     }
@@ -116,7 +128,8 @@ impl Wheel {
         let spokes = self.lock();
         let due = |alarm: &Alarm| match spokes.due.get(alarm)? {
             Due::Call { wall: Some(wall), .. } => Some((alarm.due_us, *wall)),
-            Due::Call { .. } | Due::Task(_) | Due::Turns | Due::Stream { .. } | Due::Away(_) => None,
+            Due::Call { .. } | Due::Task(_) | Due::Turns | Due::Stream { .. } => None,
+            Due::Away(_) | Due::Collect => None,
         };
         calls.iter().map(|(_, alarm)| due(alarm)).collect()
     }
@@ -225,6 +238,11 @@ pub(crate) async fn keep(wheel: Arc<Wheel>, rt: Weak<Inner>) {
                 Due::Turns => {
                     if let Some(rt) = rt.upgrade() {
                         rt.turns.due(&rt);
+                    }
+                }
+                Due::Collect => {
+                    if let Some(rt) = rt.upgrade() {
+                        rt.tasks.spawn(artifacts::sweep(rt.clone()));
                     }
                 }
                 Due::Stream { session, batch } => {

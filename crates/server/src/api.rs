@@ -1,11 +1,11 @@
 //! What every handler works with: the runtime, whose sessions and tokens there are, and whether the server is stopping.
 
-use crate::access::{Caller, Scope};
+use crate::access::{Caller, LOCAL, Scope};
 use crate::extract::Bodies;
 use crate::problem::Problem;
-use crate::sessions::Sessions;
+use crate::sessions::{self, Sessions};
 use crate::tokens::Tokens;
-use crate::view::{SESSIONS_MAX, View, Whose};
+use crate::view::{self, SESSIONS_MAX, View, Whose};
 use crate::wire::Wait;
 use serde_json::Value;
 use std::path::Path;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use windlass::core::handle::{Handle, Kind, open_question_id};
 use windlass::core::ids::CallId;
+use windlass::core::narration::Locale;
 use windlass::core::time::Timestamp;
 use windlass::{AskError, Runtime, Submitted};
 
@@ -33,7 +34,7 @@ impl Api {
     /// The API of this runtime, whose store lies in `folder`, if it does.
     pub fn new(runtime: &Runtime, folder: Option<&Path>) -> Api {
         let (runtime, tokens) = (runtime.clone(), Tokens::new(runtime, folder));
-        let sessions = Sessions::new(runtime.store().clone(), runtime.limits());
+        let sessions = Sessions::of(&runtime);
         let (bodies, draining) = (Bodies::new(runtime.limits().bodies_bytes_max), watch::Sender::new(false));
         Api(Arc::new(Inner { runtime, sessions, tokens, bodies, draining }))
     }
@@ -93,6 +94,12 @@ impl Api {
         Ok(())
     }
 
+    /// The language in which people are told what happens in a session.
+    pub(crate) async fn locale(&self, session: &str) -> Result<Locale, Problem> {
+        let setting = self.0.sessions.setting(session).await?;
+        Ok(setting.and_then(|setting| setting.locale).map_or(Locale::English, Locale::from))
+    }
+
     /// Work is taken.
     pub(crate) fn takes_work(&self) -> Result<(), Problem> {
         if !self.is_draining() {
@@ -100,6 +107,20 @@ impl Api {
         }
         let told = "the server is stopping and takes no more calls; ask its successor";
         Err(Problem { retry_after_ms: Some(1_000), ..Problem::new("draining", told) })
+    }
+
+    /// Removes a session with everything it had. If the server stops before that is done, the next one goes on.
+    pub(crate) async fn remove(&self, session: String) -> Result<(), Problem> {
+        let owner = self.0.sessions.owner(&session).await?.unwrap_or_else(|| LOCAL.into());
+        let mut draining = self.0.draining.subscribe();
+        let removing = undisturbed({
+            let (runtime, settings) = (self.0.runtime.clone(), sessions::settings(&owner, &session));
+            async move { runtime.remove_session(&session, settings).await.map(drop) }
+        });
+        tokio::select! {
+            removed = removing => removed,
+            _ = draining.wait_for(|draining| *draining) => self.takes_work(),
+        }
     }
 
     /// The call of this handle is there for the caller; answers its session.
@@ -128,18 +149,22 @@ impl Api {
         }
     }
 
-    /// Looks at something of all sessions that are there for the caller.
-    pub(crate) async fn in_reach<T>(
+    /// Looks at something of all sessions that are there for the caller, or says that there are too many to look at all.
+    pub(crate) async fn in_reach(
         &self,
         caller: &Caller,
-        look: impl AsyncFnOnce(Whose<'_>) -> Result<T, AskError>,
-    ) -> Result<T, Problem> {
+        look: impl AsyncFnOnce(Whose<'_>) -> Result<Value, AskError>,
+    ) -> Result<Value, Problem> {
         if caller.has(Scope::Admin) {
             return Ok(look(Whose::All).await?);
         }
         let limit = usize::try_from(SESSIONS_MAX).unwrap_or(usize::MAX);
-        let (names, _) = self.0.sessions.page(caller, None, limit).await?;
-        Ok(look(Whose::These(&names)).await?)
+        let (names, more) = self.0.sessions.page(caller, None, limit).await?;
+        let mut shown = look(Whose::These(&names)).await?;
+        if more.is_some() {
+            shown["left_out"] = view::left_out().into();
+        }
+        Ok(shown)
     }
 
     /// For how long the answer to a batch waits.

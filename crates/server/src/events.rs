@@ -31,7 +31,7 @@ pub struct Follow {
     /// From behind this cursor; 0 is before the first. If it is not said, and `Last-Event-ID` neither, from now on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// The language of the sentences for people.
+    /// The language of the sentences for people; that of the session, or English, if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locale: Option<String>,
 }
@@ -52,7 +52,10 @@ pub async fn events(
     if let Some(guest) = &guest {
         guest.stays();
     }
-    let locale = Locale::of(follow.locale.as_deref().unwrap_or_default());
+    let locale = match follow.locale.as_deref() {
+        Some(asked) => Locale::of(asked),
+        None => api.locale(&session).await?,
+    };
     let keepalive = Duration::from_millis(runtime.limits().event_keepalive_ms);
     let stream = Stream { events, guest, locale, keepalive, begun: false };
     let head = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];

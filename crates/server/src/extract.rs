@@ -23,6 +23,9 @@ pub struct Asked<T>(pub T);
 /// What stands in the body: a JSON object, `{}` if there is none.
 pub struct Body<T>(pub T);
 
+/// A body as it is: bytes of a file.
+pub struct Raw(pub Bytes);
+
 /// The same of a body with calls, whose arguments are kept as they are written.
 pub struct Calls<T>(pub T);
 
@@ -70,6 +73,15 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
             return Err(Problem::new("bad_body", "the body must be a JSON object"));
         }
         serde_json::from_value(value).map(Body).map_err(not_understood)
+    }
+}
+
+impl FromRequest<Api> for Raw {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Raw, Problem> {
+        let (body, _room) = read(request, api, api.runtime().limits().file_bytes_max).await?;
+        Ok(Raw(body))
     }
 }
 

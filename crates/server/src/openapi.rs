@@ -14,10 +14,13 @@ pub fn document() -> Value {
         .with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut generator = settings.into_generator();
     let problem = generator.subschema_for::<Problem>();
-    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for route in surface() {
         let described = operation(&route, &mut generator, &problem);
-        paths.entry(route.path).or_default().insert(route.method.as_str().to_lowercase(), described);
+        paths
+            .entry(route.path.replace("{*", "{"))
+            .or_default()
+            .insert(route.method.as_str().to_lowercase(), described);
     }
     let scopes: Map<String, Value> =
         Scope::ALL.iter().map(|scope| (scope.as_str().to_string(), json!(told(*scope)))).collect();
@@ -52,6 +55,11 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Schema) -
     for (status, description) in statuses {
         responses.insert((*status).to_string(), json!({"description": description, "content": answer}));
     }
+    if route.in_parts {
+        let range = json!({"name": "range", "in": "header", "required": false, "schema": {"type": "string"}});
+        parameters.push(range);
+        responses.insert("206".to_string(), json!({"description": "The range.", "content": answer}));
+    }
     for (status, codes) in problems(route) {
         let codes: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
         let content = json!({"application/problem+json": {"schema": problem}});
@@ -62,7 +70,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Schema) -
         described["parameters"] = parameters.into();
     }
     if let Some(body) = route.body {
-        described["requestBody"] = json!({"content": {"application/json": {"schema": body(generator)}}});
+        described["requestBody"] = json!({"content": {route.body_media: {"schema": body(generator)}}});
     }
     described["security"] = match route.needs {
         Some(scope) => json!([{"token": [scope.as_str()]}]),
@@ -73,7 +81,9 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Schema) -
 
 /// The names in a path that stand for something.
 fn names(path: &str) -> impl Iterator<Item = &str> {
-    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+    path.split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+        .map(|name| name.trim_start_matches('*'))
 }
 
 /// Each field of a query is a parameter of its own.
@@ -104,8 +114,11 @@ fn problems(route: &Route) -> BTreeMap<u16, BTreeSet<&'static str>> {
     if route.query.is_some() {
         codes.push("bad_query");
     }
+    if route.body.is_some() && route.body_media == "application/json" {
+        codes.extend(["invalid_json", "duplicate_key", "too_deep", "inexact_number"]);
+    }
     if route.body.is_some() {
-        codes.extend(["bad_body", "invalid_json", "duplicate_key", "too_deep", "inexact_number"]);
+        codes.push("bad_body");
         codes.extend(["too_large", "overloaded"]);
     }
     let mut by_status: BTreeMap<u16, BTreeSet<&'static str>> = BTreeMap::new();

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::core::json;
 use windlass::store::StoreError;
-use windlass::{AskError, BatchError, chain};
+use windlass::{AskError, BatchError, Lost, chain};
 
 /// A request that was not answered, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Deserialize, Serialize, JsonSchema)]
@@ -30,7 +30,7 @@ pub struct Problem {
 }
 
 /// Every code a problem can have, with its status. `docs/server.md` has a line for each.
-pub const CODES: [(&str, u16); 32] = [
+pub const CODES: [(&str, u16); 34] = [
     ("bad_path", 400),
     ("bad_query", 400),
     ("bad_body", 400),
@@ -50,6 +50,7 @@ pub const CODES: [(&str, u16); 32] = [
     ("conflict", 409),
     ("over", 410),
     ("too_large", 413),
+    ("no_such_range", 416),
     ("invalid_args", 422),
     ("empty_batch", 422),
     ("invalid_session", 422),
@@ -57,6 +58,7 @@ pub const CODES: [(&str, u16); 32] = [
     ("too_many_tokens", 422),
     ("invalid_pair", 422),
     ("too_many_pairs", 422),
+    ("invalid_file", 422),
     ("too_many_requests", 429),
     ("no_such_signal", 422),
     ("too_many_signals", 429),
@@ -110,6 +112,7 @@ impl From<BatchError> for Problem {
             BatchError::Overloaded { retry_after_ms, .. } => {
                 Problem { retry_after_ms: Some(retry_after_ms), ..Problem::new("overloaded", told) }
             }
+            BatchError::Lost(Lost::Removed) => Problem::new("conflict", told),
             error @ (BatchError::Unreadable { .. } | BatchError::Lost(_)) => {
                 Problem::new("internal", chain(&error))
             }

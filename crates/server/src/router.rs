@@ -7,11 +7,11 @@ use crate::api::Api;
 use crate::events::{self, Follow};
 use crate::metrics;
 use crate::problem::Problem;
-use crate::routes::{asks, batches, calls, health, pairs, sessions, tasks, tokens, tools};
+use crate::routes::{artifacts, asks, batches, calls, files, health, pairs, sessions, tasks, tokens, tools};
 use crate::wire;
 use crate::wire::shown::{
-    Batch, Call, Health, LogPiece, Made, Notice, Page, Pair, PairKey, Question, Revoked, Session, Task,
-    TaskNotices, Token, Tool, WholeTask,
+    Batch, Call, FileShown, FileWritten, Health, LogPiece, Made, Notice, Page, Pair, PairKey, Question,
+    Revoked, Session, Task, TaskNotices, Token, Tool, WholeTask,
 };
 use axum::Router;
 use axum::extract::{Request, State};
@@ -40,6 +40,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/sessions", Calls, sessions::open).takes::<wire::NewSession>().makes::<Session>("Opens a session.").or(&["conflict", "invalid_session", "draining"]),
         Route::get("/v1/sessions", Read, sessions::list).asks::<wire::Paging>().answers::<Page<Session>>("The sessions, by name."),
         Route::get("/v1/sessions/{session}", Read, sessions::show).answers::<Session>("One session."),
+        Route::delete("/v1/sessions/{session}", Calls, sessions::remove).answers::<wire::Deleted>("Cancels its calls, waits for them, and removes it with everything it had.").or(&["draining"]),
         Route::post("/v1/sessions/{session}/cancel", Calls, asks::cancel_session).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks all its calls to stop."),
         Route::get("/v1/sessions/{session}/tools", Read, tools::of_session).asks::<wire::Paging>().answers::<Page<Tool>>("The tools that its calls may use."),
         Route::get("/v1/sessions/{session}/calls", Read, calls::of_session).asks::<wire::List>().answers::<Page<Call>>("Its calls, newest first."),
@@ -56,6 +57,12 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/sessions/{session}/kv/{key}", Read, pairs::show).answers::<Pair>("One pair.").or(&["invalid_pair"]),
         Route::put("/v1/sessions/{session}/kv/{key}", Calls, pairs::set).takes::<wire::NewPair>().answers::<PairKey>("Writes a pair; with a generation only if it still has that one.").or(&["conflict", "invalid_pair", "too_many_pairs", "invalid_session", "draining"]),
         Route::delete("/v1/sessions/{session}/kv/{key}", Calls, pairs::delete).answers::<wire::Deleted>("Deletes a pair, if it is there.").or(&["invalid_pair", "draining"]),
+
+        Route::get("/v1/sessions/{session}/files", Read, files::list).asks::<wire::Files>().answers::<Page<FileShown>>("What is in a folder of it, by name.").or(&["invalid_file"]),
+        Route::get("/v1/sessions/{session}/files/{*path}", Read, files::read).tells("application/octet-stream", "One file.").or(&["invalid_file"]),
+        Route::put("/v1/sessions/{session}/files/{*path}", Calls, files::write).takes_bytes().answers::<FileWritten>("Writes a file whole, with the folders it lies in.").or(&["invalid_file", "invalid_session", "draining"]),
+        Route::delete("/v1/sessions/{session}/files/{*path}", Calls, files::delete).answers::<wire::Deleted>("Deletes a file or an empty folder, if it is there.").or(&["conflict", "invalid_file", "draining"]),
+        Route::get("/v1/artifacts/{id}", Read, artifacts::read).tells("application/octet-stream", "The bytes of an artifact, or one range of them.").in_parts().or(&["no_such_range"]),
 
         Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).asks::<wire::Paging>().answers::<Page<Task>>("Its tasks, newest first."),
         Route::get("/v1/sessions/{session}/tasks/{task}", Read, tasks::show).answers::<WholeTask>("One task, and its call."),
@@ -87,7 +94,8 @@ pub(crate) fn surface() -> Vec<Route> {
 /// No token is needed.
 const OPEN: Option<Scope> = None;
 /// The problems of whoever sends a batch.
-const BATCH: &[&str] = &["bad_batch", "empty_batch", "invalid_session", "over", "overloaded", "draining"];
+const BATCH: &[&str] =
+    &["bad_batch", "conflict", "empty_batch", "invalid_session", "over", "overloaded", "draining"];
 /// The problems of whoever answers something.
 const ANSWER: &[&str] = &["unfit", "conflict", "over", "invalid_args"];
 
@@ -121,6 +129,10 @@ pub(crate) struct Route {
     pub(crate) media: &'static str,
     /// Whether it makes something new.
     pub(crate) makes: bool,
+    /// As what the body is sent.
+    pub(crate) body_media: &'static str,
+    /// Whether a part of the answer can be asked for.
+    pub(crate) in_parts: bool,
     /// The problems that are its own; all others follow from its shape.
     pub(crate) problems: &'static [&'static str],
     handler: MethodRouter<Api>,
@@ -148,6 +160,8 @@ impl Route {
             answer,
             media: "application/json",
             makes,
+            body_media: "application/json",
+            in_parts: false,
             problems,
             handler: on(filter, handler),
         }
@@ -193,6 +207,16 @@ impl Route {
     /// What stands in the body.
     fn takes<T: JsonSchema>(self) -> Route {
         Route { body: Some(shape::<T>), ..self }
+    }
+
+    /// The same where it is bytes.
+    fn takes_bytes(self) -> Route {
+        Route { body_media: "application/octet-stream", ..self.takes::<String>() }
+    }
+
+    /// A range of what is answered can be asked for.
+    fn in_parts(self) -> Route {
+        Route { in_parts: true, ..self }
     }
 
     /// What it is for, and what is answered.

@@ -1,9 +1,12 @@
 //! The handlers, one file per kind of object. A handler reads the request, finds out whether what it names is there for
 //! the caller, asks the runtime, and shows what it said. Nothing is decided here.
 
+pub mod artifacts;
 pub mod asks;
 pub mod batches;
+mod bytes;
 pub mod calls;
+pub mod files;
 pub mod health;
 pub mod pairs;
 pub mod sessions;

@@ -3,7 +3,7 @@
 
 use crate::access::{Caller, LOCAL, Scope};
 use crate::problem::Problem;
-use crate::wire::NewSession;
+use crate::wire::{Language, NewSession, SessionBounds};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use windlass::core::ids::SessionNo;
 use windlass::core::limits::Limits;
 use windlass::core::time::Timestamp;
 use windlass::store::{Change, Guard, Hold, Record, RecordPage, Refused, Row, STORE, Space, Store};
-use windlass::{BatchError, check_session_name};
+use windlass::{BatchError, Runtime, SessionLimits, check_session_name};
 
 /// What a record is about, by the beginning of its key: a session by its name, or the sessions of a principal.
 const BY_NAME: &str = "session/";
@@ -24,9 +24,19 @@ const PAGE: u64 = 500;
 /// Whose the sessions of a store are.
 pub struct Sessions {
     store: Arc<dyn Store>,
-    /// What never changes need not be read again.
-    known: Mutex<HashMap<String, Arc<str>>>,
+    /// Whoever removes sessions here, if anybody does.
+    runtime: Option<Runtime>,
+    /// What only changes when a session is removed need not be read again until one is.
+    known: Mutex<Known>,
     known_max: usize,
+}
+
+/// Whose sessions are, as far as that was read.
+#[derive(Default)]
+struct Known {
+    owners: HashMap<String, Arc<str>>,
+    /// How many were removed by then.
+    removals: u64,
 }
 
 /// What is set for a session.
@@ -40,15 +50,29 @@ pub struct Setting {
     /// What programs want to know it by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// The language in which people are told what happens in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locale: Option<Language>,
     /// When it was first used, in microseconds since 1970; not known of those that came before this was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<i64>,
 }
 
 impl Setting {
+    /// Of a session for which nothing was set, by whoever has the folder.
+    pub(crate) fn unset() -> Setting {
+        Setting { created_at: None, ..Setting::of(LOCAL, Timestamp(0)) }
+    }
+
     fn of(principal: &str, now: Timestamp) -> Setting {
         let created_at = Some(now.0);
-        Setting { principal: principal.into(), title: None, labels: BTreeMap::new(), created_at }
+        Setting {
+            principal: principal.into(),
+            title: None,
+            labels: BTreeMap::new(),
+            locale: None,
+            created_at,
+        }
     }
 }
 
@@ -56,7 +80,18 @@ impl Sessions {
     /// Those of this store.
     pub fn new(store: Arc<dyn Store>, limits: &Limits) -> Sessions {
         let known_max = usize::try_from(limits.sessions_owned_max).unwrap_or(usize::MAX);
-        Sessions { store, known: Mutex::default(), known_max }
+        Sessions { store, runtime: None, known: Mutex::default(), known_max }
+    }
+
+    /// Those of this runtime's store.
+    pub(crate) fn of(runtime: &Runtime) -> Sessions {
+        let sessions = Sessions::new(runtime.store().clone(), runtime.limits());
+        Sessions { runtime: Some(runtime.clone()), ..sessions }
+    }
+
+    /// How many sessions were removed here.
+    fn removals(&self) -> u64 {
+        self.runtime.as_ref().map_or(0, Runtime::removals)
     }
 
     /// Makes the sessions that nobody has claimed the local principal's: they were made by whoever had the folder.
@@ -69,8 +104,8 @@ impl Sessions {
             let Some(last) = rows.last() else { break };
             for row in &rows {
                 if self.setting(&row.name).await?.is_none() {
-                    let setting = Setting { created_at: None, ..Setting::of(LOCAL, Timestamp(0)) };
-                    self.put_new(&row.name, &setting).await?;
+                    let limits = SessionLimits::of(&self.store, &row.name).await?;
+                    self.put_new(&row.name, &Setting::unset(), limits).await?;
                 }
             }
             after = last.no;
@@ -104,7 +139,7 @@ impl Sessions {
     pub async fn claim(&self, caller: &Caller, name: &str, now: Timestamp) -> Result<(), Problem> {
         check_session_name(name).map_err(invalid)?;
         if self.owner(name).await?.is_none() {
-            self.put_new(name, &Setting::of(&caller.principal, now)).await?;
+            self.put_new(name, &Setting::of(&caller.principal, now), SessionLimits::default()).await?;
         }
         self.check(caller, name).await
     }
@@ -118,17 +153,21 @@ impl Sessions {
     ) -> Result<bool, Problem> {
         check_session_name(name).map_err(invalid)?;
         check_wanted(wanted, limits)?;
-        let (title, labels) = (wanted.title.clone(), wanted.labels.clone());
-        let setting = Setting { title, labels, ..Setting::of(&caller.principal, now) };
-        if self.put_new(name, &setting).await? {
+        let (title, labels, locale) = (wanted.title.clone(), wanted.labels.clone(), wanted.locale);
+        let setting = Setting { title, labels, locale, ..Setting::of(&caller.principal, now) };
+        if self.put_new(name, &setting, wanted.limits.into()).await? {
             return Ok(true);
         }
         self.check(caller, name).await?;
         let there = self.setting(name).await?.ok_or_else(|| not_found(name))?;
-        if (&there.title, &there.labels) == (&setting.title, &setting.labels) {
+        let bounds = SessionBounds::from(SessionLimits::of(&self.store, name).await?);
+        let set = |setting: &Setting| (setting.title.clone(), setting.labels.clone(), setting.locale);
+        if set(&there) == set(&setting) && bounds == wanted.limits {
             return Ok(false);
         }
-        let told = format!("the session {name:?} is there with another title or other labels; that stands");
+        let told = format!(
+            "the session {name:?} is there with another title, or other labels, limits or locale; that stands"
+        );
         Err(Problem::new("conflict", told))
     }
 
@@ -166,8 +205,12 @@ impl Sessions {
 
     /// Whose a session is; `None` if nobody has used it.
     pub(crate) async fn owner(&self, name: &str) -> Result<Option<Arc<str>>, Problem> {
-        if let Some(owner) = self.lock().get(name) {
-            return Ok(Some(owner.clone()));
+        let removals = self.removals();
+        {
+            let known = self.lock();
+            if let Some(owner) = known.owners.get(name).filter(|_| known.removals == removals) {
+                return Ok(Some(owner.clone()));
+            }
         }
         let owner = match self.setting(name).await? {
             Some(setting) => setting.principal,
@@ -176,23 +219,32 @@ impl Sessions {
             None => return Ok(None),
         };
         let mut known = self.lock();
-        if known.len() >= self.known_max {
-            known.clear();
+        if known.owners.len() >= self.known_max || known.removals != removals {
+            *known = Known { owners: HashMap::new(), removals };
         }
-        known.insert(name.to_string(), owner.clone());
+        // What was read while one was removed may be what is gone.
+        if self.removals() == removals {
+            known.owners.insert(name.to_string(), owner.clone());
+        }
         Ok(Some(owner))
     }
 
     /// Sets what nobody has set. `false`: somebody was first.
-    async fn put_new(&self, name: &str, setting: &Setting) -> Result<bool, Problem> {
+    async fn put_new(
+        &self,
+        name: &str,
+        setting: &Setting,
+        session_limits: SessionLimits,
+    ) -> Result<bool, Problem> {
         let value =
             serde_json::to_vec(setting).map_err(|error| Problem::new("internal", error.to_string()))?;
         let (space, key) = (Space::Setting, by_name(name));
         let guards = vec![Guard::Generation { space, key: key.clone(), is: 0 }];
-        let of = format!("{BY_PRINCIPAL}{}/{name}", setting.principal);
+        let of = of_principal(&setting.principal, name);
         let rows = vec![
             Row::Put { space, key, value: value.into() },
             Row::Put { space, key: of, value: Arc::from([]) },
+            session_limits.row(name),
         ];
         self.commit(guards, rows).await
     }
@@ -207,7 +259,7 @@ impl Sessions {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<str>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -215,6 +267,15 @@ impl Sessions {
 /// What is said of a session that is not there, or not for whoever asks.
 pub(crate) fn not_found(name: &str) -> Problem {
     windlass::AskError::NotFound { what: format!("session {name:?}") }.into()
+}
+
+/// The keys of what is set for a session: they go with it.
+pub(crate) fn settings(principal: &str, name: &str) -> Vec<String> {
+    vec![by_name(name), of_principal(principal, name)]
+}
+
+fn of_principal(principal: &str, name: &str) -> String {
+    format!("{BY_PRINCIPAL}{principal}/{name}")
 }
 
 fn by_name(name: &str) -> String {
@@ -234,13 +295,17 @@ fn read(record: &Record) -> Result<Setting, Problem> {
 fn check_wanted(wanted: &NewSession, limits: &Limits) -> Result<(), Problem> {
     let longer = |text: &str, max: u64| text.chars().count() as u64 > max;
     let (title_max, labels_max) = (limits.session_title_chars_max, limits.session_labels_max);
-    let label_max = limits.session_label_chars_max;
+    let (label_max, running_max) = (limits.session_label_chars_max, limits.session_calls_running_max);
     let told = if wanted.title.as_ref().is_some_and(|title| longer(title, title_max)) {
         format!("a title has at most {title_max} characters; say it shorter")
     } else if wanted.labels.len() as u64 > labels_max {
         format!("a session has at most {labels_max} labels; leave some out")
     } else if wanted.labels.iter().any(|(name, value)| longer(name, label_max) || longer(value, label_max)) {
         format!("a label has at most {label_max} characters, its value too; say it shorter")
+    } else if wanted.limits.calls_running_max.is_some_and(|max| !(1..=running_max).contains(&max)) {
+        format!(
+            "of a session 1 to {running_max} calls run at once; ask for as many, or for none in particular"
+        )
     } else {
         return Ok(());
     };

@@ -1,6 +1,5 @@
 //! What there is to see: the record, and what the owner knows beyond it. One shape, whoever asks and by which way.
 
-use crate::access::LOCAL;
 use crate::problem::Problem;
 use crate::sessions::{self, Setting};
 use crate::wire::shown::{Contract, Page, Session, Tool};
@@ -17,7 +16,7 @@ use windlass::inspect::{self, Recorded, Wanted};
 use windlass::store::{SessionRow, Store};
 use windlass::{
     AskError, BatchAnswer, BatchError, CallAnswer, Clock, Inbox, Listed, LogPiece, Notice, OpenCall,
-    Registered, Runtime, SystemClock, Task, Tasks, wall_time,
+    Registered, Runtime, SessionLimits, SystemClock, Task, Tasks, wall_time,
 };
 
 /// Whose calls and questions are shown.
@@ -43,6 +42,13 @@ impl Whose<'_> {
 
 /// How many sessions are looked at.
 pub(crate) const SESSIONS_MAX: u64 = 1_000;
+
+/// What is said where there are more.
+pub(crate) fn left_out() -> String {
+    format!(
+        "there are more than {SESSIONS_MAX} sessions, and the others are left out; ask for those of one session"
+    )
+}
 
 /// What there is to see.
 pub struct View {
@@ -72,7 +78,9 @@ impl View {
     /// A page of calls, newest first; those that are not recorded yet before all others.
     pub async fn list(&self, whose: Whose<'_>, list: &List) -> Result<Value, AskError> {
         let limit = limit(list.limit)?;
-        let sessions = self.sessions(whose).await?;
+        let mut sessions = self.sessions(whose).await?;
+        let is_more = sessions.len() as u64 > SESSIONS_MAX;
+        sessions.truncate(SESSIONS_MAX as usize);
         let chosen = |call: &OpenCall| {
             let waits = call.waiting_for.is_some();
             whose.has(&call.session) && fits(list, (call.state, waits), &call.tool)
@@ -103,6 +111,9 @@ impl View {
         items.extend(page.calls.iter().map(|call| self.whole(call)));
         let next = page.next.map(|next| next.to_string());
         let mut shown = json!({"items": items, "next": next});
+        if is_more {
+            shown["left_out"] = left_out().into();
+        }
         if !page.unreadable.is_empty() {
             let told =
                 page.unreadable.iter().map(|(session, what)| json!({"session": session, "what": what}));
@@ -201,7 +212,7 @@ impl View {
     async fn sessions(&self, whose: Whose<'_>) -> Result<Vec<SessionRow>, AskError> {
         let find = async |name: &str| self.store.session(name).await.map_err(BatchError::from);
         match whose {
-            Whose::All => Ok(self.store.sessions(None, SESSIONS_MAX).await.map_err(BatchError::from)?),
+            Whose::All => Ok(self.store.sessions(None, SESSIONS_MAX + 1).await.map_err(BatchError::from)?),
             Whose::These(names) => {
                 let mut rows = Vec::with_capacity(names.len());
                 for name in names {
@@ -358,24 +369,31 @@ fn fits(list: &List, (state, waits): (&str, bool), tool: &str) -> bool {
 }
 
 /// A session, with what is set for it.
-pub async fn session(store: &dyn Store, setting: Option<Setting>, name: &str) -> Result<Session, Problem> {
+pub async fn session(
+    store: &Arc<dyn Store>,
+    setting: Option<Setting>,
+    name: &str,
+) -> Result<Session, Problem> {
     let row = store.session(name).await?;
-    let (principal, title, labels, created_at) = match (setting, &row) {
-        (Some(set), _) => (set.principal.to_string(), set.title, set.labels, set.created_at),
+    let set = match (setting, &row) {
+        (Some(set), _) => set,
         // Whoever has the folder has opened it, and nothing was set.
-        (None, Some(_)) => (LOCAL.to_string(), None, BTreeMap::new(), None),
+        (None, Some(_)) => Setting::unset(),
         (None, None) => return Err(sessions::not_found(name)),
     };
+    let limits = SessionLimits::of(store, name).await?;
     let open_batches = match &row {
         Some(row) => store.open_batches(Some(row.no)).await?.len() as u64,
         None => 0,
     };
     Ok(Session {
         id: name.to_string(),
-        principal,
-        title,
-        labels,
-        created_at: created_at.map(|at| wall_time(Timestamp(at))),
+        principal: set.principal.to_string(),
+        title: set.title,
+        labels: set.labels,
+        locale: set.locale,
+        limits: limits.into(),
+        created_at: set.created_at.map(|at| wall_time(Timestamp(at))),
         entries: row.map_or(0, |row| row.head.0),
         open_batches,
     })

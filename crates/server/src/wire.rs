@@ -12,6 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use windlass::SessionLimits;
+use windlass::core::narration::Locale;
 
 /// A page of a list holds so many, if the query does not say.
 pub const LIMIT: u64 = 50;
@@ -340,6 +342,21 @@ pub struct NewPair {
     pub generation: Option<u64>,
 }
 
+/// Which files are to be listed.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Files {
+    /// The folder they lie in; the session's own if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// At most so many, [`LIMIT`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Those that come after this name: `next` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
 /// Something is there no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Deleted {
@@ -361,6 +378,60 @@ pub struct NewSession {
     /// What programs want to know it by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// The language of the sentences for people in its events, unless whoever follows it says otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locale: Option<Language>,
+    /// What bounds it more tightly than every session is bounded.
+    #[serde(default, skip_serializing_if = "SessionBounds::is_none")]
+    pub limits: SessionBounds,
+}
+
+/// A language in which people are told what happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Language {
+    /// English.
+    En,
+    /// German.
+    De,
+}
+
+impl From<Language> for Locale {
+    fn from(language: Language) -> Locale {
+        match language {
+            Language::En => Locale::English,
+            Language::De => Locale::German,
+        }
+    }
+}
+
+/// What bounds a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "SessionLimits")]
+pub struct SessionBounds {
+    /// Calls of it that run at once: 1 to `session_calls_running_max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls_running_max: Option<u64>,
+}
+
+impl SessionBounds {
+    /// Whether nothing does.
+    pub fn is_none(&self) -> bool {
+        *self == SessionBounds::default()
+    }
+}
+
+impl From<SessionBounds> for SessionLimits {
+    fn from(bounds: SessionBounds) -> SessionLimits {
+        SessionLimits { calls_running_max: bounds.calls_running_max }
+    }
+}
+
+impl From<SessionLimits> for SessionBounds {
+    fn from(limits: SessionLimits) -> SessionBounds {
+        SessionBounds { calls_running_max: limits.calls_running_max }
+    }
 }
 
 /// A token that is wanted.

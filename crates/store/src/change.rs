@@ -39,8 +39,8 @@ pub enum Hold {
     },
     /// The session is ours under this fence.
     Held(Fence),
-    /// No session: only records of the whole store are written, and who else may write them is told by guards. The
-    /// change is that of [`STORE`]; refused with [`Refused::Fenced`] if it is another's or writes anything else.
+    /// No session: only records of the whole store are written and blobs cut, and who else may do that is told by guards.
+    /// The change is that of [`STORE`]; refused with [`Refused::Fenced`] if it is another's or writes anything else.
     Store,
 }
 
@@ -102,6 +102,14 @@ pub enum Row {
         seq: u32,
         /// The bytes.
         data: Arc<[u8]>,
+    },
+    /// A blob has only its first `pieces` pieces from now on; with none it is there no more, and its number is never given
+    /// out again. Cutting what is shorter changes nothing.
+    Cut {
+        /// The blob.
+        blob: BlobNo,
+        /// How many are left.
+        pieces: u32,
     },
     /// A message of this session's `inbound` was made into entries; refused with [`Refused::Adopted`] if it is
     /// not waiting there.
@@ -189,6 +197,7 @@ impl Change {
             Row::Batch { no, .. } | Row::Close(no) | Row::Reopen(no) => no.0 < BATCHES_MAX,
             Row::Journal { batch, row, .. } => batch.0 < BATCHES_MAX && *row < BATCH_ROWS_MAX,
             Row::Chunk { blob, seq, .. } => blob.0 < BLOBS_MAX && *seq < BLOB_PIECES_MAX,
+            Row::Cut { blob, pieces } => blob.0 < BLOBS_MAX && *pieces < BLOB_PIECES_MAX,
             Row::Mark { call, .. } => call.batch.0 < BATCHES_MAX,
             Row::Put { key, value, .. } => {
                 key.len() <= RECORD_KEY_BYTES_MAX && value.len() <= RECORD_VALUE_BYTES_MAX
@@ -197,11 +206,12 @@ impl Change {
         })
     }
 
-    /// Whether all it writes are records of the whole store.
+    /// Whether all it does is to write records of the whole store and to cut blobs.
     pub(crate) fn is_of_store(&self) -> bool {
         self.session == STORE
             && self.rows.iter().all(|row| match row {
                 Row::Put { space, .. } | Row::Remove { space, .. } => space.is_of_store(),
+                Row::Cut { .. } => true,
                 Row::Batch { .. } | Row::Journal { .. } | Row::Close(_) | Row::Reopen(_) => false,
                 Row::Chunk { .. } | Row::Adopt { .. } | Row::Mark { .. } => false,
             })
@@ -217,7 +227,7 @@ impl Change {
                 Row::Reopen(no) if *no == wanted => open = true,
                 Row::Batch { .. } | Row::Close(_) | Row::Reopen(_) => {}
                 Row::Journal { .. } | Row::Chunk { .. } | Row::Adopt { .. } | Row::Mark { .. } => {}
-                Row::Put { .. } | Row::Remove { .. } => {}
+                Row::Put { .. } | Row::Remove { .. } | Row::Cut { .. } => {}
             }
         }
         made.then_some(open)

@@ -31,7 +31,7 @@ pub use error::StoreError;
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
-pub use record::{RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, Record, RecordPage, STORE, Space};
+pub use record::{RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, Record, RecordPage, STORE, Space, blob_key};
 pub use sqlite::SqliteStore;
 
 use std::sync::Arc;
@@ -55,6 +55,12 @@ pub trait Store: Send + Sync + 'static {
     /// Leaves a message for the owner of a session. Unique by `(session, key)`: the same again is
     /// [`Posted::Again`], another body under a used key is [`Posted::Differs`] and changes nothing.
     fn post(&self, message: Inbound) -> Answer<Posted>;
+
+    /// Removes a piece of a session, its newest entries first: at most about so many rows, whatever it has. A batch goes with its
+    /// first row; messages, records, blobs and marks go when there are no entries any more, and with the last piece the
+    /// session itself. What is left can be read as before, so whoever is cut off goes on where it was. Of a session that is
+    /// not there nothing is left. Numbers of what was removed are never handed out again.
+    fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>>;
 
     /// Numbers that are neither recorded nor handed out since the store was opened, `count` of them, from the
     /// returned one on. Nothing becomes durable.
@@ -90,6 +96,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// At most `len` bytes of a blob from `offset`; fewer at its end, none past it. `None`: there is no such blob.
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>>;
+
+    /// How large a blob is. `None`: there is no such blob.
+    fn blob_size(&self, blob: BlobNo) -> Answer<Option<BlobSize>>;
 
     /// The messages for a session that its owner has not adopted yet, oldest first, at most `limit`.
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>>;
@@ -194,6 +203,38 @@ pub struct JournalRow {
     pub count: u32,
     /// The entries.
     pub data: Arc<[u8]>,
+}
+
+/// How large a blob is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlobSize {
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// How many pieces.
+    pub pieces: u32,
+}
+
+/// A piece of a session that is to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// The session.
+    pub session: SessionNo,
+    /// Its owner's fence; refused with [`Refused::Fenced`] if it is another.
+    pub fence: Fence,
+    /// How many rows at most. Pieces of blobs are larger than other rows and count for [`PIECE_ROWS`] each.
+    pub most: u64,
+}
+
+/// For how many rows a piece of a blob counts when it is removed.
+pub const PIECE_ROWS: u64 = 16;
+
+/// What became of a session of which a piece was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// Something of it is left.
+    Piece,
+    /// It is gone.
+    All,
 }
 
 /// A message for the owner of a session.

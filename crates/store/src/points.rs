@@ -53,6 +53,8 @@ mod told {
         "write.close",
         "write.reopen",
         "write.chunk",
+        "write.cut",
+        "write.last-cut",
         "write.message",
         "write.adopt",
         "write.mark",

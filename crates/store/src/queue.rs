@@ -2,25 +2,39 @@
 //! caller and not by a future that may be polled late.
 
 use crate::change::{Change, Receipt, Refused};
-use crate::{Inbound, Posted, StoreError};
+use crate::{Inbound, Posted, Removal, Removed, StoreError};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
+use windlass_core::ids::Mark;
 
 /// To whom the answer goes.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// One thing to be written.
 pub(crate) enum Request {
-    Commit { changes: Vec<Change>, reply: Reply<Vec<Result<Receipt, Refused>>> },
-    Post { message: Inbound, reply: Reply<Posted> },
+    Commit {
+        changes: Vec<Change>,
+        reply: Reply<Vec<Result<Receipt, Refused>>>,
+    },
+    Post {
+        message: Inbound,
+        reply: Reply<Posted>,
+    },
+    /// `marks`: those of the session that go too, if nothing else is left of it.
+    Remove {
+        piece: Removal,
+        marks: Vec<Mark>,
+        reply: Reply<Result<Removed, Refused>>,
+    },
 }
 
 /// What a request of a group is told once the group is durable.
 pub(crate) enum Told {
     Commit(Vec<Result<Receipt, Refused>>),
     Post(Posted),
+    Remove(Result<Removed, Refused>),
 }
 
 impl Request {
@@ -30,6 +44,7 @@ impl Request {
         match (self, told) {
             (Request::Commit { reply, .. }, Told::Commit(receipts)) => drop(reply.send(Ok(receipts))),
             (Request::Post { reply, .. }, Told::Post(posted)) => drop(reply.send(Ok(posted))),
+            (Request::Remove { reply, .. }, Told::Remove(removed)) => drop(reply.send(Ok(removed))),
             (request, _) => request.fail(StoreError::Poisoned),
         }
     }
@@ -40,13 +55,14 @@ impl Request {
         match self {
             Request::Commit { reply, .. } => drop(reply.send(Err(error))),
             Request::Post { reply, .. } => drop(reply.send(Err(error))),
+            Request::Remove { reply, .. } => drop(reply.send(Err(error))),
         }
     }
 
     pub fn changes(&self) -> usize {
         match self {
             Request::Commit { changes, .. } => changes.len().max(1),
-            Request::Post { .. } => 1,
+            Request::Post { .. } | Request::Remove { .. } => 1,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Records: small rows by key that are not facts about a call. Whatever needs no table of its own is kept in them.
 
-use windlass_core::ids::SessionNo;
+use crate::change::BLOBS_MAX;
+use windlass_core::ids::{BlobNo, SessionNo};
 
 /// Whom the records of the whole store belong to.
 pub const STORE: SessionNo = SessionNo(0);
@@ -20,15 +21,39 @@ pub enum Space {
     Token = 2,
     /// What is set for a session, by its name: it may be set before the session is opened.
     Setting = 3,
+    /// What is known of a blob, by its number.
+    Artifact = 10,
+    /// The blobs of a session, by their content.
+    Content = 11,
+    /// The blobs that nothing refers to, by their number.
+    Loose = 12,
+    /// The blobs of a session, by their numbers as [`blob_key`] writes them: they are removed with it. Put with the first piece
+    /// of each.
+    Blob = 16,
     /// What the agent of a session is to be told.
-    Notice = 10,
+    Notice = 20,
     /// What tasks of a session have said.
-    Log = 11,
+    Log = 21,
     /// Which calls of a session are tasks.
-    Task = 12,
+    Task = 22,
+}
+
+/// The key of a blob in [`Space::Blob`].
+pub fn blob_key(blob: BlobNo) -> String {
+    format!("{:016x}", blob.0)
+}
+
+/// The blob that a key of [`Space::Blob`] is about.
+pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
+    let number = u64::from_str_radix(key, 16).ok().filter(|number| *number < BLOBS_MAX)?;
+    (key == blob_key(BlobNo(number))).then_some(BlobNo(number))
 }
 
 impl Space {
+    /// Those whose records are a session's own, and go with it. Blobs come first: what is left of one is found by its record.
+    pub(crate) const OF_SESSIONS: [Space; 6] =
+        [Space::Blob, Space::Content, Space::Pair, Space::Notice, Space::Log, Space::Task];
+
     /// Whose records these are, for one who works in this session: the session's own, or the store's.
     pub fn owner(self, session: SessionNo) -> SessionNo {
         if self.is_of_store() { STORE } else { session }
@@ -37,8 +62,8 @@ impl Space {
     /// Whether its records belong to the whole store.
     pub(crate) fn is_of_store(self) -> bool {
         match self {
-            Space::Pair | Space::Notice | Space::Log | Space::Task => false,
-            Space::Token | Space::Setting => true,
+            Space::Pair | Space::Content | Space::Blob | Space::Notice | Space::Log | Space::Task => false,
+            Space::Token | Space::Setting | Space::Artifact | Space::Loose => true,
         }
     }
 

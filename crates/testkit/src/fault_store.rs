@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
-    Answer, BatchRow, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage, Refused,
-    Sequence, SessionRow, Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage,
+    Refused, Removal, Removed, Sequence, SessionRow, Space, Store, StoreError,
 };
 
 /// What can be asked of a store.
@@ -20,6 +20,7 @@ use windlass_store::{
 pub enum Method {
     Commit,
     Post,
+    Remove,
     Reserve,
     Session,
     SessionByNo,
@@ -30,6 +31,7 @@ pub enum Method {
     History,
     JournalAfter,
     Blob,
+    BlobSize,
     Inbound,
     Marked,
     Record,
@@ -259,6 +261,10 @@ impl Store for FaultStore {
         self.write(Method::Post, &[], |inner| inner.post(message))
     }
 
+    fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
+        self.write(Method::Remove, &[piece.session], |inner| inner.remove(piece))
+    }
+
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
         self.read(Method::Reserve, |inner| inner.reserve(what, count))
     }
@@ -297,6 +303,10 @@ impl Store for FaultStore {
 
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
         self.read(Method::Blob, |inner| inner.blob(blob, offset, len))
+    }
+
+    fn blob_size(&self, blob: BlobNo) -> Answer<Option<BlobSize>> {
+        self.read(Method::BlobSize, |inner| inner.blob_size(blob))
     }
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {

@@ -4,11 +4,14 @@
 //! or an `Option` of one if what it needs may be missing.
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
+mod blobs;
 mod marks;
 mod messages;
 mod onwards;
 mod records;
+mod removal;
 
+pub use blobs::{a_blob_is_cut_from_its_end, whoever_cuts_a_blob_needs_the_right};
 pub use marks::a_mark_is_where_it_was_last_set;
 pub use messages::{a_message_is_adopted_once, a_message_is_kept_once};
 pub use onwards::a_journal_is_read_on_from_any_entry;
@@ -16,6 +19,9 @@ pub use records::{
     a_guard_on_a_record_refuses_the_whole_change, a_record_is_what_was_put_last,
     a_space_has_room_for_so_many, records_are_read_in_pages_by_key, records_of_the_store_are_nobodys,
     records_that_are_too_large_are_refused,
+};
+pub use removal::{
+    a_session_is_removed_from_its_end, a_stale_owner_removes_nothing, nothing_of_a_removed_session_is_left,
 };
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -52,6 +58,8 @@ macro_rules! store_suite {
             a_journal_is_read_on_from_any_entry,
             sessions_are_listed_in_pages,
             a_blob_is_read_across_its_pieces,
+            a_blob_is_cut_from_its_end,
+            whoever_cuts_a_blob_needs_the_right,
             a_message_is_kept_once,
             a_message_is_adopted_once,
             a_mark_is_where_it_was_last_set,
@@ -61,6 +69,9 @@ macro_rules! store_suite {
             records_are_read_in_pages_by_key,
             records_of_the_store_are_nobodys,
             records_that_are_too_large_are_refused,
+            a_session_is_removed_from_its_end,
+            nothing_of_a_removed_session_is_left,
+            a_stale_owner_removes_nothing,
             numbers_are_reserved_once,
             any_text_and_bytes_are_kept,
             the_secret_stays,

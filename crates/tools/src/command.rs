@@ -135,7 +135,7 @@ impl Done {
             kept.get_or_insert_with(|| cx.keep()).write(&bytes).await?;
         }
         let Some(kept) = kept else { return Ok(value.into()) };
-        let kept = kept.finish().await?;
+        let kept = kept.finish(media_type).await?;
         if media_type == TEXT {
             return Ok(Output { kept: Some(kept), ..Output::default() });
         }

@@ -4,6 +4,7 @@ use super::{Error, apart, sqlite};
 use crate::rate::{Laps, Rate};
 use rusqlite::Connection;
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
@@ -11,9 +12,33 @@ use tokio::sync::{mpsc, oneshot};
 const GROUP_MAX: usize = 1_024;
 
 /// A row on its way to the writer, and where to say that it is durable.
-struct Row {
+pub(crate) struct Row {
     payload: Vec<u8>,
     durable: oneshot::Sender<()>,
+}
+
+/// One writer thread that commits everything that is waiting in one transaction, until nobody can send any more.
+pub(crate) struct Handoff {
+    rows: mpsc::Sender<Row>,
+}
+
+impl Handoff {
+    /// Starts it on a new file in this folder; what ends with it is told when the thread is joined.
+    pub(crate) fn start(
+        folder: &Path,
+        concurrent: usize,
+    ) -> Result<(Handoff, JoinHandle<Result<(), Error>>), Error> {
+        let mut db = sqlite::open(folder)?;
+        let (rows, mut waiting) = mpsc::channel(concurrent.max(1));
+        Ok((Handoff { rows }, std::thread::spawn(move || write(&mut db, &mut waiting))))
+    }
+
+    /// Waits until a row of so many bytes is durable. `false`: the writer has stopped.
+    pub(crate) async fn commit(&self, bytes: usize) -> bool {
+        let (durable, told) = oneshot::channel();
+        let row = Row { payload: vec![0x5a; bytes], durable };
+        self.rows.send(row).await.is_ok() && told.await.is_ok()
+    }
 }
 
 /// Rows of `row_bytes` from so many tasks at once, through a channel, to one writer thread that commits everything

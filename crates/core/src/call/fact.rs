@@ -116,6 +116,8 @@ named! {
         SignalAwaited = "signal_awaited",
         /// [`Did::Signalled`]
         Signalled = "signalled",
+        /// [`Did::Attached`]
+        Attached = "attached",
         /// [`Fact::Suspended`]
         Suspended = "suspended",
         /// [`Fact::Resumed`]
@@ -163,6 +165,7 @@ impl Fact {
                 Did::Emitted { .. } => Kind::Emitted,
                 Did::SignalAwaited(_) => Kind::SignalAwaited,
                 Did::Signalled { .. } => Kind::Signalled,
+                Did::Attached { .. } => Kind::Attached,
             },
             Fact::Suspended(_) => Kind::Suspended,
             Fact::Resumed(_) => Kind::Resumed,

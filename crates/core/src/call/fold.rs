@@ -396,6 +396,7 @@ impl Call {
             | Did::PairsRead { .. }
             | Did::PairWritten { .. }
             | Did::Emitted { .. }
+            | Did::Attached { .. }
             | Did::SignalAwaited(_) => matches!(state, State::Running { .. }),
         };
         let follows = match &self.operations {

@@ -59,6 +59,7 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Emitted => 52,
         Kind::SignalAwaited => 53,
         Kind::Signalled => 54,
+        Kind::Attached => 55,
         Kind::Detached => 65,
     }
 }
@@ -433,7 +434,8 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::PairWritten
         | Kind::Emitted
         | Kind::SignalAwaited
-        | Kind::Signalled => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
+        | Kind::Signalled
+        | Kind::Attached => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
         Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),
         Kind::Unconnected => {

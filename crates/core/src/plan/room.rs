@@ -1,6 +1,7 @@
 //! Room to run: limits of the process, of tools and of groups of tools, rates, and tools that are gone.
 
 use super::slab::Slab;
+use crate::ids::SessionNo;
 use crate::limits::Limits;
 use crate::rate::{Bucket, Rate};
 use std::collections::BTreeMap;
@@ -86,7 +87,9 @@ pub(super) struct Room {
     group_nos: BTreeMap<Arc<str>, u32>,
     pub(super) running: [u32; 2],
     pub(super) running_max: [u32; 2],
-    pub(super) session_max: [u32; 2],
+    session_max: [u32; 2],
+    /// Sessions of which fewer calls may run.
+    of_session: BTreeMap<SessionNo, u32>,
 }
 
 impl Held {
@@ -142,6 +145,7 @@ impl Room {
             running: [0; 2],
             running_max: [0; 2],
             session_max: [0; 2],
+            of_session: BTreeMap::new(),
         };
         // Number 0 is the tool without limits.
         room.tools.insert(Tool::default());
@@ -153,6 +157,25 @@ impl Room {
         let at_most = |limit: u64| u32::try_from(limit).unwrap_or(u32::MAX);
         self.running_max = [limits.calls_running_max, limits.tasks_running_max].map(at_most);
         self.session_max = [limits.session_calls_running_max, limits.session_tasks_running_max].map(at_most);
+    }
+
+    /// How many calls of a session may run at once, if fewer than of others. Whether that changes anything.
+    pub(super) fn set_session(&mut self, session: SessionNo, running_max: Option<u32>) -> bool {
+        let before = match running_max {
+            Some(max) => self.of_session.insert(session, max),
+            None => self.of_session.remove(&session),
+        };
+        before != running_max
+    }
+
+    /// How many of a session may run at once.
+    pub(super) fn session_max(&self, session: SessionNo, pool: Pool) -> u32 {
+        let max = self.session_max[pool as usize];
+        // Nearly always there is none.
+        if self.of_session.is_empty() || pool == Pool::Tasks {
+            return max;
+        }
+        self.of_session.get(&session).map_or(max, |own| max.min(*own))
     }
 
     pub(super) fn set_tool(&mut self, id: &str, (cap, groups): (Cap, &[&str]), now_us: u64) -> u32 {

@@ -296,7 +296,8 @@ impl Planner {
     }
 
     fn has_room(&self, session: u32, pool: Pool) -> bool {
-        self.sessions[session].running[pool as usize] < self.room.session_max[pool as usize]
+        let session = &self.sessions[session];
+        session.running[pool as usize] < self.room.session_max(session.no, pool)
     }
 
     /// Limits or gates have changed: all lines are formed again, those that stand longest first.

@@ -97,7 +97,8 @@ impl Planner {
     fn why_no_room(&self, number: u32) -> Why {
         let call = &self.calls[number];
         let pool = call.pool as usize;
-        let (session, process) = (self.room.session_max[pool], self.room.running_max[pool]);
+        let session = self.room.session_max(self.sessions[call.session].no, call.pool);
+        let process = self.room.running_max[pool];
         if self.sessions[call.session].running[pool] >= session {
             Why::Limit(Limit::Session { max: session })
         } else if self.room.running[pool] >= process {

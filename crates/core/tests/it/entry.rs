@@ -201,6 +201,7 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("emitted", did(Did::Emitted { event: "sold".into(), payload: "{\"at\":3}".into() })),
         ("signal_awaited", did(Did::SignalAwaited(until))),
         ("signalled", did(Did::Signalled { payload: "[1]".into() })),
+        ("attached", did(Did::Attached { content: input(), kept: Kept { artifact: Handle(7), bytes: 12 } })),
         (
             "batch_opened_inside",
             Entry {

@@ -434,6 +434,21 @@ fn limits_change_while_calls_wait() {
 }
 
 #[test]
+fn one_session_may_run_fewer_than_others() {
+    let mut story = Story::new(&Limits { session_calls_running_max: 2, ..Limits::default() });
+    story.planner.set_session(SessionNo(2), Some(1));
+    let told = tell(&mut story, "a : ; b : ; c : ; d s2 : ; e s2 : ; f s2 : ; why e; end d");
+    let full = "waits for room: the session's limit of 1 running calls is reached";
+    assert_eq!(told, format!("a | b | - | d | - | - | {full} | e"));
+    // It never allows more than every session may, and changes while calls wait.
+    story.planner.set_session(SessionNo(2), Some(9));
+    assert_eq!(story.started(), "f");
+    assert_eq!(tell(&mut story, "g s2 : ; end a"), "- | c");
+    story.planner.set_session(SessionNo(2), Some(1));
+    assert_eq!(tell(&mut story, "end e; end f"), "- | g");
+}
+
+#[test]
 fn a_batch_is_admitted_whole_or_told_when_to_come_back() {
     let limits =
         Limits { calls_running_max: 1, calls_queued_max: 3, calls_parked_max: 2, ..Limits::default() };

@@ -61,6 +61,15 @@ impl Feeds {
         feed
     }
 
+    /// A session is removed: whoever follows it has seen its end, and whoever follows one of its name from now on follows
+    /// another.
+    pub(crate) fn remove(&self, name: &str) {
+        let feed = lock(&self.known).by_name.remove(name);
+        if let Some(feed) = feed.as_ref().and_then(Weak::upgrade) {
+            feed.ring.send_modify(|ring| ring.over = true);
+        }
+    }
+
     /// The runtime ends: so do all who follow.
     pub(crate) fn end(&self) {
         let feeds: Vec<_> = lock(&self.known).by_name.values().filter_map(Weak::upgrade).collect();

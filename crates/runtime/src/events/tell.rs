@@ -178,6 +178,10 @@ impl Outline {
                 self.add_payload(payload, max);
             }
             Did::Signalled { payload } => self.add_payload(payload, max),
+            Did::Attached { kept, .. } => {
+                self.add("artifact", kept.artifact.to_string());
+                self.add("bytes", kept.bytes);
+            }
             Did::PairWritten { written, .. } => self.add("written", *written),
             Did::StepStarted { .. }
             | Did::StepEnded { result: StepResult::Ok(_), .. }

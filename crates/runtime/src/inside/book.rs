@@ -18,7 +18,7 @@ use windlass_core::ids::Ordinal;
 use windlass_core::operation::{
     Answer, CLIENT, Called, Did, Operation, Operations, Question, RESERVED, Step, Until, signal_slot,
 };
-use windlass_core::outcome::JsonText;
+use windlass_core::outcome::{JsonText, Kept};
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
 
@@ -258,6 +258,22 @@ impl Book {
         let mut page = self.open()?;
         page.use_name(name, max)?;
         page.operations().pair_written(name, asked).map_err(|found| Misuse::of(name, found))
+    }
+
+    /// Begins to attach something: whether that is recorded in this round of the call.
+    pub(super) fn begin_attachment(&self, name: &str, max: u64) -> Result<bool, Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        let round = page.round;
+        let attached = page.operations().attached_in(name).map_err(|found| Misuse::of(name, found))?;
+        Ok(attached == Some(round))
+    }
+
+    /// Where this content is, if it is recorded that it was attached.
+    pub(super) fn attached(&self, name: &str, content: &str) -> Result<Option<Kept>, Misuse> {
+        let mut page = self.open()?;
+        let round = page.round;
+        page.operations().attached(name, content, round).map_err(|found| Misuse::of(name, found))
     }
 
     /// Whether this event is recorded.

@@ -14,7 +14,7 @@ use windlass_core::limits::Limits;
 use windlass_core::plan::Cap;
 use windlass_core::rate::Rate;
 use windlass_core::schema::{self, Role, Schema};
-use windlass_core::tool::{BadName, Digest, EffectClass, ToolSpec, check_name};
+use windlass_core::tool::{BadName, Digest, EffectClass, Need, ToolSpec, check_name};
 
 /// A tool that was accepted, with everything a call needs of it compiled.
 pub struct Registered {
@@ -216,6 +216,18 @@ pub enum RegisterError {
         /// The tool.
         name: String,
     },
+    /// It needs what the host does not have.
+    #[error(
+        "the tool {name:?} needs {need}, which this host has not configured; set `{place}` of the runtime's `Config`"
+    )]
+    Unmet {
+        /// The tool.
+        name: String,
+        /// What it needs.
+        need: Need,
+        /// Where that is configured.
+        place: &'static str,
+    },
     /// A number of its rules makes no sense.
     #[error("the tool {name:?} says {place} = {value}; {hint}")]
     Rules {
@@ -231,9 +243,24 @@ pub enum RegisterError {
 }
 
 /// Checks a tool and compiles what its calls need.
-pub(crate) fn compile(tool: Arc<dyn Tool>, limits: &Limits) -> Result<Registered, RegisterError> {
+/// What the host has for its tools.
+#[derive(Default)]
+pub(crate) struct Host {
+    pub(crate) limits: Arc<Limits>,
+    /// The services that are configured.
+    pub(crate) offers: Vec<Need>,
+}
+
+pub(crate) fn compile(tool: Arc<dyn Tool>, host: &Host) -> Result<Registered, RegisterError> {
+    let limits = &*host.limits;
     let spec = tool.spec();
     check_name(&spec.name)?;
+    if let Some(need) = spec.needs.iter().find(|need| !host.offers.contains(need)) {
+        let place = match need {
+            Need::Files => "files",
+        };
+        return Err(RegisterError::Unmet { name: spec.name, need: *need, place });
+    }
     if spec.flags.quick && spec.flags.cpu_bound {
         return Err(RegisterError::Flags { name: spec.name });
     }

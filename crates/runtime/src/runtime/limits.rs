@@ -1,6 +1,10 @@
 //! The limits that can be changed while calls run.
 
+use crate::error::BatchError;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use windlass_core::limits::Limits;
+use windlass_store::{Row, STORE, Space, Store};
 
 /// The limits that can be changed while calls run, named as in [`Limits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,5 +53,48 @@ impl RunningLimits {
         ];
         let zero = named.into_iter().find(|(_, max)| *max == 0);
         zero.map_or(Ok(()), |(limit, _)| Err(ZeroLimit { limit }))
+    }
+}
+
+/// What bounds one session more tightly than every session is bounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionLimits {
+    /// Calls of it that run at once; above `session_calls_running_max` it changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_running_max: Option<u64>,
+}
+
+impl SessionLimits {
+    /// The row that keeps them for the session of this name, for a change that writes more about it. They hold from when the
+    /// session is next taken; [`Runtime::limit_session`](crate::Runtime::limit_session) sets them at once.
+    pub fn row(&self, session: &str) -> Row {
+        let (space, key) = (Space::Setting, SessionLimits::key(session));
+        if *self == SessionLimits::default() {
+            return Row::Remove { space, key };
+        }
+        Row::Put { space, key, value: serde_json::to_vec(self).unwrap_or_default().into() }
+    }
+
+    /// Those that are kept for the session of this name.
+    pub async fn of(store: &Arc<dyn Store>, session: &str) -> Result<SessionLimits, BatchError> {
+        let key = SessionLimits::key(session);
+        let Some(kept) = store.record(STORE, Space::Setting, &key).await? else {
+            return Ok(SessionLimits::default());
+        };
+        serde_json::from_slice(&kept.value).map_err(|error| BatchError::Unreadable {
+            what: format!("the record {key:?} says nothing: {error}"),
+        })
+    }
+
+    pub(crate) fn key(session: &str) -> String {
+        format!("limits/{session}")
+    }
+
+    pub(crate) fn check(self) -> Result<(), ZeroLimit> {
+        match self.calls_running_max {
+            Some(0) => Err(ZeroLimit { limit: "calls_running_max" }),
+            Some(_) | None => Ok(()),
+        }
     }
 }

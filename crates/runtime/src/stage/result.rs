@@ -15,6 +15,11 @@ use windlass_core::limits::Limits;
 use windlass_core::outcome::{Form, Kept, Outcome, Part, Success, Value};
 use windlass_core::projection::{self, Ends};
 
+/// What kept text is.
+const TEXT: &str = "text/plain";
+/// What a kept value is.
+const JSON: &str = "application/json";
+
 /// Room for the text of most results.
 const TEXT_BYTES: usize = 128;
 
@@ -50,6 +55,9 @@ pub(crate) async fn success(
     output: Output,
 ) -> Result<Success, Box<Failure>> {
     let Output { value, kept, parts, .. } = output;
+    if kept.is_some() || parts.iter().any(|part| matches!(part, Part::File { .. })) {
+        Box::pin(refer(held, kept, &parts)).await?;
+    }
     if let Some(kept) = kept {
         return Box::pin(streamed(held, kept, parts)).await;
     }
@@ -74,11 +82,33 @@ pub(crate) async fn success(
     Box::pin(kept_beside(held, success)).await
 }
 
+/// From now on the result refers to the artifacts it names.
+async fn refer(held: &mut Held, kept: Option<Kept>, parts: &[Part]) -> Result<(), Box<Failure>> {
+    let artifacts = Artifacts::new(held.on.session.lane.clone());
+    let files = parts.iter().filter_map(|part| match part {
+        Part::File { kept, .. } => Some(*kept),
+        Part::Text(_) | Part::Json(_) | Part::Image { .. } => None,
+    });
+    for kept in kept.into_iter().chain(files) {
+        match artifacts.refer(kept.artifact).await {
+            Ok(rows) => held.carry(rows),
+            Err(error @ ArtifactError::Unknown { .. }) => {
+                return Err(Box::new(bad_output(error.to_string(), None)));
+            }
+            Err(error) => return Err(Box::new(unreadable(held, error))),
+        }
+    }
+    Ok(())
+}
+
 /// Keeps all text of a result beside the journal; the model is told its ends, and where the rest is.
 async fn kept_beside(held: &mut Held, success: Success) -> Result<Success, Box<Failure>> {
     let full = projection::full_text(&success);
     let limits = held.on.rt.limits.clone();
-    let rows = Artifacts::new(held.on.session.lane.clone()).rows(full.as_bytes()).await;
+    let has_text = success.parts.iter().any(|part| matches!(part, Part::Text(_) | Part::Json(_)));
+    let is_json = matches!(&success.value, Value::Inline(text) if !text.starts_with('"')) && !has_text;
+    let media_type = if is_json { JSON } else { TEXT };
+    let rows = Artifacts::new(held.on.session.lane.clone()).rows(full.as_bytes(), media_type).await;
     let (kept, rows) = rows.map_err(|error| Box::new(failure(held, error.into())))?;
     held.carry(rows);
     let whole = Outcome::Succeeded(success.clone());
@@ -108,18 +138,20 @@ async fn streamed(held: &mut Held, kept: Kept, parts: Vec<Part>) -> Result<Succe
         let tail = artifacts.read(kept.artifact, kept.bytes.saturating_sub(most), most).await?;
         Ok::<_, ArtifactError>((head, tail))
     };
-    let (head, tail) = ends.await.map_err(|error| {
-        // What was just kept cannot be read: the store is lost, and that is not a failure of the tool.
-        if let ArtifactError::Lost(lost) = &error {
-            held.on.session.lane.lose(lost.clone());
-        }
-        Box::new(failure(held, error.into()))
-    })?;
+    let (head, tail) = ends.await.map_err(|error| Box::new(unreadable(held, error)))?;
     let ends = Ends { head: &head, tail: &tail, total: kept.bytes };
     let mut model = projection::project_ends(ends, Some(kept), &limits);
     model.parts.extend(parts.iter().cloned());
     held.model = Some(model);
     Ok(Success { value: Value::Kept { kept, form: Form::Text }, parts })
+}
+
+/// What was just kept cannot be read: the store is lost, and that is not a failure of the tool.
+fn unreadable(held: &Held, error: ArtifactError) -> Failure {
+    if let ArtifactError::Lost(lost) = &error {
+        held.on.session.lane.lose(lost.clone());
+    }
+    failure(held, error.into())
 }
 
 /// What is wrong with a result by the tool's own output schema.
@@ -133,7 +165,7 @@ async fn refused_output(held: &mut Held, problem: String, text: String) -> Failu
     if projection::fits(&text, &held.on.rt.limits) {
         return bad_output(problem, Some(text));
     }
-    match Artifacts::new(held.on.session.lane.clone()).rows(text.as_bytes()).await {
+    match Artifacts::new(held.on.session.lane.clone()).rows(text.as_bytes(), JSON).await {
         Ok((kept, rows)) => {
             held.carry(rows);
             bad_output(format!("{problem}\nWhat it returned is kept as artifact {}.", kept.artifact), None)

@@ -78,7 +78,7 @@ async fn output_is_streamed_in_pieces_and_bounded() {
             for piece in "0123456789".repeat(bytes / 10).as_bytes().chunks(777) {
                 kept.write(piece).await?;
             }
-            Ok(Output { kept: Some(kept.finish().await?), ..Output::default() })
+            Ok(Output { kept: Some(kept.finish("text/plain").await?), ..Output::default() })
         }
     });
     runtime.register(tool).unwrap();

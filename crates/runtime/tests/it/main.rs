@@ -9,6 +9,7 @@
 
 mod artifacts;
 mod asks;
+mod attach;
 mod attempts;
 mod away;
 mod claims;
@@ -16,6 +17,7 @@ mod commits;
 mod completions;
 mod dedupe;
 mod events;
+mod files;
 mod gates;
 mod hooks;
 mod inside;
@@ -28,6 +30,7 @@ mod outcomes;
 mod pairs;
 mod prepare;
 mod registry;
+mod removal;
 mod rig;
 mod room;
 mod scopes;

@@ -7,7 +7,7 @@ use crate::extract::{Asked, Body, Named};
 use crate::problem::Problem;
 use crate::view;
 use crate::wire::shown::{Page, Session};
-use crate::wire::{NewSession, Paging};
+use crate::wire::{Deleted, NewSession, Paging};
 use axum::extract::State;
 use hyper::StatusCode;
 use windlass::fresh_key;
@@ -39,6 +39,14 @@ pub async fn show(State(api): State<Api>, caller: Caller, Named(session): Named<
     json(&shown(&api, &session).await?)
 }
 
+/// Removes a session with everything it had.
+pub async fn remove(State(api): State<Api>, caller: Caller, Named(session): Named<String>) -> Answered {
+    api.takes_work()?;
+    api.session(&caller, &session).await?;
+    api.remove(session).await?;
+    json(&Deleted { deleted: true })
+}
+
 async fn shown(api: &Api, name: &str) -> Result<Session, Problem> {
-    view::session(&**api.runtime().store(), api.sessions().setting(name).await?, name).await
+    view::session(api.runtime().store(), api.sessions().setting(name).await?, name).await
 }

@@ -2,6 +2,7 @@
 //! says of them, and tests hold the two together.
 
 use crate::access::Scope;
+use crate::wire::{Language, SessionBounds};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -37,6 +38,12 @@ pub struct Session {
     /// What programs want to know it by.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// The language of the sentences for people in its events, if one is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locale: Option<Language>,
+    /// What bounds it more tightly than every session is bounded.
+    #[serde(default, skip_serializing_if = "SessionBounds::is_none")]
+    pub limits: SessionBounds,
     /// When it was first used, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
@@ -294,6 +301,27 @@ pub struct PairKey {
     pub key: String,
     /// Which writing of it this is.
     pub generation: u64,
+}
+
+/// Something in a folder of a session.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "File")]
+pub struct FileShown {
+    /// Its name there.
+    pub name: String,
+    /// `file`, `folder`, or `other`, which can only be deleted.
+    pub kind: &'static str,
+    /// How many bytes a file has.
+    pub bytes: u64,
+}
+
+/// A file that was written.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct FileWritten {
+    /// Its path in the session's folder.
+    pub path: String,
+    /// How many bytes it has now.
+    pub bytes: u64,
 }
 
 /// A question that a call asks people.

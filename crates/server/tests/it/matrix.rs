@@ -1,64 +1,100 @@
-//! No principal sees what is another's: every route of the description × every kind of object, asked by its owner, by
-//! another principal, without the scope, and without a token.
+//! No principal sees what is another's: every route of the description × every kind of object (one's own, another's, one that is
+//! not there) × every way to ask (without a token, with each scope alone, as another principal, as an admin).
 
-use crate::tcp::{Answer, Served};
+use crate::tcp::{Answer, Served, read_head};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use windlass_server::access::Scope;
 use windlass_server::openapi;
 
-/// What there is of each kind that a path can name, all of principal `alice`.
+/// What there is of each kind that a path can name, all of the principal `alice` and in a session of its own.
 struct Objects {
     session: String,
     call: String,
-    key: String,
     question: String,
+    /// What a call waits for.
+    completion: String,
     token: String,
-}
-
-async fn objects(served: &Served, alice: &str) -> Objects {
-    let post =
-        async |path: &str, body: Value| served.ask_as(Some(alice), "POST", (path, body)).await.expect(200);
-    let push = json!({"calls": [{"id": "a", "tool": "say"}]});
-    post("/v1/sessions/hers/batches/streamed/calls", push).await;
-    let calls = json!([{"id": "q", "tool": "ask"}]);
-    let batch = post("/v1/sessions/hers/batches", json!({"key": "k", "calls": calls})).await;
-    let questions = served.ask_as(Some(alice), "GET", ("/v1/questions", Value::Null)).await.expect(200);
-    let text = |value: &Value| value.as_str().expect("text").to_string();
-    let tokens = served.get("/v1/tokens").await.expect(200);
-    Objects {
-        session: "hers".to_string(),
-        call: text(&batch["calls"][0]["call"]),
-        key: "k".to_string(),
-        question: text(&questions["items"][0]["id"]),
-        token: text(&tokens["items"][0]["id"]),
-    }
+    artifact: String,
 }
 
 impl Objects {
+    /// Makes them anew: whoever reaches them may change them.
+    async fn new(rig: &Rig, session: String) -> Objects {
+        let served = &rig.served;
+        let post = async |path: &str, body: Value| {
+            let path = format!("/v1/sessions/{session}/{path}");
+            served.ask_as(Some(&rig.alice), "POST", (&path, body)).await.expect(200)
+        };
+        post("batches/streamed/calls", json!({"calls": [{"id": "a", "tool": "say"}]})).await;
+        let calls = json!([{"id": "w", "tool": "key"}, {"id": "q", "tool": "ask"}]);
+        let batch = post("batches", json!({"key": "k", "calls": calls})).await;
+        let pair = format!("/v1/sessions/{session}/kv/k");
+        served.ask_as(Some(&rig.alice), "PUT", (&pair, json!({"value": 1}))).await.expect(200);
+        let questions = format!("/v1/questions?session={session}");
+        let questions = served.ask_as(Some(&rig.alice), "GET", (&questions, Value::Null)).await.expect(200);
+        let file = format!("/v1/sessions/{session}/files/notes.txt");
+        served.ask_as(Some(&rig.alice), "PUT", (&file, json!("hers"))).await.expect(200);
+        let calls = json!([{"id": "f", "tool": "file", "args": {"text": "her artifact"}}]);
+        let kept = post("batches", json!({"key": "kept", "calls": calls})).await;
+        let wanted = json!({"principal": "p", "scopes": ["read"]});
+        let token = served.post("/v1/tokens", wanted).await.expect(201);
+        let text = |value: &Value| value.as_str().expect("text").to_string();
+        let completion = served.keys.lock().expect("no panic").last().expect("it waits").clone();
+        Objects {
+            session,
+            call: text(&batch["calls"][1]["call"]),
+            question: text(&questions["items"][0]["id"]),
+            completion,
+            token: text(&token["id"]),
+            artifact: text(&kept["calls"][0]["outcome"]["parts"][0]["artifact"]),
+        }
+    }
+
+    /// Of each kind one that nobody has.
+    fn nothing() -> Objects {
+        let nothing = || "x".repeat(20);
+        Objects {
+            session: "nowhere".into(),
+            call: nothing(),
+            question: nothing(),
+            completion: nothing(),
+            token: nothing(),
+            artifact: nothing(),
+        }
+    }
+
     /// The path with its names filled in; a kind of object that this does not know fails the test.
     fn fill(&self, path: &str) -> String {
-        let parts = path.split('/').enumerate().map(|(place, part)| match part {
+        let parts = path.split('/').map(|part| match part {
             "{session}" => self.session.clone(),
             "{call}" => self.call.clone(),
-            "{key}" if path.contains("/completions/") => "forged".to_string(),
+            "{key}" if path.contains("/completions/") => self.completion.clone(),
             "{key}" if path.ends_with("/calls") || path.ends_with("/close") => "streamed".to_string(),
-            "{key}" => self.key.clone(),
+            "{key}" => "k".to_string(),
             "{id}" if path.contains("/questions/") => self.question.clone(),
             "{id}" if path.contains("/tokens/") => self.token.clone(),
+            "{id}" if path.contains("/artifacts/") => self.artifact.clone(),
+            "{path}" => "notes.txt".to_string(),
             "{name}" => "say".to_string(),
             "{provider}" => "mail".to_string(),
-            part if part.starts_with('{') => panic!("what is {part} of {path}? (part {place})"),
+            part if part.starts_with('{') => panic!("what is {part} of {path}? say it here"),
             part => part.to_string(),
         });
         parts.collect::<Vec<_>>().join("/")
+    }
+
+    /// What of them a list could show.
+    fn shown(&self) -> [&String; 3] {
+        [&self.session, &self.call, &self.question]
     }
 }
 
 /// A body that is right for this route.
 fn body(method: &str, path: &str) -> Value {
     match method {
-        "post" => {}
-        "put" => return json!({"value": 1}),
+        "POST" => {}
+        "PUT" => return json!({"value": 1}),
         _ => return Value::Null,
     }
     match path.rsplit('/').next().expect("a part") {
@@ -73,77 +109,183 @@ fn body(method: &str, path: &str) -> Value {
     }
 }
 
-/// Whether a path names an object of a session.
-fn is_of_a_session(path: &str) -> bool {
-    ["{session}", "{call}", "/questions/{id}"].iter().any(|part| path.contains(part))
+/// A route as it is described.
+struct Route {
+    method: String,
+    path: String,
+    /// The scope it needs; none if no token is needed.
+    scope: Option<Scope>,
+}
+
+impl Route {
+    fn all() -> Vec<Route> {
+        let mut routes = Vec::new();
+        for (path, methods) in openapi::document()["paths"].as_object().expect("paths") {
+            for (method, described) in methods.as_object().expect("methods") {
+                let needs = described["security"].as_array().expect("a list").first().cloned();
+                let scope = needs.map(|needs| {
+                    let named = |scope: &Scope| needs["token"][0] == scope.as_str();
+                    Scope::ALL.into_iter().find(named).expect("a scope")
+                });
+                routes.push(Route { method: method.to_uppercase(), path: path.clone(), scope });
+            }
+        }
+        routes
+    }
+
+    /// Whether the path names an object of a session.
+    fn is_of_a_session(&self) -> bool {
+        ["{session}", "{call}", "/questions/{id}", "/artifacts/{id}"]
+            .iter()
+            .any(|part| self.path.contains(part))
+    }
+
+    /// Whether a session is opened by it.
+    fn opens(&self) -> bool {
+        self.path.ends_with("/batches") || self.path.ends_with("{key}/calls") || self.method == "PUT"
+    }
+
+    /// Whether it shows what is there for whoever asks.
+    fn lists(&self) -> bool {
+        self.method == "GET" && ["/v1/sessions", "/v1/calls", "/v1/questions"].contains(&&*self.path)
+    }
+}
+
+struct Rig {
+    served: Served,
+    /// With all scopes but `admin`.
+    alice: String,
+    bob: String,
+    /// Each principal with each scope alone.
+    alone: BTreeMap<(&'static str, Scope), String>,
+    /// Each scope with `admin`.
+    admins: BTreeMap<Scope, String>,
+    cells: u64,
+}
+
+impl Rig {
+    async fn new() -> Rig {
+        let served = Served::new().await;
+        let all = [Scope::Calls, Scope::Read, Scope::Complete];
+        let (alice, bob) = (served.token_of("alice", &all).await, served.token_of("bob", &all).await);
+        let (mut alone, mut admins) = (BTreeMap::new(), BTreeMap::new());
+        for scope in Scope::ALL {
+            for principal in ["alice", "bob"] {
+                alone.insert((principal, scope), served.token_of(principal, &[scope]).await);
+            }
+            admins.insert(scope, served.token_of("root", &[scope, Scope::Admin]).await);
+        }
+        Rig { served, alice, bob, alone, admins, cells: 0 }
+    }
+
+    /// Asks, and reads all of the answer if it is a refusal; what is shown may never end.
+    async fn ask(&mut self, token: Option<&str>, route: &Route, objects: &Objects) -> Answer {
+        self.cells += 1;
+        let path = objects.fill(&route.path);
+        let body = body(&route.method, &route.path);
+        let request = Served::request(token, &route.method, (&path, body));
+        read_head(self.served.send(&request).await).await
+    }
+
+    /// It is refused, and told why.
+    async fn refused(&mut self, token: Option<&str>, route: &Route, objects: &Objects, told: (u16, &str)) {
+        let answer = self.ask(token, route, objects).await;
+        let place = format!("{} {}", route.method, objects.fill(&route.path));
+        assert_eq!(answer.told(), (told.0, told.1.to_string()), "{place}: {}", answer.body);
+    }
+
+    /// It is not refused for who asks: whatever is wrong then is about what is asked.
+    async fn reached(&mut self, token: Option<&str>, route: &Route, objects: &Objects) {
+        let answer = self.ask(token, route, objects).await;
+        let place = format!("{} {}", route.method, objects.fill(&route.path));
+        assert!(
+            matches!(answer.status, 200 | 201 | 409 | 410 | 422),
+            "{place}: {} {}",
+            answer.status,
+            answer.body
+        );
+    }
 }
 
 #[tokio::test]
 async fn every_route_and_object_and_principal() {
-    let served = Served::new().await;
-    let all = [Scope::Calls, Scope::Read, Scope::Complete];
-    let (alice, bob) = (served.token_of("alice", &all).await, served.token_of("bob", &all).await);
-    let objects = objects(&served, &alice).await;
-    let document = openapi::document();
-    let (mut cells, mut foreign) = (0, 0);
-    for (path, methods) in document["paths"].as_object().expect("paths") {
-        for (method, described) in methods.as_object().expect("methods") {
-            let (asked, upper) = (objects.fill(path), method.to_uppercase());
-            let ask = async |token: Option<&str>| -> Answer {
-                served.ask_as(token, &upper, (&asked, body(method, path))).await
-            };
-            let place = format!("{upper} {path}");
-            let security = described["security"].as_array().expect("a list");
-            let Some(scope) = security.first().map(|needs| needs["token"][0].as_str().expect("a scope"))
-            else {
-                assert_ne!(ask(None).await.status, 401, "{place}: it says that no token is needed");
-                cells += 1;
-                continue;
-            };
-            // Without a token, and without the scope, whatever there is.
-            assert_eq!(ask(None).await.status, 401, "{place}");
-            let others: Vec<Scope> = Scope::ALL.into_iter().filter(|other| other.as_str() != scope).collect();
-            let scopeless = served.token_of("alice", &others).await;
-            assert_eq!(ask(Some(&scopeless)).await.told(), (403, "missing_scope".into()), "{place}");
-            cells += 2;
-            if scope == "admin" {
-                assert_eq!(ask(Some(&bob)).await.status, 403, "{place}");
-                cells += 1;
-                continue;
+    let mut rig = Rig::new().await;
+    let (mut fresh, mut foreign) = (0, 0);
+    let mut objects = async |rig: &Rig| {
+        fresh += 1;
+        Objects::new(rig, format!("hers-{fresh}")).await
+    };
+    let theirs = objects(&rig).await;
+    for route in Route::all() {
+        let Some(scope) = route.scope else {
+            // The key is enough, and a forged one is none.
+            let own = objects(&rig).await;
+            rig.reached(None, &route, &own).await;
+            if route.path.contains('{') {
+                rig.refused(None, &route, &Objects::nothing(), (404, "not_found")).await;
             }
-            let answer = ask(Some(&bob)).await;
-            cells += 1;
-            foreign += u64::from(is_of_a_session(path));
-            if is_of_a_session(path) {
-                assert_eq!(answer.told(), (404, "not_found".into()), "{place}: {}", answer.body);
-                // It is told like one that is not there.
-                let nothing =
-                    path.replace("{call}", "x").replace("{session}", "nowhere").replace("{id}", "x");
-                let opens = path.ends_with("/batches") || path.ends_with("{key}/calls") || method == "put";
-                if !opens {
-                    let nothing = objects.fill(&nothing);
-                    let nothing = served.ask_as(Some(&bob), &upper, (&nothing, body(method, path))).await;
-                    assert_eq!(nothing.told(), (404, "not_found".into()), "{place}: {}", nothing.body);
-                }
-            } else {
-                // A list shows nothing of it.
-                for hers in [&objects.session, &objects.call, &objects.question] {
-                    assert!(
-                        !answer.body.contains(&format!("\"{hers}\"")),
-                        "{place} shows {hers}: {}",
-                        answer.body
-                    );
+            continue;
+        };
+        for asked in [&theirs, &Objects::nothing()] {
+            rig.refused(None, &route, asked, (401, "no_token")).await;
+            for other in Scope::ALL.into_iter().filter(|other| *other != scope) {
+                for principal in ["alice", "bob"] {
+                    let token = rig.alone[&(principal, other)].clone();
+                    rig.refused(Some(&token), &route, asked, (403, "missing_scope")).await;
                 }
             }
         }
+        // What it is there for: its owner with this scope and no other, and an admin that has it.
+        let own = objects(&rig).await;
+        let token = rig.alone[&("alice", scope)].clone();
+        rig.reached(Some(&token), &route, &own).await;
+        let own = objects(&rig).await;
+        let token = rig.admins[&scope].clone();
+        rig.reached(Some(&token), &route, &own).await;
+        if scope == Scope::Admin {
+            for token in [rig.alice.clone(), rig.bob.clone()] {
+                rig.refused(Some(&token), &route, &theirs, (403, "missing_scope")).await;
+            }
+            continue;
+        }
+        if route.is_of_a_session() {
+            foreign += 1;
+            for token in [rig.bob.clone(), rig.alone[&("bob", scope)].clone()] {
+                rig.refused(Some(&token), &route, &theirs, (404, "not_found")).await;
+            }
+            // One that is not there is told like another's, whoever asks.
+            let nobodys = Objects::nothing();
+            for token in [rig.bob.clone(), rig.alice.clone(), rig.admins[&scope].clone()] {
+                if !route.opens() {
+                    rig.refused(Some(&token), &route, &nobodys, (404, "not_found")).await;
+                }
+            }
+        } else {
+            let bob = rig.bob.clone();
+            let answer =
+                rig.served.ask_as(Some(&bob), &route.method, (&route.path, body(&route.method, &route.path)));
+            let answer = answer.await;
+            for hers in theirs.shown() {
+                assert!(!answer.body.contains(&format!("{hers:?}")), "{}: {}", route.path, answer.body);
+            }
+        }
+        if route.lists() {
+            for token in [rig.alice.clone(), rig.admins[&scope].clone()] {
+                let path = format!("{}?limit=200", route.path);
+                let answer = rig.served.ask_as(Some(&token), "GET", (&path, Value::Null)).await;
+                let shown =
+                    theirs.shown().into_iter().filter(|hers| answer.body.contains(&format!("{hers:?}")));
+                assert!(shown.count() > 0, "{} does not show what is there: {}", route.path, answer.body);
+            }
+        }
     }
-    assert!(cells > 80 && foreign > 12, "{cells} cells, {foreign} of them foreign");
+    assert!(rig.cells > 600 && foreign > 20, "{} cells, {foreign} routes with foreign objects", rig.cells);
     // Nothing of all that has changed what is hers, and she still reaches it.
-    let mine =
-        served.ask_as(Some(&alice), "GET", (&format!("/v1/calls/{}", objects.call), Value::Null)).await;
+    let path = format!("/v1/calls/{}", theirs.call);
+    let mine = rig.served.ask_as(Some(&rig.alice), "GET", (&path, Value::Null)).await;
     assert_eq!(mine.expect(200)["state"], "awaiting_input");
-    let answer = format!("/v1/questions/{}", objects.question);
-    served.ask_as(Some(&alice), "POST", (&answer, json!({"answer": "red"}))).await.expect(200);
+    let answer = format!("/v1/questions/{}", theirs.question);
+    rig.served.ask_as(Some(&rig.alice), "POST", (&answer, json!({"answer": "red"}))).await.expect(200);
 }
 
 #[tokio::test]

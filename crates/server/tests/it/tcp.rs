@@ -71,7 +71,7 @@ impl Served {
     pub async fn with(change: impl FnOnce(&mut Config)) -> Served {
         let folder = tempfile::tempdir().expect("a folder");
         let store = SqliteStore::open(Options::new(folder.path())).expect("a store");
-        let mut config = Config::new(store);
+        let mut config = Config { files: Some(folder.path().join("files")), ..Config::new(store) };
         change(&mut config);
         let runtime = Runtime::new(config);
         let go = Arc::new(Semaphore::new(0));
@@ -127,22 +127,48 @@ impl Served {
     }
 
     pub async fn ask_as(&self, token: Option<&str>, method: &str, (path, body): (&str, Value)) -> Answer {
+        self.raw(&Served::request(token, method, (path, body))).await
+    }
+
+    /// A request as it is written.
+    pub fn request(token: Option<&str>, method: &str, (path, body): (&str, Value)) -> String {
         let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let length = body.len();
-        self.raw(&format!(
+        format!(
             "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{token}content-length: {length}\r\n\r\n{body}"
-        ))
-        .await
+        )
     }
 
     /// Sends a request as it is written.
     pub async fn raw(&self, request: &str) -> Answer {
+        read(self.send(request).await).await
+    }
+
+    /// The same, and leaves the answer to who asked.
+    pub async fn send(&self, request: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.at()).await.expect("it is served");
         // Whoever is refused in the middle may not be able to send the rest.
         let _ = stream.write_all(request.as_bytes()).await;
-        read(stream).await
+        stream
     }
+}
+
+/// An answer as far as it says whether it was one; that of a problem is read whole.
+pub async fn read_head(mut stream: TcpStream) -> Answer {
+    let mut answer = Vec::new();
+    let head = async {
+        while !answer.windows(4).any(|end| end == b"\r\n\r\n") {
+            if stream.read_buf(&mut answer).await.unwrap_or(0) == 0 {
+                break;
+            }
+        }
+        if answer.get(9) != Some(&b'2') {
+            let _ = stream.read_to_end(&mut answer).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, head).await.expect("it is answered in time");
+    parsed(answer)
 }
 
 /// Whatever is answered until the connection is closed.
@@ -150,6 +176,10 @@ pub async fn read(mut stream: TcpStream) -> Answer {
     let mut answer = Vec::new();
     let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer));
     let _ = read.await.expect("it is answered in time");
+    parsed(answer)
+}
+
+fn parsed(answer: Vec<u8>) -> Answer {
     let answer = String::from_utf8(answer).expect("text");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
@@ -201,6 +231,24 @@ fn tools(runtime: &Runtime, (go, keys): (&Arc<Semaphore>, &Keys)) {
         Err(ToolError::needs_connection("mail", None))
     });
     runtime.register(mail).expect("it fits");
+    runtime.register(Attaches(free("file", EffectClass::Once))).expect("it fits");
+}
+
+/// It attaches a text.
+struct Attaches(ToolSpec);
+
+impl Tool for Attaches {
+    fn spec(&self) -> ToolSpec {
+        self.0.clone()
+    }
+
+    fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let text = args["text"].as_str().unwrap_or_default();
+            let file = cx.attach("file", text.as_bytes(), "text/csv").await?;
+            Ok(Output { parts: vec![file.into_part("file.csv")], ..Output::default() })
+        })
+    }
 }
 
 /// It waits for a person, and what comes behind it in its session waits too.

@@ -5,13 +5,14 @@
 //! chain: nothing here can be damaged without the process being damaged too.
 
 mod records;
+mod remove;
 mod rows;
 
 use crate::answer::Answer;
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::{
-    BatchRow, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow, Space,
-    Store, StoreError,
+    BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Removal, Removed,
+    Sequence, SessionRow, Space, Store, StoreError,
 };
 use records::Records;
 use rows::{Numbers, Posts, Rows};
@@ -44,7 +45,7 @@ struct State {
     messages: BTreeMap<(SessionNo, String), Message>,
     waiting: BTreeMap<(SessionNo, u64), String>,
     messages_sent: u64,
-    marks: Numbers<Mark, CallId>,
+    marks: Numbers<Mark, (SessionNo, CallId)>,
     records: Records,
     commits: u64,
 }
@@ -102,6 +103,12 @@ impl Store for MemoryStore {
         let mut state = self.state();
         state.commits += 1;
         Answer::ready(Ok(state.post(message)))
+    }
+
+    fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
+        let mut state = self.state();
+        state.commits += 1;
+        Answer::ready(Ok(state.remove(piece)))
     }
 
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
@@ -163,6 +170,10 @@ impl Store for MemoryStore {
         Answer::ready(Ok(self.state().blob(blob, offset, len)))
     }
 
+    fn blob_size(&self, blob: BlobNo) -> Answer<Option<BlobSize>> {
+        Answer::ready(Ok(self.state().blob_size(blob)))
+    }
+
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
         let state = self.state();
         let waiting = state.waiting.range((session, 0)..=(session, u64::MAX)).take(limit as usize);
@@ -174,7 +185,7 @@ impl Store for MemoryStore {
     }
 
     fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
-        Answer::ready(Ok(self.state().marks.get(&mark).copied()))
+        Answer::ready(Ok(self.state().marks.get(&mark).map(|(_, call)| *call)))
     }
 
     fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
@@ -299,7 +310,8 @@ impl State {
                     .then_some(())
                     .ok_or(Refused::Adopted);
             }
-            Row::Close(_) | Row::Reopen(_) | Row::Mark { .. } | Row::Put { .. } | Row::Remove { .. } => false,
+            Row::Close(_) | Row::Reopen(_) | Row::Mark { .. } | Row::Cut { .. } => false,
+            Row::Put { .. } | Row::Remove { .. } => false,
         };
         if exists { Err(Refused::Exists) } else { Ok(()) }
     }
@@ -343,6 +355,11 @@ impl State {
             Row::Chunk { blob, seq, data } => {
                 self.pieces.insert((blob, seq), data);
             }
+            Row::Cut { blob, pieces } => {
+                let gone: Vec<_> =
+                    self.pieces.range((blob, pieces)..=(blob, u32::MAX)).map(|(key, _)| *key).collect();
+                gone.iter().for_each(|key| _ = self.pieces.remove(key));
+            }
             Row::Adopt { key } => {
                 if let Some(message) = self.messages.get_mut(&(session, key)) {
                     message.body = None;
@@ -350,7 +367,7 @@ impl State {
                 }
             }
             Row::Mark { mark, call } => {
-                self.marks.insert(mark, call);
+                self.marks.insert(mark, (session, call));
             }
         }
         None
@@ -386,6 +403,16 @@ impl State {
         let mut found: Vec<_> = self.rows.of_session(start).take_while(holds).collect();
         found.reverse();
         found.into_iter().take(limit).cloned().collect()
+    }
+
+    fn blob_size(&self, blob: BlobNo) -> Option<BlobSize> {
+        self.pieces.get(&(blob, 0))?;
+        let all = self.pieces.range((blob, 0)..=(blob, u32::MAX));
+        let empty = BlobSize { bytes: 0, pieces: 0 };
+        Some(all.fold(empty, |size, (_, piece)| BlobSize {
+            bytes: size.bytes + piece.len() as u64,
+            pieces: size.pieces + 1,
+        }))
     }
 
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Option<Vec<u8>> {

@@ -62,6 +62,13 @@ impl Records {
     pub fn remove(&mut self, session: SessionNo, space: Space, key: String) {
         self.kept.remove(&(space, space.owner(session), key));
     }
+
+    /// The first records of a space that belongs to sessions, at most so many keys.
+    pub fn first(&self, session: SessionNo, space: Space, most: usize) -> Vec<String> {
+        let of_space = self.kept.range(place(session, space, "")..);
+        let of_space = of_space.take_while(|((kept, of, _), _)| (*kept, *of) == (space, session));
+        of_space.take(most).map(|((_, _, key), _)| key.clone()).collect()
+    }
 }
 
 impl Kept {

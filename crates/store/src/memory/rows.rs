@@ -11,7 +11,14 @@ pub(super) type Numbers<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
 
 /// Rows in pages, so that growing never moves what is there.
 #[derive(Default)]
-pub(super) struct Rows(Vec<Vec<Kept>>);
+pub(super) struct Rows(Vec<Page>);
+
+/// Some rows, and how many of them were removed.
+#[derive(Default)]
+struct Page {
+    rows: Vec<Kept>,
+    gone: usize,
+}
 
 const PAGE_ROWS: usize = 4_096;
 
@@ -24,13 +31,27 @@ pub(super) struct Kept {
 impl Rows {
     /// Keeps a row and says where.
     pub fn push(&mut self, kept: Kept) -> usize {
-        if self.0.last().is_none_or(|page| page.len() == PAGE_ROWS) {
-            self.0.push(Vec::with_capacity(PAGE_ROWS));
+        if self.0.last().is_none_or(|page| page.rows.len() == PAGE_ROWS || page.gone == PAGE_ROWS) {
+            self.0.push(Page { rows: Vec::with_capacity(PAGE_ROWS), gone: 0 });
         }
         let page_no = self.0.len() - 1;
-        let page = &mut self.0[page_no];
+        let page = &mut self.0[page_no].rows;
         page.push(kept);
         page_no * PAGE_ROWS + page.len() - 1
+    }
+
+    /// Takes the last row of a session out; the caller sees to it that nothing leads there any more. With the last of a page
+    /// goes the page.
+    pub fn take(&mut self, at: usize) -> Kept {
+        let page = &mut self.0[at / PAGE_ROWS];
+        let kept = &mut page.rows[at % PAGE_ROWS];
+        let row = JournalRow { data: std::mem::take(&mut kept.row.data), ..kept.row };
+        let taken = Kept { row, ..*kept };
+        page.gone += 1;
+        if page.gone == PAGE_ROWS {
+            page.rows = Vec::new();
+        }
+        taken
     }
 
     /// The rows of a batch from its last one back.
@@ -48,7 +69,7 @@ impl Rows {
         last: Option<usize>,
         before: fn(&Kept) -> Option<usize>,
     ) -> impl Iterator<Item = &JournalRow> {
-        let kept = |at: usize| &self.0[at / PAGE_ROWS][at % PAGE_ROWS];
+        let kept = |at: usize| &self.0[at / PAGE_ROWS].rows[at % PAGE_ROWS];
         let chain = std::iter::successors(last.map(kept), move |this| before(this).map(kept));
         chain.map(|kept| &kept.row)
     }
@@ -70,6 +91,12 @@ impl Posts {
         if self.rows.is_multiple_of(POST_ROWS) {
             self.posts.push((first, at));
         }
+    }
+
+    /// The last row of the session was removed; it began with this entry.
+    pub fn cut(&mut self, first: EntryNo) {
+        self.rows -= 1;
+        self.posts.pop_if(|(post, _)| *post >= first);
     }
 
     /// A row with at least so many between it and the entry; `None`: the last row of the session is near enough.

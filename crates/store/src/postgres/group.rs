@@ -3,8 +3,9 @@
 use super::connection::{Failure, answered};
 use super::judge::{Asked, Entries, Kept, Key, Known, Message, Place, Seat, Shelf, Writes, judge};
 use super::statements::Statements;
-use crate::chain::{Link, uint};
+use crate::chain::{Link, int, uint};
 use crate::queue::{Request, Told};
+use crate::{PIECE_ROWS, Removed, Space};
 use std::collections::HashMap;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
@@ -47,13 +48,14 @@ impl Writing {
     pub async fn group(&self, group: &[Request], mark: Mark) -> Result<Done, Fault> {
         let asked = Asked::of(group);
         let known = answered(Box::pin(self.ask(&asked))).await.map_err(Fault::Undone)?;
-        let (told, writes) = judge(group, known);
+        let (mut told, writes) = judge(group, known);
         if writes.is_empty() {
             answered(self.client.batch_execute("ROLLBACK")).await.map_err(Fault::Undone)?;
             return Ok(Done::Nothing(told));
         }
         let right = answered(Box::pin(self.write(&writes, mark))).await.map_err(Fault::Undone)?;
         right.map_err(|what| Fault::Undone(Failure::Impossible(what)))?;
+        answered(self.remove(&writes.removals, &mut told)).await.map_err(Fault::Undone)?;
         // Every statement before it succeeded, so this cannot quietly become a ROLLBACK.
         match answered(self.client.batch_execute("COMMIT")).await {
             Ok(()) => Ok(Done::Committed(told)),
@@ -131,7 +133,7 @@ impl Writing {
             self.insert_sessions(writes),
             self.batches(writes),
             self.journal(&writes.journal),
-            self.pieces(&writes.pieces),
+            self.pieces(writes),
             self.set_marks(writes),
             self.records(writes),
         )?;
@@ -145,6 +147,20 @@ impl Writing {
         } else {
             Ok(())
         })
+    }
+
+    /// Removes pieces of sessions, and says of which nothing is left.
+    async fn remove(&self, removals: &[(usize, i64, i64)], told: &mut [Told]) -> Result<(), Error> {
+        let spaces = Space::OF_SESSIONS.map(Space::number);
+        for (at, session, most) in removals {
+            let params: [Param<'_>; 5] =
+                [session, most, &&spaces[..], &Space::Blob.number(), &int(PIECE_ROWS)];
+            let is_left: bool = self.client.query_one(&self.sql.remove, &params).await?.try_get(0)?;
+            if !is_left {
+                told[*at] = Told::Remove(Ok(Removed::All));
+            }
+        }
+        Ok(())
     }
 
     async fn mark(&self, mark: Mark) -> Result<u64, Error> {
@@ -206,8 +222,11 @@ impl Writing {
         Ok(())
     }
 
-    async fn pieces(&self, pieces: &[(i64, Link, &[u8])]) -> Result<(), Error> {
-        for pieces in parts(pieces, |piece| piece.2.len()) {
+    /// What is cut goes first: what is written behind a cut stays.
+    async fn pieces(&self, writes: &Writes<'_>) -> Result<(), Error> {
+        let (first, last) = (column(&writes.cuts, |cut| cut.0), column(&writes.cuts, |cut| cut.1));
+        self.execute(&self.sql.cut, first.len(), &[&first, &last]).await?;
+        for pieces in parts(&writes.pieces, |piece| piece.2.len()) {
             let key = column(pieces, |piece| piece.0);
             let digest = column(pieces, |piece| &piece.1[..]);
             let data = column(pieces, |piece| piece.2);

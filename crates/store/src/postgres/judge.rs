@@ -7,7 +7,7 @@
 use crate::chain::{Link, Linked, START, int, piece_key, row_key};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::queue::{Request, Told};
-use crate::{Inbound, Posted, Space};
+use crate::{BLOB_PIECES_MAX, Inbound, Posted, Removal, Removed, Space};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use windlass_core::ids::{EntryNo, Fence, Lookup, Mark, SessionNo};
 
@@ -102,6 +102,8 @@ pub(super) struct Writes<'g> {
     pub journal: Vec<Entries<'g>>,
     /// Key, digest, bytes.
     pub pieces: Vec<(i64, Link, &'g [u8])>,
+    /// First and last key of pieces that go, before any is written.
+    pub cuts: Vec<(i64, i64)>,
     /// Digest of the key, digest of the body, message.
     pub messages: Vec<(Link, Link, &'g Inbound)>,
     pub adopted: Vec<(i64, Link)>,
@@ -109,6 +111,9 @@ pub(super) struct Writes<'g> {
     pub marks: BTreeMap<Mark, (i64, i64)>,
     /// Generation and value of each record; `None`: it is removed. One statement puts a record once.
     pub records: BTreeMap<Place, Option<(u64, &'g [u8])>>,
+    /// Place in the group, session, rows at most. They come after all other writes: whoever removes a session writes nothing
+    /// else to it.
+    pub removals: Vec<(usize, i64, i64)>,
 }
 
 /// A journal row.
@@ -138,6 +143,9 @@ impl Asked {
                 }
                 Request::Post { message, .. } => {
                     asked.messages.insert((int(message.session.0), digest(message.key.as_bytes())));
+                }
+                Request::Remove { piece, .. } => {
+                    asked.sessions.insert(int(piece.session.0));
                 }
             }
         }
@@ -173,7 +181,7 @@ impl Asked {
                 }
                 Row::Remove { space, key } => self.record(change.session, *space, key),
                 Row::Batch { .. } | Row::Journal { .. } | Row::Close(_) | Row::Reopen(_) => {}
-                Row::Chunk { .. } | Row::Mark { .. } => {}
+                Row::Chunk { .. } | Row::Cut { .. } | Row::Mark { .. } => {}
             }
         }
     }
@@ -191,7 +199,7 @@ fn keys(row: &Row) -> [Option<Key>; 2] {
         Row::Journal { batch, row, .. } => [Some(Key::Row(row_key(*batch, *row))), None],
         Row::Chunk { blob, seq, .. } => [Some(Key::Piece(piece_key(*blob, *seq))), None],
         Row::Close(_) | Row::Reopen(_) | Row::Adopt { .. } | Row::Mark { .. } => [None, None],
-        Row::Put { .. } | Row::Remove { .. } => [None, None],
+        Row::Put { .. } | Row::Remove { .. } | Row::Cut { .. } => [None, None],
     }
 }
 
@@ -200,11 +208,13 @@ pub(super) fn judge<'g>(group: &'g [Request], known: Known<'g>) -> (Vec<Told>, W
     let mut judge = Judge { known, writes: Writes::default() };
     let told = group
         .iter()
-        .map(|request| match request {
+        .enumerate()
+        .map(|(at, request)| match request {
             Request::Commit { changes, .. } => {
                 Told::Commit(changes.iter().map(|change| judge.change(change)).collect())
             }
             Request::Post { message, .. } => Told::Post(judge.post(message)),
+            Request::Remove { piece, .. } => Told::Remove(judge.piece(at, *piece)),
         })
         .collect();
     let Judge { known, mut writes } = judge;
@@ -371,6 +381,12 @@ impl<'g> Judge<'g> {
             Row::Chunk { blob, seq, data } => {
                 writes.pieces.push((piece_key(*blob, *seq), digest(data), data));
             }
+            Row::Cut { blob, pieces } => {
+                let range = piece_key(*blob, *pieces)..=piece_key(*blob, BLOB_PIECES_MAX - 1);
+                writes.pieces.retain(|(key, ..)| !range.contains(key));
+                self.known.keys.retain(|key| !matches!(key, Key::Piece(key) if range.contains(key)));
+                writes.cuts.push(range.into_inner());
+            }
             Row::Adopt { key } => {
                 let key = (session, digest(key.as_bytes()));
                 writes.adopted.push(key);
@@ -381,6 +397,19 @@ impl<'g> Judge<'g> {
             }
             // `record` has noted them.
             Row::Put { .. } | Row::Remove { .. } => {}
+        }
+    }
+
+    /// Whether a piece may be removed; whether something is left is found by removing it.
+    fn piece(&mut self, at: usize, piece: Removal) -> Result<Removed, Refused> {
+        let session = int(piece.session.0);
+        match self.known.seats.get(&session) {
+            None => Ok(Removed::All),
+            Some(seat) if seat.fence != piece.fence.0 => Err(Refused::Fenced { now: Fence(seat.fence) }),
+            Some(_) => {
+                self.writes.removals.push((at, session, i64::try_from(piece.most).unwrap_or(i64::MAX)));
+                Ok(Removed::Piece)
+            }
         }
     }
 
@@ -413,9 +442,11 @@ impl Writes<'_> {
         self.seats.is_empty()
             && self.open.is_empty()
             && self.pieces.is_empty()
+            && self.cuts.is_empty()
             && self.messages.is_empty()
             && self.adopted.is_empty()
             && self.marks.is_empty()
             && self.records.is_empty()
+            && self.removals.is_empty()
     }
 }

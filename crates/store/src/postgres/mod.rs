@@ -26,8 +26,8 @@ mod statements;
 use crate::change::{Change, Receipt, Refused};
 use crate::queue::{Queue, Request};
 use crate::{
-    Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
-    Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Removal,
+    Removed, Sequence, SessionRow, Space, Store, StoreError,
 };
 use connection::Failure;
 use lane::Lanes;
@@ -187,6 +187,12 @@ impl Store for PostgresStore {
         Answer::reply(answer)
     }
 
+    fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
+        let (reply, answer) = oneshot::channel();
+        self.lanes.queues[self.lane(piece.session)].push(Request::Remove { piece, marks: Vec::new(), reply });
+        Answer::reply(answer)
+    }
+
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
         read::reserve(&self.readers, what, count)
     }
@@ -225,6 +231,10 @@ impl Store for PostgresStore {
 
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
         read::blob(&self.readers, blob, offset, len)
+    }
+
+    fn blob_size(&self, blob: BlobNo) -> Answer<Option<BlobSize>> {
+        read::blob_size(&self.readers, blob)
     }
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {

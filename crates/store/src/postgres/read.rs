@@ -5,7 +5,8 @@ use super::judge::digest;
 use super::readers::{Readers, Unanswered};
 use crate::chain::{int, piece_key, uint};
 use crate::{
-    Answer, BLOB_PIECES_MAX, BatchRow, Inbound, Record, RecordPage, Sequence, SessionRow, Space, StoreError,
+    Answer, BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, Record, RecordPage, Sequence, SessionRow, Space,
+    StoreError,
 };
 use std::sync::Arc;
 use tokio_postgres::types::{ToSql, Type};
@@ -183,6 +184,20 @@ impl FoundRecord {
 /// Bytes of a blob. A piece is read whole even if a part of it is wanted, because its digest is of the whole.
 pub(super) fn blob(readers: &Readers, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
     readers.ask("read a blob", move |client| blob_bytes(client, blob, offset, len))
+}
+
+/// How large a blob is.
+pub(super) fn blob_size(readers: &Readers, blob: BlobNo) -> Answer<Option<BlobSize>> {
+    readers.ask("measure a blob", move |client| blob_measure(client, blob))
+}
+
+async fn blob_measure(client: Arc<Client>, blob: BlobNo) -> Result<Option<BlobSize>, Unanswered> {
+    let sql = "SELECT coalesce(sum(length(data)), 0)::bigint, count(*) FROM windlass.chunks WHERE piece BETWEEN $1 AND $2";
+    let (first, last) = (piece_key(blob, 0), piece_key(blob, BLOB_PIECES_MAX - 1));
+    let size = one(&client, sql, &[(&first, Type::INT8), (&last, Type::INT8)], |row| {
+        Ok(BlobSize { bytes: uint(row.try_get(0)?), pieces: uint(row.try_get(1)?) as u32 })
+    });
+    Ok(size.await?.filter(|size| size.pieces > 0))
 }
 
 async fn blob_bytes(

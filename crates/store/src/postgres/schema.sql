@@ -102,3 +102,64 @@ BEGIN
     RETURN first;
 END
 $$;
+
+-- Removes a piece of a session that is locked; says whether something is left. `blob` is the space among `spaces` whose keys are
+-- numbers of blobs, of which each piece counts for so many rows.
+CREATE FUNCTION windlass.remove(gone bigint, most bigint, spaces bigint[], blob bigint, weight bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    rows  bigint;
+    found_key bytea;
+    number bigint;
+BEGIN
+    -- The newest entries, and with the first row of a batch the batch.
+    WITH cut AS (
+        DELETE FROM windlass.journal WHERE row IN
+            (SELECT row FROM windlass.journal WHERE session = gone ORDER BY first DESC LIMIT most)
+        RETURNING row, first, before
+    ), batches AS (
+        DELETE FROM windlass.batches b USING cut WHERE cut.row & 1048575 = 0 AND b.no = cut.row >> 20 RETURNING b.no
+    ), open AS (
+        DELETE FROM windlass.open_batches o USING batches b WHERE o.session = gone AND o.no = b.no
+    ), last AS (
+        SELECT first, before FROM cut ORDER BY first LIMIT 1
+    )
+    UPDATE windlass.sessions s SET head = last.first - 1, chain = last.before FROM last WHERE s.no = gone;
+    GET DIAGNOSTICS rows = ROW_COUNT;
+    IF rows > 0 THEN
+        RETURN true;
+    END IF;
+    DELETE FROM windlass.open_batches WHERE session = gone;
+    DELETE FROM windlass.inbound WHERE no IN (SELECT no FROM windlass.inbound WHERE session = gone LIMIT most);
+    GET DIAGNOSTICS rows = ROW_COUNT;
+    IF rows > 0 THEN
+        RETURN true;
+    END IF;
+    SELECT key INTO found_key FROM windlass.records WHERE space = blob AND owner = gone ORDER BY key LIMIT 1;
+    IF FOUND THEN
+        number := ('x' || convert_from(found_key, 'UTF8'))::bit(64)::bigint;
+        rows := greatest(most / weight, 1);
+        WITH pieces AS (
+            DELETE FROM windlass.chunks WHERE piece IN
+                (SELECT piece FROM windlass.chunks WHERE piece >= number << 24 AND piece < (number + 1) << 24 LIMIT rows)
+            RETURNING piece
+        )
+        DELETE FROM windlass.records WHERE space = blob AND owner = gone AND key = found_key
+            AND (SELECT count(*) FROM pieces) < rows;
+        RETURN true;
+    END IF;
+    DELETE FROM windlass.records WHERE (space, owner, key) IN
+        (SELECT space, owner, key FROM windlass.records WHERE space = ANY(spaces) AND owner = gone LIMIT most);
+    GET DIAGNOSTICS rows = ROW_COUNT;
+    IF rows > 0 THEN
+        RETURN true;
+    END IF;
+    DELETE FROM windlass.marks WHERE mark IN (SELECT mark FROM windlass.marks WHERE session = gone LIMIT most);
+    GET DIAGNOSTICS rows = ROW_COUNT;
+    IF rows > 0 THEN
+        RETURN true;
+    END IF;
+    DELETE FROM windlass.sessions WHERE no = gone;
+    RETURN false;
+END
+$$;

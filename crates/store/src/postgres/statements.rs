@@ -58,6 +58,8 @@ statements! {
                       SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[], $7::bytea[])";
     insert_chunks = "INSERT INTO windlass.chunks (piece, digest, data)
                      SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[])";
+    cut = "DELETE FROM windlass.chunks c USING unnest($1::bigint[], $2::bigint[]) AS gone (first, last)
+           WHERE c.piece BETWEEN gone.first AND gone.last";
     insert_messages = "INSERT INTO windlass.inbound (session, key, key_hash, digest, body)
                        SELECT m.session, m.key, m.key_hash, m.digest, m.body
                        FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[])
@@ -75,6 +77,7 @@ statements! {
     remove_records = "DELETE FROM windlass.records r
                       USING unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS gone (space, owner, key)
                       WHERE r.space = gone.space AND r.owner = gone.owner AND r.key = gone.key";
+    remove = "SELECT windlass.remove($1, $2, $3, $4, $5)";
     mark = "UPDATE windlass.writers SET last = $2::bigint WHERE id = $1 AND last = $2::bigint - 1";
     marked = "SELECT last FROM windlass.writers WHERE id = $1 FOR UPDATE";
 }

@@ -5,17 +5,19 @@
 //! then the whole group is rolled back and done again without that change.
 
 use super::lookups::{Indexer, Lookups};
-use super::seal::{Sealed, batch_seal, mark_seal, message_digest, open_part, piece_digest};
+use super::seal::{
+    Sealed, batch_seal, mark_seal, message_digest, open_number, open_part, piece_digest, sealed_number,
+};
 use super::statements::Statements;
 use crate::chain::{Link, Linked, START, int, piece_key, row_key, uint};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
-use crate::{Inbound, Posted};
+use crate::{BLOB_PIECES_MAX, Inbound, Posted};
 use rusqlite::{Connection, Error, OptionalExtension};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass_core::ids::{BatchNo, EntryNo, Fence, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, SessionNo};
 
 /// Sessions whose rows are remembered between groups; past that all are forgotten and read again.
 const SEATS_MAX: usize = 16_384;
@@ -24,7 +26,7 @@ const SEATS_MAX: usize = 16_384;
 pub(super) struct Applier<'c> {
     conn: &'c Connection,
     pub(super) sql: Statements<'c>,
-    lookups: Indexer,
+    pub(super) lookups: Indexer,
     /// Session rows as this connection last wrote or read them.
     seats: HashMap<SessionNo, Seat>,
     /// Sessions whose rows must be written before the commit.
@@ -38,13 +40,13 @@ pub(super) struct Applier<'c> {
 }
 
 #[derive(Clone, Copy)]
-struct Seat {
-    fence: u64,
-    head: u64,
-    last_row: Option<i64>,
-    chain: Link,
+pub(super) struct Seat {
+    pub(super) fence: u64,
+    pub(super) head: u64,
+    pub(super) last_row: Option<i64>,
+    pub(super) chain: Link,
     /// The sum over its open batches.
-    open: i64,
+    pub(super) open: i64,
     changed: bool,
 }
 
@@ -225,7 +227,7 @@ impl<'c> Applier<'c> {
         Ok(Ok(seat))
     }
 
-    fn seat(&mut self, no: SessionNo) -> Result<Option<Seat>, Error> {
+    pub(super) fn seat(&mut self, no: SessionNo) -> Result<Option<Seat>, Error> {
         let vacant = match self.seats.entry(no) {
             Entry::Occupied(seat) => return Ok(Some(*seat.get())),
             Entry::Vacant(vacant) => vacant,
@@ -243,7 +245,12 @@ impl<'c> Applier<'c> {
         Ok(read.optional()?.map(|seat| *vacant.insert(seat)))
     }
 
-    fn keep(&mut self, no: SessionNo, mut seat: Seat) {
+    /// A session is gone.
+    pub(super) fn let_go(&mut self, no: SessionNo) {
+        self.seats.remove(&no);
+    }
+
+    pub(super) fn keep(&mut self, no: SessionNo, mut seat: Seat) {
         if !seat.changed {
             seat.changed = true;
             self.changed.push(no);
@@ -321,6 +328,7 @@ impl<'c> Applier<'c> {
                     let piece = (key, piece_digest(key, data), &data[..]);
                     point!("write.chunk", self.sql.insert_chunk.execute(piece))?;
                 }
+                Row::Cut { blob, pieces } => self.cut(*blob, *pieces)?,
                 Row::Adopt { key } => {
                     if point!("write.adopt", self.sql.adopt.execute((session, key)))? == 0 {
                         return Err(Fault::Redo(Refused::Adopted));
@@ -338,6 +346,20 @@ impl<'c> Applier<'c> {
             *wrote = true;
         }
         Ok(generation)
+    }
+
+    /// Cuts a blob. Of those that are gone the largest number is kept, or the next owner would give it out again.
+    fn cut(&mut self, blob: BlobNo, pieces: u32) -> Result<(), Error> {
+        let range = (piece_key(blob, pieces), piece_key(blob, BLOB_PIECES_MAX - 1));
+        point!("write.cut", self.sql.cut.execute(range))?;
+        if pieces > 0 {
+            return Ok(());
+        }
+        let last = self.sql.last_cut.query_row((), |row| row.get(0))?;
+        if open_number(last).is_none_or(|last| last < blob.0) {
+            point!("write.last-cut", self.sql.set_last_cut.execute([sealed_number(blob.0)]))?;
+        }
+        Ok(())
     }
 
     /// Adds a journal row to its session's chain.

@@ -11,7 +11,7 @@ use super::seal::{batch_seal, open_part};
 use super::statements::Statements;
 use crate::chain::{int, uint};
 use rusqlite::{Connection, Error};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use windlass_core::ids::Lookup;
 
@@ -106,6 +106,8 @@ pub(super) struct Indexer {
     shared: Arc<Lookups>,
     /// Of the transaction that is being applied.
     pending: HashMap<Lookup, u64>,
+    /// What the transaction that is being applied removes, by its batch.
+    removed: HashMap<u64, Lookup>,
     run: Option<Run>,
     /// So many of the run are due.
     due: usize,
@@ -115,6 +117,8 @@ pub(super) struct Indexer {
 /// Look-ups on their way into the index, in its order.
 struct Run {
     sorted: Vec<(i64, u64)>,
+    /// Batches of it that were removed before their turn came.
+    gone: HashSet<u64>,
     /// So many of them are there, and so many will be when the transaction is committed.
     done: usize,
     done_then: usize,
@@ -124,7 +128,14 @@ struct Run {
 
 impl Indexer {
     pub fn new(shared: Arc<Lookups>) -> Indexer {
-        Indexer { shared, pending: HashMap::new(), run: None, due: 0, run_min: RUN.0 }
+        Indexer {
+            shared,
+            pending: HashMap::new(),
+            removed: HashMap::new(),
+            run: None,
+            due: 0,
+            run_min: RUN.0,
+        }
     }
 
     /// Whether a batch has this look-up, the transaction at hand included.
@@ -150,6 +161,13 @@ impl Indexer {
         Ok(())
     }
 
+    /// A batch is removed in the transaction at hand. The filter goes on to take it for one that may be there.
+    pub fn remove(&mut self, lookup: Lookup, no: u64, sql: &mut Statements<'_>) -> Result<(), Error> {
+        sql.delete_lookup.execute((part(lookup), int(no)))?;
+        self.removed.insert(no, lookup);
+        Ok(())
+    }
+
     /// Before a transaction: begins a run if there is enough for one. Not later, since whether a batch of the
     /// transaction is behind the mark of the run must be known when it is added.
     pub fn begin(&mut self) {
@@ -172,7 +190,8 @@ impl Indexer {
 
     /// The commit succeeded.
     pub fn committed(&mut self) {
-        if self.pending.is_empty() && self.run.as_ref().is_none_or(|run| run.done == run.done_then) {
+        let nothing_new = self.pending.is_empty() && self.removed.is_empty();
+        if nothing_new && self.run.as_ref().is_none_or(|run| run.done == run.done_then) {
             return;
         }
         let mut state = self.shared.write();
@@ -182,6 +201,14 @@ impl Indexer {
                 state.indexed.add(lookup);
             } else {
                 state.recent.insert(lookup, no);
+            }
+        }
+        for (no, lookup) in self.removed.drain() {
+            state.recent.remove(&lookup);
+            if Arc::make_mut(&mut state.run).remove(&lookup).is_some()
+                && let Some(run) = &mut self.run
+            {
+                run.gone.insert(no);
             }
         }
         let Some(run) = &mut self.run else { return };
@@ -205,6 +232,7 @@ impl Indexer {
     /// The transaction was undone.
     pub fn undone(&mut self) {
         self.pending.clear();
+        self.removed.clear();
         if let Some(run) = &mut self.run {
             run.done_then = run.done;
         }
@@ -247,13 +275,14 @@ impl Indexer {
         let mut sorted: Vec<_> = run.iter().map(|(lookup, no)| (part(*lookup), *no)).collect();
         sorted.sort_unstable();
         let last = run.values().copied().max().unwrap_or(0);
-        Some(Run { sorted, done: 0, done_then: 0, last })
+        Some(Run { sorted, gone: HashSet::new(), done: 0, done_then: 0, last })
     }
 
     fn write_slice(&mut self, most: usize, sql: &mut Statements<'_>) -> Result<(), Error> {
         let Some(run) = &mut self.run else { return Ok(()) };
         let end = run.done.saturating_add(most).min(run.sorted.len());
-        for (part, no) in &run.sorted[run.done..end] {
+        let is_there = |no: &u64| !run.gone.contains(no) && !self.removed.contains_key(no);
+        for (part, no) in run.sorted[run.done..end].iter().filter(|(_, no)| is_there(no)) {
             point!("index.lookup", sql.insert_lookup.execute((part, int(*no))))?;
         }
         if end == run.sorted.len() {
@@ -490,5 +519,51 @@ mod tests {
         assert!((0..keys).all(|no| filter.may_have(lookup(no))));
         let wrong = (keys..2 * keys).filter(|no| filter.may_have(lookup(*no))).count();
         assert!(wrong < keys as usize / 20, "{wrong} of {keys}");
+    }
+
+    #[test]
+    fn what_is_removed_before_its_turn_never_comes_into_the_index() {
+        let rig = Rig::new();
+        let mut writer = rig.opened();
+        let batches: Vec<u64> = (1..=40).collect();
+        apply(&mut writer, &batches);
+        commit(&mut writer);
+        let (indexer, sql) = &mut writer;
+        // A run is under way: of those in it, in the index, and still in memory some go.
+        for (step, gone) in [[3, 4], [20, 21], [39, 40]].into_iter().enumerate() {
+            sql.begin.execute(()).unwrap();
+            indexer.begin();
+            for no in gone {
+                indexer.remove(lookup(no), no, sql).unwrap();
+                sql.delete_batch.execute([int(no)]).unwrap();
+            }
+            if step == 1 {
+                // Undone, they are as they were; then they go after all.
+                sql.rollback.execute(()).unwrap();
+                indexer.undone();
+                assert!(indexer.has(lookup(20), sql).unwrap());
+                sql.begin.execute(()).unwrap();
+                for no in gone {
+                    indexer.remove(lookup(no), no, sql).unwrap();
+                    sql.delete_batch.execute([int(no)]).unwrap();
+                }
+            }
+            indexer.write_slice(8, sql).unwrap();
+            sql.commit.execute(()).unwrap();
+            indexer.committed();
+        }
+        while indexer.is_behind() {
+            sql.begin.execute(()).unwrap();
+            indexer.write_rest(sql).unwrap();
+            sql.commit.execute(()).unwrap();
+            indexer.committed();
+        }
+        let gone = [3, 4, 20, 21, 39, 40];
+        let left: Vec<u64> = batches.into_iter().filter(|no| !gone.contains(no)).collect();
+        rig.check(indexer, sql, &left);
+        assert_eq!(rig.indexed(), left.len() as i64);
+        for no in gone {
+            assert!(!indexer.has(lookup(no), sql).unwrap(), "{no}");
+        }
     }
 }

@@ -15,6 +15,7 @@ mod lookups;
 mod pool;
 mod read;
 mod records;
+mod remove;
 mod schema;
 mod seal;
 mod statements;
@@ -24,8 +25,8 @@ use crate::chain::{row_of, uint};
 use crate::change::{Change, Receipt, Refused};
 use crate::queue::{self, Request};
 use crate::{
-    Answer, BatchRow, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Sequence, SessionRow,
-    Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Removal,
+    Removed, Sequence, SessionRow, Space, Store, StoreError,
 };
 use ballast::Ballast;
 use history::Places;
@@ -170,6 +171,22 @@ impl Store for SqliteStore {
         self.send(|reply| Request::Post { message, reply })
     }
 
+    fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
+        let queue = match &self.access {
+            Access::Owner { writer, .. } => Arc::clone(&writer.queue),
+            Access::Reader { folder } => {
+                return Answer::ready(Err(StoreError::ReadOnly { folder: folder.clone() }));
+            }
+        };
+        let reads = Arc::downgrade(&self.reads);
+        Answer::boxed(async move {
+            let marks = remove::marks(reads, piece).await?;
+            let (reply, answer) = oneshot::channel();
+            queue.push(Request::Remove { piece, marks, reply });
+            answer.await.unwrap_or(Err(StoreError::Closed))
+        })
+    }
+
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
         Answer::ready(match &self.access {
             Access::Owner { next, .. } => Ok(next[what as usize].fetch_add(count, Ordering::Relaxed)),
@@ -219,6 +236,10 @@ impl Store for SqliteStore {
 
     fn blob(&self, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
         Answer::ready(read::blob(&self.reads.pool, blob, offset, len))
+    }
+
+    fn blob_size(&self, blob: BlobNo) -> Answer<Option<BlobSize>> {
+        Answer::ready(read::blob_size(&self.reads.pool, blob))
     }
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
@@ -286,7 +307,14 @@ fn open_file(path: &Path, options: &Options) -> Result<Found, StoreError> {
     schema::update(&conn).map_err(failed)?;
     let lookups = file::check_tables(&conn, path)?;
     checkpoint::catch_up(&conn).map_err(failed)?;
-    Ok(Found { secret: secret(&conn, path)?, next: next_numbers(&conn).map_err(failed)?, lookups })
+    let cut = schema::last_cut(&conn).map_err(failed)?;
+    let cut = cut.ok_or_else(|| file::refused(path, "its numbers are damaged; restore it from a backup"))?;
+    let mut removed = remove::numbers(&conn)
+        .map_err(failed)?
+        .map_err(|what| file::refused(path, &format!("it is damaged ({what}); restore it from a backup")))?;
+    removed[2] = removed[2].max(cut);
+    let next = next_numbers(&conn, removed).map_err(failed)?;
+    Ok(Found { secret: secret(&conn, path)?, next, lookups })
 }
 
 fn secret(conn: &Connection, path: &Path) -> Result<Secret, StoreError> {
@@ -294,12 +322,13 @@ fn secret(conn: &Connection, path: &Path) -> Result<Secret, StoreError> {
     secret.ok_or_else(|| file::refused(path, "its secret is damaged; restore it from a backup"))
 }
 
-/// The first free number of each [`Sequence`], in its order.
-fn next_numbers(conn: &Connection) -> Result<[AtomicU64; 3], rusqlite::Error> {
+/// The first free number of each [`Sequence`], in its order: after what is there, and after what was removed.
+fn next_numbers(conn: &Connection, removed: remove::Numbers) -> Result<[AtomicU64; 3], rusqlite::Error> {
     let max = |sql: &str| conn.query_row(sql, (), |row| Ok(row.get::<_, Option<i64>>(0)?.unwrap_or(0)));
     let session = uint(max("SELECT max(no) FROM sessions")?);
     // A journal may know of a batch that was never recorded.
     let batch = uint(max("SELECT max(no) FROM batches")?).max(row_of(max("SELECT max(row) FROM journal")?).0);
     let blob = uint(max("SELECT max(piece) FROM chunks")?) >> 24;
-    Ok([session, batch, blob].map(|last| AtomicU64::new(last + 1)))
+    let last = [session.max(removed[0]), batch.max(removed[1]), blob.max(removed[2])];
+    Ok(last.map(|last| AtomicU64::new(last + 1)))
 }

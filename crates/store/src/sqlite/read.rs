@@ -5,7 +5,7 @@ use super::lookups;
 use super::pool::Pool;
 use super::seal::{Sealed, batch_seal, mark_seal, message_digest, open_part, piece_digest};
 use crate::chain::{int, piece_key, uint};
-use crate::{BLOB_PIECES_MAX, BatchRow, Inbound, SessionRow, StoreError};
+use crate::{BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, SessionRow, StoreError};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
@@ -163,6 +163,20 @@ pub(super) fn blob(pool: &Pool, blob: BlobNo, offset: u64, len: u64) -> Result<O
         }
         Ok(Ok(Some(bytes)))
     })?
+}
+
+/// How large a blob is: all its pieces but the last have the same length.
+pub(super) fn blob_size(pool: &Pool, blob: BlobNo) -> Result<Option<BlobSize>, StoreError> {
+    pool.read("measure a blob", |conn| {
+        let Some(piece_bytes) = piece_bytes(conn, blob)? else { return Ok(None) };
+        let sql = "SELECT piece, length(data) FROM chunks WHERE piece <= ?1 ORDER BY piece DESC LIMIT 1";
+        let last = [piece_key(blob, BLOB_PIECES_MAX - 1)];
+        conn.prepare_cached(sql)?.query_row(last, |row| {
+            let before = uint(row.get::<_, i64>(0)? - piece_key(blob, 0));
+            let bytes = before * piece_bytes + uint(row.get(1)?);
+            Ok(Some(BlobSize { bytes, pieces: before as u32 + 1 }))
+        })
+    })
 }
 
 /// The call that a mark is at.

@@ -10,7 +10,12 @@ use windlass_core::handle::Secret;
 pub(super) const APPLICATION_ID: u32 = 0x576e_646c;
 
 /// Step n brings a file of format n to format n + 1. A released step never changes.
-const STEPS: &[&str] = &[include_str!("schema.sql"), include_str!("marks.sql"), include_str!("records.sql")];
+const STEPS: &[&str] = &[
+    include_str!("schema.sql"),
+    include_str!("marks.sql"),
+    include_str!("records.sql"),
+    include_str!("cut.sql"),
+];
 
 /// The newest format; the file keeps its own in `user_version`.
 pub(super) const KNOWN: u32 = STEPS.len() as u32;
@@ -106,6 +111,13 @@ pub(super) fn secret(conn: &Connection) -> Result<Option<Secret>, rusqlite::Erro
     Ok(intact.map(Secret))
 }
 
+/// The largest number of a blob that was cut away; `None` if it is not what was written.
+pub(super) fn last_cut(conn: &Connection) -> Result<Option<u64>, rusqlite::Error> {
+    let kept = "SELECT value FROM meta WHERE key = 'cut'";
+    let kept = conn.query_row(kept, (), |row| row.get::<_, [u8; 16]>(0)).optional()?;
+    Ok(kept.and_then(super::seal::open_number))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +158,7 @@ mod tests {
             update(&conn).unwrap();
             assert_eq!((format(&conn).unwrap(), problem(&conn).unwrap()), (KNOWN, None));
             assert_eq!(secret(&conn).unwrap().map(|secret| secret.0), Some([7; 32]));
+            assert_eq!(last_cut(&conn).unwrap(), Some(0), "from format {older}");
         }
     }
 

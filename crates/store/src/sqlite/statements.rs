@@ -38,6 +38,9 @@ statements! {
     insert_journal = "INSERT INTO journal (row, session, first, count, prev, link, data)
                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     insert_chunk = "INSERT INTO chunks (piece, digest, data) VALUES (?1, ?2, ?3)";
+    cut = "DELETE FROM chunks WHERE piece BETWEEN ?1 AND ?2";
+    last_cut = "SELECT value FROM meta WHERE key = 'cut'";
+    set_last_cut = "UPDATE meta SET value = ?1 WHERE key = 'cut'";
     message = "SELECT digest FROM inbound WHERE session = ?1 AND key = ?2";
     insert_message = "INSERT INTO inbound (session, key, digest, body) VALUES (?1, ?2, ?3, ?4)";
     waiting = "SELECT 1 FROM inbound WHERE session = ?1 AND key = ?2 AND body IS NOT NULL";
@@ -49,5 +52,22 @@ statements! {
                                   coalesce((SELECT max(generation) FROM records), 0))";
     put_record = "INSERT OR REPLACE INTO records (generation, space, owner, key, value, seal)
                   VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    cut_journal = "SELECT j.first, j.prev, p.link FROM journal j LEFT JOIN journal p ON p.row = j.prev WHERE j.row = ?1";
+    delete_journal = "DELETE FROM journal WHERE row = ?1";
+    batch = "SELECT session, lookup FROM batches WHERE no = ?1";
+    delete_batch = "DELETE FROM batches WHERE no = ?1";
+    delete_lookup = "DELETE FROM lookups WHERE part = ?1 AND no = ?2";
+    delete_all_open = "DELETE FROM open_batches WHERE (session, no) IN
+                       (SELECT session, no FROM open_batches WHERE session = ?1 LIMIT ?2)";
+    delete_messages = "DELETE FROM inbound WHERE no IN (SELECT no FROM inbound WHERE session = ?1 LIMIT ?2)";
+    delete_records = "DELETE FROM records WHERE generation IN
+                      (SELECT generation FROM records WHERE space = ?1 AND owner = ?2 LIMIT ?3)";
+    first_record = "SELECT generation, key, value, seal FROM records WHERE space = ?1 AND owner = ?2 ORDER BY key LIMIT 1";
+    delete_chunks = "DELETE FROM chunks WHERE piece IN
+                     (SELECT piece FROM chunks WHERE piece >= ?1 AND piece < ?2 LIMIT ?3)";
+    delete_mark = "DELETE FROM marks WHERE mark = ?1 AND session = ?2";
+    delete_session = "DELETE FROM sessions WHERE no = ?1";
+    numbers = "SELECT value FROM meta WHERE key = 'removed'";
+    set_numbers = "INSERT OR REPLACE INTO meta (key, value) VALUES ('removed', ?1)";
     remove_record = "DELETE FROM records WHERE space = ?1 AND owner = ?2 AND key = ?3";
 }

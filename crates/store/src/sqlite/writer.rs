@@ -213,6 +213,7 @@ fn apply(
                 told.push(Told::Commit(receipts));
             }
             Request::Post { message, .. } => told.push(Told::Post(applier.post(message)?)),
+            Request::Remove { piece, marks, .. } => told.push(Told::Remove(applier.remove(*piece, marks)?)),
         }
     }
     Ok(Ok(told))

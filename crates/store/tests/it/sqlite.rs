@@ -5,10 +5,12 @@ use rusqlite::Connection;
 use std::error::Error;
 use std::sync::Arc;
 use tempfile::TempDir;
-use windlass_core::ids::{BlobNo, EntryNo};
+use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_store::sqlite::Options;
-use windlass_store::{Durability, Inbound, Row, Sequence, SqliteStore, Store, StoreError};
+use windlass_store::{
+    Durability, Inbound, Removal, Removed, Row, Sequence, Space, SqliteStore, Store, StoreError, blob_key,
+};
 use windlass_testkit::store_suite::{begin, held, journal, lookup, next, one, open as open_session};
 
 /// A connection that somebody outside has on the store's file.
@@ -49,6 +51,27 @@ async fn what_was_kept_is_there_after_reopening() {
     }
     let receipt = one(&store, held(session, vec![journal(going, 1, 1)])).await.unwrap();
     assert_eq!(receipt.first, EntryNo(6), "the session goes on where it was");
+}
+
+#[tokio::test]
+async fn the_number_of_a_blob_that_is_gone_is_not_given_out_again() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder);
+    let session = open_session(&store, "s").await;
+    let (first, last) =
+        (BlobNo(next(&store, Sequence::Blob).await), BlobNo(next(&store, Sequence::Blob).await));
+    let chunk = |blob| Row::Chunk { blob, seq: 0, data: b"bytes"[..].into() };
+    one(&store, held(session, vec![chunk(first), chunk(last)])).await.unwrap();
+    // The largest number goes first: what remembers it must not go back.
+    for blob in [last, first] {
+        one(&store, held(session, vec![Row::Cut { blob, pieces: 0 }])).await.unwrap();
+    }
+    drop(store);
+    assert!(next(&open(&folder), Sequence::Blob).await > last.0);
+
+    outside(&folder).execute("UPDATE meta SET value = zeroblob(16) WHERE key = 'cut'", ()).unwrap();
+    let refused = SqliteStore::open(Options::new(folder.path())).err().unwrap();
+    assert!(refused.to_string().contains("its numbers are damaged"), "{refused}");
 }
 
 #[tokio::test]
@@ -201,4 +224,38 @@ async fn relaxed_must_be_asked_for_and_says_so() {
     drop(store);
     let memory = Options { durability: Durability::Memory, ..Options::new(folder.path()) };
     assert!(matches!(SqliteStore::open(memory), Err(StoreError::Open { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_of_what_was_removed_are_not_used_again_after_reopening() {
+    let folder = TempDir::new().unwrap();
+    let store = open_with(&folder, Limits::default());
+    let (kept, session) = (open_session(&store, "kept").await, open_session(&store, "s").await);
+    let batch = begin(&store, session, "k").await;
+    let blob = BlobNo(next(&store, Sequence::Blob).await);
+    let rows = vec![
+        Row::Chunk { blob, seq: 0, data: b"x"[..].into() },
+        Row::Put { space: Space::Blob, key: blob_key(blob), value: b""[..].into() },
+    ];
+    one(&store, held(session, rows)).await.unwrap();
+    let piece = Removal { session, fence: Fence(1), most: 1 };
+    let mut pieces = 0;
+    // Every piece by another owner: each finds where the last one was cut off.
+    let mut store = Some(store);
+    loop {
+        let opened = store.take().unwrap_or_else(|| open_with(&folder, Limits::default()));
+        pieces += 1;
+        if opened.remove(piece).await.unwrap().unwrap() == Removed::All {
+            store = Some(opened);
+            break;
+        }
+    }
+    assert!(pieces > 2);
+    drop(store);
+    let store = open_with(&folder, Limits::default());
+    assert!(SessionNo(next(&store, Sequence::Session).await) > session);
+    assert!(BatchNo(next(&store, Sequence::Batch).await) > batch);
+    assert!(BlobNo(next(&store, Sequence::Blob).await) > blob);
+    assert_eq!(store.sessions(None, 9).await.unwrap().len(), 1);
+    assert_eq!(store.session("kept").await.unwrap().unwrap().no, kept);
 }

@@ -121,6 +121,8 @@ pub struct Inside {
     pub pairs: u32,
     /// See above.
     pub events: u32,
+    /// See above.
+    pub attached: u32,
     /// What it called under each name, in order.
     pub called: BTreeMap<String, Vec<Called>>,
 }
@@ -166,6 +168,7 @@ impl Inside {
             }
             Did::SleepEnded => self.sleeps += 1,
             Did::PairWritten { written, .. } => self.pairs += u32::from(*written),
+            Did::Attached { .. } => self.attached += 1,
             Did::Emitted { .. } => self.events += 1,
             Did::Called { generation } => {
                 let called = Called { generation: *generation, at, round };

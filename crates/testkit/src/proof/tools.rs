@@ -328,7 +328,7 @@ impl Effect {
         Ok(output)
     }
 
-    /// Writes a pair, reads it back, and tells of that.
+    /// Writes a pair and a file, reads them back, and tells of that.
     async fn tell(&self, cx: &Cx) -> Result<(), ToolError> {
         let key = cx.handle().to_string();
         let before = cx.kv().get("pair before", &key).await?.map_or(0, |pair| pair.generation);
@@ -336,6 +336,11 @@ impl Effect {
         let after = cx.kv().get("pair after", &key).await?.map(|pair| pair.value);
         if !written || before != 0 || after != Some(json!(cx.id())) {
             return Err(ToolError::internal(format!("the pair was {before}, and is {after:?}")));
+        }
+        let file = cx.attach("file", key.as_bytes(), "text/plain").await?;
+        let bytes = cx.read_artifact(file.kept.artifact, 0, file.kept.bytes + 1).await?;
+        if bytes != key.as_bytes() {
+            return Err(ToolError::internal("the attached file is another"));
         }
         Ok(cx.emit(EVENT, EVENT, json!({ "call": key })).await?)
     }

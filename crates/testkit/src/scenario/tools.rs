@@ -105,7 +105,7 @@ impl Tool for Noting {
                     for _ in 0..3 {
                         writer.write(&vec![b's'; LONG_CHARS / 3]).await?;
                     }
-                    Ok(Output { kept: Some(writer.finish().await?), ..Output::default() })
+                    Ok(Output { kept: Some(writer.finish("text/plain").await?), ..Output::default() })
                 }
                 name => Ok(json!({"did": name, "n": args["n"]}).into()),
             }

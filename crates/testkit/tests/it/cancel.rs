@@ -50,6 +50,7 @@ async fn who_is_cancelled_in_the_queue_keeps_its_place_until_its_end_is_recorded
             clock,
             limits: Default::default(),
             hooks: Vec::new(),
+            files: None,
         });
         let (running, mut runs) = tokio::sync::mpsc::unbounded_channel();
         runtime.register(Obeys(running)).unwrap();
@@ -104,7 +105,8 @@ async fn a_cancel_that_could_not_be_recorded_is_not_acknowledged() {
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
         let store = Arc::new(FaultStore::new(inner, plan, Reach::Store));
         let clock = Arc::new(SystemClock::default());
-        let runtime = Runtime::new(Config { store, clock, limits: Default::default(), hooks: Vec::new() });
+        let runtime =
+            Runtime::new(Config { store, clock, limits: Default::default(), hooks: Vec::new(), files: None });
         let (running, mut runs) = tokio::sync::mpsc::unbounded_channel();
         runtime.register(Obeys(running)).unwrap();
         let _under_way = runtime.submit("s", batch(vec![call("c", "obeys")])).await.unwrap();

@@ -26,7 +26,13 @@ const SOON: Duration = Duration::from_secs(60);
 /// A runtime with the tools of the rigs, as this worker.
 fn runtime(store: &Arc<dyn Store>, ledger: &str, (worker, death): (Worker, Death)) -> (Runtime, Arc<World>) {
     let clock = Arc::new(SystemClock::default());
-    let runtime = Runtime::new(Config { store: store.clone(), clock, limits: limits(), hooks: Vec::new() });
+    let runtime = Runtime::new(Config {
+        store: store.clone(),
+        clock,
+        limits: limits(),
+        hooks: Vec::new(),
+        files: None,
+    });
     let client = Client::new(ledger.to_owned(), worker);
     let world = World::new(client, death, Voice::Kept(Vec::new()));
     world.register(&runtime).unwrap();

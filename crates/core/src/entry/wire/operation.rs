@@ -1,7 +1,7 @@
 //! What is kept of what a tool did by name, and of attempts that were put aside.
 
 use super::attempt::{ParkedFields, read_parked};
-use super::outcome::FailureFields;
+use super::outcome::{FailureFields, KeptFields};
 use super::{Problem, encode, known, text, wrong};
 use crate::call::{Kind, Resumed, Suspended, Then};
 use crate::ids::AttemptNo;
@@ -41,6 +41,9 @@ struct OperationFields<'a> {
     /// The kind of an event.
     #[b(11)]
     event: Option<&'a str>,
+    /// Where what was attached is.
+    #[n(12)]
+    kept: Option<KeptFields>,
 }
 
 pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
@@ -58,6 +61,9 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
         Did::PairsRead { asked, .. } => OperationFields { input: Some(asked), ..named },
         Did::PairWritten { asked, written } => {
             OperationFields { input: Some(asked), refused: (!written).then_some(true), ..named }
+        }
+        Did::Attached { content, kept } => {
+            OperationFields { input: Some(content), kept: Some((*kept).into()), ..named }
         }
         Did::Emitted { event, .. } => OperationFields { event: Some(event), ..named },
         Did::SleepBegan(began) | Did::WaitBegan(began) | Did::SignalAwaited(began) => {
@@ -87,7 +93,7 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
         Did::Asked(question) => question.text.as_bytes(),
         Did::PairsRead { found, .. } => found.as_bytes(),
         Did::Emitted { payload, .. } | Did::Signalled { payload } => payload.as_bytes(),
-        Did::PairWritten { .. } | Did::SignalAwaited(_) => &[],
+        Did::PairWritten { .. } | Did::SignalAwaited(_) | Did::Attached { .. } => &[],
         Did::StepStarted { .. }
         | Did::StepEnded { .. }
         | Did::SleepBegan(_)
@@ -103,7 +109,8 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other kind is no operation")]
 pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operation, Problem> {
     let fields: OperationFields<'_> = minicbor::decode(fields)?;
-    let input = || fields.input.map(Arc::from).ok_or_else(|| wrong("what was done has no input"));
+    let given = fields.input;
+    let input = || given.map(Arc::from).ok_or_else(|| wrong("what was done has no input"));
     let until = || match (fields.wake_at, fields.length_us) {
         (Some(wake_at), Some(length_us)) => Ok(Until { wake_at: Timestamp(wake_at), length_us }),
         _ => Err(wrong("a wait has no end")),
@@ -139,6 +146,10 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
         Kind::Emitted => {
             let event = fields.event.map(Arc::from).ok_or_else(|| wrong("an event has no kind"))?;
             Did::Emitted { event, payload: text(payload)? }
+        }
+        Kind::Attached => {
+            let kept = fields.kept.ok_or_else(|| wrong("what was attached is nowhere"))?;
+            Did::Attached { content: input()?, kept: kept.read()? }
         }
         Kind::SignalAwaited => Did::SignalAwaited(until()?),
         Kind::Signalled => Did::Signalled { payload: text(payload)? },

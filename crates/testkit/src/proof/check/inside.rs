@@ -37,7 +37,11 @@ fn told(case: &Case<'_>, problems: &mut Vec<String>) {
     let succeeded = case.recorded.state() == "succeeded" && !case.recorded.is_resolved();
     let is_whole =
         |count: u32| if succeeded { count == u32::from(case.plan.inside.step) } else { count <= 1 };
-    for (what, count) in [("wrote its pair", inside.pairs), ("told of its event", inside.events)] {
+    for (what, count) in [
+        ("wrote its pair", inside.pairs),
+        ("told of its event", inside.events),
+        ("attached its file", inside.attached),
+    ] {
         if !is_whole(count) {
             problems.push(format!("R2: it {what} {count} times"));
         }

@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("windlass-mcp", &["windlass"]),
     ("windlass-server", &["windlass", "windlass-tools", "windlass-mcp", "windlass-wire"]),
     ("windlass-cli", &["windlass", "windlass-tools", "windlass-server", "windlass-bench"]),
-    ("windlass-bench", &["windlass"]),
+    ("windlass-bench", &["windlass", "windlass-server"]),
     ("windlass-testkit", &["windlass", "windlass-store", "windlass-core"]),
 ];
 

@@ -1,0 +1,221 @@
+//! Removing a session: everything it had goes, whenever it is cut off, and its name can be used anew.
+
+use crate::inside::{DAY, body};
+use crate::rig::{Count, batch, call, config, echo, quick, run, spec, states};
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use windlass::core::limits::Limits;
+use windlass::store::memory::MemoryStore;
+use windlass::store::{Change, Hold, RecordPage, Row, STORE, Space, Store};
+use windlass::{
+    AskError, BatchError, Completed, Config, Dedupe, EffectClass, Lost, Output, Runtime, Target, ToolSpec,
+    tool_fn,
+};
+use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+
+/// So small pieces that there are some of every kind.
+fn limits() -> Limits {
+    Limits { removed_rows_max: 2, chunk_bytes_max: 32 << 10, ..Limits::default() }
+}
+
+fn on(store: Arc<dyn Store>) -> Runtime {
+    let config = Config { limits: limits(), ..Config::new(MemoryStore::new().unwrap()) };
+    Runtime::new(Config { store, ..config })
+}
+
+/// What a session has, for the tests: the handle of a call, and the key of one that waits.
+struct Had {
+    call: String,
+    key: String,
+}
+
+/// Registers tools that leave something of every kind behind.
+fn register(runtime: &Runtime, count: &Count) -> Arc<Mutex<Option<String>>> {
+    runtime.register(echo(quick("echo", EffectClass::Read), count)).unwrap();
+    let same = Dedupe { key: "{key}".into(), for_ms: None };
+    runtime
+        .register(echo(ToolSpec { dedupe: Some(same), ..spec("same", EffectClass::Once) }, count))
+        .unwrap();
+    let large =
+        tool_fn(spec("large", EffectClass::Read), |_, _| async { Ok(json!("long ".repeat(20_000)).into()) });
+    runtime.register(large).unwrap();
+    let hangs = tool_fn(spec("hangs", EffectClass::Keyed), |_, _| std::future::pending());
+    runtime.register(hangs).unwrap();
+    let given = Arc::new(Mutex::new(None));
+    let keys = given.clone();
+    let waits = body(spec("waits", EffectClass::Once), move |_, cx| {
+        let keys = keys.clone();
+        Box::pin(async move {
+            let key = cx.completion("answer").await?;
+            *keys.lock().unwrap() = Some(key.to_string());
+            Ok(Output::pending(key).within(DAY))
+        })
+    });
+    runtime.register(waits).unwrap();
+    given
+}
+
+async fn fill(runtime: &Runtime, keys: &Mutex<Option<String>>) -> Had {
+    let answer = run(runtime, "s", batch("over", vec![call("c", "echo", json!({"n": 1}))])).await;
+    run(runtime, "s", batch("same", vec![call("c", "same", json!({"key": "k"}))])).await;
+    run(runtime, "s", batch("large", vec![call("c", "large", json!({}))])).await;
+    for number in 0..5 {
+        runtime.kv("s").set(&format!("k{number}"), &json!(number)).await.unwrap();
+    }
+    drop(runtime.submit("s", batch("waits", vec![call("c", "waits", json!({}))])).await.unwrap());
+    let wait = async {
+        loop {
+            match keys.lock().unwrap().clone() {
+                Some(key) if runtime.away() == 1 => return key,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let key = tokio::time::timeout(Duration::from_secs(30), wait).await.expect("it waits");
+    let hanging = runtime.submit("s", batch("hangs", vec![call("c", "hangs", json!({}))])).await.unwrap();
+    hanging.admitted().await.unwrap();
+    let set = |key: &str| Row::Put { space: Space::Setting, key: key.into(), value: b"{}"[..].into() };
+    let rows = vec![set("session/s"), set("session/other")];
+    let change = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
+    runtime.store().commit(vec![change]).await.unwrap();
+    Had { call: answer.calls[0].handle().to_string(), key }
+}
+
+/// Nothing of the session is left, and its name is free.
+async fn check_gone(runtime: &Runtime, had: &Had, count: &Count) {
+    let store = runtime.store();
+    assert_eq!(store.session("s").await.unwrap(), None);
+    let page = RecordPage { session: STORE, space: Space::Setting, prefix: "", after: None, limit: 9 };
+    let settings: Vec<String> =
+        store.records(page).await.unwrap().into_iter().map(|found| found.key).collect();
+    assert_eq!(settings, ["session/other"]);
+    for space in [Space::Artifact, Space::Loose] {
+        assert_eq!(store.count_records(STORE, space).await.unwrap(), 0, "{space:?}");
+    }
+    let cancelled = runtime.cancel(Target::Call(&had.call), None).await;
+    assert!(matches!(cancelled, Err(AskError::NotFound { .. })), "{cancelled:?}");
+    let completed = runtime.complete(&had.key, Completed::Ok(json!(1))).await;
+    assert!(matches!(completed, Err(AskError::NoKey)), "{completed:?}");
+    assert_eq!(runtime.open_calls(), 0);
+    assert_eq!(runtime.kv("s").get("k1").await.unwrap(), None);
+    let before = count.get();
+    let answer = run(runtime, "s", batch("over", vec![call("c", "echo", json!({"n": 1}))])).await;
+    assert_eq!((states(&answer), count.get()), ("c succeeded".into(), before + 1));
+    assert_ne!(answer.calls[0].handle().to_string(), had.call);
+    run(runtime, "s", batch("again", vec![call("c", "same", json!({"key": "k"}))])).await;
+    assert_eq!(count.get(), before + 2, "it is the first of its key in the new session");
+    let found = store.session("s").await.unwrap().unwrap();
+    assert!(store.journal_after(found.no, windlass::core::ids::EntryNo(0), 99).await.unwrap().len() <= 4);
+}
+
+#[tokio::test]
+async fn a_session_goes_with_all_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = Runtime::new(Config { files: Some(folder.path().join("files")), ..config(&folder) });
+    let count = Count::default();
+    let keys = register(&runtime, &count);
+    let had = fill(&runtime, &keys).await;
+    for session in ["s", "other"] {
+        runtime.files(session).unwrap().write("notes/a.txt", b"hers").unwrap();
+    }
+    let mut events = runtime.events("s", None).await.unwrap();
+    let running = runtime.submit("s", batch("hangs", vec![call("c", "hangs", json!({}))])).await.unwrap();
+    let removals = runtime.removals();
+    assert!(runtime.remove_session("s", vec!["session/s".into()]).await.unwrap());
+    assert!(runtime.removals() > removals, "whoever remembers a setting is told to look again");
+    assert_eq!(states(&running.settled().await.unwrap()), "c cancelled");
+    while let Some(news) =
+        tokio::time::timeout(Duration::from_secs(10), events.next()).await.expect("it ends")
+    {
+        drop(news);
+    }
+    check_gone(&runtime, &had, &count).await;
+    assert!(runtime.files("s").unwrap().read("notes/a.txt").is_err());
+    assert_eq!(runtime.files("other").unwrap().read("notes/a.txt").unwrap(), b"hers");
+    assert!(!runtime.remove_session("nobody", Vec::new()).await.unwrap());
+}
+
+/// At every write of a removal the store fails once, and the next runtime on it goes on by itself.
+#[tokio::test]
+async fn a_removal_that_was_cut_off_is_finished_by_the_next_owner() {
+    let (mut pieces, mut cuts) = (0, 0);
+    for method in [Method::Remove, Method::Commit] {
+        for fault in [Fault::FailBefore, Fault::FailAfter] {
+            for nth in 1.. {
+                let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
+                let count = Count::default();
+                let first = on(inner.clone());
+                let keys = register(&first, &count);
+                let had = fill(&first, &keys).await;
+                drop(first);
+                let store =
+                    Arc::new(FaultStore::new(inner.clone(), Plan::Nth(method, nth, fault), Reach::Store));
+                let cut = on(store.clone());
+                register(&cut, &count);
+                let removed = cut.remove_session("s", vec!["session/s".into()]).await;
+                pieces = pieces.max(store.asked(Method::Remove));
+                let was_cut = !store.happened().is_empty();
+                assert_eq!(removed.is_ok(), !was_cut, "{method:?} {nth}: {removed:?}");
+                drop(cut);
+                let next = on(inner.clone());
+                register(&next, &count);
+                if was_cut {
+                    cuts += 1;
+                    // Before the mark is there nothing was promised; after it nobody has to ask again.
+                    let begun = inner.record(STORE, Space::Setting, "removing/s").await.unwrap().is_some();
+                    next.resume().await.unwrap();
+                    if !begun && inner.session("s").await.unwrap().is_some() {
+                        next.remove_session("s", vec!["session/s".into()]).await.unwrap();
+                    }
+                    let gone = async {
+                        while inner.record(STORE, Space::Setting, "session/s").await.unwrap().is_some() {
+                            tokio::task::yield_now().await;
+                        }
+                    };
+                    let waited = tokio::time::timeout(Duration::from_secs(30), gone).await;
+                    assert!(waited.is_ok(), "{method:?} {nth} {fault:?}: nobody went on");
+                }
+                // Whoever asks meanwhile waits until it is done.
+                assert!(!next.remove_session("s", Vec::new()).await.unwrap());
+                check_gone(&next, &had, &count).await;
+                if !was_cut {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(pieces > 10 && cuts > 30, "{pieces} pieces, cut off {cuts} times");
+}
+
+/// The call that runs is told to stop and takes its time; meanwhile nothing is taken, and a second removal waits for the first.
+#[tokio::test]
+async fn what_is_about_to_go_takes_nothing_new() {
+    let runtime = on(Arc::new(MemoryStore::new().unwrap()));
+    let count = Count::default();
+    register(&runtime, &count);
+    let running = runtime.submit("s", batch("hangs", vec![call("c", "hangs", json!({}))])).await.unwrap();
+    running.admitted().await.unwrap();
+    let remove = || {
+        let runtime = runtime.clone();
+        tokio::spawn(async move { runtime.remove_session("s", Vec::new()).await.unwrap() })
+    };
+    let (first, second) = (remove(), remove());
+    let (mut refused, mut number) = (0, 0);
+    while !first.is_finished() {
+        number += 1;
+        let calls = vec![call("c", "echo", json!({"n": number}))];
+        match runtime.submit("s", batch(&format!("b{number}"), calls)).await {
+            Err(BatchError::Lost(Lost::Removed)) => refused += 1,
+            Err(error) => panic!("{error}"),
+            Ok(taken) => drop(taken.settled().await),
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(refused > 0, "nothing was refused");
+    let mut removed = [first.await.unwrap(), second.await.unwrap()];
+    removed.sort_unstable();
+    // The second finds nothing, or what was taken in between.
+    assert!(removed[1], "{removed:?}");
+    assert_eq!(states(&running.settled().await.unwrap()), "c cancelled");
+}

@@ -1,0 +1,167 @@
+//! Artifacts: their bytes, or a range of them.
+
+use super::Answered;
+use super::bytes::{Pieces, served};
+use crate::access::Caller;
+use crate::api::Api;
+use crate::extract::Named;
+use crate::problem::Problem;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderValue, IF_RANGE, RANGE};
+use hyper::{HeaderMap, StatusCode};
+use windlass::core::handle::Handle;
+use windlass::{ArtifactError, ArtifactInfo, chain};
+
+/// What is read of an artifact at once: a piece of it, as it is stored.
+const PIECE_BYTES: u64 = 256 << 10;
+
+pub async fn read(
+    State(api): State<Api>,
+    caller: Caller,
+    Named(id): Named<String>,
+    headers: HeaderMap,
+) -> Answered {
+    let (artifact, info) = found(&api, &caller, &id).await?;
+    let tag = format!("\"{artifact}\"");
+    let range = match headers.get(RANGE).filter(|_| is_meant(&headers, &tag)) {
+        Some(range) => Range::parse(range, info.bytes),
+        None => Range::Whole,
+    };
+    let (status, first, last) = match range {
+        Range::Whole => (StatusCode::OK, 0, info.bytes),
+        Range::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last + 1),
+        Range::Nothing => return Ok(unsatisfiable(&info)),
+    };
+    let runtime = api.runtime().clone();
+    let pieces = Pieces::new(first..last, PIECE_BYTES, move |offset, len| {
+        let runtime = runtime.clone();
+        async move { runtime.read_artifact(artifact, offset, len).await.map_err(std::io::Error::other) }
+    });
+    let mut response = served(status, &info.media_type, pieces);
+    let head = response.headers_mut();
+    head.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    head.extend(HeaderValue::try_from(tag).ok().map(|tag| (ETAG, tag)));
+    if status == StatusCode::PARTIAL_CONTENT {
+        let told = format!("bytes {first}-{}/{}", last - 1, info.bytes);
+        head.extend(HeaderValue::try_from(told).ok().map(|told| (CONTENT_RANGE, told)));
+    }
+    Ok(response)
+}
+
+/// The artifact of this id, if its session is there for the caller.
+async fn found(api: &Api, caller: &Caller, id: &str) -> Result<(Handle, ArtifactInfo), Problem> {
+    let not_found = || {
+        Problem::new(
+            "not_found",
+            format!("there is no artifact {id:?}; take the id from the answer that named it"),
+        )
+    };
+    let artifact = Handle::parse(id).ok_or_else(not_found)?;
+    let info = api.runtime().artifact(artifact).await?.ok_or_else(not_found)?;
+    match api.session(caller, &info.session).await {
+        Ok(()) => Ok((artifact, info)),
+        Err(problem) if problem.code == "not_found" => Err(not_found()),
+        Err(problem) => Err(problem),
+    }
+}
+
+/// Whether a range is meant for these bytes: whoever has others wants all of these.
+fn is_meant(headers: &HeaderMap, tag: &str) -> bool {
+    headers.get(IF_RANGE).is_none_or(|meant| meant.as_bytes() == tag.as_bytes())
+}
+
+fn unsatisfiable(info: &ArtifactInfo) -> Response {
+    let told =
+        format!("the artifact has {} bytes, and none of them are in this range; ask for others", info.bytes);
+    let mut response = Problem::new("no_such_range", told).into_response();
+    let range = HeaderValue::try_from(format!("bytes */{}", info.bytes)).ok();
+    response.headers_mut().extend(range.map(|range| (CONTENT_RANGE, range)));
+    response
+}
+
+/// Which bytes are wanted.
+#[derive(Debug, PartialEq, Eq)]
+enum Range {
+    Whole,
+    /// From the first to the last.
+    Part {
+        first: u64,
+        last: u64,
+    },
+    /// None that there are.
+    Nothing,
+}
+
+impl Range {
+    /// What RFC 9110 makes of the header. Several ranges, other units and what is no range are answered whole, as it allows.
+    fn parse(header: &HeaderValue, bytes: u64) -> Range {
+        let read = || {
+            let (first, last) =
+                header.to_str().ok()?.trim().strip_prefix("bytes=")?.trim().split_once('-')?;
+            let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
+                // What is larger than any number is larger than any artifact.
+                true if !text.is_empty() => Some(text.parse().unwrap_or(u64::MAX)),
+                _ => None,
+            };
+            Some(match (first, last) {
+                ("", last) => match number(last)? {
+                    0 => Range::Nothing,
+                    _ if bytes == 0 => Range::Nothing,
+                    count => Range::Part { first: bytes.saturating_sub(count), last: bytes - 1 },
+                },
+                (first, "") => Range::from(number(first)?, u64::MAX, bytes)?,
+                (first, last) => Range::from(number(first)?, number(last)?, bytes)?,
+            })
+        };
+        read().unwrap_or(Range::Whole)
+    }
+
+    fn from(first: u64, last: u64, bytes: u64) -> Option<Range> {
+        match (first <= last, first < bytes) {
+            (false, _) => None,
+            (true, true) => Some(Range::Part { first, last: last.min(bytes - 1) }),
+            (true, false) => Some(Range::Nothing),
+        }
+    }
+}
+
+impl From<ArtifactError> for Problem {
+    fn from(error: ArtifactError) -> Problem {
+        Problem::new("internal", chain(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        let part = |first, last| Range::Part { first, last };
+        for (header, bytes, expected) in [
+            ("bytes=0-0", 10, part(0, 0)),
+            ("bytes=2-5", 10, part(2, 5)),
+            ("bytes=2-", 10, part(2, 9)),
+            ("bytes=-3", 10, part(7, 9)),
+            ("bytes=-99", 10, part(0, 9)),
+            ("bytes=9-99", 10, part(9, 9)),
+            ("bytes=0-99999999999999999999999", 10, part(0, 9)),
+            ("bytes=10-", 10, Range::Nothing),
+            ("bytes=99999999999999999999999-", 10, Range::Nothing),
+            ("bytes=-0", 10, Range::Nothing),
+            ("bytes=0-", 0, Range::Nothing),
+            ("bytes=-1", 0, Range::Nothing),
+            ("bytes=5-2", 10, Range::Whole),
+            ("bytes=0-1,3-4", 10, Range::Whole),
+            ("bytes=", 10, Range::Whole),
+            ("bytes=-", 10, Range::Whole),
+            ("bytes=a-b", 10, Range::Whole),
+            ("bytes=+1-2", 10, Range::Whole),
+            ("lines=1-2", 10, Range::Whole),
+        ] {
+            let found = Range::parse(&HeaderValue::from_static(header), bytes);
+            assert_eq!(found, expected, "{header} of {bytes}");
+        }
+    }
+}

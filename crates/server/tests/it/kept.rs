@@ -1,0 +1,137 @@
+//! Artifacts and files over HTTP.
+
+use crate::tcp::{Answer, Served};
+use serde_json::{Value, json};
+use windlass_server::access::Scope;
+
+/// Attaches a text, and says under which id it is kept.
+async fn attached(served: &Served, text: &str) -> String {
+    let calls = json!([{"id": "f", "tool": "file", "args": {"text": text}}]);
+    let batch = json!({"key": format!("{} bytes", text.len()), "calls": calls});
+    let answer = served.post("/v1/sessions/s/batches", batch).await.expect(200);
+    let part = &answer["calls"][0]["outcome"]["parts"][0];
+    assert_eq!(
+        (&part["type"], &part["media_type"], &part["name"]),
+        (&json!("file"), &json!("text/csv"), &json!("file.csv"))
+    );
+    part["artifact"].as_str().expect("an id").to_string()
+}
+
+/// Asks for an artifact with these headers.
+async fn ask(served: &Served, id: &str, headers: &str) -> Answer {
+    let token = &served.token;
+    let head = format!("GET /v1/artifacts/{id} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    served.raw(&format!("{head}authorization: Bearer {token}\r\n{headers}\r\n")).await
+}
+
+#[tokio::test]
+async fn an_artifact_is_read_whole_and_in_ranges() {
+    let served = Served::new().await;
+    let text = "0123456789".repeat(100_000);
+    let id = attached(&served, &text).await;
+    let whole = ask(&served, &id, "").await;
+    assert_eq!((whole.status, whole.body == text), (200, true));
+    for header in [
+        "content-type: text/csv",
+        "content-length: 1000000",
+        "accept-ranges: bytes",
+        "x-content-type-options: nosniff",
+        "content-disposition: attachment",
+        &format!("etag: \"{id}\""),
+    ] {
+        assert!(whole.head.contains(header), "{header}: {}", whole.head);
+    }
+    for (range, status, told, body) in [
+        ("bytes=0-9", 206, "bytes 0-9/1000000", &text[..10]),
+        ("bytes=262140-262150", 206, "bytes 262140-262150/1000000", &text[262_140..=262_150]),
+        ("bytes=999995-", 206, "bytes 999995-999999/1000000", "56789"),
+        ("bytes=-3", 206, "bytes 999997-999999/1000000", "789"),
+        ("bytes=10-2000000", 206, "bytes 10-999999/1000000", &text[10..]),
+    ] {
+        let part = ask(&served, &id, &format!("range: {range}\r\n")).await;
+        assert_eq!((part.status, part.body == body), (status, true), "{range}");
+        assert!(part.head.contains(&format!("content-range: {told}")), "{range}: {}", part.head);
+    }
+    let none = ask(&served, &id, "range: bytes=1000000-\r\n").await;
+    assert_eq!(none.told(), (416, "no_such_range".into()));
+    assert!(none.head.contains("content-range: bytes */1000000"), "{}", none.head);
+    // Several ranges, and a range of something else, are answered whole.
+    for headers in ["range: bytes=0-1,3-4\r\n", "range: bytes=0-1\r\nif-range: \"other\"\r\n"] {
+        assert_eq!(ask(&served, &id, headers).await.status, 200, "{headers}");
+    }
+    let meant = ask(&served, &id, &format!("range: bytes=0-1\r\nif-range: \"{id}\"\r\n")).await;
+    assert_eq!((meant.status, &*meant.body), (206, "01"));
+}
+
+#[tokio::test]
+async fn an_empty_artifact_has_no_ranges() {
+    let served = Served::new().await;
+    let id = attached(&served, "").await;
+    let whole = ask(&served, &id, "").await;
+    assert_eq!((whole.status, &*whole.body), (200, ""));
+    assert_eq!(ask(&served, &id, "range: bytes=0-\r\n").await.told(), (416, "no_such_range".into()));
+    for forged in ["x", "00000000000000000000000000"] {
+        assert_eq!(ask(&served, forged, "").await.told(), (404, "not_found".into()), "{forged}");
+    }
+}
+
+#[tokio::test]
+async fn files_are_put_got_listed_and_deleted() {
+    let served = Served::new().await;
+    let place = "/v1/sessions/s/files";
+    let put = async |path: &str, body: &str| {
+        let token = &served.token;
+        let head = format!("PUT {place}/{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+        let length = body.len();
+        let head = format!("{head}authorization: Bearer {token}\r\ncontent-length: {length}\r\n\r\n{body}");
+        served.raw(&head).await
+    };
+    let long = "0123456789".repeat(60_000);
+    assert_eq!(put("a/long.txt", &long).await.expect(200), json!({"path": "a/long.txt", "bytes": 600_000}));
+    put("b%20c.txt", "no JSON").await.expect(200);
+    let read = served.get(&format!("{place}/a/long.txt")).await;
+    assert_eq!((read.status, read.body == long), (200, true));
+    assert!(read.head.contains("content-type: application/octet-stream"), "{}", read.head);
+    assert_eq!(served.get(&format!("{place}/b%20c.txt")).await.body, "no JSON");
+    let names = |page: &Value| -> Vec<String> {
+        let items = page["items"].as_array().expect("items");
+        items.iter().map(|item| format!("{} {}", item["kind"], item["name"])).collect()
+    };
+    let page = served.get(&format!("{place}?limit=1")).await.expect(200);
+    assert_eq!((names(&page), &page["next"]), (vec![r#""folder" "a""#.into()], &json!("a")));
+    let page = served.get(&format!("{place}?after=a")).await.expect(200);
+    assert_eq!((names(&page), &page["next"]), (vec![r#""file" "b c.txt""#.into()], &Value::Null));
+    let page = served.get(&format!("{place}?folder=a")).await.expect(200);
+    assert_eq!(page["items"], json!([{"name": "long.txt", "kind": "file", "bytes": 600_000}]));
+
+    let delete = async |path: &str| served.ask("DELETE", &format!("{place}/{path}"), Value::Null).await;
+    assert_eq!(delete("a").await.told(), (409, "conflict".into()));
+    for path in ["a/long.txt", "a", "a"] {
+        assert_eq!(delete(path).await.expect(200), json!({"deleted": true}));
+    }
+    assert_eq!(served.get(&format!("{place}/a/long.txt")).await.told(), (404, "not_found".into()));
+    // Whatever would leave the folder, however it is written.
+    std::fs::write(served.folder.path().join("outside.txt"), "outside").expect("written");
+    for path in
+        ["../../outside.txt", "..%2f..%2foutside.txt", "%2e%2e/%2e%2e/outside.txt", "a%00b", "%2fetc/passwd"]
+    {
+        for answer in [served.get(&format!("{place}/{path}")).await, put(path, "x").await, delete(path).await]
+        {
+            assert_eq!(answer.told(), (422, "invalid_file".into()), "{path}: {}", answer.body);
+        }
+    }
+    assert_eq!(std::fs::read(served.folder.path().join("outside.txt")).expect("it is there"), b"outside");
+}
+
+#[tokio::test]
+async fn files_are_bounded_and_need_a_place() {
+    let served = Served::with(|config| config.limits.file_bytes_max = 10).await;
+    let put = |text: &str| ("/v1/sessions/s/files/a", json!(text));
+    let all = served.token_of("p", &[Scope::Calls]).await;
+    assert_eq!(served.ask_as(Some(&all), "PUT", put("12345678")).await.status, 200);
+    assert_eq!(served.ask_as(Some(&all), "PUT", put("123456789")).await.told(), (413, "too_large".into()));
+    let without = Served::with(|config| config.files = None).await;
+    let told = without.ask("PUT", "/v1/sessions/s/files/a", json!("x")).await;
+    assert_eq!(told.told(), (422, "invalid_file".into()));
+    assert!(told.body.contains("set `files`"), "{}", told.body);
+}

@@ -1,0 +1,203 @@
+//! Removing a session in pieces. The journal is cut from its end, so that what is left is a whole one after every piece, and
+//! whoever is cut off finds by looking where to go on. A piece is one transaction, so its statements have no kill points of
+//! their own: it can be cut where that begins and where it commits.
+
+use super::Reads;
+use super::apply::{Applier, Seat};
+use super::read::most;
+use super::seal::{numbers_seal, open_part, record_seal};
+use crate::chain::{Link, START, int, piece_key, row_of, uint};
+use crate::change::Refused;
+use crate::record::blob_of;
+use crate::{PIECE_ROWS, Removal, Removed, Space, StoreError};
+use rusqlite::{Connection, Error, OptionalExtension, Row};
+use std::sync::{Arc, Weak};
+use windlass_core::ids::{BlobNo, Fence, Lookup, Mark, SessionNo};
+
+/// Marks are looked through in pages of this size.
+const MARKS_PAGE: i64 = 4_096;
+
+/// The highest numbers that were removed, in the order of [`Sequence`](crate::Sequence).
+pub(super) type Numbers = [u64; 3];
+
+impl Applier<'_> {
+    /// Removes one piece.
+    pub fn remove(&mut self, piece: Removal, marks: &[Mark]) -> Result<Result<Removed, Refused>, Error> {
+        let Some(mut seat) = self.seat(piece.session)? else { return Ok(Ok(Removed::All)) };
+        if seat.fence != piece.fence.0 {
+            return Ok(Err(Refused::Fenced { now: Fence(seat.fence) }));
+        }
+        let rows = most(piece.most);
+        if seat.last_row.is_some() {
+            self.cut_journal(&mut seat, rows)?;
+            self.keep(piece.session, seat);
+            return Ok(Ok(Removed::Piece));
+        }
+        let session = int(piece.session.0);
+        let mut gone = self.sql.delete_all_open.execute((session, rows))?;
+        gone += self.sql.delete_messages.execute((session, rows))?;
+        for space in Space::OF_SESSIONS {
+            if gone == 0 {
+                gone = self.remove_records(piece.session, space, rows)?;
+            }
+        }
+        for mark in marks {
+            gone += self.sql.delete_mark.execute((mark.0, session))?;
+        }
+        if gone > 0 {
+            return Ok(Ok(Removed::Piece));
+        }
+        self.pass([piece.session.0, 0, 0])?;
+        self.sql.delete_session.execute([session])?;
+        self.let_go(piece.session);
+        Ok(Ok(Removed::All))
+    }
+
+    /// Cuts so many rows off the end of a journal, each batch with its first row.
+    fn cut_journal(&mut self, seat: &mut Seat, rows: i64) -> Result<(), Error> {
+        let mut last_batch = 0;
+        for _ in 0..rows {
+            let Some(key) = seat.last_row else { break };
+            let before = |row: &Row<'_>| Ok((uint(row.get(0)?), row.get(1)?, row.get::<_, Option<Link>>(2)?));
+            // A row that damage has hidden ends the journal here: what lies before it is found by nobody any more.
+            let found = self.sql.cut_journal.query_row([key], before).optional()?;
+            let (first, prev, link) = found.unwrap_or((1, None, None));
+            self.sql.delete_journal.execute([key])?;
+            let (batch, row) = row_of(key);
+            last_batch = last_batch.max(batch);
+            if row == 0 {
+                self.remove_batch(seat, batch)?;
+            }
+            seat.head = first.saturating_sub(1);
+            (seat.last_row, seat.chain) = match (prev, link) {
+                (Some(prev), Some(link)) => (Some(prev), link),
+                (_, _) => (None, START),
+            };
+        }
+        self.pass([0, last_batch, 0])
+    }
+
+    fn remove_batch(&mut self, seat: &mut Seat, no: u64) -> Result<(), Error> {
+        let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, Lookup(row.get(1)?)));
+        let Some((session, lookup)) = self.sql.batch.query_row([int(no)], read).optional()? else {
+            return Ok(());
+        };
+        self.lookups.remove(lookup, no, &mut self.sql)?;
+        self.sql.delete_batch.execute([int(no)])?;
+        if self.sql.delete_open.execute((session, int(no)))? > 0 {
+            seat.open = seat.open.wrapping_sub(open_part(no));
+        }
+        Ok(())
+    }
+
+    /// Removes records of one space; of blobs one at a time, piece by piece, and the record with the last.
+    fn remove_records(&mut self, session: SessionNo, space: Space, rows: i64) -> Result<usize, Error> {
+        let shelf = (space.number(), int(session.0));
+        if space != Space::Blob {
+            let gone = (shelf.0, shelf.1, rows);
+            return self.sql.delete_records.execute(gone);
+        }
+        let read = |row: &Row<'_>| Ok((uint(row.get(0)?), row.get(1)?, row.get(2)?, row.get(3)?));
+        let found: Option<(u64, String, Vec<u8>, i64)> =
+            self.sql.first_record.query_row(shelf, read).optional()?;
+        let Some((generation, key, value, seal)) = found else { return Ok(0) };
+        // A damaged one might name the blob of another.
+        let is_own = record_seal(generation, (space, session), &key, &value) == seal;
+        if let Some(blob) = blob_of(&key).filter(|_| is_own) {
+            let pieces = (rows / int(PIECE_ROWS)).max(1);
+            let range = (piece_key(blob, 0), piece_key(BlobNo(blob.0 + 1), 0), pieces);
+            self.pass([0, 0, blob.0])?;
+            let gone = self.sql.delete_chunks.execute(range)?;
+            if gone as i64 == pieces {
+                return Ok(gone);
+            }
+        }
+        self.sql.remove_record.execute((shelf.0, shelf.1, key))?;
+        Ok(1)
+    }
+
+    /// These numbers are gone for good: whoever opens the file next must not hand them out again.
+    fn pass(&mut self, removed: Numbers) -> Result<(), Error> {
+        let kept = self.sql.numbers.query_row((), |row| row.get::<_, Vec<u8>>(0)).optional()?;
+        let kept = kept.and_then(|kept| read_numbers(&kept)).unwrap_or_default();
+        let mut now = kept;
+        now.iter_mut().zip(removed).for_each(|(now, removed)| *now = removed.max(*now));
+        if now != kept {
+            self.sql.set_numbers.execute([write_numbers(now)])?;
+        }
+        Ok(())
+    }
+}
+
+/// The highest numbers that were removed. `Err`: what is kept is damaged.
+pub(super) fn numbers(conn: &Connection) -> Result<Result<Numbers, String>, Error> {
+    let kept =
+        conn.query_row("SELECT value FROM meta WHERE key = 'removed'", (), |row| row.get::<_, Vec<u8>>(0));
+    Ok(match kept.optional()? {
+        None => Ok(Numbers::default()),
+        Some(kept) => read_numbers(&kept).ok_or_else(|| "the numbers it has used are damaged".to_owned()),
+    })
+}
+
+fn write_numbers(numbers: Numbers) -> Vec<u8> {
+    let mut kept: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    kept.extend(numbers_seal(&kept).to_le_bytes());
+    kept
+}
+
+fn read_numbers(kept: &[u8]) -> Option<Numbers> {
+    let words: Vec<u64> = kept
+        .chunks_exact(8)
+        .map(|word| word.try_into().map(u64::from_le_bytes))
+        .collect::<Result<_, _>>()
+        .ok()?;
+    let [session, batch, blob, seal] = words[..] else { return None };
+    (kept.len() == 32 && numbers_seal(&kept[..24]).cast_unsigned() == seal).then_some([session, batch, blob])
+}
+
+/// The marks of a session of which nothing else is left, at most so many. They lie among those of all others, so they are
+/// looked for here, where nobody who writes waits for it.
+pub(super) async fn marks(reads: Weak<Reads>, piece: Removal) -> Result<Vec<Mark>, StoreError> {
+    let upgraded = || reads.upgrade().ok_or(StoreError::Closed);
+    let mut found = Vec::new();
+    let reads_now: Arc<Reads> = upgraded()?;
+    if !is_bare(&reads_now, piece.session)? {
+        return Ok(found);
+    }
+    drop(reads_now);
+    let mut after = Mark([0; 16]);
+    loop {
+        let reads: Arc<Reads> = upgraded()?;
+        let page: Vec<(Mark, u64)> = reads.pool.read("read the marks of a session", |conn| {
+            let sql = "SELECT mark, session FROM marks WHERE mark >= ?1 ORDER BY mark LIMIT ?2";
+            let mark = |row: &Row<'_>| Ok((Mark(row.get(0)?), uint(row.get(1)?)));
+            conn.prepare_cached(sql)?.query_map((after.0, MARKS_PAGE), mark)?.collect()
+        })?;
+        drop(reads);
+        let own = page.iter().filter(|(_, session)| *session == piece.session.0);
+        found.extend(own.map(|(mark, _)| *mark));
+        let Some((last, _)) = page.last().filter(|_| page.len() as i64 == MARKS_PAGE) else { break };
+        if found.len() as u64 >= piece.most {
+            break;
+        }
+        // The last one is looked at twice, and removed once.
+        after = *last;
+        tokio::task::yield_now().await;
+    }
+    found.truncate(usize::try_from(piece.most).unwrap_or(usize::MAX));
+    Ok(found)
+}
+
+/// Whether a session has neither entries nor messages nor records.
+fn is_bare(reads: &Reads, session: SessionNo) -> Result<bool, StoreError> {
+    reads.pool.read("read what is left of a session", |conn| {
+        let sql = "SELECT NOT EXISTS (SELECT 1 FROM sessions WHERE no = ?1 AND last_row IS NOT NULL)
+                   AND NOT EXISTS (SELECT 1 FROM inbound WHERE session = ?1)";
+        let mut bare: bool = conn.prepare_cached(sql)?.query_row([int(session.0)], |row| row.get(0))?;
+        let mut any = conn.prepare_cached("SELECT 1 FROM records WHERE space = ?1 AND owner = ?2")?;
+        for space in Space::OF_SESSIONS {
+            bare = bare && !any.exists((space.number(), int(session.0)))?;
+        }
+        Ok(bare)
+    })
+}
