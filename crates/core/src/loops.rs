@@ -50,8 +50,8 @@ impl Asked {
 pub struct Gave(u64);
 
 impl Gave {
-    /// What the outcome is. References under which operators find an internal error, and names of artifacts, are new
-    /// each time: the first are passed over, the second make a result that is never the same.
+    /// What the outcome is. References under which operators find an internal error are new each time, and passed over;
+    /// equal bytes of a session have one name.
     pub fn new(outcome: &Outcome) -> Gave {
         let sum = Sum::default().text(outcome.name());
         Gave(match outcome {

@@ -287,6 +287,14 @@ impl Operations {
         self.has_call
     }
 
+    /// How often other tools were called under each name.
+    pub fn calls(&self) -> impl Iterator<Item = (&str, Called)> {
+        self.by_name.iter().filter_map(|(name, recorded)| match recorded {
+            Recorded::Call(called) => Some((&**name, *called)),
+            _ => None,
+        })
+    }
+
     /// How often other tools were called under this name; `None`: never.
     pub fn called(&self, name: &str) -> Result<Option<Called>, Mismatch> {
         match self.by_name.get(name) {

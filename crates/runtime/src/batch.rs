@@ -336,6 +336,25 @@ impl OpenBatch {
         Runs { batch: self, ordinal }
     }
 
+    /// By what the running attempt of a call is reached, if one runs.
+    pub(crate) fn signal_of(&self, ordinal: Ordinal) -> Option<Arc<Signal>> {
+        self.lock().slots.get(usize::from(ordinal.0))?.signal.clone()
+    }
+
+    /// Whether all its open calls wait for the world outside, or for calls inside them that do.
+    pub(crate) fn waits_for_the_world(&self) -> bool {
+        let mut running = Vec::new();
+        for slot in &self.lock().slots {
+            match (&slot.stage, &slot.signal) {
+                (Stage::Ended(_), _) => {}
+                (Stage::Parked(parked), _) if parked.waits_for_the_world() => {}
+                (Stage::Driven, Some(signal)) => running.push(signal.clone()),
+                (Stage::Parked(_), _) | (Stage::Driven, None) => return false,
+            }
+        }
+        running.iter().all(|signal| signal.book.stands_still())
+    }
+
     /// The calls, as they can be seen from outside: a parked or ended one whole, a driven one as it was asked for.
     pub(crate) fn look(&self, mut see: impl FnMut(Ordinal, Seen<'_>)) {
         for (slot, place) in self.lock().slots.iter().zip(0..) {

@@ -4,7 +4,7 @@ use crate::background;
 use crate::batch::Sent;
 use crate::error::Lost;
 use crate::held::{Going, Held, Hold};
-use crate::inside::nested;
+use crate::inside::{nested, still};
 use crate::same;
 use crate::stage::{attempt, complete, join, park, prepare, reconcile, retry, settle};
 use crate::turns::{Turn, Turns};
@@ -123,6 +123,9 @@ async fn finish(on: Arc<Hold>, mut going: Going) {
                 session.forget(batch);
             }
             same::tell(rt, session, told);
+            if let Some(parent) = batch.head.parent {
+                still::look(rt, session, parent.call);
+            }
         }
         Err(lost) => rt.closed(session.lose(rt, lost)),
     }

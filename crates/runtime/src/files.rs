@@ -247,10 +247,11 @@ impl SessionFiles {
             }
             // What went meanwhile is not listed.
             let Ok(stat) = fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            let kind = match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile => FileKind::File,
-                FileType::Directory => FileKind::Folder,
-                _ => FileKind::Other,
+            let found_as = FileType::from_raw_mode(stat.st_mode);
+            let kind = match (found_as.is_file(), found_as.is_dir()) {
+                (true, _) => FileKind::File,
+                (_, true) => FileKind::Folder,
+                (false, false) => FileKind::Other,
             };
             let bytes = if kind == FileKind::File { stat.st_size.cast_unsigned() } else { 0 };
             found.push(FileEntry { name: name.to_string(), kind, bytes });

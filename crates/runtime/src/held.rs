@@ -242,6 +242,11 @@ impl Parked {
         matches!(self.call.state, State::Suspended(_) | State::Unconnected { .. } | State::Retrying(_))
     }
 
+    /// Whether it waits for the world outside: that time its own clocks do not count.
+    pub(crate) fn waits_for_the_world(&self) -> bool {
+        self.call.parked.is_some_and(|(parked, _)| parked.reason.is_outside())
+    }
+
     /// Whether all there is to it is recorded, or known to the planner.
     pub(crate) fn is_recorded(&self) -> bool {
         let Parked { claimed, accepted, acks, notes, rows, .. } = self;

@@ -8,6 +8,7 @@ mod attach;
 mod book;
 pub(crate) mod nested;
 mod pairs;
+pub(crate) mod still;
 mod tell;
 
 pub use attach::Attachment;
@@ -285,6 +286,7 @@ impl Cx {
             Begun::Failed(failure) => return Err(StepError::Failed(error_of(&failure))),
             Begun::Unknown => return Err(StepError::Unknown { name: name.to_string() }),
         }
+        self.look_still();
         if once {
             book.note(self.now(), name, Did::StepStarted { input: given.clone() })?;
         }
@@ -310,6 +312,7 @@ impl Cx {
             self.commit().await?;
         }
         book.settle_step(name);
+        self.look_still();
         answer
     }
 
@@ -320,7 +323,9 @@ impl Cx {
             return Ok(());
         };
         self.wait_for(name, until).await?;
-        Ok(self.book().note(self.now(), name, Did::SleepEnded)?)
+        self.book().note(self.now(), name, Did::SleepEnded)?;
+        self.look_still();
+        Ok(())
     }
 
     /// A key by which the world outside answers, with [`Runtime::complete`](crate::Runtime::complete), over HTTP or with
@@ -423,6 +428,7 @@ impl Cx {
         let due_us = self.clock().elapsed_us().saturating_add(left_us);
         let book = self.book();
         let _waits = book.waits(name);
+        self.look_still();
         loop {
             let changed = book.changed();
             if book.is_over(name, self.now()) || self.clock().elapsed_us() >= due_us {
@@ -432,6 +438,15 @@ impl Cx {
                 () = changed => {}
                 () = self.wheel.until(due_us) => {}
             }
+        }
+    }
+
+    /// It does something beside waiting for calls inside it, or has done it.
+    fn look_still(&self) {
+        if self.book().is_waiting_inside()
+            && let Some(hold) = self.hold.upgrade()
+        {
+            still::look(&hold.rt, &hold.session, self.call);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::error::BatchError;
 use crate::inside::nested::KEY_PREFIX;
+use crate::observer::Observer;
 use crate::registry::zero_of;
 use crate::scope::Overlay;
 use serde_json::{Map, Value};
@@ -30,6 +31,8 @@ pub struct BatchRequest {
     /// Tools for this batch alone, above those of its session. Not recorded: a batch that was left open gets its
     /// overlay back by being submitted again. The first one given counts.
     pub overlay: Option<Arc<Overlay>>,
+    /// Who is told of what its calls start inside. Not recorded; the first one given counts.
+    pub observer: Option<Observer>,
     /// What becomes of the other calls when one ends. Recorded with the batch and no part of what it is: of a batch that
     /// is submitted again the recorded one counts.
     pub siblings: Siblings,
@@ -115,14 +118,14 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
         calls.push(asked((place, tool), call, limits, &mut scratch)?);
     }
     let inputs = request.inputs.map(|inputs| checked_inputs(inputs, limits)).transpose()?;
-    let BatchRequest { key, turn, overlay, siblings, .. } = request;
+    let BatchRequest { key, turn, overlay, observer, siblings, .. } = request;
     if siblings == Siblings::Quorum(0) {
         return shape(
             "a quorum needs at least 1 call; leave `siblings` out if none has to succeed".to_string(),
         );
     }
     let (streamed, parent) = (false, None);
-    Ok(Checked { key, turn, ids_given, calls, inputs, overlay, siblings, streamed, parent })
+    Ok(Checked { key, turn, ids_given, calls, inputs, overlay, observer, siblings, streamed, parent })
 }
 
 /// A batch whose shape is right.
@@ -133,6 +136,7 @@ pub(crate) struct Checked {
     pub(crate) calls: Vec<Asked>,
     pub(crate) inputs: Option<Map<String, Value>>,
     pub(crate) overlay: Option<Arc<Overlay>>,
+    pub(crate) observer: Option<Observer>,
     pub(crate) siblings: Siblings,
     pub(crate) streamed: bool,
     /// The call inside which its calls run, if they do.

@@ -6,7 +6,7 @@ use crate::batch::{Head, Leaving, OpenBatch, Used};
 use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
-use crate::inside::nested;
+use crate::inside::{nested, still};
 use crate::lane::{Ends, Lane};
 use crate::loops::Loops;
 use crate::pairs::Pairs;
@@ -24,6 +24,7 @@ use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Parked};
 use windlass_core::entry;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal, SessionNo};
+use windlass_core::operation::Operations;
 use windlass_core::time::Timestamp;
 use windlass_store::{BatchRow, JournalRow, Sequence};
 
@@ -142,16 +143,20 @@ impl Session {
         let batch = self.insert(OpenBatch::recorded(self.head(&row, &folded)?, &folded, rows));
         let hold = Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch });
         let calls = folded.calls.into_iter().zip(0..);
-        let open = calls.filter(|(call, _)| call.end().is_none());
-        let left: Vec<Box<Held>> = open
-            .map(|(call, place)| {
-                let past = taken_over(rt, &call, folded.seen_at);
-                let mut held = hold.call(CallId { batch: row.no, ordinal: Ordinal(place) }, call, past);
-                held.begin_stage();
-                self.firsts.take_over(&held);
-                held
-            })
-            .collect();
+        let mut left: Vec<Box<Held>> = Vec::new();
+        for (call, place) in calls.filter(|(call, _)| call.end().is_none()) {
+            let id = CallId { batch: row.no, ordinal: Ordinal(place) };
+            let mut past = taken_over(rt, &call, folded.seen_at);
+            if call.operations.as_deref().is_some_and(Operations::has_call) {
+                // Boxed, so that those that called nothing need no room for it.
+                let excused_us = Box::pin(still::recorded(self, (id, &call), folded.seen_at)).await?;
+                past.counted_us = past.counted_us.saturating_sub(excused_us);
+            }
+            let mut held = hold.call(id, call, past);
+            held.begin_stage();
+            self.firsts.take_over(&held);
+            left.push(held);
+        }
         drop(hold);
         Ok(self.let_rest(left))
     }
@@ -438,6 +443,9 @@ impl Session {
         let (on, id) = (held.on.clone(), held.id);
         when.due_us = when.due_us.min(background::due_us(&held));
         let undisturbed = on.batch.park(*held, || Some(on.rt.wheel.alarm(when, &on.session, id)));
+        if let Some(parent) = on.batch.head.parent {
+            still::look(&on.rt, &on.session, parent.call);
+        }
         on.session.parked(&on.rt, id, undisturbed);
     }
 
@@ -481,6 +489,9 @@ impl Session {
     fn unpark(self: &Arc<Session>, rt: &Arc<Inner>, id: CallId) -> Option<Box<Held>> {
         let batch = self.find_no(id.batch)?;
         let parked = batch.unpark(id.ordinal)?;
+        if let Some(parent) = batch.head.parent {
+            still::look(rt, self, parent.call);
+        }
         Some(Arc::new(Hold { rt: rt.clone(), session: self.clone(), batch }).unpark(parked))
     }
 }

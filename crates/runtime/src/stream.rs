@@ -90,7 +90,8 @@ pub(crate) async fn open(
     request: StreamRequest,
 ) -> Result<StreamedBatch, BatchError> {
     let StreamRequest { key, turn, siblings, inputs, overlay } = request;
-    let request = BatchRequest { key: Some(key.clone()), turn, calls: Vec::new(), inputs, overlay, siblings };
+    let request =
+        BatchRequest { key: Some(key.clone()), turn, inputs, overlay, siblings, ..BatchRequest::default() };
     let checked = Checked { streamed: true, ..check(request, &rt.limits)? };
     let (session, key) = (rt.session(session).await?, Arc::<str>::from(key));
     let _admission = session.admission.lock().await;

@@ -7,6 +7,7 @@ use crate::error::{BatchError, no_randomness};
 use crate::held::{Fresh, Hold, Past, Submitted as New};
 use crate::inside::nested;
 use crate::loops::{self, Loops};
+use crate::observer::NestedCall;
 use crate::request::{Asked, BatchRequest, Checked, check};
 use crate::runtime::Inner;
 use crate::session::Session;
@@ -18,6 +19,7 @@ use windlass_core::batch::{Compared, derived_key};
 use windlass_core::call::{Call, Opened};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
+use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_store::{BatchRow, Sequence};
 
@@ -196,7 +198,14 @@ async fn take(
 ) -> Result<Submitted, BatchError> {
     let batch = find_or_make(rt, session, (&checked, &key)).await?;
     rt.registry.lend(&batch.head.place, checked.overlay);
+    if let Some(observer) = checked.observer {
+        batch.head.place.observe(observer);
+    }
+    let observed = observed(&batch, &checked.calls);
     let (answers, mut new) = place(rt, session, &batch, checked.calls)?;
+    if let Some(observed) = observed {
+        tell(rt, &batch, observed, &answers);
+    }
     // What tools call is no turn of a model.
     if checked.parent.is_none() {
         loops::mark(rt, session, &mut new);
@@ -209,6 +218,24 @@ async fn take(
         session.forget(&batch);
     }
     Ok(Submitted::of(rt, &key, (session, &batch), answers))
+}
+
+/// The id and the tool of each call, where somebody is told of those that are new.
+fn observed(batch: &OpenBatch, calls: &[Asked]) -> Option<Vec<(String, String)>> {
+    let is_observed = batch.head.parent.is_some() && batch.head.place.observer().is_some();
+    is_observed.then(|| {
+        calls.iter().map(|call| (call.opened.id.to_string(), call.opened.tool.to_string())).collect()
+    })
+}
+
+/// Tells the observer of calls that are new, before they begin.
+fn tell(rt: &Inner, batch: &OpenBatch, observed: Vec<(String, String)>, answers: &[Answering]) {
+    let (Some(parent), Some(observer)) = (batch.head.parent, batch.head.place.observer()) else { return };
+    let handle = |call: CallId| Handle::seal(rt.store.secret(), Kind::Call, call.packed());
+    for ((id, tool), answer) in observed.into_iter().zip(answers).filter(|(_, answer)| !answer.known) {
+        let call = handle(CallId { batch: batch.head.no, ordinal: answer.ordinal });
+        observer.tell(&NestedCall { call, id, tool, inside: handle(parent.call) });
+    }
 }
 
 /// The batch under this key, from memory or from its journal, or a new one. Asked for by who has the admission.

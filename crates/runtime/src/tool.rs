@@ -6,6 +6,7 @@ use crate::clock::Clock;
 use crate::held::Hold;
 use crate::inside::Pending;
 use crate::log::Stream;
+use crate::observer::Observer;
 use crate::progress::{Progress, words};
 use crate::registry::Kinds;
 use crate::scope::Overlay;
@@ -278,11 +279,13 @@ pub(crate) struct Place {
     pub(crate) inputs: Option<Map<String, Value>>,
     /// The tools of the batch alone; lent after a restart, when it is submitted again.
     overlay: OnceLock<Arc<Overlay>>,
+    /// Who is told of what its calls start inside.
+    observer: OnceLock<Observer>,
 }
 
 impl Place {
     pub(crate) fn new(session: Arc<str>, batch_key: Arc<str>, inputs: Option<Map<String, Value>>) -> Place {
-        Place { session, batch_key, inputs, overlay: OnceLock::new() }
+        Place { session, batch_key, inputs, overlay: OnceLock::new(), observer: OnceLock::new() }
     }
 
     pub(crate) fn overlay(&self) -> Option<&Overlay> {
@@ -291,6 +294,16 @@ impl Place {
 
     pub(crate) fn shared_overlay(&self) -> Option<Arc<Overlay>> {
         self.overlay.get().cloned()
+    }
+
+    pub(crate) fn observer(&self) -> Option<&Observer> {
+        self.observer.get()
+    }
+
+    /// Gives it an observer, unless it has one.
+    pub(crate) fn observe(&self, observer: Observer) {
+        // The first one counts.
+        let _later = self.observer.set(observer);
     }
 
     /// Gives it an overlay, unless it has one.
@@ -342,7 +355,9 @@ impl Cx {
 
     /// How long this attempt may still take; none left means that it is about to be stopped.
     pub fn time_left(&self) -> Duration {
-        Duration::from_micros(self.due_us.saturating_sub(self.clock().elapsed_us()))
+        let now_us = self.clock().elapsed_us();
+        let due_us = self.due_us.saturating_add(self.signal.book.excused_us(now_us));
+        Duration::from_micros(due_us.saturating_sub(now_us))
     }
 
     /// Waits until the attempt is to stop: its time is up, or it is cancelled. What it returns within its

@@ -211,6 +211,57 @@ fn a_second_server_and_a_wrong_address_are_told() {
     assert!(refused.stderr.contains("without a port"), "{refused}");
 }
 
+/// The server is killed while it removes a session; the next one goes on without being asked.
+#[test]
+fn a_removal_that_was_killed_is_finished_by_the_next_server() {
+    let rig = rig();
+    let call = |n: usize| json!({"id": format!("a{n}"), "tool": "add", "args": {"a": n, "b": 1}});
+    let fill = |server: &Server, key: usize| {
+        let calls: Vec<Value> = (0..50).map(|n| call(key * 50 + n)).collect();
+        let batch = json!({"key": format!("k{key}"), "wait": "settled", "calls": calls});
+        let asked = server.ask(&rig, "POST", ("/v1/sessions/s/batches", &batch));
+        assert_eq!(asked.expect("it is answered").0, 200);
+    };
+    let mut cut = 0;
+    for round in 0..8 {
+        let server = serve(&rig);
+        (0..20).for_each(|key| fill(&server, key));
+        let held = json!({"key": "held", "wait": "none", "calls": [{"id": "h", "tool": "stuck"}]});
+        server.ask(&rig, "POST", ("/v1/sessions/s/batches", &held)).expect("it is answered");
+        let Server { child, at, .. } = server;
+        std::thread::scope(|scope| {
+            let removed = scope.spawn(|| ask(&rig, &at, ("DELETE", "/v1/sessions/s", &Value::Null)));
+            // Sooner and later in it.
+            std::thread::sleep(Duration::from_millis(3 + 9 * round));
+            kill(child);
+            cut += usize::from(removed.join().expect("no panic").is_none());
+        });
+        let next = serve(&rig);
+        let path = "/v1/sessions/s";
+        let mut removed = false;
+        until("the session is gone", || match next.ask(&rig, "GET", (path, &Value::Null)) {
+            Some((404, _)) => true,
+            // Killed before that it is to go was recorded: nothing was promised, and it is asked for again.
+            Some((200, _)) if !removed => {
+                removed = next.ask(&rig, "DELETE", (path, &Value::Null)).is_some_and(|told| told.0 == 200);
+                removed
+            }
+            _ => false,
+        });
+        until("its name is free", || {
+            let batch = json!({"key": "k0", "wait": "settled", "calls": [call(0)]});
+            let asked = next.ask(&rig, "POST", ("/v1/sessions/s/batches", &batch)).expect("it is answered");
+            assert!(asked.0 == 409 || asked.1.get("recorded").is_none(), "it met the old one: {}", asked.1);
+            asked.0 == 200
+        });
+        let (_, shown) = next.ask(&rig, "GET", (path, &Value::Null)).expect("it is answered");
+        assert!(shown["entries"].as_u64().is_some_and(|entries| entries < 20), "{shown}");
+        next.ask(&rig, "DELETE", (path, &Value::Null)).expect("it is answered");
+        kill(next.child);
+    }
+    assert!(cut > 0, "no removal was cut off");
+}
+
 /// How often the server is killed; a longer soak sets this.
 const KILLS: &str = "WINDLASS_TEST_SERVE_KILLS";
 /// How many send batches at once.

@@ -24,7 +24,9 @@ impl Runtime {
         let rt = &self.0;
         collect(&*rt.store, &rt.limits, rt.clock.now()).await.map_err(|error| match error {
             ArtifactError::Lost(lost) => lost.into(),
-            error => BatchError::Unreadable { what: error.to_string() },
+            error @ (ArtifactError::TooLarge { .. }
+            | ArtifactError::Unknown { .. }
+            | ArtifactError::MediaType { .. }) => BatchError::Unreadable { what: error.to_string() },
         })
     }
 }

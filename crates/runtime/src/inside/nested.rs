@@ -3,7 +3,7 @@
 //! They are ordinary batches of the same session, each with a journal of its own, under keys that follow from the call and
 //! the name. So a replay finds what is recorded, joins what is open, and runs nothing twice.
 
-use super::{Misuse, StepError};
+use super::{Misuse, StepError, still};
 use crate::answer::{BatchAnswer, CallAnswer};
 use crate::batch::{self, Decided, Heard, Reached, Used};
 use crate::error::{BatchError, Lost};
@@ -120,8 +120,8 @@ impl Cx {
         let place = &self.batch.head.place;
         let (inputs, overlay) = (place.inputs.clone(), place.shared_overlay());
         let calls = calls.into_iter().map(|call| self.in_time(call)).collect();
-        let request =
-            BatchRequest { key: None, turn: None, calls, inputs, overlay: overlay.clone(), siblings };
+        let observer = place.observer().cloned();
+        let request = BatchRequest { key: None, turn: None, calls, inputs, overlay, observer, siblings };
         let depth = self.batch.head.parent.map_or(0, |parent| parent.depth) + 1;
         let mut key = key(self.handle(), name, generation);
         if cfg!(feature = "mutant-nested-again") && self.is_redrive() {
@@ -130,9 +130,10 @@ impl Cx {
         let asked =
             Asked { key: key.into(), parent: Parent { call: self.call, depth }, signal: self.signal.clone() };
         let tasks = hold.rt.tasks.clone();
+        // Before anything is called: whoever finds it there finds that it is waited for.
+        let lent = Lent::begin(self);
         // No tool may own the runtime, so it waits for a task of the runtime's that does.
         let running = tasks.spawn(asked.run(hold, request));
-        let lent = Lent::begin(self);
         let answered = running.await;
         lent.end().await;
         self.heartbeat();
@@ -154,7 +155,9 @@ impl Cx {
     /// A nested call has at most the time that is left of the call around it.
     fn in_time(&self, mut call: CallRequest) -> CallRequest {
         if self.total_due_us < u64::MAX {
-            let left_us = self.total_due_us.saturating_sub(self.clock().elapsed_us());
+            let now_us = self.clock().elapsed_us();
+            let due_us = self.total_due_us.saturating_add(self.book().excused_us(now_us));
+            let left_us = due_us.saturating_sub(now_us);
             let left_ms = (left_us / 1_000).max(1);
             let shorter = |ms: Option<u64>| Some(ms.map_or(left_ms, |ms| ms.min(left_ms)));
             call.deadlines.total_ms = shorter(call.deadlines.total_ms);
@@ -291,10 +294,12 @@ struct Lent<'a> {
 
 impl<'a> Lent<'a> {
     fn begin(cx: &'a Cx) -> Lent<'a> {
-        if cx.book().waits_inside(1) == 1
-            && let Some(hold) = cx.hold.upgrade()
-        {
-            Turns::lend(&hold.rt, cx.call);
+        let count = cx.book().waits_inside(1);
+        if let Some(hold) = cx.hold.upgrade() {
+            still::look(&hold.rt, &hold.session, cx.call);
+            if count == 1 {
+                Turns::lend(&hold.rt, cx.call);
+            }
         }
         Lent { cx, over: false }
     }
@@ -303,8 +308,14 @@ impl<'a> Lent<'a> {
     async fn end(mut self) {
         self.over = true;
         let back = match self.cx.book().waits_inside(-1) {
-            0 => self.cx.hold.upgrade().and_then(|hold| Turns::take_back(&hold.rt, self.cx.call)),
-            _ => None,
+            0 => self.cx.hold.upgrade().and_then(|hold| {
+                still::look(&hold.rt, &hold.session, self.cx.call);
+                Turns::take_back(&hold.rt, self.cx.call)
+            }),
+            _ => {
+                self.cx.look_still();
+                None
+            }
         };
         if let Some(back) = back {
             let _ = back.await;
@@ -319,6 +330,7 @@ impl Drop for Lent<'_> {
             && self.cx.book().waits_inside(-1) == 0
             && let Some(hold) = self.cx.hold.upgrade()
         {
+            still::look(&hold.rt, &hold.session, self.cx.call);
             drop(Turns::take_back(&hold.rt, self.cx.call));
         }
     }

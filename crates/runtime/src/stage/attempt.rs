@@ -6,7 +6,7 @@ use crate::drive::poll_once;
 use crate::error::{BatchError, Lost, chain};
 use crate::gate::Gate;
 use crate::held::{Held, due_us};
-use crate::inside::{CompletionKey, Left as LeftBehind, Pending, nested};
+use crate::inside::{CompletionKey, Left as LeftBehind, Pending, nested, still};
 use crate::log::{Log, Stream};
 use crate::registry::{Found, Registered};
 use crate::signal::Signal;
@@ -115,6 +115,8 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     if held.call.task.is_some() {
         held.carry(signal.log_rows(held.id, rt.clock.now()));
     }
+    // All its clocks stood still then.
+    held.past.since_us = held.past.since_us.saturating_add(signal.book.excused_us(ended_us));
     // Its room is free though its end may be recorded later, with its whole batch. What it claims is not.
     Turns::rest(held, ended_us);
     moment!("at.end");
@@ -420,15 +422,23 @@ async fn supervise<F: Future<Output = Ran>>(
 ) -> Result<Ran, Cause> {
     let (rt, rules) = (&held.on.rt, held.call.rules());
     let _runs = held.on.batch.runs(held.id.ordinal, signal);
+    if signal.book.is_waiting_inside() {
+        // What changed before it could be found.
+        still::look(rt, &held.on.session, held.id);
+    }
     let mut logged_us = 0;
     let cause = loop {
         let silent_us = crate::held::due_us(signal.alive_us(), rules.silence_ms);
+        let stands_still = signal.book.stands_still();
+        let late_us = due_us.saturating_add(signal.book.excused_us(rt.clock.elapsed_us()));
+        let stops_us = if stands_still { u64::MAX } else { late_us.min(silent_us) };
         let is_task = held.call.task.is_some() || signal.book.is_detached();
         let log_us = match is_task && signal.has_unwritten_log() {
             true => crate::held::due_us(logged_us, rt.limits.log_write_ms),
             false => u64::MAX,
         };
         let inline_us = if is_task { u64::MAX } else { background::due_us(held) };
+        let wakes_us = stops_us.min(inline_us).min(log_us);
         tokio::select! {
             biased;
             ran = attempt.as_mut() => return Ok(ran),
@@ -439,7 +449,8 @@ async fn supervise<F: Future<Output = Ran>>(
                     let _ = signal.book.commit(&held.on.batch, &held.on.session.lane).await;
                 }
             }
-            () = rt.wheel.until(due_us.min(silent_us).min(inline_us).min(log_us)) => {
+            () = signal.book.goes_on(), if stands_still => {}
+            () = rt.wheel.until(wakes_us), if wakes_us < u64::MAX => {
                 let now_us = rt.clock.elapsed_us();
                 if now_us >= log_us {
                     logged_us = now_us;
@@ -453,7 +464,7 @@ async fn supervise<F: Future<Output = Ran>>(
                     continue;
                 }
                 let total = held.total_due_us();
-                if now_us >= due_us {
+                if now_us >= due_us.saturating_add(signal.book.excused_us(now_us)) {
                     signal.stop(if due_us >= total { Cause::Total } else { Cause::Attempt });
                 } else if signal.book.is_waiting_inside() {
                     // Those it waits for have deadlines of their own.

@@ -25,6 +25,7 @@ mod load;
 mod loops;
 mod metrics;
 mod nested;
+mod observer;
 mod order;
 mod outcomes;
 mod pairs;

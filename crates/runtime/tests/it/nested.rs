@@ -1,5 +1,6 @@
 //! Calls of other tools from inside a call.
 
+mod clocks;
 mod suspects;
 mod tree;
 

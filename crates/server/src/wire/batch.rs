@@ -141,7 +141,7 @@ impl Batch {
         let inputs = inputs(self.inputs.as_deref(), limits)?;
         let calls = requests(self.calls, limits)?;
         let Batch { key, turn, siblings, .. } = self;
-        Ok(BatchRequest { key, turn, inputs, calls, siblings, overlay: None })
+        Ok(BatchRequest { key, turn, inputs, calls, siblings, overlay: None, observer: None })
     }
 }
 

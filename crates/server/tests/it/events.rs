@@ -3,7 +3,9 @@
 use crate::rig::{Rig, store};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -17,7 +19,12 @@ use windlass_server::control::Control;
 use windlass_server::events::Follow;
 use windlass_server::following::{Following, Told};
 
-const READERS: usize = 2_000;
+/// How many follow one session, unless this says so: `WINDLASS_READERS=10000 cargo test -p windlass-server thousands_follow`.
+const READERS: (&str, usize) = ("WINDLASS_READERS", 2_000);
+/// Whose events the readers of another process follow.
+const ELSEWHERE: &str = "WINDLASS_READERS_OF";
+/// What a reader may cost while it is told of everything.
+const READER_BYTES_MAX: usize = 16 << 10;
 
 /// A runtime that serves its socket, with a tool that answers at once.
 async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> (Runtime, Control) {
@@ -54,7 +61,14 @@ async fn follow(folder: &Path, session: &str, after: Option<u64>) -> Following {
 
 /// A connection that has asked for the events, and has read nothing of the answer.
 async fn asks(folder: &Path, session: &str) -> UnixStream {
-    let mut stream = UnixStream::connect(folder.join("control.sock")).await.expect("connected");
+    let mut stream = loop {
+        // The socket takes few at once.
+        match UnixStream::connect(folder.join("control.sock")).await {
+            Ok(stream) => break stream,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    };
     let request = format!("GET /v1/sessions/{session}/events?after=0 HTTP/1.1\r\nhost: x\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     stream
@@ -85,39 +99,86 @@ fn resident_bytes() -> usize {
     pages.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number") * 4_096
 }
 
+/// Lets this process have so many descriptors; says whether it may.
+fn raise_descriptors(wanted: u64) -> bool {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|current| current >= wanted) {
+        return true;
+    }
+    let maximum = now.maximum.map(|maximum| maximum.max(wanted));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_ok()
+}
+
+/// Calls of the session that everybody follows.
+const FOLLOWED_CALLS: usize = 16;
+
+/// The readers are in a process of their own: so a descriptor of each is here and one there, and what is measured is the
+/// server. They ask when they are told how many there shall be, and read when they are told to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_follow_and_one_never_reads() {
+async fn thousands_follow_and_one_never_reads() {
+    let readers: usize = std::env::var(READERS.0).map_or(READERS.1, |count| count.parse().expect("a number"));
     let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, control) = serve(folder.path(), |config| config.limits.answer_stall_ms = 300).await;
-    let mut idle = Vec::new();
+    if let Ok(folder) = std::env::var(ELSEWHERE) {
+        return read_elsewhere(Path::new(&folder), readers).await;
+    }
+    assert!(raise_descriptors(readers as u64 + 1_000), "too few descriptors for {readers} readers");
+    let (runtime, control) = serve(folder.path(), |config| {
+        config.limits.answer_stall_ms = 300;
+        config.limits.event_readers_max = readers as u64 + 1;
+    })
+    .await;
     let never = asks(folder.path(), "loud").await;
-    for _ in 0..READERS {
-        idle.push(asks(folder.path(), "s").await);
-        // The socket takes few at once.
-        while runtime.readers() < idle.len() as u64 {
-            tokio::task::yield_now().await;
-        }
+    let empty = resident_bytes();
+    let mut elsewhere = Command::new(std::env::current_exe().expect("this program"))
+        .args(["events::thousands_follow_and_one_never_reads", "--exact", "--nocapture"])
+        .env(ELSEWHERE, folder.path())
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    while runtime.readers() <= readers as u64 {
+        assert!(elsewhere.try_wait().expect("our child").is_none(), "the readers are gone");
+        tokio::task::yield_now().await;
     }
     let before = resident_bytes();
     let long = json!({"text": "x".repeat(3_000)});
-    for batch in 0..8 {
+    for batch in 0..FOLLOWED_CALLS / 2 {
         // Nobody has read a byte yet: if calls waited for readers, this would not end.
         run(&runtime, "s", &format!("k{batch}"), &[json!({"n": 1}), json!({"n": 2})]).await;
         run(&runtime, "loud", &format!("k{batch}"), &vec![long.clone(); 16]).await;
     }
     runtime.idle().await;
-    let reading = idle.into_iter().map(|stream| tokio::spawn(reads_all(stream, 16)));
-    for reader in reading.collect::<Vec<_>>() {
-        reader.await.expect("each was told of each call once");
-    }
+    // They end with their standard input, also if this ends before.
+    drop(elsewhere.stdin.take());
+    let ended = tokio::task::spawn_blocking(move || elsewhere.wait().expect("our child").success());
+    assert!(ended.await.expect("no panic"), "each was told of each call once");
     let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 32 << 20, "it grew by {} KiB per reader", grown / READERS / 1_024);
+    let (idle_kib, told_kib) = ((before - empty) / 1_024 / readers, grown / 1_024 / readers);
+    eprintln!(
+        "{readers} readers: {idle_kib} KiB each while nothing happens, {told_kib} KiB more while they are told"
+    );
+    assert!(grown < READER_BYTES_MAX * readers, "it grew by {told_kib} KiB per reader");
     // Whoever never reads is let go, and so are those who went.
     while runtime.readers() > 0 {
         tokio::task::yield_now().await;
     }
     drop(never);
     control.stop().await;
+}
+
+/// Asks for the events so often, and reads them once its standard input is closed.
+async fn read_elsewhere(folder: &Path, readers: usize) {
+    assert!(raise_descriptors(readers as u64 + 1_000), "too few descriptors for {readers} readers");
+    let mut idle = Vec::new();
+    for _ in 0..readers {
+        idle.push(asks(folder, "s").await);
+    }
+    let told = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    told.await.expect("no panic").expect("it was told");
+    let reading = idle.into_iter().map(|stream| tokio::spawn(reads_all(stream, FOLLOWED_CALLS)));
+    for reader in reading.collect::<Vec<_>>() {
+        reader.await.expect("each was told of each call once");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
