@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 use std::process::ExitCode;
-use windlass::{Clock, SystemClock};
+use windlass::{BatchRequest, Clock, SystemClock};
 use windlass_server::access::Caller;
 use windlass_server::wire::{Batch, batch};
 
@@ -32,7 +32,7 @@ pub async fn call((at, owned): (&At, &mut Owned), args: Call) -> anyhow::Result<
     let batch = batch.request(runtime.limits())?;
     let settled = async {
         api.claim(&Caller::local(), &args.session).await?;
-        anyhow::Ok(runtime.submit(&args.session, batch).await?.settled().await?)
+        anyhow::Ok(runtime.submit(&args.session, batch.clone()).await?.settled().await?)
     };
     let Some(answer) = owner.unless_stopped(settled).await else { return Ok(owner.leave().await) };
     let answer = answer?;
@@ -44,6 +44,13 @@ pub async fn call((at, owned): (&At, &mut Owned), args: Call) -> anyhow::Result<
     show::inside(&answer.calls);
     if owner.unless_stopped(folder::finish(&runtime)).await.is_none() {
         return Ok(owner.leave().await);
+    }
+    let mut shown = shown;
+    if answer.calls.iter().any(|call| call.is_task()) {
+        let again = BatchRequest { key: Some(answer.key.to_string()), ..batch };
+        let ended = runtime.submit(&args.session, again).await?.settled().await?;
+        show::tasks(&ended.calls);
+        shown = serde_json::to_value(&ended)?;
     }
     drop((api, runtime));
     owner.close().await;

@@ -141,6 +141,59 @@ impl Door {
         }
     }
 
+    /// The tasks of a session, newest first.
+    pub async fn tasks(&self, session: &str) -> anyhow::Result<Vec<Value>> {
+        let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };
+        let mut items = Vec::new();
+        loop {
+            let mut page = match &self.way {
+                Way::Driver(driver) => driver.tasks(session, &paging).await?,
+                Way::Folder(store) => {
+                    let tasks = windlass::Tasks::recorded(store.clone(), session);
+                    serde_json::to_value(view::tasks(&tasks, &paging).await?)?
+                }
+            };
+            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            paging.after = page["next"].as_str().map(str::to_string);
+            if paging.after.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// What a task has said after this piece: some of it.
+    pub async fn log(&self, session: &str, task: &str, after: Option<u64>) -> anyhow::Result<Vec<Value>> {
+        let paging = Paging { limit: Some(LIMIT_MAX), after: after.map(|no| no.to_string()) };
+        let mut page = match &self.way {
+            Way::Driver(driver) => driver.log((session, task), &paging).await?,
+            Way::Folder(store) => {
+                let tasks = windlass::Tasks::recorded(store.clone(), session);
+                serde_json::to_value(view::log((&tasks, task), &paging).await?)?
+            }
+        };
+        Ok(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    }
+
+    /// What is in the inbox of a session.
+    pub async fn inbox(&self, session: &str) -> anyhow::Result<Vec<Value>> {
+        let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };
+        let mut items = Vec::new();
+        loop {
+            let mut page = match &self.way {
+                Way::Driver(driver) => driver.inbox(session, &paging).await?,
+                Way::Folder(store) => {
+                    let inbox = windlass::Inbox::recorded(store.clone(), session);
+                    serde_json::to_value(view::inbox(&inbox, &paging).await?)?
+                }
+            };
+            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            paging.after = page["next"].as_str().map(str::to_string);
+            if paging.after.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
     /// All sessions, by name.
     pub async fn sessions(&self) -> anyhow::Result<Vec<Session>> {
         let (mut items, mut after) = (Vec::new(), None);

@@ -74,7 +74,7 @@ fn went_away(error: &ClientError) -> bool {
     }
 }
 
-/// Asks until all calls are over. `None`: a signal came before.
+/// Asks until all calls are over or go on as tasks. `None`: a signal came before.
 async fn ask(driver: &Client, session: &str, batch: &mut Batch) -> Result<Option<Value>, ClientError> {
     // The API takes none of these, and there is nothing to be driven.
     if batch.calls.is_empty() {
@@ -90,7 +90,7 @@ async fn ask(driver: &Client, session: &str, batch: &mut Batch) -> Result<Option
             () = told_to_stop() => return Ok(None),
         };
         let calls = show::calls(&answer);
-        if calls.iter().all(|call| call.get("outcome").is_some()) {
+        if calls.iter().all(|call| call.get("outcome").is_some() || call.get("task").is_some()) {
             return Ok(Some(answer));
         }
         for call in calls {

@@ -29,11 +29,12 @@ pub fn of(calls: &[Value]) -> ExitCode {
     let worst = calls.iter().map(|call| match text(&call["state"]).as_str() {
         "succeeded" => 0,
         "unknown" => UNKNOWN,
+        _ if call["outcome"].is_null() => OPEN,
         _ if refused.contains(&text(&call["outcome"]["failure"]["code"]).as_str()) => REFUSED,
         _ => FAILED,
     });
     // An unknown call needs a person before anything else; a conflict is a mistake of the caller.
-    let rank = |code: &u8| [0, FAILED, REFUSED, UNKNOWN].iter().position(|known| known == code);
+    let rank = |code: &u8| [0, OPEN, FAILED, REFUSED, UNKNOWN].iter().position(|known| known == code);
     ExitCode::from(worst.max_by_key(rank).unwrap_or(0))
 }
 

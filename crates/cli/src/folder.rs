@@ -60,7 +60,9 @@ pub async fn finish(runtime: &Runtime) {
         return;
     }
     let open = runtime.open_calls();
-    eprintln!("windlass: {open} calls that an earlier owner left open go on; waiting for their end");
+    eprintln!(
+        "windlass: {open} calls go on (tasks, or left open by an earlier owner); waiting for their end"
+    );
     runtime.idle().await;
 }
 

@@ -15,6 +15,7 @@ mod door;
 mod driver;
 mod exit;
 mod folder;
+mod inbox;
 mod input;
 mod owner;
 mod questions;
@@ -24,6 +25,7 @@ mod serve;
 mod sessions;
 mod show;
 mod signal;
+mod tasks;
 mod token;
 mod tools;
 mod watch;
@@ -83,6 +85,9 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Tools(args) => tools::tools(&at, args).await,
         Command::Sessions(args) => sessions::sessions(&at, args).await,
         Command::Calls(args) => calls::calls(&at, args).await,
+        Command::Tasks(args) => tasks::tasks(&at, args).await,
+        Command::Logs(args) => tasks::logs(&at, args).await,
+        Command::Inbox(args) => inbox::inbox(&at, args).await,
         Command::Cancel(args) => cancel::cancel(&at, args).await,
         Command::Resolve(args) => resolve::resolve((&at, owned), args).await,
         Command::Accept(args) => accept::accept(&at, args).await,

@@ -13,7 +13,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use windlass::core::time::Timestamp;
 use windlass::{
-    BatchAnswer, BatchError, Clock, OpenCall, Progress, Runtime, Siblings, Submitted, SystemClock, fresh_key,
+    BatchAnswer, BatchError, BatchRequest, Clock, OpenCall, Progress, Runtime, Siblings, Submitted,
+    SystemClock, fresh_key,
 };
 use windlass_server::access::Caller;
 
@@ -42,7 +43,7 @@ pub async fn run((at, owned): (&At, &mut Owned), args: Run) -> anyhow::Result<Ex
     let batch = batch.request(runtime.limits())?;
     let settled = async {
         api.claim(&Caller::local(), &args.session).await?;
-        let submitted = runtime.submit(&args.session, batch).await?;
+        let submitted = runtime.submit(&args.session, batch.clone()).await?;
         anyhow::Ok(with_progress(&runtime, submitted, total).await?)
     };
     let Some(answer) = owner.unless_stopped(settled).await else { return Ok(owner.leave().await) };
@@ -51,8 +52,19 @@ pub async fn run((at, owned): (&At, &mut Owned), args: Run) -> anyhow::Result<Ex
     print(&shown, (&answer, args.json))?;
     tell(&shown, recorded(&answer, began), derived);
     show::inside(&answer.calls);
+    let has_tasks = answer.calls.iter().any(|call| call.is_task());
+    if has_tasks && args.no_wait {
+        return Ok(owner.leave().await);
+    }
     if owner.unless_stopped(folder::finish(&runtime)).await.is_none() {
         return Ok(owner.leave().await);
+    }
+    let mut shown = shown;
+    if has_tasks {
+        let again = BatchRequest { key: Some(answer.key.to_string()), ..batch };
+        let ended = runtime.submit(&args.session, again).await?.settled().await?;
+        show::tasks(&ended.calls);
+        shown = serde_json::to_value(&ended)?;
     }
     drop((api, runtime));
     owner.close().await;

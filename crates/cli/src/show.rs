@@ -97,6 +97,14 @@ pub fn inside(calls: &[CallAnswer]) {
     }
 }
 
+/// Tells how tasks ended that a command has stayed for.
+pub fn tasks(calls: &[CallAnswer]) {
+    for call in calls.iter().filter(|call| call.is_task()) {
+        let text = call.model_text();
+        eprintln!("windlass: the task {} ({}) {}: {}", call.handle(), call.id(), call.state(), line(&text));
+    }
+}
+
 /// Tells operators which calls need a person.
 pub fn unknown(calls: &[Value]) {
     for call in calls.iter().filter(|call| is_unknown(call)) {

@@ -8,9 +8,9 @@ mod fact;
 mod fold;
 
 pub use fact::{
-    Accepted, Arguments, CancelAsked, Cause, Connected, Ended, Fact, Given, Kind, Lost, Made, Model, Opened,
-    Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result, Resumed, Returned, Same, SameAs, Spent,
-    Started, Stopped, Suspended, Then, Unconnected, Verdict,
+    Accepted, Arguments, CancelAsked, Cause, Connected, Detached, DetachedBy, Ended, Fact, Given, Kind, Lost,
+    Made, Model, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result, Resumed, Returned,
+    Same, SameAs, Spent, Started, Stopped, Suspended, Then, Unconnected, Verdict, Wake,
 };
 pub use fold::{Call, Deduped, End, Illegal, Pin, Role, State};
 

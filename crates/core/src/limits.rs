@@ -180,6 +180,19 @@ limits! {
     blocking_threads_max = 64;
     /// How long a call may wait for its first start, in milliseconds, unless its tool says so.
     queue_ms = 600_000;
+    /// How long a caller waits for a call that may go on in the background, in milliseconds from its first start, unless the
+    /// tool or the caller says so: longer than most calls take, and shorter than a model should stand still.
+    inline_ms = 300;
+    /// How long a caller waits for the first start of such a call, in milliseconds.
+    inline_queue_ms = 10_000;
+    /// What is kept of what a task says, in bytes: the beginning and the end of it, in equal parts.
+    log_bytes_max = 256 << 10;
+    /// What a running task says is written at most once in so many milliseconds, so that a talkative one costs little.
+    log_write_ms = 250;
+    /// Notices that are listed or taken at once; each is told with its outcome.
+    notices_page = 100;
+    /// The longest that a notice is somebody's before it is taken again, in milliseconds: its reader may be gone.
+    notice_lease_ms_max = 3_600_000;
     /// How long one attempt may take, in milliseconds, unless the tool says so.
     attempt_ms = 30_000;
     /// How long a call may take in all, in milliseconds, unless its tool says so.

@@ -73,16 +73,19 @@ pub struct Flags {
     pub persist_output: bool,
     /// It is meant to be asked again and again: the loop guard does not count its calls.
     pub polls: bool,
+    /// Its calls may go on without a caller. It must say what they claim.
+    pub background: bool,
 }
 
 impl Flags {
     /// Each flag with its name, for people and digests.
-    pub fn table(&self) -> [(&'static str, bool); 4] {
+    pub fn table(&self) -> [(&'static str, bool); 5] {
         [
             ("cpu_bound", self.cpu_bound),
             ("quick", self.quick),
             ("persist_output", self.persist_output),
             ("polls", self.polls),
+            ("background", self.background),
         ]
     }
 }
@@ -120,6 +123,9 @@ pub struct ToolSpec {
     pub deadlines: Deadlines,
     /// How long an attempt may go on after it was told to stop, in milliseconds; none means the default.
     pub grace_ms: Option<u64>,
+    /// How long a caller waits for a call of it once it runs, in milliseconds, if it may go on in the background; none means
+    /// the default.
+    pub inline_ms: Option<u64>,
     /// How often it may be tried; what is not said is the default.
     pub retry: RetryRule,
     /// What a call reads and writes, as in `write file:/{path}` where `{path}` stands for an argument; an empty list
@@ -189,7 +195,7 @@ impl ToolSpec {
         for (name, flag) in self.flags.table() {
             hasher.field(format!("{name}={flag}").as_bytes());
         }
-        let rules = format!("{:?} {:?} {:?}", self.deadlines, self.grace_ms, self.retry);
+        let rules = format!("{:?} {:?} {:?} {:?}", self.deadlines, self.grace_ms, self.inline_ms, self.retry);
         hasher.field(rules.as_bytes());
         let room = format!("{:?} {:?} {:?} {:?}", self.claims, self.running_max, self.rate, self.groups);
         hasher.field(room.as_bytes());
@@ -351,6 +357,7 @@ mod tests {
         assert_eq!(changed(&|s| s.flags.quick = true), (false, true));
         assert_eq!(changed(&|s| s.deadlines.queue_ms = Some(1)), (false, true));
         assert_eq!(changed(&|s| s.grace_ms = Some(1)), (false, true));
+        assert_eq!(changed(&|s| s.inline_ms = Some(1)), (false, true));
         assert_eq!(changed(&|s| s.retry.attempts = Some(1)), (false, true));
         assert_eq!(changed(&|s| s.hints.sends_out = Some(true)), (false, true));
         assert_eq!(changed(&|s| s.claims = Some(vec![])), (false, true));

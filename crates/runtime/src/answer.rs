@@ -124,6 +124,11 @@ impl CallAnswer {
         }
     }
 
+    /// Whether it goes on without its caller: its handle is the task's.
+    pub fn is_task(&self) -> bool {
+        self.conflict.is_none() && self.call.task.is_some()
+    }
+
     /// What was changed in its arguments to make them fit, one line each.
     pub fn repairs(&self) -> Vec<String> {
         let made = self.call.made.iter().flat_map(|made| &made.repairs);
@@ -137,6 +142,14 @@ impl CallAnswer {
                 projection::project(&Outcome::Failed(conflict.clone()), None, &Limits::default())
             }
             (None, Some(end)) => end.model(),
+            (None, None) if self.is_task() => {
+                let text = format!(
+                    "The call goes on in the background as task {}. Its session is told when it ends: do something else \
+                     meanwhile.",
+                    self.handle()
+                );
+                ModelAnswer { parts: vec![Part::Text(text)], is_error: false }
+            }
             (None, None) => ModelAnswer::default(),
         }
     }
@@ -167,6 +180,9 @@ impl Serialize for CallAnswer {
             (Some(conflict), _) => map.serialize_entry("outcome", &json!({"failure": failure(conflict)}))?,
             (None, Some(ended)) => map.serialize_entry("outcome", &outcome(self, ended))?,
             (None, None) => {}
+        }
+        if self.is_task() {
+            map.serialize_entry("task", &self.handle().to_string())?;
         }
         map.serialize_entry("attempts", &self.call.attempts)?;
         if let Some(first) = self.same_as() {

@@ -4,6 +4,7 @@ mod asked;
 mod away;
 mod siblings;
 mod stream;
+mod waited;
 mod write;
 
 pub(crate) use asked::{Asked, Heard, Reached, Signalled};
@@ -20,7 +21,7 @@ use crate::session::Session;
 use crate::signal::Signal;
 use crate::tool::Place;
 use crate::wheel::Alarm;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use stream::Stream;
 use tokio::sync::Notify;
@@ -44,6 +45,8 @@ pub(crate) struct OpenBatch {
     session: Weak<Session>,
     /// Whether it may leave memory when nobody uses it.
     rests: AtomicBool,
+    /// How many wait for calls of it and would be told that one goes on without them.
+    waiting: AtomicUsize,
 }
 
 /// What is known of a batch before its calls.
@@ -104,6 +107,8 @@ struct Slot {
     asked: Vec<Heard>,
     /// By which its running attempt is told to stop.
     signal: Option<Arc<Signal>>,
+    /// Whether it is a task, durably.
+    is_task: bool,
 }
 
 enum Stage {
@@ -162,6 +167,7 @@ impl OpenBatch {
             let place = state.add(call.opened.clone(), call.opened_at, &alike);
             let slot = &mut state.slots[place];
             (slot.ended, slot.cancelled) = (call.end().is_some(), call.cancel.is_some());
+            slot.is_task = call.task.is_some();
             if call.end().is_some() {
                 state.end(place, Arc::new(call.clone()));
             }
@@ -175,7 +181,8 @@ impl OpenBatch {
     fn from(head: Head, state: State) -> OpenBatch {
         let (ended, stood) = (Notify::new(), Notify::new());
         let (asked, rests) = (AtomicBool::new(false), AtomicBool::new(false));
-        OpenBatch { head, state: Mutex::new(state), ended, stood, asked, session: Weak::new(), rests }
+        let (session, waiting) = (Weak::new(), AtomicUsize::new(0));
+        OpenBatch { head, state: Mutex::new(state), ended, stood, asked, session, rests, waiting }
     }
 
     /// Finds the place of a submitted call: of those there were before this submission (below `before`) it is
@@ -244,7 +251,10 @@ impl OpenBatch {
 
     /// Where a call stands, for one who waits only while something goes on by itself.
     pub(crate) fn standing(&self, ordinal: Ordinal) -> Standing {
-        match self.lock().slots.get(usize::from(ordinal.0)).map(|slot| &slot.stage) {
+        let state = self.lock();
+        let slot = state.slots.get(usize::from(ordinal.0));
+        match slot.map(|slot| &slot.stage) {
+            Some(_) if slot.is_some_and(|slot| slot.is_task) => Standing::Over,
             Some(Stage::Driven) => Standing::Driven,
             Some(Stage::Parked(parked)) => Standing::Parked(parked.call().parked.map(|(why, _)| why.reason)),
             Some(Stage::Ended(_)) | None => Standing::Over,
@@ -475,6 +485,7 @@ impl State {
             polls: false,
             asked: Vec::new(),
             signal: None,
+            is_task: false,
         });
         self.open += 1;
         self.slots.len() - 1
@@ -521,7 +532,7 @@ pub(crate) enum Standing {
     Driven,
     /// It waits: for what its journal says, or for its turn.
     Parked(Option<Reason>),
-    /// It is over.
+    /// It is over, or a task: nobody waits for it.
     Over,
 }
 

@@ -1,5 +1,6 @@
 //! The path of a call, top to bottom. Everything that can happen to a call is an arm of one `match`.
 
+use crate::background;
 use crate::batch::Sent;
 use crate::error::Lost;
 use crate::held::{Going, Held, Hold};
@@ -25,6 +26,10 @@ pub(crate) enum Driven {
 /// Drives a call until it ends or has to wait.
 async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     held.begin_stage();
+    // Who was parked may have outlasted whoever waits for it.
+    if held.past.waited && background::due(&held).is_some() {
+        Box::pin(background::detach(&mut held)).await?;
+    }
     loop {
         held.hear()?;
         let step = held.call.next(held.decision_time());

@@ -86,7 +86,7 @@ pub(crate) struct Past {
 
 impl Past {
     /// When so many milliseconds of the call's time have passed.
-    fn due_us(&self, ms: u64) -> u64 {
+    pub(crate) fn due_us(&self, ms: u64) -> u64 {
         self.since_us.saturating_add(ms.saturating_mul(1_000).saturating_sub(self.counted_us))
     }
 }
@@ -230,6 +230,11 @@ impl Parked {
 
     pub(crate) fn past(&self) -> &Past {
         &self.past
+    }
+
+    /// Whether it may go on without its caller, and does not yet.
+    pub(crate) fn may_detach(&self) -> bool {
+        self.tool.as_ref().is_some_and(|tool| tool.spec.flags.background) && self.call.task.is_none()
     }
 
     /// Whether it waits for the world outside or a recorded time, rather than for its turn, its tool or another call.

@@ -12,6 +12,7 @@ mod answer;
 mod artifacts;
 pub mod ask;
 mod away;
+mod background;
 mod batch;
 mod client;
 mod clock;
@@ -22,9 +23,11 @@ mod files;
 mod gate;
 mod held;
 mod hooks;
+mod inbox;
 mod inside;
 pub mod inspect;
 mod lane;
+mod log;
 mod loops;
 mod observer;
 mod pairs;
@@ -42,6 +45,7 @@ mod stage;
 mod story;
 mod stream;
 mod submit;
+mod tasks;
 mod threads;
 mod tool;
 pub mod trace;
@@ -59,7 +63,9 @@ pub use error::{BatchError, LimitError, Lost, chain};
 pub use events::{Event, Events, EventsError, News, Page, Words};
 pub use files::{FileEntry, FileError, FileKind, SessionFiles};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
+pub use inbox::{Inbox, InboxError, Notice, NoticeKind};
 pub use inside::{Attachment, Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError};
+pub use log::{LogPiece, Stream};
 pub use observer::{NestedCall, Observer};
 pub use pairs::{Pair, PairError, PairKey, PairList, SessionPairs};
 pub use progress::Progress;
@@ -70,6 +76,7 @@ pub use runtime::{Config, RunningLimits, Runtime, SessionLimits, ZeroLimit, chec
 pub use scope::{Overlay, OverlayGuard};
 pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};
+pub use tasks::{Task, Tasks};
 pub use tool::{
     Connection, Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool,
     ToolError, ToolFuture, tool_fn, with_reconcile,

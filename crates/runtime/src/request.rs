@@ -53,6 +53,9 @@ pub struct CallRequest {
     pub deadlines: Deadlines,
     /// Higher starts before lower, among calls of a session that do not collide; 0 unless given.
     pub priority: i8,
+    /// How long its caller waits for it once it runs, in milliseconds, if its tool may go on in the background; 0 starts it
+    /// there.
+    pub inline_ms: Option<u64>,
 }
 
 /// Arguments of a call.
@@ -177,7 +180,9 @@ fn asked(
         ));
     }
     let deadlines = (!call.deadlines.is_empty()).then(|| Box::new(call.deadlines));
-    Ok(Asked { opened: Opened { id, tool, args, provider, deadlines, priority: call.priority }, args: value })
+    let CallRequest { priority, inline_ms, .. } = call;
+    let opened = Opened { id, tool, args, provider, deadlines, priority, inline_ms };
+    Ok(Asked { opened, args: value })
 }
 
 /// Data that is kept and returned as it came, as far as it can be kept.

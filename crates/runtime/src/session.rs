@@ -1,6 +1,7 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
 use crate::away::{self, Away, Plan};
+use crate::background;
 use crate::batch::{Head, Leaving, OpenBatch, Used};
 use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
@@ -37,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) asking: tokio::sync::Mutex<Asking>,
     /// Its key-value pairs are written one after the other.
     pub(crate) pairs: tokio::sync::Mutex<Pairs>,
+    /// Notices are taken and put back one after the other.
+    pub(crate) inbox: tokio::sync::Mutex<()>,
     /// Its open calls that others may be the same as.
     pub(crate) firsts: Firsts,
     /// Notices that its calls get nowhere.
@@ -100,6 +103,7 @@ impl Session {
             admission: tokio::sync::Mutex::default(),
             asking: tokio::sync::Mutex::default(),
             pairs: tokio::sync::Mutex::default(),
+            inbox: tokio::sync::Mutex::default(),
             firsts: Firsts::default(),
             loops,
             away: rt.away.clone(),
@@ -435,8 +439,9 @@ impl Session {
     }
 
     /// Puts a call aside until it is woken, at the latest then. It keeps its place and what it claims.
-    pub(crate) fn park(held: Box<Held>, when: When) {
+    pub(crate) fn park(held: Box<Held>, mut when: When) {
         let (on, id) = (held.on.clone(), held.id);
+        when.due_us = when.due_us.min(background::due_us(&held));
         let undisturbed = on.batch.park(*held, || Some(on.rt.wheel.alarm(when, &on.session, id)));
         if let Some(parent) = on.batch.head.parent {
             still::look(&on.rt, &on.session, parent.call);

@@ -1,12 +1,16 @@
 //! What passes between a running attempt and whoever watches it: the word to stop, signs of life, the last output.
 
 use crate::inside::Book;
+use crate::log::{Log, Stream};
 use crate::progress::Progress;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use windlass_core::call::Cause;
+use windlass_core::ids::CallId;
+use windlass_core::time::Timestamp;
+use windlass_store::Row;
 
 /// One per attempt, shared by the tool's [`Cx`](crate::Cx) and its watcher.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(crate) struct Signal {
 struct Said {
     /// The last of what it wrote.
     output: VecDeque<u8>,
+    /// What it says for its log, if it may become a task.
+    log: Option<Box<Log>>,
     progress: Option<Box<Progress>>,
     status: Option<Box<str>>,
 }
@@ -81,6 +87,30 @@ impl Signal {
         let excess = (output.len() + bytes.len()).saturating_sub(max);
         output.drain(..excess);
         output.extend(bytes);
+    }
+
+    /// Keeps what the attempt says for its log, from now on.
+    pub(crate) fn keep_log(&self, log: Log) {
+        self.said().log = Some(Box::new(log));
+    }
+
+    /// Adds to the log, if there is one.
+    pub(crate) fn log(&self, stream: Stream, bytes: &[u8]) {
+        let is_first = self.said().log.as_mut().is_some_and(|log| log.say(stream, bytes));
+        if is_first {
+            // Whoever watches the attempt sees to it that it is written.
+            self.book.ring();
+        }
+    }
+
+    /// Whether something is to be written to the log.
+    pub(crate) fn has_unwritten_log(&self) -> bool {
+        self.said().log.as_ref().is_some_and(|log| log.has_unwritten())
+    }
+
+    /// The rows by which the log is written.
+    pub(crate) fn log_rows(&self, call: CallId, now: Timestamp) -> Vec<Row> {
+        self.said().log.as_mut().map(|log| log.rows(call, now)).unwrap_or_default()
     }
 
     /// The last of what it has written, if it has.

@@ -3,8 +3,9 @@
 use crate::answer::wall_time;
 use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::call::{
-    CancelAsked, Cause, Ended, Fact, Lost, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver,
-    Result as Attempted, Returned, SameAs, Started, Stopped, Suspended, Then, Unconnected, Verdict,
+    CancelAsked, Cause, Detached, DetachedBy, Ended, Fact, Lost, Opened, Parked, Prepared, Reason,
+    Reconciled, Resolved, Resolver, Result as Attempted, Returned, SameAs, Started, Stopped, Suspended, Then,
+    Unconnected, Verdict, Wake,
 };
 use windlass_core::handle::{Handle, Kind, Secret};
 use windlass_core::operation::{Completion, Did, Operation, StepResult, signal_of};
@@ -40,7 +41,22 @@ pub(crate) fn story(fact: &Fact, secret: &Secret) -> String {
         Fact::Unconnected(fact) => unconnected(fact),
         Fact::Connected(fact) if fact.connected => "it was connected, and goes on".to_string(),
         Fact::Connected(_) => "somebody declined to connect it".to_string(),
+        Fact::Detached(fact) => detached(fact),
     }
+}
+
+fn detached(fact: &Detached) -> String {
+    let why = match fact.by {
+        DetachedBy::Budget => "it runs longer than its caller waits",
+        DetachedBy::Queue => "it waits longer for its start than its caller does",
+        DetachedBy::Spawned => "it was started so",
+    };
+    let told = match fact.wake {
+        Wake::Silent => "nobody is told of its end",
+        Wake::OnEnd => "its session is told of its end",
+        Wake::OnActivity => "its session is told of what it asks and says, and of its end",
+    };
+    format!("it goes on as a task: {why}; {told}")
 }
 
 fn operation(fact: &Operation) -> String {
@@ -417,6 +433,7 @@ mod tests {
             provider: None,
             deadlines: None,
             priority: 0,
+            inline_ms: None,
         };
         let asked = Deadlines { attempt_ms: Some(500), total_ms: Some(600_000), ..Deadlines::default() };
         let hurried = Opened { deadlines: Some(Box::new(asked)), priority: 5, ..opened.clone() };
@@ -559,10 +576,17 @@ mod tests {
             unconnected(None),
             Fact::Connected(Connected { connected: true }),
             Fact::Connected(Connected { connected: false }),
+            detach(DetachedBy::Budget, Wake::OnEnd),
+            detach(DetachedBy::Queue, Wake::OnActivity),
+            detach(DetachedBy::Spawned, Wake::Silent),
             aside(Then::Replay),
             aside(Then::Return),
             Fact::Resumed(Resumed { attempt: ATTEMPT }),
         ]
+    }
+
+    fn detach(by: DetachedBy, wake: Wake) -> Fact {
+        Fact::Detached(Box::new(Detached { by, wake, title: None, starter: None }))
     }
 
     fn ends() -> Vec<Fact> {

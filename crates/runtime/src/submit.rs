@@ -37,6 +37,8 @@ pub(crate) struct Answering {
     ordinal: Ordinal,
     /// It was recorded or under way before this submission.
     known: bool,
+    /// It was over before this submission.
+    over: bool,
     conflict: Option<Box<Conflict>>,
 }
 
@@ -66,17 +68,21 @@ impl Submitted {
         self.answers.iter().find_map(|answer| Some(answer.conflict.as_ref()?.difference()))
     }
 
-    /// Waits until all calls have ended and are durable. Dropping this cancels nothing.
+    /// Waits until all calls have ended and are durable, or go on as tasks. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
-        let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
-        let calls = batch.ended(&self.ordinals(), &session.lane).await?;
-        Ok(self.answer(batch, calls))
+        self.ended().await?;
+        self.now().await
     }
 
     /// The same for one who may want to look before that: [`now`](Self::now) has the answers.
     pub async fn ended(&self) -> Result<(), BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(()) };
-        batch.ended(&self.ordinals(), &session.lane).await?;
+        let ordinals = self.ordinals();
+        if batch.try_ended(&ordinals).is_none() {
+            let (_waiting, parked) = batch.wait_for();
+            session.wake_all(&self.rt, batch, parked);
+            batch.settled(&ordinals, &session.lane).await?;
+        }
         Ok(())
     }
 
@@ -93,6 +99,8 @@ impl Submitted {
     /// does. Calls that only take their time (a retry, a sleep, their turn) are waited for.
     pub async fn stands_still(&self) -> Result<(), BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(()) };
+        let (_waiting, parked) = batch.wait_for();
+        session.wake_all(&self.rt, batch, parked);
         loop {
             let moved = batch.moved();
             let calls = self.answers.iter();
@@ -108,7 +116,8 @@ impl Submitted {
     }
 
     /// The answers as they stand now, in the order of the calls: those of open calls say where these are by their
-    /// journal. What is told is recorded first.
+    /// journal. What is told is recorded first. A call that became a task after this submission is told to be one, also if it
+    /// has ended since: of its end its session is told, and nobody is told twice.
     pub async fn now(&self) -> Result<BatchAnswer, BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
         if let Some(calls) = batch.try_ended(&self.ordinals()) {
@@ -136,7 +145,7 @@ impl Submitted {
         let answers = self.answers.iter().zip(calls).map(|(answering, call)| CallAnswer {
             id: CallId { batch: batch.head.no, ordinal: answering.ordinal },
             store: self.rt.store.clone(),
-            call,
+            call: if call.task.is_some() && !answering.over { Arc::new(call.before_its_end()) } else { call },
             recorded: answering.known,
             conflict: answering.conflict.as_ref().map(|conflict| conflict.failure()),
             parent: batch.head.parent.map(|parent| parent.call),
@@ -248,7 +257,10 @@ pub(crate) async fn find_or_make(
 /// Where every call of a batch is answered from; those below `known` were there before.
 pub(crate) fn answering_all(batch: &OpenBatch, known: usize) -> Vec<Answering> {
     let places = (0..batch.len()).map(|place| (Ordinal(place as u16), place < known));
-    places.map(|(ordinal, known)| Answering { ordinal, known, conflict: None }).collect()
+    let over = |ordinal, known| known && batch.has_ended(ordinal);
+    places
+        .map(|(ordinal, known)| Answering { ordinal, known, over: over(ordinal, known), conflict: None })
+        .collect()
 }
 
 /// The recorded batch under this look-up, or a new one.
@@ -327,7 +339,7 @@ pub(crate) fn place(
             Placed::New(ordinal) => {
                 let id = CallId { batch: batch.head.no, ordinal };
                 new.push(Fresh { id, opened: asked.opened, parsed: asked.args, goes_on_with: None });
-                answers.push(Answering { ordinal, known: false, conflict: None });
+                answers.push(Answering { ordinal, known: false, over: false, conflict: None });
                 continue;
             }
             Placed::Known(ordinal) => (ordinal, None),
@@ -335,7 +347,8 @@ pub(crate) fn place(
                 (ordinal, Some(Box::new(Conflict { id: asked.opened.id, compared })))
             }
         };
-        answers.push(Answering { ordinal, known: usize::from(ordinal.0) < submission.before, conflict });
+        let (known, over) = (usize::from(ordinal.0) < submission.before, batch.has_ended(ordinal));
+        answers.push(Answering { ordinal, known, over, conflict });
     }
     // The same call twice in one submission is one call.
     let twice = expected - new.len() as u64;

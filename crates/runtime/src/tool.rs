@@ -5,6 +5,7 @@ use crate::batch::Used;
 use crate::clock::Clock;
 use crate::held::Hold;
 use crate::inside::Pending;
+use crate::log::Stream;
 use crate::observer::Observer;
 use crate::progress::{Progress, words};
 use crate::registry::Kinds;
@@ -380,9 +381,11 @@ impl Cx {
         self.signal.alive(self.clock().elapsed_us());
     }
 
-    /// Something the attempt has to say while it runs: a sign of life, and the last of it is kept if it is stopped.
-    pub fn output(&self, bytes: &[u8]) {
+    /// Something the attempt has to say while it runs: a sign of life, and the last of it is kept if it is stopped. Of a task
+    /// it is kept as its log.
+    pub fn output(&self, stream: Stream, bytes: &[u8]) {
         self.heartbeat();
+        self.signal.log(stream, bytes);
         self.signal.output(bytes, self.limits().partial_bytes_max as usize);
         self.artifacts.lane().feed().output(self.call, bytes);
     }

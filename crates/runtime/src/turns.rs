@@ -5,6 +5,7 @@
 //! lock is held for one change at a time, never over an await, and may be held while a batch's lock is taken.
 
 use crate::away::{Plan, Stub};
+use crate::background;
 use crate::error::BatchError;
 use crate::held::Held;
 use crate::registry::Registered;
@@ -147,7 +148,7 @@ impl Turns {
             return Turn::Now(held);
         }
         state.waiting.insert(id, Arc::downgrade(&on.session));
-        let (_, due_us) = held.deadline();
+        let due_us = held.deadline().1.min(background::due_us(&held));
         let alarm =
             || (due_us < u64::MAX).then(|| rt.wheel.alarm(When { due_us, wall: None }, &on.session, id));
         // Parked before the planner is let go: whoever is told that its turn has come must find it.
@@ -312,6 +313,11 @@ impl Turns {
         go_on(rt, next);
     }
 
+    /// A call is a task from now on.
+    pub(crate) fn detach(&self, rt: &Arc<Inner>, call: CallId) {
+        self.change(rt, |state, _| _ = state.planner.detach(call));
+    }
+
     /// A rate may allow something now.
     pub(crate) fn due(&self, rt: &Arc<Inner>) {
         self.change(rt, |state, _| state.alarm_us = None);
@@ -447,7 +453,8 @@ impl State {
     ) -> Result<(), Refused> {
         let tool = self.tool_of(held, now_us);
         let session = held.on.session.lane.session();
-        let (pool, parent) = (Pool::default(), held.parent());
+        let pool = if held.call.task.is_some() { Pool::Tasks } else { Pool::default() };
+        let parent = held.parent();
         let priority = held.call.opened.priority;
         let ask = Ask { session, call: held.id, tool, wants, priority, pool, parent, arrival };
         self.planner.enter(now_us, ask)?;

@@ -6,8 +6,8 @@ use crate::problem::Problem;
 use crate::socket;
 use crate::wire::shown::{Made, Page, Revoked, Session, Token};
 use crate::wire::{
-    Answer, Batch, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, NewToken, Nothing,
-    Paging, Questions, Resolve, Signal, Signalled,
+    Acknowledged, Answer, Batch, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, NewToken,
+    Nothing, Paging, Questions, Requeued, Resolve, Signal, Signalled, Take,
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -214,6 +214,39 @@ impl Client {
     /// Answers a question.
     pub async fn answer(&self, id: &str, answer: Value) -> Result<Completed, ClientError> {
         self.post(format!("/v1/questions/{}", encoded(id)), &Answer { answer }, ANSWER_WAIT).await
+    }
+
+    /// A page of a session's tasks.
+    pub async fn tasks(&self, session: &str, paging: &Paging) -> Result<Value, ClientError> {
+        self.get(format!("/v1/sessions/{}/tasks?{}", encoded(session), paged(paging))).await
+    }
+
+    /// A page of what a task has said.
+    pub async fn log(&self, (session, task): (&str, &str), paging: &Paging) -> Result<Value, ClientError> {
+        let path = format!("/v1/sessions/{}/tasks/{}/log", encoded(session), encoded(task));
+        self.get(format!("{path}?{}", paged(paging))).await
+    }
+
+    /// A page of a session's inbox.
+    pub async fn inbox(&self, session: &str, paging: &Paging) -> Result<Value, ClientError> {
+        self.get(format!("/v1/sessions/{}/inbox?{}", encoded(session), paged(paging))).await
+    }
+
+    /// Takes notices.
+    pub async fn take(&self, session: &str, take: &Take) -> Result<Value, ClientError> {
+        self.post(format!("/v1/sessions/{}/inbox/take", encoded(session)), take, ANSWER_WAIT).await
+    }
+
+    /// A notice was heard.
+    pub async fn acknowledge(&self, session: &str, id: &str) -> Result<Acknowledged, ClientError> {
+        let path = format!("/v1/sessions/{}/inbox/{}/ack", encoded(session), encoded(id));
+        self.post(path, &Nothing {}, ANSWER_WAIT).await
+    }
+
+    /// A notice was not heard.
+    pub async fn requeue(&self, session: &str, id: &str) -> Result<Requeued, ClientError> {
+        let path = format!("/v1/sessions/{}/inbox/{}/requeue", encoded(session), encoded(id));
+        self.post(path, &Nothing {}, ANSWER_WAIT).await
     }
 
     /// Sends a signal to a call.

@@ -7,11 +7,11 @@ use crate::api::Api;
 use crate::events::{self, Follow};
 use crate::metrics;
 use crate::problem::Problem;
-use crate::routes::{artifacts, asks, batches, calls, files, health, pairs, sessions, tokens, tools};
+use crate::routes::{artifacts, asks, batches, calls, files, health, pairs, sessions, tasks, tokens, tools};
 use crate::wire;
 use crate::wire::shown::{
-    Batch, Call, FileShown, FileWritten, Health, Made, Page, Pair, PairKey, Question, Revoked, Session,
-    Token, Tool,
+    Batch, Call, FileShown, FileWritten, Health, LogPiece, Made, Notice, Page, Pair, PairKey, Question,
+    Revoked, Session, Task, TaskNotices, Token, Tool, WholeTask,
 };
 use axum::Router;
 use axum::extract::{Request, State};
@@ -63,6 +63,15 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::put("/v1/sessions/{session}/files/{*path}", Calls, files::write).takes_bytes().answers::<FileWritten>("Writes a file whole, with the folders it lies in.").or(&["invalid_file", "invalid_session", "draining"]),
         Route::delete("/v1/sessions/{session}/files/{*path}", Calls, files::delete).answers::<wire::Deleted>("Deletes a file or an empty folder, if it is there.").or(&["conflict", "invalid_file", "draining"]),
         Route::get("/v1/artifacts/{id}", Read, artifacts::read).tells("application/octet-stream", "The bytes of an artifact, or one range of them.").in_parts().or(&["no_such_range"]),
+
+        Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).asks::<wire::Paging>().answers::<Page<Task>>("Its tasks, newest first."),
+        Route::get("/v1/sessions/{session}/tasks/{task}", Read, tasks::show).answers::<WholeTask>("One task, and its call."),
+        Route::get("/v1/sessions/{session}/tasks/{task}/log", Read, tasks::log).asks::<wire::Paging>().answers::<Page<LogPiece>>("What a task has said; a number that is missing was there and is not kept."),
+        Route::post("/v1/sessions/{session}/tasks/{task}/cancel", Calls, asks::cancel_task).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks a task to stop."),
+        Route::get("/v1/sessions/{session}/inbox", Read, tasks::inbox).asks::<wire::Paging>().answers::<Page<Notice>>("What its agent is to be told, in the order in which it is taken."),
+        Route::post("/v1/sessions/{session}/inbox/take", Calls, tasks::take).takes::<wire::Take>().answers::<TaskNotices>("Takes the next notices: for a time nobody else gets them.").or(&["invalid_args", "draining"]),
+        Route::post("/v1/sessions/{session}/inbox/{notice}/ack", Calls, tasks::acknowledge).takes::<wire::Nothing>().answers::<wire::Acknowledged>("A notice was heard, and is gone.").or(&["draining"]),
+        Route::post("/v1/sessions/{session}/inbox/{notice}/requeue", Calls, tasks::requeue).takes::<wire::Nothing>().answers::<wire::Requeued>("A notice was not heard: whoever takes next gets it.").or(&["draining"]),
 
         Route::get("/v1/calls", Read, calls::list).asks::<wire::List>().answers::<Page<Call>>("The calls of all sessions, newest first."),
         Route::get("/v1/calls/{call}", Read, calls::show).asks::<wire::Show>().answers::<Call>("One call."),

@@ -10,6 +10,7 @@ pub mod files;
 pub mod health;
 pub mod pairs;
 pub mod sessions;
+pub mod tasks;
 pub mod tokens;
 pub mod tools;
 

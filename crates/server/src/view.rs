@@ -2,8 +2,8 @@
 
 use crate::problem::Problem;
 use crate::sessions::{self, Setting};
-use crate::wire::shown::{Contract, Session, Tool};
-use crate::wire::{LIMIT, LIMIT_MAX, List, Questions, State};
+use crate::wire::shown::{Contract, Page, Session, Tool};
+use crate::wire::{LIMIT, LIMIT_MAX, List, Paging, Questions, State};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use windlass::core::time::Timestamp;
 use windlass::inspect::{self, Recorded, Wanted};
 use windlass::store::{SessionRow, Store};
 use windlass::{
-    AskError, BatchAnswer, BatchError, CallAnswer, Clock, Listed, OpenCall, Registered, Runtime,
-    SessionLimits, SystemClock, wall_time,
+    AskError, BatchAnswer, BatchError, CallAnswer, Clock, Inbox, Listed, LogPiece, Notice, OpenCall,
+    Registered, Runtime, SessionLimits, SystemClock, Task, Tasks, wall_time,
 };
 
 /// Whose calls and questions are shown.
@@ -350,7 +350,10 @@ fn stands(shown: &mut Value, state: &str, waiting: Option<&str>) {
     if let Some(waiting) = waiting {
         shown["waiting_for"] = waiting.into();
     }
-    shown["model"] = json!({"parts": [{"type": "text", "text": told}]});
+    // Of a task its answer says that it goes on, and where.
+    if shown["task"].is_null() {
+        shown["model"] = json!({"parts": [{"type": "text", "text": told}]});
+    }
 }
 
 fn fits(list: &List, (state, waits): (&str, bool), tool: &str) -> bool {
@@ -439,3 +442,43 @@ fn handle(text: &str) -> Result<Handle, AskError> {
     let what = || format!("after takes the `next` of the page before, and {text:?} is none");
     Handle::parse(text).ok_or_else(|| BatchError::Shape { what: what() }.into())
 }
+
+/// A page of a session's tasks, newest first.
+pub async fn tasks(tasks: &Tasks, paging: &Paging) -> Result<Page<Task>, AskError> {
+    let limit = limit(paging.limit)?;
+    let mut items = tasks.list(paging.after.as_deref(), limit as u64 + 1).await?;
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|task| task.task.clone());
+    Ok(Page { items, next })
+}
+
+/// A page of what a task has said.
+pub async fn log((tasks, task): (&Tasks, &str), paging: &Paging) -> Result<Page<LogPiece>, AskError> {
+    let limit = limit(paging.limit)?;
+    let number = |after: &str| {
+        after.parse::<u64>().map_err(|_| {
+            let what = format!("after is the number of a piece, as `next` gives it, and {after:?} is none");
+            AskError::Batch(BatchError::Shape { what })
+        })
+    };
+    let after = paging.after.as_deref().map(number).transpose()?;
+    let mut items = tasks.log(task, after, limit as u64 + 1).await?;
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|piece| piece.no.to_string());
+    Ok(Page { items, next })
+}
+
+/// A page of a session's inbox, in the order in which it is taken.
+pub async fn inbox(inbox: &Inbox, paging: &Paging) -> Result<Page<Notice>, Problem> {
+    let limit = limit(paging.limit)?.min(INBOX_MAX);
+    let mut items = inbox.list(paging.after.as_deref(), limit as u64 + 1).await?;
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|notice| notice.id.clone());
+    Ok(Page { items, next })
+}
+
+/// So many notices are on a page at most: each is told with its outcome.
+const INBOX_MAX: usize = 50;

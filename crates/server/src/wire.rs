@@ -289,6 +289,32 @@ pub struct Paging {
     pub after: Option<String>,
 }
 
+/// How many notices are taken, and for how long.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Take {
+    /// At most so many, [`LIMIT`] if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// For how long nobody else gets them, in milliseconds; a minute if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
+}
+
+/// A notice was acknowledged.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Acknowledged {
+    /// Always: it is gone.
+    pub acknowledged: bool,
+}
+
+/// A notice was put back.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Requeued {
+    /// Always: whoever takes next gets it.
+    pub requeued: bool,
+}
+
 /// Which key-value pairs are to be listed.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

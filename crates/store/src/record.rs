@@ -30,6 +30,12 @@ pub enum Space {
     /// The blobs of a session, by their numbers as [`blob_key`] writes them: they are removed with it. Put with the first piece
     /// of each.
     Blob = 16,
+    /// What the agent of a session is to be told.
+    Notice = 20,
+    /// What tasks of a session have said.
+    Log = 21,
+    /// Which calls of a session are tasks.
+    Task = 22,
 }
 
 /// The key of a blob in [`Space::Blob`].
@@ -45,7 +51,8 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 
 impl Space {
     /// Those whose records are a session's own, and go with it. Blobs come first: what is left of one is found by its record.
-    pub(crate) const OF_SESSIONS: [Space; 3] = [Space::Blob, Space::Content, Space::Pair];
+    pub(crate) const OF_SESSIONS: [Space; 6] =
+        [Space::Blob, Space::Content, Space::Pair, Space::Notice, Space::Log, Space::Task];
 
     /// Whose records these are, for one who works in this session: the session's own, or the store's.
     pub fn owner(self, session: SessionNo) -> SessionNo {
@@ -55,7 +62,7 @@ impl Space {
     /// Whether its records belong to the whole store.
     pub(crate) fn is_of_store(self) -> bool {
         match self {
-            Space::Pair | Space::Content | Space::Blob => false,
+            Space::Pair | Space::Content | Space::Blob | Space::Notice | Space::Log | Space::Task => false,
             Space::Token | Space::Setting | Space::Artifact | Space::Loose => true,
         }
     }

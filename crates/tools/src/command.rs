@@ -32,8 +32,8 @@ use std::time::Duration;
 use windlass::core::failure::FailureClass;
 use windlass::core::outcome::Part;
 use windlass::{
-    ArtifactWriter, CompletionKey, Cx, Output, Reconcile, ReconcileFuture, Reconciled, Tool, ToolError,
-    ToolFuture, ToolSpec,
+    ArtifactWriter, CompletionKey, Cx, Output, Reconcile, ReconcileFuture, Reconciled, Stream, Tool,
+    ToolError, ToolFuture, ToolSpec,
 };
 
 /// A command as a tool.
@@ -183,11 +183,11 @@ impl CommandTool {
             match piece {
                 None => break,
                 Some(Piece::Stderr(piece)) => {
-                    cx.output(piece);
+                    cx.output(Stream::Err, piece);
                     running.take_progress().into_iter().for_each(|progress| cx.progress(progress));
                 }
                 Some(Piece::Stdout(piece)) => {
-                    cx.output(piece);
+                    cx.output(Stream::Out, piece);
                     if let Some(overflow) = stdout.take(piece) {
                         kept.get_or_insert_with(|| cx.keep()).write(&overflow).await?;
                     }

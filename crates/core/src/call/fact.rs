@@ -51,6 +51,8 @@ pub enum Fact {
     Unconnected(Box<Unconnected>),
     /// Somebody connected that, or declined to.
     Connected(Connected),
+    /// It goes on without a caller: it is a task from now on.
+    Detached(Box<Detached>),
 }
 
 named! {
@@ -124,6 +126,8 @@ named! {
         Unconnected = "unconnected",
         /// [`Fact::Connected`]
         Connected = "connected",
+        /// [`Fact::Detached`]
+        Detached = "detached",
     }
 }
 
@@ -167,6 +171,7 @@ impl Fact {
             Fact::Resumed(_) => Kind::Resumed,
             Fact::Unconnected(_) => Kind::Unconnected,
             Fact::Connected(_) => Kind::Connected,
+            Fact::Detached(_) => Kind::Detached,
         }
     }
 }
@@ -186,6 +191,9 @@ pub struct Opened {
     pub deadlines: Option<Box<Deadlines>>,
     /// Higher starts before lower, among calls that do not collide; outside identity.
     pub priority: i8,
+    /// How long its caller waits for it once it runs, in milliseconds, where it may go on without one and its caller said so;
+    /// outside identity.
+    pub inline_ms: Option<u64>,
 }
 
 /// Arguments as they were given.
@@ -438,6 +446,43 @@ pub struct Unconnected {
 pub struct Connected {
     /// Whether it is connected.
     pub connected: bool,
+}
+
+/// A call goes on without a caller: it is a task from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detached {
+    /// Why.
+    pub by: DetachedBy,
+    /// When its session is told of it.
+    pub wake: Wake,
+    /// What people call it; none means the title of its tool.
+    pub title: Option<Arc<str>>,
+    /// The call that started it, if one did.
+    pub starter: Option<CallId>,
+}
+
+named! {
+    /// Why a call goes on without a caller.
+    DetachedBy {
+        /// It ran longer than its caller waits for it.
+        Budget = "budget",
+        /// It waited longer for its first start than its caller waits for it.
+        Queue = "queue",
+        /// Somebody started it so.
+        Spawned = "spawned",
+    }
+}
+
+named! {
+    /// When a session is told of a task.
+    Wake {
+        /// Never.
+        Silent = "silent",
+        /// When it has ended.
+        OnEnd = "on_end",
+        /// Also when it asks for something or says something.
+        OnActivity = "on_activity",
+    }
 }
 
 /// Somebody asked to cancel it. That is no end: what its attempt returns in time still counts.

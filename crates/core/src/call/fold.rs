@@ -1,8 +1,8 @@
 //! The state that facts add up to.
 
 use super::fact::{
-    CancelAsked, Cause, Connected, Ended, Fact, Kind, Lost, Made, Model, Opened, Parked, Prepared, Reason,
-    Reconciled, Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Suspended, Then,
+    CancelAsked, Cause, Connected, Detached, Ended, Fact, Kind, Lost, Made, Model, Opened, Parked, Prepared,
+    Reason, Reconciled, Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Suspended, Then,
     Unconnected, Verdict,
 };
 use crate::attempt::Rules;
@@ -52,6 +52,8 @@ pub struct Call {
     pub cancel: Option<CancelAsked>,
     /// What it waits for, and since when.
     pub parked: Option<(Parked, Timestamp)>,
+    /// How it became a task, if it is one.
+    pub task: Option<Box<Detached>>,
     /// What its tool did by name, if it did anything.
     pub operations: Option<Box<Operations>>,
     /// Where it stands.
@@ -243,9 +245,22 @@ impl Call {
             ran_us: 0,
             cancel: None,
             parked: None,
+            task: None,
             operations: None,
             state: State::Opened,
         }
+    }
+
+    /// The call as it was when its end was not known yet.
+    pub fn before_its_end(&self) -> Call {
+        let mut call = self.clone();
+        if matches!(call.state, State::Ended(_)) {
+            call.state = match self.attempts {
+                0 => State::Ready,
+                attempts => State::Running { attempt: AttemptNo(attempts) },
+            };
+        }
+        call
     }
 
     /// Adds a fact. The legal pairs are listed; everything else is [`Illegal`] and changes nothing.
@@ -301,6 +316,9 @@ impl Call {
             // Who drives a call and who decides about its batch may both have it recorded: the first stands.
             (state, Fact::CancelAsked(asked)) if is_open(state) => {
                 self.cancel.get_or_insert_with(|| asked.clone());
+            }
+            (state, Fact::Detached(detached)) if is_open(state) && self.task.is_none() => {
+                self.task = Some(detached.clone());
             }
             (state, Fact::Accepted(accepted)) if is_open(state) && self.pin.is_some() => {
                 self.pin = Some(Pin { contract: accepted.contract, class: accepted.class });

@@ -60,6 +60,7 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::SignalAwaited => 53,
         Kind::Signalled => 54,
         Kind::Attached => 55,
+        Kind::Detached => 65,
     }
 }
 
@@ -123,6 +124,8 @@ struct OpenedFields<'a> {
     /// Absent means 0.
     #[n(5)]
     priority: Option<i8>,
+    #[n(6)]
+    inline_ms: Option<u64>,
 }
 
 #[derive(Decode)]
@@ -244,7 +247,7 @@ pub(super) fn write_opened(opened: &Opened, bytes: &mut Vec<u8>) {
     let fields = Fields::begin(bytes).text(0, &opened.id).text(1, &opened.tool);
     let fields = fields.text(2, opened.args.given.as_str()).maybe(3, opened.provider.as_deref());
     let fields = fields.maybe(4, opened.deadlines.as_deref().map(DeadlineFields::from));
-    fields.maybe(5, (opened.priority != 0).then_some(opened.priority)).end();
+    fields.maybe(5, (opened.priority != 0).then_some(opened.priority)).maybe(6, opened.inline_ms).end();
 }
 
 /// Appends the fields of a preparation: [`PreparedFields`].
@@ -316,6 +319,7 @@ pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
         Fact::Resumed(resumed) => encode(&operation::ResumedFields::from(resumed), bytes),
         Fact::Unconnected(said) => encode(&attempt::UnconnectedFields::from(&**said), bytes),
         Fact::Connected(connected) => encode(&attempt::ConnectedFields::from(*connected), bytes),
+        Fact::Detached(detached) => encode(&attempt::DetachedFields::from(&**detached), bytes),
     }
 }
 
@@ -340,6 +344,7 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
         | Fact::Resumed(_)
         | Fact::Unconnected(_)
         | Fact::Connected(_)
+        | Fact::Detached(_)
         | Fact::Started(_)
         | Fact::Lost(_)
         | Fact::Ended(_)
@@ -437,6 +442,7 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
             Fact::Unconnected(Box::new(attempt::read_unconnected(minicbor::decode(fields)?)?))
         }
         Kind::Connected => Fact::Connected(attempt::read_connected(&minicbor::decode(fields)?)),
+        Kind::Detached => Fact::Detached(Box::new(attempt::read_detached(minicbor::decode(fields)?)?)),
     })
 }
 
@@ -448,6 +454,7 @@ fn read_opened(fields: OpenedFields<'_>, payload: &[u8]) -> Result<Opened, Probl
         provider: fields.provider.map(Arc::from),
         deadlines: fields.deadlines.map(|fields| Box::new(fields.read())),
         priority: fields.priority.unwrap_or(0),
+        inline_ms: fields.inline_ms,
     })
 }
 

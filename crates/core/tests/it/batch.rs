@@ -11,7 +11,15 @@ use windlass_core::time::Timestamp;
 
 fn opened(id: &str, tool: &str, args: &str) -> Opened {
     let args = Arguments { given: Given::Text, text: args.into() };
-    Opened { id: id.into(), tool: tool.into(), args, provider: None, deadlines: None, priority: 0 }
+    Opened {
+        id: id.into(),
+        tool: tool.into(),
+        args,
+        provider: None,
+        deadlines: None,
+        priority: 0,
+        inline_ms: None,
+    }
 }
 
 fn entry(event: Event) -> Entry {

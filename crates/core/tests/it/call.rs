@@ -20,6 +20,7 @@ fn opened() -> Opened {
         provider: None,
         deadlines: None,
         priority: 0,
+        inline_ms: None,
     }
 }
 

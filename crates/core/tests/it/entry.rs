@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use windlass_core::batch::{ClosedBy, Opening, Parent};
 use windlass_core::call::{
-    Accepted, Arguments, CancelAsked, Cause, Connected, Ended, Fact, Given, Kind, Lost, Model, Opened,
-    Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result as Attempted, Resumed, Returned, Same,
-    SameAs, Spent, Started, Stopped, Suspended, Then, Unconnected, Verdict,
+    Accepted, Arguments, CancelAsked, Cause, Connected, Detached, DetachedBy, Ended, Fact, Given, Kind, Lost,
+    Model, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result as Attempted, Resumed,
+    Returned, Same, SameAs, Spent, Started, Stopped, Suspended, Then, Unconnected, Verdict, Wake,
 };
 use windlass_core::code::Code;
 use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
@@ -72,6 +72,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         provider: Some("{\"signature\":\"x\"}".into()),
         deadlines: None,
         priority: 0,
+        inline_ms: None,
     };
     let urgent = Opened { priority: -3, ..opened.clone() };
     let prepared = Prepared {
@@ -221,6 +222,24 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("connected", call(Fact::Connected(Connected { connected: true }))),
         ("declined", call(Fact::Connected(Connected { connected: false }))),
         ("resumed", call(Fact::Resumed(Resumed { attempt: AttemptNo(2) }))),
+        (
+            "detached",
+            call(Fact::Detached(Box::new(Detached {
+                by: DetachedBy::Budget,
+                wake: Wake::OnEnd,
+                title: None,
+                starter: None,
+            }))),
+        ),
+        (
+            "detached_spawned",
+            call(Fact::Detached(Box::new(Detached {
+                by: DetachedBy::Spawned,
+                wake: Wake::Silent,
+                title: Some("Nightly build".into()),
+                starter: Some(around),
+            }))),
+        ),
     ]
 }
 

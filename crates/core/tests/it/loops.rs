@@ -15,7 +15,10 @@ fn asked(tool: &str, args: &str) -> Asked {
 fn asked_as(given: Given, tool: &str, args: &str) -> Asked {
     let args = Arguments { given, text: args.into() };
     let (id, tool) = ("c".into(), tool.into());
-    Asked::new(&Opened { id, tool, args, provider: None, deadlines: None, priority: 0 }, &Limits::default())
+    Asked::new(
+        &Opened { id, tool, args, provider: None, deadlines: None, priority: 0, inline_ms: None },
+        &Limits::default(),
+    )
 }
 
 fn succeeded(value: &str) -> Outcome {

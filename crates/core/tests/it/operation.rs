@@ -112,7 +112,15 @@ fn failure(how: Fails) -> Failure {
 
 fn opened() -> Opened {
     let args = Arguments { given: Given::Json, text: "{}".into() };
-    Opened { id: "c1".into(), tool: "t".into(), args, provider: None, deadlines: None, priority: 0 }
+    Opened {
+        id: "c1".into(),
+        tool: "t".into(),
+        args,
+        provider: None,
+        deadlines: None,
+        priority: 0,
+        inline_ms: None,
+    }
 }
 
 fn prepared() -> Fact {

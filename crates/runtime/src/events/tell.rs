@@ -105,6 +105,12 @@ pub(super) fn tell(fact: &Fact, call: &Call, (secret, max): (&Secret, u64)) -> (
             told.add("connected", fact.connected);
             None
         }
+        Fact::Detached(fact) => {
+            told.add("by", fact.by.as_str());
+            told.add("wake", fact.wake.as_str());
+            told.add_if("title", fact.title.as_deref());
+            None
+        }
         Fact::CancelAsked(fact) => {
             told.add_if("reason", fact.reason.as_deref());
             None

@@ -12,7 +12,7 @@ use crate::lane::{Commit, Lane};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use windlass_core::call::Fact;
+use windlass_core::call::{Detached, Fact};
 use windlass_core::entry::Packer;
 use windlass_core::failure::Failure;
 use windlass_core::ids::Ordinal;
@@ -64,6 +64,8 @@ struct Page {
     inside: u32,
     /// Whether the body is being dropped because it only waits.
     aside: bool,
+    /// How the call became a task while this attempt runs, if it did.
+    detached: Option<Box<Detached>>,
     /// Whoever asked something of the call waits until these are dropped: then it is recorded.
     acks: Vec<Ack>,
 }
@@ -108,6 +110,9 @@ impl Book {
         let mut page = self.lock();
         page.lent = false;
         held.call.operations = page.operations.take();
+        if let Some(detached) = page.detached.take() {
+            held.call.task = Some(detached);
+        }
         let Page { notes, acks, .. } = &mut *page;
         held.take_back_notes(notes, acks);
         held.carry(std::mem::take(&mut page.rows));
@@ -352,14 +357,16 @@ impl Book {
     }
 
     /// Takes what the world outside has answered meanwhile. While the body is being put aside too: what is taken here is
-    /// told nobody else.
-    pub(crate) fn hear(&self, batch: &OpenBatch, ordinal: Ordinal, at: Timestamp) {
+    /// told nobody else. Whether there was something.
+    pub(crate) fn hear(&self, batch: &OpenBatch, ordinal: Ordinal, at: Timestamp) -> bool {
         let mut page = self.lock();
         // Once the attempt is over its driver hears.
         if !page.lent {
-            return;
+            return false;
         }
-        for heard in batch.hear_answers(ordinal) {
+        let answers = batch.hear_answers(ordinal);
+        let has_heard = !answers.is_empty();
+        for heard in answers {
             if let Asked::Signal(signal) = &heard.what {
                 let slot = page.operations().next_signal(&signal.name);
                 drop(page.note(at, &slot, Did::Signalled { payload: signal.payload.clone() }));
@@ -373,6 +380,21 @@ impl Book {
         }
         drop(page);
         self.changed.notify_waiters();
+        has_heard
+    }
+
+    /// Notes that the call is a task from now on, with the row by which it is found as one.
+    pub(crate) fn detach(&self, at: Timestamp, detached: Detached, row: Row) {
+        let mut page = self.lock();
+        page.rows.push(row);
+        let (ordinal, detached) = (Ordinal(page.ordinal), Box::new(detached));
+        page.notes.fact(at, ordinal, &Fact::Detached(detached.clone()));
+        page.detached = Some(detached);
+    }
+
+    /// Whether the call became a task while this attempt runs.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.lock().detached.is_some()
     }
 
     /// Notes something that the tool did.
@@ -566,7 +588,7 @@ mod tests {
         });
         let args = Arguments { given: Given::Json, text: "{}".into() };
         let (id, tool) = ("c".into(), "t".into());
-        let call = Opened { id, tool, args, provider: None, deadlines: None, priority: 0 };
+        let call = Opened { id, tool, args, provider: None, deadlines: None, priority: 0, inline_ms: None };
         batch.place(&call, Submission { before: 0, at: NOW }, &Limits::default());
         let what = Asked::Complete { name: name.into(), completion: Completion::Ok("1".into()) };
         batch.ask(Ordinal(0), Heard { what, ack: None });

@@ -207,6 +207,15 @@ pub enum RegisterError {
         /// The tool.
         name: String,
     },
+    /// Its calls may go on without a caller, and nobody knows beside what.
+    #[error(
+        "the tool {name:?} has the flag background and does not say what its calls claim; by default each would keep all \
+         others of its session waiting while it runs: declare its claims, `[]` for none"
+    )]
+    Unclaimed {
+        /// The tool.
+        name: String,
+    },
     /// It needs what the host does not have.
     #[error(
         "the tool {name:?} needs {need}, which this host has not configured; set `{place}` of the runtime's `Config`"
@@ -254,6 +263,9 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, host: &Host) -> Result<Registered, Re
     }
     if spec.flags.quick && spec.flags.cpu_bound {
         return Err(RegisterError::Flags { name: spec.name });
+    }
+    if spec.flags.background && spec.claims.is_none() {
+        return Err(RegisterError::Unclaimed { name: spec.name });
     }
     check_rules(&spec)?;
     let compile = |schema: &Option<serde_json::Value>, role| {

@@ -1,11 +1,13 @@
 //! Run the tool once: commit the intent, run, note the end.
 
 use crate::artifacts::Artifacts;
+use crate::background;
 use crate::drive::poll_once;
-use crate::error::Lost;
+use crate::error::{BatchError, Lost, chain};
 use crate::gate::Gate;
 use crate::held::{Held, due_us};
 use crate::inside::{CompletionKey, Left as LeftBehind, Pending, nested, still};
+use crate::log::{Log, Stream};
 use crate::registry::{Found, Registered};
 use crate::signal::Signal;
 use crate::stage::{prepare, result, settle};
@@ -98,6 +100,9 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     moment!("at.start");
     let frame = Frame::new(held, attempt, begins == Begins::Redriven, began_us);
     let signal = frame.signal.clone();
+    if tool.spec.flags.background {
+        Box::pin(keep_log(held, (&signal, attempt))).await?;
+    }
     signal.book.lend(held, due_at);
     let watched = match args {
         Ok(parsed) => watch(held, tool, parsed.value, frame).await,
@@ -107,6 +112,9 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     let ended_us = rt.clock.elapsed_us();
     let ran_us = ended_us.saturating_sub(began_us);
     let left = signal.book.take_back(held);
+    if held.call.task.is_some() {
+        held.carry(signal.log_rows(held.id, rt.clock.now()));
+    }
     // All its clocks stood still then.
     held.past.since_us = held.past.since_us.saturating_add(signal.book.excused_us(ended_us));
     // Its room is free though its end may be recorded later, with its whole batch. What it claims is not.
@@ -147,6 +155,26 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     // Who asked for the stop stands before it in the story.
     held.hear()?;
     held.note(fact)
+}
+
+/// Keeps what the attempt says, behind what earlier ones of the task have said.
+async fn keep_log(held: &Held, (signal, attempt): (&Signal, AttemptNo)) -> Result<(), Lost> {
+    let (store, limits) = (&*held.on.rt.store, &held.on.rt.limits);
+    let session = held.on.session.lane.session();
+    if held.call.task.is_none() || attempt.0 <= 1 {
+        signal.keep_log(Log::new(limits));
+        return Ok(());
+    }
+    match Log::read(store, (session, held.id), limits).await {
+        Ok(log) => signal.keep_log(log),
+        Err(BatchError::Lost(lost)) => return Err(lost),
+        Err(error) => {
+            tracing::error!(call = %held.id, error = %chain(&error), "the log of a task cannot be read, and is not continued");
+            return Ok(());
+        }
+    }
+    signal.log(Stream::Windlass, format!("attempt {attempt} begins\n").as_bytes());
+    Ok(())
 }
 
 /// Puts an attempt aside whose body only waits. Its body runs again when something that it waits for is over.
@@ -398,22 +426,43 @@ async fn supervise<F: Future<Output = Ran>>(
         // What changed before it could be found.
         still::look(rt, &held.on.session, held.id);
     }
+    let mut logged_us = 0;
     let cause = loop {
         let silent_us = crate::held::due_us(signal.alive_us(), rules.silence_ms);
         let stands_still = signal.book.stands_still();
         let late_us = due_us.saturating_add(signal.book.excused_us(rt.clock.elapsed_us()));
+        let stops_us = if stands_still { u64::MAX } else { late_us.min(silent_us) };
+        let is_task = held.call.task.is_some() || signal.book.is_detached();
+        let log_us = match is_task && signal.has_unwritten_log() {
+            true => crate::held::due_us(logged_us, rt.limits.log_write_ms),
+            false => u64::MAX,
+        };
+        let inline_us = if is_task { u64::MAX } else { background::due_us(held) };
+        let wakes_us = stops_us.min(inline_us).min(log_us);
         tokio::select! {
             biased;
             ran = attempt.as_mut() => return Ok(ran),
             cause = signal.told() => break cause,
             () = signal.book.rung() => {
-                signal.book.hear(&held.on.batch, held.id.ordinal, rt.clock.now());
-                // If that cannot be recorded, neither can what comes after it.
-                let _ = signal.book.commit(&held.on.batch, &held.on.session.lane).await;
+                if signal.book.hear(&held.on.batch, held.id.ordinal, rt.clock.now()) {
+                    // If that cannot be recorded, neither can what comes after it.
+                    let _ = signal.book.commit(&held.on.batch, &held.on.session.lane).await;
+                }
             }
             () = signal.book.goes_on(), if stands_still => {}
-            () = rt.wheel.until(late_us.min(silent_us)), if !stands_still => {
+            () = rt.wheel.until(wakes_us), if wakes_us < u64::MAX => {
                 let now_us = rt.clock.elapsed_us();
+                if now_us >= log_us {
+                    logged_us = now_us;
+                    let rows = signal.log_rows(held.id, rt.clock.now());
+                    // If that cannot be written, neither can its end.
+                    let _ = held.on.session.lane.commit_rows(rows).await;
+                    continue;
+                }
+                if now_us >= inline_us {
+                    Box::pin(background::detach_running(held, signal)).await;
+                    continue;
+                }
                 let total = held.total_due_us();
                 if now_us >= due_us.saturating_add(signal.book.excused_us(now_us)) {
                     signal.stop(if due_us >= total { Cause::Total } else { Cause::Attempt });

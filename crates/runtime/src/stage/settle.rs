@@ -3,11 +3,12 @@
 use crate::artifacts::Artifacts;
 use crate::error::Lost;
 use crate::held::Held;
+use crate::inbox;
 use crate::same::Answer;
 use windlass_core::attempt::Deadline;
 use windlass_core::call::{
     Cause, Ended, Fact, Model, Reason, Result as Attempted, SameAs, Settlement, Spent, State, Step,
-    Unconnected,
+    Unconnected, Wake,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
@@ -197,5 +198,9 @@ fn end(held: &mut Held, outcome: Option<Outcome>, model: Model) -> Result<(), Lo
     let started = call.first_started_at.unwrap_or_else(|| held.now());
     let queued_us = started.since(call.opened_at);
     let spent = Spent { queued_us, waited_us: call.waited_us, ran_us: call.ran_us };
+    if call.task.as_ref().is_some_and(|task| task.wake != Wake::Silent) {
+        let notice = inbox::task_ended((held.id, call), held.now());
+        held.carry(vec![notice]);
+    }
     held.note(Fact::Ended(Box::new(Ended { outcome, model, spent })))
 }

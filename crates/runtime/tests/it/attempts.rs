@@ -160,7 +160,7 @@ async fn silence_ends_an_attempt_and_signs_of_life_do_not() {
         async move {
             for _ in 0..5 {
                 told.notified().await;
-                cx.output(b"still here\n");
+                cx.output(windlass::Stream::Out, b"still here\n");
                 tells.notify_one();
             }
             Ok(n(1).into())
@@ -179,7 +179,7 @@ async fn silence_ends_an_attempt_and_signs_of_life_do_not() {
 #[tokio::test]
 async fn the_last_output_of_a_stopped_attempt_is_kept() {
     let tool = tool_fn(short(EffectClass::Read, 1), |_, cx: &Cx| {
-        cx.output(b"half way");
+        cx.output(windlass::Stream::Out, b"half way");
         std::future::pending()
     });
     let runtime = memory();

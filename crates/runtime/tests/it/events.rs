@@ -252,8 +252,8 @@ async fn running_calls_are_heard_while_they_run() {
                 });
             }
             cx.status("copying");
-            cx.output(b"a.txt\n");
-            cx.output(b"b.txt\n");
+            cx.output(windlass::Stream::Out, b"a.txt\n");
+            cx.output(windlass::Stream::Out, b"b.txt\n");
             went.changed().await.unwrap();
             Ok(json!(null).into())
         }

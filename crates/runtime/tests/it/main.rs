@@ -40,6 +40,7 @@ mod signals;
 mod streams;
 mod submission;
 mod takeover;
+mod tasks;
 mod threads;
 mod waits;
 mod world;

@@ -1,6 +1,6 @@
 //! What is asked of calls that are under way or over: to stop, to go on, to take an answer.
 
-use super::{Answered, json};
+use super::{Answered, json, tasks};
 use crate::access::Caller;
 use crate::api::{Api, undisturbed};
 use crate::extract::{Asked, Body, Named};
@@ -23,6 +23,21 @@ pub async fn cancel_call(
     api.call(&caller, &call).await?;
     cancel(&api, reason, async move |runtime, reason| {
         runtime.cancel(Target::Call(&call), reason.as_deref()).await
+    })
+    .await
+}
+
+pub async fn cancel_task(
+    State(api): State<Api>,
+    caller: Caller,
+    Named((session, task)): Named<(String, String)>,
+    Body(body): Body<Cancel>,
+) -> Answered {
+    let reason = reason(body)?;
+    api.session(&caller, &session).await?;
+    tasks::is_there(&api.runtime().tasks(&session), &task).await?;
+    cancel(&api, reason, async move |runtime, reason| {
+        runtime.cancel(Target::Call(&task), reason.as_deref()).await
     })
     .await
 }

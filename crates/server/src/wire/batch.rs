@@ -76,6 +76,9 @@ pub struct Call {
     /// Higher starts before lower, among calls of a session that do not collide.
     #[serde(default)]
     pub priority: i8,
+    /// How long the answer waits for it once it runs, in milliseconds, if its tool may go on in the background.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inline_ms: Option<u64>,
 }
 
 /// How long a call may take, in milliseconds.
@@ -169,6 +172,7 @@ fn request(place: usize, call: Call, limits: &Limits) -> Result<CallRequest, Pro
         provider: provider.transpose()?,
         deadlines: Deadlines { queue_ms, attempt_ms, silence_ms, total_ms },
         priority: call.priority,
+        inline_ms: call.inline_ms,
     })
 }
 

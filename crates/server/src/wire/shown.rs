@@ -127,6 +127,97 @@ pub struct Contract {
     pub display: String,
 }
 
+/// A task: a call that goes on without its caller, or did.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Task {
+    /// Its id, which is its call's.
+    pub task: String,
+    /// The tool.
+    pub tool: String,
+    /// What people call it.
+    pub title: String,
+    /// The state of its call.
+    pub state: super::State,
+    /// Why it goes on without a caller: `budget`, `queue` or `spawned`.
+    pub by: String,
+    /// When its session is told of it: `silent`, `on_end` or `on_activity`.
+    pub wake: String,
+    /// How many attempts were started.
+    pub attempts: u32,
+    /// When its call was asked for.
+    pub opened_at: String,
+    /// When it ended, if it has.
+    pub ended_at: Option<String>,
+    /// Whether somebody asked to cancel it; absent if nobody did.
+    pub cancel_asked: Option<bool>,
+    /// How far it last said that it is, while it runs.
+    pub progress: Option<Value>,
+    /// What it last said that it does, while it runs.
+    pub status: Option<String>,
+}
+
+/// A task, and its call.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct WholeTask {
+    #[serde(flatten)]
+    #[expect(missing_docs, reason = "it is the task")]
+    pub task: Task,
+    /// Its call.
+    pub call: Call,
+}
+
+/// A piece of what a task has said.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct LogPiece {
+    /// Its number, from 1. Where one is missing, what was there is not kept.
+    pub no: u64,
+    /// When it was written.
+    pub at: String,
+    /// Where it comes from: `out`, `err` or `windlass`.
+    pub stream: String,
+    /// What was said.
+    pub text: String,
+}
+
+/// What the agent of a session is to be told.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Notice {
+    /// Stays the same however often it is delivered.
+    pub id: String,
+    /// What it tells of: `task_ended`.
+    pub kind: String,
+    /// `queued`, or `delivered` until its lease is over.
+    pub state: String,
+    /// Higher ones are taken first.
+    pub priority: i8,
+    /// What people call the task.
+    pub title: String,
+    /// The task, which is its call.
+    pub task: String,
+    /// The state of the task.
+    pub task_state: super::State,
+    /// When it was written.
+    pub created: String,
+    /// How often it was taken.
+    pub deliveries: u32,
+    /// What the model is told.
+    pub text: String,
+}
+
+/// Notices that were taken.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TaskNotices {
+    /// In the order in which the agent is to be told them.
+    pub items: Vec<Notice>,
+}
+
+/// The same, as the runtime has them.
+#[derive(Debug, Serialize)]
+pub struct Taken {
+    /// In the order in which the agent is to be told them.
+    pub items: Vec<windlass::Notice>,
+}
+
 /// The answers of a batch, in the order of its calls.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Batch {
@@ -149,6 +240,8 @@ pub struct Call {
     pub call: String,
     /// The handle of the call inside which it runs.
     pub parent: Option<String>,
+    /// The id of the task that it goes on as, if it is one; the same as `call`.
+    pub task: Option<String>,
     /// The tool, as it was asked for.
     pub tool: String,
     /// Where it stands.

@@ -14,5 +14,6 @@ mod rig;
 mod sessions;
 mod socket;
 mod surface;
+mod tasks;
 mod tcp;
 mod traces;

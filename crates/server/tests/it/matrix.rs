@@ -16,6 +16,8 @@ struct Objects {
     completion: String,
     token: String,
     artifact: String,
+    task: String,
+    notice: String,
 }
 
 impl Objects {
@@ -37,6 +39,16 @@ impl Objects {
         served.ask_as(Some(&rig.alice), "PUT", (&file, json!("hers"))).await.expect(200);
         let calls = json!([{"id": "f", "tool": "file", "args": {"text": "her artifact"}}]);
         let kept = post("batches", json!({"key": "kept", "calls": calls})).await;
+        let build = json!({"key": "build", "wait": "settled", "calls": [{"id": "b", "tool": "build"}]});
+        let build = post("batches", build).await;
+        served.go.add_permits(1);
+        let inbox = format!("/v1/sessions/{session}/inbox");
+        let notice = loop {
+            let page = served.ask_as(Some(&rig.alice), "GET", (&inbox, Value::Null)).await.expect(200);
+            if let Some(id) = page["items"][0]["id"].as_str() {
+                break id.to_string();
+            }
+        };
         let wanted = json!({"principal": "p", "scopes": ["read"]});
         let token = served.post("/v1/tokens", wanted).await.expect(201);
         let text = |value: &Value| value.as_str().expect("text").to_string();
@@ -48,6 +60,8 @@ impl Objects {
             completion,
             token: text(&token["id"]),
             artifact: text(&kept["calls"][0]["outcome"]["parts"][0]["artifact"]),
+            task: text(&build["calls"][0]["task"]),
+            notice,
         }
     }
 
@@ -61,6 +75,8 @@ impl Objects {
             completion: nothing(),
             token: nothing(),
             artifact: nothing(),
+            task: nothing(),
+            notice: nothing(),
         }
     }
 
@@ -75,6 +91,8 @@ impl Objects {
             "{id}" if path.contains("/questions/") => self.question.clone(),
             "{id}" if path.contains("/tokens/") => self.token.clone(),
             "{id}" if path.contains("/artifacts/") => self.artifact.clone(),
+            "{task}" => self.task.clone(),
+            "{notice}" => self.notice.clone(),
             "{path}" => "notes.txt".to_string(),
             "{name}" => "say".to_string(),
             "{provider}" => "mail".to_string(),

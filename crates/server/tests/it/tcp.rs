@@ -11,7 +11,8 @@ use tokio::sync::Semaphore;
 use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::{
-    Config, Cx, EffectClass, Output, Runtime, Tool, ToolError, ToolFuture, ToolSpec, client_tool, tool_fn,
+    Config, Cx, EffectClass, Flags, Output, Runtime, Stream, Tool, ToolError, ToolFuture, ToolSpec,
+    client_tool, tool_fn,
 };
 use windlass_server::Api;
 use windlass_server::access::{Rules, Scope};
@@ -28,7 +29,7 @@ pub struct Served {
     pub address: Address,
     /// The token of the principal `local`, with all scopes.
     pub token: String,
-    /// Lets calls of `hold` and `peek` return, one each.
+    /// Lets calls of `hold`, `peek` and `build` return, one each.
     pub go: Arc<Semaphore>,
     /// The keys that calls of `key` gave out.
     pub keys: Keys,
@@ -211,11 +212,14 @@ fn tools(runtime: &Runtime, (go, keys): (&Arc<Semaphore>, &Keys)) {
     let fail =
         tool_fn(free("fail", EffectClass::Read), |_, _| async { Err(ToolError::new("it never works")) });
     runtime.register(fail).expect("it fits");
-    for (name, class) in [("hold", EffectClass::Once), ("peek", EffectClass::Read)] {
+    let flags = Flags { background: true, ..Flags::default() };
+    let build = ToolSpec { flags, inline_ms: Some(0), ..free("build", EffectClass::Keyed) };
+    for spec in [free("hold", EffectClass::Once), free("peek", EffectClass::Read), build] {
         let go = go.clone();
-        let hold = tool_fn(free(name, class), move |_, _| {
-            let go = go.clone();
+        let hold = tool_fn(spec, move |_, cx: &Cx| {
+            let (go, cx) = (go.clone(), cx.clone());
             async move {
+                cx.output(Stream::Err, b"it holds\n");
                 go.acquire().await.expect("it stays open").forget();
                 Ok(json!("held").into())
             }

@@ -101,6 +101,7 @@ impl Recorded {
                 self.inside.add((number, attempt, round), operation);
             }
             Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) | Fact::SameAs(_) | Fact::First => {}
+            Fact::Detached(_) => {}
         }
     }
 }

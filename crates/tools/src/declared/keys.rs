@@ -27,6 +27,7 @@ pub(super) const SERVER: Keys = Keys { place: "the server", known: &["hosts", "o
 pub(super) const TOOL: Keys = Keys {
     place: "a tool",
     known: &[
+        "background",
         "claims",
         "class",
         "command",
@@ -39,6 +40,7 @@ pub(super) const TOOL: Keys = Keys {
         "grace_ms",
         "groups",
         "hints",
+        "inline_ms",
         "input",
         "limits",
         "narration",
@@ -54,7 +56,7 @@ pub(super) const TOOL: Keys = Keys {
         "total_ms",
         "version",
     ],
-    later: &["approval", "background", "background_only", "http", "inline_ms", "mcp", "stays_direct"],
+    later: &["approval", "background_only", "http", "mcp", "stays_direct"],
 };
 
 /// Refuses keys that nothing reads.

@@ -17,6 +17,7 @@ pub(super) struct Rules {
     total_ms: Option<Spanned<i64>>,
     silence_ms: Option<Spanned<i64>>,
     grace_ms: Option<Spanned<i64>>,
+    inline_ms: Option<Spanned<i64>>,
     completion_ms: Option<Spanned<i64>>,
     #[serde(default)]
     retry: Retry,
@@ -60,6 +61,23 @@ impl Rules {
     pub(super) fn grace_ms(&self, source: &Source<'_>) -> Result<Option<u64>, ConfigError> {
         let hint = "milliseconds; 0 kills at once";
         number(source, "grace_ms", self.grace_ms.as_ref(), (0..=GRACE_MS_MAX, hint))
+    }
+
+    /// How long a caller waits for a call that may go on in the background.
+    pub(super) fn inline_ms(
+        &self,
+        source: &Source<'_>,
+        background: Option<&Spanned<bool>>,
+    ) -> Result<Option<u64>, ConfigError> {
+        if let Some(given) = &self.inline_ms
+            && background.is_none_or(|background| !background.get_ref())
+        {
+            let message = "`inline_ms` is how long a caller waits for what may go on in the background, which needs \
+                           background = true";
+            return Err(source.value_error(given.span(), message));
+        }
+        let hint = "milliseconds; 0 does not wait";
+        number(source, "inline_ms", self.inline_ms.as_ref(), (0..=WAIT_MS_MAX, hint))
     }
 
     /// How the result may come later, if it may.

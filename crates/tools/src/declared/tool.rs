@@ -48,6 +48,7 @@ struct Table {
     persist_output: bool,
     #[serde(default)]
     polls: bool,
+    background: Option<Spanned<bool>>,
     #[serde(default)]
     completion: bool,
     #[serde(default)]
@@ -80,9 +81,15 @@ pub(super) fn read(
         input_schema,
         output_schema,
         hints: hints(&table.hints),
-        flags: Flags { persist_output: table.persist_output, polls: table.polls, ..Flags::default() },
+        flags: Flags {
+            persist_output: table.persist_output,
+            polls: table.polls,
+            background: table.background.as_ref().is_some_and(|given| *given.get_ref()),
+            ..Flags::default()
+        },
         deadlines: rules.deadlines(source)?,
         grace_ms: rules.grace_ms(source)?,
+        inline_ms: rules.inline_ms(source, table.background.as_ref())?,
         retry: rules.retry(source)?,
         dedupe: same.map(|given| dedupe::read(source, given, &properties)).transpose()?,
         claims: room.claims(source, &properties, limits)?,
@@ -93,6 +100,14 @@ pub(super) fn read(
         version: table.version,
         ..ToolSpec::default()
     };
+    if spec.flags.background
+        && spec.claims.is_none()
+        && let Some(given) = &table.background
+    {
+        let message =
+            "a call that goes on in the background must say beside what: declare its `claims`, `[]` for none";
+        return Err(source.value_error(given.span(), message));
+    }
     let later = rules.later(source, table.completion)?;
     let reconcile = table.reconcile.map(|words| reconcile(source, words, &spec, &properties)).transpose()?;
     let env =

@@ -4,10 +4,10 @@ use super::outcome::{OutcomeFields, PartFields, SuccessFields, read_parts, write
 use super::{Problem, digest, known, text, wrong};
 use crate::attempt::{Deadlines, Rules};
 use crate::call::{
-    Accepted, CancelAsked, Cause, Connected, Made, Parked, Reason, Reconciled, Resolved, Resolver, Stopped,
-    Unconnected, Verdict,
+    Accepted, CancelAsked, Cause, Connected, Detached, DetachedBy, Made, Parked, Reason, Reconciled,
+    Resolved, Resolver, Stopped, Unconnected, Verdict, Wake,
 };
-use crate::ids::AttemptNo;
+use crate::ids::{AttemptNo, CallId};
 use crate::outcome::ModelAnswer;
 use crate::repair::{Repair, RepairKind};
 use crate::time::Timestamp;
@@ -305,6 +305,40 @@ impl From<Connected> for ConnectedFields {
 
 pub(super) fn read_connected(fields: &ConnectedFields) -> Connected {
     Connected { connected: fields.connected }
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct DetachedFields {
+    #[n(0)]
+    by: String,
+    #[n(1)]
+    wake: String,
+    #[n(2)]
+    title: Option<String>,
+    /// The call as one number.
+    #[n(3)]
+    starter: Option<u64>,
+}
+
+impl From<&Detached> for DetachedFields {
+    fn from(detached: &Detached) -> DetachedFields {
+        DetachedFields {
+            by: detached.by.to_string(),
+            wake: detached.wake.to_string(),
+            title: detached.title.as_deref().map(str::to_string),
+            starter: detached.starter.map(CallId::packed),
+        }
+    }
+}
+
+pub(super) fn read_detached(fields: DetachedFields) -> Result<Detached, Problem> {
+    Ok(Detached {
+        by: known(DetachedBy::parse(&fields.by), &fields.by)?,
+        wake: known(Wake::parse(&fields.wake), &fields.wake)?,
+        title: fields.title.map(Into::into),
+        starter: fields.starter.map(CallId::unpacked),
+    })
 }
 
 #[derive(Encode, Decode)]

@@ -90,6 +90,7 @@ impl Story {
             | Fact::Resumed(_)
             | Fact::Unconnected(_)
             | Fact::Connected(_)
+            | Fact::Detached(_)
             | Fact::Started(_)
             | Fact::Lost(_)
             | Fact::Stopped(_)

@@ -1,0 +1,60 @@
+//! `windlass inbox`: what the agent of a session is to be told.
+
+use crate::args::Inbox;
+use crate::door::{At, Door, Way};
+use crate::exit::Usage;
+use crate::show;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use windlass_server::client::Client;
+use windlass_server::wire::Take;
+
+pub async fn inbox(at: &At, args: Inbox) -> anyhow::Result<ExitCode> {
+    let door = Door::look(at).await?;
+    if let Some(id) = &args.ack {
+        driver(&door)?.acknowledge(&args.session, id).await?;
+        show::text("acknowledged: it is gone")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(id) = &args.requeue {
+        driver(&door)?.requeue(&args.session, id).await?;
+        show::text("put back: whoever takes next gets it")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let items = match args.take {
+        Some(most) => {
+            let taken = Take { limit: Some(most), lease_ms: args.lease_ms };
+            let mut taken = driver(&door)?.take(&args.session, &taken).await?;
+            taken["items"].as_array_mut().map(std::mem::take).unwrap_or_default()
+        }
+        None => door.inbox(&args.session).await?,
+    };
+    if args.json {
+        show::json(&json!({"items": items, "next": null}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = |notice: &Value, field: &str| notice[field].as_str().unwrap_or_default().to_string();
+    let rows = items.iter().map(|notice| {
+        vec![
+            text(notice, "id"),
+            text(notice, "state"),
+            text(notice, "title"),
+            show::short_handle(&text(notice, "task")),
+            text(notice, "task_state"),
+            text(notice, "text").lines().skip(2).collect::<Vec<_>>().join(" "),
+        ]
+    });
+    show::table(&["ID", "STATE", "TITLE", "TASK", "ENDED", "TELLS"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Only whoever owns the session changes its inbox.
+fn driver(door: &Door) -> anyhow::Result<&Client> {
+    match &door.way {
+        Way::Driver(driver) => Ok(driver),
+        Way::Folder(_) => {
+            let told = "nobody owns this folder, so nothing is taken from its inboxes; start its owner first";
+            Err(Usage(told.to_string()).into())
+        }
+    }
+}

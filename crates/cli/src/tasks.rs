@@ -1,0 +1,106 @@
+//! `windlass tasks` and `windlass logs`: calls that go on without their callers, and what they say.
+
+use crate::args::{Logs, Tasks};
+use crate::door::{At, Door};
+use crate::exit::Usage;
+use crate::show;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often a log that is followed is looked at.
+const LOOKS_EVERY: Duration = Duration::from_millis(250);
+
+pub async fn tasks(at: &At, args: Tasks) -> anyhow::Result<ExitCode> {
+    let door = Door::look(at).await?;
+    let sessions = match args.session {
+        Some(session) => vec![session],
+        None => door.sessions().await?.into_iter().map(|session| session.id).collect(),
+    };
+    let mut items = Vec::new();
+    for session in sessions {
+        for mut task in door.tasks(&session).await? {
+            task["session"] = session.as_str().into();
+            items.push(task);
+        }
+    }
+    if args.json {
+        show::json(&json!({"items": items, "next": null}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = |task: &Value, field: &str| task[field].as_str().unwrap_or_default().to_string();
+    let rows = items.iter().map(|task| {
+        vec![
+            show::short_handle(&text(task, "task")),
+            text(task, "session"),
+            text(task, "title"),
+            text(task, "state"),
+            text(task, "opened_at"),
+            said(task),
+        ]
+    });
+    show::table(&["TASK", "SESSION", "TITLE", "STATE", "SINCE", "SAYS"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How far a task says that it is, and what it does.
+fn said(task: &Value) -> String {
+    let progress = serde_json::from_value::<windlass::Progress>(task["progress"].clone()).ok();
+    let progress = progress.map(|progress| progress.to_string());
+    let status = task["status"].as_str().map(str::to_string);
+    progress.into_iter().chain(status).collect::<Vec<_>>().join(", ")
+}
+
+pub async fn logs(at: &At, args: Logs) -> anyhow::Result<ExitCode> {
+    let mut door = Door::look(at).await?;
+    let task = door.find(&args.task).await?;
+    let call = door.call(&task, false).await?;
+    let session = call["session"].as_str().unwrap_or_default().to_string();
+    if !call["task"].is_string() {
+        let told = format!("{} is no task: only what goes on without its caller keeps a log", args.task);
+        return Err(Usage(told).into());
+    }
+    let mut after = None;
+    loop {
+        // Looked at before the log is: what it said until then is read below.
+        let is_over = door.call(&task, false).await?.get("outcome").is_some();
+        loop {
+            let page = door.log(&session, &task, after).await?;
+            let Some(last) = page.last().and_then(|piece| piece["no"].as_u64()) else { break };
+            print(&page, after.unwrap_or(0), args.json)?;
+            after = Some(last);
+        }
+        if is_over || !args.follow {
+            break;
+        }
+        tokio::time::sleep(LOOKS_EVERY).await;
+        // Its owner may be another by now.
+        door = Door::look(at).await?;
+    }
+    if args.follow && !args.json {
+        let ended = door.call(&task, false).await?;
+        eprintln!("windlass: the task has ended: {}", ended["state"].as_str().unwrap_or_default());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(page: &[Value], mut last: u64, as_json: bool) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for piece in page {
+        let no = piece["no"].as_u64().unwrap_or(0);
+        if as_json {
+            writeln!(out, "{piece}")?;
+        } else {
+            if no > last + 1 {
+                writeln!(out, "windlass| … what was said here is not kept …")?;
+            }
+            let stream = piece["stream"].as_str().unwrap_or_default();
+            for line in piece["text"].as_str().unwrap_or_default().lines() {
+                writeln!(out, "{stream:>3}| {}", show::line(line))?;
+            }
+        }
+        last = no;
+    }
+    Ok(out.flush()?)
+}

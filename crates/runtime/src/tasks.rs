@@ -1,0 +1,179 @@
+//! The tasks of a session: calls that go on without their callers, or did.
+
+use crate::answer::{self, CallAnswer};
+use crate::ask::AskError;
+use crate::error::BatchError;
+use crate::log::{self, LogPiece};
+use crate::progress::Progress;
+use crate::runtime::{Inner, Runtime};
+use crate::session::fold;
+use crate::waits::{self, OpenCall};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::Arc;
+use windlass_core::call::{Call, DetachedBy, Wake};
+use windlass_core::handle::{Handle, Kind};
+use windlass_core::ids::{CallId, SessionNo};
+use windlass_core::time::Timestamp;
+use windlass_store::{RecordPage, Row, Space, Store};
+
+/// A task, as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct Task {
+    /// Its id, which is its call's.
+    pub task: String,
+    /// The tool.
+    pub tool: String,
+    /// What people call it.
+    pub title: String,
+    /// The state of its call.
+    pub state: &'static str,
+    /// Why it goes on without a caller.
+    pub by: &'static str,
+    /// When its session is told of it.
+    pub wake: &'static str,
+    /// How many attempts were started.
+    pub attempts: u32,
+    /// When its call was asked for.
+    #[serde(serialize_with = "answer::as_wall_time")]
+    pub opened_at: Timestamp,
+    /// When it ended, if it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    /// When somebody asked to cancel it is in its journal; here is whether somebody did.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cancel_asked: bool,
+    /// How far it last said that it is, while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// What it last said that it does, while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+}
+
+/// The row by which a task is found among those of its session; written with what makes it one.
+pub(crate) fn row(call: CallId) -> Row {
+    Row::Put { space: Space::Task, key: key(call), value: Arc::default() }
+}
+
+/// Newest first.
+fn key(call: CallId) -> String {
+    format!("{:016x}", u64::MAX - call.packed())
+}
+
+fn call_of(key: &str) -> Option<CallId> {
+    u64::from_str_radix(key, 16).ok().map(|number| CallId::unpacked(u64::MAX - number))
+}
+
+/// The tasks of one session. See [`Runtime::tasks`].
+pub struct Tasks {
+    store: Arc<dyn Store>,
+    session: String,
+    /// Whoever drives them, if it is known.
+    rt: Option<Arc<Inner>>,
+}
+
+impl Runtime {
+    /// The tasks of the session of this name.
+    pub fn tasks(&self, session: &str) -> Tasks {
+        Tasks { store: self.0.store.clone(), session: session.to_string(), rt: Some(self.0.clone()) }
+    }
+}
+
+impl Tasks {
+    /// The tasks of a session as they are recorded, for a store that nobody drives.
+    pub fn recorded(store: Arc<dyn Store>, session: &str) -> Tasks {
+        Tasks { store, session: session.to_string(), rt: None }
+    }
+
+    /// Its tasks after the one of this id, newest first.
+    pub async fn list(&self, after: Option<&str>, limit: u64) -> Result<Vec<Task>, AskError> {
+        let Some(session) = self.number().await? else { return Ok(Vec::new()) };
+        let after = after.map(|task| self.call(task)).transpose()?.map(key);
+        let page = RecordPage { session, space: Space::Task, prefix: "", after: after.as_deref(), limit };
+        let live = self.live();
+        let mut tasks = Vec::new();
+        for record in self.store.records(page).await.map_err(BatchError::from)? {
+            if let Some(call) = call_of(&record.key) {
+                let found = self.read(session, call).await?;
+                tasks.extend(found.map(|found| self.shown((call, &found), live.get(&call))));
+            }
+        }
+        Ok(tasks)
+    }
+
+    /// The task of this id, and the answer of its call.
+    pub async fn get(&self, task: &str) -> Result<(Task, CallAnswer), AskError> {
+        let (_, id, call) = self.find(task).await?;
+        let shown = self.shown((id, &call), self.live().get(&id));
+        let (store, call) = (self.store.clone(), Arc::new(call));
+        Ok((shown, CallAnswer { id, store, call, recorded: true, conflict: None, parent: None }))
+    }
+
+    /// What it has said after the piece of this number, in order, at most so many pieces. A number that is missing was there
+    /// and is not kept.
+    pub async fn log(&self, task: &str, after: Option<u64>, limit: u64) -> Result<Vec<LogPiece>, AskError> {
+        let (session, call, _) = self.find(task).await?;
+        Ok(log::pieces(&*self.store, (session, call), (after, limit)).await?)
+    }
+
+    async fn number(&self) -> Result<Option<SessionNo>, AskError> {
+        let row = self.store.session(&self.session).await.map_err(BatchError::from)?;
+        Ok(row.map(|row| row.no))
+    }
+
+    async fn find(&self, task: &str) -> Result<(SessionNo, CallId, Call), AskError> {
+        let not_found = || not_found(task);
+        let id = self.call(task)?;
+        let session = self.number().await?.ok_or_else(not_found)?;
+        let call = self.read(session, id).await?.ok_or_else(not_found)?;
+        Ok((session, id, call))
+    }
+
+    fn call(&self, task: &str) -> Result<CallId, AskError> {
+        let opened = Handle::parse(task).and_then(|handle| handle.open(self.store.secret(), Kind::Call));
+        opened.map(CallId::unpacked).ok_or_else(|| not_found(task))
+    }
+
+    /// A call of this session that is a task.
+    async fn read(&self, session: SessionNo, id: CallId) -> Result<Option<Call>, AskError> {
+        let rows = self.store.journal(id.batch).await.map_err(BatchError::from)?;
+        if rows.first().is_none_or(|row| row.session != session) {
+            return Ok(None);
+        }
+        let mut batch = fold(&rows)?;
+        let place = usize::from(id.ordinal.0);
+        let call = (place < batch.calls.len()).then(|| batch.calls.swap_remove(place));
+        Ok(call.filter(|call| call.task.is_some()))
+    }
+
+    /// What its owner knows of its open calls.
+    fn live(&self) -> HashMap<CallId, OpenCall> {
+        let live = self.rt.as_ref().map(|rt| waits::live(rt, |name| name == self.session));
+        live.unwrap_or_default().into_iter().collect()
+    }
+
+    fn shown(&self, (id, call): (CallId, &Call), live: Option<&OpenCall>) -> Task {
+        let task = call.task.as_deref();
+        let id = Handle::seal(self.store.secret(), Kind::Call, id.packed()).to_string();
+        let live = live.filter(|_| call.end().is_none());
+        Task {
+            task: id,
+            tool: call.opened.tool.to_string(),
+            title: task.and_then(|task| task.title.as_deref()).unwrap_or(&call.opened.tool).to_string(),
+            state: live.map_or(call.state.name(), |live| live.state),
+            by: task.map_or(DetachedBy::Budget, |task| task.by).as_str(),
+            wake: task.map_or(Wake::OnEnd, |task| task.wake).as_str(),
+            attempts: call.attempts,
+            opened_at: call.opened_at,
+            ended_at: call.end().map(|end| answer::wall_time(end.at)),
+            cancel_asked: call.cancel.is_some(),
+            progress: live.and_then(|live| live.progress.clone()),
+            status: live.and_then(|live| live.status.clone()),
+        }
+    }
+}
+
+fn not_found(task: &str) -> AskError {
+    AskError::NotFound { what: format!("task {task:?}") }
+}
