@@ -104,6 +104,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("batch_closed", Entry { at: Timestamp(7), event: Event::Closed(ClosedBy::Idle) }),
         ("opened", call(Fact::Opened(opened))),
         ("opened_with_priority", call(Fact::Opened(urgent))),
+        ("opened_with_budget", call(Fact::Opened(Opened { inline_ms: Some(5_000), ..opened.clone() }))),
         ("prepared", call(Fact::Prepared(prepared.clone()))),
         (
             "started",
@@ -130,7 +131,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
 
 /// One of each kind, and of each form its fields can take.
 fn all_golden() -> Vec<(&'static str, Entry)> {
-    [golden(), golden_attempts(), golden_insides()].concat()
+    [golden(), golden_attempts(), golden_insides(), golden_tasks()].concat()
 }
 
 fn golden_attempts() -> Vec<(&'static str, Entry)> {
@@ -222,6 +223,13 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("connected", call(Fact::Connected(Connected { connected: true }))),
         ("declined", call(Fact::Connected(Connected { connected: false }))),
         ("resumed", call(Fact::Resumed(Resumed { attempt: AttemptNo(2) }))),
+    ]
+}
+
+/// What makes calls tasks.
+fn golden_tasks() -> Vec<(&'static str, Entry)> {
+    let around = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
+    vec![
         (
             "detached",
             call(Fact::Detached(Box::new(Detached {

@@ -139,22 +139,32 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
             Fact::Returned(Returned { attempt, ran_us, result })
         }
         Watched::Stopped(stop) => {
-            if stop.stuck {
-                let call = result::handle(held);
-                tracing::error!(%call, tool = %tool.spec.name, stuck = rt.threads.stuck(), "a stopped tool blocks its thread");
-            }
-            let output = stop.output.map(Into::into);
-            let Stop { cause, stuck, .. } = stop;
-            // All that a stepped call does are its steps and the calls inside it.
-            let is_stepped = held.call.class() == Some(EffectClass::Stepped);
-            let may_have_acted = stop.may_have_acted && (!is_stepped || left.unsettled || unknown_inside);
-            Fact::Stopped(Stopped { attempt, ran_us, cause, may_have_acted, stuck, output })
+            let unsettled = left.unsettled || unknown_inside;
+            Fact::Stopped(stopped((held, tool), (attempt, ran_us), stop, unsettled))
         }
     };
     held.begin_stage();
     // Who asked for the stop stands before it in the story.
     held.hear()?;
     held.note(fact)
+}
+
+/// An attempt was stopped, maybe with something unsettled inside it.
+fn stopped(
+    (held, tool): (&Held, &Registered),
+    (attempt, ran_us): (AttemptNo, u64),
+    stop: Stop,
+    unsettled: bool,
+) -> Stopped {
+    let Stop { cause, stuck, .. } = stop;
+    if stuck {
+        let (call, stuck) = (result::handle(held), held.on.rt.threads.stuck());
+        tracing::error!(%call, tool = %tool.spec.name, stuck, "a stopped tool blocks its thread");
+    }
+    // All that a stepped call does are its steps and the calls inside it.
+    let is_stepped = held.call.class() == Some(EffectClass::Stepped);
+    let may_have_acted = stop.may_have_acted && (!is_stepped || unsettled);
+    Stopped { attempt, ran_us, cause, may_have_acted, stuck, output: stop.output.map(Into::into) }
 }
 
 /// Keeps what the attempt says, behind what earlier ones of the task have said.
