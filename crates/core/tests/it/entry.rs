@@ -75,6 +75,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         inline_ms: None,
     };
     let urgent = Opened { priority: -3, ..opened.clone() };
+    let patient = Opened { inline_ms: Some(5_000), ..opened.clone() };
     let prepared = Prepared {
         contract: Digest([9; 32]),
         class: EffectClass::Keyed,
@@ -104,7 +105,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("batch_closed", Entry { at: Timestamp(7), event: Event::Closed(ClosedBy::Idle) }),
         ("opened", call(Fact::Opened(opened))),
         ("opened_with_priority", call(Fact::Opened(urgent))),
-        ("opened_with_budget", call(Fact::Opened(Opened { inline_ms: Some(5_000), ..opened.clone() }))),
+        ("opened_with_budget", call(Fact::Opened(patient))),
         ("prepared", call(Fact::Prepared(prepared.clone()))),
         (
             "started",
