@@ -66,7 +66,8 @@ async fn fill(runtime: &Runtime, keys: &Mutex<Option<String>>) -> Had {
     drop(runtime.submit("s", batch("waits", vec![call("c", "waits", json!({}))])).await.unwrap());
     let wait = async {
         loop {
-            match keys.lock().unwrap().clone() {
+            let given = keys.lock().unwrap().clone();
+            match given {
                 Some(key) if runtime.away() == 1 => return key,
                 _ => tokio::task::yield_now().await,
             }
