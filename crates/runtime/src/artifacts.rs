@@ -155,6 +155,10 @@ impl Artifacts {
 
     /// The rows by which an outcome refers to what it names, which must be there.
     pub(crate) async fn refer(&self, artifact: Handle) -> Result<Vec<Row>, ArtifactError> {
+        self.or_lost(self.referring(artifact).await)
+    }
+
+    async fn referring(&self, artifact: Handle) -> Result<Vec<Row>, ArtifactError> {
         let ArtifactId { blob, .. } = self.opened(artifact).await?;
         let unknown = ArtifactError::Unknown { artifact };
         let Some(known) = Known::of(self.store(), blob).await? else {
@@ -175,13 +179,22 @@ impl Artifacts {
 
     /// The blob that has these bytes already, whatever its media types.
     async fn find_blob(&self, content: &Content<'_>) -> Result<Option<(BlobNo, Known)>, ArtifactError> {
-        known::find(self.store(), self.lane.session(), content).await
+        self.or_lost(known::find(self.store(), self.lane.session(), content).await)
     }
 
     async fn reserve(&self) -> Result<BlobNo, ArtifactError> {
         let number = self.store().reserve(Sequence::Blob, 1).await;
-        // Without the store the tool's work cannot be recorded; that is not a failure of the tool.
-        number.map(BlobNo).map_err(|error| ArtifactError::Lost(self.lane.lose(error.into())))
+        self.or_lost(number.map(BlobNo).map_err(ArtifactError::from))
+    }
+
+    /// Without the store the tool's work cannot be recorded; that is not a failure of the tool.
+    fn or_lost<T>(&self, answer: Result<T, ArtifactError>) -> Result<T, ArtifactError> {
+        answer.map_err(|error| match error {
+            ArtifactError::Lost(lost) => ArtifactError::Lost(self.lane.lose(lost)),
+            error @ (ArtifactError::TooLarge { .. }
+            | ArtifactError::Unknown { .. }
+            | ArtifactError::MediaType { .. }) => error,
+        })
     }
 
     fn kept(&self, id: ArtifactId, bytes: u64) -> Kept {

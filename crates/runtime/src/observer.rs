@@ -6,8 +6,7 @@ use windlass_core::handle::Handle;
 
 /// Told of every call that the calls of a batch start inside, whatever started it there; see
 /// [`BatchRequest::observer`](crate::BatchRequest::observer). It is told before the call begins, must not block, and is not
-/// recorded: a batch that was put aside with nobody waiting for it, or left open by a process that died, has it again once it
-/// is submitted again.
+/// recorded: after a restart it is there again once its batch is submitted again. A batch with one stays in memory.
 ///
 /// ```
 /// # use windlass::{BatchRequest, NestedCall, Observer};

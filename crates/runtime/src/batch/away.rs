@@ -75,7 +75,8 @@ impl OpenBatch {
         (rt, session): (&Inner, SessionNo),
         has_open_inside: impl Fn(CallId) -> bool,
     ) -> Option<Leaving> {
-        if self.head.parent.is_some() || self.head.place.overlay().is_some() {
+        let place = &self.head.place;
+        if self.head.parent.is_some() || place.overlay().is_some() || place.observer().is_some() {
             return None;
         }
         let state = self.lock();

@@ -194,7 +194,8 @@ pub(super) fn blob_size(readers: &Readers, blob: BlobNo) -> Answer<Option<BlobSi
 async fn blob_measure(client: Arc<Client>, blob: BlobNo) -> Result<Option<BlobSize>, Unanswered> {
     let sql = "SELECT coalesce(sum(length(data)), 0)::bigint, count(*) FROM windlass.chunks WHERE piece BETWEEN $1 AND $2";
     let (first, last) = (piece_key(blob, 0), piece_key(blob, BLOB_PIECES_MAX - 1));
-    let size = one(&client, sql, &[(&first, Type::INT8), (&last, Type::INT8)], |row| {
+    let params: [Typed<'_>; 2] = [(&first, Type::INT8), (&last, Type::INT8)];
+    let size = one(&client, sql, &params, |row| {
         Ok(BlobSize { bytes: uint(row.try_get(0)?), pieces: uint(row.try_get(1)?) as u32 })
     });
     Ok(size.await?.filter(|size| size.pieces > 0))

@@ -20,6 +20,9 @@ use windlass::{
 /// What makes a result too long for an answer.
 const LONG_BYTES: usize = 64 << 10;
 
+/// More than a piece of an artifact, see the limits of the worker.
+const FILE_BYTES: usize = 6 << 10;
+
 /// The names of what a stepped tool does, in order.
 pub const FIRST: &str = "first";
 /// See above.
@@ -348,9 +351,14 @@ impl Effect {
         if !written || before != 0 || after != Some(json!(cx.id())) {
             return Err(ToolError::internal(format!("the pair was {before}, and is {after:?}")));
         }
-        let file = cx.attach("file", key.as_bytes(), "text/plain").await?;
-        let bytes = cx.read_artifact(file.kept.artifact, 0, file.kept.bytes + 1).await?;
-        if bytes != key.as_bytes() {
+        let text = key.repeat(FILE_BYTES / key.len());
+        let file = cx.attach("file", text.as_bytes(), "text/plain").await?.kept;
+        // The same as it comes: what was stored of it by then goes again.
+        let mut again = cx.keep();
+        again.write(text.as_bytes()).await?;
+        let again = again.finish("text/plain").await?;
+        let bytes = cx.read_artifact(file.artifact, 0, file.bytes + 1).await?;
+        if bytes != text.as_bytes() || again != file {
             return Err(ToolError::internal("the attached file is another"));
         }
         Ok(cx.emit(EVENT, EVENT, json!({ "call": key })).await?)

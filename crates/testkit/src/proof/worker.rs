@@ -114,7 +114,13 @@ fn is_store_failure(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// The limits of the rigs.
 pub fn limits() -> Limits {
-    Limits { wal_bytes_max: WAL_BYTES_MAX, tool_threads_max: 4, queue_ms: MISSING_MS, ..Limits::default() }
+    Limits {
+        wal_bytes_max: WAL_BYTES_MAX,
+        tool_threads_max: 4,
+        queue_ms: MISSING_MS,
+        chunk_bytes_max: 4 << 10,
+        ..Limits::default()
+    }
 }
 
 async fn answered(options: Options) -> Result<()> {
