@@ -67,21 +67,21 @@ impl Submitted {
     /// Waits until all calls have ended and are durable. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
-        let calls = batch.ended(&self.ordinals(), &session.lane).await?;
+        let calls = batch.ended(self.ordinals(), &session.lane).await?;
         Ok(self.answer(batch, calls))
     }
 
     /// The same for one who may want to look before that: [`now`](Self::now) has the answers.
     pub async fn ended(&self) -> Result<(), BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(()) };
-        batch.ended(&self.ordinals(), &session.lane).await?;
+        batch.ended(self.ordinals(), &session.lane).await?;
         Ok(())
     }
 
     /// Records the batch and its calls, unless they are recorded: once this returns they survive this process.
     pub async fn admitted(&self) -> Result<(), BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(()) };
-        if batch.try_ended(&self.ordinals()).is_some() {
+        if batch.try_ended(self.ordinals()).is_some() {
             return Ok(());
         }
         batch.record(&session.lane).await.map_err(|lost| stream::lose(&self.rt, session, lost))
@@ -109,7 +109,7 @@ impl Submitted {
     /// journal. What is told is recorded first.
     pub async fn now(&self) -> Result<BatchAnswer, BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
-        if let Some(calls) = batch.try_ended(&self.ordinals()) {
+        if let Some(calls) = batch.try_ended(self.ordinals()) {
             return Ok(self.answer(batch, calls));
         }
         self.admitted().await?;
@@ -121,8 +121,8 @@ impl Submitted {
         Ok(self.answer(batch, self.answers.iter().filter_map(known).collect()))
     }
 
-    fn ordinals(&self) -> Vec<Ordinal> {
-        self.answers.iter().map(|answer| answer.ordinal).collect()
+    fn ordinals(&self) -> impl ExactSizeIterator<Item = Ordinal> + Clone {
+        self.answers.iter().map(|answer| answer.ordinal)
     }
 
     fn empty(&self) -> BatchAnswer {

@@ -141,7 +141,7 @@ pub enum State {
         declined: bool,
     },
     /// It is over.
-    Ended(Box<End>),
+    Ended(End),
 }
 
 impl State {
@@ -532,7 +532,7 @@ impl Call {
         };
         let told = ended.model.clone();
         self.parked = None;
-        self.state = State::Ended(Box::new(End { outcome, told, spent: ended.spent, at, resolved: None }));
+        self.state = State::Ended(End { outcome, told, spent: ended.spent, at, resolved: None });
     }
 
     fn resolved(&mut self, at: Timestamp, resolved: &Resolved) {

@@ -197,5 +197,5 @@ fn end(held: &mut Held, outcome: Option<Outcome>, model: Model) -> Result<(), Lo
     let started = call.first_started_at.unwrap_or_else(|| held.now());
     let queued_us = started.since(call.opened_at);
     let spent = Spent { queued_us, waited_us: call.waited_us, ran_us: call.ran_us };
-    held.note(Fact::Ended(Box::new(Ended { outcome, model, spent })))
+    held.note(Fact::Ended(Ended { outcome, model, spent }))
 }
