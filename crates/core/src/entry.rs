@@ -118,6 +118,9 @@ impl Packer {
 
     /// Moves the entries of another here, behind those there are.
     pub fn append(&mut self, other: &mut Packer) {
+        if self.bytes.capacity() == 0 {
+            return std::mem::swap(self, other);
+        }
         self.start(0);
         self.bytes.extend_from_slice(other.bytes.get(1..).unwrap_or_default());
         self.count += std::mem::take(&mut other.count);

@@ -22,13 +22,13 @@ pub use why::{Limit, Why};
 
 use crate::claim::{self, Claims};
 use crate::code::Code;
+use crate::few::Few;
 use crate::ids::{BatchNo, CallId, SessionNo};
 use crate::limits::Limits;
 use line::Lines;
 use numbers::Numbers;
 use room::Room;
 use slab::Slab;
-use std::collections::BTreeMap;
 use trie::{Space, Trie};
 
 /// A call that asks for its turn.
@@ -186,7 +186,7 @@ pub struct Planner {
     calls: Slab<Call>,
     call_nos: Numbers,
     sessions: Slab<Session>,
-    session_nos: BTreeMap<SessionNo, u32>,
+    session_nos: Few<SessionNo, u32>,
     /// The queues of the names that hold across sessions.
     global: Space,
     age: u64,
@@ -310,7 +310,7 @@ impl Planner {
             calls: Slab::default(),
             call_nos: Numbers::default(),
             sessions: Slab::default(),
-            session_nos: BTreeMap::new(),
+            session_nos: Few::default(),
             global: Space::EMPTY,
             age: 0,
             counts: Counts::default(),

@@ -432,10 +432,14 @@ impl OpenBatch {
     }
 
     /// Waits until these calls have ended, or until nothing more can be recorded.
-    pub(crate) async fn ended(&self, ordinals: &[Ordinal], lane: &Lane) -> Result<Vec<Arc<Call>>, Lost> {
+    pub(crate) async fn ended(
+        &self,
+        ordinals: impl ExactSizeIterator<Item = Ordinal> + Clone,
+        lane: &Lane,
+    ) -> Result<Vec<Arc<Call>>, Lost> {
         loop {
             let notified = self.ended.notified();
-            if let Some(calls) = self.try_ended(ordinals) {
+            if let Some(calls) = self.try_ended(ordinals.clone()) {
                 return Ok(calls);
             }
             if let Some(lost) = lane.lost() {
@@ -446,7 +450,10 @@ impl OpenBatch {
     }
 
     /// These calls, if all of them have ended.
-    pub(crate) fn try_ended(&self, ordinals: &[Ordinal]) -> Option<Vec<Arc<Call>>> {
+    pub(crate) fn try_ended(
+        &self,
+        ordinals: impl ExactSizeIterator<Item = Ordinal>,
+    ) -> Option<Vec<Arc<Call>>> {
         let state = self.lock();
         let mut calls = Vec::with_capacity(ordinals.len());
         for ordinal in ordinals {

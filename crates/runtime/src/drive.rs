@@ -70,15 +70,17 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             },
             Step::Attempt(start) => match attempt::pin(&mut held).await? {
                 // The tool comes first: whoever waits for it needs no turn.
-                attempt::Pinned::Tool(_) if !held.has_turn => match Turns::take(held) {
-                    Turn::Now(started) => held = started,
+                attempt::Pinned::Tool(tool) => match Turns::take(held) {
+                    Turn::Now(started) => {
+                        held = started;
+                        attempt::run(&mut held, &tool, start).await?;
+                    }
                     Turn::Later => return Ok(Driven::Parked),
                     Turn::Never(refused, why) => {
                         held = refused;
                         settle::no_turn(&mut held, &why)?;
                     }
                 },
-                attempt::Pinned::Tool(tool) => attempt::run(&mut held, &tool, start).await?,
                 attempt::Pinned::Again => prepare::note(&mut held).await?,
                 attempt::Pinned::Wait(reason) => return Box::pin(park::wait_for_tool(held, reason)).await,
             },
@@ -141,15 +143,15 @@ pub(crate) async fn start_all(on: &Arc<Hold>, calls: impl Iterator<Item = Box<He
     let mut going = Going::expecting(calls.size_hint().0);
     // One call after the other is driven in the same memory, until one is left in it.
     let mut free = None;
-    for held in calls {
+    for mut held in calls {
+        going.lend_room(&mut held);
         let who = (held.id, held.past.fresh);
-        let driving = drive(held);
         let mut driving = match free.take() {
             Some(mut memory) => {
-                Pin::set(&mut memory, driving);
+                Pin::set(&mut memory, drive(held));
                 memory
             }
-            None => Box::pin(driving),
+            None => Box::pin(drive(held)),
         };
         match poll_once(driving.as_mut()).await {
             Some(driven) => {

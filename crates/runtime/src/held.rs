@@ -39,8 +39,6 @@ pub(crate) struct Held {
     pub(crate) entered: bool,
     /// Whether the planner knows what it claims.
     pub(crate) claimed: bool,
-    /// Whether it may make an attempt now.
-    pub(crate) has_turn: bool,
     /// The loop that it only goes on with: then it is answered instead of run.
     pub(crate) goes_on_with: Option<Loop>,
     /// What the model is told, where it was made from a value that is kept beside the journal.
@@ -126,6 +124,8 @@ impl Submitted {
 #[derive(Default)]
 pub(crate) struct Going {
     pub(crate) notes: Packer,
+    /// Empty: the memory in which the next call makes its notes.
+    room: Packer,
     pub(crate) rows: Vec<Row>,
     pub(crate) ended: Vec<Ended>,
     /// A call that goes on and of which it is noted that it is to stop.
@@ -150,14 +150,25 @@ impl Going {
     /// Room for the ends of so many calls.
     pub(crate) fn expecting(calls: usize) -> Going {
         let mut going = Going { ended: Vec::with_capacity(calls), ..Going::default() };
-        going.notes.reserve(calls * NOTES_BYTES);
+        // The notes of one call need not be brought together.
+        if calls > 1 {
+            going.notes.reserve(calls * NOTES_BYTES);
+        }
         going
+    }
+
+    /// Gives a call that has noted nothing the memory in which the one before it made its notes.
+    pub(crate) fn lend_room(&mut self, held: &mut Held) {
+        if held.notes.is_empty() {
+            held.notes = std::mem::take(&mut self.room);
+        }
     }
 
     /// A call ended: its end goes with the others.
     pub(crate) fn end(&mut self, held: Box<Held>) {
         let Held { id, call, tool, past, at, acks, mut notes, mut rows, .. } = *held;
         self.notes.append(&mut notes);
+        self.room = notes;
         self.rows.append(&mut rows);
         let polls = tool.is_some_and(|tool| tool.spec.flags.polls);
         self.ended.push(Ended { id, call: Arc::new(call), fresh: past.fresh, polls, at, _acks: acks });
@@ -190,7 +201,6 @@ impl Hold {
             claims: None,
             entered: false,
             claimed: false,
-            has_turn: false,
             goes_on_with: None,
             model: None,
             answer: None,
@@ -387,8 +397,8 @@ impl Held {
         let mut going = Going {
             notes: std::mem::take(&mut self.notes),
             rows: std::mem::take(&mut self.rows),
-            ended: Vec::new(),
             cancelled: self.call.cancel.is_some().then_some(self.id.ordinal),
+            ..Going::default()
         };
         let Hold { session, batch, .. } = &*self.on;
         batch.send(&session.lane, &mut going).commit.durable().await?;

@@ -208,12 +208,12 @@ impl Output {
     /// The tool has done its part; the answer to this key is the result of the call. Until then the call is parked and
     /// costs nothing. Without a key of this call nobody could answer: it fails with `pending_without_key`.
     pub fn pending(key: impl Into<Option<CompletionKey>>) -> Output {
-        Output { pending: Some(Pending { key: key.into(), deadline: None }), ..Output::default() }
+        Output { pending: Some(Box::new(Pending { key: key.into(), deadline: None })), ..Output::default() }
     }
 
     /// The same, for so long at most.
     pub fn within(self, deadline: Duration) -> Output {
-        let pending = self.pending.map(|pending| Pending { deadline: Some(deadline), ..pending });
+        let pending = self.pending.map(|pending| Box::new(Pending { deadline: Some(deadline), ..*pending }));
         Output { pending, ..self }
     }
 }

@@ -122,8 +122,10 @@ fn tell(guard: &mut Guard, calls: Option<Vec<Seen>>, limits: &Limits) {
     }
 }
 
-fn seen<'a>(calls: impl Iterator<Item = Option<&'a Call>>, limits: &Limits) -> Vec<Seen> {
-    calls.flatten().filter_map(|call| Seen::new(call, limits)).collect()
+fn seen<'a>(calls: impl ExactSizeIterator<Item = Option<&'a Call>>, limits: &Limits) -> Vec<Seen> {
+    let mut seen = Vec::with_capacity(calls.len());
+    seen.extend(calls.flatten().filter_map(|call| Seen::new(call, limits)));
+    seen
 }
 
 /// Whether the tool is meant to be asked again and again.

@@ -166,8 +166,8 @@ async fn end_all(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), AskError
                 None => session.find_away(rt, no).await?,
             };
             let Some(batch) = batch else { continue };
-            let all: Vec<Ordinal> = (0..batch.len() as u16).map(Ordinal).collect();
-            batch.ended(&all, &session.lane).await.map_err(BatchError::from)?;
+            let all = (0..batch.len() as u16).map(Ordinal);
+            batch.ended(all, &session.lane).await.map_err(BatchError::from)?;
         }
         tokio::task::yield_now().await;
     }

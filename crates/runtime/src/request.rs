@@ -85,6 +85,9 @@ pub(crate) struct Parsed {
     pub(crate) size: Size,
 }
 
+/// Room for the text of most arguments.
+const TEXT_BYTES: usize = 256;
+
 /// Checks the shape of a batch. What is wrong with one call's arguments is that call's own failure, not the batch's.
 pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, BatchError> {
     let count = request.calls.len() as u64;
@@ -108,7 +111,7 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
     let ids_given = request.calls.iter().all(|call| call.id.is_some());
     let mut calls: Vec<Asked> = Vec::with_capacity(request.calls.len());
     // The text of one call's arguments after the other is written into the same memory.
-    let mut scratch = String::new();
+    let mut scratch = String::with_capacity(TEXT_BYTES);
     for (place, call) in request.calls.into_iter().enumerate() {
         // The calls of a turn often go to one tool: its name is kept once.
         let tool = match calls.last() {

@@ -17,12 +17,13 @@ use crate::stage::park;
 use crate::tool::Place;
 use crate::turns::Turns;
 use crate::wheel::When;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Parked};
 use windlass_core::entry;
+use windlass_core::few::Few;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal, SessionNo};
 use windlass_core::operation::Operations;
 use windlass_core::time::Timestamp;
@@ -59,8 +60,8 @@ pub(crate) type Asking = HashSet<String>;
 /// The batches of which something is to come.
 #[derive(Default)]
 struct Open {
-    by_lookup: BTreeMap<Lookup, Arc<OpenBatch>>,
-    by_no: BTreeMap<BatchNo, Arc<OpenBatch>>,
+    by_lookup: Few<Lookup, Arc<OpenBatch>>,
+    by_no: Few<BatchNo, Arc<OpenBatch>>,
     /// The calls that are not in memory and that the planner remembers, because of what they claim.
     remembered: BTreeSet<CallId>,
 }

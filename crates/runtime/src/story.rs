@@ -421,7 +421,7 @@ mod tests {
 
     fn end(outcome: Option<Outcome>) -> Fact {
         let model = Model::Own(ModelAnswer::default());
-        Fact::Ended(Box::new(Ended { outcome, model, spent: Spent::default() }))
+        Fact::Ended(Ended { outcome, model, spent: Spent::default() })
     }
 
     fn beginnings() -> Vec<Fact> {

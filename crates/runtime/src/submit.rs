@@ -70,6 +70,10 @@ impl Submitted {
 
     /// Waits until all calls have ended and are durable, or go on as tasks. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
+        let Some((_, batch)) = &self.place else { return Ok(self.empty()) };
+        if let Some(calls) = batch.try_ended(self.ordinals()) {
+            return Ok(self.answer(batch, calls));
+        }
         self.ended().await?;
         self.now().await
     }
@@ -77,11 +81,10 @@ impl Submitted {
     /// The same for one who may want to look before that: [`now`](Self::now) has the answers.
     pub async fn ended(&self) -> Result<(), BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(()) };
-        let ordinals = self.ordinals();
-        if batch.try_ended(&ordinals).is_none() {
+        if batch.try_ended(self.ordinals()).is_none() {
             let (_waiting, parked) = batch.wait_for();
             session.wake_all(&self.rt, batch, parked);
-            batch.settled(&ordinals, &session.lane).await?;
+            batch.settled(self.ordinals(), &session.lane).await?;
         }
         Ok(())
     }
@@ -89,7 +92,7 @@ impl Submitted {
     /// Records the batch and its calls, unless they are recorded: once this returns they survive this process.
     pub async fn admitted(&self) -> Result<(), BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(()) };
-        if batch.try_ended(&self.ordinals()).is_some() {
+        if batch.try_ended(self.ordinals()).is_some() {
             return Ok(());
         }
         batch.record(&session.lane).await.map_err(|lost| stream::lose(&self.rt, session, lost))
@@ -120,7 +123,7 @@ impl Submitted {
     /// has ended since: of its end its session is told, and nobody is told twice.
     pub async fn now(&self) -> Result<BatchAnswer, BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
-        if let Some(calls) = batch.try_ended(&self.ordinals()) {
+        if let Some(calls) = batch.try_ended(self.ordinals()) {
             return Ok(self.answer(batch, calls));
         }
         self.admitted().await?;
@@ -132,8 +135,8 @@ impl Submitted {
         Ok(self.answer(batch, self.answers.iter().filter_map(known).collect()))
     }
 
-    fn ordinals(&self) -> Vec<Ordinal> {
-        self.answers.iter().map(|answer| answer.ordinal).collect()
+    fn ordinals(&self) -> impl ExactSizeIterator<Item = Ordinal> + Clone {
+        self.answers.iter().map(|answer| answer.ordinal)
     }
 
     fn empty(&self) -> BatchAnswer {

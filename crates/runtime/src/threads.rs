@@ -215,9 +215,9 @@ impl Drop for Guard {
     }
 }
 
-/// Makes an attempt and polls it in the caller's task, and catches its panic in both.
-pub(crate) async fn in_place<'a>(attempt: impl FnOnce() -> ToolFuture<'a>) -> Ran {
-    let returned = match caught(attempt) {
+/// Polls an attempt in the caller's task, and catches its panic; it may have panicked before that.
+pub(crate) async fn in_place(started: Result<ToolFuture<'_>, String>) -> Ran {
+    let returned = match started {
         Ok(attempt) => polled(attempt).await,
         Err(panic) => Err(panic),
     };

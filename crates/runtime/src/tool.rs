@@ -138,7 +138,7 @@ pub struct Output {
     /// Images and files.
     pub parts: Vec<Part>,
     /// What is left to the world outside; `value` is then not looked at.
-    pub pending: Option<Pending>,
+    pub pending: Option<Box<Pending>>,
 }
 
 impl From<Value> for Output {

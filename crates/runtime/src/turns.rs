@@ -144,7 +144,6 @@ impl Turns {
         if turn {
             drop(state);
             go_on(rt, next);
-            held.has_turn = true;
             return Turn::Now(held);
         }
         state.waiting.insert(id, Arc::downgrade(&on.session));
@@ -161,7 +160,6 @@ impl Turns {
 
     /// A call does nothing that takes room until it asks for its next turn: it keeps its place and what it claims.
     pub(crate) fn rest(held: &mut Held, now_us: u64) {
-        held.has_turn = false;
         let on = held.on.clone();
         let rt = &on.rt;
         let claims = if held.claimed { None } else { claims(held) };
@@ -178,7 +176,6 @@ impl Turns {
 
     /// A call enters anew, behind all others and with what it claims now; it does nothing until it asks for its turn.
     pub(crate) fn anew(held: &mut Held) {
-        held.has_turn = false;
         let on = held.on.clone();
         let (rt, now_us) = (&on.rt, on.rt.clock.elapsed_us());
         let claims = claims(held);

@@ -88,7 +88,7 @@ pub enum Row {
         /// How many entries there are, at least one.
         count: u32,
         /// The entries, packed.
-        data: Arc<[u8]>,
+        data: Vec<u8>,
     },
     /// The last call of a batch of this session ended. Closing it again changes nothing.
     Close(BatchNo),

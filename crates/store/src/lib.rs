@@ -34,7 +34,6 @@ pub use postgres::PostgresStore;
 pub use record::{RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, Record, RecordPage, STORE, Space, blob_key};
 pub use sqlite::SqliteStore;
 
-use std::sync::Arc;
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
@@ -202,7 +201,7 @@ pub struct JournalRow {
     /// How many entries there are.
     pub count: u32,
     /// The entries.
-    pub data: Arc<[u8]>,
+    pub data: Vec<u8>,
 }
 
 /// How large a blob is.

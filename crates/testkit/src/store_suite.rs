@@ -459,16 +459,16 @@ pub async fn any_text_and_bytes_are_kept(store: &Arc<dyn Store>) {
     for text in ["", "\0", "a\0b", "a\0c", "ä", "a\u{308}", "A", "a", "a ", long.as_str()] {
         let session = open(store, text).await;
         let batch = begin(store, session, text).await;
-        let data: Arc<[u8]> = [0, 255, 0xc3, 0x28].repeat(text.len()).into();
+        let data = [0, 255, 0xc3, 0x28].repeat(text.len());
         let blob = BlobNo(next(store, Sequence::Blob).await);
-        let piece = Row::Chunk { blob, seq: 0, data: Arc::clone(&data) };
-        let rows = vec![Row::Journal { batch, row: 1, count: 1, data: Arc::clone(&data) }, piece];
+        let piece = Row::Chunk { blob, seq: 0, data: data.as_slice().into() };
+        let rows = vec![Row::Journal { batch, row: 1, count: 1, data: data.clone() }, piece];
         one(store, held(session, rows)).await.unwrap();
         let found = store.session(text).await.unwrap().unwrap();
         assert_eq!((found.no, found.name.as_str()), (session, text));
         assert_eq!(store.journal(batch).await.unwrap()[1].data, data);
         assert_eq!(store.blob(blob, 0, u64::MAX).await.unwrap().unwrap(), *data);
-        let sent = Inbound { session, key: text.to_owned(), body: data.to_vec() };
+        let sent = Inbound { session, key: text.to_owned(), body: data.clone() };
         assert_eq!(store.post(sent.clone()).await.unwrap(), Posted::New);
         assert_eq!(store.inbound(session, 10).await.unwrap(), [sent]);
         one(store, held(session, vec![Row::Adopt { key: text.to_owned() }])).await.unwrap();
@@ -552,7 +552,7 @@ pub fn held(session: SessionNo, rows: Vec<Row>) -> Change {
 
 /// A journal row that says where it belongs.
 pub fn journal(batch: BatchNo, row: u32, count: u32) -> Row {
-    Row::Journal { batch, row, count, data: bytes(&text(batch, row)) }
+    Row::Journal { batch, row, count, data: text(batch, row).into_bytes() }
 }
 
 /// How a key of a session is found.

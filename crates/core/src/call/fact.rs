@@ -24,7 +24,7 @@ pub enum Fact {
     /// An attempt returned.
     Returned(Returned),
     /// The call is over.
-    Ended(Box<Ended>),
+    Ended(Ended),
     /// An attempt was stopped.
     Stopped(Stopped),
     /// The tool said whether an attempt that did not return took effect.

@@ -143,7 +143,7 @@ pub enum State {
         declined: bool,
     },
     /// It is over.
-    Ended(Box<End>),
+    Ended(End),
 }
 
 impl State {
@@ -551,7 +551,7 @@ impl Call {
         };
         let told = ended.model.clone();
         self.parked = None;
-        self.state = State::Ended(Box::new(End { outcome, told, spent: ended.spent, at, resolved: None }));
+        self.state = State::Ended(End { outcome, told, spent: ended.spent, at, resolved: None });
     }
 
     fn resolved(&mut self, at: Timestamp, resolved: &Resolved) {

@@ -405,7 +405,7 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
             Fact::Lost(Lost { attempt: AttemptNo(fields.attempt), blamed })
         }
         Kind::Returned => Fact::Returned(read_returned(minicbor::decode(fields)?, payload)?),
-        Kind::Ended => Fact::Ended(Box::new(read_ended(minicbor::decode(fields)?)?)),
+        Kind::Ended => Fact::Ended(read_ended(minicbor::decode(fields)?)?),
         Kind::Stopped => Fact::Stopped(attempt::read_stopped(&minicbor::decode(fields)?, payload)?),
         Kind::Reconciled => Fact::Reconciled(attempt::read_reconciled(minicbor::decode(fields)?)?),
         Kind::Parked => Fact::Parked(attempt::read_parked(&minicbor::decode(fields)?)?),

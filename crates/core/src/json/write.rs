@@ -79,10 +79,7 @@ impl Writer<'_> {
 }
 
 fn push_quoted(out: &mut String, text: &str) {
-    // Looks at all of them, since that is done many at a time.
-    let is_plain =
-        text.bytes().fold(true, |plain, byte| plain & (byte >= b' ') & (byte != b'"') & (byte != b'\\'));
-    if is_plain {
+    if is_plain(text.as_bytes()) {
         out.reserve(text.len() + 2);
         out.push('"');
         out.push_str(text);
@@ -90,6 +87,22 @@ fn push_quoted(out: &mut String, text: &str) {
     } else {
         push_escaped(out, text);
     }
+}
+
+/// Whether nothing is to be escaped: looks at eight bytes at once, and at none again.
+fn is_plain(text: &[u8]) -> bool {
+    let (words, rest) = text.as_chunks();
+    let escaped = words.iter().fold(0, |found, word| found | escaped_in(u64::from_le_bytes(*word)));
+    let is_plain = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';
+    escaped == 0 && rest.iter().all(is_plain)
+}
+
+/// Not 0 if one of eight bytes is to be escaped: a byte that is less than another borrows its highest bit.
+fn escaped_in(word: u64) -> u64 {
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+    let less = |word: u64, than: u8| word.wrapping_sub(EACH * than as u64) & !word;
+    let is = |byte: u8| less(word ^ (EACH * byte as u64), 1);
+    (less(word, b' ') | is(b'"') | is(b'\\')) & (EACH << 7)
 }
 
 #[cold]

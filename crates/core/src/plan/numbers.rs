@@ -1,12 +1,12 @@
 //! The numbers of calls, by call. The calls of a batch come, are asked for and go together, so they lie together.
 
 use super::slab::NONE;
+use crate::few::Few;
 use crate::ids::{BatchNo, CallId, Ordinal};
-use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    batches: BTreeMap<BatchNo, Batch>,
+    batches: Few<BatchNo, Batch>,
     len: usize,
 }
 

@@ -1,54 +1,38 @@
-//! A set in order of which mostly one thing is wanted: the first. Alone, it needs no memory of its own.
+//! A set in order of which mostly one thing is wanted: the first.
 
-use std::collections::BTreeSet;
+use crate::few::Few;
 
 #[derive(Debug)]
-pub(super) struct Sorted<T> {
-    /// Smaller than all others; there are no others without it.
-    first: Option<T>,
-    others: BTreeSet<T>,
-}
+pub(super) struct Sorted<T>(Few<T, ()>);
 
 impl<T> Default for Sorted<T> {
     fn default() -> Sorted<T> {
-        Sorted { first: None, others: BTreeSet::new() }
+        Sorted(Few::default())
     }
 }
 
 impl<T: Ord + Copy> Sorted<T> {
     pub(super) fn insert(&mut self, thing: T) {
-        match self.first {
-            None => self.first = Some(thing),
-            Some(first) if thing < first => {
-                self.others.insert(first);
-                self.first = Some(thing);
-            }
-            Some(first) if thing == first => {}
-            Some(_) => drop(self.others.insert(thing)),
-        }
+        self.0.insert(thing, ());
     }
 
     pub(super) fn remove(&mut self, thing: &T) {
-        if self.first.as_ref() == Some(thing) {
-            self.first = self.others.pop_first();
-        } else {
-            self.others.remove(thing);
-        }
+        self.0.remove(thing);
     }
 
     pub(super) fn first(&self) -> Option<T> {
-        self.first
+        self.0.first()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.0.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.others.len()
+        self.0.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = T> {
-        self.first.into_iter().chain(self.others.iter().copied())
+        self.0.keys()
     }
 }

@@ -62,7 +62,7 @@ fn a_journal_that_does_not_add_up_is_named() {
 fn ended(ordinal: u16, outcome: Outcome) -> Entry {
     let spent = Spent { queued_us: 0, waited_us: 0, ran_us: 0 };
     let model = Model::Own(ModelAnswer::default());
-    call(ordinal, Fact::Ended(Box::new(Ended { outcome: Some(outcome), model, spent })))
+    call(ordinal, Fact::Ended(Ended { outcome: Some(outcome), model, spent }))
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn ended(outcome: Option<Outcome>) -> Fact {
         None => Model::ValueText,
         Some(_) => Model::Own(ModelAnswer::default()),
     };
-    Fact::Ended(Box::new(Ended { outcome, model, spent: Spent::default() }))
+    Fact::Ended(Ended { outcome, model, spent: Spent::default() })
 }
 
 /// A life of a call as a driver leads it: facts are noted, noted facts are lost in a crash, committed ones stay.
@@ -237,7 +237,7 @@ fn the_model_is_told_the_value_itself() {
             prepared(EffectClass::Read),
             Fact::Started(Started { attempt, redrive: false, clock_jump_us: None }),
             Fact::Returned(Returned { attempt, ran_us: 1, result: Attempted::Ok(success) }),
-            Fact::Ended(Box::new(Ended { outcome: None, model, spent: Spent::default() })),
+            Fact::Ended(Ended { outcome: None, model, spent: Spent::default() }),
         ];
         for fact in &facts {
             call.apply(Timestamp(0), fact).unwrap();

@@ -50,7 +50,7 @@ fn parts() -> Vec<Part> {
 
 fn ended(outcome: Option<Outcome>, model: Model) -> Entry {
     let spent = Spent { queued_us: 1, waited_us: 2, ran_us: 3 };
-    call(Fact::Ended(Box::new(Ended { outcome, model, spent })))
+    call(Fact::Ended(Ended { outcome, model, spent }))
 }
 
 fn returned(result: Attempted) -> Entry {

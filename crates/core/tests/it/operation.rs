@@ -131,7 +131,7 @@ fn prepared() -> Fact {
 
 fn ended(outcome: Option<Outcome>) -> Fact {
     let model = Model::Own(ModelAnswer::default());
-    Fact::Ended(Box::new(Ended { outcome, model, spent: Spent::default() }))
+    Fact::Ended(Ended { outcome, model, spent: Spent::default() })
 }
 
 fn operation(name: &str, did: Did) -> Fact {

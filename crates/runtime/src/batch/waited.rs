@@ -45,10 +45,14 @@ impl OpenBatch {
     }
 
     /// Waits until each of these calls has ended or is a task, or until nothing more can be recorded.
-    pub(crate) async fn settled(&self, ordinals: &[Ordinal], lane: &Lane) -> Result<(), Lost> {
+    pub(crate) async fn settled(
+        &self,
+        ordinals: impl Iterator<Item = Ordinal> + Clone,
+        lane: &Lane,
+    ) -> Result<(), Lost> {
         loop {
             let notified = self.ended.notified();
-            if self.is_settled(ordinals) {
+            if self.is_settled(ordinals.clone()) {
                 return Ok(());
             }
             if let Some(lost) = lane.lost() {
@@ -58,10 +62,12 @@ impl OpenBatch {
         }
     }
 
-    fn is_settled(&self, ordinals: &[Ordinal]) -> bool {
+    fn is_settled(&self, mut ordinals: impl Iterator<Item = Ordinal>) -> bool {
         let state = self.lock();
-        let slots = ordinals.iter().filter_map(|ordinal| state.slots.get(usize::from(ordinal.0)));
-        slots.into_iter().all(|slot| slot.is_task || matches!(slot.stage, Stage::Ended(_)))
+        let slot = |ordinal: Ordinal| state.slots.get(usize::from(ordinal.0));
+        ordinals.all(|ordinal| {
+            slot(ordinal).is_none_or(|slot| slot.is_task || matches!(slot.stage, Stage::Ended(_)))
+        })
     }
 
     /// Whether a call has ended.

@@ -20,7 +20,7 @@ impl OpenBatch {
     pub(crate) fn send<'a>(&self, lane: &'a Lane, going: &mut Going) -> Sent<'a> {
         let mut state = self.lock();
         let mut packer = Packer::default();
-        packer.reserve(going.notes.len() + state.unwritten_bytes());
+        packer.reserve(going.notes.len() + self.unwritten_bytes(&state));
         let (mut guards, mut rows) = (Vec::new(), Vec::with_capacity(3));
         self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
         packer.append(&mut going.notes);
@@ -45,7 +45,7 @@ impl OpenBatch {
     pub(super) fn journal(&self, state: &mut State, packer: Packer) -> Row {
         let (batch, row) = (self.head.no, state.written.row);
         state.written.row += 1;
-        Row::Journal { batch, row, count: packer.count(), data: packer.finish().into() }
+        Row::Journal { batch, row, count: packer.count(), data: packer.finish() }
     }
 
     /// Sends what one call has noted, with everything that must be recorded before it.
@@ -119,6 +119,17 @@ impl OpenBatch {
         state.written.calls = state.slots.len();
     }
 
+    /// About how many bytes the entries of the batch and of calls take that are not recorded yet: rather more than less, since
+    /// the row that outgrows them is moved.
+    fn unwritten_bytes(&self, state: &State) -> usize {
+        /// Everything but the texts.
+        const ENTRY_BYTES: usize = 64;
+        let texts = |opened: &Opened| opened.id.len() + opened.tool.len() + opened.args.text.len();
+        let unwritten = state.slots.iter().skip(state.written.calls);
+        let calls: usize = unwritten.map(|slot| ENTRY_BYTES + texts(&slot.opened)).sum();
+        2 * ENTRY_BYTES + self.head.place.batch_key.len() + calls
+    }
+
     /// Adds a fact to a call that is over, with the rows that belong to it.
     pub(crate) fn amend<'a>(
         &self,
@@ -135,16 +146,5 @@ impl OpenBatch {
         packer.fact(at, ordinal, fact);
         rows.push(self.journal(&mut state, packer));
         Ok((lane.send(Vec::new(), rows), Arc::new(call)))
-    }
-}
-
-impl State {
-    /// About how many bytes the entries of calls take that are not recorded yet.
-    fn unwritten_bytes(&self) -> usize {
-        /// Everything but the texts.
-        const ENTRY_BYTES: usize = 64;
-        let texts = |opened: &Opened| opened.id.len() + opened.tool.len() + opened.args.text.len();
-        let unwritten = self.slots.iter().skip(self.written.calls);
-        unwritten.map(|slot| ENTRY_BYTES + texts(&slot.opened)).sum()
     }
 }

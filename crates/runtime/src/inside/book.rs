@@ -50,12 +50,8 @@ struct Page {
     notes: Packer,
     /// What is written with it.
     rows: Vec<Row>,
-    /// The names of steps and sleeps that this run of the body has used.
-    used: BTreeSet<Arc<str>>,
-    /// How many signals of each name this run of the body has received or waits for.
-    received: BTreeMap<Arc<str>, u32>,
-    /// Steps that began and are not recorded: they may have acted.
-    unsettled: BTreeSet<Arc<str>>,
+    /// What the body has done by name, once it does something so.
+    names: Option<Box<Names>>,
     /// How much of what the body did is being written: what it does next is not known until that is done.
     writing: u32,
     /// What is waited for now.
@@ -68,6 +64,17 @@ struct Page {
     detached: Option<Box<Detached>>,
     /// Whoever asked something of the call waits until these are dropped: then it is recorded.
     acks: Vec<Ack>,
+}
+
+/// The names that one run of a body uses.
+#[derive(Debug, Default)]
+struct Names {
+    /// Those of steps and sleeps that it has used.
+    used: BTreeSet<Arc<str>>,
+    /// How many signals of each name it has received or waits for.
+    received: BTreeMap<Arc<str>, u32>,
+    /// Steps that began and are not recorded: they may have acted.
+    unsettled: BTreeSet<Arc<str>>,
 }
 
 /// What an attempt left behind.
@@ -116,7 +123,7 @@ impl Book {
         let Page { notes, acks, .. } = &mut *page;
         held.take_back_notes(notes, acks);
         held.carry(std::mem::take(&mut page.rows));
-        Left { waits: std::mem::take(&mut page.waits), unsettled: !page.unsettled.is_empty() }
+        Left { waits: std::mem::take(&mut page.waits), unsettled: page.is_unsettled() }
     }
 
     /// Begins a step, or says what is recorded of it.
@@ -132,14 +139,14 @@ impl Book {
                 Step::Unknown => Begun::Unknown,
             };
         if let Begun::Run = begun {
-            page.unsettled.insert(name.into());
+            page.names().unsettled.insert(name.into());
         }
         Ok(begun)
     }
 
     /// A step is recorded, durably.
     pub(super) fn settle_step(&self, name: &str) {
-        self.lock().unsettled.remove(name);
+        self.lock().names().unsettled.remove(name);
         // Whoever polls the body looks whether it can be put aside.
         self.changed.notify_waiters();
     }
@@ -171,7 +178,7 @@ impl Book {
             let known = page.operations.as_deref();
             known.is_some_and(|operations| matches!(operations.sleep(name), Ok(Some(_))))
         };
-        let only = page.inside > 0 && page.unsettled.is_empty() && !page.waits.iter().any(sleeps);
+        let only = page.inside > 0 && !page.is_unsettled() && !page.waits.iter().any(sleeps);
         only.then_some(page.inside as usize)
     }
 
@@ -340,10 +347,10 @@ impl Book {
         max: u64,
     ) -> Result<(String, Until), Misuse> {
         let mut page = self.open()?;
-        let number = page.received.get(signal).copied().unwrap_or(0) + 1;
+        let number = page.names().received.get(signal).copied().unwrap_or(0) + 1;
         let slot = signal_slot(signal, number);
         page.check_count(&slot, max)?;
-        page.received.insert(signal.into(), number);
+        page.names().received.insert(signal.into(), number);
         if let Some(recorded) = page.operations().wait(&slot).0 {
             return Ok((slot, recorded));
         }
@@ -457,8 +464,7 @@ impl Book {
     /// later.
     pub(crate) fn put_aside(&self) -> bool {
         let mut page = self.lock();
-        page.aside =
-            !page.waits.is_empty() && page.unsettled.is_empty() && page.writing == 0 && page.inside == 0;
+        page.aside = !page.waits.is_empty() && !page.is_unsettled() && page.writing == 0 && page.inside == 0;
         page.aside
     }
 
@@ -504,6 +510,15 @@ impl Page {
         Ok(())
     }
 
+    fn names(&mut self) -> &mut Names {
+        self.names.get_or_insert_default()
+    }
+
+    /// Whether a step began and is not recorded.
+    fn is_unsettled(&self) -> bool {
+        self.names.as_deref().is_some_and(|names| !names.unsettled.is_empty())
+    }
+
     fn operations(&mut self) -> &mut Operations {
         self.operations.get_or_insert_default()
     }
@@ -511,7 +526,11 @@ impl Page {
     /// A name is used once in each run of a body.
     fn use_name(&mut self, name: &str, max: u64) -> Result<(), Misuse> {
         self.check_name(name, max)?;
-        if self.used.insert(name.into()) { Ok(()) } else { Err(Misuse::Repeated { name: name.into() }) }
+        if self.names().used.insert(name.into()) {
+            Ok(())
+        } else {
+            Err(Misuse::Repeated { name: name.into() })
+        }
     }
 
     fn check_name(&mut self, name: &str, max: u64) -> Result<(), Misuse> {

@@ -355,7 +355,7 @@ pub(crate) async fn end_open(held: &Held, cause: Option<Cause>) -> Result<bool, 
     let mut unknown = false;
     for batch in tell_to_stop(&held.on, held.id, cause) {
         let ordinals: Vec<Ordinal> = (0..batch.len() as u16).map(Ordinal).collect();
-        let calls = batch.ended(&ordinals, &session.lane).await?;
+        let calls = batch.ended(ordinals.iter().copied(), &session.lane).await?;
         unknown |= calls.iter().any(|call| call.end().is_some_and(|end| end.is_unknown()));
     }
     Ok(unknown)

@@ -11,7 +11,7 @@ use crate::log::{Log, Stream};
 use crate::registry::{Found, Registered};
 use crate::signal::Signal;
 use crate::stage::{prepare, result, settle};
-use crate::threads::{Ran, Threads, in_place};
+use crate::threads::{Ran, Threads, caught, in_place};
 use crate::tool::{Connection, Cx, Output, ToolError};
 use crate::turns::Turns;
 use serde_json::Value;
@@ -90,11 +90,12 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     let jump = clock_jump(held);
     held.note(start.fact(jump))?;
     if (intent == Intent::First && !cfg!(feature = "mutant-no-intent")) || rt.is_careful() {
-        held.commit().await?;
+        // Boxed, as all that is rare here, so that those that return at once need no room for it.
+        Box::pin(held.commit()).await?;
     }
     let args = match held.parsed.take() {
-        Some(Ok(parsed)) => Ok(parsed),
-        Some(Err(_)) | None => prepare::parse(held),
+        Some(Ok(parsed)) => Ok(parsed.value),
+        Some(Err(_)) | None => prepare::parse(held).map(|parsed| parsed.value),
     };
     let began_us = rt.clock.elapsed_us();
     moment!("at.start");
@@ -105,7 +106,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     }
     signal.book.lend(held, due_at);
     let watched = match args {
-        Ok(parsed) => watch(held, tool, parsed.value, frame).await,
+        Ok(args) => watch(held, tool, args, frame).await,
         // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
         Err(failure) => Watched::Ran(Ran::Returned(Err(ToolError::internal(failure.message)))),
     };
@@ -126,16 +127,18 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         unknown_inside = Box::pin(nested::end_open(held, signal.cause())).await?;
     }
     let fact = match watched {
-        // Boxed, as all that is rare here, so that those that return need no room for it.
         Watched::Waits => return Box::pin(put_aside(held, (attempt, ran_us), left)).await,
         Watched::Ran(Ran::Returned(Ok(Output { pending: Some(pending), .. }))) => {
-            return Box::pin(leave(held, tool, (attempt, ran_us), pending)).await;
+            return Box::pin(leave(held, tool, (attempt, ran_us), *pending)).await;
         }
         Watched::Ran(Ran::Returned(Err(ToolError { connection: Some(connection), .. }))) => {
             return Box::pin(wait_for_connection(held, (attempt, ran_us), *connection)).await;
         }
         Watched::Ran(ran) => {
-            let result = result::of(held, tool, ran).await;
+            let result = match result::of(held, tool, ran) {
+                Ok(result) => result,
+                Err(waits) => waits.await,
+            };
             Fact::Returned(Returned { attempt, ran_us, result })
         }
         Watched::Stopped(stop) => {
@@ -350,13 +353,12 @@ async fn watch(held: &Held, tool: &Arc<Registered>, args: Value, frame: Frame) -
     if held.on.batch.is_cancelled(held.id.ordinal) {
         return Watched::stopped(Cause::Cancel, &signal, Left::NeverStarted);
     }
-    let mut attempt = pin!(in_place(|| tool.tool.run(args, &cx)));
+    let mut attempt = pin!(in_place(caught(|| tool.tool.run(args, &cx))));
     // Most quick tools are done at once, and need no deadline.
-    let supervised = match poll_once(attempt.as_mut()).await {
-        Some(ran) => Ok(ran),
-        None => Box::pin(supervise(held, attempt, (&signal, due_us))).await,
-    };
-    match supervised {
+    if let Some(ran) = poll_once(attempt.as_mut()).await {
+        return Watched::ran(ran, &signal);
+    }
+    match Box::pin(supervise(held, attempt, (&signal, due_us))).await {
         Ok(ran) => Watched::ran(ran, &signal),
         Err(cause) => Watched::stopped(cause, &signal, Left::Dropped),
     }

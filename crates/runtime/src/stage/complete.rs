@@ -6,7 +6,7 @@ use crate::held::Held;
 use crate::registry::Registered;
 use crate::stage::result;
 use crate::threads::Ran;
-use crate::tool::ToolError;
+use crate::tool::{Output, ToolError};
 use std::sync::Arc;
 use windlass_core::call::{Fact, Result as Attempted, Returned, State};
 use windlass_core::code::Code;
@@ -23,27 +23,25 @@ pub(crate) async fn note(held: &mut Held, tool: &Registered, attempt: AttemptNo)
         ask::adopt_now(&held.on).await?;
         held.hear()?;
     }
-    let result = match answer(held, &name) {
-        Some(Answer::Given(Completion::Ok(value))) => match serde_json::from_str::<serde_json::Value>(&value)
-        {
-            Ok(value) => result::of(held, tool, Ran::Returned(Ok(value.into()))).await,
-            Err(error) => {
-                let error = ToolError::internal(format!("the recorded answer is no JSON: {error}"));
-                result::of(held, tool, Ran::Returned(Err(error))).await
-            }
-        },
+    let returned = match answer(held, &name) {
+        Some(Answer::Given(Completion::Ok(value))) => serde_json::from_str::<serde_json::Value>(&value)
+            .map(Output::from)
+            .map_err(|error| ToolError::internal(format!("the recorded answer is no JSON: {error}"))),
         Some(Answer::Given(Completion::Error { code, message })) => {
             let class = FailureClass::External;
-            let error = ToolError { class, tool_code: Some(code), ..ToolError::new(message) };
-            result::of(held, tool, Ran::Returned(Err(error))).await
+            Err(ToolError { class, tool_code: Some(code), ..ToolError::new(message) })
         }
         // The call is cancelled, which is for whoever looks at it next.
         Some(Answer::Given(Completion::Cancelled)) => return Ok(()),
-        Some(Answer::TimedOut) => Attempted::Failed(Box::new(not_answered())),
+        Some(Answer::TimedOut) => return not_answered(held, attempt),
         None => {
             held.note(Fact::Operation(Box::new(Operation { name, did: Did::TimedOut })))?;
-            Attempted::Failed(Box::new(not_answered()))
+            return not_answered(held, attempt);
         }
+    };
+    let result = match result::of(held, tool, Ran::Returned(returned)) {
+        Ok(result) => result,
+        Err(waits) => waits.await,
     };
     held.note(Fact::Returned(Returned { attempt, ran_us: 0, result }))
 }
@@ -57,12 +55,14 @@ fn answer(held: &Held, name: &str) -> Option<Answer> {
     held.call.operations.as_deref()?.wait(name).1.cloned()
 }
 
-fn not_answered() -> Failure {
+fn not_answered(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
     let message =
         "Nobody answered in time. What the tool has started may still go on; find out before you repeat it.";
-    Failure {
+    let failure = Failure {
         class: FailureClass::Timeout,
         source: Source::Runtime,
         ..Failure::invalid_request(Code::Timeout, message.to_string())
-    }
+    };
+    let result = Attempted::Failed(Box::new(failure));
+    held.note(Fact::Returned(Returned { attempt, ran_us: 0, result }))
 }

@@ -50,8 +50,8 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
         }
     };
     held.entered |= waited;
-    // What it claims is found out anew, and its turn, if it has one, was for what it claimed before.
-    (held.claimed, held.has_turn) = (false, false);
+    // What it claims is found out anew.
+    held.claimed = false;
     let Some(prepared) = prepared else { return settle::overdue(held, deadline) };
     match prepared {
         Ok(prepared) => {

@@ -6,6 +6,7 @@ use crate::hooks;
 use crate::registry::Registered;
 use crate::threads::Ran;
 use crate::tool::{Output, ToolError};
+use std::pin::Pin;
 use windlass_core::call::Result as Attempted;
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
@@ -23,29 +24,38 @@ const JSON: &str = "application/json";
 /// Room for the text of most results.
 const TEXT_BYTES: usize = 128;
 
-/// What an attempt returned, as it is recorded.
-pub(crate) async fn of(held: &mut Held, tool: &Registered, ran: Ran) -> Attempted {
+/// What is waited for before it is known what is recorded.
+pub(crate) type Wait<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What an attempt returned, as it is recorded. Mostly that is known at once; what waits for hooks or for the store is boxed, so that
+/// most results need no room for it.
+pub(crate) fn of<'a>(
+    held: &'a mut Held,
+    tool: &'a Registered,
+    ran: Ran,
+) -> Result<Attempted, Wait<'a, Attempted>> {
     let returned = match ran {
         Ran::Returned(returned) => returned.map_err(|error| Box::new(failure(held, error))),
         Ran::Panicked(what) => Err(Box::new(internal(held, Code::ToolPanicked, what))),
         Ran::Waits => Err(Box::new(internal(held, Code::Internal, "a tool waits that cannot".to_string()))),
     };
-    // What waits for hooks or for the store is boxed, so that most results need no room for it.
-    let returned = match held.on.rt.hooks.is_empty() {
-        true => returned,
-        false => Box::pin(hooks::after(held, tool, returned)).await,
-    };
-    let failure = match returned {
-        Ok(output) => match success(held, tool, output).await {
-            Ok(success) => return Attempted::Ok(success),
-            Err(failure) => failure,
-        },
-        Err(failure) => failure,
-    };
-    if let Some(detail) = &failure.detail {
-        tracing::error!(call = %handle(held), tool = %tool.spec.name, code = %failure.code, detail, "a call failed inside");
+    if !held.on.rt.hooks.is_empty() {
+        return Err(Box::pin(async move {
+            let returned = match hooks::after(held, tool, returned).await {
+                Ok(output) => success(held, tool, output).await,
+                Err(failure) => Err(failure),
+            };
+            attempted(held, tool, returned)
+        }));
     }
-    Attempted::Failed(failure)
+    match returned.map(|output| checked(held, tool, output)) {
+        Ok(Checked::Told(success)) => Ok(Attempted::Ok(success)),
+        Ok(checked) => Err(Box::pin(async move {
+            let returned = settled(held, checked).await;
+            attempted(held, tool, returned)
+        })),
+        Err(failure) => Ok(attempted(held, tool, Err(failure))),
+    }
 }
 
 /// Checks what the tool returned, and keeps what is too long for an answer beside the journal.
@@ -54,12 +64,42 @@ pub(crate) async fn success(
     tool: &Registered,
     output: Output,
 ) -> Result<Success, Box<Failure>> {
-    let Output { value, kept, parts, .. } = output;
-    if kept.is_some() || parts.iter().any(|part| matches!(part, Part::File { .. })) {
-        Box::pin(refer(held, kept, &parts)).await?;
+    let checked = checked(held, tool, output);
+    settled(held, checked).await
+}
+
+/// The result of an attempt; what operators should know of it is logged.
+fn attempted(held: &Held, tool: &Registered, returned: Result<Success, Box<Failure>>) -> Attempted {
+    let failure = match returned {
+        Ok(success) => return Attempted::Ok(success),
+        Err(failure) => failure,
+    };
+    if let Some(detail) = &failure.detail {
+        tracing::error!(call = %handle(held), tool = %tool.spec.name, code = %failure.code, detail, "a call failed inside");
     }
+    Attempted::Failed(failure)
+}
+
+/// What is to be done with what a tool returned.
+enum Checked {
+    /// The model is told all of it.
+    Told(Success),
+    /// The same, and it names artifacts.
+    Named(Success),
+    /// It is too long for that, or is to be kept whatever its length.
+    Long(Success),
+    /// The tool has kept it itself.
+    Kept(Kept, Vec<Part>),
+    /// It is not what the tool promised.
+    Broken { problem: String, text: String },
+    /// It cannot be recorded.
+    Bad(Box<Failure>),
+}
+
+fn checked(held: &Held, tool: &Registered, output: Output) -> Checked {
+    let Output { value, kept, parts, .. } = output;
     if let Some(kept) = kept {
-        return Box::pin(streamed(held, kept, parts)).await;
+        return Checked::Kept(kept, parts);
     }
     let limits = &*held.on.rt.limits;
     let mut text = String::with_capacity(TEXT_BYTES);
@@ -67,19 +107,47 @@ pub(crate) async fn success(
         Ok(size) => size,
         Err(problem) => {
             json::dismantle(value);
-            return Err(Box::new(bad_output(problem.to_string(), None)));
+            return Checked::Bad(Box::new(bad_output(problem.to_string(), None)));
         }
     };
-    check_parts(&parts, limits)?;
+    if let Err(failure) = check_parts(&parts, limits) {
+        return Checked::Bad(failure);
+    }
     if let Some(problem) = broken_promise(tool, &value, size) {
-        return Err(Box::new(Box::pin(refused_output(held, problem, text)).await));
+        return Checked::Broken { problem, text };
     }
     drop(value);
     let success = Success { value: Value::Inline(text.into()), parts };
-    if projection::fits(&projection::full_text(&success), limits) && !tool.spec.flags.persist_output {
-        return Ok(success);
+    let is_told = projection::fits(&projection::full_text(&success), limits);
+    match is_told && !tool.spec.flags.persist_output {
+        true if names_files(&success.parts) => Checked::Named(success),
+        true => Checked::Told(success),
+        false => Checked::Long(success),
     }
-    Box::pin(kept_beside(held, success)).await
+}
+
+async fn settled(held: &mut Held, checked: Checked) -> Result<Success, Box<Failure>> {
+    match checked {
+        Checked::Told(success) => Ok(success),
+        Checked::Named(success) => {
+            refer(held, None, &success.parts).await?;
+            Ok(success)
+        }
+        Checked::Long(success) => {
+            refer(held, None, &success.parts).await?;
+            kept_beside(held, success).await
+        }
+        Checked::Kept(kept, parts) => {
+            refer(held, Some(kept), &parts).await?;
+            streamed(held, kept, parts).await
+        }
+        Checked::Broken { problem, text } => Err(Box::new(refused_output(held, problem, text).await)),
+        Checked::Bad(failure) => Err(failure),
+    }
+}
+
+fn names_files(parts: &[Part]) -> bool {
+    parts.iter().any(|part| matches!(part, Part::File { .. }))
 }
 
 /// From now on the result refers to the artifacts it names.

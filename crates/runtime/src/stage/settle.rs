@@ -202,5 +202,5 @@ fn end(held: &mut Held, outcome: Option<Outcome>, model: Model) -> Result<(), Lo
         let notice = inbox::task_ended((held.id, call), held.now());
         held.carry(vec![notice]);
     }
-    held.note(Fact::Ended(Box::new(Ended { outcome, model, spent })))
+    held.note(Fact::Ended(Ended { outcome, model, spent }))
 }

@@ -116,7 +116,7 @@ impl Found {
             row: number,
             first: EntryNo(uint(row.try_get(2)?)),
             count: u32::try_from(row.try_get::<_, i64>(3)?).unwrap_or(u32::MAX),
-            data: row.try_get::<_, &[u8]>(6)?.into(),
+            data: row.try_get::<_, &[u8]>(6)?.to_vec(),
         };
         Ok(Found { row: kept, before: fixed(row.try_get(4)?), link: fixed(row.try_get(5)?) })
     }

@@ -265,7 +265,7 @@ impl Found {
             row: number,
             first: EntryNo(uint(row.get(2)?)),
             count: row.get(3)?,
-            data: row.get_ref(7)?.as_blob()?.into(),
+            data: row.get_ref(7)?.as_blob()?.to_vec(),
         };
         Ok(Found { row: kept, prev: row.get(4)?, link: row.get(5)?, prev_link: row.get(6)? })
     }
