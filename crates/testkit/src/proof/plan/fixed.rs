@@ -81,7 +81,11 @@ impl Plan {
         let pushed = vec![ok("c23", Kind::KEYED), ok("c24", Kind::READ), ok("c25", Kind::ONCE)];
         let streamed = BatchPlan { streamed: true, ..batch("b7", pushed) };
         let left = BatchPlan { walks_away: true, ..batch("b5", waits) };
-        let batches = vec![left, batch("b6", calls), streamed];
+        // Alone in its batch, which leaves memory between two signals.
+        let signals = Inside { signal: true, ..Inside::default() };
+        let signalled = vec![CallPlan { inside: signals, ..ok("c26", Kind::STEPPED.apart()) }];
+        let signalled = BatchPlan { walks_away: true, ..batch("b8", signalled) };
+        let batches = vec![left, signalled, batch("b6", calls), streamed];
         SessionPlan { name: "s4".into(), batches, ahead: 1 }
     }
 
