@@ -10,6 +10,19 @@ fn parse(text: &str) -> Result<Value, strict::Problem> {
 }
 
 #[test]
+fn a_letter_is_escaped_wherever_it_stands() {
+    for letter in (0..=0x7f_u8).map(char::from).chain(['ä', '\u{2028}', '😀']) {
+        for place in 0..17 {
+            let mut text = "plain text of letters".to_string();
+            text.insert(place, letter);
+            let (value, mut written) = (Value::from(text), String::new());
+            strict::write(&value, &Limits::default(), &mut written).unwrap();
+            assert_eq!(written, value.to_string());
+        }
+    }
+}
+
+#[test]
 fn what_is_json_is_read_as_serde_json_reads_it() {
     let cases = [
         "null",

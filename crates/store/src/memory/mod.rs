@@ -96,7 +96,10 @@ impl Store for MemoryStore {
     fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
         let mut state = self.state();
         state.commits += 1;
-        Answer::ready(Ok(changes.into_iter().map(|change| state.apply(change)).collect()))
+        let mut receipts = Vec::with_capacity(changes.len());
+        // Not collected: that would take the memory of the changes, and then most of it back.
+        changes.into_iter().for_each(|change| receipts.push(state.apply(change)));
+        Answer::ready(Ok(receipts))
     }
 
     fn post(&self, message: Inbound) -> Answer<Posted> {
@@ -227,6 +230,14 @@ impl State {
     /// Everything is checked before anything is written, so that a refused change leaves no trace.
     fn apply(&mut self, change: Change) -> Result<Receipt, Refused> {
         let fence = self.check(&change)?;
+        for row in &change.rows {
+            // What is closed again by the same change was never open.
+            if let Row::Batch { no, .. } = row
+                && change.leaves_open(*no) == Some(true)
+            {
+                self.open.insert((change.session, *no));
+            }
+        }
         if let Hold::Open { name } = change.hold {
             self.names.insert(name.clone(), change.session);
             self.sessions.insert(
@@ -323,7 +334,6 @@ impl State {
             Row::Remove { space, key } => self.records.remove(session, space, key),
             Row::Batch { no, lookup } => {
                 self.lookups.insert(lookup, no);
-                self.open.insert((session, no));
                 let recorded = BatchRow { no, session, lookup, open: true };
                 self.batches.entry(no).or_default().recorded = Some(recorded);
             }
@@ -339,10 +349,10 @@ impl State {
                 owner.posts.passed(first, at);
             }
             Row::Close(no) => {
-                if self.open.remove(&(session, no))
-                    && let Some(batch) = self.batches.get_mut(&no).and_then(|batch| batch.recorded.as_mut())
-                {
+                let recorded = self.batches.get_mut(&no).and_then(|batch| batch.recorded.as_mut());
+                if let Some(batch) = recorded.filter(|batch| batch.session == session) {
                     batch.open = false;
+                    self.open.remove(&(session, no));
                 }
             }
             Row::Reopen(no) => {
