@@ -34,6 +34,11 @@ pub(crate) fn due_us(held: &Held) -> u64 {
     due(held).map_or(u64::MAX, |(_, due_us)| due_us)
 }
 
+/// Whether a call that was parked may have outlasted whoever waits for it.
+pub(crate) fn may_be_due(held: &Held) -> bool {
+    held.past.waited && due(held).is_some()
+}
+
 /// Makes a call a task that does not run now and whose caller waits no longer.
 pub(crate) async fn detach(held: &mut Held) -> Result<(), Lost> {
     let Some(detached) = overdue(held) else { return Ok(()) };

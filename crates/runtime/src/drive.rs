@@ -26,8 +26,7 @@ pub(crate) enum Driven {
 /// Drives a call until it ends or has to wait.
 async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     held.begin_stage();
-    // Who was parked may have outlasted whoever waits for it.
-    if held.past.waited && background::due(&held).is_some() {
+    if background::may_be_due(&held) {
         Box::pin(background::detach(&mut held)).await?;
     }
     loop {
