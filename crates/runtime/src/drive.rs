@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use windlass_core::call::{Cause, Fact, Lost as LostAttempt, Reason, Step};
-use windlass_core::ids::CallId;
+use windlass_core::ids::{AttemptNo, CallId};
 
 /// What became of a call that was driven.
 pub(crate) enum Driven {
@@ -46,10 +46,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
                 held.begin_stage();
             }
             Step::Done(_) => return Ok(Driven::Ended(held)),
-            Step::Lose(attempt) => {
-                let blamed = held.on.rt.last_owner_died;
-                held.note(Fact::Lost(LostAttempt { attempt, blamed }))?;
-            }
+            Step::Lose(attempt) => note_lost(&mut held, attempt)?,
             Step::Join(_) | Step::Attempt(_) | Step::Park(_) if let Some(late) = held.overdue() => {
                 settle::overdue(&mut held, late)?;
             }
@@ -99,6 +96,12 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             Step::Settle(_) => settle::note(&mut held)?,
         }
     }
+}
+
+/// An attempt was running when its owner died.
+fn note_lost(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
+    let blamed = held.on.rt.last_owner_died;
+    held.note(Fact::Lost(LostAttempt { attempt, blamed }))
 }
 
 /// Commits the ends of calls of one batch together, gives their claims on, and answers.
