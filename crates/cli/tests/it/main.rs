@@ -14,6 +14,7 @@ mod rig;
 mod second_terminal;
 mod serve;
 mod signals;
+mod tasks;
 mod waiting;
 mod watch;
 mod words;
