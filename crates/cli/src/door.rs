@@ -164,10 +164,18 @@ impl Door {
     /// What a task has said after this piece: some of it.
     pub async fn log(&self, session: &str, task: &str, after: Option<u64>) -> anyhow::Result<Vec<Value>> {
         let paging = Paging { limit: Some(LIMIT_MAX), after: after.map(|no| no.to_string()) };
-        let mut page = match &self.way {
-            Way::Driver(driver) => driver.log((session, task), &paging).await?,
-            Way::Folder(store) => {
-                let tasks = windlass::Tasks::recorded(store.clone(), session);
+        let answered = match &self.way {
+            Way::Driver(driver) => match driver.log((session, task), &paging).await {
+                // Whoever follows it goes on with what is recorded, until somebody owns the folder again.
+                Err(ClientError::Unreachable { .. }) if self.record.is_some() => None,
+                answered => Some(answered?),
+            },
+            Way::Folder(_) => None,
+        };
+        let mut page = match answered {
+            Some(page) => page,
+            None => {
+                let tasks = windlass::Tasks::recorded(self.record()?.clone(), session);
                 serde_json::to_value(view::log((&tasks, task), &paging).await?)?
             }
         };

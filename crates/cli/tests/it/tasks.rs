@@ -17,7 +17,9 @@ const CALL: &str = r#"{"id": "b", "tool": "build", "args": {}}"#;
 
 fn serve(rig: &Rig) -> Child {
     let child = rig.start(&["serve", "--listen", "127.0.0.1:0"]);
-    until("it is served", || rig.path(".windlass/control.sock").exists() && rig.run(&["sessions"]).code == Some(0));
+    until("it is served", || {
+        rig.path(".windlass/control.sock").exists() && rig.run(&["sessions"]).code == Some(0)
+    });
     child
 }
 
