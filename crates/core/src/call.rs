@@ -327,6 +327,18 @@ impl Call {
         self.made.as_ref()?.answer.as_ref()
     }
 
+    /// The call as it was when its end was not known yet.
+    pub fn before_its_end(&self) -> Call {
+        let mut call = self.clone();
+        if matches!(call.state, State::Ended(_)) {
+            call.state = match self.attempts {
+                0 => State::Ready,
+                attempts => State::Running { attempt: AttemptNo(attempts) },
+            };
+        }
+        call
+    }
+
     /// The outcome, once there is one.
     pub fn outcome(&self) -> Option<&Outcome> {
         self.end().map(|end| &end.outcome)

@@ -251,18 +251,6 @@ impl Call {
         }
     }
 
-    /// The call as it was when its end was not known yet.
-    pub fn before_its_end(&self) -> Call {
-        let mut call = self.clone();
-        if matches!(call.state, State::Ended(_)) {
-            call.state = match self.attempts {
-                0 => State::Ready,
-                attempts => State::Running { attempt: AttemptNo(attempts) },
-            };
-        }
-        call
-    }
-
     /// Adds a fact. The legal pairs are listed; everything else is [`Illegal`] and changes nothing.
     pub fn apply(&mut self, at: Timestamp, fact: &Fact) -> std::result::Result<(), Illegal> {
         match (&self.state, fact) {
