@@ -93,10 +93,10 @@ fn every_call_ended_once(histories: &Histories, found: &mut Vec<String>) {
     }
     found.extend(recorded.keys().map(|name| format!("R1: {name} was never submitted")));
     let known: BTreeSet<&str> = histories.journal.calls.iter().map(|call| call.name.as_str()).collect();
-    let strangers = histories
-        .effects
-        .iter()
-        .filter(|effect| !known.contains(effect.call.as_str()) && !streams::may_be_gone(histories, effect));
+    let strangers =
+        histories.effects.iter().filter(|effect| !known.contains(effect.call.as_str())).filter(|effect| {
+            !streams::may_be_gone(histories, effect) && !nested::may_be_gone(histories, effect)
+        });
     found
         .extend(strangers.map(|effect| format!("R2: the ledger saw {}, which is not recorded", effect.call)));
 }

@@ -35,6 +35,23 @@ pub(super) fn is_planned(histories: &Histories, call: &Recorded) -> bool {
     })
 }
 
+/// Whether the ledger may have seen a call inside another of which nothing is recorded: what only reads may run before its batch is
+/// durable, and a call around it that died then and must not be repeated does not make it again.
+pub(super) fn may_be_gone(histories: &Histories, effect: &Effect) -> bool {
+    let parts: Vec<&str> = effect.call.split('/').collect();
+    let &[session, batch, name, _] = parts.as_slice() else { return false };
+    let died = |call: &&Recorded| call.is_once && call.session == session && call.past.lost > 0;
+    let calls = |call: &Recorded| {
+        histories.plan.calls().any(|(session, batch, plan)| {
+            call.name == format!("{}/{}/{}", session.name, batch.key, plan.id)
+                && plan.nested.all().any(|(called, _)| called == name)
+        })
+    };
+    effect.kind == "read"
+        && batch.starts_with("inside:")
+        && histories.journal.calls.iter().filter(died).any(calls)
+}
+
 /// What the ledger saw of a call, without questions.
 pub(super) fn effects<'a>(histories: &'a Histories, call: &Recorded) -> impl Iterator<Item = &'a Effect> {
     histories.effects.iter().filter(move |effect| effect.call == call.name && !effect.is_question())
