@@ -113,8 +113,3 @@ fn first_eight(hash: &blake3::Hash) -> i64 {
     let bytes = hash.as_bytes();
     i64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-}
