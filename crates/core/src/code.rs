@@ -61,6 +61,8 @@ codes! {
     ToolStuck = "tool_stuck";
     /// A hook refused it.
     Refused = "refused";
+    /// A task was to be started of a tool that does not run in the background.
+    NotBackground = "not_background";
     /// A call lies inside too many others.
     NestedTooDeep = "nested_too_deep";
     /// A call inside another claims what that one does not.

@@ -69,6 +69,8 @@ limits! {
     client_ms = 300_000;
     /// A question is read by a person, and kept in the journal of its call.
     question_chars_max = 10_000;
+    /// The title of a task is one line in a table.
+    title_chars_max = 200;
     /// The key of a key-value pair stands in paths and in an index; longer ones no store takes.
     pair_key_bytes_max = 256;
     /// The value of a pair, as JSON, is recorded with whatever reads it; larger ones no store takes: keep an artifact.

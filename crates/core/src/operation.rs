@@ -6,8 +6,10 @@
 
 mod attached;
 mod mismatch;
+mod pairs;
 mod question;
 mod signal;
+mod told;
 
 pub use mismatch::Mismatch;
 pub use question::Question;
@@ -107,6 +109,16 @@ pub enum Did {
         /// Where they are.
         kept: Kept,
     },
+    /// It started a task, whose own journal says what became of that.
+    Spawned {
+        /// Which, as JSON.
+        asked: JsonText,
+    },
+    /// It said something to its session.
+    Said {
+        /// What, as JSON.
+        message: JsonText,
+    },
 }
 
 /// Until when something is waited for.
@@ -166,22 +178,55 @@ named! {
         Signal = "signal",
         /// Bytes that are kept.
         Attached = "attachment",
+        /// A task that was started.
+        Spawned = "started task",
+        /// Something that was said to the session.
+        Said = "message",
     }
 }
 
 /// What is recorded of an operation.
 #[derive(Clone, Debug, PartialEq)]
 enum Recorded {
-    Step { input: JsonText, state: StepState },
-    Sleep { until: Until, over: bool },
-    Completion { until: Option<Until>, end: Option<Answer> },
+    Step {
+        input: JsonText,
+        state: StepState,
+    },
+    Sleep {
+        until: Until,
+        over: bool,
+    },
+    Completion {
+        until: Option<Until>,
+        end: Option<Answer>,
+    },
     Call(Called),
-    Question { question: Arc<Question>, end: Option<Answer> },
-    PairsRead { asked: JsonText, found: JsonText },
-    PairWritten { asked: JsonText, written: bool },
-    Event { event: Arc<str>, payload: JsonText },
-    Signal { until: Option<Until>, end: Option<Answer> },
+    Question {
+        question: Arc<Question>,
+        end: Option<Answer>,
+    },
+    PairsRead {
+        asked: JsonText,
+        found: JsonText,
+    },
+    PairWritten {
+        asked: JsonText,
+        written: bool,
+    },
+    Event {
+        event: Arc<str>,
+        payload: JsonText,
+    },
+    Signal {
+        until: Option<Until>,
+        end: Option<Answer>,
+    },
     Attached(Attached),
+    /// A task that was started, or something that was said.
+    Told {
+        kind: Kind,
+        what: JsonText,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -260,7 +305,10 @@ impl Operations {
         for recorded in self.by_name.values() {
             let state = match recorded {
                 Recorded::Step { state, .. } => state,
-                Recorded::Call(_) | Recorded::Event { .. } | Recorded::PairWritten { written: true, .. } => {
+                Recorded::Call(_)
+                | Recorded::Event { .. }
+                | Recorded::Told { .. }
+                | Recorded::PairWritten { written: true, .. } => {
                     effect = Effect::Landed;
                     continue;
                 }
@@ -383,43 +431,9 @@ impl Operations {
             | Recorded::PairWritten { .. }
             | Recorded::Event { .. }
             | Recorded::Signal { .. }
+            | Recorded::Told { .. }
             | Recorded::Attached(_) => None,
         })
-    }
-
-    /// What was read under this name, if anything was.
-    pub fn pairs_read(&self, name: &str, now: &str) -> Result<Option<&JsonText>, Mismatch> {
-        match self.by_name.get(name) {
-            None => Ok(None),
-            Some(Recorded::PairsRead { asked, found }) if **asked == *now => Ok(Some(found)),
-            Some(Recorded::PairsRead { asked, .. }) => Err(other_input(asked, now)),
-            Some(other) => Err(other.other()),
-        }
-    }
-
-    /// Whether a pair was written under this name; `None`: that was not tried.
-    pub fn pair_written(&self, name: &str, now: &str) -> Result<Option<bool>, Mismatch> {
-        match self.by_name.get(name) {
-            None => Ok(None),
-            Some(Recorded::PairWritten { asked, written }) if **asked == *now => Ok(Some(*written)),
-            Some(Recorded::PairWritten { asked, .. }) => Err(other_input(asked, now)),
-            Some(other) => Err(other.other()),
-        }
-    }
-
-    /// Whether this event was told of under this name; another one is a mismatch.
-    pub fn has_emitted(&self, name: &str, (kind, now): (&str, &str)) -> Result<bool, Mismatch> {
-        match self.by_name.get(name) {
-            None => Ok(false),
-            Some(Recorded::Event { event, payload }) if **event == *kind && **payload == *now => Ok(true),
-            Some(Recorded::Event { event, payload }) => {
-                let told = |kind: &str, payload: &str| {
-                    format!("{{\"kind\":{},\"payload\":{payload}}}", serde_json::Value::from(kind))
-                };
-                Err(other_input(&told(event, payload), &told(kind, now)))
-            }
-            Some(other) => Err(other.other()),
-        }
     }
 
     /// The slot that the next signal of this name takes.
@@ -449,6 +463,7 @@ impl Operations {
                 end.is_some() || until.is_some_and(|until| now >= until.wake_at)
             }
             Some(Recorded::Step { .. } | Recorded::Call(_) | Recorded::Event { .. }) | None => false,
+            Some(Recorded::Told { .. }) => false,
             Some(Recorded::PairsRead { .. } | Recorded::PairWritten { .. } | Recorded::Attached(_)) => false,
         }
     }
@@ -460,7 +475,9 @@ impl Operations {
                 true
             }
             (None, Did::Asked(_) | Did::PairsRead { .. } | Did::PairWritten { .. }) => true,
-            (None, Did::Emitted { .. } | Did::Attached { .. }) => true,
+            (None, Did::Emitted { .. } | Did::Attached { .. } | Did::Spawned { .. } | Did::Said { .. }) => {
+                true
+            }
             (Some(Recorded::Attached(_)), Did::Attached { .. }) => true,
             (None, Did::SignalAwaited(_) | Did::Signalled { .. }) => signal_of(&operation.name).is_some(),
             (Some(Recorded::Signal { until, .. }), Did::SignalAwaited(_)) => until.is_none(),
@@ -543,6 +560,12 @@ impl Operations {
                 let attached = Attached { content: content.clone(), kept: *kept, round };
                 self.by_name.insert(name, Recorded::Attached(attached));
             }
+            Did::Spawned { asked: what } => {
+                self.by_name.insert(name, Recorded::Told { kind: Kind::Spawned, what: what.clone() });
+            }
+            Did::Said { message: what } => {
+                self.by_name.insert(name, Recorded::Told { kind: Kind::Said, what: what.clone() });
+            }
             Did::SignalAwaited(begun) => {
                 let slot = self.by_name.entry(name).or_insert(Recorded::Signal { until: None, end: None });
                 if let Recorded::Signal { until, end } = slot {
@@ -591,6 +614,7 @@ impl Recorded {
             Recorded::Event { .. } => Kind::Event,
             Recorded::Signal { .. } => Kind::Signal,
             Recorded::Attached(_) => Kind::Attached,
+            Recorded::Told { kind, .. } => *kind,
         };
         Mismatch::OtherKind { recorded }
     }

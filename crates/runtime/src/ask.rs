@@ -423,7 +423,10 @@ async fn find(store: &dyn Store, target: Target<'_>) -> Result<(SessionRow, Scop
 }
 
 /// A call by its handle, as it is recorded.
-async fn find_call(store: &dyn Store, handle: &str) -> Result<(SessionRow, CallId, Call), AskError> {
+pub(crate) async fn find_call(
+    store: &dyn Store,
+    handle: &str,
+) -> Result<(SessionRow, CallId, Call), AskError> {
     let unknown = || AskError::NotFound { what: format!("call {handle:?}") };
     let id = opened(store, handle).ok_or_else(unknown)?;
     let (session, call) = find_id(store, id).await?.ok_or_else(unknown)?;
@@ -431,10 +434,10 @@ async fn find_call(store: &dyn Store, handle: &str) -> Result<(SessionRow, CallI
 }
 
 /// A call by its number, as it is recorded.
-async fn find_id(store: &dyn Store, id: CallId) -> Result<Option<(SessionRow, Call)>, AskError> {
-    let rows = store.journal(id.batch).await.map_err(BatchError::from)?;
+pub(crate) async fn find_id(store: &dyn Store, id: CallId) -> Result<Option<(SessionRow, Call)>, BatchError> {
+    let rows = store.journal(id.batch).await?;
     let Some(first) = rows.first() else { return Ok(None) };
-    let session = store.session_by_no(first.session).await.map_err(BatchError::from)?;
+    let session = store.session_by_no(first.session).await?;
     let mut batch = fold(&rows)?;
     let place = usize::from(id.ordinal.0);
     let call = (place < batch.calls.len()).then(|| batch.calls.swap_remove(place));

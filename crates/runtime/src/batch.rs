@@ -107,7 +107,7 @@ struct Slot {
     asked: Vec<Heard>,
     /// By which its running attempt is told to stop.
     signal: Option<Arc<Signal>>,
-    /// Whether it is a task, durably.
+    /// Whether it is a task, durably or before anything of it is.
     is_task: bool,
 }
 
@@ -482,6 +482,7 @@ impl State {
             self.slots[twin].has_twin = true;
         }
         self.ids.push(alike.fingerprint);
+        let is_task = opened.task.is_some();
         self.slots.push(Slot {
             opened,
             opened_at,
@@ -492,7 +493,7 @@ impl State {
             polls: false,
             asked: Vec::new(),
             signal: None,
-            is_task: false,
+            is_task,
         });
         self.open += 1;
         self.slots.len() - 1

@@ -2,10 +2,12 @@
 //! lease, and gone once it is acknowledged.
 
 use crate::answer::{self, CallAnswer};
+use crate::ask;
 use crate::clock::{Clock, SystemClock};
 use crate::error::BatchError;
 use crate::runtime::{Inner, Runtime};
-use crate::session::{Session, fold};
+use crate::session::Session;
+use crate::tasks;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use windlass_core::call::Call;
@@ -47,6 +49,10 @@ pub struct Notice {
 pub enum NoticeKind {
     /// A task has ended.
     TaskEnded,
+    /// A task said something.
+    TaskMessage,
+    /// A task asks a person something.
+    TaskAsks,
 }
 
 /// Why something was not done with a notice.
@@ -78,6 +84,9 @@ struct Kept {
     kind: NoticeKind,
     /// The call, as one number.
     call: u64,
+    /// By what name the call did what it tells of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     created_us: i64,
     /// Until when it is somebody's, in microseconds by the wall clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,13 +116,32 @@ pub(crate) fn task_ended((id, call): (CallId, &Call), at: Timestamp) -> Row {
     let kept = Kept {
         kind: NoticeKind::TaskEnded,
         call: id.packed(),
+        name: None,
         created_us: at.0,
         leased_us: None,
         deliveries: 0,
     };
-    // In the order in which they are taken. A call ends once, so no other has this key.
-    let rank = 127 - i16::from(call.opened.priority);
-    kept.row(&format!("{rank:03}-{:016x}-{:012x}-end", at.0, id.packed()))
+    // A call ends once, so no other has this key.
+    kept.row(&key((id, call.opened.priority), at, "end"))
+}
+
+/// The row by which the inbox of a task's session tells of what it does under a name; written with that.
+pub(crate) fn task_does(
+    (id, priority): (CallId, i8),
+    (kind, name): (NoticeKind, &str),
+    at: Timestamp,
+) -> Row {
+    let (call, created_us) = (id.packed(), at.0);
+    let kept = Kept { kind, call, name: Some(name.to_string()), created_us, leased_us: None, deliveries: 0 };
+    // A name is used once in a call. It can be long.
+    let name = &blake3::hash(name.as_bytes()).to_hex()[..16];
+    kept.row(&key((id, priority), at, name))
+}
+
+/// In the order in which they are taken.
+fn key((id, priority): (CallId, i8), at: Timestamp, what: &str) -> String {
+    let rank = 127 - i16::from(priority);
+    format!("{rank:03}-{:016x}-{:012x}-{what}", at.0, id.packed())
 }
 
 /// The inbox of one session. See [`Runtime::inbox`].
@@ -248,17 +276,9 @@ impl Inbox {
     /// A notice with what it tells; `None` if its call is no more.
     async fn told(&self, key: &str, kept: &Kept) -> Result<Option<Notice>, InboxError> {
         let id = CallId::unpacked(kept.call);
-        let rows = self.store.journal(id.batch).await.map_err(BatchError::from)?;
-        if rows.is_empty() {
-            return Ok(None);
-        }
-        let mut batch = fold(&rows)?;
-        let place = usize::from(id.ordinal.0);
-        if place >= batch.calls.len() {
-            return Ok(None);
-        }
-        let parent = batch.opening.parent.map(|parent| parent.call);
-        let call = Arc::new(batch.calls.swap_remove(place));
+        let found = ask::find_id(&*self.store, id).await?;
+        let Some((_, call)) = found else { return Ok(None) };
+        let (call, parent) = (Arc::new(call), None);
         let store = self.store.clone();
         let answer = CallAnswer { id, store, call, recorded: true, conflict: None, parent };
         Ok(Some(notice(key, kept, &answer, self.now())))
@@ -269,13 +289,7 @@ fn notice(key: &str, kept: &Kept, answer: &CallAnswer, now: Timestamp) -> Notice
     let call = answer.call();
     let task = Handle::seal(answer.store.secret(), Kind::Call, kept.call).to_string();
     let title = call.task.as_ref().and_then(|task| task.title.as_deref()).unwrap_or(answer.tool());
-    let text = format!(
-        "The task {task} has ended: {}.\nIt was the call of {:?} with {}\n{}",
-        answer.state(),
-        answer.tool(),
-        call.opened.args.text,
-        answer.model_text()
-    );
+    let text = text(kept, &task, answer);
     Notice {
         id: key.to_string(),
         kind: kept.kind,
@@ -287,6 +301,31 @@ fn notice(key: &str, kept: &Kept, answer: &CallAnswer, now: Timestamp) -> Notice
         created: Timestamp(kept.created_us),
         deliveries: kept.deliveries,
         text,
+    }
+}
+
+/// What the model is told.
+fn text(kept: &Kept, task: &str, answer: &CallAnswer) -> String {
+    let (tool, call) = (answer.tool(), answer.call());
+    let done = kept.name.as_deref().zip(call.operations.as_deref());
+    match (kept.kind, done) {
+        (NoticeKind::TaskMessage, Some((name, operations))) => {
+            let said =
+                operations.said().find(|(said, _)| *said == name).map(|(_, message)| tasks::text_of(message));
+            let said = said.unwrap_or_default();
+            format!("The task {task}, a call of {tool:?}, says: {said}")
+        }
+        (NoticeKind::TaskAsks, Some((name, operations))) => {
+            let asked = operations.questions().find(|(asked, _)| ***asked == *name);
+            let question = asked.map_or("", |(_, question)| &question.text);
+            format!("The task {task}, a call of {tool:?}, asks: {question}")
+        }
+        (NoticeKind::TaskEnded | NoticeKind::TaskMessage | NoticeKind::TaskAsks, _) => format!(
+            "The task {task} has ended: {}.\nIt was the call of {tool:?} with {}\n{}",
+            answer.state(),
+            call.opened.args.text,
+            answer.model_text()
+        ),
     }
 }
 

@@ -8,6 +8,7 @@ mod attach;
 mod book;
 pub(crate) mod nested;
 mod pairs;
+mod spawn;
 pub(crate) mod still;
 mod tell;
 
@@ -18,6 +19,7 @@ pub use pairs::Pairs;
 
 use crate::ask;
 use crate::error::{Lost, chain};
+use crate::inbox::NoticeKind;
 use crate::stage::result;
 use crate::tool::{Cx, Output, ToolError, ToolFuture};
 use book::Begun;
@@ -377,7 +379,9 @@ impl Cx {
     ) -> Result<Option<Value>, StepError> {
         let question = self.question(name, question, schema)?;
         let begun = (self.now(), question);
-        let (until, is_new) = self.book().begin_question(name, begun, self.limits().operations_max)?;
+        let told = self.told_of(name, NoticeKind::TaskAsks);
+        let (until, is_new) =
+            self.book().begin_question(name, (begun, told), self.limits().operations_max)?;
         if is_new {
             self.commit().await?;
         }

@@ -71,12 +71,12 @@ pub use pairs::{Pair, PairError, PairKey, PairList, SessionPairs};
 pub use progress::Progress;
 pub use provider::{LoadFuture, Provider, Summary};
 pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
-pub use request::{Args, BatchRequest, CallRequest};
+pub use request::{Args, BatchRequest, CallRequest, NewTask};
 pub use runtime::{Config, RunningLimits, Runtime, SessionLimits, ZeroLimit, check_session_name};
 pub use scope::{Overlay, OverlayGuard};
 pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};
-pub use tasks::{Task, Tasks};
+pub use tasks::{Direction, Task, TaskMessage, Tasks};
 pub use tool::{
     Connection, Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool,
     ToolError, ToolFuture, tool_fn, with_reconcile,
@@ -84,6 +84,7 @@ pub use tool::{
 pub use waits::OpenCall;
 pub use windlass_core as core;
 pub use windlass_core::attempt::{Deadlines, RetryRule};
+pub use windlass_core::call::Wake;
 pub use windlass_core::claim::{Claim, Claims};
 pub use windlass_core::dedupe::Dedupe;
 pub use windlass_core::plan::{Cap, Counts};

@@ -9,6 +9,7 @@ pub(crate) use kinds::{Kinds, Unfit};
 
 use crate::provider::{Provided, Provider, Summary};
 use crate::scope::{self, Entry, Layer, Overlay};
+use crate::tasks::tools;
 use crate::tool::{Place, Tool, ToolError};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,8 @@ pub(crate) enum Found {
 pub(crate) struct Registry {
     host: Arc<Host>,
     tools: RwLock<Tools>,
+    /// The model's own way to tasks, below all others: there wherever a tool can become one.
+    own: OnceLock<Layer>,
     /// Counts what changes the answer of a look-up, or whether a tool may start.
     generation: AtomicU64,
     /// Told of every change.
@@ -77,7 +80,14 @@ struct Attached {
 
 impl Registry {
     pub(crate) fn new(host: Arc<Host>) -> Registry {
-        Registry { host, tools: RwLock::default(), generation: AtomicU64::new(1), watcher: OnceLock::new() }
+        let own = OnceLock::new();
+        Registry {
+            host,
+            tools: RwLock::default(),
+            own,
+            generation: AtomicU64::new(1),
+            watcher: OnceLock::new(),
+        }
     }
 
     pub(crate) fn register(&self, tool: Arc<dyn Tool>) -> Result<Arc<Registered>, RegisterError> {
@@ -155,7 +165,9 @@ impl Registry {
 
     /// The registered and provided ones, by name.
     pub(crate) fn list(&self) -> Vec<Listed> {
-        self.read().base.by_name.values().map(Listed::of).collect()
+        let tools = self.read();
+        let listed = |layers: &[&Layer]| scope::visible(layers).into_values().map(Listed::of).collect();
+        if tools.base.has_background() { listed(&[&tools.base, self.own()]) } else { listed(&[&tools.base]) }
     }
 
     /// What a session's calls may use, by name.
@@ -167,12 +179,28 @@ impl Registry {
     fn layered<T>(&self, session: &str, overlay: Option<&Overlay>, look: impl FnOnce(&[&Layer]) -> T) -> T {
         let tools = self.read();
         if overlay.is_none() && tools.overlays.is_empty() {
-            return look(&[&tools.base]);
+            return match tools.base.has_background() {
+                true => look(&[&tools.base, self.own()]),
+                false => look(&[&tools.base]),
+            };
         }
         let attached = tools.overlays.get(session).into_iter().flatten().rev();
         let overlays = overlay.into_iter().chain(attached.map(|attached| &*attached.overlay));
-        let layers: Vec<&Layer> = overlays.map(|overlay| &overlay.layer).chain([&tools.base]).collect();
+        let mut layers: Vec<&Layer> = overlays.map(|overlay| &overlay.layer).chain([&tools.base]).collect();
+        if layers.iter().any(|layer| layer.has_background()) {
+            layers.push(self.own());
+        }
         look(&layers)
+    }
+
+    fn own(&self) -> &Layer {
+        self.own.get_or_init(|| {
+            let mut own = Layer::default();
+            // They are as fixed as this code, and so is whether they fit.
+            let compiled = tools::all().into_iter().filter_map(|tool| compile(tool, &self.host).ok());
+            compiled.for_each(|tool| own.insert(Entry::Tool(Arc::new(tool))));
+            own
+        })
     }
 
     /// Attaches an overlay to a session, above those that are there, and numbers it.

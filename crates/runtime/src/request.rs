@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use windlass_core::attempt::Deadlines;
 use windlass_core::batch::{Opening, Parent};
-use windlass_core::call::{Arguments, Given, Opened};
+use windlass_core::call::{Arguments, Detached, DetachedBy, Given, Opened, Wake};
 use windlass_core::json::{self, Size};
 use windlass_core::limits::Limits;
 use windlass_core::siblings::Siblings;
@@ -56,6 +56,17 @@ pub struct CallRequest {
     /// How long its caller waits for it once it runs, in milliseconds, if its tool may go on in the background; 0 starts it
     /// there.
     pub inline_ms: Option<u64>,
+    /// Starts it as a task, if its tool may go on in the background: nobody waits for it.
+    pub task: Option<NewTask>,
+}
+
+/// How a call is started as a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewTask {
+    /// What people call it; the title of its tool unless given.
+    pub title: Option<String>,
+    /// When its session is told of it.
+    pub wake: Wake,
 }
 
 /// Arguments of a call.
@@ -183,9 +194,18 @@ fn asked(
         ));
     }
     let deadlines = (!call.deadlines.is_empty()).then(|| Box::new(call.deadlines));
+    let task = call.task.map(|task| detached(place, task, limits)).transpose()?;
     let CallRequest { priority, inline_ms, .. } = call;
-    let opened = Opened { id, tool, args, provider, deadlines, priority, inline_ms };
+    let opened = Opened { id, tool, args, provider, deadlines, priority, inline_ms, task };
     Ok(Asked { opened, args: value })
+}
+
+fn detached(place: usize, task: NewTask, limits: &Limits) -> Result<Box<Detached>, BatchError> {
+    if let Some(title) = &task.title {
+        check_text(format_args!("calls[{place}].task.title"), title, limits.title_chars_max)?;
+    }
+    let NewTask { title, wake } = task;
+    Ok(Box::new(Detached { by: DetachedBy::Spawned, wake, title: title.map(Into::into), starter: None }))
 }
 
 /// Data that is kept and returned as it came, as far as it can be kept.

@@ -107,6 +107,11 @@ impl Entry {
         };
         [folded_name(self.name()), id_form(id)]
     }
+
+    /// Whether its calls can become tasks. Of one that is not loaded that is not known yet.
+    fn is_background(&self) -> bool {
+        matches!(self, Entry::Tool(tool) if tool.spec.flags.background)
+    }
 }
 
 /// Tools that can be told apart.
@@ -117,6 +122,8 @@ pub(crate) struct Layer {
     taken: BTreeMap<String, String>,
     /// Folded names that are not shown of the layers below.
     hidden: BTreeSet<String>,
+    /// How many of them can become tasks.
+    background: usize,
 }
 
 impl Layer {
@@ -124,6 +131,11 @@ impl Layer {
     pub(crate) fn get(&self, asked: &str) -> Option<&Entry> {
         let by_id = || self.by_name.get(self.taken.get(&id_form(asked))?);
         self.by_name.get(asked).or_else(by_id)
+    }
+
+    /// Whether calls of one of its tools can become tasks.
+    pub(crate) fn has_background(&self) -> bool {
+        self.background > 0
     }
 
     /// Refuses a tool that cannot be told from one that is there, unless that is the one it replaces.
@@ -144,11 +156,13 @@ impl Layer {
         for form in entry.forms() {
             self.taken.insert(form, name.clone());
         }
+        self.background += usize::from(entry.is_background());
         self.by_name.insert(name, entry);
     }
 
     pub(crate) fn remove(&mut self, name: &str) -> Option<Entry> {
         let old = self.by_name.remove(name)?;
+        self.background -= usize::from(old.is_background());
         for form in old.forms() {
             self.taken.remove(&form);
         }

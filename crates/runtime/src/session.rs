@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Parked};
-use windlass_core::entry;
+use windlass_core::entry::{self, Entry};
 use windlass_core::few::Few;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal, SessionNo};
 use windlass_core::operation::Operations;
@@ -512,17 +512,23 @@ fn chance() -> Result<u32, BatchError> {
 
 /// Adds up the rows of a batch's journal.
 pub(crate) fn fold(rows: &[JournalRow]) -> Result<Batch, BatchError> {
-    let unreadable = |row: &JournalRow, what: String| BatchError::Unreadable {
-        what: format!("session {}, entry {}: {what}", row.session, row.first),
-    };
-    let mut entries = Vec::new();
-    for row in rows {
-        entries.extend(entry::unpack(&row.data).map_err(|problem| unreadable(row, problem.to_string()))?);
-    }
-    Batch::fold(&entries).map_err(|broken| match rows.first() {
-        Some(row) => unreadable(row, broken.to_string()),
+    Batch::fold(&entries(rows)?).map_err(|broken| match rows.first() {
+        Some(row) => unreadable(row, &broken),
         None => BatchError::Unreadable { what: "a batch has no entries".to_string() },
     })
+}
+
+/// The entries of a journal.
+pub(crate) fn entries(rows: &[JournalRow]) -> Result<Vec<Entry>, BatchError> {
+    let mut entries = Vec::new();
+    for row in rows {
+        entries.extend(entry::unpack(&row.data).map_err(|problem| unreadable(row, &problem))?);
+    }
+    Ok(entries)
+}
+
+fn unreadable(row: &JournalRow, what: &dyn std::fmt::Display) -> BatchError {
+    BatchError::Unreadable { what: format!("session {}, entry {}: {what}", row.session, row.first) }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

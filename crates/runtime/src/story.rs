@@ -107,6 +107,8 @@ fn operation(fact: &Operation) -> String {
         Did::Emitted { event, payload } => {
             format!("{name}: it told of the event {event}: {}", shorten(payload))
         }
+        Did::Spawned { asked } => format!("{name}: it started the task {}", shorten(asked)),
+        Did::Said { message } => format!("{name}: it said {}", shorten(message)),
         Did::SignalAwaited(until) => {
             format!("it waits for the signal {}, until {}", signal(), wall_time(until.wake_at))
         }
@@ -146,6 +148,9 @@ fn opened(fact: &Opened) -> String {
     }
     if fact.priority != 0 {
         told.push_str(&format!("; with priority {}", fact.priority));
+    }
+    if let Some(task) = &fact.task {
+        told.push_str(&format!("; {}", detached(task)));
     }
     told
 }

@@ -135,6 +135,12 @@ impl Submitted {
         Ok(self.answer(batch, self.answers.iter().filter_map(known).collect()))
     }
 
+    /// Its first call.
+    fn first(&self) -> Option<CallId> {
+        let (_, batch) = self.place.as_ref()?;
+        self.ordinals().next().map(|ordinal| CallId { batch: batch.head.no, ordinal })
+    }
+
     fn ordinals(&self) -> impl ExactSizeIterator<Item = Ordinal> + Clone {
         self.answers.iter().map(|answer| answer.ordinal)
     }
@@ -193,6 +199,26 @@ pub(crate) async fn submit_inside(
     take(rt, session, (checked, asked.key.clone())).await.map(Some)
 }
 
+/// Takes a call that another one starts as a task, and records it.
+pub(crate) async fn submit_task(
+    hold: &Hold,
+    (starter, key): (CallId, Arc<str>),
+    request: BatchRequest,
+) -> Result<CallId, BatchError> {
+    let Hold { rt, session, .. } = hold;
+    let mut checked = check(request, &rt.limits)?;
+    for task in checked.calls.iter_mut().filter_map(|asked| asked.opened.task.as_mut()) {
+        task.starter = Some(starter);
+    }
+    let submitted = {
+        let _admission = session.admission.lock().await;
+        session.check_stays()?;
+        take(rt, session, (checked, key)).await?
+    };
+    submitted.admitted().await?;
+    submitted.first().ok_or_else(|| BatchError::Shape { what: "a task has one call".to_string() })
+}
+
 /// Finds the batch or makes it, and starts what is to be run. Asked for by who has the admission.
 async fn take(
     rt: &Arc<Inner>,
@@ -210,7 +236,7 @@ async fn take(
         tell(rt, &batch, observed, &answers);
     }
     // What tools call is no turn of a model.
-    if checked.parent.is_none() {
+    if checked.parent.is_none() && !key.starts_with(nested::KEY_PREFIX) {
         loops::mark(rt, session, &mut new);
     }
     // To a batch that is open for more, this is a push.

@@ -1,19 +1,28 @@
 //! The tasks of a session: calls that go on without their callers, or did.
 
+mod messages;
+pub(crate) mod tools;
+
+pub(crate) use messages::text_of;
+pub use messages::{Direction, TaskMessage};
+
 use crate::answer::{self, CallAnswer};
-use crate::ask::AskError;
-use crate::error::BatchError;
+use crate::ask::{self, AskError};
+use crate::batch::Used;
+use crate::error::{BatchError, Lost};
+use crate::lane::Lane;
 use crate::log::{self, LogPiece};
 use crate::progress::Progress;
 use crate::runtime::{Inner, Runtime};
-use crate::session::fold;
 use crate::waits::{self, OpenCall};
+use crate::wheel::Wheel;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use windlass_core::call::{Call, DetachedBy, Wake};
 use windlass_core::handle::{Handle, Kind};
-use windlass_core::ids::{CallId, SessionNo};
+use windlass_core::ids::{CallId, Ordinal, SessionNo};
 use windlass_core::time::Timestamp;
 use windlass_store::{RecordPage, Row, Space, Store};
 
@@ -40,7 +49,7 @@ pub struct Task {
     /// When it ended, if it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
-    /// When somebody asked to cancel it is in its journal; here is whether somebody did.
+    /// Whether somebody asked to cancel it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cancel_asked: bool,
     /// How far it last said that it is, while it runs.
@@ -71,6 +80,25 @@ pub struct Tasks {
     session: String,
     /// Whoever drives them, if it is known.
     rt: Option<Arc<Inner>>,
+}
+
+/// A task whose end is waited for. The runtime may go away meanwhile.
+struct Waiting {
+    batch: Used,
+    ordinal: Ordinal,
+    lane: Arc<Lane>,
+    wheel: Arc<Wheel>,
+    due_us: u64,
+}
+
+impl Waiting {
+    /// Until it has ended, or that took too long.
+    async fn over(&self) -> Result<(), Lost> {
+        tokio::select! {
+            ended = self.batch.ended(std::iter::once(self.ordinal), &self.lane) => ended.map(drop),
+            () = self.wheel.until(self.due_us) => Ok(()),
+        }
+    }
 }
 
 impl Runtime {
@@ -117,6 +145,39 @@ impl Tasks {
         Ok(log::pieces(&*self.store, (session, call), (after, limit)).await?)
     }
 
+    /// Waits until it has ended, at most so long: how it stands then.
+    pub async fn wait(&self, task: &str, within: Duration) -> Result<(Task, CallAnswer), AskError> {
+        if let Some(waiting) = self.waiting(task, within).await? {
+            waiting.over().await.map_err(BatchError::from)?;
+        }
+        self.get(task).await
+    }
+
+    /// What is waited for, if it has not ended and somebody drives it.
+    async fn waiting(&self, task: &str, within: Duration) -> Result<Option<Waiting>, AskError> {
+        let (_, id, call) = self.find(task).await?;
+        let Some(rt) = self.rt.as_ref().filter(|_| call.end().is_none()) else { return Ok(None) };
+        let session = rt.session(&self.session).await?;
+        let Some(batch) = session.find_away(rt, id.batch).await? else { return Ok(None) };
+        let within_us = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
+        let due_us = rt.clock.elapsed_us().saturating_add(within_us);
+        let (ordinal, lane, wheel) = (id.ordinal, session.lane.clone(), rt.wheel.clone());
+        Ok(Some(Waiting { batch, ordinal, lane, wheel, due_us }))
+    }
+
+    /// The last that it has said, at most so many pieces.
+    async fn last_words(&self, task: &str, most: usize) -> Result<Vec<LogPiece>, AskError> {
+        let (session, call, _) = self.find(task).await?;
+        let (mut last, mut after) = (VecDeque::new(), None);
+        loop {
+            let page = log::pieces(&*self.store, (session, call), (after, u64::MAX)).await?;
+            let Some(piece) = page.last() else { return Ok(last.into()) };
+            after = Some(piece.no);
+            last.extend(page);
+            last.drain(..last.len().saturating_sub(most));
+        }
+    }
+
     async fn number(&self) -> Result<Option<SessionNo>, AskError> {
         let row = self.store.session(&self.session).await.map_err(BatchError::from)?;
         Ok(row.map(|row| row.no))
@@ -137,14 +198,9 @@ impl Tasks {
 
     /// A call of this session that is a task.
     async fn read(&self, session: SessionNo, id: CallId) -> Result<Option<Call>, AskError> {
-        let rows = self.store.journal(id.batch).await.map_err(BatchError::from)?;
-        if rows.first().is_none_or(|row| row.session != session) {
-            return Ok(None);
-        }
-        let mut batch = fold(&rows)?;
-        let place = usize::from(id.ordinal.0);
-        let call = (place < batch.calls.len()).then(|| batch.calls.swap_remove(place));
-        Ok(call.filter(|call| call.task.is_some()))
+        let found = ask::find_id(&*self.store, id).await?;
+        let own = found.filter(|(row, call)| row.no == session && call.task.is_some());
+        Ok(own.map(|(_, call)| call))
     }
 
     /// What its owner knows of its open calls.

@@ -126,6 +126,10 @@ named! {
         Unconnected = "unconnected",
         /// [`Fact::Connected`]
         Connected = "connected",
+        /// [`Did::Spawned`]
+        Spawned = "spawned",
+        /// [`Did::Said`]
+        Said = "said",
         /// [`Fact::Detached`]
         Detached = "detached",
     }
@@ -166,6 +170,8 @@ impl Fact {
                 Did::SignalAwaited(_) => Kind::SignalAwaited,
                 Did::Signalled { .. } => Kind::Signalled,
                 Did::Attached { .. } => Kind::Attached,
+                Did::Spawned { .. } => Kind::Spawned,
+                Did::Said { .. } => Kind::Said,
             },
             Fact::Suspended(_) => Kind::Suspended,
             Fact::Resumed(_) => Kind::Resumed,
@@ -194,6 +200,8 @@ pub struct Opened {
     /// How long its caller waits for it once it runs, in milliseconds, where it may go on without one and its caller said so;
     /// outside identity.
     pub inline_ms: Option<u64>,
+    /// How it is a task from the start, if it is; outside identity.
+    pub task: Option<Box<Detached>>,
 }
 
 /// Arguments as they were given.
@@ -482,6 +490,13 @@ named! {
         OnEnd = "on_end",
         /// Also when it asks for something or says something.
         OnActivity = "on_activity",
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "the enum is declared with its names")]
+impl Default for Wake {
+    fn default() -> Wake {
+        Wake::OnEnd
     }
 }
 

@@ -227,6 +227,7 @@ impl Call {
     /// A call that was just asked for.
     pub fn new(opened: Opened, at: Timestamp) -> Call {
         Call {
+            task: opened.task.clone(),
             opened,
             opened_at: at,
             pin: None,
@@ -245,7 +246,6 @@ impl Call {
             ran_us: 0,
             cancel: None,
             parked: None,
-            task: None,
             operations: None,
             state: State::Opened,
         }
@@ -384,6 +384,8 @@ impl Call {
             | Did::PairsRead { .. }
             | Did::PairWritten { .. }
             | Did::Emitted { .. }
+            | Did::Spawned { .. }
+            | Did::Said { .. }
             | Did::Attached { .. }
             | Did::SignalAwaited(_) => matches!(state, State::Running { .. }),
         };

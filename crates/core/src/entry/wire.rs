@@ -15,7 +15,7 @@ use crate::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use crate::outcome::{ModelAnswer, Success, Value};
 use crate::siblings::Siblings;
 use crate::tool::{Digest, EffectClass};
-use attempt::{DeadlineFields, MadeFields, RuleFields};
+use attempt::{DeadlineFields, DetachedFields, MadeFields, RuleFields};
 use fields::Fields;
 use minicbor::{Decode, Encode};
 use outcome::{FailureFields, KeptFields, OutcomeFields, PartFields, read_parts, write_parts};
@@ -60,6 +60,8 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::SignalAwaited => 53,
         Kind::Signalled => 54,
         Kind::Attached => 55,
+        Kind::Spawned => 56,
+        Kind::Said => 57,
         Kind::Detached => 65,
     }
 }
@@ -126,6 +128,8 @@ struct OpenedFields<'a> {
     priority: Option<i8>,
     #[n(6)]
     inline_ms: Option<u64>,
+    #[n(7)]
+    task: Option<DetachedFields>,
 }
 
 #[derive(Decode)]
@@ -247,7 +251,11 @@ pub(super) fn write_opened(opened: &Opened, bytes: &mut Vec<u8>) {
     let fields = Fields::begin(bytes).text(0, &opened.id).text(1, &opened.tool);
     let fields = fields.text(2, opened.args.given.as_str()).maybe(3, opened.provider.as_deref());
     let fields = fields.maybe(4, opened.deadlines.as_deref().map(DeadlineFields::from));
-    fields.maybe(5, (opened.priority != 0).then_some(opened.priority)).maybe(6, opened.inline_ms).end();
+    fields
+        .maybe(5, (opened.priority != 0).then_some(opened.priority))
+        .maybe(6, opened.inline_ms)
+        .maybe(7, opened.task.as_deref().map(DetachedFields::from))
+        .end();
 }
 
 /// Appends the fields of a preparation: [`PreparedFields`].
@@ -435,6 +443,8 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::Emitted
         | Kind::SignalAwaited
         | Kind::Signalled
+        | Kind::Spawned
+        | Kind::Said
         | Kind::Attached => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
         Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),
@@ -455,6 +465,7 @@ fn read_opened(fields: OpenedFields<'_>, payload: &[u8]) -> Result<Opened, Probl
         deadlines: fields.deadlines.map(|fields| Box::new(fields.read())),
         priority: fields.priority.unwrap_or(0),
         inline_ms: fields.inline_ms,
+        task: fields.task.map(|fields| attempt::read_detached(fields).map(Box::new)).transpose()?,
     })
 }
 

@@ -5,11 +5,12 @@ use crate::error::Lost;
 use crate::held::Going;
 use crate::lane::{Commit, Lane};
 use crate::request::inputs_text;
+use crate::tasks;
 use std::sync::Arc;
 use windlass_core::batch::Opening;
 use windlass_core::call::{Call, Fact, Opened};
 use windlass_core::entry::Packer;
-use windlass_core::ids::Ordinal;
+use windlass_core::ids::{CallId, Ordinal};
 use windlass_core::time::Timestamp;
 use windlass_store::{Guard, Row};
 
@@ -109,6 +110,9 @@ impl OpenBatch {
         let cancel = state.cancel_added();
         for (slot, place) in state.slots.iter_mut().zip(0..).skip(state.written.calls) {
             packer.opened(slot.opened_at, Ordinal(place), &slot.opened);
+            if slot.opened.task.is_some() {
+                rows.push(tasks::row(CallId { batch: head.no, ordinal: Ordinal(place) }));
+            }
             if let Some(cancel) = &cancel {
                 packer.fact(slot.opened_at, Ordinal(place), cancel);
                 slot.cancelled = true;

@@ -3,7 +3,7 @@
 use crate::answer::{failure, wall_time};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value as Json, json};
-use windlass_core::call::{Call, Ended, Fact, Parked, Resolved, Result as Attempted, Verdict};
+use windlass_core::call::{Call, Detached, Ended, Fact, Parked, Resolved, Result as Attempted, Verdict};
 use windlass_core::failure::Failure;
 use windlass_core::handle::{Handle, Kind as HandleKind, Secret};
 use windlass_core::narration::{Locale, Told};
@@ -59,7 +59,11 @@ pub(super) fn matters(fact: &Fact) -> bool {
 pub(super) fn tell(fact: &Fact, call: &Call, (secret, max): (&Secret, u64)) -> (Outline, Option<Spoken>) {
     let mut told = Outline::default();
     let spoken = match fact {
-        Fact::Opened(_) | Fact::Prepared(_) | Fact::First | Fact::Accepted(_) => None,
+        Fact::Opened(fact) => {
+            fact.task.iter().for_each(|task| told.of_task(task));
+            None
+        }
+        Fact::Prepared(_) | Fact::First | Fact::Accepted(_) => None,
         Fact::Started(fact) => {
             told.add("attempt", fact.attempt.0);
             told.add_if("redrive", fact.redrive.then_some(true));
@@ -106,9 +110,7 @@ pub(super) fn tell(fact: &Fact, call: &Call, (secret, max): (&Secret, u64)) -> (
             None
         }
         Fact::Detached(fact) => {
-            told.add("by", fact.by.as_str());
-            told.add("wake", fact.wake.as_str());
-            told.add_if("title", fact.title.as_deref());
+            told.of_task(fact);
             None
         }
         Fact::CancelAsked(fact) => {
@@ -160,6 +162,12 @@ impl Outline {
         Some(Spoken::Waiting(parked.reason.as_str()))
     }
 
+    fn of_task(&mut self, task: &Detached) {
+        self.add("by", task.by.as_str());
+        self.add("wake", task.wake.as_str());
+        self.add_if("title", task.title.as_deref());
+    }
+
     fn of_operation(&mut self, fact: &Operation, max: u64) -> Option<Spoken> {
         self.add("name", &*fact.name);
         match &fact.did {
@@ -177,7 +185,9 @@ impl Outline {
                 self.add("event", &**event);
                 self.add_payload(payload, max);
             }
-            Did::Signalled { payload } => self.add_payload(payload, max),
+            Did::Signalled { payload } | Did::Spawned { asked: payload } | Did::Said { message: payload } => {
+                self.add_payload(payload, max)
+            }
             Did::Attached { kept, .. } => {
                 self.add("artifact", kept.artifact.to_string());
                 self.add("bytes", kept.bytes);

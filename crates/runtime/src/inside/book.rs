@@ -224,11 +224,11 @@ impl Book {
         }
     }
 
-    /// Asks a question, or goes on with the one that is recorded. `true`: it was not asked before.
+    /// Asks a question, with the rows that tell of it, or goes on with the one that is recorded. `true`: it was not asked before.
     pub(super) fn begin_question(
         &self,
         name: &str,
-        (at, question): (Timestamp, Question),
+        ((at, question), told): ((Timestamp, Question), Vec<Row>),
         max: u64,
     ) -> Result<(Until, bool), Misuse> {
         {
@@ -240,7 +240,7 @@ impl Book {
             }
         }
         let until = question.until;
-        self.note(at, name, Did::Asked(Arc::new(question)))?;
+        self.note_with(at, (name, Did::Asked(Arc::new(question))), told)?;
         Ok((until, true))
     }
 
@@ -280,6 +280,20 @@ impl Book {
         let mut page = self.open()?;
         page.use_name(name, max)?;
         page.operations().has_emitted(name, event).map_err(|found| Misuse::of(name, found))
+    }
+
+    /// Whether this task was started.
+    pub(super) fn has_spawned(&self, name: &str, asked: &str, max: u64) -> Result<bool, Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        page.operations().has_spawned(name, asked).map_err(|found| Misuse::of(name, found))
+    }
+
+    /// Whether this was said.
+    pub(super) fn has_said(&self, name: &str, message: &str, max: u64) -> Result<bool, Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        page.operations().has_said(name, message).map_err(|found| Misuse::of(name, found))
     }
 
     /// Begins to wait for the next signal of this name that this run of the body has not received, or goes on with the
@@ -551,7 +565,16 @@ mod tests {
         });
         let args = Arguments { given: Given::Json, text: "{}".into() };
         let (id, tool) = ("c".into(), "t".into());
-        let call = Opened { id, tool, args, provider: None, deadlines: None, priority: 0, inline_ms: None };
+        let call = Opened {
+            id,
+            tool,
+            args,
+            provider: None,
+            deadlines: None,
+            priority: 0,
+            inline_ms: None,
+            task: None,
+        };
         batch.place(&call, Submission { before: 0, at: NOW }, &Limits::default());
         let what = Asked::Complete { name: name.into(), completion: Completion::Ok("1".into()) };
         batch.ask(Ordinal(0), Heard { what, ack: None });

@@ -78,6 +78,7 @@ async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
     refuse_loop(held)?;
     refuse_depth(held)?;
     let tool = find(held).await?;
+    refuse_foreground(held, &tool)?;
     let (mut parsed, repairs) = fitted(held, &tool)?;
     let mut made = None;
     let rewritten = !held.on.rt.hooks.is_empty() && Box::pin(hooks::before(held, &tool, &mut parsed)).await?;
@@ -162,6 +163,20 @@ fn refuse_depth(held: &Held) -> Result<(), Box<Failure>> {
     }))
 }
 
+fn refuse_foreground(held: &Held, tool: &Registered) -> Result<(), Box<Failure>> {
+    if held.call.opened.task.is_some() { may_be_task(tool) } else { Ok(()) }
+}
+
+/// Refuses to start a task of a tool that does not go on without a caller.
+pub(crate) fn may_be_task(tool: &Registered) -> Result<(), Box<Failure>> {
+    if tool.spec.flags.background {
+        return Ok(());
+    }
+    let name = &tool.spec.name;
+    let message = format!("The tool {name:?} does not run in the background. Call it directly.");
+    Err(Box::new(Failure::invalid_request(Code::NotBackground, message)))
+}
+
 /// Whether a call that was taken over cannot be prepared yet: it waits for its tool.
 pub(crate) async fn must_wait(held: &mut Held) -> bool {
     held.looked_generation = held.on.rt.registry.generation();
@@ -180,7 +195,7 @@ pub(crate) async fn find(held: &Held) -> Result<Arc<Registered>, Box<Failure>> {
 }
 
 /// There is no such tool among those the caller may use.
-fn missing(asked: &str, nearest: Option<String>) -> Box<Failure> {
+pub(crate) fn missing(asked: &str, nearest: Option<String>) -> Box<Failure> {
     let hint = match nearest {
         Some(nearest) => format!("Did you mean {nearest:?}?"),
         None => "Use one of the tools you were given.".to_string(),

@@ -1,5 +1,7 @@
 //! Calls that go on without their callers, and what their sessions are told of them.
 
+mod spawned;
+
 use crate::inside::body;
 use crate::rig::{Count, batch, call, config, end, n, quick, run, spec, states, until_runs, waits_for};
 use serde_json::json;

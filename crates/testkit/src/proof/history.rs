@@ -181,6 +181,8 @@ impl Inside {
                 self.signals.push(serde_json::from_str(payload).unwrap_or_default());
             }
             Did::SleepBegan(_)
+            | Did::Spawned { .. }
+            | Did::Said { .. }
             | Did::KeyTaken
             | Did::WaitBegan(_)
             | Did::TimedOut

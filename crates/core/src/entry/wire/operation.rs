@@ -80,7 +80,7 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
         }
         Did::Completed(Completion::Cancelled) => OperationFields { cancelled: Some(true), ..named },
         Did::Completed(Completion::Ok(_)) | Did::SleepEnded | Did::KeyTaken | Did::TimedOut => named,
-        Did::Signalled { .. } => named,
+        Did::Signalled { .. } | Did::Spawned { .. } | Did::Said { .. } => named,
     };
     encode(&fields, bytes);
 }
@@ -93,6 +93,7 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
         Did::Asked(question) => question.text.as_bytes(),
         Did::PairsRead { found, .. } => found.as_bytes(),
         Did::Emitted { payload, .. } | Did::Signalled { payload } => payload.as_bytes(),
+        Did::Spawned { asked: told } | Did::Said { message: told } => told.as_bytes(),
         Did::PairWritten { .. } | Did::SignalAwaited(_) | Did::Attached { .. } => &[],
         Did::StepStarted { .. }
         | Did::StepEnded { .. }
@@ -151,6 +152,8 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
             let kept = fields.kept.ok_or_else(|| wrong("what was attached is nowhere"))?;
             Did::Attached { content: input()?, kept: kept.read()? }
         }
+        Kind::Spawned => Did::Spawned { asked: text(payload)? },
+        Kind::Said => Did::Said { message: text(payload)? },
         Kind::SignalAwaited => Did::SignalAwaited(until()?),
         Kind::Signalled => Did::Signalled { payload: text(payload)? },
         Kind::Asked => {

@@ -1,0 +1,49 @@
+//! What a tool has told others: events, messages to its session, tasks that it started; and what a replay is told of that.
+
+use super::mismatch::{Mismatch, other_input};
+use super::{Kind, Operations, Recorded};
+use crate::outcome::JsonText;
+
+impl Operations {
+    /// Whether this event was told of under this name; another one is a mismatch.
+    pub fn has_emitted(&self, name: &str, (kind, now): (&str, &str)) -> Result<bool, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(false),
+            Some(Recorded::Event { event, payload }) if **event == *kind && **payload == *now => Ok(true),
+            Some(Recorded::Event { event, payload }) => {
+                let told = |kind: &str, payload: &str| {
+                    format!("{{\"kind\":{},\"payload\":{payload}}}", serde_json::Value::from(kind))
+                };
+                Err(other_input(&told(event, payload), &told(kind, now)))
+            }
+            Some(other) => Err(other.other()),
+        }
+    }
+
+    /// Whether this task was started under this name; another one is a mismatch.
+    pub fn has_spawned(&self, name: &str, now: &str) -> Result<bool, Mismatch> {
+        self.has_told(name, (Kind::Spawned, now))
+    }
+
+    /// Whether this was said under this name; something else is a mismatch.
+    pub fn has_said(&self, name: &str, now: &str) -> Result<bool, Mismatch> {
+        self.has_told(name, (Kind::Said, now))
+    }
+
+    /// What was said, by name.
+    pub fn said(&self) -> impl Iterator<Item = (&str, &JsonText)> {
+        self.by_name.iter().filter_map(|(name, recorded)| match recorded {
+            Recorded::Told { kind: Kind::Said, what } => Some((&**name, what)),
+            _ => None,
+        })
+    }
+
+    fn has_told(&self, name: &str, (wanted, now): (Kind, &str)) -> Result<bool, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(false),
+            Some(Recorded::Told { kind, what }) if *kind == wanted && **what == *now => Ok(true),
+            Some(Recorded::Told { kind, what }) if *kind == wanted => Err(other_input(what, now)),
+            Some(other) => Err(other.other()),
+        }
+    }
+}

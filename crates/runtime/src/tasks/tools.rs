@@ -1,0 +1,304 @@
+//! The model's own way to tasks: tools that are in the catalog wherever a tool with the flag `background` is.
+
+use super::{Task, Tasks};
+use crate::answer::CallAnswer;
+use crate::ask::{self, AskError, Target};
+use crate::registry::Found;
+use crate::request::NewTask;
+use crate::stage::prepare;
+use crate::tool::{Cx, Output, Tool, ToolError, ToolFuture};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::attempt::Deadlines;
+use windlass_core::call::Wake;
+use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
+
+/// What a task last said that `get_task` shows.
+const LOG_PIECES: usize = 20;
+/// How long `wait_task` waits unless it is told, in seconds, and how long at most.
+const WAIT_S: (u64, u64) = (60, 600);
+/// How many tasks `list_tasks` shows unless it is told, and how many at most.
+const LISTED: (u64, u64) = (20, 100);
+
+/// Every one of them.
+pub(crate) fn all() -> [Arc<dyn Tool>; 6] {
+    use Own::{Cancel, Get, List, Message, Spawn, Wait};
+    [Spawn, List, Get, Wait, Cancel, Message].map(|own| Arc::new(own) as Arc<dyn Tool>)
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+enum Own {
+    Spawn,
+    List,
+    Get,
+    Wait,
+    Cancel,
+    Message,
+}
+
+#[derive(Deserialize)]
+struct Spawned {
+    tool: String,
+    #[serde(default)]
+    args: Value,
+    title: Option<String>,
+    signal_on_completion: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    limit: Option<u64>,
+    after: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    task: String,
+    timeout_s: Option<u64>,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    task: String,
+    text: String,
+    in_reply_to: Option<String>,
+}
+
+impl Tool for Own {
+    fn spec(&self) -> ToolSpec {
+        let (name, title, description, class) = self.words();
+        let properties = self.properties();
+        let required: Vec<&str> = match self {
+            Own::Spawn => vec!["tool"],
+            Own::List => vec![],
+            Own::Get | Own::Wait | Own::Cancel => vec!["task"],
+            Own::Message => vec!["task", "text"],
+        };
+        ToolSpec {
+            name: name.to_string(),
+            title: title.to_string(),
+            description: description.to_string(),
+            input_schema: Some(json!({
+                "type": "object",
+                "properties": properties,
+                "required": required,
+                "additionalProperties": false,
+            })),
+            class: Some(class),
+            hints: Hints { read_only: Some(class == EffectClass::Read), ..Hints::default() },
+            flags: Flags { polls: class == EffectClass::Read, ..Flags::default() },
+            claims: Some(Vec::new()),
+            deadlines: self.deadlines(),
+            ..ToolSpec::default()
+        }
+    }
+
+    fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            match self {
+                Own::Spawn => spawn(read(args)?, cx).await,
+                Own::List => list(read(args)?, cx).await,
+                Own::Get => get(read(args)?, cx).await,
+                Own::Wait => wait(read(args)?, cx).await,
+                Own::Cancel => cancel(read(args)?, cx).await,
+                Own::Message => message(read(args)?, cx).await,
+            }
+        })
+    }
+}
+
+impl Own {
+    fn words(self) -> (&'static str, &'static str, &'static str, EffectClass) {
+        match self {
+            Own::Spawn => (
+                "spawn_background",
+                "Start a task",
+                "Starts a call of another tool in the background and returns its task at once. Only tools that can run in \
+                 the background can be started so. You are told when it ends, unless you do not want to be.",
+                EffectClass::Keyed,
+            ),
+            Own::List => (
+                "list_tasks",
+                "List tasks",
+                "Lists the tasks of this session, newest first, with their states.",
+                EffectClass::Read,
+            ),
+            Own::Get => (
+                "get_task",
+                "Look at a task",
+                "Shows a task: its state, its progress, what it last wrote, what was said, and its result once it has \
+                 ended.",
+                EffectClass::Read,
+            ),
+            Own::Wait => (
+                "wait_task",
+                "Wait for a task",
+                "Waits until a task has ended, and shows it. If that takes too long, it shows how the task stands.",
+                EffectClass::Read,
+            ),
+            Own::Cancel => (
+                "cancel_task",
+                "Cancel a task",
+                "Asks a task to stop. It may still end otherwise: look at it afterwards.",
+                EffectClass::Keyed,
+            ),
+            Own::Message => (
+                "message_task",
+                "Message a task",
+                "Says something to a running task, if its tool takes messages.",
+                EffectClass::Keyed,
+            ),
+        }
+    }
+
+    /// One that waits must not be late because it does.
+    fn deadlines(self) -> Deadlines {
+        let longest = matches!(self, Own::Wait).then_some((WAIT_S.1 + 60) * 1_000);
+        Deadlines { attempt_ms: longest, silence_ms: longest, total_ms: longest, ..Deadlines::default() }
+    }
+
+    fn properties(self) -> Value {
+        let task = json!({ "type": "string", "description": "The id of the task." });
+        match self {
+            Own::Spawn => json!({
+                "tool": { "type": "string", "description": "The tool to call." },
+                "args": { "type": "object", "description": "Its arguments." },
+                "title": { "type": "string", "minLength": 1, "maxLength": 200, "description": "What people call the task." },
+                "signal_on_completion": { "type": "boolean", "description": "Whether you are told when it ends. Default: true." },
+            }),
+            Own::List => json!({
+                "limit": { "type": "integer", "minimum": 1, "maximum": LISTED.1, "description": format!("How many at most. Default: {}.", LISTED.0) },
+                "after": { "type": "string", "description": "The id of the last task that you have seen." },
+            }),
+            Own::Get => json!({ "task": task }),
+            Own::Wait => json!({
+                "task": task,
+                "timeout_s": { "type": "integer", "minimum": 1, "maximum": WAIT_S.1, "description": format!("For how many seconds at most. Default: {}.", WAIT_S.0) },
+            }),
+            Own::Cancel => json!({
+                "task": task,
+                "reason": { "type": "string", "maxLength": 1000, "description": "Why." },
+            }),
+            Own::Message => json!({
+                "task": task,
+                "text": { "type": "string", "minLength": 1, "maxLength": 10000, "description": "What to say." },
+                "in_reply_to": { "type": "string", "description": "The id of the message that this answers." },
+            }),
+        }
+    }
+}
+
+/// Arguments that fit the schema.
+fn read<T: serde::de::DeserializeOwned>(args: Value) -> Result<T, ToolError> {
+    serde_json::from_value(args)
+        .map_err(|error| ToolError::new(format!("The arguments cannot be read: {error}.")))
+}
+
+async fn spawn(asked: Spawned, cx: &Cx) -> Result<Output, ToolError> {
+    let args = if asked.args.is_null() { json!({}) } else { asked.args };
+    let tool = {
+        let hold = cx.hold.upgrade().ok_or_else(gone)?;
+        let tool = match hold.rt.registry.look_up(&hold.batch.head.place, &asked.tool).await {
+            Found::Tool(tool) => tool,
+            Found::Missing { nearest } => return Err(told(&prepare::missing(&asked.tool, nearest))),
+            Found::Unavailable(error) => return Err(error),
+        };
+        // All rules of the tool hold for the task itself; what can be known now is told now.
+        prepare::may_be_task(&tool).map_err(|failure| told(&failure))?;
+        prepare::checked(&tool, args.clone(), &hold.rt.limits).map_err(|failure| told(&failure))?;
+        tool
+    };
+    let signals = asked.signal_on_completion.unwrap_or(true);
+    let wake = if signals { Wake::OnEnd } else { Wake::Silent };
+    let title = asked.title.clone();
+    let task = cx.spawn("task", &asked.tool, &args, NewTask { title, wake }).await?;
+    let named = [asked.title.as_deref(), Some(&*tool.spec.title), Some(&*tool.spec.name)];
+    let title = named.into_iter().flatten().find(|title| !title.is_empty());
+    let (task, tool) = (task.to_string(), &tool.spec.name);
+    let state = tasks(cx)?.get(&task).await.map_err(refused)?.0.state;
+    let answer = json!({ "task": task, "tool": tool, "title": title, "state": state, "signal_on_completion": signals });
+    Ok(answer.into())
+}
+
+async fn list(asked: Listed, cx: &Cx) -> Result<Output, ToolError> {
+    let limit = asked.limit.unwrap_or(LISTED.0);
+    let found = tasks(cx)?.list(asked.after.as_deref(), limit).await.map_err(refused)?;
+    Ok(json!({ "tasks": found }).into())
+}
+
+async fn get(asked: Asked, cx: &Cx) -> Result<Output, ToolError> {
+    let tasks = tasks(cx)?;
+    let found = tasks.get(&asked.task).await.map_err(refused)?;
+    shown(&tasks, &asked.task, found).await
+}
+
+async fn wait(asked: Asked, cx: &Cx) -> Result<Output, ToolError> {
+    let within = Duration::from_secs(asked.timeout_s.unwrap_or(WAIT_S.0));
+    let waiting = tasks(cx)?.waiting(&asked.task, within).await.map_err(refused)?;
+    // Nothing here owns the runtime while it waits.
+    if let Some(waiting) = waiting {
+        waiting.over().await.map_err(|lost| refused(AskError::Batch(lost.into())))?;
+    }
+    get(asked, cx).await
+}
+
+async fn cancel(asked: Asked, cx: &Cx) -> Result<Output, ToolError> {
+    let tasks = tasks(cx)?;
+    tasks.get(&asked.task).await.map_err(refused)?;
+    let hold = cx.hold.upgrade().ok_or_else(gone)?;
+    let reached =
+        ask::cancel(&hold.rt, Target::Call(&asked.task), asked.reason.as_deref()).await.map_err(refused)?;
+    Ok(json!({ "task": asked.task, "asked_to_stop": reached.asked > 0, "was_over": reached.over > 0 }).into())
+}
+
+async fn message(said: Said, cx: &Cx) -> Result<Output, ToolError> {
+    let key = cx.idempotency_key();
+    let text = (&*said.text, said.in_reply_to.as_deref());
+    tasks(cx)?.say(&said.task, text, Some(&key)).await.map_err(refused)?;
+    Ok(json!({ "task": said.task, "said": true }).into())
+}
+
+/// A task with what belongs to it.
+async fn shown(tasks: &Tasks, id: &str, (task, answer): (Task, CallAnswer)) -> Result<Output, ToolError> {
+    let mut shown = json!(task);
+    let last = tasks.last_words(id, LOG_PIECES).await.map_err(refused)?;
+    let messages = tasks.messages(id).await.map_err(refused)?;
+    if !last.is_empty() {
+        shown["log"] = json!(last);
+    }
+    if !messages.is_empty() {
+        shown["messages"] = json!(messages);
+    }
+    if task.ended_at.is_some() {
+        shown["result"] = answer.model_text().into();
+    }
+    Ok(shown.into())
+}
+
+fn tasks(cx: &Cx) -> Result<Tasks, ToolError> {
+    let hold = cx.hold.upgrade().ok_or_else(gone)?;
+    Ok(Tasks {
+        store: hold.rt.store.clone(),
+        session: hold.session.name.to_string(),
+        rt: Some(hold.rt.clone()),
+    })
+}
+
+fn gone() -> ToolError {
+    ToolError::new("The runtime is going away; ask again.").safe_to_retry()
+}
+
+fn refused(error: AskError) -> ToolError {
+    match error {
+        AskError::Batch(error) => ToolError::internal(crate::error::chain(&error)),
+        other => ToolError::new(format!("{other}.")),
+    }
+}
+
+fn told(failure: &windlass_core::failure::Failure) -> ToolError {
+    ToolError { class: failure.class, did_not_happen: true, ..ToolError::new(failure.message.clone()) }
+}
