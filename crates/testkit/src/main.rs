@@ -22,6 +22,11 @@ const RESULTS: &str = "proofs/results.jsonl";
 
 fn main() -> Result<ExitCode> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    // Runs take minutes: whoever asks for help starts none.
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        println!("{USAGE}");
+        return Ok(ExitCode::SUCCESS);
+    }
     match args.first().map(String::as_str) {
         Some("kill") => kill(&args[1..]),
         Some("points") => points(&args[1..]),

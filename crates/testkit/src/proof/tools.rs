@@ -276,9 +276,10 @@ impl Effect {
         let inside = Inside::parse(args["inside"].as_str().unwrap_or_default());
         let then = Then::parse(args["then"].as_str().unwrap_or_default());
         if inside.step {
+            // Not behind the step: all of this is committed, and the step with it even if it did not wait for that.
+            self.tell(cx).await?;
             let request = self.step_request(&args, cx, ("keyed", FIRST));
             let _number: u64 = cx.step(FIRST, (), |()| self.effect(&args, request)).await?;
-            self.tell(cx).await?;
         }
         if inside.nap {
             cx.sleep("nap", NAP).await?;
