@@ -11,7 +11,7 @@ use crate::routes::{artifacts, asks, batches, calls, files, health, pairs, sessi
 use crate::wire;
 use crate::wire::shown::{
     Batch, Call, FileShown, FileWritten, Health, LogPiece, Made, Notice, Page, Pair, PairKey, Question,
-    Revoked, Session, Task, TaskNotices, Token, Tool, WholeTask,
+    Revoked, Session, Task, TaskMessages, TaskNotices, Token, Tool, WholeTask,
 };
 use axum::Router;
 use axum::extract::{Request, State};
@@ -68,6 +68,8 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/sessions/{session}/tasks/{task}", Read, tasks::show).answers::<WholeTask>("One task, and its call."),
         Route::get("/v1/sessions/{session}/tasks/{task}/log", Read, tasks::log).asks::<wire::Paging>().answers::<Page<LogPiece>>("What a task has said; a number that is missing was there and is not kept."),
         Route::post("/v1/sessions/{session}/tasks/{task}/cancel", Calls, asks::cancel_task).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks a task to stop."),
+        Route::get("/v1/sessions/{session}/tasks/{task}/messages", Read, tasks::messages).answers::<TaskMessages>("What was said to a task and what it said, oldest first."),
+        Route::post("/v1/sessions/{session}/tasks/{task}/messages", Calls, tasks::say).takes::<wire::Say>().answers::<wire::SaidTo>("Says something to a task whose tool takes the signal `message`.").or(&["unfit", "conflict", "over", "invalid_args", "no_such_signal", "too_many_signals", "draining"]),
         Route::get("/v1/sessions/{session}/inbox", Read, tasks::inbox).asks::<wire::Paging>().answers::<Page<Notice>>("What its agent is to be told, in the order in which it is taken."),
         Route::post("/v1/sessions/{session}/inbox/take", Calls, tasks::take).takes::<wire::Take>().answers::<TaskNotices>("Takes the next notices: for a time nobody else gets them.").or(&["invalid_args", "draining"]),
         Route::post("/v1/sessions/{session}/inbox/{notice}/ack", Calls, tasks::acknowledge).takes::<wire::Nothing>().answers::<wire::Acknowledged>("A notice was heard, and is gone.").or(&["draining"]),

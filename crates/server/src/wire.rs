@@ -131,6 +131,27 @@ pub struct Show {
     pub journal: bool,
 }
 
+/// Something to say to a task.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Say {
+    /// What.
+    pub text: String,
+    /// The id of the message that this answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_reply_to: Option<String>,
+    /// What makes it one message, however often it is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// It was said to the task, which may not have heard it yet.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+pub struct SaidTo {
+    /// Always true.
+    pub said: bool,
+}
+
 /// A request to cancel.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -19,6 +19,7 @@ fn opened(id: &str, tool: &str, args: &str) -> Opened {
         deadlines: None,
         priority: 0,
         inline_ms: None,
+        task: None,
     }
 }
 

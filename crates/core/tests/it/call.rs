@@ -21,6 +21,7 @@ fn opened() -> Opened {
         deadlines: None,
         priority: 0,
         inline_ms: None,
+        task: None,
     }
 }
 

@@ -65,15 +65,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         event: Event::Batch(Opening { key: "key".into(), siblings, ..Opening::default() }),
     };
     let answer = ModelAnswer { parts: parts(), is_error: true };
-    let opened = Opened {
-        id: "call_1".into(),
-        tool: "echo".into(),
-        args: Arguments { given: Given::Text, text: "{\"message\": \"hi\"}".into() },
-        provider: Some("{\"signature\":\"x\"}".into()),
-        deadlines: None,
-        priority: 0,
-        inline_ms: None,
-    };
+    let opened = asked();
     let urgent = Opened { priority: -3, ..opened.clone() };
     let patient = Opened { inline_ms: Some(5_000), ..opened.clone() };
     let prepared = Prepared {
@@ -227,9 +219,27 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
     ]
 }
 
-/// What makes calls tasks.
+/// A call as it is asked for.
+fn asked() -> Opened {
+    Opened {
+        id: "call_1".into(),
+        tool: "echo".into(),
+        args: Arguments { given: Given::Text, text: "{\"message\": \"hi\"}".into() },
+        provider: Some("{\"signature\":\"x\"}".into()),
+        deadlines: None,
+        priority: 0,
+        inline_ms: None,
+        task: None,
+    }
+}
+
+/// What makes calls tasks, and what these say.
 fn golden_tasks() -> Vec<(&'static str, Entry)> {
-    let around = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
+    let did = |did| call(Fact::Operation(Box::new(Operation { name: "night".into(), did })));
+    let starter = Some(CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) });
+    let title = Some("Nightly build".into());
+    let task = Detached { by: DetachedBy::Spawned, wake: Wake::Silent, title, starter };
+    let started = Opened { task: Some(Box::new(task)), ..asked() };
     vec![
         (
             "detached",
@@ -240,15 +250,9 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
                 starter: None,
             }))),
         ),
-        (
-            "detached_spawned",
-            call(Fact::Detached(Box::new(Detached {
-                by: DetachedBy::Spawned,
-                wake: Wake::Silent,
-                title: Some("Nightly build".into()),
-                starter: Some(around),
-            }))),
-        ),
+        ("opened_as_task", call(Fact::Opened(started))),
+        ("spawned", did(Did::Spawned { asked: "{\"tool\":\"build\"}".into() })),
+        ("said", did(Did::Said { message: "{\"text\":\"half done\"}".into() })),
     ]
 }
 

@@ -16,7 +16,7 @@ fn asked_as(given: Given, tool: &str, args: &str) -> Asked {
     let args = Arguments { given, text: args.into() };
     let (id, tool) = ("c".into(), tool.into());
     Asked::new(
-        &Opened { id, tool, args, provider: None, deadlines: None, priority: 0, inline_ms: None },
+        &Opened { id, tool, args, provider: None, deadlines: None, priority: 0, inline_ms: None, task: None },
         &Limits::default(),
     )
 }

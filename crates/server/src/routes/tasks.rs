@@ -6,8 +6,7 @@ use crate::api::{Api, undisturbed};
 use crate::extract::{Asked, Body, Named};
 use crate::problem::Problem;
 use crate::view::{self, View};
-use crate::wire::shown::Taken;
-use crate::wire::{Acknowledged, Nothing, Paging, Requeued, Take};
+use crate::wire::{Acknowledged, Nothing, Paging, Requeued, SaidTo, Say, Take};
 use axum::extract::State;
 use windlass::{InboxError, Tasks};
 
@@ -47,6 +46,30 @@ pub async fn log(
     json(&view::log((&api.runtime().tasks(&session), &task), &paging).await?)
 }
 
+pub async fn messages(
+    State(api): State<Api>,
+    caller: Caller,
+    Named((session, task)): Named<(String, String)>,
+) -> Answered {
+    api.session(&caller, &session).await?;
+    let messages = api.runtime().tasks(&session).messages(&task).await?;
+    json(&serde_json::json!({ "items": messages }))
+}
+
+pub async fn say(
+    State(api): State<Api>,
+    caller: Caller,
+    Named((session, task)): Named<(String, String)>,
+    Body(Say { text, in_reply_to, key }): Body<Say>,
+) -> Answered {
+    api.takes_work()?;
+    api.session(&caller, &session).await?;
+    let tasks = api.runtime().tasks(&session);
+    let said = async move { tasks.say(&task, (&text, in_reply_to.as_deref()), key.as_deref()).await };
+    undisturbed(said).await?;
+    json(&SaidTo { said: true })
+}
+
 /// The task of this session, or it is told as one that is not there.
 pub(super) async fn is_there(tasks: &Tasks, task: &str) -> Result<(), Problem> {
     tasks.get(task).await?;
@@ -73,7 +96,7 @@ pub async fn take(
     api.session(&caller, &session).await?;
     let (inbox, most) = (api.runtime().inbox(&session), view::limit(limit)? as u64);
     let taken = undisturbed(async move { inbox.take(most, lease_ms.unwrap_or(LEASE_MS)).await }).await?;
-    json(&Taken { items: taken })
+    json(&serde_json::json!({ "items": taken }))
 }
 
 pub async fn acknowledge(

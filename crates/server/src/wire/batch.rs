@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use windlass::core::json;
 use windlass::core::limits::Limits;
-use windlass::{Args, BatchRequest, CallRequest, Deadlines, Siblings, StreamRequest};
+use windlass::{Args, BatchRequest, CallRequest, Deadlines, NewTask, Siblings, StreamRequest, Wake};
 
 /// The calls of one model turn.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -79,6 +79,45 @@ pub struct Call {
     /// How long the answer waits for it once it runs, in milliseconds, if its tool may go on in the background.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inline_ms: Option<u64>,
+    /// Starts it as a task, if its tool may go on in the background: the answer does not wait for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<StartTask>,
+}
+
+/// How a call is started as a task.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StartTask {
+    /// What people call it; the tool's name unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// When its session is told of it: `on_end` unless given.
+    #[serde(default)]
+    pub wake: WakeOn,
+}
+
+/// When a session is told of a task.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WakeOn {
+    /// Never.
+    Silent,
+    /// When it has ended.
+    #[default]
+    OnEnd,
+    /// Also when it asks or says something.
+    OnActivity,
+}
+
+impl From<StartTask> for NewTask {
+    fn from(task: StartTask) -> NewTask {
+        let wake = match task.wake {
+            WakeOn::Silent => Wake::Silent,
+            WakeOn::OnEnd => Wake::OnEnd,
+            WakeOn::OnActivity => Wake::OnActivity,
+        };
+        NewTask { title: task.title, wake }
+    }
 }
 
 /// How long a call may take, in milliseconds.
@@ -173,6 +212,7 @@ fn request(place: usize, call: Call, limits: &Limits) -> Result<CallRequest, Pro
         deadlines: Deadlines { queue_ms, attempt_ms, silence_ms, total_ms },
         priority: call.priority,
         inline_ms: call.inline_ms,
+        task: call.task.map(NewTask::from),
     })
 }
 

@@ -184,7 +184,7 @@ pub struct LogPiece {
 pub struct Notice {
     /// Stays the same however often it is delivered.
     pub id: String,
-    /// What it tells of: `task_ended`.
+    /// What it tells of: `task_ended`, `task_message` or `task_asks`.
     pub kind: String,
     /// `queued`, or `delivered` until its lease is over.
     pub state: String,
@@ -211,11 +211,26 @@ pub struct TaskNotices {
     pub items: Vec<Notice>,
 }
 
-/// The same, as the runtime has them.
-#[derive(Debug, Serialize)]
-pub struct Taken {
-    /// In the order in which the agent is to be told them.
-    pub items: Vec<windlass::Notice>,
+/// What was said to a task, and what it said.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TaskMessages {
+    /// Oldest first.
+    pub items: Vec<TaskMessage>,
+}
+
+/// Something that was said to a task, or that it said.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TaskMessage {
+    /// By which others reply to it.
+    pub id: String,
+    /// `in`: to the task; `out`: by the task.
+    pub direction: String,
+    /// What was said.
+    pub text: String,
+    /// To which message it replies, if to one.
+    pub in_reply_to: Option<String>,
+    /// When.
+    pub at: String,
 }
 
 /// The answers of a batch, in the order of its calls.
