@@ -79,6 +79,11 @@ impl Line {
         }
     }
 
+    /// A figure to be read beside that of its floor.
+    pub fn beside(what: impl Into<String>, (measured, unit): (f64, Unit), floor: f64) -> Line {
+        Line { floor: Some(floor), ratio: Some(measured / floor), ..Line::plain(what, (measured, unit)) }
+    }
+
     /// A figure that has a bar itself.
     pub fn barred(what: impl Into<String>, (measured, unit): (f64, Unit), bar: Bar) -> Line {
         Line { bar: Some(bar), met: Some(bar.is_met(measured)), ..Line::plain(what, (measured, unit)) }
@@ -165,6 +170,7 @@ mod tests {
             Line::plain("fsync", (0.25, Unit::Milliseconds)),
             Line::against("call", (1_200.0, Unit::Nanoseconds), 400.0, Bar::AtMost(3.5)),
             Line::against("calls", (40_000.0, Unit::PerSecond), 100_000.0, Bar::AtLeast(0.5)),
+            Line::beside("work", (600.0, Unit::Nanoseconds), 400.0),
             Line::barred("start", (6.0, Unit::Seconds), Bar::AtMost(5.0)),
         ];
         let text = Table { title: "figures".into(), lines }.text();
@@ -175,6 +181,7 @@ mod tests {
              fsync  0.250 ms\n\
              call   1,200 ns      400  3.00×       bar ≤ 3.5×, met\n\
              calls  40,000/s  100,000   40 %    bar ≥ 50 %, missed\n\
+             work     600 ns      400  1.50×\n\
              start    6.00 s                  bar ≤ 5.00 s, missed\n"
         );
     }

@@ -14,7 +14,9 @@ use axum::routing::post;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,17 +66,18 @@ async fn figures(asked: &Asked, tell: &mut (dyn FnMut(&str) + Send)) -> Result<T
     let ours = Ours::start(&asked.dir, asked).await?;
     let mut lines = Vec::new();
     tell("requests, as many as come");
-    let (mut floors, mut rates, mut last) = (Vec::new(), Vec::new(), None);
+    let (mut floors, mut rates) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        floors.push(load(&floor.target(), connections, (span / TURNS, None)).await?.per_second());
-        let rate = load(&ours.target(), connections, (span / TURNS, None)).await?;
-        rates.push(rate.per_second());
-        last = Some(rate);
+        floors.push(load(&floor.target(), connections, (span / TURNS, None)).await?);
+        rates.push(load(&ours.target(), connections, (span / TURNS, None)).await?);
     }
-    let (floor_rate, rate) = (median(floors), median(rates));
+    let each = |loads: &[Load], of: fn(&Load) -> f64| median(loads.iter().map(of).collect());
+    let (floor_rate, rate) = (each(&floors, Load::per_second), each(&rates, Load::per_second));
     let what = format!("once, {connections} connections");
     lines.push(Line::against(what, (rate, Unit::PerSecond), floor_rate, Bar::AtLeast(0.5)));
-    let last = last.ok_or_else(|| Error::Wrong("nothing was measured".to_owned()))?;
+    let (floor_busy, busy) = (each(&floors, Load::busy_ns), each(&rates, Load::busy_ns));
+    lines.push(Line::beside("  CPU for each, with its client", (busy, Unit::Nanoseconds), floor_busy));
+    let last = rates.last().ok_or_else(|| Error::Wrong("nothing was measured".to_owned()))?.rate;
     lines.push(Line::plain("  p50", (ms(last.p50), Unit::Milliseconds)));
     lines.push(Line::against(
         "  p99 over p50",
@@ -98,8 +101,10 @@ async fn figures(asked: &Asked, tell: &mut (dyn FnMut(&str) + Send)) -> Result<T
         alone.per_second(),
         Bar::AtLeast(0.9),
     ));
-    lines.push(Line::plain("  p50 without readers", (ms(alone.p50), Unit::Milliseconds)));
-    lines.push(Line::plain("  p50 with readers", (ms(read.p50), Unit::Milliseconds)));
+    let (busy, busy_alone) = (read.busy_ns(), alone.busy_ns());
+    lines.push(Line::beside("  CPU for each, with its readers", (busy, Unit::Nanoseconds), busy_alone));
+    lines.push(Line::plain("  p50 without readers", (ms(alone.rate.p50), Unit::Milliseconds)));
+    lines.push(Line::plain("  p50 with readers", (ms(read.rate.p50), Unit::Milliseconds)));
     lines.push(Line::plain(
         "  bytes that each reader was told",
         (told as f64 / asked.readers.max(1) as f64, Unit::Number),
@@ -126,14 +131,14 @@ async fn load(
     target: &Target,
     connections: usize,
     (span, every): (Duration, Option<Duration>),
-) -> Result<Rate, Error> {
+) -> Result<Load, Error> {
     let mut clients = Vec::with_capacity(connections);
     for number in 0..connections {
         let mut client = Client::connect(target, number).await?;
         client.ask().await?;
         clients.push(client);
     }
-    let mut all = Laps::start(span);
+    let (busy, mut all) = (busy_time(), Laps::start(span));
     let mut running = JoinSet::new();
     for mut client in clients {
         running.spawn(async move {
@@ -159,7 +164,31 @@ async fn load(
             Err(ended) => std::panic::resume_unwind(ended.into_panic()),
         }
     }
-    Ok(all.rate(1))
+    Ok(Load { rate: all.rate(1), busy: busy_time().saturating_sub(busy) })
+}
+
+/// What came of a load.
+struct Load {
+    rate: Rate,
+    /// What the processors worked meanwhile, for server, clients and readers: they are all in this process.
+    busy: Duration,
+}
+
+impl Load {
+    fn per_second(&self) -> f64 {
+        self.rate.per_second()
+    }
+
+    /// For one request. It hardly depends on what else the machine does.
+    fn busy_ns(&self) -> f64 {
+        self.busy.as_nanos() as f64 / self.rate.count.max(1) as f64
+    }
+}
+
+/// What the processors have worked for this process.
+fn busy_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// One connection that stays open.
@@ -348,9 +377,13 @@ impl Ours {
             stream.write_all(request.as_bytes()).await?;
             let told = told.clone();
             reading.spawn(async move {
-                let mut buffer = vec![0; 16 << 10];
-                while let Ok(read @ 1..) = stream.read(&mut buffer).await {
-                    told.fetch_add(read as u64, Ordering::Relaxed);
+                while stream.readable().await.is_ok() {
+                    // What is read is only counted: it needs no place of its own.
+                    match stream.try_read(&mut [0; 16 << 10]) {
+                        Ok(read @ 1..) => _ = told.fetch_add(read as u64, Ordering::Relaxed),
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                        Ok(0) | Err(_) => break,
+                    }
                 }
             });
         }

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::de::DeserializeOwned;
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 use windlass_core::call::Call;
@@ -178,7 +179,7 @@ impl Serialize for CallAnswer {
         map.serialize_entry("state", self.state())?;
         match (&self.conflict, self.call.outcome()) {
             (Some(conflict), _) => map.serialize_entry("outcome", &json!({"failure": failure(conflict)}))?,
-            (None, Some(ended)) => map.serialize_entry("outcome", &outcome(self, ended))?,
+            (None, Some(ended)) => map.serialize_entry("outcome", &ShownOutcome(self, ended))?,
             (None, None) => {}
         }
         if self.is_task() {
@@ -197,9 +198,9 @@ impl Serialize for CallAnswer {
         if !repairs.is_empty() {
             map.serialize_entry("repairs", &repairs)?;
         }
-        map.serialize_entry("model", &model(&self.model()))?;
+        map.serialize_entry("model", &ShownModel(&self.model()))?;
         if let Some(provider) = &self.call.opened.provider {
-            map.serialize_entry("provider", &parsed(provider))?;
+            map.serialize_entry("provider", &AsWritten(provider))?;
         }
         map.end()
     }
@@ -224,26 +225,102 @@ fn of_failure(tool: &str, failure: &Failure) -> ToolError {
     ToolError { class, tool_code, detail: failure.detail.clone(), retry, ..ToolError::new(message) }
 }
 
-fn outcome(answer: &CallAnswer, outcome: &Outcome) -> Json {
-    match outcome {
-        Outcome::Succeeded(success) => succeeded(success),
-        Outcome::Failed(failed) => json!({"failure": failure(failed)}),
-        Outcome::Denied { reason } => json!({"reason": reason}),
-        Outcome::Cancelled { effect } => json!({"effect": effect.as_str()}),
-        Outcome::Unknown => {
-            json!({"since": answer.call.end().map(|end| wall_time(end.at))})
-        }
+struct ShownOutcome<'a>(&'a CallAnswer, &'a Outcome);
+
+impl Serialize for ShownOutcome<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ShownOutcome(answer, outcome) = self;
+        let shown = match outcome {
+            Outcome::Succeeded(success) => return ShownSuccess(success).serialize(serializer),
+            Outcome::Failed(failed) => json!({"failure": failure(failed)}),
+            Outcome::Denied { reason } => json!({"reason": reason}),
+            Outcome::Cancelled { effect } => json!({"effect": effect.as_str()}),
+            Outcome::Unknown => json!({"since": answer.call.end().map(|end| wall_time(end.at))}),
+        };
+        shown.serialize(serializer)
     }
 }
 
-fn succeeded(success: &Success) -> Json {
-    let parts: Vec<Json> = success.parts.iter().map(part).collect();
-    match &success.value {
-        Value::Inline(text) => json!({"value": parsed(text), "parts": parts}),
-        Value::Kept { kept, form } => {
-            let kept =
-                json!({"artifact": kept.artifact.to_string(), "bytes": kept.bytes, "form": form.as_str()});
-            json!({"kept": kept, "parts": parts})
+/// Values are written as they are recorded: they may be large, and need not be read for that.
+struct ShownSuccess<'a>(&'a Success);
+
+impl Serialize for ShownSuccess<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ShownSuccess(success) = self;
+        let mut map = serializer.serialize_map(Some(2))?;
+        match &success.value {
+            Value::Inline(text) => map.serialize_entry("value", &AsWritten(text))?,
+            Value::Kept { kept, form } => {
+                let Kept { artifact, bytes } = kept;
+                let kept = json!({"artifact": artifact.to_string(), "bytes": bytes, "form": form.as_str()});
+                map.serialize_entry("kept", &kept)?;
+            }
+        }
+        map.serialize_entry("parts", &Parts(&success.parts))?;
+        map.end()
+    }
+}
+
+struct ShownModel<'a>(&'a ModelAnswer);
+
+impl Serialize for ShownModel<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("parts", &Parts(&self.0.parts))?;
+        if self.0.is_error {
+            map.serialize_entry("is_error", &true)?;
+        }
+        map.end()
+    }
+}
+
+struct Parts<'a>(&'a [Part]);
+
+impl Serialize for Parts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(ShownPart))
+    }
+}
+
+struct ShownPart<'a>(&'a Part);
+
+impl Serialize for ShownPart<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self.0 {
+            Part::Text(text) => {
+                map.serialize_entry("type", "text")?;
+                map.serialize_entry("text", text)?;
+            }
+            Part::Json(value) => {
+                map.serialize_entry("type", "json")?;
+                map.serialize_entry("value", &AsWritten(value))?;
+            }
+            Part::Image { media_type, data } => {
+                map.serialize_entry("type", "image")?;
+                map.serialize_entry("media_type", media_type)?;
+                map.serialize_entry("data", &BASE64.encode(data))?;
+            }
+            Part::File { kept: Kept { artifact, bytes }, media_type, name } => {
+                map.serialize_entry("type", "file")?;
+                map.serialize_entry("artifact", &artifact.to_string())?;
+                map.serialize_entry("bytes", bytes)?;
+                map.serialize_entry("media_type", media_type)?;
+                map.serialize_entry("name", name)?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// What was recorded as JSON; text that is none is shown as text.
+struct AsWritten<'a>(&'a JsonText);
+
+impl Serialize for AsWritten<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match serde_json::from_str::<&RawValue>(self.0) {
+            Ok(json) => json.serialize(serializer),
+            Err(_) => serializer.serialize_str(self.0),
         }
     }
 }
@@ -275,29 +352,6 @@ fn retry(retry: Retry) -> Json {
         Retry::Safe { after_ms: Some(after) } => json!({"safe": {"after_ms": after}}),
         Retry::Exhausted { attempts } => json!({"exhausted": {"attempts": attempts}}),
     }
-}
-
-fn model(answer: &ModelAnswer) -> Json {
-    let parts: Vec<Json> = answer.parts.iter().map(part).collect();
-    if answer.is_error { json!({"parts": parts, "is_error": true}) } else { json!({"parts": parts}) }
-}
-
-fn part(part: &Part) -> Json {
-    match part {
-        Part::Text(text) => json!({"type": "text", "text": text}),
-        Part::Json(value) => json!({"type": "json", "value": parsed(value)}),
-        Part::Image { media_type, data } => {
-            json!({"type": "image", "media_type": media_type, "data": BASE64.encode(data)})
-        }
-        Part::File { kept: Kept { artifact, bytes }, media_type, name } => json!({
-            "type": "file", "artifact": artifact.to_string(), "bytes": bytes, "media_type": media_type, "name": name,
-        }),
-    }
-}
-
-/// What was recorded as JSON; text that is none is shown as text.
-fn parsed(text: &JsonText) -> Json {
-    serde_json::from_str(text).unwrap_or_else(|_| Json::String(text.to_string()))
 }
 
 /// A point in time as people and programs read it.

@@ -5,8 +5,10 @@ use crate::extract::Bodies;
 use crate::problem::Problem;
 use crate::sessions::{self, Sessions};
 use crate::tokens::Tokens;
+use crate::undisturbed::undisturbed;
 use crate::view::{self, SESSIONS_MAX, View, Whose};
 use crate::wire::Wait;
+use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use windlass::core::handle::{Handle, Kind, open_question_id};
 use windlass::core::ids::CallId;
 use windlass::core::narration::Locale;
 use windlass::core::time::Timestamp;
-use windlass::{AskError, Runtime, Submitted};
+use windlass::{AskError, BatchAnswer, Runtime, Submitted};
 
 /// What every handler works with. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -183,7 +185,7 @@ impl Api {
         &self,
         (session, submitted): (&str, Submitted),
         (wait, most): (Wait, Duration),
-    ) -> Result<Value, Problem> {
+    ) -> Result<Shown, Problem> {
         let asked_at = self.now();
         let mut draining = self.0.draining.subscribe();
         let waiting = async {
@@ -203,31 +205,40 @@ impl Api {
             _ = draining.wait_for(|draining| *draining) => {}
         }
         let answer = submitted.now().await?;
-        let over = answer.calls.iter().all(|call| call.call().end().is_some());
-        let view = match over {
-            true => View::of_record(self.0.runtime.store().clone()),
-            false => View::of_session(&self.0.runtime, session),
-        };
-        let mut shown = view.batch(&answer);
         let before = |call: &&windlass::CallAnswer| {
             call.is_recorded()
                 && !call.is_conflict()
                 && call.call().end().is_some_and(|end| end.at < asked_at)
         };
         let recorded = answer.calls.iter().filter(before).count();
+        if answer.calls.iter().all(|call| call.call().end().is_some()) {
+            // Its answers say all there is to say.
+            return Ok(Shown::Over { answer, recorded });
+        }
+        let mut shown = View::of_session(&self.0.runtime, session).batch(&answer);
         if recorded > 0 {
             shown["recorded"] = recorded.into();
         }
-        Ok(shown)
+        Ok(Shown::Open(shown))
     }
 }
 
-/// Does something to its end, whoever asked for it goes away or not: what was begun is never left half done.
-pub(crate) async fn undisturbed<T: Send + 'static, E: Into<Problem> + Send + 'static>(
-    work: impl Future<Output = Result<T, E>> + Send + 'static,
-) -> Result<T, Problem> {
-    match tokio::spawn(work).await {
-        Ok(done) => done.map_err(Into::into),
-        Err(ended) => Err(Problem::new("internal", format!("the request was not done: {ended}"))),
-    }
+/// The answer to a batch, as it is written.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Shown {
+    /// Every call has ended.
+    Over {
+        #[serde(flatten)]
+        answer: BatchAnswer,
+        /// So many of them had before it was asked for.
+        #[serde(skip_serializing_if = "is_none")]
+        recorded: usize,
+    },
+    /// As it stands.
+    Open(Value),
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }

@@ -20,6 +20,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep};
 use windlass::core::ids::EntryNo;
 use windlass::core::narration::Locale;
 use windlass::{BatchError, Events, EventsError, News, Page};
@@ -57,9 +58,11 @@ pub async fn events(
         None => api.locale(&session).await?,
     };
     let keepalive = Duration::from_millis(runtime.limits().event_keepalive_ms);
-    let stream = Stream { events, guest, locale, keepalive, begun: false };
+    let quiet = Box::pin(sleep(keepalive));
+    let stream = Stream { events, guest, locale, keepalive, quiet, told_at: Instant::now(), begun: false };
     let head = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
-    Ok((head, Body::new(Pulled { next: Some(Box::pin(stream.next())) })).into_response())
+    Ok((head, Body::new(Pulled { then: Stream::next, next: Box::pin(stream.next()), over: false }))
+        .into_response())
 }
 
 fn last_event(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
@@ -94,14 +97,18 @@ struct Stream {
     guest: Option<Guest>,
     locale: Locale,
     keepalive: Duration,
+    /// Runs on while news come: how long it was quiet is found out when it is over.
+    quiet: Pin<Box<Sleep>>,
+    /// When something was last told.
+    told_at: Instant,
     begun: bool,
 }
 
 /// The next piece of the stream, and the stream that follows it; `None` at its end.
-type Next = Pin<Box<dyn Future<Output = Option<(Bytes, Option<Stream>)>> + Send>>;
+type Piece = Option<(Bytes, Option<Stream>)>;
 
 impl Stream {
-    async fn next(mut self) -> Option<(Bytes, Option<Stream>)> {
+    async fn next(mut self) -> Piece {
         if !std::mem::replace(&mut self.begun, true) {
             // Whoever reconnects before the first event continues from here, too.
             return Some((format!("id: {}\n\n", self.events.cursor()).into(), Some(self)));
@@ -112,11 +119,17 @@ impl Stream {
                 None => std::future::pending().await,
             }
         };
+        let (quiet, told_at) = (&mut self.quiet, self.told_at);
         let news = tokio::select! {
-            news = self.events.next() => news?,
-            () = tokio::time::sleep(self.keepalive) => return Some((Bytes::from_static(b":\n\n"), Some(self))),
+            biased;
             () = going => return None,
+            news = self.events.next() => news?,
+            () = been_quiet(quiet, told_at + self.keepalive) => {
+                self.told_at = Instant::now();
+                return Some((Bytes::from_static(b":\n\n"), Some(self)));
+            }
         };
+        self.told_at = Instant::now();
         Some(match news {
             Ok(News::Page(page)) => {
                 (Bytes::from_owner(page.rendered(self.locale, |page| frames(page, self.locale))), Some(self))
@@ -134,6 +147,17 @@ impl Stream {
                 (text.into(), None)
             }
         })
+    }
+}
+
+/// Waits until then. The timer may be set for an earlier time: setting it anew with every frame would cost more.
+async fn been_quiet(quiet: &mut Pin<Box<Sleep>>, until: Instant) {
+    loop {
+        quiet.as_mut().await;
+        if Instant::now() >= until {
+            return;
+        }
+        quiet.as_mut().reset(until);
     }
 }
 
@@ -156,12 +180,14 @@ fn frame(text: &mut Vec<u8>, (cursor, kind): (Option<EntryNo>, &str), data: &imp
     text.extend_from_slice(b"\n\n");
 }
 
-/// A body that is made piece by piece, when there is room for the next.
-struct Pulled {
-    next: Option<Next>,
+/// A body that is made piece by piece, when there is room for the next; each in the memory of the one before.
+struct Pulled<F, N> {
+    then: F,
+    next: Pin<Box<N>>,
+    over: bool,
 }
 
-impl hyper::body::Body for Pulled {
+impl<N: Future<Output = Piece> + Send, F: Fn(Stream) -> N + Unpin> hyper::body::Body for Pulled<F, N> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -169,10 +195,18 @@ impl hyper::body::Body for Pulled {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(next) = &mut self.next else { return Poll::Ready(None) };
-        let Poll::Ready(piece) = next.as_mut().poll(cx) else { return Poll::Pending };
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(piece) = self.next.as_mut().poll(cx) else { return Poll::Pending };
         let (piece, rest) = piece.unzip();
-        self.next = rest.flatten().map(|stream| -> Next { Box::pin(stream.next()) });
+        match rest.flatten() {
+            Some(stream) => {
+                let next = (self.then)(stream);
+                self.next.set(next);
+            }
+            None => self.over = true,
+        }
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 }

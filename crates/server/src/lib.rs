@@ -27,6 +27,7 @@ mod serving;
 pub mod sessions;
 mod socket;
 pub mod tokens;
+mod undisturbed;
 pub mod view;
 pub mod wire;
 

@@ -14,13 +14,13 @@ use crate::wire::shown::{
     Revoked, Session, Task, TaskMessages, TaskNotices, Token, Tool, WholeTask,
 };
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::handler::Handler;
-use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use hyper::{HeaderMap, Method};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use std::pin::Pin;
 
 /// Every route there is.
 #[rustfmt::skip]
@@ -105,8 +105,7 @@ const ANSWER: &[&str] = &["unfit", "conflict", "over", "invalid_args"];
 pub fn router(api: &Api, door: &Door) -> Router {
     let mut router = Router::new();
     for route in surface() {
-        let guard = Guard { api: api.clone(), door: door.clone(), needs: route.needs };
-        router = router.route(route.path, route.handler.layer(from_fn_with_state(guard, guarded)));
+        router = router.route(route.path, (route.behind)(door));
     }
     let strange = |what: &'static str, told: &'static str| async move { Problem::new(what, told) };
     router
@@ -137,7 +136,8 @@ pub(crate) struct Route {
     pub(crate) in_parts: bool,
     /// The problems that are its own; all others follow from its shape.
     pub(crate) problems: &'static [&'static str],
-    handler: MethodRouter<Api>,
+    /// Who answers those who come in by a door and may ask.
+    behind: Box<dyn FnOnce(&Door) -> MethodRouter<Api>>,
 }
 
 /// How the shape of something is described.
@@ -165,7 +165,7 @@ impl Route {
             body_media: "application/json",
             in_parts: false,
             problems,
-            handler: on(filter, handler),
+            behind: Box::new(move |door| on(filter, Guarded { handler, door: door.clone(), needs })),
         }
     }
 
@@ -246,32 +246,41 @@ fn shape<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-/// Who may ask for one route.
+/// A handler that only those reach who may ask: who that is, is found out before anything of the request is looked at.
 #[derive(Clone)]
-struct Guard {
-    api: Api,
+struct Guarded<H> {
+    handler: H,
     door: Door,
     needs: Option<Scope>,
 }
 
-/// Finds out who asks, and whether they may, before anything of the request is looked at.
-async fn guarded(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
-    match admit(&guard, request.headers()).await {
-        Ok(caller) => {
-            if let Some(caller) = caller {
-                request.extensions_mut().insert(caller);
+impl<H: Handler<T, Api>, T: 'static> Handler<T, Api> for Guarded<H> {
+    type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+    fn call(self, mut request: Request, api: Api) -> Self::Future {
+        Box::pin(async move {
+            match admit((&self.door, self.needs), request.headers(), &api).await {
+                Ok(caller) => {
+                    if let Some(caller) = caller {
+                        request.extensions_mut().insert(caller);
+                    }
+                    self.handler.call(request, api).await
+                }
+                Err(problem) => problem.into_response(),
             }
-            next.run(request).await
-        }
-        Err(problem) => problem.into_response(),
+        })
     }
 }
 
-async fn admit(guard: &Guard, headers: &HeaderMap) -> Result<Option<Caller>, Problem> {
-    let Door::Address(rules) = &guard.door else { return Ok(Some(Caller::local())) };
+async fn admit(
+    (door, needs): (&Door, Option<Scope>),
+    headers: &HeaderMap,
+    api: &Api,
+) -> Result<Option<Caller>, Problem> {
+    let Door::Address(rules) = door else { return Ok(Some(Caller::local())) };
     rules.check(headers)?;
-    let Some(needs) = guard.needs else { return Ok(None) };
-    let caller = access::caller(headers, guard.api.tokens()).await?;
+    let Some(needs) = needs else { return Ok(None) };
+    let caller = access::caller(headers, api.tokens()).await?;
     if caller.has(needs) {
         return Ok(Some(caller));
     }

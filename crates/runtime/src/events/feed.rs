@@ -1,7 +1,8 @@
 //! The bells of sessions, and the pages that their readers share.
 //!
 //! A session that nobody follows pays one relaxed load per commit. While somebody does, a task of the runtime hears of
-//! commits and of what running calls say, and rings for all readers at once, at most every `event_frame_ms`.
+//! commits and of what running calls say, reads what is new, and rings for all readers at once, at most every
+//! `event_frame_ms`: whoever keeps up finds its page made.
 
 use super::Words;
 use super::follow::{Follower, Page, Source, Subject};
@@ -17,6 +18,7 @@ use tokio::task::AbortHandle;
 use windlass_core::call::Kind;
 use windlass_core::handle::Handle;
 use windlass_core::ids::{CallId, EntryNo};
+use windlass_store::SessionRow;
 
 /// Pages that are kept for those who come after the first.
 const PAGES_MAX: usize = 16;
@@ -102,7 +104,9 @@ pub(crate) struct Feed {
     ring: watch::Sender<Ring>,
     /// Whoever rings, while somebody follows.
     ringer: Mutex<Option<AbortHandle>>,
-    pages: tokio::sync::Mutex<VecDeque<Arc<Page>>>,
+    pages: Mutex<VecDeque<Arc<Page>>>,
+    /// Held by whoever reads the journal, so that of all who want a page one makes it.
+    reading: tokio::sync::Mutex<()>,
     said: Mutex<Said>,
 }
 
@@ -133,7 +137,8 @@ impl Feed {
             happened: Notify::new(),
             ring,
             ringer: Mutex::default(),
-            pages: tokio::sync::Mutex::default(),
+            pages: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
             said: Mutex::default(),
         }
     }
@@ -206,10 +211,7 @@ impl Feed {
             ringing.abort();
         }
         *lock(&self.said) = Said::default();
-        // Nobody else reads pages; whoever was dropped in the middle has let go.
-        if let Ok(mut pages) = self.pages.try_lock() {
-            pages.clear();
-        }
+        lock(&self.pages).clear();
     }
 
     /// The session was seen with this head.
@@ -223,18 +225,46 @@ impl Feed {
 
     /// The page behind an entry: as somebody read it before, or from the journal.
     pub(super) async fn page(&self, rt: &Inner, after: EntryNo) -> Result<Option<Arc<Page>>, BatchError> {
-        // Held while the journal is read, so that of all who were woken one reads.
-        let mut pages = self.pages.lock().await;
-        if let Some(page) = pages.iter().find(|page| page.after == after) {
-            return Ok(Some(page.clone()));
+        if let Some(page) = self.known(after) {
+            return Ok(Some(page));
+        }
+        let _reading = self.reading.lock().await;
+        if let Some(page) = self.known(after) {
+            return Ok(Some(page));
         }
         let Some(session) = rt.store.session(&self.name).await? else { return Ok(None) };
+        // Not further than it rang: so all who keep up stand at the same entry, and share what comes behind it.
+        let upto = self.ring.borrow().head;
+        self.read(rt, &session, (after, upto)).await
+    }
+
+    /// Reads what is new for all who keep up, before it rings for it. What cannot be read they are told themselves.
+    async fn read_ahead(&self, rt: &Inner, session: &SessionRow) {
+        let _reading = self.reading.lock().await;
+        let after = self.ring.borrow().head;
+        if after < session.head && self.known(after).is_none() {
+            let _ = self.read(rt, session, (after, session.head)).await;
+        }
+    }
+
+    fn known(&self, after: EntryNo) -> Option<Arc<Page>> {
+        lock(&self.pages).iter().find(|page| page.after == after).cloned()
+    }
+
+    /// Makes the page behind an entry, up to another. Asked for by who has the reading.
+    async fn read(
+        &self,
+        rt: &Inner,
+        session: &SessionRow,
+        (after, upto): (EntryNo, EntryNo),
+    ) -> Result<Option<Arc<Page>>, BatchError> {
         let tools = Some(&rt.registry);
         let (store, text_bytes_max) = (&rt.store, rt.limits.event_text_bytes_max);
-        let source = Source { store, session: &session, tools, text_bytes_max };
-        let page = source.page(after, || before(&pages, after)).await?;
+        let source = Source { store, session, upto, tools, text_bytes_max };
+        let page = source.page(after, || before(&lock(&self.pages), after)).await?;
         let Some(page) = page.map(Arc::new) else { return Ok(None) };
         self.fall_silent(&page);
+        let mut pages = lock(&self.pages);
         pages.push_back(page.clone());
         while pages.len() > PAGES_MAX
             || pages.iter().map(|page| page.weight()).sum::<usize>() > PAGES_BYTES_MAX
@@ -316,6 +346,9 @@ async fn ring(rt: Weak<Inner>, feed: Arc<Feed>, (pause, looks): (Duration, Durat
         let Some(rt) = rt.upgrade() else { return };
         let words = feed.gather(&rt);
         let row = rt.store.session(&feed.name).await;
+        if let Ok(Some(session)) = &row {
+            feed.read_ahead(&rt, session).await;
+        }
         drop(rt);
         feed.ring.send_if_modified(|ring| {
             let before = *ring;

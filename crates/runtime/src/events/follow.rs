@@ -125,6 +125,8 @@ const EVENT_BYTES: usize = 512;
 pub(super) struct Source<'a> {
     pub(super) store: &'a Arc<dyn Store>,
     pub(super) session: &'a SessionRow,
+    /// What comes behind this entry is not told yet.
+    pub(super) upto: EntryNo,
     /// Who knows the tools, if somebody does.
     pub(super) tools: Option<&'a Registry>,
     /// So much of a text is told.
@@ -153,8 +155,9 @@ impl Record {
     /// The next page; `None` if no more is recorded for now.
     pub async fn next(&mut self) -> Result<Option<Page>, BatchError> {
         let limits = windlass_core::limits::Limits::default();
-        let (store, session) = (&self.store, &self.session);
-        let source = Source { store, session, tools: None, text_bytes_max: limits.event_text_bytes_max };
+        let (store, session, upto) = (&self.store, &self.session, EntryNo(u64::MAX));
+        let source =
+            Source { store, session, upto, tools: None, text_bytes_max: limits.event_text_bytes_max };
         let page = source.page(self.cursor, || self.follower.take()).await?;
         if let Some(page) = &page {
             self.cursor = page.end;
@@ -172,7 +175,8 @@ impl Source<'_> {
         after: EntryNo,
         follower: impl FnOnce() -> Option<Follower>,
     ) -> Result<Option<Page>, BatchError> {
-        let rows = self.store.journal_after(self.session.no, after, PAGE_ROWS).await?;
+        let mut rows = self.store.journal_after(self.session.no, after, PAGE_ROWS).await?;
+        rows.retain(|row| row.first <= self.upto);
         if rows.is_empty() {
             return Ok(None);
         }

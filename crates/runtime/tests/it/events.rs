@@ -7,6 +7,7 @@ use crate::rig::{
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use windlass::core::ids::EntryNo;
 use windlass::core::narration::{Locale, Narration, Phase};
 use windlass::store::memory::MemoryStore;
@@ -304,6 +305,23 @@ async fn a_page_is_read_once_however_many_follow() {
     }
     let read = store.asked(Method::JournalAfter) - before;
     assert!(read <= 4, "{read} pages were read for 50 readers of 100 rows");
+}
+
+#[tokio::test]
+async fn what_is_new_is_read_before_anybody_asks_for_it() {
+    let store = FaultStore::new(Arc::new(MemoryStore::new().unwrap()), Plan::Never, Reach::Store);
+    let runtime = Runtime::new(Config::new(store.clone()));
+    with_tools(&runtime);
+    let mut events = runtime.events("s", None).await.unwrap();
+    let before = store.asked(Method::JournalAfter);
+    run(&runtime, "s", batch("k", vec![call("c", "read", n(1))])).await;
+    let read = async {
+        while store.asked(Method::JournalAfter) == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), read).await.expect("nobody has asked for news");
+    assert_eq!(kinds(&until_ended(&mut events, 1).await, "c").split(", ").last(), Some("ended (succeeded)"));
 }
 
 #[tokio::test]

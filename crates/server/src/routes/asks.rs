@@ -2,9 +2,10 @@
 
 use super::{Answered, json, tasks};
 use crate::access::Caller;
-use crate::api::{Api, undisturbed};
+use crate::api::Api;
 use crate::extract::{Asked, Body, Named};
 use crate::problem::Problem;
+use crate::undisturbed::undisturbed;
 use crate::view::View;
 use crate::wire::{
     Answer, Cancel, Cancelled, Complete, Completed, Connect, Connecting, Nothing, Questions,

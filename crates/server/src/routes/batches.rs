@@ -2,9 +2,10 @@
 
 use super::{Answered, json};
 use crate::access::Caller;
-use crate::api::{Api, undisturbed};
+use crate::api::Api;
 use crate::extract::{Body, Calls, Named};
 use crate::problem::Problem;
+use crate::undisturbed::undisturbed;
 use crate::view::View;
 use crate::wire::{Batch, Close, Push, Wait};
 use axum::extract::State;

@@ -3,9 +3,10 @@
 use super::bytes::{Pieces, served};
 use super::{Answered, json};
 use crate::access::Caller;
-use crate::api::{Api, undisturbed};
+use crate::api::Api;
 use crate::extract::{Asked, Named, Raw};
 use crate::problem::Problem;
+use crate::undisturbed::undisturbed;
 use crate::view;
 use crate::wire::shown::{FileShown, FileWritten, Page};
 use crate::wire::{Deleted, Files};

@@ -2,9 +2,10 @@
 
 use super::{Answered, json};
 use crate::access::Caller;
-use crate::api::{Api, undisturbed};
+use crate::api::Api;
 use crate::extract::{Asked, Body, Named};
 use crate::problem::Problem;
+use crate::undisturbed::undisturbed;
 use crate::view;
 use crate::wire::shown::{Page, Pair, PairKey};
 use crate::wire::{Deleted, NewPair, Pairs};

@@ -2,9 +2,10 @@
 
 use super::{Answered, json};
 use crate::access::Caller;
-use crate::api::{Api, undisturbed};
+use crate::api::Api;
 use crate::extract::{Asked, Body, Named};
 use crate::problem::Problem;
+use crate::undisturbed::undisturbed;
 use crate::view::{self, View};
 use crate::wire::{Acknowledged, Nothing, Paging, Requeued, SaidTo, Say, Take};
 use axum::extract::State;

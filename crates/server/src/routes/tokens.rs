@@ -1,9 +1,10 @@
 //! Tokens, for who manages them.
 
 use super::{Answered, json, with_status};
-use crate::api::{Api, undisturbed};
+use crate::api::Api;
 use crate::extract::{Asked, Body, Named};
 use crate::problem::Problem;
+use crate::undisturbed::undisturbed;
 use crate::view;
 use crate::wire::shown::{Page, Revoked};
 use crate::wire::{NewToken, Paging};

@@ -3,6 +3,7 @@
 use super::lookups::Lookups;
 use super::{log, schema};
 use crate::StoreError;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -212,6 +213,8 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection, rusqlite::Error>
 fn prepare(conn: &Connection) -> Result<(), rusqlite::Error> {
     conn.busy_timeout(std::time::Duration::from_millis(BUSY_MS))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // A plan does not depend on what is bound: otherwise some statements are planned anew for every question.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
@@ -266,6 +269,7 @@ fn number_at(header: &[u8; 100], at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rusqlite::StatementStatus;
 
     #[test]
     fn old_libraries_are_refused() {
@@ -275,5 +279,21 @@ mod tests {
             assert_eq!(check_version(number, "x").is_ok(), ok, "{number}");
         }
         assert!(check_library().is_ok());
+    }
+
+    #[test]
+    fn a_statement_is_planned_once_whatever_is_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let made = Connection::open(&path).unwrap();
+        made.execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY); INSERT INTO t VALUES (1), (2), (3)")
+            .unwrap();
+        let conn = connect_reader(&path).unwrap();
+        let mut select = conn.prepare("SELECT a FROM t WHERE a > ?1 ORDER BY a LIMIT ?2").unwrap();
+        for limit in 1..4_u32 {
+            let found = select.query_map((0, limit), |row| row.get::<_, i64>(0)).unwrap();
+            assert_eq!(found.count(), limit as usize);
+        }
+        assert_eq!(select.get_status(StatementStatus::RePrepare), 0);
     }
 }
