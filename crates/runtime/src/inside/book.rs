@@ -574,7 +574,6 @@ mod tests {
             priority: 0,
             inline_ms: None,
             task: None,
-            task: None,
         };
         batch.place(&call, Submission { before: 0, at: NOW }, &Limits::default());
         let what = Asked::Complete { name: name.into(), completion: Completion::Ok("1".into()) };
