@@ -439,7 +439,7 @@ impl OpenBatch {
     ) -> Result<Vec<Arc<Call>>, Lost> {
         loop {
             let notified = self.ended.notified();
-            if let Some(calls) = self.try_ended(ordinals.clone()) {
+            if let Some(calls) = self.try_ended(ordinals.clone(), |_, call| call.clone()) {
                 return Ok(calls);
             }
             if let Some(lost) = lane.lost() {
@@ -449,20 +449,26 @@ impl OpenBatch {
         }
     }
 
-    /// These calls, if all of them have ended.
-    pub(crate) fn try_ended(
+    /// What is made of each of these calls and its place among them, if all of them have ended.
+    pub(crate) fn try_ended<T>(
         &self,
         ordinals: impl ExactSizeIterator<Item = Ordinal>,
-    ) -> Option<Vec<Arc<Call>>> {
+        mut made: impl FnMut(usize, &Arc<Call>) -> T,
+    ) -> Option<Vec<T>> {
         let state = self.lock();
-        let mut calls = Vec::with_capacity(ordinals.len());
-        for ordinal in ordinals {
+        let mut all = Vec::with_capacity(ordinals.len());
+        for (place, ordinal) in ordinals.enumerate() {
             match state.slots.get(usize::from(ordinal.0)).map(|slot| &slot.stage) {
-                Some(Stage::Ended(call)) => calls.push(call.clone()),
+                Some(Stage::Ended(call)) => all.push(made(place, call)),
                 _ => return None,
             }
         }
-        Some(calls)
+        Some(all)
+    }
+
+    /// Whether all of these calls have ended.
+    pub(crate) fn have_ended(&self, ordinals: impl ExactSizeIterator<Item = Ordinal>) -> bool {
+        self.try_ended(ordinals, |_, _| ()).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

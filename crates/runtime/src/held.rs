@@ -317,11 +317,13 @@ impl Held {
         Ok(())
     }
 
-    /// Notes what was asked of the call meanwhile.
+    /// Notes what was asked of the call meanwhile. Mostly that is nothing.
+    #[inline]
     pub(crate) fn hear(&mut self) -> Result<(), Lost> {
-        if !self.on.batch.was_asked() {
-            return Ok(());
-        }
+        if self.on.batch.was_asked() { self.hear_all() } else { Ok(()) }
+    }
+
+    fn hear_all(&mut self) -> Result<(), Lost> {
         for Heard { what, ack } in self.on.batch.hear(self.id.ordinal) {
             match what {
                 batch::Asked::Cancel(reason) if self.call.cancel.is_none() && self.call.end().is_none() => {
@@ -423,25 +425,24 @@ impl Held {
 
     /// The time by which it is decided what is to be done: a call that was parked as long as it was to be is due,
     /// whatever the wall clock says.
+    #[inline]
     pub(crate) fn decision_time(&self) -> Timestamp {
-        match (&self.call.state, self.past.parked_at) {
-            (State::Suspended(suspended), Some((_, parked_us)))
-                if self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= suspended.parked.length_us =>
-            {
-                self.at.max(suspended.parked.wake_at)
-            }
-            (State::Unconnected { said, .. }, Some((_, parked_us)))
-                if self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= said.parked.length_us =>
-            {
-                self.at.max(said.parked.wake_at)
-            }
-            (State::Retrying(parked), Some((_, parked_us)))
-                if self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= parked.length_us =>
-            {
-                self.at.max(parked.wake_at)
-            }
-            _ => self.at,
-        }
+        let Some((_, parked_us)) = self.past.parked_at else { return self.at };
+        let parked = match &self.call.state {
+            State::Suspended(suspended) => suspended.parked,
+            State::Unconnected { said, .. } => said.parked,
+            State::Retrying(parked) => *parked,
+            State::Opened
+            | State::Ready
+            | State::Running { .. }
+            | State::Interrupted { .. }
+            | State::Returned { .. }
+            | State::Stopped { .. }
+            | State::Reconciled { .. }
+            | State::Ended(_) => return self.at,
+        };
+        let is_due = self.on.rt.clock.elapsed_us().saturating_sub(parked_us) >= parked.length_us;
+        if is_due { self.at.max(parked.wake_at) } else { self.at }
     }
 
     /// Until when it waits, if all that is to be done with it now is to wait.

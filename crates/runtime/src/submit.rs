@@ -71,8 +71,8 @@ impl Submitted {
     /// Waits until all calls have ended and are durable, or go on as tasks. Dropping this cancels nothing.
     pub async fn settled(self) -> Result<BatchAnswer, BatchError> {
         let Some((_, batch)) = &self.place else { return Ok(self.empty()) };
-        if let Some(calls) = batch.try_ended(self.ordinals()) {
-            return Ok(self.answer(batch, calls));
+        if let Some(answer) = self.try_answer(batch) {
+            return Ok(answer);
         }
         self.ended().await?;
         self.now().await
@@ -81,7 +81,7 @@ impl Submitted {
     /// The same for one who may want to look before that: [`now`](Self::now) has the answers.
     pub async fn ended(&self) -> Result<(), BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(()) };
-        if batch.try_ended(self.ordinals()).is_none() {
+        if !batch.have_ended(self.ordinals()) {
             let (_waiting, parked) = batch.wait_for();
             session.wake_all(&self.rt, batch, parked);
             batch.settled(self.ordinals(), &session.lane).await?;
@@ -92,7 +92,7 @@ impl Submitted {
     /// Records the batch and its calls, unless they are recorded: once this returns they survive this process.
     pub async fn admitted(&self) -> Result<(), BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(()) };
-        if batch.try_ended(self.ordinals()).is_some() {
+        if batch.have_ended(self.ordinals()) {
             return Ok(());
         }
         batch.record(&session.lane).await.map_err(|lost| stream::lose(&self.rt, session, lost))
@@ -123,16 +123,26 @@ impl Submitted {
     /// has ended since: of its end its session is told, and nobody is told twice.
     pub async fn now(&self) -> Result<BatchAnswer, BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
-        if let Some(calls) = batch.try_ended(self.ordinals()) {
-            return Ok(self.answer(batch, calls));
+        if let Some(answer) = self.try_answer(batch) {
+            return Ok(answer);
         }
         self.admitted().await?;
         let head = &batch.head;
         let row = BatchRow { no: head.no, session: session.lane.session(), lookup: head.lookup, open: true };
         let (folded, _) = session.read(&row).await?;
         let calls: Vec<Arc<Call>> = folded.calls.into_iter().map(Arc::new).collect();
-        let known = |answer: &Answering| calls.get(usize::from(answer.ordinal.0)).cloned();
-        Ok(self.answer(batch, self.answers.iter().filter_map(known).collect()))
+        let told = |answering: &Answering| {
+            let call = calls.get(usize::from(answering.ordinal.0))?;
+            Some(self.told(batch, answering, call))
+        };
+        Ok(self.answer(batch, self.answers.iter().filter_map(told).collect()))
+    }
+
+    /// The answers, if all calls have ended.
+    fn try_answer(&self, batch: &OpenBatch) -> Option<BatchAnswer> {
+        let told = |place: usize, call: &Arc<Call>| self.told(batch, &self.answers[place], call);
+        let calls = batch.try_ended(self.ordinals(), told)?;
+        Some(self.answer(batch, calls))
     }
 
     /// Its first call.
@@ -149,17 +159,21 @@ impl Submitted {
         BatchAnswer { key: self.key.clone(), calls: Vec::new(), decided: None }
     }
 
-    /// What is told of these calls, each in the place it was submitted in.
-    fn answer(&self, batch: &OpenBatch, calls: Vec<Arc<Call>>) -> BatchAnswer {
-        let answers = self.answers.iter().zip(calls).map(|(answering, call)| CallAnswer {
+    fn answer(&self, batch: &OpenBatch, calls: Vec<CallAnswer>) -> BatchAnswer {
+        BatchAnswer { key: self.key.clone(), calls, decided: batch.decided() }
+    }
+
+    /// What is told of a call.
+    fn told(&self, batch: &OpenBatch, answering: &Answering, call: &Arc<Call>) -> CallAnswer {
+        let is_task = call.task.is_some() && !answering.over;
+        CallAnswer {
             id: CallId { batch: batch.head.no, ordinal: answering.ordinal },
             store: self.rt.store.clone(),
-            call: if call.task.is_some() && !answering.over { Arc::new(call.before_its_end()) } else { call },
+            call: if is_task { Arc::new(call.before_its_end()) } else { call.clone() },
             recorded: answering.known,
             conflict: answering.conflict.as_ref().map(|conflict| conflict.failure()),
             parent: batch.head.parent.map(|parent| parent.call),
-        });
-        BatchAnswer { key: self.key.clone(), calls: answers.collect(), decided: batch.decided() }
+        }
     }
 }
 

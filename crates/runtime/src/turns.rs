@@ -483,6 +483,15 @@ impl State {
     fn next(&mut self, rt: &Inner, now_us: u64, mut started: impl FnMut(CallId)) -> Next {
         self.planner.start_ready(now_us, &mut self.ready);
         let mut next = Next::new();
+        if let Some(due_us) = self.planner.next_due()
+            && self.alarm_us.is_none_or(|alarm_us| due_us < alarm_us)
+        {
+            self.alarm_us = Some(due_us);
+            rt.wheel.ask_turns(due_us);
+        }
+        if self.ready.start.is_empty() && self.ready.refuse.is_empty() {
+            return next;
+        }
         if !self.ready.start.is_empty() {
             rt.away.made_room();
         }
@@ -496,12 +505,6 @@ impl State {
         for (call, refused) in self.ready.refuse.drain(..) {
             self.refused.insert(call, refused);
             next.extend(self.waiting.remove(&call).map(|session| (session, call)));
-        }
-        if let Some(due_us) = self.planner.next_due()
-            && self.alarm_us.is_none_or(|alarm_us| due_us < alarm_us)
-        {
-            self.alarm_us = Some(due_us);
-            rt.wheel.ask_turns(due_us);
         }
         next
     }

@@ -89,12 +89,15 @@ fn push_quoted(out: &mut String, text: &str) {
     }
 }
 
-/// Whether nothing is to be escaped: looks at eight bytes at once, and at none again.
+/// Whether nothing is to be escaped: looks at eight bytes at once. The last eight are looked at whole, though some of them
+/// are among those before.
 fn is_plain(text: &[u8]) -> bool {
-    let (words, rest) = text.as_chunks();
-    let escaped = words.iter().fold(0, |found, word| found | escaped_in(u64::from_le_bytes(*word)));
-    let is_plain = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';
-    escaped == 0 && rest.iter().all(is_plain)
+    let Some(last) = text.last_chunk() else {
+        return text.iter().all(|byte| *byte >= b' ' && *byte != b'"' && *byte != b'\\');
+    };
+    let (words, _) = text.as_chunks();
+    let escaped = |word: &[u8; 8]| escaped_in(u64::from_le_bytes(*word));
+    words.iter().fold(escaped(last), |found, word| found | escaped(word)) == 0
 }
 
 /// Not 0 if one of eight bytes is to be escaped: a byte that is less than another borrows its highest bit.
