@@ -54,7 +54,7 @@ mod told {
         "write.reopen",
         "write.chunk",
         "write.cut",
-        "write.last-cut",
+        "write.removed",
         "write.message",
         "write.adopt",
         "write.mark",

@@ -5,9 +5,7 @@
 //! then the whole group is rolled back and done again without that change.
 
 use super::lookups::{Indexer, Lookups};
-use super::seal::{
-    Sealed, batch_seal, mark_seal, message_digest, open_number, open_part, piece_digest, sealed_number,
-};
+use super::seal::{Sealed, batch_seal, mark_seal, message_digest, open_part, piece_digest};
 use super::statements::Statements;
 use crate::chain::{Link, Linked, START, int, piece_key, row_key, uint};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
@@ -348,18 +346,11 @@ impl<'c> Applier<'c> {
         Ok(generation)
     }
 
-    /// Cuts a blob. Of those that are gone the largest number is kept, or the next owner would give it out again.
+    /// Cuts a blob.
     fn cut(&mut self, blob: BlobNo, pieces: u32) -> Result<(), Error> {
         let range = (piece_key(blob, pieces), piece_key(blob, BLOB_PIECES_MAX - 1));
         point!("write.cut", self.sql.cut.execute(range))?;
-        if pieces > 0 {
-            return Ok(());
-        }
-        let last = self.sql.last_cut.query_row((), |row| row.get(0))?;
-        if open_number(last).is_none_or(|last| last < blob.0) {
-            point!("write.last-cut", self.sql.set_last_cut.execute([sealed_number(blob.0)]))?;
-        }
-        Ok(())
+        if pieces == 0 { self.pass([0, 0, blob.0]) } else { Ok(()) }
     }
 
     /// Adds a journal row to its session's chain.

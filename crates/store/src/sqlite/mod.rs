@@ -307,12 +307,9 @@ fn open_file(path: &Path, options: &Options) -> Result<Found, StoreError> {
     schema::update(&conn).map_err(failed)?;
     let lookups = file::check_tables(&conn, path)?;
     checkpoint::catch_up(&conn).map_err(failed)?;
-    let cut = schema::last_cut(&conn).map_err(failed)?;
-    let cut = cut.ok_or_else(|| file::refused(path, "its numbers are damaged; restore it from a backup"))?;
-    let mut removed = remove::numbers(&conn)
-        .map_err(failed)?
-        .map_err(|what| file::refused(path, &format!("it is damaged ({what}); restore it from a backup")))?;
-    removed[2] = removed[2].max(cut);
+    let removed = remove::numbers(&conn).map_err(failed)?;
+    let removed =
+        removed.ok_or_else(|| file::refused(path, "its numbers are damaged; restore it from a backup"))?;
     let next = next_numbers(&conn, removed).map_err(failed)?;
     Ok(Found { secret: secret(&conn, path)?, next, lookups })
 }

@@ -1,6 +1,6 @@
 //! Removing a session in pieces. The journal is cut from its end, so that what is left is a whole one after every piece, and
-//! whoever is cut off finds by looking where to go on. A piece is one transaction, so its statements have no kill points of
-//! their own: it can be cut where that begins and where it commits.
+//! whoever is cut off finds by looking where to go on. A piece is one transaction, so what it deletes has no kill points
+//! of its own: it can be cut where that begins and where it commits.
 
 use super::Reads;
 use super::apply::{Applier, Seat};
@@ -117,26 +117,23 @@ impl Applier<'_> {
     }
 
     /// These numbers are gone for good: whoever opens the file next must not hand them out again.
-    fn pass(&mut self, removed: Numbers) -> Result<(), Error> {
-        let kept = self.sql.numbers.query_row((), |row| row.get::<_, Vec<u8>>(0)).optional()?;
-        let kept = kept.and_then(|kept| read_numbers(&kept)).unwrap_or_default();
+    pub(super) fn pass(&mut self, removed: Numbers) -> Result<(), Error> {
+        let kept: Vec<u8> = self.sql.numbers.query_row((), |row| row.get(0))?;
+        let kept = read_numbers(&kept).unwrap_or_default();
         let mut now = kept;
         now.iter_mut().zip(removed).for_each(|(now, removed)| *now = removed.max(*now));
         if now != kept {
-            self.sql.set_numbers.execute([write_numbers(now)])?;
+            point!("write.removed", self.sql.set_numbers.execute([write_numbers(now)]))?;
         }
         Ok(())
     }
 }
 
-/// The highest numbers that were removed. `Err`: what is kept is damaged.
-pub(super) fn numbers(conn: &Connection) -> Result<Result<Numbers, String>, Error> {
+/// The highest numbers that were removed; `None` if they are not what was written.
+pub(super) fn numbers(conn: &Connection) -> Result<Option<Numbers>, Error> {
     let kept =
         conn.query_row("SELECT value FROM meta WHERE key = 'removed'", (), |row| row.get::<_, Vec<u8>>(0));
-    Ok(match kept.optional()? {
-        None => Ok(Numbers::default()),
-        Some(kept) => read_numbers(&kept).ok_or_else(|| "the numbers it has used are damaged".to_owned()),
-    })
+    Ok(kept.optional()?.and_then(|kept| read_numbers(&kept)))
 }
 
 fn write_numbers(numbers: Numbers) -> Vec<u8> {
@@ -200,4 +197,21 @@ fn is_bare(reads: &Reads, session: SessionNo) -> Result<bool, StoreError> {
         }
         Ok(bare)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_not_what_was_written_are_noticed() {
+        let kept = write_numbers([7, 8, 9]);
+        assert_eq!(read_numbers(&kept), Some([7, 8, 9]));
+        for place in 0..kept.len() {
+            let mut damaged = kept.clone();
+            damaged[place] ^= 1;
+            assert_eq!(read_numbers(&damaged), None, "byte {place}");
+        }
+        assert_eq!(read_numbers(&kept[1..]), None);
+    }
 }

@@ -14,7 +14,7 @@ const STEPS: &[&str] = &[
     include_str!("schema.sql"),
     include_str!("marks.sql"),
     include_str!("records.sql"),
-    include_str!("cut.sql"),
+    include_str!("removed.sql"),
 ];
 
 /// The newest format; the file keeps its own in `user_version`.
@@ -111,13 +111,6 @@ pub(super) fn secret(conn: &Connection) -> Result<Option<Secret>, rusqlite::Erro
     Ok(intact.map(Secret))
 }
 
-/// The largest number of a blob that was cut away; `None` if it is not what was written.
-pub(super) fn last_cut(conn: &Connection) -> Result<Option<u64>, rusqlite::Error> {
-    let kept = "SELECT value FROM meta WHERE key = 'cut'";
-    let kept = conn.query_row(kept, (), |row| row.get::<_, [u8; 16]>(0)).optional()?;
-    Ok(kept.and_then(super::seal::open_number))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,7 +151,8 @@ mod tests {
             update(&conn).unwrap();
             assert_eq!((format(&conn).unwrap(), problem(&conn).unwrap()), (KNOWN, None));
             assert_eq!(secret(&conn).unwrap().map(|secret| secret.0), Some([7; 32]));
-            assert_eq!(last_cut(&conn).unwrap(), Some(0), "from format {older}");
+            let removed = super::super::remove::numbers(&conn).unwrap();
+            assert_eq!(removed, Some([0; 3]), "from format {older}");
         }
     }
 

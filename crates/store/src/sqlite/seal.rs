@@ -66,21 +66,6 @@ pub(super) fn piece_digest(key: i64, data: &[u8]) -> Link {
     *hasher.finalize().as_bytes()
 }
 
-/// A number of the store's own, with its seal.
-pub(super) fn sealed_number(number: u64) -> [u8; 16] {
-    let mut kept = [0; 16];
-    kept[..8].copy_from_slice(&number.to_le_bytes());
-    kept[8..].copy_from_slice(&blake3::hash(&number.to_le_bytes()).as_bytes()[..8]);
-    kept
-}
-
-/// The number, if the seal is its own.
-pub(super) fn open_number(kept: [u8; 16]) -> Option<u64> {
-    let (number, _) = kept.split_first_chunk()?;
-    let number = u64::from_le_bytes(*number);
-    (sealed_number(number) == kept).then_some(number)
-}
-
 /// The digest of a message, with whom it is for and by what it is known.
 pub(super) fn message_digest(session: i64, key: &str, body: &[u8]) -> Link {
     let mut hasher = blake3::Hasher::new();
@@ -132,15 +117,4 @@ fn first_eight(hash: &blake3::Hash) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_number_that_is_not_what_was_written_is_noticed() {
-        let kept = sealed_number(7);
-        assert_eq!(open_number(kept), Some(7));
-        for place in 0..kept.len() {
-            let mut damaged = kept;
-            damaged[place] ^= 1;
-            assert_eq!(open_number(damaged), None, "byte {place}");
-        }
-    }
 }

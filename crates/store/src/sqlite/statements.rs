@@ -39,8 +39,6 @@ statements! {
                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     insert_chunk = "INSERT INTO chunks (piece, digest, data) VALUES (?1, ?2, ?3)";
     cut = "DELETE FROM chunks WHERE piece BETWEEN ?1 AND ?2";
-    last_cut = "SELECT value FROM meta WHERE key = 'cut'";
-    set_last_cut = "UPDATE meta SET value = ?1 WHERE key = 'cut'";
     message = "SELECT digest FROM inbound WHERE session = ?1 AND key = ?2";
     insert_message = "INSERT INTO inbound (session, key, digest, body) VALUES (?1, ?2, ?3, ?4)";
     waiting = "SELECT 1 FROM inbound WHERE session = ?1 AND key = ?2 AND body IS NOT NULL";
@@ -68,6 +66,6 @@ statements! {
     delete_mark = "DELETE FROM marks WHERE mark = ?1 AND session = ?2";
     delete_session = "DELETE FROM sessions WHERE no = ?1";
     numbers = "SELECT value FROM meta WHERE key = 'removed'";
-    set_numbers = "INSERT OR REPLACE INTO meta (key, value) VALUES ('removed', ?1)";
+    set_numbers = "UPDATE meta SET value = ?1 WHERE key = 'removed'";
     remove_record = "DELETE FROM records WHERE space = ?1 AND owner = ?2 AND key = ?3";
 }

@@ -69,7 +69,7 @@ async fn the_number_of_a_blob_that_is_gone_is_not_given_out_again() {
     drop(store);
     assert!(next(&open(&folder), Sequence::Blob).await > last.0);
 
-    outside(&folder).execute("UPDATE meta SET value = zeroblob(16) WHERE key = 'cut'", ()).unwrap();
+    outside(&folder).execute("UPDATE meta SET value = zeroblob(32) WHERE key = 'removed'", ()).unwrap();
     let refused = SqliteStore::open(Options::new(folder.path())).err().unwrap();
     assert!(refused.to_string().contains("its numbers are damaged"), "{refused}");
 }

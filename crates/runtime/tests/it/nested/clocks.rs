@@ -2,7 +2,7 @@
 
 use super::{asked, caller, free};
 use crate::inside::body;
-use crate::rig::{end, n, run, waits_for};
+use crate::rig::{Count, end, n, run, waits_for};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,10 +91,11 @@ async fn settled(submitted: Submitted) -> BatchAnswer {
     answer.expect("it ends").unwrap()
 }
 
-/// That a call is too late now. It may take all of its grace.
+/// That the clocks of a call run and that it is too late. It may take all of its grace, and the clocks may have stood still for
+/// a moment before all that it does had begun.
 async fn is_too_late(submitted: Submitted, clock: &ManualClock, why: &str) {
     let graces = async {
-        for _ in 0..100 {
+        for _ in 0..1_000 {
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }
@@ -207,13 +208,15 @@ async fn they_run_while_anything_else_goes_on() {
 #[tokio::test]
 async fn they_stood_still_for_a_later_owner_too() {
     for class in [EffectClass::Read, EffectClass::Keyed, EffectClass::Stepped] {
-        let (store, clock) = (memory(), ManualClock::default());
+        let (store, clock, got_to_last) = (memory(), ManualClock::default(), Count::default());
         let start = |store: Arc<dyn Store>| {
-            let runtime = owner(store, &clock);
-            let tool = body(hurried("t", class), |args, cx| {
+            let (runtime, got_to_last) = (owner(store, &clock), got_to_last.clone());
+            let tool = body(hurried("t", class), move |args, cx| {
+                let got_to_last = got_to_last.clone();
                 Box::pin(async move {
                     cx.call("first", "middle", &args).await?;
                     cx.step("between", 1, |one| async move { Ok(one) }).await?;
+                    got_to_last.up();
                     let last = cx.call("last", "middle", &args).await?;
                     Ok(json!(last.model_text()).into())
                 })
@@ -231,6 +234,10 @@ async fn they_stood_still_for_a_later_owner_too() {
         drop(runtime);
         let runtime = start(store);
         runtime.resume().await.unwrap();
+        // Its clocks go on between the calls, as they must.
+        while got_to_last.get() < 2 {
+            tokio::task::yield_now().await;
+        }
         answer_late(&runtime, &clock, 2).await;
         let answer = run(&runtime, "s", asked()).await;
         assert_eq!(answer.calls[0].model_text(), r#"["red"]"#, "{class}");
