@@ -249,6 +249,15 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
                 starter: Some(around),
             }))),
         ),
+        (
+            "detached_scheduled",
+            call(Fact::Detached(Box::new(Detached {
+                by: DetachedBy::Scheduled,
+                wake: Wake::OnEnd,
+                title: None,
+                starter: None,
+            }))),
+        ),
     ]
 }
 

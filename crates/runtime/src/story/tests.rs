@@ -176,6 +176,7 @@ fn insides() -> Vec<Fact> {
         detach(DetachedBy::Budget, Wake::OnEnd),
         detach(DetachedBy::Queue, Wake::OnActivity),
         detach(DetachedBy::Spawned, Wake::Silent),
+        detach(DetachedBy::Scheduled, Wake::OnEnd),
         aside(Then::Replay),
         aside(Then::Return),
         Fact::Resumed(Resumed { attempt: ATTEMPT }),
