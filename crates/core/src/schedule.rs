@@ -285,7 +285,12 @@ pub struct Decision {
 }
 
 /// Decides what is to be done with a schedule now. It takes no longer the longer nobody looked.
-pub fn decide(times: &Times, rules: Rules, standing: Standing, now: Timestamp, limits: &Limits) -> Decision {
+pub fn decide(
+    (times, rules): (&Times, Rules),
+    standing: Standing,
+    now: Timestamp,
+    limits: &Limits,
+) -> Decision {
     let Standing { handled, waits, is_open } = standing;
     let due = latest(times, handled, now, limits.schedule_missed_max.max(1));
     // Whatever was not looked at is dealt with too; a clock that was put back deals with nothing again.

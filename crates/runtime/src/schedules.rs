@@ -306,7 +306,7 @@ impl Schedules {
         }
         self.check_room(rt, (no, &id), kept.enabled).await?;
         let guard = Guard::Generation { space: Space::Schedule, key: id.clone(), is: 0 };
-        self.write(rt, &session, (&id, &kept), guard).await?;
+        self.write((rt, &session), (&id, &kept), guard).await?;
         Ok((kept.shown(&id, self.store.secret()), true))
     }
 
@@ -325,7 +325,7 @@ impl Schedules {
         let after = self.edited(rt, &before, edit).await?;
         self.check_room(rt, (no, id), after.enabled).await?;
         let guard = Guard::Generation { space: Space::Schedule, key: id.to_string(), is: record.generation };
-        self.write(rt, &session, (id, &after), guard).await?;
+        self.write((rt, &session), (id, &after), guard).await?;
         Ok(after.shown(id, self.store.secret()))
     }
 
@@ -356,8 +356,7 @@ impl Schedules {
     /// Writes one that was made or changed, and goes on by it.
     async fn write(
         &self,
-        rt: &Arc<Inner>,
-        session: &Arc<Session>,
+        (rt, session): (&Arc<Inner>, &Arc<Session>),
         (id, kept): (&str, &Kept),
         guard: Guard,
     ) -> Result<(), ScheduleError> {

@@ -267,7 +267,7 @@ impl Client {
         edit: &EditSchedule,
     ) -> Result<Value, ClientError> {
         let path = format!("{}/{}", schedules(session), encoded(id));
-        self.send(Method::PATCH, path, edit, ANSWER_WAIT).await
+        self.send((Method::PATCH, path), edit, ANSWER_WAIT).await
     }
 
     /// Removes a schedule.
@@ -322,13 +322,12 @@ impl Client {
         body: &impl Serialize,
         wait: Duration,
     ) -> Result<T, ClientError> {
-        self.send(Method::POST, path, body, wait).await
+        self.send((Method::POST, path), body, wait).await
     }
 
     async fn send<T: DeserializeOwned>(
         &self,
-        method: Method,
-        path: String,
+        (method, path): (Method, String),
         body: &impl Serialize,
         wait: Duration,
     ) -> Result<T, ClientError> {

@@ -103,7 +103,7 @@ const HOURLY: &str = "0 * * * *";
 fn decided(catch_up: CatchUp, overlap: Overlap, standing: (&str, Option<&str>, bool), now: &str) -> Decision {
     let (handled, waits, is_open) = standing;
     let standing = Standing { handled: at(handled), waits: waits.map(at), is_open };
-    decide(&times(HOURLY, "UTC"), Rules { catch_up, overlap }, standing, at(now), &Limits::default())
+    decide((&times(HOURLY, "UTC"), Rules { catch_up, overlap }), standing, at(now), &Limits::default())
 }
 
 fn hours(decision: &Decision) -> String {
@@ -175,7 +175,7 @@ fn being_away_for_years_costs_no_more_than_being_away_for_a_day() {
     let now = at("2036-01-01T00:00:30Z");
     for (catch_up, fired) in [(CatchUp::Skip, 1), (CatchUp::One, 1), (CatchUp::All, 10)] {
         let rules = Rules { catch_up, overlap: Overlap::Allow };
-        let decision = decide(&times, rules, standing, now, &Limits::default());
+        let decision = decide((&times, rules), standing, now, &Limits::default());
         assert_eq!((decision.fire.len(), decision.skipped), (fired, 1_000 - fired as u64));
         assert_eq!(decision.handled, at("2036-01-01T00:00:00Z"));
         assert_eq!(decision.fire.last(), Some(&decision.handled));

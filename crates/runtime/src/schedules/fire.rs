@@ -151,7 +151,7 @@ async fn use_due(
     let runs: Vec<u64> = kept.runs.iter().copied().filter(open).collect();
     let (waits, is_open) = (kept.waits_us.map(Timestamp), !runs.is_empty());
     let standing = Standing { handled: kept.handled(), waits, is_open };
-    let decision = decide(&times, kept.rules()?, standing, rt.clock.now(), &rt.limits);
+    let decision = decide((&times, kept.rules()?), standing, rt.clock.now(), &rt.limits);
     let is_over = kept.enabled && times.after(decision.handled).is_none() && decision.waits.is_none();
     if decision.fire.is_empty() && decision.skipped == 0 && decision.waits == waits && !is_over {
         return Ok(());
@@ -257,10 +257,10 @@ async fn cancel(rt: &Arc<Inner>, runs: &[u64]) -> Result<(), BatchError> {
     for run in runs {
         let handle = Handle::seal(rt.store.secret(), Kind::Call, *run).to_string();
         let reason = "its schedule starts the next run";
-        match ask::cancel(rt, Target::Call(&handle), Some(reason)).await {
-            Err(AskError::Batch(error)) => return Err(error),
-            // One that has ended meanwhile is as good.
-            Ok(_) | Err(_) => {}
+        let asked = ask::cancel(rt, Target::Call(&handle), Some(reason)).await;
+        // One that has ended meanwhile is as good.
+        if let Err(AskError::Batch(error)) = asked {
+            return Err(error);
         }
     }
     Ok(())
