@@ -1,8 +1,10 @@
 //! The words of the command line.
 
 mod background;
+mod schedules;
 
 pub use background::{Inbox, Logs, Tasks};
+pub use schedules::{AddSchedule, ListSchedules, OneSchedule, PreviewSchedule, Schedules, SchedulesCommand};
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
@@ -63,6 +65,8 @@ pub enum Command {
     Logs(Logs),
     /// Show what the agent of a session is to be told, take it, acknowledge it
     Inbox(Inbox),
+    /// Start calls at their times: add, list, preview, enable, disable and remove schedules
+    Schedules(Schedules),
     /// Ask calls to stop
     Cancel(Cancel),
     /// Say whether a call that is unknown took effect

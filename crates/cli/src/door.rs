@@ -202,6 +202,26 @@ impl Door {
         }
     }
 
+    /// The schedules of a session, by id.
+    pub async fn schedules(&self, session: &str) -> anyhow::Result<Vec<Value>> {
+        let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };
+        let mut items = Vec::new();
+        loop {
+            let mut page = match &self.way {
+                Way::Driver(driver) => driver.schedules(session, &paging).await?,
+                Way::Folder(store) => {
+                    let schedules = windlass::Schedules::recorded(store.clone(), session);
+                    serde_json::to_value(view::schedules(&schedules, &paging).await?)?
+                }
+            };
+            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            paging.after = page["next"].as_str().map(str::to_string);
+            if paging.after.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
     /// All sessions, by name.
     pub async fn sessions(&self) -> anyhow::Result<Vec<Session>> {
         let (mut items, mut after) = (Vec::new(), None);

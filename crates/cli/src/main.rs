@@ -21,6 +21,7 @@ mod owner;
 mod questions;
 mod resolve;
 mod run;
+mod schedules;
 mod serve;
 mod sessions;
 mod show;
@@ -88,6 +89,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Tasks(args) => tasks::tasks(&at, args).await,
         Command::Logs(args) => tasks::logs(&at, args).await,
         Command::Inbox(args) => inbox::inbox(&at, args).await,
+        Command::Schedules(args) => schedules::schedules(&at, args).await,
         Command::Cancel(args) => cancel::cancel(&at, args).await,
         Command::Resolve(args) => resolve::resolve((&at, owned), args).await,
         Command::Accept(args) => accept::accept(&at, args).await,

@@ -344,6 +344,11 @@ impl Call {
         self.end().map(|end| &end.outcome)
     }
 
+    /// Whether a schedule started it.
+    pub fn is_scheduled(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.by == DetachedBy::Scheduled)
+    }
+
     /// How it ended, once it did.
     pub fn end(&self) -> Option<&End> {
         match &self.state {

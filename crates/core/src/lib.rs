@@ -27,6 +27,7 @@ pub mod plan;
 pub mod projection;
 pub mod rate;
 pub mod repair;
+pub mod schedule;
 pub mod schema;
 pub mod siblings;
 mod template;

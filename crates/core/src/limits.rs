@@ -195,6 +195,22 @@ limits! {
     notices_page = 100;
     /// The longest that a notice is somebody's before it is taken again, in milliseconds: its reader may be gone.
     notice_lease_ms_max = 3_600_000;
+    /// Schedules of a session that are enabled: each starts calls that nobody waits for.
+    schedules_enabled_max = 5;
+    /// Schedules of a session, enabled or not.
+    schedules_max = 100;
+    /// How often a schedule may come round, in milliseconds between two times.
+    schedule_interval_ms_min = 60_000;
+    /// Times of a schedule that are made up for at once, after nobody was there.
+    schedule_catch_up_max = 10;
+    /// A time of a schedule that is so many milliseconds late was missed: what becomes of it its catch-up says.
+    schedule_late_ms = 60_000;
+    /// Missed times of a schedule that are counted; of those before them nothing is told.
+    schedule_missed_max = 1_000;
+    /// Next times of a schedule that are shown at once.
+    schedule_preview_max = 100;
+    /// How long what people call a schedule may be, its cron, its time and its zone, in characters each.
+    schedule_text_chars_max = 256;
     /// How long one attempt may take, in milliseconds, unless the tool says so.
     attempt_ms = 30_000;
     /// How long a call may take in all, in milliseconds, unless its tool says so.

@@ -16,6 +16,7 @@ use crate::error::BatchError;
 use crate::inside::Completed;
 use crate::session::fold;
 use serde_json::Value;
+use std::sync::Arc;
 use windlass_core::ask::{Ask, Scope};
 use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Reason, State};
@@ -179,7 +180,7 @@ pub async fn post_complete(
 ) -> Result<SessionRow, AskError> {
     // The same for a forged key as for one of another store.
     let (id, sum) = open_completion_key(store.secret(), key).ok_or(AskError::NoKey)?;
-    let (session, call) = find_id(store, id).await?.ok_or(AskError::NoKey)?;
+    let (session, call, _) = find_id(store, id).await?.ok_or(AskError::NoKey)?;
     let mut names = call.operations.as_deref().into_iter().flat_map(Operations::keys);
     let name = names.find(|name| completion_name(store.secret(), name) == sum).ok_or(AskError::NoKey)?;
     let ask = Ask::Complete { call: id, name: name.clone(), completion: completion.clone() };
@@ -231,7 +232,7 @@ pub async fn post_answer(
     clock: &dyn Clock,
 ) -> Result<SessionRow, AskError> {
     let (of, sum) = open_question_id(store.secret(), id).ok_or(AskError::NoQuestion)?;
-    let (session, call) = find_id(store, of).await?.ok_or(AskError::NoQuestion)?;
+    let (session, call, _) = find_id(store, of).await?.ok_or(AskError::NoQuestion)?;
     let mut asked = call.operations.as_deref().into_iter().flat_map(Operations::questions);
     let (name, question) =
         asked.find(|(name, _)| completion_name(store.secret(), name) == sum).ok_or(AskError::NoQuestion)?;
@@ -260,7 +261,7 @@ async fn post_answered(
         return Ok(());
     }
     let now = find_id(store, *id).await?;
-    match now.map(|(_, call)| answered(&call, (name, completion), clock.now())) {
+    match now.map(|(_, call, _)| answered(&call, (name, completion), clock.now())) {
         Some(Ok(true)) => Ok(()),
         Some(Err(error)) => Err(error),
         Some(Ok(false)) | None => Err(AskError::Over { what: "its deadline has passed" }),
@@ -429,19 +430,22 @@ pub(crate) async fn find_call(
 ) -> Result<(SessionRow, CallId, Call), AskError> {
     let unknown = || AskError::NotFound { what: format!("call {handle:?}") };
     let id = opened(store, handle).ok_or_else(unknown)?;
-    let (session, call) = find_id(store, id).await?.ok_or_else(unknown)?;
+    let (session, call, _) = find_id(store, id).await?.ok_or_else(unknown)?;
     Ok((session, id, call))
 }
 
-/// A call by its number, as it is recorded.
-pub(crate) async fn find_id(store: &dyn Store, id: CallId) -> Result<Option<(SessionRow, Call)>, BatchError> {
+/// A call by its number, as it is recorded, and the key of its batch.
+pub(crate) async fn find_id(
+    store: &dyn Store,
+    id: CallId,
+) -> Result<Option<(SessionRow, Call, Arc<str>)>, BatchError> {
     let rows = store.journal(id.batch).await?;
     let Some(first) = rows.first() else { return Ok(None) };
     let session = store.session_by_no(first.session).await?;
     let mut batch = fold(&rows)?;
     let place = usize::from(id.ordinal.0);
     let call = (place < batch.calls.len()).then(|| batch.calls.swap_remove(place));
-    Ok(session.zip(call))
+    Ok(session.zip(call).map(|(session, call)| (session, call, batch.opening.key)))
 }
 
 fn opened(store: &dyn Store, handle: &str) -> Option<CallId> {

@@ -17,6 +17,7 @@ use crate::held::{Ended, Held, Parked};
 use crate::lane::{Commit, Lane};
 use crate::loops::Loops;
 use crate::request;
+use crate::schedules::schedule_of;
 use crate::session::Session;
 use crate::signal::Signal;
 use crate::tool::Place;
@@ -399,8 +400,8 @@ impl OpenBatch {
             state.end(place, call);
         }
         let over = state.is_over();
-        // What tools call is no turn of a model.
-        if over && self.head.parent.is_none() {
+        // What tools call is no turn of a model, nor is what schedules start.
+        if over && self.head.parent.is_none() && schedule_of(&self.head.place.batch_key).is_none() {
             // Before anybody is told: whoever is answered may ask for the same again at once.
             loops.note(self.head.no, state.unnoted(), limits);
             state.noted = state.slots.len();

@@ -6,6 +6,7 @@ use crate::error::Lost;
 use crate::held::{Going, Held, Hold};
 use crate::inside::{nested, still};
 use crate::same;
+use crate::schedules;
 use crate::stage::{attempt, complete, join, park, prepare, reconcile, retry, settle};
 use crate::turns::{Turn, Turns};
 use std::future::Future;
@@ -119,6 +120,7 @@ async fn finish(on: Arc<Hold>, mut going: Going) {
     }
     session.wake_all(rt, batch, parked);
     let count = going.ended.len() as u64;
+    let was_scheduled = going.ended.iter().any(|ended| ended.call.is_scheduled());
     let durable = if cfg!(feature = "mutant-early-ack") { Ok(()) } else { commit.durable().await };
     match durable {
         Ok(()) => {
@@ -127,6 +129,10 @@ async fn finish(on: Arc<Hold>, mut going: Going) {
                 session.forget(batch);
             }
             same::tell(rt, session, told);
+            // The next time may wait for it.
+            if was_scheduled {
+                schedules::look_soon(rt, &session.name);
+            }
             if let Some(parent) = batch.head.parent {
                 still::look(rt, session, parent.call);
             }
@@ -210,7 +216,7 @@ pub(crate) fn start(held: Box<Held>) {
 
 /// A call cannot be driven on here: it is open in its journal, and no longer in this runtime. Nor are those that
 /// waited for it.
-fn give_up(on: &Hold, who: Who, lost: Lost) {
+pub(crate) fn give_up(on: &Hold, who: Who, lost: Lost) {
     on.rt.turns.leave(&on.rt, [who]);
     on.rt.closed(1 + on.session.lose(&on.rt, lost));
 }

@@ -277,7 +277,7 @@ impl Inbox {
     async fn told(&self, key: &str, kept: &Kept) -> Result<Option<Notice>, InboxError> {
         let id = CallId::unpacked(kept.call);
         let found = ask::find_id(&*self.store, id).await?;
-        let Some((_, call)) = found else { return Ok(None) };
+        let Some((_, call, _)) = found else { return Ok(None) };
         let (call, parent) = (Arc::new(call), None);
         let store = self.store.clone();
         let answer = CallAnswer { id, store, call, recorded: true, conflict: None, parent };

@@ -38,6 +38,7 @@ mod removal;
 mod request;
 mod runtime;
 mod same;
+mod schedules;
 mod scope;
 mod session;
 mod signal;
@@ -73,10 +74,11 @@ pub use provider::{LoadFuture, Provider, Summary};
 pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
 pub use request::{Args, BatchRequest, CallRequest, NewTask};
 pub use runtime::{Config, RunningLimits, Runtime, SessionLimits, ZeroLimit, check_session_name};
+pub use schedules::{NewSchedule, Schedule, ScheduleEdit, ScheduleError, Schedules, preview};
 pub use scope::{Overlay, OverlayGuard};
 pub use stream::{StreamRequest, StreamedBatch};
 pub use submit::{Submitted, fresh_key};
-pub use tasks::{Direction, Task, TaskMessage, Tasks};
+pub use tasks::{Direction, Task, TaskKind, TaskMessage, Tasks};
 pub use tool::{
     Connection, Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool,
     ToolError, ToolFuture, tool_fn, with_reconcile,

@@ -5,6 +5,7 @@
 use crate::error::{BatchError, chain};
 use crate::held::{Fresh, Submitted};
 use crate::runtime::Inner;
+use crate::schedules::schedule_of;
 use crate::session::{Session, fold};
 use crate::tool::Place;
 use std::collections::HashSet;
@@ -147,8 +148,9 @@ async fn recorded(rt: &Inner, session: &Session) -> Result<Vec<Over>, BatchError
             }
             looked.insert(row.batch);
             let folded = whole(rt, row).await?;
-            // What tools call is no turn of a model.
-            if folded.opening.parent.is_some() || folded.calls.iter().any(|call| call.end().is_none()) {
+            // What tools call is no turn of a model, nor is what schedules start.
+            let is_turn = folded.opening.parent.is_none() && schedule_of(&folded.opening.key).is_none();
+            if !is_turn || folded.calls.iter().any(|call| call.end().is_none()) {
                 continue;
             }
             calls += folded.calls.len() as u64;

@@ -9,6 +9,7 @@ use crate::batch::Used;
 use crate::error::{BatchError, Lost, chain};
 use crate::files;
 use crate::runtime::{Inner, Runtime, SessionLimits, check_session_name};
+use crate::schedules;
 use crate::session::Session;
 use crate::stream;
 use serde::{Deserialize, Serialize};
@@ -76,6 +77,7 @@ pub(crate) async fn remove(rt: &Arc<Inner>, name: &str, settings: Vec<String>) -
     artifacts::forget_session(rt, &session.lane).await?;
     remove_rows(rt, &session).await?;
     forget(rt, name, mark.settings).await?;
+    schedules::forget(rt, name);
     rt.let_go_of(name, &session);
     rt.turns.forget_session(session.lane.session());
     rt.feeds.remove(name);
@@ -190,7 +192,8 @@ async fn remove_rows(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), Batc
 
 /// Forgets what is set for a session, and that it was to be removed.
 async fn forget(rt: &Arc<Inner>, name: &str, settings: Vec<String>) -> Result<(), BatchError> {
-    let keys = settings.into_iter().chain([SessionLimits::key(name), key(name)]);
+    let own = [SessionLimits::key(name), schedules::marker(name), key(name)];
+    let keys = settings.into_iter().chain(own);
     let rows = keys.map(|key| Row::Remove { space: Space::Setting, key }).collect();
     let change = Change { session: STORE, hold: Hold::Store, guards: Vec::new(), rows };
     let answers = rt.store.commit(vec![change]).await?;

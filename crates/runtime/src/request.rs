@@ -4,6 +4,7 @@ use crate::error::BatchError;
 use crate::inside::nested::KEY_PREFIX;
 use crate::observer::Observer;
 use crate::registry::zero_of;
+use crate::schedules;
 use crate::scope::Overlay;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -110,9 +111,11 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
     }
     if let Some(key) = &request.key {
         check_text(format_args!("the batch's key"), key, limits.batch_key_chars_max)?;
-        if key.starts_with(KEY_PREFIX) {
+        let reserved =
+            [(KEY_PREFIX, "those of nested calls"), (schedules::KEY_PREFIX, "what schedules start")];
+        if let Some((prefix, whose)) = reserved.into_iter().find(|(prefix, _)| key.starts_with(prefix)) {
             return shape(format!(
-                "the batch's key begins with {KEY_PREFIX:?}, as only those of nested calls do; give it another"
+                "the batch's key begins with {prefix:?}, as only {whose} do; give it another"
             ));
         }
     }

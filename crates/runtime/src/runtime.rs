@@ -21,6 +21,7 @@ use crate::provider::Provider;
 use crate::registry::{Host, Listed, NoSuchTool, RegisterError, Registered, Registry};
 use crate::removal;
 use crate::request::BatchRequest;
+use crate::schedules;
 use crate::scope::{Overlay, OverlayGuard};
 use crate::session::Session;
 use crate::stream::{self, StreamRequest, StreamedBatch};
@@ -113,6 +114,8 @@ pub(crate) struct Inner {
     /// Until when every start is recorded before it is made, by the clock that never jumps.
     careful_until_us: u64,
     chance: AtomicU64,
+    /// When schedules are to be looked at.
+    pub(crate) schedules: schedules::Alarms,
     /// How often what is set for a session was removed.
     pub(crate) removals: AtomicU64,
 }
@@ -159,6 +162,7 @@ impl Runtime {
             last_owner_died,
             careful_until_us,
             chance: AtomicU64::new(seed()),
+            schedules: schedules::Alarms::default(),
             removals: AtomicU64::new(0),
         });
         wheel.collect_at(inner.clock.elapsed_us().saturating_add(artifacts::sweep_us(&inner.limits)));
@@ -242,6 +246,7 @@ impl Runtime {
             }
         }
         removal::go_on_with_all(&self.0).await?;
+        schedules::resume(&self.0).await?;
         // What the last owner left to nobody may be due: a process that is short-lived never looks otherwise.
         artifacts::look_over(&self.0).await;
         Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
@@ -481,6 +486,7 @@ impl Inner {
             }
             drive::start_all(&on, calls.into_iter()).await;
         }
+        schedules::taken(self, &session).await?;
         Ok(session)
     }
 

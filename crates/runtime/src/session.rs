@@ -41,6 +41,8 @@ pub(crate) struct Session {
     pub(crate) pairs: tokio::sync::Mutex<Pairs>,
     /// Notices are taken and put back one after the other.
     pub(crate) inbox: tokio::sync::Mutex<()>,
+    /// Its schedules are written, and looked at, one after the other.
+    pub(crate) schedules: tokio::sync::Mutex<()>,
     /// Its open calls that others may be the same as.
     pub(crate) firsts: Firsts,
     /// Notices that its calls get nowhere.
@@ -105,6 +107,7 @@ impl Session {
             asking: tokio::sync::Mutex::default(),
             pairs: tokio::sync::Mutex::default(),
             inbox: tokio::sync::Mutex::default(),
+            schedules: tokio::sync::Mutex::default(),
             firsts: Firsts::default(),
             loops,
             away: rt.away.clone(),

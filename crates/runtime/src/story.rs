@@ -50,6 +50,7 @@ fn detached(fact: &Detached) -> String {
         DetachedBy::Budget => "it runs longer than its caller waits",
         DetachedBy::Queue => "it waits longer for its start than its caller does",
         DetachedBy::Spawned => "it was started so",
+        DetachedBy::Scheduled => "a schedule started it",
     };
     let told = match fact.wake {
         Wake::Silent => "nobody is told of its end",

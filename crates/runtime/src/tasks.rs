@@ -14,6 +14,7 @@ use crate::lane::Lane;
 use crate::log::{self, LogPiece};
 use crate::progress::Progress;
 use crate::runtime::{Inner, Runtime};
+use crate::schedules::{self, Schedule};
 use crate::waits::{self, OpenCall};
 use crate::wheel::Wheel;
 use serde::Serialize;
@@ -29,13 +30,15 @@ use windlass_store::{RecordPage, Row, Space, Store};
 /// A task, as it is shown.
 #[derive(Clone, Debug, Serialize)]
 pub struct Task {
-    /// Its id, which is its call's.
+    /// Its id, which is its call's; of a monitor its schedule's.
     pub task: String,
+    /// What kind of task it is.
+    pub kind: TaskKind,
     /// The tool.
     pub tool: String,
     /// What people call it.
     pub title: String,
-    /// The state of its call.
+    /// The state of its call; a monitor is `watching`.
     pub state: &'static str,
     /// Why it goes on without a caller.
     pub by: &'static str,
@@ -55,9 +58,22 @@ pub struct Task {
     /// How far it last said that it is, while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// The schedule that started it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     /// What it last said that it does, while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
+}
+
+/// What kinds of tasks there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskKind {
+    /// A call.
+    Tool,
+    /// A schedule that is enabled: it looks at the clock, and starts calls.
+    Monitor,
 }
 
 /// The row by which a task is found among those of its session; written with what makes it one.
@@ -114,17 +130,24 @@ impl Tasks {
         Tasks { store, session: session.to_string(), rt: None }
     }
 
-    /// Its tasks after the one of this id, newest first.
+    /// Its tasks after the one of this id: schedules that are enabled, by id, then calls, newest first.
     pub async fn list(&self, after: Option<&str>, limit: u64) -> Result<Vec<Task>, AskError> {
         let Some(session) = self.number().await? else { return Ok(Vec::new()) };
-        let after = after.map(|task| self.call(task)).transpose()?.map(key);
+        let call = after.map(|task| self.call(task)).transpose();
+        let mut tasks = match &call {
+            Ok(Some(_)) => Vec::new(),
+            Ok(None) | Err(_) => self.monitors(session, after).await?,
+        };
+        // The page may begin behind a schedule that is there no more.
+        let after = call.or_else(|error| if is_schedule(after) { Ok(None) } else { Err(error) })?.map(key);
+        tasks.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        let limit = limit - tasks.len() as u64;
         let page = RecordPage { session, space: Space::Task, prefix: "", after: after.as_deref(), limit };
         let live = self.live();
-        let mut tasks = Vec::new();
         for record in self.store.records(page).await.map_err(BatchError::from)? {
             if let Some(call) = call_of(&record.key) {
                 let found = self.read(session, call).await?;
-                tasks.extend(found.map(|found| self.shown((call, &found), live.get(&call))));
+                tasks.extend(found.map(|found| self.shown((call, &found.0), &found.1, live.get(&call))));
             }
         }
         Ok(tasks)
@@ -132,8 +155,8 @@ impl Tasks {
 
     /// The task of this id, and the answer of its call.
     pub async fn get(&self, task: &str) -> Result<(Task, CallAnswer), AskError> {
-        let (_, id, call) = self.find(task).await?;
-        let shown = self.shown((id, &call), self.live().get(&id));
+        let (_, id, (call, key)) = self.find(task).await?;
+        let shown = self.shown((id, &call), &key, self.live().get(&id));
         let (store, call) = (self.store.clone(), Arc::new(call));
         Ok((shown, CallAnswer { id, store, call, recorded: true, conflict: None, parent: None }))
     }
@@ -155,7 +178,7 @@ impl Tasks {
 
     /// What is waited for, if it has not ended and somebody drives it.
     async fn waiting(&self, task: &str, within: Duration) -> Result<Option<Waiting>, AskError> {
-        let (_, id, call) = self.find(task).await?;
+        let (_, id, (call, _)) = self.find(task).await?;
         let Some(rt) = self.rt.as_ref().filter(|_| call.end().is_none()) else { return Ok(None) };
         let session = rt.session(&self.session).await?;
         let Some(batch) = session.find_away(rt, id.batch).await? else { return Ok(None) };
@@ -183,7 +206,7 @@ impl Tasks {
         Ok(row.map(|row| row.no))
     }
 
-    async fn find(&self, task: &str) -> Result<(SessionNo, CallId, Call), AskError> {
+    async fn find(&self, task: &str) -> Result<(SessionNo, CallId, Found), AskError> {
         let not_found = || not_found(task);
         let id = self.call(task)?;
         let session = self.number().await?.ok_or_else(not_found)?;
@@ -196,11 +219,11 @@ impl Tasks {
         opened.map(CallId::unpacked).ok_or_else(|| not_found(task))
     }
 
-    /// A call of this session that is a task.
-    async fn read(&self, session: SessionNo, id: CallId) -> Result<Option<Call>, AskError> {
+    /// A call of this session that is a task, and the key of its batch.
+    async fn read(&self, session: SessionNo, id: CallId) -> Result<Option<Found>, AskError> {
         let found = ask::find_id(&*self.store, id).await?;
-        let own = found.filter(|(row, call)| row.no == session && call.task.is_some());
-        Ok(own.map(|(_, call)| call))
+        let own = found.filter(|(row, call, _)| row.no == session && call.task.is_some());
+        Ok(own.map(|(_, call, key)| (call, key)))
     }
 
     /// What its owner knows of its open calls.
@@ -209,12 +232,21 @@ impl Tasks {
         live.unwrap_or_default().into_iter().collect()
     }
 
-    fn shown(&self, (id, call): (CallId, &Call), live: Option<&OpenCall>) -> Task {
+    /// The schedules that are enabled, by id, after this one.
+    async fn monitors(&self, session: SessionNo, after: Option<&str>) -> Result<Vec<Task>, AskError> {
+        let enabled = schedules::enabled(&*self.store, session).await?;
+        let later = enabled.into_iter().filter(|schedule| after.is_none_or(|after| *schedule.id > *after));
+        Ok(later.map(monitor).collect())
+    }
+
+    fn shown(&self, (id, call): (CallId, &Call), batch: &str, live: Option<&OpenCall>) -> Task {
         let task = call.task.as_deref();
         let id = Handle::seal(self.store.secret(), Kind::Call, id.packed()).to_string();
         let live = live.filter(|_| call.end().is_none());
         Task {
             task: id,
+            kind: TaskKind::Tool,
+            schedule: schedules::schedule_of(batch).map(str::to_string),
             tool: call.opened.tool.to_string(),
             title: task.and_then(|task| task.title.as_deref()).unwrap_or(&call.opened.tool).to_string(),
             state: live.map_or(call.state.name(), |live| live.state),
@@ -227,6 +259,33 @@ impl Tasks {
             progress: live.and_then(|live| live.progress.clone()),
             status: live.and_then(|live| live.status.clone()),
         }
+    }
+}
+
+/// A task that was found, and the key of its batch.
+type Found = (Call, Arc<str>);
+
+/// Whether a page may begin behind this because it is a schedule's id rather than a call's.
+fn is_schedule(after: Option<&str>) -> bool {
+    after.is_some_and(|after| Handle::parse(after).is_none())
+}
+
+fn monitor(schedule: Schedule) -> Task {
+    Task {
+        task: schedule.id,
+        kind: TaskKind::Monitor,
+        title: schedule.title.unwrap_or_else(|| schedule.tool.clone()),
+        tool: schedule.tool,
+        state: "watching",
+        by: DetachedBy::Scheduled.as_str(),
+        wake: Wake::parse(&schedule.wake).unwrap_or(Wake::OnEnd).as_str(),
+        attempts: 0,
+        opened_at: schedule.created_at,
+        ended_at: None,
+        cancel_asked: false,
+        progress: None,
+        schedule: None,
+        status: schedule.next.map(|next| format!("next at {next}")),
     }
 }
 

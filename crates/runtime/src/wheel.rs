@@ -6,6 +6,7 @@
 use crate::artifacts;
 use crate::clock::Clock;
 use crate::runtime::Inner;
+use crate::schedules;
 use crate::session::Session;
 use crate::stream;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +62,11 @@ enum Due {
         session: Weak<Session>,
         batch: BatchNo,
     },
+    /// A schedule of a session.
+    Schedules {
+        session: Arc<str>,
+        wall: Option<Timestamp>,
+    },
     /// A rate may allow a start.
     Turns,
     /// What nothing refers to may have to go.
@@ -109,6 +115,11 @@ impl Wheel {
         self.insert(due_us, Due::Stream { session: Arc::downgrade(session), batch })
     }
 
+    /// Has the schedules of a session looked at then, unless the alarm is [cleared](Self::clear) before.
+    pub(crate) fn alarm_schedules(&self, when: When, session: &Arc<str>) -> Alarm {
+        self.insert(when.due_us, Due::Schedules { session: session.clone(), wall: when.wall })
+    }
+
     /// Has the planner asked again then.
     pub(crate) fn ask_turns(&self, due_us: u64) {
         self.insert(due_us, Due::Turns);
@@ -129,7 +140,7 @@ impl Wheel {
         let due = |alarm: &Alarm| match spokes.due.get(alarm)? {
             Due::Call { wall: Some(wall), .. } => Some((alarm.due_us, *wall)),
             Due::Call { .. } | Due::Task(_) | Due::Turns | Due::Stream { .. } => None,
-            Due::Away(_) | Due::Collect => None,
+            Due::Away(_) | Due::Collect | Due::Schedules { .. } => None,
         };
         calls.iter().map(|(_, alarm)| due(alarm)).collect()
     }
@@ -163,7 +174,7 @@ impl Wheel {
         let mut spokes = self.lock();
         let alarm = Alarm { due_us, number: spokes.next };
         spokes.next += 1;
-        if let Due::Call { wall: Some(wall), .. } = due {
+        if let Some(wall) = due.wall() {
             spokes.by_wall.insert((wall, alarm.number), alarm);
             // The keeper may not be looking at the wall clock yet.
             spokes.keeper_until_us = 0;
@@ -219,10 +230,20 @@ impl Wheel {
     }
 }
 
+impl Due {
+    /// When it is due by the wall clock, if it goes by that too.
+    fn wall(&self) -> Option<Timestamp> {
+        match self {
+            Due::Call { wall, .. } | Due::Schedules { wall, .. } => *wall,
+            Due::Task(_) | Due::Away(_) | Due::Stream { .. } | Due::Turns | Due::Collect => None,
+        }
+    }
+}
+
 impl Spokes {
     fn remove(&mut self, alarm: Alarm) -> Option<Due> {
         let due = self.due.remove(&alarm)?;
-        if let Due::Call { wall: Some(wall), .. } = due {
+        if let Some(wall) = due.wall() {
             self.by_wall.remove(&(wall, alarm.number));
         }
         Some(due)
@@ -243,6 +264,11 @@ pub(crate) async fn keep(wheel: Arc<Wheel>, rt: Weak<Inner>) {
                 Due::Collect => {
                     if let Some(rt) = rt.upgrade() {
                         rt.tasks.spawn(artifacts::sweep(rt.clone()));
+                    }
+                }
+                Due::Schedules { session, .. } => {
+                    if let Some(rt) = rt.upgrade() {
+                        schedules::look_soon(&rt, &session);
                     }
                 }
                 Due::Stream { session, batch } => {

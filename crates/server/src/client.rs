@@ -4,6 +4,7 @@ use crate::events::Follow;
 use crate::following::Following;
 use crate::problem::Problem;
 use crate::socket;
+use crate::wire::schedules::{EditSchedule, NewSchedule};
 use crate::wire::shown::{Made, Page, Revoked, Session, Token};
 use crate::wire::{
     Acknowledged, Answer, Batch, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, NewToken,
@@ -249,6 +250,32 @@ impl Client {
         self.post(path, &Nothing {}, ANSWER_WAIT).await
     }
 
+    /// A page of a session's schedules.
+    pub async fn schedules(&self, session: &str, paging: &Paging) -> Result<Value, ClientError> {
+        self.get(format!("{}?{}", schedules(session), paged(paging))).await
+    }
+
+    /// Makes a schedule.
+    pub async fn make_schedule(&self, session: &str, new: &NewSchedule) -> Result<Value, ClientError> {
+        self.post(schedules(session), new, ANSWER_WAIT).await
+    }
+
+    /// Changes a schedule.
+    pub async fn edit_schedule(
+        &self,
+        (session, id): (&str, &str),
+        edit: &EditSchedule,
+    ) -> Result<Value, ClientError> {
+        let path = format!("{}/{}", schedules(session), encoded(id));
+        self.send((Method::PATCH, path), edit, ANSWER_WAIT).await
+    }
+
+    /// Removes a schedule.
+    pub async fn remove_schedule(&self, (session, id): (&str, &str)) -> Result<Value, ClientError> {
+        let path = format!("{}/{}", schedules(session), encoded(id));
+        self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
+    }
+
     /// Sends a signal to a call.
     pub async fn signal(&self, call: &str, signal: &Signal) -> Result<Signalled, ClientError> {
         self.post(format!("/v1/calls/{}/signal", encoded(call)), signal, ANSWER_WAIT).await
@@ -295,8 +322,17 @@ impl Client {
         body: &impl Serialize,
         wait: Duration,
     ) -> Result<T, ClientError> {
+        self.send((Method::POST, path), body, wait).await
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        (method, path): (Method, String),
+        body: &impl Serialize,
+        wait: Duration,
+    ) -> Result<T, ClientError> {
         let body = serde_json::to_vec(body).map_err(|error| self.garbled(error.to_string()))?;
-        self.ask(self.request(Method::POST, path, body.into()), wait).await
+        self.ask(self.request(method, path, body.into()), wait).await
     }
 
     async fn ask<T: DeserializeOwned>(&self, request: Asking, wait: Duration) -> Result<T, ClientError> {
@@ -383,6 +419,10 @@ async fn exchange(
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?;
     Ok((status, body.to_bytes()))
+}
+
+fn schedules(session: &str) -> String {
+    format!("/v1/sessions/{}/schedules", encoded(session))
 }
 
 fn paged(Paging { limit, after }: &Paging) -> String {

@@ -7,8 +7,11 @@ use crate::api::Api;
 use crate::events::{self, Follow};
 use crate::metrics;
 use crate::problem::Problem;
-use crate::routes::{artifacts, asks, batches, calls, files, health, pairs, sessions, tasks, tokens, tools};
+use crate::routes::{
+    artifacts, asks, batches, calls, files, health, pairs, schedules, sessions, tasks, tokens, tools,
+};
 use crate::wire;
+use crate::wire::schedules::{EditSchedule, Fires, NewSchedule, PreviewSchedule, Schedule};
 use crate::wire::shown::{
     Batch, Call, FileShown, FileWritten, Health, LogPiece, Made, Notice, Page, Pair, PairKey, Question,
     Revoked, Session, Task, TaskMessages, TaskNotices, Token, Tool, WholeTask,
@@ -74,6 +77,12 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/sessions/{session}/inbox/take", Calls, tasks::take).takes::<wire::Take>().answers::<TaskNotices>("Takes the next notices: for a time nobody else gets them.").or(&["invalid_args", "draining"]),
         Route::post("/v1/sessions/{session}/inbox/{notice}/ack", Calls, tasks::acknowledge).takes::<wire::Nothing>().answers::<wire::Acknowledged>("A notice was heard, and is gone.").or(&["draining"]),
         Route::post("/v1/sessions/{session}/inbox/{notice}/requeue", Calls, tasks::requeue).takes::<wire::Nothing>().answers::<wire::Requeued>("A notice was not heard: whoever takes next gets it.").or(&["draining"]),
+
+        Route::get("/v1/sessions/{session}/schedules", Read, schedules::list).asks::<wire::Paging>().answers::<Page<Schedule>>("Its schedules, by id."),
+        Route::post("/v1/sessions/{session}/schedules", Calls, schedules::make).takes::<NewSchedule>().makes::<Schedule>("Makes a schedule: at its times it starts a call, as a task.").or(&["conflict", "invalid_schedule", "too_many_schedules", "invalid_session", "draining"]),
+        Route::post("/v1/sessions/{session}/schedules/preview", Read, schedules::preview).takes::<PreviewSchedule>().answers::<Fires>("The next times of what would be a schedule.").or(&["invalid_schedule"]),
+        Route::patch("/v1/sessions/{session}/schedules/{schedule}", Calls, schedules::edit).takes::<EditSchedule>().answers::<Schedule>("Changes a schedule; with a generation only if it still has that one.").or(&["conflict", "invalid_schedule", "too_many_schedules", "draining"]),
+        Route::delete("/v1/sessions/{session}/schedules/{schedule}", Calls, schedules::remove).answers::<wire::Deleted>("Removes a schedule, if it is there; what it has started goes on.").or(&["draining"]),
 
         Route::get("/v1/calls", Read, calls::list).asks::<wire::List>().answers::<Page<Call>>("The calls of all sessions, newest first."),
         Route::get("/v1/calls/{call}", Read, calls::show).asks::<wire::Show>().answers::<Call>("One call."),
@@ -191,6 +200,14 @@ impl Route {
         handler: H,
     ) -> Route {
         Route::new((Method::PUT, MethodFilter::PUT), path, needs.into(), handler)
+    }
+
+    fn patch<H: Handler<T, Api>, T: 'static>(
+        path: &'static str,
+        needs: impl Into<Option<Scope>>,
+        handler: H,
+    ) -> Route {
+        Route::new((Method::PATCH, MethodFilter::PATCH), path, needs.into(), handler)
     }
 
     fn delete<H: Handler<T, Api>, T: 'static>(

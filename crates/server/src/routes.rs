@@ -9,6 +9,7 @@ pub mod calls;
 pub mod files;
 pub mod health;
 pub mod pairs;
+pub mod schedules;
 pub mod sessions;
 pub mod tasks;
 pub mod tokens;

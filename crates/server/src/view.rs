@@ -2,6 +2,7 @@
 
 use crate::problem::Problem;
 use crate::sessions::{self, Setting};
+use crate::wire::schedules::{Fire, Fires, PreviewSchedule};
 use crate::wire::shown::{Contract, Page, Session, Tool};
 use crate::wire::{LIMIT, LIMIT_MAX, List, Paging, Questions, State};
 use serde_json::{Value, json};
@@ -11,12 +12,14 @@ use windlass::core::call::{Fact, Given};
 use windlass::core::entry::{self, Event};
 use windlass::core::handle::{Handle, Kind, open_question_id};
 use windlass::core::ids::{BatchNo, CallId};
+use windlass::core::limits::Limits;
 use windlass::core::time::Timestamp;
 use windlass::inspect::{self, Recorded, Wanted};
 use windlass::store::{SessionRow, Store};
 use windlass::{
     AskError, BatchAnswer, BatchError, CallAnswer, Clock, Inbox, Listed, LogPiece, Notice, OpenCall,
-    Registered, Runtime, SessionLimits, SystemClock, Task, Tasks, wall_time,
+    Registered, Runtime, Schedule, ScheduleError, Schedules, SessionLimits, SystemClock, Task, Tasks,
+    wall_time,
 };
 
 /// Whose calls and questions are shown.
@@ -482,3 +485,21 @@ pub async fn inbox(inbox: &Inbox, paging: &Paging) -> Result<Page<Notice>, Probl
 
 /// So many notices are on a page at most: each is told with its outcome.
 const INBOX_MAX: usize = 50;
+
+/// A page of a session's schedules, by id.
+pub async fn schedules(schedules: &Schedules, paging: &Paging) -> Result<Page<Schedule>, Problem> {
+    let limit = limit(paging.limit)?;
+    let mut items = schedules.list().await?;
+    items.retain(|schedule| paging.after.as_ref().is_none_or(|after| schedule.id > *after));
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|schedule| schedule.id.clone());
+    Ok(Page { items, next })
+}
+
+/// The next times of what would be a schedule.
+pub fn fires(wanted: &PreviewSchedule, now: Timestamp, limits: &Limits) -> Result<Fires, ScheduleError> {
+    let found = windlass::preview(wanted.written(), wanted.limit.unwrap_or(5), now, limits)?;
+    let fire = |(at, local)| Fire { at: wall_time(at), local };
+    Ok(Fires { items: found.into_iter().map(fire).collect() })
+}

@@ -2,6 +2,7 @@
 //! is told and not ignored.
 
 pub mod batch;
+pub mod schedules;
 pub mod shown;
 
 pub use batch::{Batch, Close, Push, Wait};

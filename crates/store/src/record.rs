@@ -36,6 +36,10 @@ pub enum Space {
     Log = 21,
     /// Which calls of a session are tasks.
     Task = 22,
+    /// The schedules of a session.
+    Schedule = 23,
+    /// Which of them are enabled.
+    Armed = 24,
 }
 
 /// The key of a blob in [`Space::Blob`].
@@ -51,8 +55,16 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 
 impl Space {
     /// Those whose records are a session's own, and go with it. Blobs come first: what is left of one is found by its record.
-    pub(crate) const OF_SESSIONS: [Space; 6] =
-        [Space::Blob, Space::Content, Space::Pair, Space::Notice, Space::Log, Space::Task];
+    pub(crate) const OF_SESSIONS: [Space; 8] = [
+        Space::Blob,
+        Space::Content,
+        Space::Pair,
+        Space::Notice,
+        Space::Log,
+        Space::Task,
+        Space::Schedule,
+        Space::Armed,
+    ];
 
     /// Whose records these are, for one who works in this session: the session's own, or the store's.
     pub fn owner(self, session: SessionNo) -> SessionNo {
@@ -63,6 +75,7 @@ impl Space {
     pub(crate) fn is_of_store(self) -> bool {
         match self {
             Space::Pair | Space::Content | Space::Blob | Space::Notice | Space::Log | Space::Task => false,
+            Space::Schedule | Space::Armed => false,
             Space::Token | Space::Setting | Space::Artifact | Space::Loose => true,
         }
     }

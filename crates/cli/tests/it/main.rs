@@ -11,6 +11,7 @@ mod examples;
 mod flood;
 mod kills;
 mod rig;
+mod schedules;
 mod second_terminal;
 mod serve;
 mod signals;

@@ -478,6 +478,8 @@ named! {
         Queue = "queue",
         /// Somebody started it so.
         Spawned = "spawned",
+        /// A schedule started it.
+        Scheduled = "scheduled",
     }
 }
 

@@ -17,5 +17,6 @@ mod operation;
 mod plan;
 mod projection;
 mod repair;
+mod schedule;
 mod schema;
 mod siblings;

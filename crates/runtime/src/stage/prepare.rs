@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
 use windlass_core::batch::parse_args;
-use windlass_core::call::{Fact, Made, Prepared, Same};
+use windlass_core::call::{DetachedBy, Fact, Made, Prepared, Same};
 use windlass_core::code::Code;
 use windlass_core::dedupe::Dedupe;
 use windlass_core::failure::{Failure, FailureClass, Source};
@@ -164,7 +164,9 @@ fn refuse_depth(held: &Held) -> Result<(), Box<Failure>> {
 }
 
 fn refuse_foreground(held: &Held, tool: &Registered) -> Result<(), Box<Failure>> {
-    if held.call.opened.task.is_some() { may_be_task(tool) } else { Ok(()) }
+    let task = held.call.opened.task.as_deref();
+    // What is scheduled was chosen by whoever wrote the schedule, and never had a caller.
+    if task.is_some_and(|task| task.by == DetachedBy::Spawned) { may_be_task(tool) } else { Ok(()) }
 }
 
 /// Refuses to start a task of a tool that does not go on without a caller.

@@ -34,6 +34,7 @@ mod registry;
 mod removal;
 mod rig;
 mod room;
+mod schedules;
 mod scopes;
 mod siblings;
 mod signals;

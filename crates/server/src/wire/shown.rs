@@ -130,15 +130,17 @@ pub struct Contract {
 /// A task: a call that goes on without its caller, or did.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Task {
-    /// Its id, which is its call's.
+    /// Its id, which is its call's; of a monitor its schedule's.
     pub task: String,
+    /// `tool`, or `monitor` for a schedule that is enabled.
+    pub kind: String,
     /// The tool.
     pub tool: String,
     /// What people call it.
     pub title: String,
-    /// The state of its call.
-    pub state: super::State,
-    /// Why it goes on without a caller: `budget`, `queue` or `spawned`.
+    /// The state of its call; a monitor is `watching`.
+    pub state: String,
+    /// Why it goes on without a caller: `budget`, `queue`, `spawned` or `scheduled`.
     pub by: String,
     /// When its session is told of it: `silent`, `on_end` or `on_activity`.
     pub wake: String,
@@ -152,7 +154,9 @@ pub struct Task {
     pub cancel_asked: Option<bool>,
     /// How far it last said that it is, while it runs.
     pub progress: Option<Value>,
-    /// What it last said that it does, while it runs.
+    /// The schedule that started it, if one did.
+    pub schedule: Option<String>,
+    /// What it last said that it does, while it runs; of a monitor its next time.
     pub status: Option<String>,
 }
 

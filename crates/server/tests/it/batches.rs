@@ -286,7 +286,7 @@ async fn sessions_and_tools_are_opened_shown_and_paused() {
     let tools = served.get("/v1/tools?limit=2").await.expect(200);
     assert_eq!((&tools["items"][0]["name"], &tools["next"]), (&json!("after"), &json!("ask")));
     assert_eq!(
-        served.get("/v1/sessions/mine/tools?after=mail").await.expect(200)["items"][0]["name"],
+        served.get("/v1/sessions/mine/tools?after=message_task").await.expect(200)["items"][0]["name"],
         "peek"
     );
     assert_eq!(served.get("/v1/tools/say").await.expect(200)["class"], "read");

@@ -11,6 +11,7 @@ mod looks;
 mod matrix;
 mod principals;
 mod rig;
+mod schedules;
 mod sessions;
 mod socket;
 mod surface;

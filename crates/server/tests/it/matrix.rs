@@ -18,6 +18,7 @@ struct Objects {
     artifact: String,
     task: String,
     notice: String,
+    schedule: String,
 }
 
 impl Objects {
@@ -49,6 +50,9 @@ impl Objects {
                 break id.to_string();
             }
         };
+        let schedules = format!("/v1/sessions/{session}/schedules");
+        let nightly = json!({"cron": "0 0 * * *", "tool": "build"});
+        let schedule = served.ask_as(Some(&rig.alice), "POST", (&schedules, nightly)).await.expect(201);
         let wanted = json!({"principal": "p", "scopes": ["read"]});
         let token = served.post("/v1/tokens", wanted).await.expect(201);
         let text = |value: &Value| value.as_str().expect("text").to_string();
@@ -62,6 +66,7 @@ impl Objects {
             artifact: text(&kept["calls"][0]["outcome"]["parts"][0]["artifact"]),
             task: text(&build["calls"][0]["task"]),
             notice,
+            schedule: text(&schedule["id"]),
         }
     }
 
@@ -77,6 +82,7 @@ impl Objects {
             artifact: nothing(),
             task: nothing(),
             notice: nothing(),
+            schedule: nothing(),
         }
     }
 
@@ -93,6 +99,7 @@ impl Objects {
             "{id}" if path.contains("/artifacts/") => self.artifact.clone(),
             "{task}" => self.task.clone(),
             "{notice}" => self.notice.clone(),
+            "{schedule}" => self.schedule.clone(),
             "{path}" => "notes.txt".to_string(),
             "{name}" => "say".to_string(),
             "{provider}" => "mail".to_string(),
@@ -113,6 +120,7 @@ fn body(method: &str, path: &str) -> Value {
     match method {
         "POST" => {}
         "PUT" => return json!({"value": 1}),
+        "PATCH" => return json!({"title": "hers"}),
         _ => return Value::Null,
     }
     match path.rsplit('/').next().expect("a part") {
@@ -122,6 +130,8 @@ fn body(method: &str, path: &str) -> Value {
         "result" | "{key}" => json!({"ok": 1}),
         "{provider}" => json!({"connected": true}),
         "{id}" => json!({"answer": "red"}),
+        "schedules" => json!({"cron": "0 0 * * *", "tool": "build"}),
+        "preview" => json!({"cron": "0 0 * * *"}),
         "tokens" => json!({"principal": "p", "scopes": ["read"]}),
         _ => json!({}),
     }
@@ -160,7 +170,10 @@ impl Route {
 
     /// Whether a session is opened by it.
     fn opens(&self) -> bool {
-        self.path.ends_with("/batches") || self.path.ends_with("{key}/calls") || self.method == "PUT"
+        self.path.ends_with("/batches")
+            || (self.path.ends_with("/schedules") && self.method == "POST")
+            || self.path.ends_with("{key}/calls")
+            || self.method == "PUT"
     }
 
     /// Whether it shows what is there for whoever asks.
