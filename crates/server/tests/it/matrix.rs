@@ -130,6 +130,7 @@ fn body(method: &str, path: &str) -> Value {
         "result" | "{key}" => json!({"ok": 1}),
         "{provider}" => json!({"connected": true}),
         "{id}" => json!({"answer": "red"}),
+        "messages" => json!({"text": "hello"}),
         "schedules" => json!({"cron": "0 0 * * *", "tool": "build"}),
         "preview" => json!({"cron": "0 0 * * *"}),
         "tokens" => json!({"principal": "p", "scopes": ["read"]}),
