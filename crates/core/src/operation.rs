@@ -5,6 +5,7 @@
 //! [divergence](Mismatch): the body is another than the one that was recorded.
 
 mod attached;
+mod fold;
 mod mismatch;
 mod pairs;
 mod question;
@@ -465,138 +466,6 @@ impl Operations {
             Some(Recorded::Step { .. } | Recorded::Call(_) | Recorded::Event { .. }) | None => false,
             Some(Recorded::Told { .. }) => false,
             Some(Recorded::PairsRead { .. } | Recorded::PairWritten { .. } | Recorded::Attached(_)) => false,
-        }
-    }
-
-    /// Whether this can follow what is recorded.
-    pub fn can_follow(&self, operation: &Operation) -> bool {
-        match (self.by_name.get(&operation.name), &operation.did) {
-            (None, Did::StepStarted { .. } | Did::StepEnded { .. } | Did::SleepBegan(_) | Did::KeyTaken) => {
-                true
-            }
-            (None, Did::Asked(_) | Did::PairsRead { .. } | Did::PairWritten { .. }) => true,
-            (None, Did::Emitted { .. } | Did::Attached { .. } | Did::Spawned { .. } | Did::Said { .. }) => {
-                true
-            }
-            (Some(Recorded::Attached(_)), Did::Attached { .. }) => true,
-            (None, Did::SignalAwaited(_) | Did::Signalled { .. }) => signal_of(&operation.name).is_some(),
-            (Some(Recorded::Signal { until, .. }), Did::SignalAwaited(_)) => until.is_none(),
-            (Some(Recorded::Signal { end, .. }), Did::Signalled { .. }) => end.is_none(),
-            (Some(Recorded::Signal { until, end }), Did::TimedOut) => until.is_some() && end.is_none(),
-            (Some(Recorded::Question { end, .. }), Did::Completed(Completion::Ok(_)) | Did::TimedOut) => {
-                end.is_none()
-            }
-            (Some(Recorded::Step { input: was, state }), Did::StepEnded { input, .. }) => {
-                !matches!(state, StepState::Done(_)) && was == input
-            }
-            (Some(Recorded::Step { input: was, state }), Did::StepStarted { input }) => {
-                matches!(state, StepState::Failed { .. }) && was == input
-            }
-            (None, Did::Called { generation }) => *generation == 1,
-            (Some(Recorded::Call(called)), Did::Called { generation }) => {
-                *generation == called.generation + 1
-            }
-            (Some(Recorded::Sleep { over, .. }), Did::SleepEnded) => !over,
-            (Some(Recorded::Completion { until, end }), Did::WaitBegan(_)) => {
-                until.is_none() && end.is_none()
-            }
-            (Some(Recorded::Completion { end, .. }), Did::Completed(_) | Did::TimedOut) => end.is_none(),
-            _ => false,
-        }
-    }
-
-    /// Adds what [can follow](Self::can_follow), in this round of its call.
-    pub fn apply(&mut self, operation: &Operation, round: u32) {
-        let name = operation.name.clone();
-        match &operation.did {
-            Did::StepStarted { input } => {
-                self.by_name.insert(name, Recorded::Step { input: input.clone(), state: StepState::Open });
-            }
-            Did::StepEnded { input, result } => {
-                let state = match result {
-                    StepResult::Ok(value) => StepState::Done(value.clone()),
-                    StepResult::Failed(failure) => StepState::Failed { failure: failure.clone(), round },
-                };
-                self.by_name.insert(name, Recorded::Step { input: input.clone(), state });
-            }
-            Did::SleepBegan(until) => {
-                self.by_name.insert(name, Recorded::Sleep { until: *until, over: false });
-            }
-            Did::SleepEnded => {
-                if let Some(Recorded::Sleep { over, .. }) = self.by_name.get_mut(&name) {
-                    *over = true;
-                }
-            }
-            Did::KeyTaken => {
-                self.by_name.insert(name, Recorded::Completion { until: None, end: None });
-            }
-            Did::WaitBegan(begun) => {
-                if let Some(Recorded::Completion { until, .. }) = self.by_name.get_mut(&name) {
-                    *until = Some(*begun);
-                }
-            }
-            Did::Completed(completion) => self.answered(&name, Answer::Given(completion.clone())),
-            Did::TimedOut => self.answered(&name, Answer::TimedOut),
-            Did::Called { generation } => {
-                self.has_call = true;
-                self.by_name.insert(name, Recorded::Call(Called { generation: *generation, round }));
-            }
-            Did::Asked(question) => {
-                self.by_name.insert(name, Recorded::Question { question: question.clone(), end: None });
-            }
-            Did::PairsRead { asked, found } => {
-                let (asked, found) = (asked.clone(), found.clone());
-                self.by_name.insert(name, Recorded::PairsRead { asked, found });
-            }
-            Did::PairWritten { asked, written } => {
-                let (asked, written) = (asked.clone(), *written);
-                self.by_name.insert(name, Recorded::PairWritten { asked, written });
-            }
-            Did::Emitted { event, payload } => {
-                let (event, payload) = (event.clone(), payload.clone());
-                self.by_name.insert(name, Recorded::Event { event, payload });
-            }
-            Did::Attached { content, kept } => {
-                let attached = Attached { content: content.clone(), kept: *kept, round };
-                self.by_name.insert(name, Recorded::Attached(attached));
-            }
-            Did::Spawned { asked: what } => {
-                self.by_name.insert(name, Recorded::Told { kind: Kind::Spawned, what: what.clone() });
-            }
-            Did::Said { message: what } => {
-                self.by_name.insert(name, Recorded::Told { kind: Kind::Said, what: what.clone() });
-            }
-            Did::SignalAwaited(begun) => {
-                let slot = self.by_name.entry(name).or_insert(Recorded::Signal { until: None, end: None });
-                if let Recorded::Signal { until, end } = slot {
-                    *until = Some(*begun);
-                    self.signals.unheard -= u64::from(end.is_some());
-                }
-            }
-            Did::Signalled { payload } => {
-                let slot =
-                    self.by_name.entry(name.clone()).or_insert(Recorded::Signal { until: None, end: None });
-                let is_early = matches!(slot, Recorded::Signal { until: None, .. });
-                self.signals.unheard += u64::from(is_early);
-                self.answered(&name, Answer::Given(Completion::Ok(payload.clone())));
-            }
-        }
-    }
-
-    fn answered(&mut self, name: &str, answer: Answer) {
-        if let Some(
-            Recorded::Completion { end, .. } | Recorded::Question { end, .. } | Recorded::Signal { end, .. },
-        ) = self.by_name.get_mut(name)
-        {
-            *end = Some(answer);
-        }
-        if let Some((signal, number)) = signal_of(name) {
-            let by_name = &self.by_name;
-            let has_ended = |number| {
-                let slot = by_name.get(&*signal_slot(signal, number));
-                matches!(slot, Some(Recorded::Signal { end: Some(_), .. }))
-            };
-            self.signals.ended(signal, number, has_ended);
         }
     }
 }

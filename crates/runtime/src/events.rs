@@ -6,10 +6,12 @@
 
 mod feed;
 mod follow;
+mod recent;
 mod tell;
 
 pub(crate) use feed::{Feed, Feeds};
 pub use follow::{Event, Page, Record, Subject};
+pub(crate) use recent::Written;
 pub use tell::Outline;
 
 use crate::error::BatchError;

@@ -5,7 +5,7 @@
 
 use crate::artifacts::Keeping;
 use crate::error::Lost;
-use crate::events::Feed;
+use crate::events::{Feed, Written};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::ids::{Fence, SessionNo};
 use windlass_core::limits::Limits;
@@ -61,12 +61,13 @@ impl Lane {
     pub(crate) fn send(&self, guards: Vec<Guard>, rows: Vec<Row>) -> Commit<'_> {
         let mut state = self.lock();
         if let Some(lost) = &state.lost {
-            return Commit { lane: self, answer: Err(lost.clone()) };
+            return Commit { lane: self, answer: Err(lost.clone()), written: None };
         }
         let hold = state.first.take().unwrap_or(Hold::Held(self.fence));
+        let written = self.feed.is_followed().then(|| Written::of(&rows));
         let change = Change { session: self.session, hold, guards, rows };
         // Sent under the lock: otherwise two senders could pass each other on the way to the store.
-        Commit { lane: self, answer: Ok(self.store.commit(vec![change])) }
+        Commit { lane: self, answer: Ok(self.store.commit(vec![change])), written }
     }
 
     /// Writes rows that belong to no batch and waits until they are durable.
@@ -120,6 +121,8 @@ impl Lane {
 pub(crate) struct Commit<'a> {
     lane: &'a Lane,
     answer: Result<Answer<Vec<Result<Receipt, Refused>>>, Lost>,
+    /// Its entries, for whoever follows the session.
+    written: Option<Written>,
 }
 
 impl Commit<'_> {
@@ -133,7 +136,7 @@ impl Commit<'_> {
         let answer = self.answer?;
         let lost = match point!("lane.durable", answer.await).map(|mut receipts| receipts.pop()) {
             Ok(Some(Ok(receipt))) => {
-                self.lane.feed.committed();
+                self.lane.feed.committed((self.lane.session, receipt.first), self.written);
                 return Ok(receipt);
             }
             Ok(Some(Err(refused))) => Lost::Refused(refused),

@@ -125,6 +125,9 @@ pub fn router(api: &Api, door: &Door) -> Router {
         .with_state(api.clone())
 }
 
+/// What answers, behind a door.
+type Behind = Box<dyn FnOnce(&Door) -> MethodRouter<Api>>;
+
 /// A way to ask for something.
 pub(crate) struct Route {
     pub(crate) method: Method,
@@ -146,7 +149,7 @@ pub(crate) struct Route {
     /// The problems that are its own; all others follow from its shape.
     pub(crate) problems: &'static [&'static str],
     /// Who answers those who come in by a door and may ask.
-    behind: Box<dyn FnOnce(&Door) -> MethodRouter<Api>>,
+    behind: Behind,
 }
 
 /// How the shape of something is described.

@@ -32,9 +32,12 @@ impl Operations {
 
     /// What was said, by name.
     pub fn said(&self) -> impl Iterator<Item = (&str, &JsonText)> {
-        self.by_name.iter().filter_map(|(name, recorded)| match recorded {
-            Recorded::Told { kind: Kind::Said, what } => Some((&**name, what)),
-            _ => None,
+        self.by_name.iter().filter_map(|(name, recorded)| {
+            if let Recorded::Told { kind: Kind::Said, what } = recorded {
+                Some((&**name, what))
+            } else {
+                None
+            }
         })
     }
 

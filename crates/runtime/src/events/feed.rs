@@ -6,18 +6,19 @@
 
 use super::Words;
 use super::follow::{Follower, Page, Source, Subject};
+use super::recent::{Recent, Written, after_row};
 use crate::error::BatchError;
 use crate::progress::Progress;
 use crate::runtime::Inner;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use windlass_core::call::Kind;
 use windlass_core::handle::Handle;
-use windlass_core::ids::{CallId, EntryNo};
+use windlass_core::ids::{CallId, EntryNo, SessionNo};
 use windlass_store::SessionRow;
 
 /// Pages that are kept for those who come after the first.
@@ -108,6 +109,10 @@ pub(crate) struct Feed {
     /// Held by whoever reads the journal, so that of all who want a page one makes it.
     reading: tokio::sync::Mutex<()>,
     said: Mutex<Said>,
+    /// What was written while somebody follows.
+    recent: Mutex<Recent>,
+    /// The session, once it was seen.
+    session: OnceLock<SessionRow>,
 }
 
 /// What running calls say.
@@ -140,19 +145,33 @@ impl Feed {
             pages: Mutex::default(),
             reading: tokio::sync::Mutex::default(),
             said: Mutex::default(),
+            recent: Mutex::default(),
+            session: OnceLock::new(),
         }
     }
 
     /// Whether somebody follows.
-    fn is_followed(&self) -> bool {
+    pub(crate) fn is_followed(&self) -> bool {
         self.readers.load(Ordering::Relaxed) > 0
     }
 
-    /// Something of the session became durable.
-    pub(crate) fn committed(&self) {
-        if self.is_followed() {
-            self.happened.notify_one();
+    /// Something of the session became durable, with its entries numbered from this one on.
+    pub(crate) fn committed(&self, (session, first): (SessionNo, EntryNo), written: Option<Written>) {
+        if !self.is_followed() {
+            return;
         }
+        if let Some(written) = written {
+            let mut recent = lock(&self.recent);
+            written.numbered(session, first).for_each(|row| recent.add(row));
+        }
+        self.happened.notify_one();
+    }
+
+    /// How far the session is by what was written here alone; `None`: the store knows better.
+    fn written(&self) -> Option<SessionRow> {
+        let rows = lock(&self.recent).behind(self.ring.borrow().head);
+        let head = EntryNo(after_row(rows.last()?).0 - 1);
+        self.session.get().map(|session| SessionRow { head, ..session.clone() })
     }
 
     /// A running call says how far it is.
@@ -211,6 +230,7 @@ impl Feed {
             ringing.abort();
         }
         *lock(&self.said) = Said::default();
+        *lock(&self.recent) = Recent::default();
         lock(&self.pages).clear();
     }
 
@@ -261,7 +281,9 @@ impl Feed {
         let tools = Some(&rt.registry);
         let (store, text_bytes_max) = (&rt.store, rt.limits.event_text_bytes_max);
         let source = Source { store, session, upto, tools, text_bytes_max };
-        let page = source.page(after, || before(&lock(&self.pages), after)).await?;
+        let recent = lock(&self.recent).behind(after);
+        let rows = if recent.is_empty() { source.rows(after).await? } else { recent };
+        let page = source.page(rows, after, || before(&lock(&self.pages), after)).await?;
         let Some(page) = page.map(Arc::new) else { return Ok(None) };
         self.fall_silent(&page);
         let mut pages = lock(&self.pages);
@@ -342,11 +364,15 @@ fn is_end_of_attempt(kind: Kind) -> bool {
 async fn ring(rt: Weak<Inner>, feed: Arc<Feed>, (pause, looks): (Duration, Duration)) {
     loop {
         // What nobody told of is what another process wrote, or what was committed for somebody who did not wait for it.
-        let _ = tokio::time::timeout(looks, feed.happened.notified()).await;
+        let told = tokio::time::timeout(looks, feed.happened.notified()).await.is_ok();
         let Some(rt) = rt.upgrade() else { return };
         let words = feed.gather(&rt);
-        let row = rt.store.session(&feed.name).await;
+        let row = match feed.written().filter(|_| told) {
+            Some(written) => Ok(Some(written)),
+            None => rt.store.session(&feed.name).await,
+        };
         if let Ok(Some(session)) = &row {
+            feed.session.get_or_init(|| session.clone());
             feed.read_ahead(&rt, session).await;
         }
         drop(rt);

@@ -158,7 +158,8 @@ impl Record {
         let (store, session, upto) = (&self.store, &self.session, EntryNo(u64::MAX));
         let source =
             Source { store, session, upto, tools: None, text_bytes_max: limits.event_text_bytes_max };
-        let page = source.page(self.cursor, || self.follower.take()).await?;
+        let rows = source.rows(self.cursor).await?;
+        let page = source.page(rows, self.cursor, || self.follower.take()).await?;
         if let Some(page) = &page {
             self.cursor = page.end;
             self.follower = page.take_follower();
@@ -168,14 +169,19 @@ impl Record {
 }
 
 impl Source<'_> {
-    /// The events behind an entry; `None` if there is none for now. The follower that stands there is asked for only if
-    /// there is something.
+    /// The rows of the journal behind an entry, as far as they are read at once.
+    pub(super) async fn rows(self, after: EntryNo) -> Result<Vec<JournalRow>, BatchError> {
+        Ok(self.store.journal_after(self.session.no, after, PAGE_ROWS).await?)
+    }
+
+    /// The events of rows behind an entry; `None` if there is none for now. The follower that stands there is asked for only
+    /// if there is something.
     pub(super) async fn page(
         self,
+        mut rows: Vec<JournalRow>,
         after: EntryNo,
         follower: impl FnOnce() -> Option<Follower>,
     ) -> Result<Option<Page>, BatchError> {
-        let mut rows = self.store.journal_after(self.session.no, after, PAGE_ROWS).await?;
         rows.retain(|row| row.first <= self.upto);
         if rows.is_empty() {
             return Ok(None);

@@ -23,15 +23,14 @@ impl Cx {
     /// # use windlass::{Cx, NewTask, Output, ToolError}; use serde_json::{Value, json};
     /// async fn order(args: Value, cx: &Cx) -> Result<Output, ToolError> {
     ///     let title = Some(format!("Deliver {}", args["item"]));
-    ///     let task = cx.spawn("deliver", "deliver", &args, NewTask { title, ..NewTask::default() }).await?;
+    ///     let task = cx.spawn("deliver", ("deliver", &args), NewTask { title, ..NewTask::default() }).await?;
     ///     Ok(json!({ "delivery": task.to_string() }).into())
     /// }
     /// ```
     pub async fn spawn(
         &self,
         name: &str,
-        tool: &str,
-        args: &Value,
+        (tool, args): (&str, &Value),
         task: NewTask,
     ) -> Result<Handle, StepError> {
         let asked = json!({ "tool": tool, "args": args, "title": task.title, "wake": task.wake.as_str() });

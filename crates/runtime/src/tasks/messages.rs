@@ -84,13 +84,14 @@ fn message(entry: &Entry, own: Ordinal) -> Option<TaskMessage> {
     if *ordinal != own {
         return None;
     }
-    let (id, direction, said) = match &operation.did {
-        Did::Said { message } => (format!("out.{}", operation.name), Direction::Out, message),
-        Did::Signalled { payload } => match signal_of(&operation.name)? {
-            (SIGNAL, number) => (format!("in.{number}"), Direction::In, payload),
-            _ => return None,
-        },
-        _ => return None,
+    let (id, direction, said) = if let Did::Said { message } = &operation.did {
+        (format!("out.{}", operation.name), Direction::Out, message)
+    } else if let (Did::Signalled { payload }, Some((SIGNAL, number))) =
+        (&operation.did, signal_of(&operation.name))
+    {
+        (format!("in.{number}"), Direction::In, payload)
+    } else {
+        return None;
     };
     let (text, parsed) = (text_of(said), serde_json::from_str::<Value>(said).ok()?);
     let in_reply_to = parsed["in_reply_to"].as_str().map(str::to_string);

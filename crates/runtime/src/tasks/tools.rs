@@ -215,7 +215,7 @@ async fn spawn(asked: Spawned, cx: &Cx) -> Result<Output, ToolError> {
     let signals = asked.signal_on_completion.unwrap_or(true);
     let wake = if signals { Wake::OnEnd } else { Wake::Silent };
     let title = asked.title.clone();
-    let task = cx.spawn("task", &asked.tool, &args, NewTask { title, wake }).await?;
+    let task = cx.spawn("task", (&asked.tool, &args), NewTask { title, wake }).await?;
     let named = [asked.title.as_deref(), Some(&*tool.spec.title), Some(&*tool.spec.name)];
     let title = named.into_iter().flatten().find(|title| !title.is_empty());
     let (task, tool) = (task.to_string(), &tool.spec.name);
@@ -293,10 +293,10 @@ fn gone() -> ToolError {
 }
 
 fn refused(error: AskError) -> ToolError {
-    match error {
-        AskError::Batch(error) => ToolError::internal(crate::error::chain(&error)),
-        other => ToolError::new(format!("{other}.")),
+    if let AskError::Batch(error) = error {
+        return ToolError::internal(crate::error::chain(&error));
     }
+    ToolError::new(format!("{error}."))
 }
 
 fn told(failure: &windlass_core::failure::Failure) -> ToolError {

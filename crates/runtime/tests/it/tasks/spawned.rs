@@ -267,7 +267,7 @@ async fn a_task_is_started_once_over_every_death() {
                 let starts =
                     body(ToolSpec { claims: Some(Vec::new()), ..spec("starts", class) }, |args, cx| {
                         Box::pin(async move {
-                            let task = cx.spawn("work", "work", &args, NewTask::default()).await?;
+                            let task = cx.spawn("work", ("work", &args), NewTask::default()).await?;
                             Ok(json!(task.to_string()).into())
                         })
                     });
