@@ -15,9 +15,8 @@ pub(crate) use siblings::cancel;
 use crate::error::Lost;
 use crate::held::{Ended, Held, Parked};
 use crate::lane::{Commit, Lane};
-use crate::loops::Loops;
+use crate::loops::{self, Loops};
 use crate::request;
-use crate::schedules::schedule_of;
 use crate::session::Session;
 use crate::signal::Signal;
 use crate::tool::Place;
@@ -400,8 +399,7 @@ impl OpenBatch {
             state.end(place, call);
         }
         let over = state.is_over();
-        // What tools call is no turn of a model, nor is what schedules start.
-        if over && self.head.parent.is_none() && schedule_of(&self.head.place.batch_key).is_none() {
+        if over && loops::is_turn(&self.head.place.batch_key) {
             // Before anybody is told: whoever is answered may ask for the same again at once.
             loops.note(self.head.no, state.unnoted(), limits);
             state.noted = state.slots.len();

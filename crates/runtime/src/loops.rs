@@ -4,6 +4,7 @@
 
 use crate::error::{BatchError, chain};
 use crate::held::{Fresh, Submitted};
+use crate::inside::nested;
 use crate::runtime::Inner;
 use crate::schedules::schedule_of;
 use crate::session::{Session, fold};
@@ -102,6 +103,11 @@ impl Loops {
     }
 }
 
+/// Whether a batch of this key is a turn of a model. What tools call or start is none, nor is what schedules start.
+pub(crate) fn is_turn(key: &str) -> bool {
+    !key.starts_with(nested::KEY_PREFIX) && schedule_of(key).is_none()
+}
+
 /// Marks the calls of one submission if they only go on with a loop: they are answered instead of run.
 pub(crate) fn mark(rt: &Inner, session: &Session, new: &mut Submitted) {
     if !session.loops.is_on() {
@@ -148,9 +154,7 @@ async fn recorded(rt: &Inner, session: &Session) -> Result<Vec<Over>, BatchError
             }
             looked.insert(row.batch);
             let folded = whole(rt, row).await?;
-            // What tools call is no turn of a model, nor is what schedules start.
-            let is_turn = folded.opening.parent.is_none() && schedule_of(&folded.opening.key).is_none();
-            if !is_turn || folded.calls.iter().any(|call| call.end().is_none()) {
+            if !is_turn(&folded.opening.key) || folded.calls.iter().any(|call| call.end().is_none()) {
                 continue;
             }
             calls += folded.calls.len() as u64;

@@ -458,6 +458,7 @@ impl Inner {
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
         let removing = removal::is_begun(self, name).await?;
         let limits = SessionLimits::of(&self.store, name).await?;
+        let is_scheduled = schedules::is_scheduled(self, name).await?;
         let (session, mut left) = Session::acquire(self, name).await?;
         if limits != SessionLimits::default() {
             self.turns.set_session(self, session.lane.session(), limits);
@@ -486,7 +487,9 @@ impl Inner {
             }
             drive::start_all(&on, calls.into_iter()).await;
         }
-        schedules::taken(self, &session).await?;
+        if is_scheduled {
+            schedules::look_soon(self, &session.name);
+        }
         Ok(session)
     }
 

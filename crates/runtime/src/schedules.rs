@@ -6,7 +6,7 @@
 mod fire;
 mod kept;
 
-pub(crate) use fire::{Alarms, forget, look_soon, resume, taken};
+pub(crate) use fire::{Alarms, forget, is_scheduled, look_soon, resume};
 
 use crate::answer;
 use crate::clock::{Clock, SystemClock};

@@ -249,8 +249,7 @@ async fn take(
     if let Some(observed) = observed {
         tell(rt, &batch, observed, &answers);
     }
-    // What tools call is no turn of a model.
-    if checked.parent.is_none() && !key.starts_with(nested::KEY_PREFIX) {
+    if loops::is_turn(&key) {
         loops::mark(rt, session, &mut new);
     }
     // To a batch that is open for more, this is a push.

@@ -4,6 +4,7 @@
 //! behind it. When the attempt is over the driver takes the book back, and nothing more is written in it.
 
 mod clocks;
+mod told;
 
 use super::Misuse;
 use super::still::Still;
@@ -273,27 +274,6 @@ impl Book {
         let mut page = self.open()?;
         let round = page.round;
         page.operations().attached(name, content, round).map_err(|found| Misuse::of(name, found))
-    }
-
-    /// Whether this event is recorded.
-    pub(super) fn has_emitted(&self, name: &str, event: (&str, &str), max: u64) -> Result<bool, Misuse> {
-        let mut page = self.open()?;
-        page.use_name(name, max)?;
-        page.operations().has_emitted(name, event).map_err(|found| Misuse::of(name, found))
-    }
-
-    /// Whether this task was started.
-    pub(super) fn has_spawned(&self, name: &str, asked: &str, max: u64) -> Result<bool, Misuse> {
-        let mut page = self.open()?;
-        page.use_name(name, max)?;
-        page.operations().has_spawned(name, asked).map_err(|found| Misuse::of(name, found))
-    }
-
-    /// Whether this was said.
-    pub(super) fn has_said(&self, name: &str, message: &str, max: u64) -> Result<bool, Misuse> {
-        let mut page = self.open()?;
-        page.use_name(name, max)?;
-        page.operations().has_said(name, message).map_err(|found| Misuse::of(name, found))
     }
 
     /// Begins to wait for the next signal of this name that this run of the body has not received, or goes on with the

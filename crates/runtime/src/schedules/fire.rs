@@ -64,12 +64,9 @@ pub(crate) async fn resume(rt: &Arc<Inner>) -> Result<(), BatchError> {
     }
 }
 
-/// A session was taken: its schedules go on, if it has any.
-pub(crate) async fn taken(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), BatchError> {
-    if rt.store.record(STORE, Space::Setting, &marker(&session.name)).await?.is_some() {
-        look_soon(rt, &session.name);
-    }
-    Ok(())
+/// Whether a session has an enabled schedule.
+pub(crate) async fn is_scheduled(rt: &Inner, session: &str) -> Result<bool, BatchError> {
+    Ok(rt.store.record(STORE, Space::Setting, &marker(session)).await?.is_some())
 }
 
 /// The session is removed: nothing of it is looked at any more.

@@ -1,10 +1,10 @@
 //! The loop guard: a session that gets nowhere is told so, in this process and after it.
 
 use crate::gates::left_running;
-use crate::rig::{Count, batch, call, echo, memory, n, quick, reopen, returns, run, spec, states};
+use crate::rig::{Count, batch, call, echo, memory, n, quick, reopen, returns, run, spec, sqlite, states};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use windlass::{Args, CallRequest, Cx, EffectClass, Flags, Runtime, ToolError, ToolSpec, tool_fn};
+use windlass::{Args, CallRequest, Cx, EffectClass, Flags, NewTask, Runtime, ToolError, ToolSpec, tool_fn};
 
 /// Runs one batch per word, each under a key of its own: `a` is the tool `a`, `a+b` two calls. What became of the last.
 async fn turns(runtime: &Runtime, words: &str) -> String {
@@ -164,4 +164,37 @@ async fn what_was_left_open_counts_when_it_ends() {
     runtime.idle().await;
     assert_eq!(turns(&runtime, "slow").await, "slow succeeded", "the fifth");
     assert_eq!(turns(&runtime, "slow").await, "slow failed/loop", "the sixth");
+}
+
+/// What tools start is no turn of the model: it lifts no loop, in this process and after it.
+#[tokio::test]
+async fn a_task_that_a_tool_starts_lifts_no_loop() {
+    let (runtime, folder) = sqlite();
+    let flags = Flags { polls: true, ..Flags::default() };
+    let starts = ToolSpec { flags, ..spec("starts", EffectClass::Keyed) };
+    let starts = || {
+        crate::inside::body(starts.clone(), |args, cx| {
+            Box::pin(async move {
+                cx.spawn("work", ("work", &args), NewTask::default()).await?;
+                Ok(json!("started").into())
+            })
+        })
+    };
+    let flags = Flags { background: true, ..Flags::default() };
+    let work = ToolSpec { flags, claims: Some(Vec::new()), ..spec("work", EffectClass::Read) };
+    let ready = |runtime: &Runtime| {
+        register(runtime);
+        runtime.register(starts()).unwrap();
+        runtime.register(echo(work.clone(), &Count::default())).unwrap();
+    };
+    ready(&runtime);
+    turns(&runtime, "a a a starts").await;
+    runtime.idle().await;
+    assert_eq!(turns(&runtime, "a a a").await, "a failed/loop");
+    turns(&runtime, "b b b starts").await;
+    runtime.idle().await;
+    drop(runtime);
+    let runtime = reopen(&folder);
+    ready(&runtime);
+    assert_eq!(turns(&runtime, "b b b").await, "b failed/loop");
 }
