@@ -276,8 +276,6 @@ impl Effect {
         let inside = Inside::parse(args["inside"].as_str().unwrap_or_default());
         let then = Then::parse(args["then"].as_str().unwrap_or_default());
         if inside.step {
-            // Not behind the step: all of this is committed, and the step with it even if it did not wait for that.
-            self.tell(cx).await?;
             let request = self.step_request(&args, cx, ("keyed", FIRST));
             let _number: u64 = cx.step(FIRST, (), |()| self.effect(&args, request)).await?;
         }
@@ -331,6 +329,10 @@ impl Effect {
             Ok(number)
         };
         let number = cx.step(EFFECT, &args, effect).await?;
+        // Behind both steps: all of this is committed, and a step before it with it even if that did not wait for it.
+        if inside.step {
+            self.tell(cx).await?;
+        }
         self.world.reach(cx.id());
         if then == Then::HangLater {
             return std::future::pending().await;
