@@ -330,9 +330,7 @@ impl Effect {
         };
         let number = cx.step(EFFECT, &args, effect).await?;
         // Behind both steps: all of this is committed, and a step before it with it even if that did not wait for it.
-        if inside.step {
-            self.tell(cx).await?;
-        }
+        self.tell(cx, inside).await?;
         self.world.reach(cx.id());
         if then == Then::HangLater {
             return std::future::pending().await;
@@ -345,8 +343,11 @@ impl Effect {
         Ok(output)
     }
 
-    /// Writes a pair and a file, reads them back, and tells of that.
-    async fn tell(&self, cx: &Cx) -> Result<(), ToolError> {
+    /// Writes a pair and a file, reads them back, and tells of that, if it has more than one step.
+    async fn tell(&self, cx: &Cx, inside: Inside) -> Result<(), ToolError> {
+        if !inside.step {
+            return Ok(());
+        }
         let key = cx.handle().to_string();
         let before = cx.kv().get("pair before", &key).await?.map_or(0, |pair| pair.generation);
         let written = cx.kv().set_if("pair", (&key, before), cx.id()).await?;
