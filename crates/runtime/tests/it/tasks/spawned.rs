@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use windlass::store::Store;
 use windlass::{
-    BatchAnswer, CallRequest, Direction, EffectClass, NewTask, NoticeKind, Runtime, Tool, ToolError,
-    ToolSpec, Wake,
+    BatchAnswer, CallRequest, Deadlines, Direction, EffectClass, NewTask, NoticeKind, Runtime, Tool,
+    ToolError, ToolSpec, Wake,
 };
 use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
 
@@ -94,7 +94,11 @@ async fn a_model_starts_a_task_looks_at_it_and_is_told_of_its_end() {
 async fn one_who_waits_for_a_task_waits_only_so_long() {
     let (runtime, clock, _) = fresh();
     let gate = closed();
-    runtime.register(gated(background("build", EffectClass::Once), &gate)).unwrap();
+    let day_ms = Some(86_400_000);
+    let deadlines =
+        Deadlines { attempt_ms: day_ms, silence_ms: day_ms, total_ms: day_ms, ..Deadlines::default() };
+    let patient = ToolSpec { deadlines, ..background("build", EffectClass::Once) };
+    runtime.register(gated(patient, &gate)).unwrap();
     let started = answers(&runtime, "spawn_background", json!({ "tool": "build" })).await;
     let waits = json!({ "task": started["task"], "timeout_s": 5 });
     let submitted = runtime.submit("s", batch("waits", vec![call("c", "wait_task", waits)])).await.unwrap();
