@@ -54,10 +54,6 @@ pub(super) struct Lines {
     /// The gates that open by themselves, and when.
     due: Sorted<(u64, u32)>,
     clock: u64,
-    /// How many calls stand in lines.
-    waiting: usize,
-    /// The only call that waits, and at no gate of its own: it needs no line. No call if there is none, or if others wait.
-    alone: Option<u32>,
 }
 
 const RING: Ring = Ring { first: NONE, last: NONE, open: false };
@@ -81,33 +77,12 @@ impl Lines {
         self.lines.remove(line);
     }
 
-    /// The only call that waits, if it is in no line.
-    pub(super) fn alone(&self) -> Option<u32> {
-        self.alone
-    }
-
-    /// Remembers a call that needs no line, since nobody else waits. `false`: it needs one.
-    pub(super) fn wait_alone(&mut self, call: u32) -> bool {
-        let is_alone = self.waiting == 0 && self.alone.is_none();
-        if is_alone {
-            self.alone = Some(call);
-        }
-        is_alone
-    }
-
-    /// The call that waited alone no longer does, or not alone.
-    pub(super) fn take_alone(&mut self) -> Option<u32> {
-        self.alone.take()
-    }
-
     pub(super) fn push(&mut self, line: u32, turn: Turn) {
         self.lines[line].turns.insert(turn);
-        self.waiting += 1;
     }
 
     pub(super) fn remove(&mut self, line: u32, turn: Turn) {
         self.lines[line].turns.remove(&turn);
-        self.waiting -= 1;
         if self.lines[line].turns.is_empty() {
             self.leave_ring(line);
         }

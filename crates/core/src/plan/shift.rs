@@ -255,27 +255,8 @@ impl Planner {
         }
     }
 
-    /// Waits for room: alone, or in a line.
-    pub(super) fn line_up(&mut self, number: u32) {
-        let Call { doing, parent, .. } = self.calls[number];
-        let is_plain = doing == Doing::Lined && parent == NONE && self.gate(number) == ToolNo::UNLIMITED.0;
-        // Most calls come when nobody waits, and start at once.
-        if is_plain && self.lines.wait_alone(number) {
-            return;
-        }
-        self.line_up_alone();
-        self.stand_in_line(number);
-    }
-
-    /// The call that waited alone does not any more.
-    fn line_up_alone(&mut self) {
-        if let Some(alone) = self.lines.take_alone() {
-            self.stand_in_line(alone);
-        }
-    }
-
     /// Stands in the line of its session at its gate.
-    fn stand_in_line(&mut self, number: u32) {
+    pub(super) fn line_up(&mut self, number: u32) {
         let Call { session, pool, tool, parent, .. } = self.calls[number];
         let gate = self.gate(number);
         let line = match self.lines.find(&self.sessions[session].lines, gate, pool) {
@@ -297,10 +278,6 @@ impl Planner {
     }
 
     pub(super) fn leave_line(&mut self, number: u32) {
-        if self.lines.alone() == Some(number) {
-            self.lines.take_alone();
-            return;
-        }
         let (turn, line) = (self.turn(number), std::mem::replace(&mut self.calls[number].line, NONE));
         self.lines.remove(line, turn);
     }
@@ -325,7 +302,6 @@ impl Planner {
 
     /// Limits or gates have changed: all lines are formed again, those that stand longest first.
     pub(super) fn line_up_again(&mut self) {
-        self.line_up_alone();
         let sessions = self.session_nos.values();
         let mut lines: Vec<u32> = sessions.flat_map(|&no| self.sessions[no].lines.iter().copied()).collect();
         lines.sort_by_key(|&line| (!self.lines.line(line).stands, self.lines.line(line).since));
@@ -343,10 +319,6 @@ impl Planner {
     /// The call whose turn it is, if there is room for any.
     pub(super) fn next(&mut self, now_us: u64, pool: Pool) -> Option<u32> {
         while self.room.running[pool as usize] < self.room.running_max[pool as usize] {
-            if let Some(alone) = self.lines.alone() {
-                let Call { session, pool: of, .. } = self.calls[alone];
-                return (of == pool && self.has_room(session, pool)).then_some(alone);
-            }
             let (gate, line) = self.lines.next(pool)?;
             if !self.look(gate, pool, now_us) {
                 continue;
