@@ -52,7 +52,6 @@ pub const NAMES: &[&str] = &[
     "at.start",
     "at.stop",
     "at.end",
-    "at.spawn",
     "at.wake",
     "at.call",
     "at.leave",

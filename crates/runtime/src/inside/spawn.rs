@@ -39,7 +39,6 @@ impl Cx {
             self.book().note(self.now(), name, Did::Spawned { asked: asked.into() })?;
             // The task commits behind it, so whoever finds that finds this too.
             self.book().send(&self.batch, self.artifacts.lane());
-            moment!("at.spawn");
         }
         let hold = self.hold.upgrade().ok_or(Misuse::Over)?;
         let (id, args) = (Some("task".to_string()), Args::Json(args.clone()));
