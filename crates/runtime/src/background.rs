@@ -6,9 +6,17 @@
 
 use crate::error::Lost;
 use crate::held::Held;
+use crate::registry::{Found, Registered};
+use crate::runtime::Inner;
 use crate::signal::Signal;
+use crate::stage::prepare;
 use crate::tasks;
+use crate::tool::Place;
+use serde_json::{Map, Value};
+use std::sync::Arc;
 use windlass_core::call::{Cause, Detached, DetachedBy, Fact, Wake};
+use windlass_core::code::Code;
+use windlass_core::failure::Failure;
 
 /// When its caller waits for the call no longer, by the clock that never jumps, and why. `None`: as long as it takes, since
 /// nobody waits for it, or it may not go on alone.
@@ -73,4 +81,35 @@ fn overdue(held: &Held) -> Option<Detached> {
     let (by, due_us) = due(held)?;
     let is_over = held.on.rt.clock.elapsed_us() >= due_us;
     is_over.then_some(Detached { by, wake: Wake::OnEnd, title: None, starter: None })
+}
+
+/// The tool that is to be called as a task, and the arguments of that call. All rules of the tool hold for the task itself; what
+/// can be known before it is started is told now.
+pub(crate) async fn target(
+    rt: &Inner,
+    place: &Place,
+    (tool, args): (&str, Value),
+) -> Result<(Arc<Registered>, Value), Box<Failure>> {
+    let found = match rt.registry.look_up(place, tool).await {
+        Found::Tool(found) => found,
+        Found::Missing { nearest } => return Err(prepare::missing(tool, nearest)),
+        Found::Unavailable(_) => {
+            let message = format!("The tool {tool:?} cannot be had now. Try again later.");
+            return Err(Box::new(Failure::invalid_request(Code::ProviderFailed, message)));
+        }
+    };
+    may_be_task(&found)?;
+    let args = if args.is_null() { Value::Object(Map::new()) } else { args };
+    let args = prepare::checked(&found, args, &rt.limits)?.value;
+    Ok((found, args))
+}
+
+/// Refuses to start a task of a tool that does not go on without a caller.
+pub(crate) fn may_be_task(tool: &Registered) -> Result<(), Box<Failure>> {
+    if tool.spec.flags.background {
+        return Ok(());
+    }
+    let name = &tool.spec.name;
+    let message = format!("The tool {name:?} does not run in the background. Call it directly.");
+    Err(Box::new(Failure::invalid_request(Code::NotBackground, message)))
 }

@@ -9,12 +9,11 @@ mod kept;
 pub(crate) use fire::{Alarms, forget, is_scheduled, look_soon, resume};
 
 use crate::answer;
+use crate::background;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{BatchError, no_randomness};
-use crate::registry::{Found, Registered};
 use crate::runtime::{Inner, Runtime, check_session_name};
 use crate::session::Session;
-use crate::stage::prepare;
 use crate::tool::Place;
 use kept::Kept;
 use serde::Serialize;
@@ -451,31 +450,9 @@ impl Schedules {
 
     /// The arguments for the tool that is to be called, if it can be.
     async fn target(&self, rt: &Inner, tool: &str, args: Value) -> Result<Value, ScheduleError> {
-        let invalid = |what: String| ScheduleError::Invalid { what };
         let place = Place::new(self.session.as_str().into(), "".into(), None);
-        let found: Arc<Registered> = match rt.registry.look_up(&place, tool).await {
-            Found::Tool(found) => found,
-            Found::Missing { nearest } => {
-                let hint = nearest.map_or_else(
-                    || "`windlass tools` lists those there are".to_string(),
-                    |nearest| format!("did you mean {nearest:?}?"),
-                );
-                return Err(invalid(format!("there is no tool {tool:?}; {hint}")));
-            }
-            Found::Unavailable(_) => {
-                return Err(invalid(format!("the tool {tool:?} cannot be had now; try again later")));
-            }
-        };
-        if !found.spec.flags.background {
-            let what = format!(
-                "the tool {tool:?} has not the flag `background`, so its calls cannot go on without a caller; set it, and say \
-                 what they claim"
-            );
-            return Err(invalid(what));
-        }
-        let args = if args.is_null() { Value::Object(serde_json::Map::new()) } else { args };
-        let checked = prepare::checked(&found, args, &rt.limits);
-        Ok(checked.map_err(|failure| invalid(failure.message.clone()))?.value)
+        let target = background::target(rt, &place, (tool, args)).await;
+        target.map(|(_, args)| args).map_err(|failure| ScheduleError::Invalid { what: failure.message })
     }
 
     async fn check_room(

@@ -58,6 +58,9 @@ pub struct Task {
     /// How far it last said that it is, while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// The call that started it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starter: Option<String>,
     /// The schedule that started it, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
@@ -241,11 +244,12 @@ impl Tasks {
 
     fn shown(&self, (id, call): (CallId, &Call), batch: &str, live: Option<&OpenCall>) -> Task {
         let task = call.task.as_deref();
-        let id = Handle::seal(self.store.secret(), Kind::Call, id.packed()).to_string();
+        let handle = |call: CallId| Handle::seal(self.store.secret(), Kind::Call, call.packed()).to_string();
         let live = live.filter(|_| call.end().is_none());
         Task {
-            task: id,
+            task: handle(id),
             kind: TaskKind::Tool,
+            starter: task.and_then(|task| task.starter).map(handle),
             schedule: schedules::schedule_of(batch).map(str::to_string),
             tool: call.opened.tool.to_string(),
             title: task.and_then(|task| task.title.as_deref()).unwrap_or(&call.opened.tool).to_string(),
@@ -274,6 +278,7 @@ fn monitor(schedule: Schedule) -> Task {
     Task {
         task: schedule.id,
         kind: TaskKind::Monitor,
+        starter: None,
         title: schedule.title.unwrap_or_else(|| schedule.tool.clone()),
         tool: schedule.tool,
         state: "watching",

@@ -1,5 +1,6 @@
 //! Find the tool, parse and validate the arguments, ask the hooks and the tool: all before any effect.
 
+use crate::background;
 use crate::drive::poll_once;
 use crate::error::Lost;
 use crate::held::Held;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
 use windlass_core::batch::parse_args;
-use windlass_core::call::{DetachedBy, Fact, Made, Prepared, Same};
+use windlass_core::call::{Fact, Made, Prepared, Same};
 use windlass_core::code::Code;
 use windlass_core::dedupe::Dedupe;
 use windlass_core::failure::{Failure, FailureClass, Source};
@@ -164,19 +165,7 @@ fn refuse_depth(held: &Held) -> Result<(), Box<Failure>> {
 }
 
 fn refuse_foreground(held: &Held, tool: &Registered) -> Result<(), Box<Failure>> {
-    let task = held.call.opened.task.as_deref();
-    // What is scheduled was chosen by whoever wrote the schedule, and never had a caller.
-    if task.is_some_and(|task| task.by == DetachedBy::Spawned) { may_be_task(tool) } else { Ok(()) }
-}
-
-/// Refuses to start a task of a tool that does not go on without a caller.
-pub(crate) fn may_be_task(tool: &Registered) -> Result<(), Box<Failure>> {
-    if tool.spec.flags.background {
-        return Ok(());
-    }
-    let name = &tool.spec.name;
-    let message = format!("The tool {name:?} does not run in the background. Call it directly.");
-    Err(Box::new(Failure::invalid_request(Code::NotBackground, message)))
+    if held.call.opened.task.is_some() { background::may_be_task(tool) } else { Ok(()) }
 }
 
 /// Whether a call that was taken over cannot be prepared yet: it waits for its tool.

@@ -3,9 +3,8 @@
 use super::{Task, Tasks};
 use crate::answer::CallAnswer;
 use crate::ask::{self, AskError, Target};
-use crate::registry::Found;
+use crate::background;
 use crate::request::NewTask;
-use crate::stage::prepare;
 use crate::tool::{Cx, Output, Tool, ToolError, ToolFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -199,27 +198,18 @@ fn read<T: serde::de::DeserializeOwned>(args: Value) -> Result<T, ToolError> {
 }
 
 async fn spawn(asked: Spawned, cx: &Cx) -> Result<Output, ToolError> {
-    let args = if asked.args.is_null() { json!({}) } else { asked.args };
-    let tool = {
+    let (tool, args) = {
         let hold = cx.hold.upgrade().ok_or_else(gone)?;
-        let tool = match hold.rt.registry.look_up(&hold.batch.head.place, &asked.tool).await {
-            Found::Tool(tool) => tool,
-            Found::Missing { nearest } => return Err(told(&prepare::missing(&asked.tool, nearest))),
-            Found::Unavailable(error) => return Err(error),
-        };
-        // All rules of the tool hold for the task itself; what can be known now is told now.
-        prepare::may_be_task(&tool).map_err(|failure| told(&failure))?;
-        prepare::checked(&tool, args.clone(), &hold.rt.limits).map_err(|failure| told(&failure))?;
-        tool
+        let place = &hold.batch.head.place;
+        let target = background::target(&hold.rt, place, (&asked.tool, asked.args)).await;
+        target.map_err(|failure| told(&failure))?
     };
     let signals = asked.signal_on_completion.unwrap_or(true);
     let wake = if signals { Wake::OnEnd } else { Wake::Silent };
-    let title = asked.title.clone();
-    let task = cx.spawn("task", (&asked.tool, &args), NewTask { title, wake }).await?;
-    let named = [asked.title.as_deref(), Some(&*tool.spec.title), Some(&*tool.spec.name)];
-    let title = named.into_iter().flatten().find(|title| !title.is_empty());
-    let (task, tool) = (task.to_string(), &tool.spec.name);
-    let state = tasks(cx)?.get(&task).await.map_err(refused)?.0.state;
+    let own = Some(&tool.spec.title).filter(|title| !title.is_empty()).cloned();
+    let new = NewTask { title: asked.title.or(own), wake };
+    let id = cx.spawn("task", (&asked.tool, &args), new).await?.to_string();
+    let Task { task, tool, title, state, .. } = tasks(cx)?.get(&id).await.map_err(refused)?.0;
     let answer = json!({ "task": task, "tool": tool, "title": title, "state": state, "signal_on_completion": signals });
     Ok(answer.into())
 }

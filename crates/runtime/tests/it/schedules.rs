@@ -271,8 +271,8 @@ async fn what_cannot_be_called_is_refused() {
         .unwrap();
     let refused = async |new| runtime.schedules("s").create(new).await.unwrap_err().to_string();
     let of = |tool: &str| NewSchedule { tool: tool.into(), ..every("0 0 * * *") };
-    assert!(refused(of("tock")).await.contains("there is no tool \"tock\"; did you mean \"tick\"?"));
-    assert!(refused(of("bound")).await.contains("has not the flag `background`"));
+    assert!(refused(of("tock")).await.contains("There is no tool \"tock\". Did you mean \"tick\"?"));
+    assert!(refused(of("bound")).await.contains("does not run in the background"));
     assert!(refused(NewSchedule { id: Some("a/b".into()), ..of("tick") }).await.contains("\"a/b\" is not"));
     assert!(refused(NewSchedule { args: json!([1]), ..of("tick") }).await.contains("not valid"));
     let long = NewSchedule { args: json!({"text": "x".repeat(70_000)}), ..of("tick") };

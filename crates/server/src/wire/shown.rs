@@ -154,6 +154,8 @@ pub struct Task {
     pub cancel_asked: Option<bool>,
     /// How far it last said that it is, while it runs.
     pub progress: Option<Value>,
+    /// The call that started it, if one did.
+    pub starter: Option<String>,
     /// The schedule that started it, if one did.
     pub schedule: Option<String>,
     /// What it last said that it does, while it runs; of a monitor its next time.

@@ -298,6 +298,7 @@ async fn a_task_is_started_once_over_every_death() {
             let task = answer.calls[0].value::<String>().unwrap();
             let shown: Vec<_> = tasks.iter().map(|task| (&*task.task, task.state)).collect();
             assert_eq!(shown, [(&*task, "succeeded")], "{class}, death {at}");
+            assert_eq!(tasks[0].starter, Some(answer.calls[0].handle().to_string()));
             assert_eq!(notices(&runtime).await, ["queued work succeeded"], "{class}, death {at}");
             assert_eq!(end(&answer).split(',').next(), Some("c succeeded"));
             if over {
