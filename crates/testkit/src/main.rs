@@ -63,6 +63,7 @@ fn points(args: &[String]) -> Result<ExitCode> {
         names: programs.points()?,
         only: None,
         every_visit,
+        until: None,
         lanes: lanes(),
     };
     let report = points::run(&programs, &options)?;

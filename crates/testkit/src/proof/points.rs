@@ -42,6 +42,8 @@ pub struct Options {
     pub only: Option<(&'static str, &'static str)>,
     /// Every visit, or only the first, the middle and the last.
     pub every_visit: bool,
+    /// Stop as soon as something is broken in whose description this stands; for who knows what to look for.
+    pub until: Option<&'static str>,
     /// How many folders are worked on together.
     pub lanes: u64,
 }
@@ -64,6 +66,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// Whether what was looked for is found.
+    fn is_enough(&self, options: &Options) -> bool {
+        options.until.is_some_and(|until| self.violations.iter().any(|broken| broken.contains(until)))
+    }
+
     /// As a line of the results.
     pub fn record(&self) -> Record {
         let points: BTreeSet<&String> = self.hits.keys().map(|(name, _)| name).collect();
@@ -101,6 +108,9 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
         Some(_) => Undisturbed::default(),
     };
     report.violations.extend(broken);
+    if report.is_enough(options) {
+        return Ok(report);
+    }
     // A plan for one point need not pass the others.
     if options.only.is_none() {
         registered(&options.names, &[&fresh, &left], &mut report.violations);
@@ -130,7 +140,7 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
             .try_for_each(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
     let mut report = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for name in &options.names {
+    for name in options.names.iter().filter(|_| options.until.is_none()) {
         for &action in actions(name).iter().filter(|action| wanted(name, action)) {
             if !report.hits.contains_key(&(name.clone(), action)) {
                 report.violations.push(format!("points: {name} was never hit by {action}"));
@@ -207,6 +217,9 @@ fn lane(
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
         let Some(disturbance) = disturbances.get(number as usize) else { return Ok(()) };
+        if report.lock().unwrap_or_else(PoisonError::into_inner).is_enough(options) {
+            return Ok(());
+        }
         let mut trial = Trial::new(programs, &mut ledger, (number, options.planned))?;
         let mut broken = Vec::new();
         let hit = match disturb(&mut trial, disturbance) {

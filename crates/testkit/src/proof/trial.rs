@@ -57,6 +57,8 @@ pub enum Planned {
     Outside,
     /// Calls that [decide about each other](Plan::siblings).
     Siblings,
+    /// [One stepped call](Plan::two_steps), alone.
+    TwoSteps,
     /// A row of the [table](super::table).
     Row(usize),
     /// [A call that kills its workers](super::poison), of this class.
@@ -78,6 +80,7 @@ impl Planned {
             Planned::Stepped => "stepped".to_owned(),
             Planned::Outside => "outside".to_owned(),
             Planned::Siblings => "siblings".to_owned(),
+            Planned::TwoSteps => "two-steps".to_owned(),
             Planned::Row(row) => format!("row-{row}"),
             Planned::Poison(class) => format!("poison-{class}"),
         }

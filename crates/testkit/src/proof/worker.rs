@@ -91,8 +91,9 @@ pub fn named(name: &str) -> Result<Plan> {
         "stepped" => Plan::every_write().only("s3"),
         "outside" => Plan::every_write().only("s4"),
         "siblings" => Plan::siblings(),
+        "two-steps" => Plan::two_steps(),
         seed => Plan::of(seed.parse().context(
-            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, row-N or poison-CLASS",
+            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, two-steps, row-N or poison-CLASS",
         )?),
     })
 }

@@ -20,7 +20,14 @@ fn every_write_can_be_the_last() {
     let programs = with_points();
     let names = programs.points().unwrap();
     let pairs: usize = names.iter().map(|name| actions(name).len()).sum();
-    let options = Options { planned: Planned::EveryWrite, names, only: None, every_visit: false, lanes: 4 };
+    let options = Options {
+        planned: Planned::EveryWrite,
+        names,
+        only: None,
+        every_visit: false,
+        until: None,
+        lanes: 4,
+    };
     let report = run(&programs, &options).unwrap();
     println!("{:?}", report.record().line());
     assert_eq!(report.violations, [""; 0]);
@@ -33,7 +40,8 @@ fn every_write_can_be_the_last() {
 fn what_lies_inside_can_be_cut_at_every_commit() {
     let programs = with_points();
     let (names, only) = (programs.points().unwrap(), Some(("write.commit", "die")));
-    let options = Options { planned: Planned::Outside, names, only, every_visit: true, lanes: 4 };
+    let options =
+        Options { planned: Planned::Outside, names, only, every_visit: true, until: None, lanes: 4 };
     let report = run(&programs, &options).unwrap();
     assert_eq!(report.violations, [""; 0]);
     let hits: u64 = report.hits.values().sum();
@@ -48,7 +56,8 @@ fn a_decision_can_be_the_last_commit() {
     for action in ["die", "die-after"] {
         let only = Some(("write.commit", action));
         let names = names.clone();
-        let options = Options { planned: Planned::Siblings, names, only, every_visit: true, lanes: 4 };
+        let options =
+            Options { planned: Planned::Siblings, names, only, every_visit: true, until: None, lanes: 4 };
         let report = run(&programs, &options).unwrap();
         assert_eq!(report.violations, [""; 0], "{action}");
         let hits: u64 = report.hits.values().sum();

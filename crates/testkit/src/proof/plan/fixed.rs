@@ -114,6 +114,15 @@ impl Plan {
         Plan { sessions, cancels: Vec::new(), resolved_percent: 0 }
     }
 
+    /// One stepped call with two steps and nobody beside it: each commit is the same one in every run.
+    pub fn two_steps() -> Plan {
+        let inside = Inside { step: true, ..Inside::default() };
+        let call = CallPlan { inside, ..CallPlan::new("c1", Kind::STEPPED) };
+        let batch = BatchPlan { key: "b1".into(), calls: vec![call], ..BatchPlan::default() };
+        let sessions = vec![SessionPlan { name: "s1".into(), batches: vec![batch], ahead: 1 }];
+        Plan { sessions, cancels: Vec::new(), resolved_percent: 0 }
+    }
+
     /// One of its sessions alone: `s3` has its stepped calls, `s4` what waits, calls others or is pushed, `s2` what is
     /// tried again, stopped, asked after, cancelled and resolved.
     pub fn only(mut self, session: &str) -> Plan {
