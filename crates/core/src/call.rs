@@ -217,7 +217,7 @@ impl Call {
         };
         let repeatable = self.class() != Some(EffectClass::Once)
             || failure.did_not_happen
-            || cfg!(feature = "mutant-once-retried");
+            || crate::mutant::breaks("once-retried");
         match (repeatable && self.cancel.is_none(), self.tries < self.rules().attempts) {
             (true, true) => Step::Retry { after_ms },
             (true, false) if self.tries > 1 => Step::Settle(Settlement::Exhausted(failure)),

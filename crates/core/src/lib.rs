@@ -20,6 +20,8 @@ pub mod ids;
 pub mod json;
 pub mod limits;
 pub mod loops;
+#[doc(hidden)]
+pub mod mutant;
 pub mod narration;
 pub mod operation;
 pub mod outcome;

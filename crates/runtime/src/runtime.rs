@@ -528,7 +528,7 @@ impl Inner {
     /// Whether every start is recorded before it is made.
     pub(crate) fn is_careful(&self) -> bool {
         self.last_owner_died
-            && !cfg!(feature = "mutant-careless")
+            && !windlass_core::mutant::breaks("careless")
             && self.clock.elapsed_us() < self.careful_until_us
     }
 

@@ -30,7 +30,7 @@ impl OpenBatch {
         let decided = state.count(going);
         let mut later = Packer::default();
         let parked = decided.map_or_else(Vec::new, |deciding| {
-            let apart = cfg!(feature = "mutant-losers-later");
+            let apart = windlass_core::mutant::breaks("losers-later");
             self.dismiss(&mut state, &deciding, if apart { &mut later } else { &mut packer })
         });
         rows.push(self.journal(&mut state, packer));

@@ -124,7 +124,7 @@ impl Cx {
         let request = BatchRequest { key: None, turn: None, calls, inputs, overlay, observer, siblings };
         let depth = self.batch.head.parent.map_or(0, |parent| parent.depth) + 1;
         let mut key = key(self.handle(), name, generation);
-        if cfg!(feature = "mutant-nested-again") && self.is_redrive() {
+        if windlass_core::mutant::breaks("nested-again") && self.is_redrive() {
             key.push('~');
         }
         let asked =

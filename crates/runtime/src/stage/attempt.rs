@@ -80,7 +80,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     if tool.stuck.load(Ordering::Relaxed) >= rt.limits.stuck_attempts_max {
         return settle::refused(held, Box::new(too_many_stuck(tool)));
     }
-    let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
+    let is_suspect = held.call.is_suspect() && !windlass_core::mutant::breaks("suspects-together");
     let _passage = match Gate::try_pass(&rt, is_suspect) {
         Some(passage) => passage,
         None => Box::pin(Gate::pass(&rt, held, is_suspect)).await,
@@ -89,7 +89,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     let due_at = held.decision_time();
     let jump = clock_jump(held);
     held.note(start.fact(jump))?;
-    if (intent == Intent::First && !cfg!(feature = "mutant-no-intent")) || rt.is_careful() {
+    if (intent == Intent::First && !windlass_core::mutant::breaks("no-intent")) || rt.is_careful() {
         // Boxed, as all that is rare here, so that those that return at once need no room for it.
         Box::pin(held.commit()).await?;
     }

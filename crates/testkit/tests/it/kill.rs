@@ -12,6 +12,7 @@ pub(crate) fn programs() -> Programs {
     Programs {
         worker: env!("CARGO_BIN_EXE_windlass-worker").into(),
         ledger: env!("CARGO_BIN_EXE_windlass-ledger").into(),
+        mutant: None,
     }
 }
 
