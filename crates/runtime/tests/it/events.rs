@@ -317,7 +317,7 @@ async fn what_was_just_written_is_not_read_back() {
     let mut asked = Vec::new();
     for number in 0..40 {
         let key = format!("k{number}");
-        run(&runtime, "s", batch(&key, vec![call(&key, "read", n(1))])).await;
+        run(&runtime, "s", batch(&key, vec![call(&key, "read", n(number))])).await;
         told.push(kinds(&until_ended(&mut events, 1).await, &key));
         asked.push([store.asked(Method::JournalAfter), store.asked(Method::Session)]);
     }
