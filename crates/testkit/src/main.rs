@@ -5,13 +5,14 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use windlass_testkit::proof::kill::Plans;
 use windlass_testkit::proof::programs::Build;
 use windlass_testkit::proof::trial::{Planned, Programs};
 use windlass_testkit::proof::{kill, mutants, points, poison, rows};
 use windlass_testkit::results::Record;
 
 const USAGE: &str =
-    "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--mutant RULE]
+    "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--tasks] [--mutant RULE]
        windlass-testkit points [--short]
        windlass-testkit table [--short]
        windlass-testkit poison
@@ -44,6 +45,7 @@ fn kill(args: &[String]) -> Result<ExitCode> {
         seed: given("--seed", 1)?,
         time_max: Duration::from_secs(given("--seconds", 24 * 3_600)?),
         lanes: given("--lanes", lanes())?,
+        plans: if args.iter().any(|arg| arg == "--tasks") { Plans::Tasks } else { Plans::Calls },
     };
     let build = Build::like_this_program()?;
     let programs = match text(args, "--mutant")? {

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::call::{Detached, DetachedBy};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
+use windlass_core::mutant;
 use windlass_core::schedule::{Decision, Standing, decide};
 use windlass_core::time::Timestamp;
 use windlass_store::{RecordPage, Row, STORE, Space};
@@ -219,7 +220,11 @@ async fn start(
         kept.fired(nominal, held.id);
         last.into_iter().for_each(|last| stand(kept, &times, last));
         let who = (held.id, true);
-        held.carry(kept.rows(id));
+        if mutant::breaks("fire-apart") {
+            session.lane.commit_rows(kept.rows(id)).await?;
+        } else {
+            held.carry(kept.rows(id));
+        }
         if let Err(lost) = held.commit().await {
             drive::give_up(&on, who, lost.clone());
             return Err(lost.into());

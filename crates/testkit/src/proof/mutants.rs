@@ -37,7 +37,7 @@ pub enum Proof {
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 16] = [
+pub const MUTANTS: [Mutant; 18] = [
     Mutant {
         rule: "no-fence",
         proof: Proof::StoreSuite,
@@ -101,6 +101,16 @@ pub const MUTANTS: [Mutant; 16] = [
         rule: "signal-apart",
         proof: Proof::Commits(Planned::Stepped),
         expected: "R12: the signals that came are ",
+    },
+    Mutant {
+        rule: "notice-apart",
+        proof: Proof::Commits(Planned::Background),
+        expected: "and its end is told under {}",
+    },
+    Mutant {
+        rule: "fire-apart",
+        proof: Proof::Commits(Planned::Background),
+        expected: "R13: the schedule t2 has started 0 calls",
     },
     Mutant { rule: "careless", proof: Proof::Poison, expected: "workers died, and it goes on" },
     Mutant { rule: "suspects-together", proof: Proof::Poison, expected: "is failed poison" },

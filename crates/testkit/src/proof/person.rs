@@ -230,6 +230,6 @@ impl Person {
 }
 
 /// It takes a while until somebody answers.
-async fn think(chance: &mut Chance) {
+pub(super) async fn think(chance: &mut Chance) {
     tokio::time::sleep(Duration::from_micros(chance.between(0, ANSWERED_US))).await;
 }

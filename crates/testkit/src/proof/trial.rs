@@ -47,6 +47,8 @@ impl Programs {
 pub enum Planned {
     /// The plan of a seed.
     Seed(u64),
+    /// [Tasks](Plan::tasks) of a seed.
+    Tasks(u64),
     /// [`Plan::every_write`].
     EveryWrite,
     /// The same, but each batch is submitted whole and nothing beside it is written.
@@ -61,6 +63,8 @@ pub enum Planned {
     Siblings,
     /// [One stepped call](Plan::two_steps), alone.
     TwoSteps,
+    /// [A task, and a call at a time](Plan::background).
+    Background,
     /// A row of the [table](super::table).
     Row(usize),
     /// [A call that kills its workers](super::poison), of this class.
@@ -76,6 +80,7 @@ impl Planned {
     fn arg(self) -> String {
         match self {
             Planned::Seed(seed) => seed.to_string(),
+            Planned::Tasks(seed) => format!("tasks-{seed}"),
             Planned::EveryWrite => "every-write".to_owned(),
             Planned::Whole => "whole".to_owned(),
             Planned::Asked => "asked".to_owned(),
@@ -83,6 +88,7 @@ impl Planned {
             Planned::Outside => "outside".to_owned(),
             Planned::Siblings => "siblings".to_owned(),
             Planned::TwoSteps => "two-steps".to_owned(),
+            Planned::Background => "background".to_owned(),
             Planned::Row(row) => format!("row-{row}"),
             Planned::Poison(class) => format!("poison-{class}"),
         }
