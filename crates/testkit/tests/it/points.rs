@@ -13,7 +13,7 @@ pub(crate) fn with_points() -> Programs {
     build.with_points().programs().unwrap()
 }
 
-/// Each point at its first, middle and last visit, with each action, in a new folder and in one that was left. The
+/// Each point with each action, at its first and last visit in a new folder and in the middle of one that was left. The
 /// long form, `cargo run -p windlass-testkit -- points`, takes every visit.
 #[test]
 fn every_write_can_be_the_last() {
