@@ -200,6 +200,13 @@ impl Plan {
         })
     }
 
+    /// The kind of every call, also of those inside others and of those that schedules start.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        let inside = |call: &CallPlan| call.nested.all().map(|(_, call)| call.kind).collect::<Vec<_>>();
+        let all = self.calls().flat_map(move |(_, _, call)| std::iter::once(call.kind).chain(inside(call)));
+        all.chain(self.schedules.iter().map(|schedule| schedule.call.kind))
+    }
+
     /// Whether a tool of it kills its worker.
     pub fn dies(&self) -> bool {
         self.calls().any(|(_, _, call)| matches!(call.then, Then::Die | Then::DieAlways | Then::DieLater))

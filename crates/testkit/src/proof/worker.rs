@@ -138,7 +138,7 @@ async fn answered(options: Options) -> Result<()> {
     let clock = Arc::new(SystemClock::default());
     let runtime = Runtime::new(Config { store, clock, limits: limits(), hooks: Vec::new(), files: None });
     let world = World::new(Client::new(options.ledger, options.worker), Death::Kill, Voice::Aloud);
-    world.register(&runtime)?;
+    world.register(&runtime, &options.plan)?;
     world.say(json!({"phase": "opened"}))?;
     runtime.resume().await?;
     world.say(json!({"phase": "resumed"}))?;
