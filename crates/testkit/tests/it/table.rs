@@ -32,6 +32,7 @@ fn runtime(store: &Arc<dyn Store>, ledger: &str, (worker, death): (Worker, Death
         limits: limits(),
         hooks: Vec::new(),
         files: None,
+        shared: false,
     });
     let client = Client::new(ledger.to_owned(), worker);
     let world = World::new(client, death, Voice::Kept(Vec::new()));
