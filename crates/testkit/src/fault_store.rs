@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, oneshot, watch};
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
@@ -96,6 +97,8 @@ pub struct FaultStore {
     silent: Arc<watch::Sender<bool>>,
     /// Whether whoever uses it stands still.
     frozen: Arc<watch::Sender<bool>>,
+    /// Rung when something is committed.
+    bell: Arc<Notify>,
 }
 
 struct State {
@@ -112,6 +115,8 @@ struct State {
     holding: bool,
     /// What was to be written since then, in order.
     held: Vec<Write>,
+    /// How many of those were refused.
+    fenced: u64,
 }
 
 /// A write that was not handed on yet.
@@ -134,10 +139,21 @@ impl FaultStore {
             closed: false,
             holding: false,
             held: Vec::new(),
+            fenced: 0,
         };
         let silent = Arc::new(watch::Sender::new(false));
         let frozen = Arc::new(watch::Sender::new(false));
-        FaultStore { inner, reach, state: Arc::new(Mutex::new(state)), silent, frozen }
+        FaultStore { inner, reach, state: Arc::new(Mutex::new(state)), silent, frozen, bell: Arc::default() }
+    }
+
+    /// Waits until something is committed, counted from when this was called.
+    pub fn rung(&self) -> Notified<'_> {
+        self.bell.notified()
+    }
+
+    /// How many commits were refused that had been kept back, because somebody else owned the session by then.
+    pub fn fenced(&self) -> u64 {
+        self.lock().fenced
     }
 
     /// Whoever uses it stands still, as a process that was stopped does: from now on nothing is answered, and no write is done.
@@ -300,7 +316,19 @@ fn broken() -> StoreError {
 impl Store for FaultStore {
     fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
         let sessions: Vec<SessionNo> = changes.iter().map(|change| change.session).collect();
+        let is_held = self.lock().holding;
         let done = self.write(Method::Commit, &sessions, |inner| inner.commit(changes));
+        self.bell.notify_waiters();
+        if is_held {
+            let state = self.state.clone();
+            return Answer::boxed(async move {
+                let answers = done.await?;
+                let is_fenced = |answer: &&Result<_, _>| matches!(answer, Err(Refused::Fenced { .. }));
+                let fenced = answers.iter().filter(is_fenced).count() as u64;
+                state.lock().unwrap_or_else(PoisonError::into_inner).fenced += fenced;
+                Ok(answers)
+            });
+        }
         if !*self.silent.borrow() {
             return done;
         }

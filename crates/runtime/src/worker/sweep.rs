@@ -42,9 +42,11 @@ async fn look(rt: &Arc<Inner>, known: &mut BTreeSet<String>) -> Result<(), Batch
         }
     }
     worker.lock().seen.retain(|id, _| alive.contains(id) || silent.iter().any(|record| record.key == *id));
-    let has_gone = known.iter().any(|id| !alive.contains(id));
+    // What this worker owned under an earlier id is nobody's either.
+    let has_gone = known.iter().any(|id| **id != *own && !alive.contains(id));
+    let seen = || alive.iter().cloned().chain([own.to_string()]).collect();
     if !has_gone && silent.is_empty() {
-        *known = alive;
+        *known = seen();
         return Ok(());
     }
     let left = take_over(rt, &alive, &own).await?;
@@ -55,7 +57,7 @@ async fn look(rt: &Arc<Inner>, known: &mut BTreeSet<String>) -> Result<(), Batch
     }
     // What was not taken is looked at again.
     if left.is_empty() {
-        *known = alive;
+        *known = seen();
     }
     Ok(())
 }
