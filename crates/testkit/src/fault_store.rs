@@ -14,7 +14,7 @@ use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
     Answer, BatchRow, BlobSize, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage,
-    Refused, Removal, Removed, Sequence, SessionRow, Space, Store, StoreError,
+    Refused, Removal, Removed, STORE, Sequence, SessionRow, Space, Store, StoreError,
 };
 
 /// What can be asked of a store.
@@ -115,8 +115,8 @@ struct State {
     holding: bool,
     /// What was to be written since then, in order.
     held: Vec<Write>,
-    /// How many of those were refused.
-    fenced: u64,
+    /// How many of those were refused for their fence, and how many were not.
+    fenced: (u64, u64),
 }
 
 /// A write that was not handed on yet.
@@ -139,7 +139,7 @@ impl FaultStore {
             closed: false,
             holding: false,
             held: Vec::new(),
-            fenced: 0,
+            fenced: (0, 0),
         };
         let silent = Arc::new(watch::Sender::new(false));
         let frozen = Arc::new(watch::Sender::new(false));
@@ -151,8 +151,9 @@ impl FaultStore {
         self.bell.notified()
     }
 
-    /// How many commits were refused that had been kept back, because somebody else owned the session by then.
-    pub fn fenced(&self) -> u64 {
+    /// Of the changes to sessions that had been kept back: how many were refused because somebody else owned the session by
+    /// then, and how many were not.
+    pub fn fenced(&self) -> (u64, u64) {
         self.lock().fenced
     }
 
@@ -323,9 +324,14 @@ impl Store for FaultStore {
             let state = self.state.clone();
             return Answer::boxed(async move {
                 let answers = done.await?;
-                let is_fenced = |answer: &&Result<_, _>| matches!(answer, Err(Refused::Fenced { .. }));
-                let fenced = answers.iter().filter(is_fenced).count() as u64;
-                state.lock().unwrap_or_else(PoisonError::into_inner).fenced += fenced;
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                for (answer, _) in answers.iter().zip(sessions).filter(|(_, session)| *session != STORE) {
+                    match answer {
+                        Err(Refused::Fenced { .. }) => state.fenced.0 += 1,
+                        Ok(_) | Err(_) => state.fenced.1 += 1,
+                    }
+                }
+                drop(state);
                 Ok(answers)
             });
         }

@@ -203,7 +203,9 @@ pub async fn run(shared: &Arc<dyn Store>, session: &str, trial: Trial) -> Result
     ensure!(shared.history(no, None, 1_000).await? == story, "it wrote something when it went on");
     let outcome = answer(&second, session).await?;
     let happened = judge(trial, (&story, &outcome), &ledger)?;
-    let (told_to_stop, refused) = (u64::from(heard), first.store.fenced());
+    let (refused, taken) = first.store.fenced();
+    ensure!(taken == 0, "{taken} writes that were on their way were not refused for their fence");
+    let told_to_stop = u64::from(heard);
     let stopped = u64::from(trial.behaviour != Behaviour::Late);
     Ok(Some(Happened { stopped, told_to_stop, refused, ..happened }))
 }
