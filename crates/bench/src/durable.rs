@@ -205,7 +205,7 @@ impl Rig {
         let windlass = {
             let _inside = tokio.enter();
             let (store, clock) = (Arc::new(store), Arc::new(SystemClock::default()));
-            Runtime::new(Config { store, clock, limits, hooks: Vec::new(), files: None })
+            Runtime::new(Config { store, clock, limits, hooks: Vec::new(), files: None, shared: false })
         };
         windlass
             .register(tool_fn(spec("once", EffectClass::Once), |args, _| async { Ok(Output::from(args)) }))?;

@@ -329,7 +329,8 @@ impl Ours {
             Limits { calls_queued_max: most, connections_max, event_readers_max: most, ..Limits::default() };
         let store = SqliteStore::open(Options { limits: limits.clone(), ..Options::new(folder.path()) })?;
         let (store, clock) = (Arc::new(store), Arc::new(SystemClock::default()));
-        let runtime = Runtime::new(Config { store, clock, limits, hooks: Vec::new(), files: None });
+        let runtime =
+            Runtime::new(Config { store, clock, limits, hooks: Vec::new(), files: None, shared: false });
         let spec = ToolSpec {
             name: "once".to_owned(),
             input_schema: Some(json!({

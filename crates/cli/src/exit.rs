@@ -113,7 +113,7 @@ fn problem_code(problem: &Problem) -> u8 {
 fn batch(error: &BatchError) -> u8 {
     match error {
         BatchError::Shape { .. } | BatchError::Closed { .. } | BatchError::Overloaded { .. } => REFUSED,
-        BatchError::Unreadable { .. } | BatchError::Lost(_) => FOLDER,
+        BatchError::Owned { .. } | BatchError::Unreadable { .. } | BatchError::Lost(_) => FOLDER,
     }
 }
 

@@ -110,8 +110,14 @@ fn with_tools(
     configured: Configured,
 ) -> anyhow::Result<Runtime> {
     let clock = Arc::new(SystemClock::default());
-    let runtime =
-        Runtime::new(Config { store, clock, limits, hooks: Vec::new(), files: Some(at.data.join("files")) });
+    let runtime = Runtime::new(Config {
+        store,
+        clock,
+        limits,
+        hooks: Vec::new(),
+        files: Some(at.data.join("files")),
+        shared: false,
+    });
     for tool in builtin() {
         runtime.register_shared(tool)?;
     }

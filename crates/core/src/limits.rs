@@ -249,6 +249,14 @@ limits! {
     event_text_bytes_max = 4 << 10;
     /// Messages for a session that its owner reads at once.
     inbound_page = 256;
+    /// How often a worker of a store that several share says that it is alive, in milliseconds: a few times in a lease.
+    heartbeat_ms = 2_000;
+    /// A worker that was not heard of for so long, in milliseconds, owns nothing any more: a pause that is shorter costs nothing.
+    lease_ms = 10_000;
+    /// How often a worker looks, in milliseconds, for what others have left for its sessions: a cancel comes within a second.
+    knock_ms = 500;
+    /// Records of workers, and of what was left for one, that are read at once.
+    workers_page = 256;
     /// Rows of a session that are removed at once; others write in between.
     removed_rows_max = 512;
     /// Changes that share one commit; more would make the first of them wait for the last.

@@ -213,6 +213,15 @@ pub async fn post_connected(
     provider: &str,
     connected: bool,
 ) -> Result<Connecting, AskError> {
+    find_and_post_connected(store, session, (provider, connected)).await.map(|(_, reached)| reached)
+}
+
+/// The same, and says which session that is.
+async fn find_and_post_connected(
+    store: &dyn Store,
+    session: &str,
+    (provider, connected): (&str, bool),
+) -> Result<(SessionRow, Connecting), AskError> {
     let (session, _, calls) = find(store, Target::Session(session)).await?;
     let waits = |call: &&Call| call.unconnected().is_some_and(|said| *said.provider == *provider);
     let waiting = calls.iter().filter(waits).count() as u64;
@@ -220,7 +229,7 @@ pub async fn post_connected(
     if calls.iter().any(|call| call.end().is_none()) {
         post(store, &session, &Ask::Connect { provider: provider.into(), connected }).await?;
     }
-    Ok(Connecting { waiting })
+    Ok((session, Connecting { waiting }))
 }
 
 /// Leaves the answer to a question for the owner of the session, if it fits what is asked. It is durable when this

@@ -158,6 +158,17 @@ impl Away {
         taken.into_iter().map(|(call, stub)| (CallId::unpacked(call), stub)).collect()
     }
 
+    /// Takes all calls out: none of them will go on here.
+    pub(crate) fn take_all(&self) -> Vec<(CallId, Stub)> {
+        let taken = std::mem::take(&mut *lock(&self.calls));
+        taken.into_iter().map(|(call, stub)| (CallId::unpacked(call), stub)).collect()
+    }
+
+    /// The sessions of which calls are here.
+    pub(crate) fn sessions(&self) -> BTreeSet<SessionNo> {
+        lock(&self.calls).values().map(|stub| stub.session).collect()
+    }
+
     /// Somebody lets go of a batch that may leave now. Not here and now: whoever lets go may have locked something.
     pub(crate) fn let_go(&self, batch: Arc<OpenBatch>) {
         lock(&self.leaving).push(batch);

@@ -2,6 +2,7 @@
 
 mod asked;
 mod away;
+mod running;
 mod siblings;
 mod stream;
 mod waited;
@@ -75,6 +76,8 @@ struct State {
     tally: Option<Box<Tally>>,
     /// Where it stands, if its calls come one after the other.
     stream: Option<Stream>,
+    /// Whether nothing of it can be recorded any more.
+    lost: bool,
 }
 
 /// How far the store knows the batch.
@@ -320,27 +323,6 @@ impl OpenBatch {
         slot.asked.extract_if(.., |heard| heard.what.is_answer()).collect()
     }
 
-    /// An attempt of a call runs and can be told to stop, until what is returned is dropped. If a cancel was asked for
-    /// before, it is told at once.
-    pub(crate) fn runs(&self, ordinal: Ordinal, signal: &Arc<Signal>) -> Runs<'_> {
-        if let Some(slot) = self.lock().slots.get_mut(usize::from(ordinal.0)) {
-            if slot.asked.iter().any(|heard| heard.what.stops()) {
-                signal.stop(Cause::Cancel);
-            }
-            // What was answered before it could be told.
-            if slot.asked.iter().any(|heard| heard.what.is_answer()) {
-                signal.book.ring();
-            }
-            slot.signal = Some(signal.clone());
-        }
-        Runs { batch: self, ordinal }
-    }
-
-    /// By what the running attempt of a call is reached, if one runs.
-    pub(crate) fn signal_of(&self, ordinal: Ordinal) -> Option<Arc<Signal>> {
-        self.lock().slots.get(usize::from(ordinal.0))?.signal.clone()
-    }
-
     /// Whether all its open calls wait for the world outside, or for calls inside them that do.
     pub(crate) fn waits_for_the_world(&self) -> bool {
         let mut running = Vec::new();
@@ -478,7 +460,7 @@ impl OpenBatch {
 impl State {
     fn new(written: Written, tally: Option<Box<Tally>>, calls: usize) -> State {
         let (slots, ids) = (Vec::with_capacity(calls), Vec::with_capacity(calls));
-        State { slots, ids, open: 0, noted: 0, written, tally, stream: None }
+        State { slots, ids, open: 0, noted: 0, written, tally, stream: None, lost: false }
     }
 
     /// Adds a call, open, and says where.
@@ -557,20 +539,6 @@ pub(crate) enum Seen<'a> {
     Parked(&'a Opened, Timestamp, &'a Parked),
     /// It is over.
     Over,
-}
-
-/// An attempt that runs, until this is dropped.
-pub(crate) struct Runs<'a> {
-    batch: &'a OpenBatch,
-    ordinal: Ordinal,
-}
-
-impl Drop for Runs<'_> {
-    fn drop(&mut self) {
-        if let Some(slot) = self.batch.lock().slots.get_mut(usize::from(self.ordinal.0)) {
-            slot.signal = None;
-        }
-    }
 }
 
 /// The calls that have the id of another.

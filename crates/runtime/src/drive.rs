@@ -101,7 +101,7 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
 
 /// An attempt was running when its owner died.
 fn note_lost(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
-    let blamed = held.on.rt.last_owner_died;
+    let blamed = held.on.rt.last_owner_died || held.on.session.owner_died;
     held.note(Fact::Lost(LostAttempt { attempt, blamed }))
 }
 

@@ -14,6 +14,9 @@ pub enum Lost {
     /// Somebody else owns the session now.
     #[error("the session is lost to this runtime; its new owner goes on with it")]
     Refused(#[source] Refused),
+    /// This worker was not heard of for a whole lease, so its sessions are others' by now, or will be.
+    #[error("this worker lost its lease; its calls go on with another worker, ask again")]
+    Lease,
     /// The session was removed, or is about to be.
     #[error("the session is removed; what it had is gone, and its name can be used anew once it is")]
     Removed,
@@ -63,6 +66,17 @@ pub enum BatchError {
         max: u64,
         /// When to come back.
         retry_after_ms: u64,
+    },
+    /// Another worker of the same store owns the session, and is alive.
+    #[error(
+        "the session {session:?} is owned by the worker {worker}, which is alive; send the batch there, or wait until it \
+         lets go of the session or its lease has run out"
+    )]
+    Owned {
+        /// The session.
+        session: String,
+        /// Its owner.
+        worker: String,
     },
     /// A journal cannot be read; that session stands still, others go on.
     #[error("the journal of this session cannot be read: {what}")]

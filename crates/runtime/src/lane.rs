@@ -6,6 +6,7 @@
 use crate::artifacts::Keeping;
 use crate::error::Lost;
 use crate::events::{Feed, Written};
+use crate::worker::Right;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::ids::{Fence, SessionNo};
 use windlass_core::limits::Limits;
@@ -33,37 +34,52 @@ pub(crate) struct Ends {
 
 struct State {
     /// How the session is opened or taken, until the first change has done it.
-    first: Option<Hold>,
+    first: Option<First>,
     /// Set when a change failed: nothing may follow it.
     lost: Option<Lost>,
+}
+
+/// What the first change of a session does beside its own rows.
+struct First {
+    hold: Hold,
+    guards: Vec<Guard>,
+    rows: Vec<Row>,
 }
 
 impl Lane {
     /// The way to a session that is recorded: the first change takes it. Of all who try so after the same fence,
     /// each brings another `chance`.
-    pub(crate) fn take(ends: Ends, row: &SessionRow, chance: u32) -> Lane {
+    pub(crate) fn take(ends: Ends, row: &SessionRow, (chance, right): (u32, Right)) -> Lane {
         let fence = row.fence.after(chance);
-        Lane::new(ends, (row.no, fence), Hold::Take { from: row.fence, to: fence })
+        Lane::new(ends, (row.no, fence), (Hold::Take { from: row.fence, to: fence }, right))
     }
 
     /// The way to a session that is new: the first change opens it.
-    pub(crate) fn open(ends: Ends, no: SessionNo, name: &str) -> Lane {
-        Lane::new(ends, (no, Fence(1)), Hold::Open { name: name.to_string() })
+    pub(crate) fn open(ends: Ends, no: SessionNo, (name, right): (&str, Right)) -> Lane {
+        Lane::new(ends, (no, Fence(1)), (Hold::Open { name: name.to_string() }, right))
     }
 
-    fn new(ends: Ends, (session, fence): (SessionNo, Fence), first: Hold) -> Lane {
+    fn new(ends: Ends, (session, fence): (SessionNo, Fence), (hold, right): (Hold, Right)) -> Lane {
         let Ends { store, limits, feed } = ends;
+        let first = First { hold, guards: right.guards, rows: right.rows };
         let state = Mutex::new(State { first: Some(first), lost: None });
         Lane { store, limits, session, fence, feed, keeping: tokio::sync::Mutex::default(), state }
     }
 
     /// Sends a change. Its place in the order is fixed when this returns; it is durable when the answer is.
-    pub(crate) fn send(&self, guards: Vec<Guard>, rows: Vec<Row>) -> Commit<'_> {
+    pub(crate) fn send(&self, mut guards: Vec<Guard>, mut rows: Vec<Row>) -> Commit<'_> {
         let mut state = self.lock();
         if let Some(lost) = &state.lost {
             return Commit { lane: self, answer: Err(lost.clone()), written: None };
         }
-        let hold = state.first.take().unwrap_or(Hold::Held(self.fence));
+        let hold = match state.first.take() {
+            None => Hold::Held(self.fence),
+            Some(first) => {
+                guards.extend(first.guards);
+                rows.splice(0..0, first.rows);
+                first.hold
+            }
+        };
         let written = self.feed.is_followed().then(|| Written::of(&rows));
         let change = Change { session: self.session, hold, guards, rows };
         // Sent under the lock: otherwise two senders could pass each other on the way to the store.

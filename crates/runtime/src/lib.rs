@@ -53,6 +53,7 @@ pub mod trace;
 mod turns;
 mod waits;
 mod wheel;
+mod worker;
 
 pub use answer::{BatchAnswer, CallAnswer, wall_time};
 pub use artifacts::{Artifact, ArtifactError, ArtifactInfo, ArtifactWriter};

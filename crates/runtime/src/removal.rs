@@ -117,6 +117,7 @@ pub(crate) async fn go_on_with_all(rt: &Arc<Inner>) -> Result<(), BatchError> {
             Err(error @ BatchError::Unreadable { .. }) => {
                 tracing::error!(session = %name, error = %chain(&error), "a session cannot be removed");
             }
+            Err(BatchError::Owned { .. }) => {}
             taken => taken?,
         }
     }

@@ -2,6 +2,7 @@
 
 mod limits;
 mod look;
+mod owned;
 
 pub use limits::{RunningLimits, SessionLimits, ZeroLimit};
 
@@ -10,10 +11,10 @@ use crate::artifacts;
 use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
 use crate::away::{self, Away};
 use crate::clock::{Clock, SystemClock};
-use crate::drive;
 use crate::error::{BatchError, chain};
 use crate::events::Feeds;
 use crate::gate::Gate;
+use crate::held::due_us;
 use crate::hooks::Hook;
 use crate::inside::Completed;
 use crate::inspect::{self, OpenQuestion};
@@ -31,13 +32,13 @@ use crate::tool::Tool;
 use crate::trace::Meters;
 use crate::turns::Turns;
 use crate::wheel::{self, Wheel};
-use std::collections::HashMap;
+use crate::worker::{self, Worker};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::Notify;
 use windlass_core::handle::{Handle, Kind};
-use windlass_core::ids::{CallId, SessionNo};
+use windlass_core::ids::CallId;
 use windlass_core::limits::Limits;
 use windlass_core::tool::Need;
 use windlass_store::{SessionRow, Store};
@@ -72,13 +73,17 @@ pub struct Config {
     pub hooks: Vec<Arc<dyn Hook>>,
     /// Where the folders with the files of sessions are; made when it is first used. Without one there are no files.
     pub files: Option<PathBuf>,
+    /// Whether other runtimes work on the same store. Then this one is a worker: it says that it is alive, owns sessions only
+    /// while it does, and takes over those of workers that died. `false`: all that is there is this one's.
+    pub shared: bool,
 }
 
 impl Config {
     /// The usual configuration on this store.
     pub fn new(store: impl Store) -> Config {
         let clock = Arc::new(SystemClock::default());
-        Config { store: Arc::new(store), clock, limits: Limits::default(), hooks: Vec::new(), files: None }
+        let (limits, hooks) = (Limits::default(), Vec::new());
+        Config { store: Arc::new(store), clock, limits, hooks, files: None, shared: false }
     }
 }
 
@@ -93,7 +98,7 @@ pub(crate) struct Inner {
     host: Arc<Host>,
     pub(crate) threads: Threads,
     pub(crate) tasks: tokio::runtime::Handle,
-    sessions: Mutex<HashMap<String, Arc<OnceCell<Arc<Session>>>>>,
+    sessions: Mutex<owned::Sessions>,
     open: AtomicU64,
     /// Told when the last open call is over.
     idle: Notify,
@@ -112,12 +117,14 @@ pub(crate) struct Inner {
     /// Whether the last owner of the store was cut off: then what it ran may be what killed it.
     pub(crate) last_owner_died: bool,
     /// Until when every start is recorded before it is made, by the clock that never jumps.
-    careful_until_us: u64,
+    careful_until_us: AtomicU64,
     chance: AtomicU64,
     /// When schedules are to be looked at.
     pub(crate) schedules: schedules::Alarms,
     /// How often what is set for a session was removed.
     pub(crate) removals: AtomicU64,
+    /// Set if it shares its store with others.
+    pub(crate) worker: Option<Worker>,
 }
 
 impl Drop for Inner {
@@ -125,6 +132,9 @@ impl Drop for Inner {
         self.wheel.stop();
         self.feeds.end();
         self.away.stop();
+        if let Some(worker) = &self.worker {
+            worker.leave(&*self.store);
+        }
     }
 }
 
@@ -134,8 +144,6 @@ impl Runtime {
         let limits = Arc::new(config.limits);
         let wheel = Arc::new(Wheel::new(config.clock.clone()));
         let last_owner_died = config.store.last_owner_died();
-        let careful_us = if last_owner_died { limits.careful_ms.saturating_mul(1_000) } else { 0 };
-        let careful_until_us = config.clock.elapsed_us().saturating_add(careful_us);
         let offers = config.files.iter().map(|_| Need::Files).collect();
         let host = Arc::new(Host { limits: limits.clone(), offers });
         let inner = Arc::new(Inner {
@@ -160,11 +168,16 @@ impl Runtime {
             away: Arc::default(),
             tool_waits: Mutex::default(),
             last_owner_died,
-            careful_until_us,
+            careful_until_us: AtomicU64::new(0),
             chance: AtomicU64::new(seed()),
             schedules: schedules::Alarms::default(),
             removals: AtomicU64::new(0),
+            worker: config.shared.then(Worker::default),
         });
+        if last_owner_died {
+            inner.be_careful();
+        }
+        worker::begin(&inner);
         wheel.collect_at(inner.clock.elapsed_us().saturating_add(artifacts::sweep_us(&inner.limits)));
         inner.tasks.spawn(wheel::keep(wheel, Arc::downgrade(&inner)));
         inner.tasks.spawn(away::keep_leaving(inner.away.clone(), Arc::downgrade(&inner)));
@@ -241,6 +254,7 @@ impl Runtime {
                     Err(error @ BatchError::Unreadable { .. }) => {
                         tracing::error!(session = %row.name, error = %chain(&error), "a session stands still");
                     }
+                    Err(BatchError::Owned { .. }) => {}
                     taken => taken?,
                 }
             }
@@ -345,6 +359,11 @@ impl Runtime {
         }
     }
 
+    /// Its id as one of several workers on a store, while it has a lease.
+    pub fn worker(&self) -> Option<String> {
+        self.0.worker.as_ref()?.id_now().map(|id| id.to_string())
+    }
+
     /// What time it is.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
@@ -412,111 +431,6 @@ fn seed() -> u64 {
 const SESSIONS_PAGE: u64 = 1_000;
 
 impl Inner {
-    /// The session of this name, opened or taken over by its first use.
-    pub(crate) async fn session(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
-        check_session_name(name)?;
-        let cell = {
-            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            match sessions.get(name) {
-                Some(cell) => cell.clone(),
-                None => {
-                    if sessions.len() as u64 >= self.limits.sessions_owned_max {
-                        sessions.retain(|_, cell| self.is_in_use(cell));
-                    }
-                    sessions.entry(name.to_string()).or_default().clone()
-                }
-            }
-        };
-        if let Some(session) = cell.get() {
-            return Ok(session.clone());
-        }
-        // Boxed, so that those of a session that is owned need no room for it.
-        let session = Box::pin(cell.get_or_try_init(|| self.take_over(name))).await?;
-        Ok(session.clone())
-    }
-
-    /// Whether somebody else holds the session, or something of it must be in memory. Asked under the lock of the map, so
-    /// nobody can begin to hold it in between.
-    fn is_in_use(&self, cell: &Arc<OnceCell<Arc<Session>>>) -> bool {
-        let alone = |session: &Arc<Session>| Arc::strong_count(session) == 1 && session.can_go(self);
-        Arc::strong_count(cell) > 1 || !cell.get().is_some_and(alone)
-    }
-
-    /// The session of this number.
-    pub(crate) async fn session_by_no(self: &Arc<Inner>, no: SessionNo) -> Result<Arc<Session>, BatchError> {
-        let row = self.store.session_by_no(no).await?;
-        let unknown = || BatchError::Unreadable { what: format!("there is no session {no}") };
-        self.session(&row.ok_or_else(unknown)?.name).await
-    }
-
-    /// Takes what was asked of a session's calls while nobody owned them: they hear it before they go on.
-    async fn hear(self: &Arc<Inner>, session: &Arc<Session>) -> Result<(), BatchError> {
-        ask::adopt(self, session).await?;
-        stream::close_left(self, session).await
-    }
-
-    async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
-        let removing = removal::is_begun(self, name).await?;
-        let limits = SessionLimits::of(&self.store, name).await?;
-        let is_scheduled = schedules::is_scheduled(self, name).await?;
-        let (session, mut left) = Session::acquire(self, name).await?;
-        if limits != SessionLimits::default() {
-            self.turns.set_session(self, session.lane.session(), limits);
-        }
-        if let Some(settings) = removing {
-            session.leave();
-            removal::go_on(self, name, settings);
-        }
-        self.take_over_calls(left.len() as u64);
-        // Before any call of the session goes on: what started holds what it claims, and nothing passes what was asked
-        // before it.
-        Turns::take_over(&mut left);
-        if let Err(error) = self.hear(&session).await {
-            let count = left.len() as u64;
-            self.turns.leave(self, left.iter().map(|held| (held.id, false)));
-            drop(left);
-            self.closed(count + session.abandon(self));
-            return Err(error);
-        }
-        let mut batches = left.into_iter().peekable();
-        while let Some(first) = batches.next() {
-            let (on, batch) = (first.on.clone(), first.id.batch);
-            let mut calls = vec![first];
-            while let Some(next) = batches.next_if(|next| next.id.batch == batch) {
-                calls.push(next);
-            }
-            drive::start_all(&on, calls.into_iter()).await;
-        }
-        if is_scheduled {
-            schedules::look_soon(self, &session.name);
-        }
-        Ok(session)
-    }
-
-    /// The sessions that this runtime owns, by name.
-    pub(crate) fn owned(&self) -> Vec<Arc<Session>> {
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut owned: Vec<_> = sessions.values().filter_map(|cell| cell.get().cloned()).collect();
-        owned.sort_unstable_by(|left, right| left.name.cmp(&right.name));
-        owned
-    }
-
-    /// Forgets a session that was removed: the next use of its name opens another.
-    pub(crate) fn let_go_of(&self, name: &str, session: &Arc<Session>) {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it =
-            |cell: &Arc<OnceCell<Arc<Session>>>| cell.get().is_some_and(|kept| Arc::ptr_eq(kept, session));
-        if sessions.get(name).is_some_and(is_it) {
-            sessions.remove(name);
-        }
-    }
-
-    /// The session of this name, if this runtime owns it.
-    pub(crate) fn owned_session(&self, name: &str) -> Option<Arc<Session>> {
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.get(name).and_then(|cell| cell.get().cloned())
-    }
-
     /// A number from all of `u64`, for waits that are to be spread (splitmix64).
     pub(crate) fn chance(&self) -> u64 {
         let mut mixed = self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
@@ -527,9 +441,14 @@ impl Inner {
 
     /// Whether every start is recorded before it is made.
     pub(crate) fn is_careful(&self) -> bool {
-        self.last_owner_died
-            && !windlass_core::mutant::breaks("careless")
-            && self.clock.elapsed_us() < self.careful_until_us
+        let until_us = self.careful_until_us.load(Ordering::Relaxed);
+        until_us > 0 && !windlass_core::mutant::breaks("careless") && self.clock.elapsed_us() < until_us
+    }
+
+    /// An owner died: what it ran may be what killed it, so for a while every start is recorded before it is made.
+    pub(crate) fn be_careful(&self) {
+        let until_us = due_us(self.clock.elapsed_us(), self.limits.careful_ms);
+        self.careful_until_us.fetch_max(until_us, Ordering::Relaxed);
     }
 
     /// A call waits for its tool: it is woken when the registry changes.

@@ -1,6 +1,6 @@
 //! A session that this runtime owns: its lane, the order of its calls, its open batches.
 
-use crate::away::{self, Away, Plan};
+use crate::away::{self, Away, Plan, Stub};
 use crate::background;
 use crate::batch::{Head, Leaving, OpenBatch, Used};
 use crate::drive;
@@ -27,7 +27,7 @@ use windlass_core::few::Few;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal, SessionNo};
 use windlass_core::operation::Operations;
 use windlass_core::time::Timestamp;
-use windlass_store::{BatchRow, JournalRow, Sequence};
+use windlass_store::{BatchRow, JournalRow, Refused, Sequence};
 
 /// A session that this runtime owns.
 pub(crate) struct Session {
@@ -53,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) removal: tokio::sync::Mutex<()>,
     /// Whether it is to be removed.
     leaving: AtomicBool,
+    /// Whether the worker that owned it before was not heard of any more: then what it ran may be what killed it.
+    pub(crate) owner_died: bool,
     open: Mutex<Open>,
 }
 
@@ -67,6 +69,12 @@ struct Open {
     /// The calls that are not in memory and that the planner remembers, because of what they claim.
     remembered: BTreeSet<CallId>,
 }
+
+/// A session that was opened or taken, and the calls that are to be driven.
+pub(crate) type Acquired = (Arc<Session>, Vec<Box<Held>>);
+
+/// How often it is looked who owns a session that others take at the same time: each time one of them has it then.
+const ACQUIRE_TRIES: u32 = 3;
 
 /// Where a batch is of which something may be to come.
 pub(crate) enum Whereabouts {
@@ -86,18 +94,32 @@ const TABLES: usize = 2;
 
 impl Session {
     /// Opens or takes the session; if it was left with open calls, they are returned in their order, to be driven.
-    pub(crate) async fn acquire(
-        rt: &Arc<Inner>,
-        name: &str,
-    ) -> Result<(Arc<Session>, Vec<Box<Held>>), BatchError> {
+    pub(crate) async fn acquire(rt: &Arc<Inner>, name: &str) -> Result<Acquired, BatchError> {
+        let mut tries = 1;
+        loop {
+            match Session::try_acquire(rt, name).await {
+                // Somebody else was quicker, or its owner was heard of again: what is true now is looked up.
+                Err(BatchError::Lost(Lost::Refused(Refused::Fenced { .. } | Refused::Changed { .. })))
+                    if rt.worker.is_some() && tries < ACQUIRE_TRIES =>
+                {
+                    tries += 1;
+                }
+                acquired => return acquired,
+            }
+        }
+    }
+
+    async fn try_acquire(rt: &Arc<Inner>, name: &str) -> Result<Acquired, BatchError> {
         let row = rt.store.session(name).await?;
         let loops = Loops::new(row.is_some());
+        let right = rt.right_to(name, row.as_ref().map(|row| row.no)).await?;
+        let (id, at_once, owner_died) = (right.id(), right.at_once, right.died);
         let ends = Ends { store: rt.store.clone(), limits: rt.limits.clone(), feed: rt.feeds.feed(name) };
         let lane = match row {
-            Some(row) => Lane::take(ends, &row, chance()?),
+            Some(row) => Lane::take(ends, &row, (chance()?, right)),
             None => {
                 let no = SessionNo(rt.store.reserve(Sequence::Session, 1).await?);
-                Lane::open(ends, no, name)
+                Lane::open(ends, no, (name, right))
             }
         };
         let session = Arc::new(Session {
@@ -113,8 +135,18 @@ impl Session {
             away: rt.away.clone(),
             removal: tokio::sync::Mutex::default(),
             leaving: AtomicBool::new(false),
+            owner_died,
             open: Mutex::default(),
         });
+        rt.owns(&session, &id)?;
+        if at_once {
+            // What this process may remember of it is older than what its last owner wrote.
+            rt.closed(session.abandon(rt));
+            session.lane.commit_rows(Vec::new()).await?;
+        }
+        if owner_died {
+            rt.be_careful();
+        }
         match session.adopt_all(rt).await {
             Ok(left) => Ok((session, left)),
             Err(error) => {
@@ -406,6 +438,7 @@ impl Session {
     pub(crate) fn lose(&self, rt: &Arc<Inner>, lost: Lost) -> u64 {
         tracing::error!(session = %self.name, error = %chain(&lost), "a session is lost to this runtime");
         self.lane.lose(lost);
+        lock(&self.open).by_no.values().for_each(|batch| batch.stop_running());
         self.abandon(rt)
     }
 
@@ -414,11 +447,16 @@ impl Session {
         let abandoned: Vec<CallId> =
             lock(&self.open).by_no.values().flat_map(|batch| batch.abandon()).collect();
         let away = rt.away.take_session(self.lane.session());
-        let count = (abandoned.len() + away.len()) as u64;
+        let count = abandoned.len() as u64;
         rt.turns.leave(rt, abandoned.into_iter().map(|call| (call, false)));
+        count + Session::forget_away(rt, &away)
+    }
+
+    /// The same for calls that are not in memory, which were taken out.
+    pub(crate) fn forget_away(rt: &Arc<Inner>, away: &[(CallId, Stub)]) -> u64 {
         away.iter().for_each(|(call, stub)| rt.wheel.clear_away(*call, stub.due));
-        rt.turns.leave_away(rt, &away);
-        count
+        rt.turns.leave_away(rt, away);
+        away.len() as u64
     }
 
     /// Whether it can be let go of: nothing of it is in memory that is not found in the store when it is taken again.

@@ -114,7 +114,7 @@ impl From<BatchError> for Problem {
             BatchError::Overloaded { retry_after_ms, .. } => {
                 Problem { retry_after_ms: Some(retry_after_ms), ..Problem::new("overloaded", told) }
             }
-            BatchError::Lost(Lost::Removed) => Problem::new("conflict", told),
+            BatchError::Owned { .. } | BatchError::Lost(Lost::Removed) => Problem::new("conflict", told),
             error @ (BatchError::Unreadable { .. } | BatchError::Lost(_)) => {
                 Problem::new("internal", chain(&error))
             }

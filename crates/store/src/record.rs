@@ -40,6 +40,12 @@ pub enum Space {
     Schedule = 23,
     /// Which of them are enabled.
     Armed = 24,
+    /// The workers of a store that several share, by their ids: put again and again by whoever is alive.
+    Worker = 30,
+    /// Which worker owns a session of such a store.
+    Owner = 31,
+    /// Which sessions have something to hear, by their owners: put by whoever leaves a message for another worker.
+    Knock = 32,
 }
 
 /// The key of a blob in [`Space::Blob`].
@@ -55,7 +61,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 
 impl Space {
     /// Those whose records are a session's own, and go with it. Blobs come first: what is left of one is found by its record.
-    pub(crate) const OF_SESSIONS: [Space; 8] = [
+    pub(crate) const OF_SESSIONS: [Space; 9] = [
         Space::Blob,
         Space::Content,
         Space::Pair,
@@ -64,6 +70,7 @@ impl Space {
         Space::Task,
         Space::Schedule,
         Space::Armed,
+        Space::Owner,
     ];
 
     /// Whose records these are, for one who works in this session: the session's own, or the store's.
@@ -75,8 +82,9 @@ impl Space {
     pub(crate) fn is_of_store(self) -> bool {
         match self {
             Space::Pair | Space::Content | Space::Blob | Space::Notice | Space::Log | Space::Task => false,
-            Space::Schedule | Space::Armed => false,
+            Space::Schedule | Space::Armed | Space::Owner => false,
             Space::Token | Space::Setting | Space::Artifact | Space::Loose => true,
+            Space::Worker | Space::Knock => true,
         }
     }
 

@@ -5,14 +5,16 @@
 
 use crate::chance::Chance;
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, oneshot, watch};
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
     Answer, BatchRow, BlobSize, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage,
-    Refused, Removal, Removed, Sequence, SessionRow, Space, Store, StoreError,
+    Refused, Removal, Removed, STORE, Sequence, SessionRow, Space, Store, StoreError,
 };
 
 /// What can be asked of a store.
@@ -93,6 +95,10 @@ pub struct FaultStore {
     state: Arc<Mutex<State>>,
     /// Whether commits are done and not answered.
     silent: Arc<watch::Sender<bool>>,
+    /// Whether whoever uses it stands still.
+    frozen: Arc<watch::Sender<bool>>,
+    /// Rung when something is committed.
+    bell: Arc<Notify>,
 }
 
 struct State {
@@ -105,7 +111,16 @@ struct State {
     /// All writes are over.
     poisoned_whole: bool,
     closed: bool,
+    /// Whether writes are kept back.
+    holding: bool,
+    /// What was to be written since then, in order.
+    held: Vec<Write>,
+    /// How many of those were refused for their fence, and how many were not.
+    fenced: (u64, u64),
 }
+
+/// A write that was not handed on yet.
+type Write = Box<dyn FnOnce(&dyn Store) + Send>;
 
 impl FaultStore {
     /// Faults by `plan` over `inner`.
@@ -122,9 +137,62 @@ impl FaultStore {
             poisoned: BTreeSet::new(),
             poisoned_whole: false,
             closed: false,
+            holding: false,
+            held: Vec::new(),
+            fenced: (0, 0),
         };
         let silent = Arc::new(watch::Sender::new(false));
-        FaultStore { inner, reach, state: Arc::new(Mutex::new(state)), silent }
+        let frozen = Arc::new(watch::Sender::new(false));
+        FaultStore { inner, reach, state: Arc::new(Mutex::new(state)), silent, frozen, bell: Arc::default() }
+    }
+
+    /// Waits until something is committed, counted from when this was called.
+    pub fn rung(&self) -> Notified<'_> {
+        self.bell.notified()
+    }
+
+    /// Of the changes to sessions that had been kept back: how many were refused because somebody else owned the session by
+    /// then, and how many were not.
+    pub fn fenced(&self) -> (u64, u64) {
+        self.lock().fenced
+    }
+
+    /// Whoever uses it stands still, as a process that was stopped does: from now on nothing is answered, and no write is done.
+    /// Called with `false` it goes on: with what it had read, and the writes in their order.
+    pub fn freeze(&self, frozen: bool) {
+        let mut state = self.lock();
+        self.hold(&mut state, frozen);
+        self.frozen.send_replace(frozen);
+    }
+
+    /// Keeps writes back, and nothing else, until this is called with `false`.
+    pub fn hold_back(&self, holding: bool) {
+        self.hold(&mut self.lock(), holding);
+    }
+
+    /// How many writes are kept back.
+    pub fn held_back(&self) -> usize {
+        self.lock().held.len()
+    }
+
+    fn hold(&self, state: &mut State, holding: bool) {
+        state.holding = holding;
+        for write in std::mem::take(&mut state.held) {
+            write(&*self.inner);
+        }
+    }
+
+    /// The answer, once whoever asked goes on.
+    fn thawed<T: Send + 'static>(
+        &self,
+        answer: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Answer<T> {
+        let mut frozen = self.frozen.subscribe();
+        Answer::boxed(async move {
+            // A store that is dropped keeps nobody waiting.
+            let _ = frozen.wait_for(|frozen| !frozen).await;
+            answer.await
+        })
     }
 
     /// From now on commits are done, and answered only once this is called with `false`.
@@ -163,7 +231,8 @@ impl FaultStore {
         }
         let fault = state.draw(method);
         drop(state);
-        self.disturb(fault, ask)
+        let answer = self.disturb(fault, ask);
+        if *self.frozen.borrow() { self.thawed(answer) } else { answer }
     }
 
     /// A write is handed on under the lock: its place in the order is where it was asked for.
@@ -171,7 +240,7 @@ impl FaultStore {
         &self,
         method: Method,
         sessions: &[SessionNo],
-        ask: impl FnOnce(&dyn Store) -> Answer<T>,
+        ask: impl FnOnce(&dyn Store) -> Answer<T> + Send + 'static,
     ) -> Answer<T> {
         let mut state = self.lock();
         if state.closed {
@@ -185,7 +254,12 @@ impl FaultStore {
             state.poisoned.extend(sessions);
             state.poisoned_whole = self.reach == Reach::Store;
         }
-        self.disturb(fault, ask)
+        if !state.holding {
+            return self.disturb(fault, ask);
+        }
+        let (done, handed_on) = oneshot::channel();
+        state.held.push(Box::new(move |inner| _ = done.send(ask(inner))));
+        self.thawed(async move { handed_on.await.map_err(|_| StoreError::Closed)?.await })
     }
 
     fn disturb<T: Send + Unpin + 'static>(
@@ -196,7 +270,7 @@ impl FaultStore {
         let Some((fault, late)) = fault else { return ask(&*self.inner) };
         match fault {
             Fault::FailBefore => Answer::ready(Err(broken())),
-            Fault::LostBefore => Answer::reply(tokio::sync::oneshot::channel().1),
+            Fault::LostBefore => Answer::reply(oneshot::channel().1),
             Fault::FailAfter | Fault::LostAfter => {
                 let done = ask(&*self.inner);
                 Answer::boxed(async move {
@@ -243,7 +317,24 @@ fn broken() -> StoreError {
 impl Store for FaultStore {
     fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
         let sessions: Vec<SessionNo> = changes.iter().map(|change| change.session).collect();
+        let is_held = self.lock().holding;
         let done = self.write(Method::Commit, &sessions, |inner| inner.commit(changes));
+        self.bell.notify_waiters();
+        if is_held {
+            let state = self.state.clone();
+            return Answer::boxed(async move {
+                let answers = done.await?;
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                for (answer, _) in answers.iter().zip(sessions).filter(|(_, session)| *session != STORE) {
+                    match answer {
+                        Err(Refused::Fenced { .. }) => state.fenced.0 += 1,
+                        Ok(_) | Err(_) => state.fenced.1 += 1,
+                    }
+                }
+                drop(state);
+                Ok(answers)
+            });
+        }
         if !*self.silent.borrow() {
             return done;
         }
@@ -262,7 +353,7 @@ impl Store for FaultStore {
     }
 
     fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
-        self.write(Method::Remove, &[piece.session], |inner| inner.remove(piece))
+        self.write(Method::Remove, &[piece.session], move |inner| inner.remove(piece))
     }
 
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {

@@ -159,7 +159,8 @@ pub fn class(tool: &str) -> EffectClass {
 pub fn runtime(store: Arc<dyn Store>, runs: &Runs) -> anyhow::Result<Runtime> {
     let clock = Arc::new(SystemClock::default());
     let limits = Limits { queue_ms: MISSING_MS, ..Limits::default() };
-    let runtime = Runtime::new(Config { store, clock, limits, hooks: Vec::new(), files: None });
+    let runtime =
+        Runtime::new(Config { store, clock, limits, hooks: Vec::new(), files: None, shared: false });
     tools::register(&runtime, runs)?;
     Ok(runtime)
 }
@@ -229,9 +230,11 @@ pub fn kind(error: &BatchError) -> &'static str {
         BatchError::Shape { .. } => "shape",
         BatchError::Closed { .. } => "closed",
         BatchError::Overloaded { .. } => "overloaded",
+        BatchError::Owned { .. } => "owned",
         BatchError::Unreadable { .. } => "unreadable",
         BatchError::Lost(Lost::Store(_)) => "lost store",
         BatchError::Lost(Lost::Refused(_)) => "lost session",
+        BatchError::Lost(Lost::Lease) => "lost lease",
         BatchError::Lost(Lost::Removed) => "removed",
         BatchError::Lost(Lost::Broken(_)) => "broken",
     }

@@ -8,13 +8,16 @@ mod blobs;
 mod marks;
 mod messages;
 mod onwards;
+mod owners;
 mod records;
 mod removal;
+mod workers;
 
 pub use blobs::{a_blob_is_cut_from_its_end, whoever_cuts_a_blob_needs_the_right};
 pub use marks::a_mark_is_where_it_was_last_set;
 pub use messages::{a_message_is_adopted_once, a_message_is_kept_once};
 pub use onwards::a_journal_is_read_on_from_any_entry;
+pub use owners::{a_session_is_opened_once, a_stale_owner_changes_nothing, of_two_who_take_one_wins};
 pub use records::{
     a_guard_on_a_record_refuses_the_whole_change, a_record_is_what_was_put_last,
     a_space_has_room_for_so_many, records_are_read_in_pages_by_key, records_of_the_store_are_nobodys,
@@ -29,11 +32,18 @@ use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
 use windlass_store::{
     BATCH_ROWS_MAX, Change, Guard, Hold, Inbound, JournalRow, Posted, Receipt, Refused, Row, Sequence, Store,
 };
+pub use workers::{
+    a_heartbeat_is_refused_once_its_record_is_gone, a_taking_is_refused_once_its_owner_is_heard_of,
+    heartbeats_and_takings_meet_in_one_order, of_two_handles_one_takes_a_session,
+    what_one_handle_wrote_the_other_reads, what_two_owners_write_keeps_its_order,
+};
 
 /// A store to be tested, and the folder it lives in.
 pub struct Made {
     /// The store, empty.
     pub store: Arc<dyn Store>,
+    /// Another handle of it, as another worker has.
+    pub other: Arc<dyn Store>,
     /// Removed after the store is closed.
     pub folder: Option<TempDir>,
 }
@@ -76,11 +86,26 @@ macro_rules! store_suite {
             any_text_and_bytes_are_kept,
             the_secret_stays,
             reads_see_commits_that_returned,
-            concurrent_commits_keep_each_order,
+            concurrent_commits_keep_each_order;
+            of_two_handles_one_takes_a_session,
+            a_taking_is_refused_once_its_owner_is_heard_of,
+            heartbeats_and_takings_meet_in_one_order,
+            a_heartbeat_is_refused_once_its_record_is_gone,
+            what_one_handle_wrote_the_other_reads,
+            what_two_owners_write_keeps_its_order,
         }
     };
-    ($name:ident, $make:expr, $($case:ident,)+) => {
+    ($name:ident, $make:expr, $($case:ident),+; $($shared:ident,)+) => {
         mod $name {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $shared() {
+                    let made: Option<$crate::store_suite::Made> = $make.into();
+                    // Whoever could not make one has said why.
+                    let Some(made) = made else { return };
+                    $crate::store_suite::$shared(&made.store, &made.other).await;
+                }
+            )+
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
@@ -166,96 +191,6 @@ pub async fn entries_are_numbered_in_order_without_gaps(store: &Arc<dyn Store>) 
     let two = held(session, vec![journal(batch, 5, 2), journal(batch, 6, 1)]);
     assert_eq!(one(store, two).await, Ok(Receipt { first: EntryNo(expected), generation: 0 }));
     assert_eq!(store.session("s").await.unwrap().unwrap().head, EntryNo(expected + 2));
-}
-
-/// Neither name nor number can be opened twice.
-pub async fn a_session_is_opened_once(store: &Arc<dyn Store>) {
-    let session = open(store, "s").await;
-    let row = store.session("s").await.unwrap().unwrap();
-    assert_eq!((row.no, row.fence, row.head), (session, Fence(1), EntryNo(0)));
-    assert_eq!(store.session_by_no(session).await.unwrap(), Some(row));
-    let open_as = |no, name: &str| Change {
-        session: no,
-        hold: Hold::Open { name: name.to_owned() },
-        guards: vec![],
-        rows: vec![],
-    };
-    let other = SessionNo(next(store, Sequence::Session).await);
-    assert_eq!(one(store, open_as(other, "s")).await, Err(Refused::Exists));
-    assert_eq!(one(store, open_as(session, "t")).await, Err(Refused::Exists));
-    assert_eq!(store.session("t").await.unwrap(), None);
-    assert_eq!(store.session_by_no(other).await.unwrap(), None);
-    assert!(one(store, open_as(other, "t")).await.is_ok());
-}
-
-/// Once a session was taken, its old owner writes nothing, and nobody writes to a session that is not there.
-pub async fn a_stale_owner_changes_nothing(store: &Arc<dyn Store>) {
-    let session = open(store, "s").await;
-    let batch = begin(store, session, "k").await;
-    store.post(message(session, "m", "hello")).await.unwrap();
-    let take = Change {
-        hold: Hold::Take { from: Fence(1), to: Fence(2) },
-        ..held(session, vec![journal(batch, 1, 1)])
-    };
-    assert_eq!(one(store, take).await, Ok(Receipt { first: EntryNo(2), generation: 0 }));
-    let before = snapshot(store, session).await;
-    let blob = BlobNo(next(store, Sequence::Blob).await);
-    let stale_rows = [
-        vec![],
-        vec![journal(batch, 2, 1)],
-        vec![Row::Close(batch)],
-        vec![Row::Adopt { key: "m".to_owned() }],
-        vec![Row::Chunk { blob, seq: 0, data: bytes("x") }],
-        vec![Row::Batch { no: BatchNo(next(store, Sequence::Batch).await), lookup: lookup(session, "n") }],
-    ];
-    for rows in stale_rows {
-        assert_eq!(one(store, held(session, rows)).await, Err(Refused::Fenced { now: Fence(2) }));
-    }
-    assert_eq!(snapshot(store, session).await, before);
-    assert_eq!(store.blob(blob, 0, 1).await.unwrap(), None);
-    let owner = Change { hold: Hold::Held(Fence(2)), ..held(session, vec![journal(batch, 2, 1)]) };
-    assert_eq!(one(store, owner).await, Ok(Receipt { first: EntryNo(3), generation: 0 }));
-
-    let nowhere = SessionNo(next(store, Sequence::Session).await);
-    for hold in [Hold::Held(Fence(1)), Hold::Held(Fence(0)), Hold::Take { from: Fence(0), to: Fence(1) }] {
-        let change = Change { hold, ..held(nowhere, vec![]) };
-        assert_eq!(one(store, change).await, Err(Refused::Fenced { now: Fence(0) }));
-    }
-}
-
-/// Two who read the same fence cannot both take the session, in one commit or in two.
-pub async fn of_two_who_take_one_wins(store: &Arc<dyn Store>) {
-    let session = open(store, "s").await;
-    let batch = begin(store, session, "k").await;
-    let take = |from, to| Change { hold: Hold::Take { from, to }, ..held(session, vec![]) };
-    let (one_of, other) = (Fence(1).after(7), Fence(1).after(8));
-    let answers = store.commit(vec![take(Fence(1), one_of), take(Fence(1), other)]).await.unwrap();
-    assert_eq!(
-        answers,
-        [Ok(Receipt { first: EntryNo(2), generation: 0 }), Err(Refused::Fenced { now: one_of })]
-    );
-    for not_larger in [one_of, Fence(1)] {
-        let refused = one(store, take(one_of, not_larger)).await;
-        assert_eq!(refused, Err(Refused::Fenced { now: one_of }));
-    }
-    // Each sends a change behind its taking, before it knows whether it has won.
-    let racers: Vec<_> = (0..8)
-        .map(|racer| {
-            let (store, mine) = (Arc::clone(store), one_of.after(racer));
-            let behind = Change { hold: Hold::Held(mine), ..held(session, vec![journal(batch, 1, 1)]) };
-            let (taken, written) = (store.commit(vec![take(one_of, mine)]), store.commit(vec![behind]));
-            tokio::spawn(async move { (taken.await.unwrap().remove(0), written.await.unwrap().remove(0)) })
-        })
-        .collect();
-    let mut won = 0;
-    for racer in racers {
-        match racer.await.unwrap() {
-            (Ok(_), Ok(_)) => won += 1,
-            (taken, written) => assert!(taken.is_err() && written.is_err(), "{taken:?} and {written:?}"),
-        }
-    }
-    assert_eq!(won, 1);
-    assert!(store.session("s").await.unwrap().unwrap().fence > one_of);
 }
 
 /// The guard and the row itself refuse a look-up that is recorded.

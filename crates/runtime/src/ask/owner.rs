@@ -5,11 +5,12 @@ use crate::answer::CallAnswer;
 use crate::away;
 use crate::batch::{self, Heard, OpenBatch, Reached, Signalled, Used};
 use crate::error::{BatchError, Lost, chain};
-use crate::held::{Ack, Hold, Past};
+use crate::held::{Ack, Hold, Past, due_us};
 use crate::runtime::Inner;
 use crate::session::{Session, Whereabouts};
 use crate::stage::{attempt, reconcile as stage, result};
 use crate::tool::Reconciled;
+use crate::worker::knock;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use tokio::sync::mpsc;
@@ -20,7 +21,7 @@ use windlass_core::ids::{AttemptNo, BatchNo, CallId, Ordinal};
 use windlass_core::operation::Completion;
 use windlass_core::outcome::{JsonText, Outcome, Success, Value};
 use windlass_core::projection;
-use windlass_store::{Inbound, Row};
+use windlass_store::{Inbound, Row, SessionRow};
 
 /// Asks calls to stop. Those that the store does not know yet are recorded first, so that the cancel is durable too.
 pub(crate) async fn cancel(
@@ -36,10 +37,29 @@ pub(crate) async fn cancel(
         batch.record(&session.lane).await.map_err(BatchError::from)?;
     }
     let (row, ..) = super::find(&*rt.store, target).await?;
-    let session = rt.session(&row.name).await?;
+    reach_session(rt, &row.name).await?;
     let asked = super::post_cancel(&*rt.store, target, reason).await?;
-    adopt(rt, &session).await?;
+    hear(rt, &row).await?;
     Ok(asked)
+}
+
+/// The session, taken over if it must be; nothing if another worker owns it.
+pub(super) async fn reach_session(rt: &Arc<Inner>, name: &str) -> Result<Option<Arc<Session>>, BatchError> {
+    match rt.session(name).await {
+        Ok(session) => Ok(Some(session)),
+        Err(BatchError::Owned { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Has what was left for a session heard: here, or by the worker that owns it. Whoever takes the session in between finds it there,
+/// since it was left before this looks who that is.
+pub(super) async fn hear(rt: &Arc<Inner>, row: &SessionRow) -> Result<(), BatchError> {
+    match rt.session(&row.name).await {
+        Ok(session) => adopt(rt, &session).await,
+        Err(BatchError::Owned { worker, .. }) => knock(rt, &worker, row.no).await,
+        Err(error) => Err(error),
+    }
 }
 
 /// The open batches in this runtime that a cancel reaches.
@@ -54,8 +74,9 @@ pub(super) fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Us
         Target::Session(name) => *session.name == *name,
     };
     let mut found = Vec::new();
-    for session in rt.owned() {
-        let batches = session.open_batches().into_iter().filter(|batch| reaches(&session, batch));
+    // What a worker has lost is another's.
+    for session in rt.owned().iter().filter(|session| rt.worker.is_none() || session.lane.lost().is_none()) {
+        let batches = session.open_batches().into_iter().filter(|batch| reaches(session, batch));
         found.extend(batches.map(|batch| (session.clone(), batch)));
     }
     found
@@ -264,10 +285,20 @@ pub(crate) async fn resolve(
     resolution: &Resolution,
 ) -> Result<CallAnswer, AskError> {
     let (row, id, _) = super::find_call(&*rt.store, call).await?;
-    let session = rt.session(&row.name).await?;
+    reach_session(rt, &row.name).await?;
     super::post_resolve(&*rt.store, call, resolution).await?;
-    adopt(rt, &session).await?;
-    answer_of(rt, id).await
+    hear(rt, &row).await?;
+    let until_us = due_us(rt.clock.elapsed_us(), rt.limits.lease_ms);
+    loop {
+        let answer = answer_of(rt, id).await?;
+        let is_resolved = answer.call().end().is_some_and(|end| end.resolved.is_some());
+        let now_us = rt.clock.elapsed_us();
+        // Here that is so at once; another worker hears of it a little later.
+        if rt.worker.is_none() || is_resolved || now_us >= until_us {
+            return Ok(answer);
+        }
+        rt.wheel.until(due_us(now_us, rt.limits.knock_ms)).await;
+    }
 }
 
 /// Asks the tool of a call that ended as unknown whether it took effect.
@@ -323,9 +354,7 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
 /// Answers what a call waits for.
 pub(crate) async fn complete(rt: &Arc<Inner>, key: &str, completion: &Completion) -> Result<(), AskError> {
     let row = super::post_complete(&*rt.store, key, completion, &*rt.clock).await?;
-    let session = rt.session(&row.name).await?;
-    adopt(rt, &session).await?;
-    Ok(())
+    Ok(hear(rt, &row).await?)
 }
 
 /// Takes the result of a tool that its caller runs.
@@ -335,9 +364,7 @@ pub(crate) async fn client_result(
     completion: &Completion,
 ) -> Result<(), AskError> {
     let row = super::post_client_result(&*rt.store, call, completion, &*rt.clock).await?;
-    let session = rt.session(&row.name).await?;
-    adopt(rt, &session).await?;
-    Ok(())
+    Ok(hear(rt, &row).await?)
 }
 
 /// Says whether a session is connected to what its calls wait for.
@@ -349,28 +376,24 @@ pub(crate) async fn connect(
     for (session, batch) in open_here(rt, Target::Session(name)) {
         batch.record(&session.lane).await.map_err(BatchError::from)?;
     }
-    let reached = super::post_connected(&*rt.store, name, provider, connected).await?;
-    let session = rt.session(name).await?;
-    adopt(rt, &session).await?;
+    let (row, reached) = super::find_and_post_connected(&*rt.store, name, (provider, connected)).await?;
+    hear(rt, &row).await?;
     Ok(reached)
 }
 
 /// Answers a question that a call asks.
 pub(crate) async fn answer(rt: &Arc<Inner>, id: &str, answer: &serde_json::Value) -> Result<(), AskError> {
     let row = super::post_answer(&*rt.store, id, answer, &*rt.clock).await?;
-    let session = rt.session(&row.name).await?;
-    adopt(rt, &session).await?;
-    Ok(())
+    Ok(hear(rt, &row).await?)
 }
 
 /// Lets a call go on under what its tool has become.
 pub(crate) async fn accept(rt: &Arc<Inner>, call: &str) -> Result<(), AskError> {
     let (row, _, recorded) = super::find_call(&*rt.store, call).await?;
     check_changed(&recorded)?;
-    let session = rt.session(&row.name).await?;
+    reach_session(rt, &row.name).await?;
     super::post_accept(&*rt.store, call).await?;
-    adopt(rt, &session).await?;
-    Ok(())
+    Ok(hear(rt, &row).await?)
 }
 
 fn resolution(landed: Option<JsonText>, by: Resolver, rt: &Inner) -> Resolved {

@@ -1,17 +1,17 @@
 //! Signals for calls: checked against what the call's tool declares, kept until the call receives them.
 
-use super::owner::{adopt, open_here};
+use super::owner::{hear, open_here, reach_session};
 use super::{AskError, Target, find_call, post};
 use crate::error::BatchError;
 use crate::registry::{Found, Unfit};
 use crate::runtime::Inner;
-use crate::session::Session;
 use crate::submit::fresh_key;
+use crate::tool::Place;
 use serde_json::Value;
 use std::sync::Arc;
 use windlass_core::ask::Ask;
 use windlass_core::call::Call;
-use windlass_core::ids::CallId;
+use windlass_core::ids::{BatchNo, CallId};
 use windlass_core::operation::Operations;
 use windlass_core::outcome::JsonText;
 use windlass_store::SessionRow;
@@ -37,13 +37,8 @@ pub(crate) async fn signal(rt: &Arc<Inner>, call: &str, signal: Signal<'_>) -> R
     if recorded.end().is_some() {
         return Err(over);
     }
-    let session = rt.session(&row.name).await?;
-    let fetched = {
-        let _admission = session.admission.lock().await;
-        session.fetch(rt, id.batch).await?
-    };
-    let Some(batch) = fetched else { return Err(over) };
-    let tool = match rt.registry.look_up(&batch.head.place, &recorded.opened.tool).await {
+    let Some(place) = place(rt, &row, id.batch).await? else { return Err(over) };
+    let tool = match rt.registry.look_up(&place, &recorded.opened.tool).await {
         Found::Tool(tool) => tool,
         Found::Missing { .. } | Found::Unavailable(_) => {
             let hint = "its tool is not there, so nobody knows which signals it takes";
@@ -59,12 +54,22 @@ pub(crate) async fn signal(rt: &Arc<Inner>, call: &str, signal: Signal<'_>) -> R
         }
         Unfit::Payload(what) => AskError::Invalid { what },
     })?;
-    send(rt, (&row, &session), (id, &recorded), (signal, payload)).await
+    send(rt, &row, (id, &recorded), (signal, payload)).await
+}
+
+/// Where the tools of a batch are looked up. `None`: all of it is over.
+async fn place(rt: &Arc<Inner>, row: &SessionRow, batch: BatchNo) -> Result<Option<Arc<Place>>, AskError> {
+    let Some(session) = reach_session(rt, &row.name).await? else {
+        // Its owner is another worker, which has the same tools.
+        return Ok(Some(Arc::new(Place::new(row.name.as_str().into(), "".into(), None))));
+    };
+    let _admission = session.admission.lock().await;
+    Ok(session.fetch(rt, batch).await?.map(|batch| batch.head.place.clone()))
 }
 
 async fn send(
     rt: &Arc<Inner>,
-    (row, session): (&SessionRow, &Arc<Session>),
+    row: &SessionRow,
     (call, recorded): (CallId, &Call),
     (signal, payload): (Signal<'_>, JsonText),
 ) -> Result<(), AskError> {
@@ -83,6 +88,5 @@ async fn send(
     }
     let ask = Ask::Signal { call, name: signal.name.into(), payload, key };
     post(&*rt.store, row, &ask).await?;
-    adopt(rt, session).await?;
-    Ok(())
+    Ok(hear(rt, row).await?)
 }

@@ -118,6 +118,7 @@ impl Page {
             error @ (BatchError::Shape { .. }
             | BatchError::Closed { .. }
             | BatchError::Overloaded { .. }
+            | BatchError::Owned { .. }
             | BatchError::Lost(_)) => Err(error),
         }
     }

@@ -59,6 +59,7 @@ pub(crate) async fn resume(rt: &Arc<Inner>) -> Result<(), BatchError> {
                 Err(error @ BatchError::Unreadable { .. }) => {
                     tracing::error!(session = %name, error = %chain(&error), "the schedules of a session stand still");
                 }
+                Err(BatchError::Owned { .. }) => {}
                 taken => drop(taken?),
             }
         }
@@ -88,8 +89,8 @@ pub(crate) fn look_soon(rt: &Arc<Inner>, session: &Arc<str>) {
 async fn look(rt: &Arc<Inner>, name: &Arc<str>) {
     let again_us = match look_at(rt, name).await {
         Ok(()) => return,
-        // Its next owner goes on with it.
-        Err(BatchError::Lost(_)) => return,
+        // Its next owner goes on with it, or its owner does.
+        Err(BatchError::Lost(_) | BatchError::Owned { .. }) => return,
         Err(BatchError::Overloaded { retry_after_ms, .. }) => retry_after_ms.saturating_mul(1_000),
         Err(error) => {
             tracing::error!(session = %name, error = %chain(&error), "a schedule could not start its call");

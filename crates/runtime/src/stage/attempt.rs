@@ -143,7 +143,7 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
         }
         Watched::Stopped(stop) => {
             let unsettled = left.unsettled || unknown_inside;
-            Fact::Stopped(stopped((held, tool), (attempt, ran_us), stop, unsettled))
+            Fact::Stopped(stopped((held, tool), (attempt, ran_us), stop, unsettled)?)
         }
     };
     held.begin_stage();
@@ -158,7 +158,11 @@ fn stopped(
     (attempt, ran_us): (AttemptNo, u64),
     stop: Stop,
     unsettled: bool,
-) -> Stopped {
+) -> Result<Stopped, Lost> {
+    // Then it was told to stop because of that, and nothing is to be said of it.
+    if let Some(lost) = held.on.session.lane.lost() {
+        return Err(lost);
+    }
     let Stop { cause, stuck, .. } = stop;
     if stuck {
         let (call, stuck) = (result::handle(held), held.on.rt.threads.stuck());
@@ -167,7 +171,7 @@ fn stopped(
     // All that a stepped call does are its steps and the calls inside it.
     let is_stepped = held.call.class() == Some(EffectClass::Stepped);
     let may_have_acted = stop.may_have_acted && (!is_stepped || unsettled);
-    Stopped { attempt, ran_us, cause, may_have_acted, stuck, output: stop.output.map(Into::into) }
+    Ok(Stopped { attempt, ran_us, cause, may_have_acted, stuck, output: stop.output.map(Into::into) })
 }
 
 /// Keeps what the attempt says, behind what earlier ones of the task have said.
@@ -458,7 +462,9 @@ async fn supervise<F: Future<Output = Ran>>(
             () = signal.book.rung() => {
                 if signal.book.hear(&held.on.batch, held.id.ordinal, rt.clock.now()) {
                     // If that cannot be recorded, neither can what comes after it.
-                    let _ = signal.book.commit(&held.on.batch, &held.on.session.lane).await;
+                    if let Err(lost) = signal.book.commit(&held.on.batch, &held.on.session.lane).await {
+                        rt.closed(held.on.session.lose(rt, lost));
+                    }
                 }
             }
             () = signal.book.goes_on(), if stands_still => {}
@@ -468,7 +474,9 @@ async fn supervise<F: Future<Output = Ran>>(
                     logged_us = now_us;
                     let rows = signal.log_rows(held.id, rt.clock.now());
                     // If that cannot be written, neither can its end.
-                    let _ = held.on.session.lane.commit_rows(rows).await;
+                    if let Err(lost) = held.on.session.lane.commit_rows(rows).await {
+                        rt.closed(held.on.session.lose(rt, lost));
+                    }
                     continue;
                 }
                 if now_us >= inline_us {

@@ -31,7 +31,14 @@ async fn stored(store: &dyn Store) -> (u64, u32) {
 /// Small pieces, so that a few bytes are many.
 fn small_pieces(store: Arc<dyn Store>, clock: ManualClock) -> Runtime {
     let limits = Limits { chunk_bytes_max: 10, ..Limits::default() };
-    Runtime::new(Config { store, clock: Arc::new(clock), limits, hooks: Vec::new(), files: None })
+    Runtime::new(Config {
+        store,
+        clock: Arc::new(clock),
+        limits,
+        hooks: Vec::new(),
+        files: None,
+        shared: false,
+    })
 }
 
 /// Attaches its argument `text` once as the type `as`, and a second time as it comes.

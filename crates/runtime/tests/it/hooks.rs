@@ -224,7 +224,14 @@ async fn a_long_result_is_seen_whole_and_kept_as_an_artifact_when_it_is_withheld
     });
     let limits = whole.limits().clone();
     let clock = Arc::new(windlass::SystemClock::default());
-    let runtime = Runtime::new(Config { store, clock, limits, hooks: vec![Arc::new(hook)], files: None });
+    let runtime = Runtime::new(Config {
+        store,
+        clock,
+        limits,
+        hooks: vec![Arc::new(hook)],
+        files: None,
+        shared: false,
+    });
     crate::artifacts::reader(&runtime);
     runtime.register(returns(spec("long", EffectClass::Once), Ok(json!("x".repeat(100_000))))).unwrap();
     let calls = ["kept", "lost", "failed"].map(|id| call(id, "long", json!({}))).into();

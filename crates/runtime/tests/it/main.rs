@@ -44,4 +44,5 @@ mod takeover;
 mod tasks;
 mod threads;
 mod waits;
+mod workers;
 mod world;

@@ -17,12 +17,14 @@ windlass_testkit::store_suite!(memory_suite, super::memory());
 windlass_testkit::store_suite!(sqlite_suite, super::in_folder());
 
 fn memory() -> Made {
-    Made { store: Arc::new(MemoryStore::new().unwrap()), folder: None }
+    let store = MemoryStore::new().unwrap();
+    Made { store: Arc::new(store.clone()), other: Arc::new(store), folder: None }
 }
 
 fn in_folder() -> Made {
     let folder = TempDir::new().unwrap();
-    Made { store: open(&folder), folder: Some(folder) }
+    let store = open(&folder);
+    Made { other: Arc::clone(&store), store, folder: Some(folder) }
 }
 
 fn open(folder: &TempDir) -> Arc<dyn Store> {

@@ -24,7 +24,7 @@ fn cluster() -> Option<&'static Cluster> {
 /// A store in a new database.
 async fn made() -> Option<Made> {
     let url = cluster()?.database();
-    Some(Made { store: open(&url).await, folder: None })
+    Some(Made { store: open(&url).await, other: open(&url).await, folder: None })
 }
 
 /// One more who opens this database.

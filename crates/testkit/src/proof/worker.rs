@@ -136,7 +136,14 @@ async fn answered(options: Options) -> Result<()> {
         limits: limits(),
     })?);
     let clock = Arc::new(SystemClock::default());
-    let runtime = Runtime::new(Config { store, clock, limits: limits(), hooks: Vec::new(), files: None });
+    let runtime = Runtime::new(Config {
+        store,
+        clock,
+        limits: limits(),
+        hooks: Vec::new(),
+        files: None,
+        shared: false,
+    });
     let world = World::new(Client::new(options.ledger, options.worker), Death::Kill, Voice::Aloud);
     world.register(&runtime, &options.plan)?;
     world.say(json!({"phase": "opened"}))?;

@@ -51,6 +51,7 @@ async fn who_is_cancelled_in_the_queue_keeps_its_place_until_its_end_is_recorded
             limits: Default::default(),
             hooks: Vec::new(),
             files: None,
+            shared: false,
         });
         let (running, mut runs) = tokio::sync::mpsc::unbounded_channel();
         runtime.register(Obeys(running)).unwrap();
@@ -105,8 +106,14 @@ async fn a_cancel_that_could_not_be_recorded_is_not_acknowledged() {
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
         let store = Arc::new(FaultStore::new(inner, plan, Reach::Store));
         let clock = Arc::new(SystemClock::default());
-        let runtime =
-            Runtime::new(Config { store, clock, limits: Default::default(), hooks: Vec::new(), files: None });
+        let runtime = Runtime::new(Config {
+            store,
+            clock,
+            limits: Default::default(),
+            hooks: Vec::new(),
+            files: None,
+            shared: false,
+        });
         let (running, mut runs) = tokio::sync::mpsc::unbounded_channel();
         runtime.register(Obeys(running)).unwrap();
         let _under_way = runtime.submit("s", batch(vec![call("c", "obeys")])).await.unwrap();

@@ -20,7 +20,7 @@ fn late() -> Made {
     let folder = TempDir::new().unwrap();
     let plan = Plan::Seeded { seed: 7, one_in: 2, faults: &[Fault::Slow] };
     let store = Arc::new(FaultStore::new(sqlite(&folder), plan, Reach::Store));
-    Made { store, folder: Some(folder) }
+    Made { other: store.clone(), store, folder: Some(folder) }
 }
 
 fn sqlite(folder: &TempDir) -> Arc<dyn Store> {

@@ -59,7 +59,7 @@ fn losses() -> Vec<Lost> {
     all.push(Lost::Broken(Illegal { state: SECRET, fact: FactKind::Opened, attempts: 8_271 }));
     for lost in &all {
         match lost {
-            Lost::Store(_) | Lost::Refused(_) | Lost::Removed | Lost::Broken(_) => {}
+            Lost::Store(_) | Lost::Refused(_) | Lost::Lease | Lost::Removed | Lost::Broken(_) => {}
         }
     }
     all

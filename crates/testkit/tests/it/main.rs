@@ -19,6 +19,7 @@ mod golden;
 mod internal;
 #[cfg(test)]
 mod kill;
+mod leases;
 #[cfg(test)]
 mod nth;
 mod order;

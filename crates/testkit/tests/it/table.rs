@@ -37,6 +37,7 @@ fn runtime(
         limits: limits(),
         hooks: Vec::new(),
         files: None,
+        shared: false,
     });
     let client = Client::new(ledger.to_owned(), worker);
     let world = World::new(client, death, Voice::Kept(Vec::new()));

@@ -15,6 +15,7 @@ fn runtime(store: &Arc<dyn Store>) -> Runtime {
         limits: Default::default(),
         hooks: Vec::new(),
         files: None,
+        shared: false,
     })
 }
 
@@ -82,7 +83,14 @@ async fn a_call_that_was_not_prepared_waits_as_long_as_its_tool_says() {
 
     let limits = Limits { queue_ms: 0, ..Limits::default() };
     let clock = Arc::new(SystemClock::default());
-    let second = Runtime::new(Config { store: store.clone(), clock, limits, hooks: Vec::new(), files: None });
+    let second = Runtime::new(Config {
+        store: store.clone(),
+        clock,
+        limits,
+        hooks: Vec::new(),
+        files: None,
+        shared: false,
+    });
     second.register(tool_fn(spec(), |_, _| async { Ok(serde_json::json!("done").into()) })).unwrap();
     let answer = second.submit("s", batch()).await.unwrap().settled().await.unwrap();
     let states: Vec<&str> = answer.calls.iter().map(|call| call.state()).collect();

@@ -1,0 +1,396 @@
+//! Several workers on one store: who owns what, what becomes of the sessions of one that died, and of that one itself.
+
+use crate::rig::{Count, batch, call, echo, n, run, spec, states};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use windlass::core::limits::Limits;
+use windlass::store::memory::MemoryStore;
+use windlass::store::{Change, Hold, JournalRow, RecordPage, Row, STORE, Space, Store};
+use windlass::{BatchError, Config, Cx, EffectClass, Lost, Runtime, tool_fn};
+use windlass_testkit::clock::ManualClock;
+use windlass_testkit::fault_store::{FaultStore, Plan, Reach};
+
+/// A worker with a clock of its own, which can be made to stand still.
+struct Member {
+    runtime: Runtime,
+    clock: ManualClock,
+    store: FaultStore,
+}
+
+const STEP: Duration = Duration::from_millis(2_000);
+const LEASE: Duration = Duration::from_millis(10_000);
+
+impl Member {
+    fn new(shared: &MemoryStore) -> Member {
+        Member::with(shared, |config| config)
+    }
+
+    fn with(shared: &MemoryStore, set: impl FnOnce(Config) -> Config) -> Member {
+        let clock = ManualClock::default();
+        let store = FaultStore::new(Arc::new(shared.clone()), Plan::Never, Reach::Session);
+        let config = Config { clock: Arc::new(clock.clone()), shared: true, ..Config::new(store.clone()) };
+        Member { runtime: Runtime::new(set(config)), clock, store }
+    }
+
+    /// Its id, once it has a lease.
+    async fn id(&self) -> String {
+        loop {
+            if let Some(id) = self.runtime.worker() {
+                return id;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// So much time passes for it that it is heard of again.
+    async fn step(&self, shared: &MemoryStore) {
+        let id = self.id().await;
+        let before = generation(shared, &id).await;
+        self.clock.advance(STEP);
+        while generation(shared, &id).await == before {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The grace of what it was told to stop passes; meanwhile the other one is alive.
+    async fn comes_to_rest(&self, other: &Member, shared: &MemoryStore) {
+        while self.runtime.kept() > 0 || self.runtime.open_calls() > 0 {
+            self.clock.advance(Duration::from_millis(100));
+            other.step(shared).await;
+        }
+    }
+
+    /// A tool that begins, and says whether it was told to stop.
+    fn hangs(&self, class: EffectClass) -> mpsc::UnboundedReceiver<&'static str> {
+        let (says, said) = mpsc::unbounded_channel();
+        let tool = tool_fn(spec("x", class), move |_, cx: &Cx| {
+            let (says, cx) = (says.clone(), cx.clone());
+            async move {
+                let _ = says.send("begun");
+                cx.stopping().await;
+                let _ = says.send("told to stop");
+                std::future::pending().await
+            }
+        });
+        self.runtime.register(tool).unwrap();
+        said
+    }
+
+    fn echoes(&self, class: EffectClass) -> Count {
+        let count = Count::default();
+        self.runtime.register(echo(spec("x", class), &count)).unwrap();
+        count
+    }
+}
+
+async fn generation(store: &MemoryStore, id: &str) -> u64 {
+    store.record(STORE, Space::Worker, id).await.unwrap().map_or(0, |record| record.generation)
+}
+
+/// The workers that have a record.
+async fn workers(store: &MemoryStore) -> Vec<String> {
+    let page = RecordPage { session: STORE, space: Space::Worker, prefix: "", after: None, limit: 100 };
+    store.records(page).await.unwrap().into_iter().map(|record| record.key).collect()
+}
+
+async fn owner(store: &MemoryStore, session: &str) -> Option<String> {
+    let row = store.session(session).await.unwrap()?;
+    let record = store.record(row.no, Space::Owner, "worker").await.unwrap()?;
+    Some(String::from_utf8(record.value).unwrap())
+}
+
+/// All that is recorded of a session.
+async fn journal(store: &MemoryStore, session: &str) -> Vec<JournalRow> {
+    let row = store.session(session).await.unwrap().unwrap();
+    store.history(row.no, None, 1_000).await.unwrap()
+}
+
+fn one() -> windlass::BatchRequest {
+    batch("k", vec![call("a", "x", n(1))])
+}
+
+fn refused(taken: Result<windlass::Submitted, BatchError>) -> BatchError {
+    taken.map(drop).unwrap_err()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_of_a_worker_that_is_alive_is_its_own() {
+    let shared = MemoryStore::new().unwrap();
+    let (a, b) = (Member::new(&shared), Member::new(&shared));
+    let mut said = a.hangs(EffectClass::Once);
+    b.echoes(EffectClass::Once);
+    let _waiting = a.runtime.submit("s", one()).await.unwrap();
+    said.recv().await.unwrap();
+    let id = a.id().await;
+    assert_eq!(owner(&shared, "s").await, Some(id.clone()));
+    // Two leases, and less than the attempt may take.
+    for _ in 0..12 {
+        let error = refused(b.runtime.submit("s", one()).await);
+        assert!(matches!(&error, BatchError::Owned { session, worker } if session == "s" && *worker == id));
+        assert!(error.to_string().contains(&id), "{error}");
+        a.step(&shared).await;
+        b.step(&shared).await;
+    }
+    assert_eq!((a.id().await, owner(&shared, "s").await), (id.clone(), Some(id)));
+    assert!(said.try_recv().is_err(), "nobody stops what is its owner's");
+    // Another session is anybody's.
+    assert_eq!(states(&run(&b.runtime, "t", one()).await), "a succeeded");
+    assert_eq!(owner(&shared, "t").await, Some(b.id().await));
+    assert_eq!(b.runtime.resume().await.unwrap(), 0, "what others own is not taken over");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dead_worker_left_goes_on_by_its_class_and_it_changes_nothing_any_more() {
+    for (class, state, ran) in [
+        (EffectClass::Read, "a succeeded", 1),
+        (EffectClass::Keyed, "a succeeded", 1),
+        (EffectClass::Once, "a unknown", 0),
+    ] {
+        let shared = MemoryStore::new().unwrap();
+        let (a, b) = (Member::new(&shared), Member::new(&shared));
+        let mut said = a.hangs(class);
+        let count = b.echoes(class);
+        let waiting = a.runtime.submit("s", one()).await.unwrap();
+        // What reads is recorded, so that there is something to take over.
+        waiting.admitted().await.unwrap();
+        assert_eq!(said.recv().await, Some("begun"));
+        let dead = a.id().await;
+        a.store.freeze(true);
+        while workers(&shared).await.contains(&dead) {
+            b.step(&shared).await;
+        }
+        let taken = run(&b.runtime, "s", one()).await;
+        assert_eq!((states(&taken).as_str(), count.get()), (state, ran), "{class}");
+        assert_eq!(owner(&shared, "s").await, Some(b.id().await));
+        let story = journal(&shared, "s").await;
+
+        // By its own clock its lease is over, whatever the store says.
+        a.clock.advance(LEASE);
+        assert_eq!(said.recv().await, Some("told to stop"), "{class}");
+        let told = waiting.settled().await.map(drop).unwrap_err();
+        assert!(matches!(told, BatchError::Lost(Lost::Lease)), "{told}");
+        a.store.freeze(false);
+        assert_ne!(a.id().await, dead);
+        // Its grace is over, and what it was doing is no more.
+        a.comes_to_rest(&b, &shared).await;
+        assert_eq!(journal(&shared, "s").await, story, "{class}");
+        // It works on as another: what is not its own it does not get, what is new it does.
+        let error = refused(a.runtime.submit("s", one()).await);
+        assert!(matches!(error, BatchError::Owned { .. }), "{error}");
+        assert_eq!(states(&run(&a.runtime, "t", batch("k", vec![])).await), "");
+        drop(a);
+        assert_eq!(states(&run(&b.runtime, "s", one()).await), state);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_not_answered_stops_before_anybody_may_take_what_it_has() {
+    let shared = MemoryStore::new().unwrap();
+    let a = Member::new(&shared);
+    let mut said = a.hangs(EffectClass::Once);
+    let waiting = a.runtime.submit("s", one()).await.unwrap();
+    said.recv().await.unwrap();
+    let id = a.id().await;
+    a.step(&shared).await;
+    a.store.keep_silent(true);
+    // Its heartbeats are taken and not answered: what counts is when the last one was sent that was.
+    a.clock.advance(LEASE - Duration::from_millis(1));
+    tokio::task::yield_now().await;
+    assert_eq!(a.id().await, id);
+    assert!(said.try_recv().is_err());
+    a.clock.advance(Duration::from_millis(1));
+    assert_eq!(said.recv().await, Some("told to stop"));
+    let told = waiting.settled().await.map(drop).unwrap_err();
+    assert!(matches!(told, BatchError::Lost(Lost::Lease)), "{told}");
+    assert_eq!(owner(&shared, "s").await, Some(id.clone()), "nobody has taken it");
+    a.store.keep_silent(false);
+    assert_ne!(a.id().await, id);
+    assert_eq!(generation(&shared, &id).await, 0, "nobody need wait for one that is no more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_was_taken_for_dead_lets_go_when_it_is_told() {
+    let shared = MemoryStore::new().unwrap();
+    let a = Member::new(&shared);
+    let mut said = a.hangs(EffectClass::Once);
+    let waiting = a.runtime.submit("s", one()).await.unwrap();
+    said.recv().await.unwrap();
+    let id = a.id().await;
+    // Somebody with a quicker clock has buried it.
+    let rows = vec![Row::Remove { space: Space::Worker, key: id.clone() }];
+    let change = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
+    shared.commit(vec![change]).await.unwrap()[0].unwrap();
+    a.clock.advance(STEP);
+    assert_eq!(said.recv().await, Some("told to stop"));
+    assert!(matches!(waiting.settled().await.map(drop), Err(BatchError::Lost(Lost::Lease))));
+    assert_ne!(a.id().await, id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_leaves_in_good_order_need_not_be_waited_for() {
+    let shared = MemoryStore::new().unwrap();
+    let (a, b) = (Member::new(&shared), Member::new(&shared));
+    let tool = || {
+        tool_fn(spec("x", EffectClass::Stepped), |_, cx: &Cx| {
+            let cx = cx.clone();
+            async move { Ok(cx.sleep("s", Duration::from_secs(3_600)).await.map(|()| n(1))?.into()) }
+        })
+    };
+    a.runtime.register(tool()).unwrap();
+    b.runtime.register(tool()).unwrap();
+    let waiting = a.runtime.submit("s", one()).await.unwrap();
+    crate::rig::waits_for(&a.runtime, "sleep").await;
+    drop(waiting);
+    let (id, other) = (a.id().await, b.id().await);
+    b.step(&shared).await;
+    drop(a);
+    // What drove its calls may be on its way out.
+    while workers(&shared).await.contains(&id) {
+        tokio::task::yield_now().await;
+    }
+    b.step(&shared).await;
+    while owner(&shared, "s").await.as_ref() != Some(&other) {
+        tokio::task::yield_now().await;
+    }
+    let row = shared.session("s").await.unwrap().unwrap();
+    let batch = shared.open_batches(Some(row.no)).await.unwrap()[0].no;
+    let facts = journal(&shared, "s").await;
+    assert!(facts.iter().all(|row| row.batch == batch) && b.runtime.open_calls() == 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_those_who_look_after_a_dead_worker_each_session_has_one() {
+    let shared = MemoryStore::new().unwrap();
+    let a = Member::new(&shared);
+    let others: Vec<Member> = (0..3).map(|_| Member::new(&shared)).collect();
+    let counts: Vec<Count> = others.iter().map(|other| other.echoes(EffectClass::Keyed)).collect();
+    let mut said = a.hangs(EffectClass::Keyed);
+    let names: Vec<String> = (0..16).map(|no| format!("s{no}")).collect();
+    for name in &names {
+        drop(a.runtime.submit(name, one()).await.unwrap());
+        said.recv().await.unwrap();
+    }
+    let id = a.id().await;
+    a.store.freeze(true);
+    while workers(&shared).await.contains(&id) {
+        let steps = others.iter().map(|other| other.step(&shared));
+        for step in steps {
+            step.await;
+        }
+    }
+    for other in &others {
+        other.runtime.idle().await;
+    }
+    assert_eq!(counts.iter().map(Count::get).sum::<u32>(), 16, "each is driven by one of them");
+    let mut owners = std::collections::BTreeMap::new();
+    for name in &names {
+        *owners.entry(owner(&shared, name).await.unwrap()).or_insert(0) += 1;
+    }
+    for (other, count) in others.iter().zip(&counts) {
+        assert_eq!(owners.remove(&other.id().await).unwrap_or(0), count.get());
+        assert_eq!(other.runtime.open_calls(), 0);
+    }
+    assert_eq!(shared.open_batches(None).await.unwrap(), []);
+    a.store.freeze(false);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_is_heard_of_again_keeps_what_it_has() {
+    let shared = MemoryStore::new().unwrap();
+    let (a, b) = (Member::new(&shared), Member::new(&shared));
+    a.echoes(EffectClass::Once);
+    b.echoes(EffectClass::Once);
+    run(&a.runtime, "s", one()).await;
+    let (id, fence) = (a.id().await, shared.session("s").await.unwrap().unwrap().fence);
+    let again = || batch("again", vec![call("b", "x", n(2))]);
+    assert!(matches!(refused(b.runtime.submit("s", again()).await), BatchError::Owned { .. }));
+    for _ in 0..4 {
+        b.step(&shared).await;
+    }
+    // What b has seen of it is a lease old now. When b is about to take the session, and to bury it, it is heard of again.
+    b.store.hold_back(true);
+    b.clock.advance(STEP);
+    let taking = tokio::spawn({
+        let runtime = b.runtime.clone();
+        async move { refused(runtime.submit("s", again()).await) }
+    });
+    // Those two, and the heartbeat of b.
+    while b.store.held_back() < 3 {
+        tokio::task::yield_now().await;
+    }
+    a.step(&shared).await;
+    b.store.hold_back(false);
+    let error = taking.await.unwrap();
+    assert!(matches!(&error, BatchError::Owned { worker, .. } if *worker == id), "{error}");
+    b.step(&shared).await;
+    assert_eq!((a.id().await, owner(&shared, "s").await), (id.clone(), Some(id)));
+    assert_eq!(shared.session("s").await.unwrap().unwrap().fence, fence);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_lost_can_be_had_again() {
+    let shared = MemoryStore::new().unwrap();
+    let (a, b) = (Member::new(&shared), Member::new(&shared));
+    let mut said = a.hangs(EffectClass::Once);
+    let mut others = b.hangs(EffectClass::Once);
+    let _waiting = a.runtime.submit("s", one()).await.unwrap();
+    said.recv().await.unwrap();
+    let id = a.id().await;
+    a.store.freeze(true);
+    while workers(&shared).await.contains(&id) {
+        b.step(&shared).await;
+    }
+    drop(_waiting);
+    a.clock.advance(LEASE);
+    assert_eq!(said.recv().await, Some("told to stop"));
+    a.store.freeze(false);
+    a.comes_to_rest(&b, &shared).await;
+    let second = || batch("second", vec![call("b", "x", n(2))]);
+    drop(b.runtime.submit("s", second()).await.unwrap());
+    others.recv().await.unwrap();
+    // Now the other one dies: what was lost is taken over, with what happened meanwhile.
+    let id = b.id().await;
+    b.store.freeze(true);
+    while workers(&shared).await.contains(&id) {
+        a.step(&shared).await;
+    }
+    assert_eq!(owner(&shared, "s").await, Some(a.id().await));
+    assert_eq!(states(&run(&a.runtime, "s", one()).await), "a unknown");
+    assert_eq!(states(&run(&a.runtime, "s", second()).await), "b unknown");
+    b.store.freeze(false);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_let_go_of_is_anybodys() {
+    let shared = MemoryStore::new().unwrap();
+    let few = Limits { sessions_owned_max: 1, ..Limits::default() };
+    let (a, b) = (Member::with(&shared, |config| Config { limits: few, ..config }), Member::new(&shared));
+    a.echoes(EffectClass::Once);
+    b.echoes(EffectClass::Once);
+    run(&a.runtime, "s", one()).await;
+    assert!(matches!(refused(b.runtime.submit("s", one()).await), BatchError::Owned { .. }));
+    // What drove its call may still be on its way out.
+    for no in 0.. {
+        run(&a.runtime, &format!("t{no}"), one()).await;
+        if owner(&shared, "s").await.is_none() {
+            break;
+        }
+    }
+    assert_eq!(states(&run(&b.runtime, "s", one()).await), "a succeeded");
+    let again = batch("again", vec![call("b", "x", n(2))]);
+    assert_eq!(states(&run(&b.runtime, "s", again).await), "b succeeded");
+    assert_eq!(owner(&shared, "s").await, Some(b.id().await));
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_alone_writes_nothing_of_this() {
+    let store = MemoryStore::new().unwrap();
+    let runtime = Runtime::new(Config::new(store.clone()));
+    let count = Count::default();
+    runtime.register(echo(crate::rig::quick("x", EffectClass::Read), &count)).unwrap();
+    run(&runtime, "s", one()).await;
+    assert_eq!(runtime.worker(), None);
+    assert_eq!((workers(&store).await, owner(&store, "s").await), (vec![], None));
+    assert_eq!(store.commits(), 1);
+}
