@@ -43,6 +43,7 @@ mod scope;
 mod session;
 mod signal;
 mod stage;
+mod standing;
 mod story;
 mod stream;
 mod submit;
@@ -50,6 +51,7 @@ mod tasks;
 mod threads;
 mod tool;
 pub mod trace;
+mod triggers;
 mod turns;
 mod waits;
 mod wheel;
@@ -83,6 +85,7 @@ pub use tool::{
     Connection, Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool,
     ToolError, ToolFuture, tool_fn, with_reconcile,
 };
+pub use triggers::{NewTrigger, Trigger, TriggerError, Triggers};
 pub use waits::OpenCall;
 pub use windlass_core as core;
 pub use windlass_core::attempt::{Deadlines, RetryRule};

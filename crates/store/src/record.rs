@@ -40,6 +40,8 @@ pub enum Space {
     Schedule = 23,
     /// Which of them are enabled.
     Armed = 24,
+    /// The triggers of a session.
+    Trigger = 27,
 }
 
 /// The key of a blob in [`Space::Blob`].
@@ -55,7 +57,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 
 impl Space {
     /// Those whose records are a session's own, and go with it. Blobs come first: what is left of one is found by its record.
-    pub(crate) const OF_SESSIONS: [Space; 8] = [
+    pub(crate) const OF_SESSIONS: [Space; 9] = [
         Space::Blob,
         Space::Content,
         Space::Pair,
@@ -64,6 +66,7 @@ impl Space {
         Space::Task,
         Space::Schedule,
         Space::Armed,
+        Space::Trigger,
     ];
 
     /// Whose records these are, for one who works in this session: the session's own, or the store's.
@@ -75,7 +78,7 @@ impl Space {
     pub(crate) fn is_of_store(self) -> bool {
         match self {
             Space::Pair | Space::Content | Space::Blob | Space::Notice | Space::Log | Space::Task => false,
-            Space::Schedule | Space::Armed => false,
+            Space::Schedule | Space::Armed | Space::Trigger => false,
             Space::Token | Space::Setting | Space::Artifact | Space::Loose => true,
         }
     }

@@ -204,6 +204,13 @@ pub struct Opened {
     pub task: Option<Box<Detached>>,
 }
 
+impl Opened {
+    /// How many calls and events lie between it and whoever asked first, if it lies inside no call.
+    pub fn depth(&self) -> u32 {
+        self.task.as_ref().map_or(0, |task| task.depth)
+    }
+}
+
 /// Arguments as they were given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
@@ -467,6 +474,8 @@ pub struct Detached {
     pub title: Option<Arc<str>>,
     /// The call that started it, if one did.
     pub starter: Option<CallId>,
+    /// How many calls lie between it and whoever asked first, where it was triggered or started by a call that was.
+    pub depth: u32,
 }
 
 named! {
@@ -480,6 +489,8 @@ named! {
         Spawned = "spawned",
         /// A schedule started it.
         Scheduled = "scheduled",
+        /// An event started it.
+        Triggered = "triggered",
     }
 }
 

@@ -43,5 +43,6 @@ mod submission;
 mod takeover;
 mod tasks;
 mod threads;
+mod triggers;
 mod waits;
 mod world;
