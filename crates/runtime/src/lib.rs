@@ -123,6 +123,11 @@ struct Dedupes;
 #[doc = include_str!("../../../docs/events.md")]
 struct EventsPage;
 
+/// The program in the page on triggers compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/triggers.md")]
+struct TriggersPage;
+
 /// The programs in the page on what tools do inside a call compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/inside.md")]

@@ -60,7 +60,7 @@ pub struct NewTrigger {
     /// What people call the tasks that it starts.
     pub title: Option<String>,
     /// When the session is told of them.
-    pub wake: Option<Wake>,
+    pub wake: Wake,
     /// Who asks for it.
     pub owner: Option<String>,
 }
@@ -243,7 +243,7 @@ impl Triggers {
             tool,
             given,
             title,
-            wake: wake.unwrap_or(Wake::OnEnd).to_string(),
+            wake: wake.to_string(),
             owner,
             created_us: rt.clock.now().0,
             last: None,

@@ -204,13 +204,6 @@ pub struct Opened {
     pub task: Option<Box<Detached>>,
 }
 
-impl Opened {
-    /// How many calls and events lie between it and whoever asked first, if it lies inside no call.
-    pub fn depth(&self) -> u32 {
-        self.task.as_ref().map_or(0, |task| task.depth)
-    }
-}
-
 /// Arguments as they were given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
