@@ -366,3 +366,10 @@ impl Call {
         }
     }
 }
+
+impl Opened {
+    /// How many calls and events lie between it and whoever asked first, if it lies inside no call.
+    pub fn depth(&self) -> u32 {
+        self.task.as_ref().map_or(0, |task| task.depth)
+    }
+}

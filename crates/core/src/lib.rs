@@ -35,3 +35,4 @@ pub mod siblings;
 mod template;
 pub mod time;
 pub mod tool;
+pub mod trigger;

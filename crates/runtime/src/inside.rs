@@ -13,7 +13,7 @@ pub(crate) mod still;
 mod tell;
 
 pub use attach::Attachment;
-pub(crate) use book::{Book, Left};
+pub(crate) use book::{Book, Left, told};
 pub use nested::NestedBatch;
 pub use pairs::Pairs;
 

@@ -6,6 +6,7 @@ use crate::observer::Observer;
 use crate::registry::zero_of;
 use crate::schedules;
 use crate::scope::Overlay;
+use crate::triggers;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -111,8 +112,11 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
     }
     if let Some(key) = &request.key {
         check_text(format_args!("the batch's key"), key, limits.batch_key_chars_max)?;
-        let reserved =
-            [(KEY_PREFIX, "those of nested calls"), (schedules::KEY_PREFIX, "what schedules start")];
+        let reserved = [
+            (KEY_PREFIX, "those of nested calls"),
+            (schedules::KEY_PREFIX, "what schedules start"),
+            (triggers::KEY_PREFIX, "what events start"),
+        ];
         if let Some((prefix, whose)) = reserved.into_iter().find(|(prefix, _)| key.starts_with(prefix)) {
             return shape(format!(
                 "the batch's key begins with {prefix:?}, as only {whose} do; give it another"
@@ -208,7 +212,8 @@ fn detached(place: usize, task: NewTask, limits: &Limits) -> Result<Box<Detached
         check_text(format_args!("calls[{place}].task.title"), title, limits.title_chars_max)?;
     }
     let NewTask { title, wake } = task;
-    Ok(Box::new(Detached { by: DetachedBy::Spawned, wake, title: title.map(Into::into), starter: None }))
+    let title = title.map(Into::into);
+    Ok(Box::new(Detached { by: DetachedBy::Spawned, wake, title, starter: None, depth: 0 }))
 }
 
 /// Data that is kept and returned as it came, as far as it can be kept.

@@ -15,6 +15,7 @@ use crate::log::{self, LogPiece};
 use crate::progress::Progress;
 use crate::runtime::{Inner, Runtime};
 use crate::schedules::{self, Schedule};
+use crate::triggers;
 use crate::waits::{self, OpenCall};
 use crate::wheel::Wheel;
 use serde::Serialize;
@@ -64,6 +65,9 @@ pub struct Task {
     /// The schedule that started it, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
+    /// The trigger that started it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<String>,
     /// What it last said that it does, while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
@@ -251,6 +255,7 @@ impl Tasks {
             kind: TaskKind::Tool,
             starter: task.and_then(|task| task.starter).map(handle),
             schedule: schedules::schedule_of(batch).map(str::to_string),
+            trigger: triggers::trigger_of(batch).map(str::to_string),
             tool: call.opened.tool.to_string(),
             title: task.and_then(|task| task.title.as_deref()).unwrap_or(&call.opened.tool).to_string(),
             state: live.map_or(call.state.name(), |live| live.state),
@@ -290,6 +295,7 @@ fn monitor(schedule: Schedule) -> Task {
         cancel_asked: false,
         progress: None,
         schedule: None,
+        trigger: None,
         status: schedule.next.map(|next| format!("next at {next}")),
     }
 }

@@ -6,6 +6,7 @@ use crate::problem::Problem;
 use crate::socket;
 use crate::wire::schedules::{EditSchedule, NewSchedule};
 use crate::wire::shown::{Made, Page, Revoked, Session, Token};
+use crate::wire::triggers::NewTrigger;
 use crate::wire::{
     Acknowledged, Answer, Batch, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, NewToken,
     Nothing, Paging, Questions, Requeued, Resolve, Signal, Signalled, Take,
@@ -276,6 +277,22 @@ impl Client {
         self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
     }
 
+    /// A page of a session's triggers.
+    pub async fn triggers(&self, session: &str, paging: &Paging) -> Result<Value, ClientError> {
+        self.get(format!("{}?{}", triggers(session), paged(paging))).await
+    }
+
+    /// Makes a trigger.
+    pub async fn make_trigger(&self, session: &str, new: &NewTrigger) -> Result<Value, ClientError> {
+        self.post(triggers(session), new, ANSWER_WAIT).await
+    }
+
+    /// Removes a trigger.
+    pub async fn remove_trigger(&self, (session, id): (&str, &str)) -> Result<Value, ClientError> {
+        let path = format!("{}/{}", triggers(session), encoded(id));
+        self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
+    }
+
     /// Sends a signal to a call.
     pub async fn signal(&self, call: &str, signal: &Signal) -> Result<Signalled, ClientError> {
         self.post(format!("/v1/calls/{}/signal", encoded(call)), signal, ANSWER_WAIT).await
@@ -419,6 +436,10 @@ async fn exchange(
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?;
     Ok((status, body.to_bytes()))
+}
+
+fn triggers(session: &str) -> String {
+    format!("/v1/sessions/{}/triggers", encoded(session))
 }
 
 fn schedules(session: &str) -> String {

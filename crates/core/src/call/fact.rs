@@ -467,6 +467,8 @@ pub struct Detached {
     pub title: Option<Arc<str>>,
     /// The call that started it, if one did.
     pub starter: Option<CallId>,
+    /// How many calls lie between it and whoever asked first, where it was triggered or started by a call that was.
+    pub depth: u32,
 }
 
 named! {
@@ -480,6 +482,8 @@ named! {
         Spawned = "spawned",
         /// A schedule started it.
         Scheduled = "scheduled",
+        /// An event started it.
+        Triggered = "triggered",
     }
 }
 

@@ -4,11 +4,11 @@
 //! behind it. When the attempt is over the driver takes the book back, and nothing more is written in it.
 
 mod clocks;
-mod told;
+pub(crate) mod told;
 
 use super::Misuse;
 use super::still::Still;
-use crate::batch::{Asked, OpenBatch};
+use crate::batch::{Asked, OpenBatch, With};
 use crate::error::Lost;
 use crate::held::{Ack, Held};
 use crate::lane::{Commit, Lane};
@@ -364,7 +364,7 @@ impl Book {
     pub(crate) async fn commit(&self, batch: &OpenBatch, lane: &Lane) -> Result<(), Lost> {
         let (sent, acks) = {
             let mut page = self.lock();
-            (page.send(batch, lane), std::mem::take(&mut page.acks))
+            (page.send(batch, lane, With::default()), std::mem::take(&mut page.acks))
         };
         sent.durable().await?;
         drop(acks);
@@ -375,7 +375,7 @@ impl Book {
     /// Sends what is noted. It is durable before whatever is sent later.
     pub(super) fn send(&self, batch: &OpenBatch, lane: &Lane) {
         // Whoever fails to write what comes behind it is told.
-        drop(self.lock().send(batch, lane));
+        drop(self.lock().send(batch, lane, With::default()));
     }
 
     /// Whether what is waited for under this name is over.
@@ -432,8 +432,8 @@ impl Book {
 }
 
 impl Page {
-    fn send<'a>(&mut self, batch: &OpenBatch, lane: &'a Lane) -> Commit<'a> {
-        batch.send_notes(lane, &mut self.notes, std::mem::take(&mut self.rows))
+    fn send<'a>(&mut self, batch: &OpenBatch, lane: &'a Lane, behind: With) -> Commit<'a> {
+        batch.send_notes(lane, (&mut self.notes, std::mem::take(&mut self.rows)), behind)
     }
 
     fn note(&mut self, at: Timestamp, name: &str, did: Did) -> Result<(), Misuse> {

@@ -203,7 +203,7 @@ async fn start(
     };
     let mut checked = check(BatchRequest { calls: vec![call], ..BatchRequest::default() }, &rt.limits)?;
     let title = kept.title.as_deref().map(Arc::from);
-    let task = Detached { by: DetachedBy::Scheduled, wake: kept.wake(), title, starter: None };
+    let task = Detached { by: DetachedBy::Scheduled, wake: kept.wake(), title, starter: None, depth: 0 };
     checked.calls.iter_mut().for_each(|asked| asked.opened.task = Some(Box::new(task.clone())));
     let key: Arc<str> = key(id, nominal).into();
     let batch = submit::find_or_make(rt, session, (&checked, &key)).await?;

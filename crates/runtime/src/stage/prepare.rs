@@ -147,15 +147,21 @@ fn refuse_loop(held: &Held) -> Result<(), Box<Failure>> {
 }
 
 fn refuse_depth(held: &Held) -> Result<(), Box<Failure>> {
-    let (depth, most) =
-        (held.on.batch.head.parent.map_or(0, |parent| parent.depth), held.on.rt.limits.nesting_max);
+    let (parent, most) = (held.on.batch.head.parent, held.on.rt.limits.nesting_max);
+    let depth = parent.map_or_else(|| held.call.opened.depth(), |parent| parent.depth);
     if u64::from(depth) <= most {
         return Ok(());
     }
-    let message = format!(
-        "The call lies inside {depth} others, and may lie inside {most}. Do the work with fewer calls of tools from \
-         within tools."
-    );
+    let message = match parent {
+        Some(_) => format!(
+            "The call lies inside {depth} others, and may lie inside {most}. Do the work with fewer calls of tools from \
+             within tools."
+        ),
+        None => format!(
+            "The call comes at the end of {depth} calls and events of which each started the next, and there may be \
+             {most}. Remove a trigger of the circle, or let it take fewer events."
+        ),
+    };
     Err(Box::new(Failure {
         class: FailureClass::ResourceLimit,
         source: Source::Runtime,

@@ -36,6 +36,7 @@ pub(super) const TOOL: Keys = Keys {
         "cwd",
         "dedupe",
         "description",
+        "emits",
         "env",
         "grace_ms",
         "groups",

@@ -39,6 +39,8 @@ struct Table {
     reconcile: Option<Spanned<Vec<String>>>,
     input: Option<Spanned<toml::Value>>,
     output: Option<Spanned<toml::Value>>,
+    #[serde(default)]
+    emits: BTreeMap<String, Spanned<toml::Value>>,
     class: Option<Spanned<String>>,
     #[serde(default)]
     version: String,
@@ -71,6 +73,8 @@ pub(super) fn read(
     let table = Table::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
     let input_schema = table.input.map(|input| schema(source, input)).transpose()?;
     let output_schema = table.output.map(|output| schema(source, output)).transpose()?;
+    let emits = table.emits.into_iter().map(|(kind, given)| Ok((kind, schema(source, given)?)));
+    let emits = emits.collect::<Result<_, ConfigError>>()?;
     let properties = properties(input_schema.as_ref());
     let command = command(source, &name, table.command, &properties)?;
     let spec = ToolSpec {
@@ -80,6 +84,7 @@ pub(super) fn read(
         class: table.class.map(|class| effect_class(source, &class)).transpose()?,
         input_schema,
         output_schema,
+        emits,
         hints: hints(&table.hints),
         flags: Flags {
             persist_output: table.persist_output,
