@@ -28,7 +28,8 @@ use windlass_store::Row;
 pub(crate) struct Held {
     pub(crate) on: Arc<Hold>,
     pub(crate) id: CallId,
-    pub(crate) call: Call,
+    /// Nobody else has it before it has ended: then it is shared as it is, and not moved.
+    pub(crate) call: Arc<Call>,
     /// Its tool, once prepared in this process.
     pub(crate) tool: Option<Arc<Registered>>,
     /// Its arguments, or what is wrong with them, while they need not be read from the journal.
@@ -171,7 +172,7 @@ impl Going {
         self.room = notes;
         self.rows.append(&mut rows);
         let polls = tool.is_some_and(|tool| tool.spec.flags.polls);
-        self.ended.push(Ended { id, call: Arc::new(call), fresh: past.fresh, polls, at, _acks: acks });
+        self.ended.push(Ended { id, call, fresh: past.fresh, polls, at, _acks: acks });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -190,7 +191,8 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn call(self: &Arc<Hold>, id: CallId, call: Call, past: Past) -> Box<Held> {
+    pub(crate) fn call(self: &Arc<Hold>, id: CallId, call: impl Into<Arc<Call>>, past: Past) -> Box<Held> {
+        let call: Arc<Call> = call.into();
         Box::new(Held {
             on: self.clone(),
             id,
@@ -219,7 +221,7 @@ impl Hold {
 /// A call that waits. It does not hold on to where it is driven, which holds on to it.
 pub(crate) struct Parked {
     id: CallId,
-    call: Call,
+    call: Arc<Call>,
     tool: Option<Arc<Registered>>,
     parsed: Option<Result<Parsed, Problem>>,
     past: Past,
@@ -308,11 +310,12 @@ impl Held {
 
     /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.
     pub(crate) fn note(&mut self, fact: Fact) -> Result<(), Lost> {
-        self.call.apply(self.at, &fact).map_err(Lost::Broken)?;
+        let at = self.at;
+        self.call_mut().apply(at, &fact).map_err(Lost::Broken)?;
         if self.notes.is_empty() {
             self.notes.reserve(NOTES_BYTES);
         }
-        self.notes.fact(self.at, self.id.ordinal, &fact);
+        self.notes.fact(at, self.id.ordinal, &fact);
         self.on.rt.meters.noted(self, &fact);
         Ok(())
     }
@@ -369,7 +372,13 @@ impl Held {
 
     /// Its batch was decided without it. That is recorded before all it has noted, so nothing is noted.
     pub(crate) fn dismissed(&mut self, decision: Decision) {
-        self.call.cancel = Some(batch::cancel(decision));
+        self.call_mut().cancel = Some(batch::cancel(decision));
+    }
+
+    /// The call, to be changed by whoever drives it.
+    #[inline]
+    pub(crate) fn call_mut(&mut self) -> &mut Call {
+        Arc::make_mut(&mut self.call)
     }
 
     /// The call inside which it runs, if it does.
