@@ -31,5 +31,6 @@ pub mod schedule;
 pub mod schema;
 pub mod siblings;
 mod template;
+pub mod text;
 pub mod time;
 pub mod tool;
