@@ -63,6 +63,8 @@ pub(crate) struct Held {
     /// Packed at once, since whoever waits for a turn or an answer should take little room.
     notes: Packer,
     rows: Vec<Row>,
+    /// Empty: memory in which a result is written.
+    pub(crate) scratch: String,
 }
 
 /// Dropped when what was asked is recorded.
@@ -127,6 +129,8 @@ pub(crate) struct Going {
     pub(crate) notes: Packer,
     /// Empty: the memory in which the next call makes its notes.
     room: Packer,
+    /// The same for its result.
+    scratch: String,
     pub(crate) rows: Vec<Row>,
     pub(crate) ended: Vec<Ended>,
     /// A call that goes on and of which it is noted that it is to stop.
@@ -158,8 +162,9 @@ impl Going {
         going
     }
 
-    /// Gives a call that has noted nothing the memory in which the one before it made its notes.
+    /// Gives a call the memory in which the one before it wrote its result and, if it has noted nothing, made its notes.
     pub(crate) fn lend_room(&mut self, held: &mut Held) {
+        held.scratch = std::mem::take(&mut self.scratch);
         if held.notes.is_empty() {
             held.notes = std::mem::take(&mut self.room);
         }
@@ -167,7 +172,8 @@ impl Going {
 
     /// A call ended: its end goes with the others.
     pub(crate) fn end(&mut self, held: Box<Held>) {
-        let Held { id, call, tool, past, at, acks, mut notes, mut rows, .. } = *held;
+        let Held { id, call, tool, past, at, acks, mut notes, mut rows, scratch, .. } = *held;
+        self.scratch = scratch;
         self.notes.append(&mut notes);
         self.room = notes;
         self.rows.append(&mut rows);
@@ -214,6 +220,7 @@ impl Hold {
             acks: Vec::new(),
             notes: Packer::default(),
             rows: Vec::new(),
+            scratch: String::new(),
         })
     }
 }

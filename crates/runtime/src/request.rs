@@ -130,7 +130,10 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
         // The calls of a turn often go to one tool: its name is kept once.
         let tool = match calls.last() {
             Some(last) if *last.opened.tool == *call.tool => last.opened.tool.clone(),
-            _ => call.tool.as_str().into(),
+            _ => {
+                check_text(format_args!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
+                call.tool.as_str().into()
+            }
         };
         calls.push(asked((place, tool), call, limits, &mut texts)?);
     }
@@ -189,7 +192,6 @@ fn asked(
         }
         None => texts.push(&format!("call-{}", place + 1)),
     };
-    check_text(format_args!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
     let (args, value) = arguments(call.args, limits, texts);
     let provider = call.provider.map(|data| opaque(place, data, limits)).transpose()?;
     if let Some(zero) = zero_of(&call.deadlines) {
