@@ -86,14 +86,12 @@ pub(crate) async fn run(
         return settle::refused(held, Box::new(too_many_stuck(tool)));
     }
     let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
+    let passage = Gate::try_pass(&rt, is_suspect);
     // It begins when it has its turn, unless it waits for something more.
-    let mut began_us = Some(now_us);
-    let _passage = match Gate::try_pass(&rt, is_suspect) {
+    let mut began_us = passage.is_some().then_some(now_us);
+    let _passage = match passage {
         Some(passage) => passage,
-        None => {
-            began_us = None;
-            Box::pin(Gate::pass(&rt, held, is_suspect)).await
-        }
+        None => Box::pin(Gate::pass(&rt, held, is_suspect)).await,
     };
     let Start { attempt, intent, begins } = start;
     let due_at = held.decision_time();
@@ -104,10 +102,7 @@ pub(crate) async fn run(
         Box::pin(held.commit()).await?;
         began_us = None;
     }
-    let args = match held.parsed.take() {
-        Some(Ok(parsed)) => Ok(parsed.value),
-        Some(Err(_)) | None => prepare::parse(held).map(|parsed| parsed.value),
-    };
+    let args = arguments(held);
     let began_us = began_us.unwrap_or_else(|| rt.clock.elapsed_us());
     moment!("at.start");
     let frame = Frame::new(held, attempt, begins == Begins::Redriven, began_us);
@@ -161,6 +156,14 @@ pub(crate) async fn run(
     // Who asked for the stop stands before it in the story.
     held.hear()?;
     held.note(fact)
+}
+
+/// What the tool is given: as it was prepared, or from the record.
+fn arguments(held: &mut Held) -> Result<Value, Box<Failure>> {
+    match held.parsed.take() {
+        Some(Ok(parsed)) => Ok(parsed.value),
+        Some(Err(_)) | None => prepare::parse(held).map(|parsed| parsed.value),
+    }
 }
 
 /// An attempt was stopped, maybe with something unsettled inside it.
