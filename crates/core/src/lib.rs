@@ -33,6 +33,7 @@ pub mod schedule;
 pub mod schema;
 pub mod siblings;
 mod template;
+pub mod text;
 pub mod time;
 pub mod tool;
 pub mod trigger;

@@ -68,9 +68,9 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             Step::Attempt(start) => match attempt::pin(&mut held).await? {
                 // The tool comes first: whoever waits for it needs no turn.
                 attempt::Pinned::Tool(tool) => match Turns::take(held) {
-                    Turn::Now(started) => {
+                    Turn::Now(started, now_us) => {
                         held = started;
-                        attempt::run(&mut held, &tool, start).await?;
+                        attempt::run(&mut held, &tool, (start, now_us)).await?;
                     }
                     Turn::Later => return Ok(Driven::Parked),
                     Turn::Never(refused, why) => {

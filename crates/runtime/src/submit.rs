@@ -21,6 +21,7 @@ use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
+use windlass_core::text::Text;
 use windlass_store::{BatchRow, Sequence};
 
 /// A batch that was taken: its key is known, its calls are under way.
@@ -44,7 +45,7 @@ pub(crate) struct Answering {
 
 /// A call whose identity is another's.
 struct Conflict {
-    id: Arc<str>,
+    id: Text,
     compared: Compared,
 }
 

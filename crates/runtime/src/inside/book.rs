@@ -104,7 +104,9 @@ impl Book {
         page.due_at = due_at;
         page.ordinal = held.id.ordinal.0;
         page.round = held.call.round();
-        page.operations = held.call.operations.take();
+        if held.call.operations.is_some() {
+            page.operations = held.call_mut().operations.take();
+        }
         let Page { notes, rows, .. } = &mut *page;
         held.lend_notes(notes, rows);
         page.start_is_noted = !page.notes.is_empty();
@@ -119,9 +121,11 @@ impl Book {
     pub(crate) fn take_back(&self, held: &mut Held) -> Left {
         let mut page = self.lock();
         page.lent = false;
-        held.call.operations = page.operations.take();
+        if let Some(operations) = page.operations.take() {
+            held.call_mut().operations = Some(operations);
+        }
         if let Some(detached) = page.detached.take() {
-            held.call.task = Some(detached);
+            held.call_mut().task = Some(detached);
         }
         let Page { notes, acks, .. } = &mut *page;
         held.take_back_notes(notes, acks);

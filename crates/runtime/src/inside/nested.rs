@@ -250,8 +250,11 @@ impl Rounds {
     }
 
     fn answered(&mut self, answer: BatchAnswer) {
-        let won: Vec<Arc<str>> =
-            self.ends().filter(|(_, end)| succeeded(end)).map(|(call, _)| call.opened.id.clone()).collect();
+        let won: Vec<Arc<str>> = self
+            .ends()
+            .filter(|(_, end)| succeeded(end))
+            .map(|(call, _)| Arc::from(&call.opened.id))
+            .collect();
         self.decided = answer.decided.map(|decided| Decided {
             siblings: self.asked.siblings,
             decision: decided.decision,
