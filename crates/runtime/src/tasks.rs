@@ -170,7 +170,9 @@ impl Tasks {
 
     /// The schedule of this id that is enabled, as it is listed among the tasks. `None`: there is none.
     pub async fn monitor(&self, id: &str) -> Result<Option<Task>, AskError> {
-        let Some(session) = self.number().await? else { return Ok(None) };
+        // A handle of ours is a call's, without a look.
+        let found = if self.call(id).is_ok() { None } else { self.number().await? };
+        let Some(session) = found else { return Ok(None) };
         let enabled = schedules::enabled(&*self.store, session).await?;
         Ok(enabled.into_iter().find(|schedule| schedule.id == id).map(monitor))
     }
