@@ -4,7 +4,7 @@ mod background;
 mod schedules;
 mod triggers;
 
-pub use background::{Inbox, Logs, Tasks};
+pub use background::{Inbox, Logs, Messages, Say, Tasks, TasksCommand};
 pub use schedules::{AddSchedule, ListSchedules, OneSchedule, PreviewSchedule, Schedules, SchedulesCommand};
 pub use triggers::{AddTrigger, ListTriggers, OneTrigger, Triggers, TriggersCommand};
 

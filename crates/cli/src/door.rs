@@ -202,6 +202,18 @@ impl Door {
         }
     }
 
+    /// What was said to a task and what it said, oldest first.
+    pub async fn messages(&self, session: &str, task: &str) -> anyhow::Result<Vec<Value>> {
+        let mut page = match &self.way {
+            Way::Driver(driver) => driver.messages((session, task)).await?,
+            Way::Folder(store) => {
+                let tasks = windlass::Tasks::recorded(store.clone(), session);
+                serde_json::json!({ "items": tasks.messages(task).await? })
+            }
+        };
+        Ok(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    }
+
     /// The schedules of a session, by id.
     pub async fn schedules(&self, session: &str) -> anyhow::Result<Vec<Value>> {
         let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };

@@ -120,6 +120,9 @@ pub(crate) fn may_be_task(tool: &Registered) -> Result<(), Box<Failure>> {
         return Ok(());
     }
     let name = &tool.spec.name;
-    let message = format!("The tool {name:?} does not run in the background. Call it directly.");
+    let message = match tool.spec.flags.stays_direct {
+        true => format!("The tool {name:?} is only called directly, and never as a task. Call it directly."),
+        false => format!("The tool {name:?} does not run in the background. Call it directly."),
+    };
     Err(Box::new(Failure::invalid_request(Code::NotBackground, message)))
 }

@@ -228,7 +228,7 @@ pub struct Schedules {
 impl Runtime {
     /// The schedules of the session of this name. The first one that is made opens it.
     pub fn schedules(&self, session: &str) -> Schedules {
-        Schedules { store: self.0.store.clone(), session: session.to_string(), rt: Some(self.0.clone()) }
+        Schedules::owned(&self.0, session)
     }
 }
 
@@ -266,6 +266,10 @@ impl Schedules {
     /// The schedules of a session of a store that nobody drives: they can be looked at.
     pub fn recorded(store: Arc<dyn Store>, session: &str) -> Schedules {
         Schedules { store, session: session.to_string(), rt: None }
+    }
+
+    pub(crate) fn owned(rt: &Arc<Inner>, session: &str) -> Schedules {
+        Schedules { store: rt.store.clone(), session: session.to_string(), rt: Some(rt.clone()) }
     }
 
     /// All of them, by id.

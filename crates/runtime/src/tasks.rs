@@ -168,6 +168,15 @@ impl Tasks {
         Ok((shown, CallAnswer { id, store, call, recorded: true, conflict: None, parent: None }))
     }
 
+    /// The schedule of this id that is enabled, as it is listed among the tasks. `None`: there is none.
+    pub async fn monitor(&self, id: &str) -> Result<Option<Task>, AskError> {
+        // A handle of ours is a call's, without a look.
+        let found = if self.call(id).is_ok() { None } else { self.number().await? };
+        let Some(session) = found else { return Ok(None) };
+        let enabled = schedules::enabled(&*self.store, session).await?;
+        Ok(enabled.into_iter().find(|schedule| schedule.id == id).map(monitor))
+    }
+
     /// What it has said after the piece of this number, in order, at most so many pieces. A number that is missing was there
     /// and is not kept.
     pub async fn log(&self, task: &str, after: Option<u64>, limit: u64) -> Result<Vec<LogPiece>, AskError> {

@@ -9,7 +9,7 @@ use crate::wire::shown::{Made, Page, Revoked, Session, Token};
 use crate::wire::triggers::NewTrigger;
 use crate::wire::{
     Acknowledged, Answer, Batch, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, NewToken,
-    Nothing, Paging, Questions, Requeued, Resolve, Signal, Signalled, Take,
+    Nothing, Paging, Questions, Requeued, Resolve, SaidTo, Say, Signal, Signalled, Take,
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -227,6 +227,17 @@ impl Client {
     pub async fn log(&self, (session, task): (&str, &str), paging: &Paging) -> Result<Value, ClientError> {
         let path = format!("/v1/sessions/{}/tasks/{}/log", encoded(session), encoded(task));
         self.get(format!("{path}?{}", paged(paging))).await
+    }
+
+    /// What was said to a task and what it said.
+    pub async fn messages(&self, (session, task): (&str, &str)) -> Result<Value, ClientError> {
+        self.get(format!("/v1/sessions/{}/tasks/{}/messages", encoded(session), encoded(task))).await
+    }
+
+    /// Says something to a task.
+    pub async fn say(&self, (session, task): (&str, &str), said: &Say) -> Result<SaidTo, ClientError> {
+        let path = format!("/v1/sessions/{}/tasks/{}/messages", encoded(session), encoded(task));
+        self.post(path, said, ANSWER_WAIT).await
     }
 
     /// A page of a session's inbox.

@@ -70,7 +70,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/artifacts/{id}", Read, artifacts::read).tells("application/octet-stream", "The bytes of an artifact, or one range of them.").in_parts().or(&["no_such_range"]),
 
         Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).asks::<wire::Paging>().answers::<Page<Task>>("Its tasks, newest first."),
-        Route::get("/v1/sessions/{session}/tasks/{task}", Read, tasks::show).answers::<WholeTask>("One task, and its call."),
+        Route::get("/v1/sessions/{session}/tasks/{task}", Read, tasks::show).answers::<WholeTask>("One task, and its call; or a schedule, by its id."),
         Route::get("/v1/sessions/{session}/tasks/{task}/log", Read, tasks::log).asks::<wire::Paging>().answers::<Page<LogPiece>>("What a task has said; a number that is missing was there and is not kept."),
         Route::post("/v1/sessions/{session}/tasks/{task}/cancel", Calls, asks::cancel_task).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks a task to stop."),
         Route::get("/v1/sessions/{session}/tasks/{task}/messages", Read, tasks::messages).answers::<TaskMessages>("What was said to a task and what it said, oldest first."),

@@ -33,11 +33,10 @@ impl Operations {
 
     /// What the events that were told of have started, in the order of their names.
     pub fn triggered(&self) -> impl Iterator<Item = &Triggered> {
-        let of_event = |recorded| match recorded {
-            &Recorded::Event { ref triggered, .. } => Some(triggered),
-            _ => None,
-        };
-        self.by_name.values().filter_map(of_event).flat_map(|triggered| triggered.iter())
+        let events = self.by_name.values().filter_map(|recorded| {
+            if let Recorded::Event { triggered, .. } = recorded { Some(triggered) } else { None }
+        });
+        events.flat_map(|triggered| triggered.iter())
     }
 
     /// Whether this task was started under this name; another one is a mismatch.

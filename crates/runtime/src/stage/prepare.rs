@@ -79,7 +79,7 @@ async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
     refuse_loop(held)?;
     refuse_depth(held)?;
     let tool = find(held).await?;
-    refuse_foreground(held, &tool)?;
+    refuse_way(held, &tool)?;
     let (mut parsed, repairs) = fitted(held, &tool)?;
     let mut made = None;
     let rewritten = !held.on.rt.hooks.is_empty() && Box::pin(hooks::before(held, &tool, &mut parsed)).await?;
@@ -170,8 +170,23 @@ fn refuse_depth(held: &Held) -> Result<(), Box<Failure>> {
     }))
 }
 
-fn refuse_foreground(held: &Held, tool: &Registered) -> Result<(), Box<Failure>> {
-    if held.call.opened.task.is_some() { background::may_be_task(tool) } else { Ok(()) }
+/// Refuses to call a tool in a way that its flags forbid.
+fn refuse_way(held: &Held, tool: &Registered) -> Result<(), Box<Failure>> {
+    let (flags, name) = (tool.spec.flags, &tool.spec.name);
+    if held.call.opened.task.is_some() {
+        return background::may_be_task(tool);
+    }
+    if flags.background_only {
+        let message = format!(
+            "The tool {name:?} runs only in the background. Start it as a task, with spawn_background."
+        );
+        return Err(Box::new(Failure::invalid_request(Code::BackgroundOnly, message)));
+    }
+    if flags.stays_direct && held.on.batch.head.parent.is_some() {
+        let message = format!("The tool {name:?} is not called from other tools. Call it directly.");
+        return Err(Box::new(Failure::invalid_request(Code::StaysDirect, message)));
+    }
+    Ok(())
 }
 
 /// Whether a call that was taken over cannot be prepared yet: it waits for its tool.

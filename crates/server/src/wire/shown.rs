@@ -170,8 +170,8 @@ pub struct WholeTask {
     #[serde(flatten)]
     #[expect(missing_docs, reason = "it is the task")]
     pub task: Task,
-    /// Its call.
-    pub call: Call,
+    /// Its call; a monitor has none.
+    pub call: Option<Call>,
 }
 
 /// A piece of what a task has said.
