@@ -1,5 +1,8 @@
 //! A worker that stood still past its lease changes nothing any more.
 
+#[cfg(feature = "postgres")]
+mod stopped;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
