@@ -23,11 +23,12 @@ pub const CLASSES: [(&str, EffectClass); 3] =
 /// Runs until its standard input ends.
 pub fn main(args: Vec<String>) -> Result<()> {
     let [url, lease_ms] = &args[..] else { bail!("usage: windlass-lease URL LEASE_MS") };
-    let limits = Limits { lease_ms: lease_ms.parse().context("LEASE_MS is a number")?, ..limits() };
     let driving = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let options = Options { limits: limits.clone(), ..Options::new(url) };
+    let options = Options { limits: limits(), ..Options::new(url) };
     let store = Arc::new(driving.block_on(PostgresStore::open(options))?);
     let _inside = driving.enter();
+    // What it thinks of its own lease is not what the store has been told.
+    let limits = Limits { lease_ms: lease_ms.parse().context("LEASE_MS is a number")?, ..limits() };
     let clock = Arc::new(SystemClock::default());
     let config = Config { store, clock, limits, hooks: Vec::new(), files: None, shared: true };
     let (runtime, gates) = (Runtime::new(config), Gates::default());
@@ -117,6 +118,7 @@ async fn submit(runtime: Runtime, session: String, class: String) {
     let settled = async {
         let submitted = runtime.submit(&session, asked).await?;
         submitted.admitted().await?;
+        say(json!({ "admitted": session }));
         submitted.settled().await
     };
     match settled.await {

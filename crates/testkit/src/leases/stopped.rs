@@ -135,18 +135,34 @@ impl Pair {
     pub async fn run(&mut self, trial: Trial) -> Result<Option<Happened>> {
         self.trials += 1;
         let session = format!("s{}", self.trials);
+        let made = self.make(&session, trial).await;
+        let about = |worker: &Worker| {
+            let lines =
+                worker.all().into_iter().filter(|line| line.to_string().contains(&format!("\"{session}\"")));
+            lines.map(|line| line.to_string()).collect::<Vec<_>>()
+        };
+        made.with_context(|| {
+            format!("the first said {:?}, the second {:?}", about(&self.first), about(&self.second))
+        })
+    }
+
+    async fn make(&mut self, session: &str, trial: Trial) -> Result<Option<Happened>> {
         self.second.id(None).await?;
         let id = self.first.id(None).await?;
         self.first.tell(&format!("submit {session} {}", trial.class))?;
         let first = &self.first;
-        let heard = async || Ok(first.heard(&session, &["begun", "lost", "settled"]));
-        if until("the tool to begin", heard).await?.get("begun").is_none() {
-            return Ok(None);
+        for what in ["begun", "admitted"] {
+            let heard = until(what, async || Ok(first.heard(session, &[what, "lost", "settled"])));
+            if heard.await?.get(what).is_none() {
+                return Ok(None);
+            }
         }
-        let no = until("the session", async || Ok(self.store.session(&session).await?)).await?.no;
+        let Some(no) = self.store.session(session).await?.map(|row| row.no) else {
+            bail!("there is no session")
+        };
         self.first.signal("-STOP")?;
         until_stopped(self.first.process.id())?;
-        // The call of a `read` may not be recorded yet; then there is nothing to take over.
+        // On a machine that is too busy its lease may have been over by then.
         let is_open = !self.store.open_batches(Some(no)).await?.is_empty();
         if !is_open || self.owner(no).await? != id {
             self.first.signal("-CONT")?;
@@ -163,7 +179,7 @@ impl Pair {
         let story = self.store.history(no, None, 1_000).await?;
         self.first.signal("-CONT")?;
         self.first.id(Some(&id)).await?;
-        self.judge((&session, no), trial, story).await.map(Some)
+        self.judge((session, no), trial, story).await.map(Some)
     }
 
     async fn owner(&self, session: SessionNo) -> Result<String> {
