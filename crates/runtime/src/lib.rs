@@ -109,6 +109,11 @@ struct Readme;
 #[doc = include_str!("../../../docs/batches.md")]
 struct Batches;
 
+/// The program in the page on workers compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/workers.md")]
+struct Workers;
+
 /// The programs in the page on attempts compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/attempts.md")]

@@ -2,8 +2,8 @@
 //! SQLite keep it.
 //!
 //! The feature `postgres` adds a spike on PostgreSQL that keeps it too, with several connections and several
-//! processes, so that the contract stays one that they can keep. It is not yet a store to run on: leases, takeover
-//! between many workers, a policy for migrations and tuning are missing.
+//! processes, so that the contract stays one that they can keep. It is not yet a store to run on: a policy for
+//! migrations and tuning are missing.
 //!
 //! A store knows nothing of calls: it keeps rows, in the order in which a session's owner sent them, and
 //! refuses whoever is not the owner any more.

@@ -4,6 +4,11 @@
 //! Here both are in one process, and the one that stands still has a store that does. Real time passes, since a lease is the
 //! subject: where the machine was so busy that a worker lost its lease too early, the trial is void and made again.
 
+#[cfg(feature = "postgres")]
+pub mod process;
+#[cfg(feature = "postgres")]
+pub mod stopped;
+
 use crate::chance::Chance;
 use crate::fault_store::{FaultStore, Plan, Reach};
 use anyhow::{Context, Result, bail, ensure};
@@ -11,6 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use windlass::core::batch::Batch;
 use windlass::core::call::Fact;
 use windlass::core::entry::{self, Event};
 use windlass::core::limits::Limits;
@@ -297,12 +303,7 @@ async fn answer(second: &Side, session: &str) -> Result<String> {
 
 /// Whether there is one outcome, and whether it is true.
 fn judge(trial: Trial, (story, outcome): (&[JournalRow], &str), ledger: &Ledger) -> Result<Happened> {
-    let mut ends = 0;
-    for row in story {
-        let ended = |event: &Event| matches!(event, Event::Call { fact: Fact::Ended(_), .. });
-        ends += entry::unpack(&row.data)?.iter().filter(|entry| ended(&entry.event)).count();
-    }
-    ensure!(ends == 1, "there are {ends} ends");
+    ensure!(outcome == recorded(story)?, "{outcome} is told, and another outcome is recorded");
     let acts = ledger.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let by = |who: &str| acts.iter().filter(|(by, _)| *by == who).count();
     let keys: BTreeSet<&String> = acts.iter().map(|(_, key)| key).collect();
@@ -322,4 +323,17 @@ fn judge(trial: Trial, (story, outcome): (&[JournalRow], &str), ledger: &Ledger)
         unknown: u64::from(outcome == "unknown"),
         ..Happened::default()
     })
+}
+
+/// The one outcome of the one call of a session, as it is recorded.
+fn recorded(story: &[JournalRow]) -> Result<&'static str> {
+    let mut entries = Vec::new();
+    for row in story.iter().rev() {
+        entries.extend(entry::unpack(&row.data)?);
+    }
+    let ended = |event: &Event| matches!(event, Event::Call { fact: Fact::Ended(_), .. });
+    let ends = entries.iter().filter(|entry| ended(&entry.event)).count();
+    ensure!(ends == 1, "there are {ends} ends");
+    let batch = Batch::fold(&entries)?;
+    Ok(batch.calls.first().context("there is no call")?.state.name())
 }

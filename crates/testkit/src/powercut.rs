@@ -164,7 +164,7 @@ impl Drop for Rig {
 /// Waits until a process that was told to stop does. The signal only takes effect once one of its threads has run to see it, and
 /// on a busy machine that takes longer than the cut: the others would go on meanwhile, and acknowledge what is gone. Once one of
 /// them stands, none comes back from the kernel any more.
-fn until_stopped(process: u32) -> anyhow::Result<()> {
+pub(crate) fn until_stopped(process: u32) -> anyhow::Result<()> {
     let stands = |stat: &str| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'));
     loop {
         let threads = std::fs::read_dir(format!("/proc/{process}/task")).context("the process is gone")?;
@@ -215,7 +215,7 @@ fn asked(told: &[Told]) -> Vec<Client> {
         .collect()
 }
 
-fn run(command: &mut Command) -> anyhow::Result<()> {
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("`{name}` cannot be run"))?;
     if !output.status.success() {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
 use windlass::store::{Change, Hold, JournalRow, RecordPage, Row, STORE, Space, Store};
-use windlass::{BatchError, Config, Cx, EffectClass, Lost, Runtime, tool_fn};
+use windlass::{BatchError, Completed, Config, Cx, EffectClass, Lost, Runtime, Target, ToolError, tool_fn};
 use windlass_testkit::clock::ManualClock;
 use windlass_testkit::fault_store::{FaultStore, Plan, Reach};
 
@@ -393,4 +393,85 @@ async fn a_runtime_that_is_alone_writes_nothing_of_this() {
     assert_eq!(runtime.worker(), None);
     assert_eq!((workers(&store).await, owner(&store, "s").await), (vec![], None));
     assert_eq!(store.commits(), 1);
+}
+
+/// The owner looks for what was left so often.
+const KNOCK: Duration = Duration::from_millis(500);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_reaches_the_owner_from_any_worker() {
+    let shared = MemoryStore::new().unwrap();
+    let (a, b) = (Member::new(&shared), Member::new(&shared));
+    let mut said = a.hangs(EffectClass::Once);
+    let waiting = a.runtime.submit("s", one()).await.unwrap();
+    said.recv().await.unwrap();
+    let call = crate::rig::until_runs(&a.runtime).await;
+    let asked = b.runtime.cancel(Target::Call(&call), Some("from elsewhere")).await.unwrap();
+    assert_eq!((asked.asked, asked.over), (1, 0));
+    assert!(said.try_recv().is_err(), "it is the owner who tells it");
+    a.clock.advance(KNOCK);
+    assert_eq!(said.recv().await, Some("told to stop"));
+    let ended = tokio::spawn(waiting.settled());
+    // Its grace passes.
+    while !ended.is_finished() {
+        a.step(&shared).await;
+    }
+    assert_eq!(states(&ended.await.unwrap().unwrap()), "a cancelled");
+    // What was heard is forgotten, and asking again changes nothing.
+    while !knocks(&shared).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let again = b.runtime.cancel(Target::Session("s"), None).await.unwrap();
+    assert_eq!(again.asked, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_reaches_a_call_whose_session_is_another_workers() {
+    let shared = MemoryStore::new().unwrap();
+    let (a, b) = (Member::new(&shared), Member::new(&shared));
+    let (gives, mut given) = mpsc::unbounded_channel();
+    let tool = tool_fn(spec("x", EffectClass::Stepped), move |_, cx: &Cx| {
+        let (gives, cx) = (gives.clone(), cx.clone());
+        async move {
+            let key = cx.completion("answer").await?;
+            let _ = gives.send(key.as_str().to_string());
+            match cx.wait(&key, None).await? {
+                Some(Completed::Ok(value)) => Ok(value.into()),
+                other => Err(ToolError::new(format!("{other:?}"))),
+            }
+        }
+    });
+    a.runtime.register(tool).unwrap();
+    let waiting = a.runtime.submit("s", one()).await.unwrap();
+    let key = given.recv().await.unwrap();
+    crate::rig::waits_for(&a.runtime, "completion").await;
+    b.runtime.complete(&key, Completed::Ok(n(7))).await.unwrap();
+    a.clock.advance(KNOCK);
+    let answer = waiting.settled().await.unwrap();
+    assert_eq!(states(&answer), "a succeeded");
+    assert_eq!(answer.calls[0].model_text(), "{\"n\":7}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_left_for_a_worker_that_died_is_heard_by_the_next() {
+    let shared = MemoryStore::new().unwrap();
+    let (a, b) = (Member::new(&shared), Member::new(&shared));
+    let mut said = a.hangs(EffectClass::Keyed);
+    let count = b.echoes(EffectClass::Keyed);
+    let _waiting = a.runtime.submit("s", one()).await.unwrap();
+    said.recv().await.unwrap();
+    let id = a.id().await;
+    a.store.freeze(true);
+    b.runtime.cancel(Target::Session("s"), None).await.unwrap();
+    while workers(&shared).await.contains(&id) {
+        b.step(&shared).await;
+    }
+    let answer = run(&b.runtime, "s", one()).await;
+    assert_eq!((states(&answer).as_str(), count.get()), ("a cancelled", 0), "it is cancelled, not run again");
+    a.store.freeze(false);
+}
+
+async fn knocks(store: &MemoryStore) -> Vec<String> {
+    let page = RecordPage { session: STORE, space: Space::Knock, prefix: "", after: None, limit: 100 };
+    store.records(page).await.unwrap().into_iter().map(|record| record.key).collect()
 }

@@ -12,13 +12,12 @@ const REPLY_MAX: Duration = Duration::from_secs(30);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// How every connection is set up. What Windlass asks is always by key, so a plan made while a table was small must
-/// not scan it when it is large. A transaction left behind by a lost connection must not keep its locks.
+/// not scan it when it is large.
 const SETTINGS: &str = "
     SET synchronous_commit = on;
     SET default_transaction_isolation = 'read committed';
     SET enable_seqscan = off;
-    SET lock_timeout = '20s';
-    SET idle_in_transaction_session_timeout = '20s'";
+    SET lock_timeout = '20s'";
 
 /// Why the database did not do what it was asked.
 #[derive(Debug, thiserror::Error)]

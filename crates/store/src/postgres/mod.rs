@@ -8,10 +8,10 @@
 //! its transaction writes into the lane's own row, and whoever reads that row waits for the transaction. If it
 //! cannot be found out, the write is an error and the store is poisoned; nothing is acknowledged on a guess.
 //!
-//! What is missing: leases and heartbeats, and with them takeover between many workers; a policy for migrations
-//! (there is one format, and no step); TLS; removing the rows of writers that died; waking an owner when a message
-//! was posted; failover to a replica that may lack what was acknowledged; and tuning (the COMMIT is its own round
-//! trip, and nothing is known of pools in between such as pgbouncer).
+//! What is missing: a policy for migrations (there is one format, and no step); TLS; removing the rows of writers
+//! that died; waking an owner when a message was posted, which looks for itself now; failover to a replica that may
+//! lack what was acknowledged; and tuning (the COMMIT is its own round trip, and nothing is known of pools in between
+//! such as pgbouncer).
 
 mod connection;
 mod group;
@@ -297,7 +297,10 @@ impl Place {
         let name = |config: &Config| format!("postgresql:{}", config.get_dbname().unwrap_or_default()).into();
         match parsed {
             Ok(mut config) => {
-                config.application_name("windlass").connect_timeout(CONNECT_MAX);
+                // A transaction of a worker that stands still must not keep its locks longer than its lease.
+                let idle = format!("-c idle_in_transaction_session_timeout={}", options.limits.lease_ms);
+                let given = config.get_options().map(|given| format!("{given} {idle}")).unwrap_or(idle);
+                config.application_name("windlass").connect_timeout(CONNECT_MAX).options(&given);
                 Ok(Place { name: name(&config), config })
             }
             Err(error) => {
