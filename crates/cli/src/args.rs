@@ -2,9 +2,11 @@
 
 mod background;
 mod schedules;
+mod triggers;
 
-pub use background::{Inbox, Logs, Tasks};
+pub use background::{Inbox, Logs, Messages, Say, Tasks, TasksCommand};
 pub use schedules::{AddSchedule, ListSchedules, OneSchedule, PreviewSchedule, Schedules, SchedulesCommand};
+pub use triggers::{AddTrigger, ListTriggers, OneTrigger, Triggers, TriggersCommand};
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
@@ -67,6 +69,8 @@ pub enum Command {
     Inbox(Inbox),
     /// Start calls at their times: add, list, preview, enable, disable and remove schedules
     Schedules(Schedules),
+    /// Start calls by events: add, list and remove triggers
+    Triggers(Triggers),
     /// Ask calls to stop
     Cancel(Cancel),
     /// Say whether a call that is unknown took effect

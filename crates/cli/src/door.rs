@@ -202,6 +202,18 @@ impl Door {
         }
     }
 
+    /// What was said to a task and what it said, oldest first.
+    pub async fn messages(&self, session: &str, task: &str) -> anyhow::Result<Vec<Value>> {
+        let mut page = match &self.way {
+            Way::Driver(driver) => driver.messages((session, task)).await?,
+            Way::Folder(store) => {
+                let tasks = windlass::Tasks::recorded(store.clone(), session);
+                serde_json::json!({ "items": tasks.messages(task).await? })
+            }
+        };
+        Ok(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    }
+
     /// The schedules of a session, by id.
     pub async fn schedules(&self, session: &str) -> anyhow::Result<Vec<Value>> {
         let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };
@@ -218,6 +230,38 @@ impl Door {
             paging.after = page["next"].as_str().map(str::to_string);
             if paging.after.is_none() {
                 return Ok(items);
+            }
+        }
+    }
+
+    /// The triggers of a session, by id.
+    pub async fn triggers(&self, session: &str) -> anyhow::Result<Vec<Value>> {
+        let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };
+        let mut items = Vec::new();
+        loop {
+            let mut page = match &self.way {
+                Way::Driver(driver) => driver.triggers(session, &paging).await?,
+                Way::Folder(store) => {
+                    let triggers = windlass::Triggers::recorded(store.clone(), session);
+                    serde_json::to_value(view::triggers(&triggers, &paging).await?)?
+                }
+            };
+            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            paging.after = page["next"].as_str().map(str::to_string);
+            if paging.after.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// Whoever owns the folder: only an owner changes what it goes by.
+    pub fn driver(&self, so: &str) -> anyhow::Result<&Client> {
+        match &self.way {
+            Way::Driver(driver) => Ok(driver),
+            Way::Folder(_) => {
+                let told =
+                    format!("nobody owns this folder, so {so}; start its owner first, with `windlass serve`");
+                Err(Usage(told).into())
             }
         }
     }
@@ -369,4 +413,19 @@ pub async fn driver_or<T>(
 
 fn tell_unreachable(error: &ClientError) {
     eprintln!("windlass: {error}; this is what is recorded");
+}
+
+/// The id that is meant: a whole one, or the only one that begins with this.
+pub fn the_one<'a>(
+    (what, list): (&str, &str),
+    text: &str,
+    ids: impl Iterator<Item = &'a str>,
+) -> Result<String, Usage> {
+    let found: Vec<&str> = ids.filter(|id| id.starts_with(text)).collect();
+    match found.as_slice() {
+        [one] => Ok((*one).to_string()),
+        _ if found.contains(&text) => Ok(text.to_string()),
+        [] => Err(Usage(format!("no {what} begins with {text}; `{list}` shows them"))),
+        _ => Err(Usage(format!("several {what}s begin with {text}; write more of it"))),
+    }
 }

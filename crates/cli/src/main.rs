@@ -29,6 +29,7 @@ mod signal;
 mod tasks;
 mod token;
 mod tools;
+mod triggers;
 mod watch;
 
 use anyhow::Context;
@@ -90,6 +91,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Logs(args) => tasks::logs(&at, args).await,
         Command::Inbox(args) => inbox::inbox(&at, args).await,
         Command::Schedules(args) => schedules::schedules(&at, args).await,
+        Command::Triggers(args) => triggers::triggers(&at, args).await,
         Command::Cancel(args) => cancel::cancel(&at, args).await,
         Command::Resolve(args) => resolve::resolve((&at, owned), args).await,
         Command::Accept(args) => accept::accept(&at, args).await,

@@ -1,16 +1,18 @@
 //! `windlass schedules`: calls that are started at their times.
 
 use crate::args::{AddSchedule, ListSchedules, OneSchedule, PreviewSchedule, Schedules, SchedulesCommand};
-use crate::door::{At, Door, Way};
+use crate::door::{self, At, Door};
 use crate::exit::Usage;
 use crate::show;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use windlass::core::limits::Limits;
 use windlass::{Clock, SystemClock};
-use windlass_server::client::Client;
 use windlass_server::view;
 use windlass_server::wire::schedules::{EditSchedule, NewSchedule, PreviewSchedule as Wanted};
+
+/// What is told where nobody owns the folder.
+const UNCHANGED: &str = "its schedules cannot be changed";
 
 pub async fn schedules(at: &At, args: Schedules) -> anyhow::Result<ExitCode> {
     match args.command {
@@ -43,7 +45,7 @@ async fn add(at: &At, args: AddSchedule) -> anyhow::Result<ExitCode> {
         ..NewSchedule::default()
     };
     let door = Door::look(at).await?;
-    let made = driver(&door)?.make_schedule(&args.session, &wanted).await?;
+    let made = door.driver(UNCHANGED)?.make_schedule(&args.session, &wanted).await?;
     print(&[made], args.json, true)
 }
 
@@ -69,14 +71,14 @@ async fn set_enabled(at: &At, args: OneSchedule, enabled: bool) -> anyhow::Resul
     let door = Door::look(at).await?;
     let id = find(&door, &args).await?;
     let edit = EditSchedule { enabled: Some(enabled), ..EditSchedule::default() };
-    let edited = driver(&door)?.edit_schedule((&args.session, &id), &edit).await?;
+    let edited = door.driver(UNCHANGED)?.edit_schedule((&args.session, &id), &edit).await?;
     print(&[edited], args.json, true)
 }
 
 async fn remove(at: &At, args: OneSchedule) -> anyhow::Result<ExitCode> {
     let door = Door::look(at).await?;
     let id = find(&door, &args).await?;
-    let removed = driver(&door)?.remove_schedule((&args.session, &id)).await?;
+    let removed = door.driver(UNCHANGED)?.remove_schedule((&args.session, &id)).await?;
     if args.json {
         show::json(&removed)?;
     } else {
@@ -85,24 +87,11 @@ async fn remove(at: &At, args: OneSchedule) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The id that is meant: a whole one, or the only one that begins with this.
+/// The id that is meant.
 async fn find(door: &Door, args: &OneSchedule) -> anyhow::Result<String> {
     let items = door.schedules(&args.session).await?;
-    let ids: Vec<&str> = items.iter().filter_map(|item| item["id"].as_str()).collect();
-    if ids.contains(&args.schedule.as_str()) {
-        return Ok(args.schedule.clone());
-    }
-    match ids.iter().filter(|id| id.starts_with(&args.schedule)).collect::<Vec<_>>().as_slice() {
-        [one] => Ok((**one).to_string()),
-        [] => {
-            let told = format!(
-                "no schedule of the session {:?} begins with {}; `windlass schedules list` shows them",
-                args.session, args.schedule
-            );
-            Err(Usage(told).into())
-        }
-        _ => Err(Usage(format!("several schedules begin with {}; write more of it", args.schedule)).into()),
-    }
+    let ids = items.iter().filter_map(|item| item["id"].as_str());
+    Ok(door::the_one(("schedule", "windlass schedules list"), &args.schedule, ids)?)
 }
 
 fn print(items: &[Value], as_json: bool, is_one: bool) -> anyhow::Result<ExitCode> {
@@ -131,15 +120,4 @@ fn print(items: &[Value], as_json: bool, is_one: bool) -> anyhow::Result<ExitCod
     let headings = ["ID", "ENABLED", "WHEN", "ZONE", "TOOL", "NEXT", "LAST", "RUNS", "SKIPPED", "OWNER"];
     show::table(&headings, rows)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Only whoever owns the session changes its schedules.
-fn driver(door: &Door) -> anyhow::Result<&Client> {
-    match &door.way {
-        Way::Driver(driver) => Ok(driver),
-        Way::Folder(_) => {
-            let told = "nobody owns this folder, so its schedules cannot be changed; start its owner first, with `windlass serve`";
-            Err(Usage(told.to_string()).into())
-        }
-    }
 }

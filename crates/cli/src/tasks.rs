@@ -1,6 +1,6 @@
 //! `windlass tasks` and `windlass logs`: calls that go on without their callers, and what they say.
 
-use crate::args::{Logs, Tasks};
+use crate::args::{Logs, Messages, Say, Tasks, TasksCommand};
 use crate::door::{At, Door};
 use crate::exit::Usage;
 use crate::show;
@@ -8,11 +8,17 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
+use windlass_server::wire;
 
 /// How often a log that is followed is looked at.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);
 
 pub async fn tasks(at: &At, args: Tasks) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Some(TasksCommand::Messages(args)) => return messages(at, args).await,
+        Some(TasksCommand::Say(args)) => return say(at, args).await,
+        None => {}
+    }
     let door = Door::look(at).await?;
     let sessions = match args.session {
         Some(session) => vec![session],
@@ -44,6 +50,47 @@ pub async fn tasks(at: &At, args: Tasks) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+async fn messages(at: &At, args: Messages) -> anyhow::Result<ExitCode> {
+    let door = Door::look(at).await?;
+    let (session, task) = find(&door, &args.task).await?;
+    let items = door.messages(&session, &task).await?;
+    if args.json {
+        show::json(&json!({"items": items}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = |message: &Value, field: &str| message[field].as_str().unwrap_or_default().to_string();
+    let rows = items.iter().map(|message| {
+        let fields = ["id", "at", "direction", "in_reply_to", "text"];
+        fields.map(|field| text(message, field)).to_vec()
+    });
+    show::table(&["ID", "AT", "DIRECTION", "REPLIES TO", "TEXT"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn say(at: &At, args: Say) -> anyhow::Result<ExitCode> {
+    let door = Door::look(at).await?;
+    let (session, task) = find(&door, &args.task).await?;
+    let Say { text, in_reply_to, key, .. } = args;
+    let said = wire::Say { text, in_reply_to, key };
+    let said = door.driver("nothing is said to its tasks")?.say((&session, &task), &said).await?;
+    match args.json {
+        true => show::json(&said)?,
+        false => show::text("said; the task receives it once, in its turn")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The session of a task, and its id.
+async fn find(door: &Door, task: &str) -> anyhow::Result<(String, String)> {
+    let id = door.find(task).await?;
+    let call = door.call(&id, false).await?;
+    if !call["task"].is_string() {
+        let told = format!("{task} is no task: only what goes on without its caller has a log and messages");
+        return Err(Usage(told).into());
+    }
+    Ok((call["session"].as_str().unwrap_or_default().to_string(), id))
+}
+
 /// How far a task says that it is, and what it does.
 fn said(task: &Value) -> String {
     let progress = serde_json::from_value::<windlass::Progress>(task["progress"].clone()).ok();
@@ -54,13 +101,7 @@ fn said(task: &Value) -> String {
 
 pub async fn logs(at: &At, args: Logs) -> anyhow::Result<ExitCode> {
     let mut door = Door::look(at).await?;
-    let task = door.find(&args.task).await?;
-    let call = door.call(&task, false).await?;
-    let session = call["session"].as_str().unwrap_or_default().to_string();
-    if !call["task"].is_string() {
-        let told = format!("{} is no task: only what goes on without its caller keeps a log", args.task);
-        return Err(Usage(told).into());
-    }
+    let (session, task) = find(&door, &args.task).await?;
     let mut after = None;
     loop {
         // Looked at before the log is: what it said until then is read below.

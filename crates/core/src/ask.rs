@@ -127,13 +127,13 @@ impl Ask {
             Ask::Cancel { scope: Scope::Call(call), .. } => format!("cancel call {call}"),
             Ask::Cancel { scope: Scope::Batch(batch), .. } => format!("cancel batch {batch} at {count}"),
             Ask::Cancel { scope: Scope::Session, .. } => format!("cancel session at {count}"),
-            Ask::Resolve { call, landed } if cfg!(feature = "mutant-resolution-changes") => {
+            Ask::Resolve { call, landed } if crate::mutant::breaks("resolution-changes") => {
                 format!("resolve {call} as {landed:?}")
             }
             Ask::Resolve { call, .. } => format!("resolve {call}"),
             // A tool may change again: then it is asked again.
             Ask::Accept { call } => format!("accept {call} at {count}"),
-            Ask::Complete { call, name, completion } if cfg!(feature = "mutant-answer-changes") => {
+            Ask::Complete { call, name, completion } if crate::mutant::breaks("answer-changes") => {
                 format!("complete {call} {name} as {completion:?}")
             }
             Ask::Complete { call, name, .. } => format!("complete {call} {name}"),

@@ -217,7 +217,7 @@ impl Call {
         };
         let repeatable = self.class() != Some(EffectClass::Once)
             || failure.did_not_happen
-            || cfg!(feature = "mutant-once-retried");
+            || crate::mutant::breaks("once-retried");
         match (repeatable && self.cancel.is_none(), self.tries < self.rules().attempts) {
             (true, true) => Step::Retry { after_ms },
             (true, false) if self.tries > 1 => Step::Settle(Settlement::Exhausted(failure)),
@@ -364,5 +364,12 @@ impl Call {
             | State::Unconnected { .. }
             | State::Retrying(_) => None,
         }
+    }
+}
+
+impl Opened {
+    /// How many calls and events lie between it and whoever asked first, if it lies inside no call.
+    pub fn depth(&self) -> u32 {
+        self.task.as_ref().map_or(0, |task| task.depth)
     }
 }

@@ -63,6 +63,10 @@ codes! {
     Refused = "refused";
     /// A task was to be started of a tool that does not run in the background.
     NotBackground = "not_background";
+    /// A tool was called directly that runs in the background only.
+    BackgroundOnly = "background_only";
+    /// A tool was called from another one that is only called directly.
+    StaysDirect = "stays_direct";
     /// A call lies inside too many others.
     NestedTooDeep = "nested_too_deep";
     /// A call inside another claims what that one does not.

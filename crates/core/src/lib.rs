@@ -20,6 +20,8 @@ pub mod ids;
 pub mod json;
 pub mod limits;
 pub mod loops;
+#[doc(hidden)]
+pub mod mutant;
 pub mod narration;
 pub mod operation;
 pub mod outcome;
@@ -31,5 +33,7 @@ pub mod schedule;
 pub mod schema;
 pub mod siblings;
 mod template;
+pub mod text;
 pub mod time;
 pub mod tool;
+pub mod trigger;

@@ -211,6 +211,10 @@ limits! {
     schedule_preview_max = 100;
     /// How long what people call a schedule may be, its cron, its time and its zone, in characters each.
     schedule_text_chars_max = 256;
+    /// Triggers of a session: each event is compared with all of them, and each may start a call.
+    triggers_max = 32;
+    /// Places of an event that a trigger looks at.
+    trigger_conditions_max = 16;
     /// How long one attempt may take, in milliseconds, unless the tool says so.
     attempt_ms = 30_000;
     /// How long a call may take in all, in milliseconds, unless its tool says so.

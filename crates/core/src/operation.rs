@@ -15,6 +15,7 @@ mod told;
 pub use mismatch::Mismatch;
 pub use question::Question;
 pub use signal::{signal_of, signal_slot};
+pub use told::Triggered;
 
 use crate::failure::{Failure, named};
 use crate::outcome::{Effect, JsonText, Kept};
@@ -95,6 +96,8 @@ pub enum Did {
         event: Arc<str>,
         /// What happened, as JSON.
         payload: JsonText,
+        /// The calls that this started, in the order of the triggers.
+        triggered: Arc<[Triggered]>,
     },
     /// It waits for a signal, until then. The name is that of the signal's [slot](signal_slot).
     SignalAwaited(Until),
@@ -217,6 +220,7 @@ enum Recorded {
     Event {
         event: Arc<str>,
         payload: JsonText,
+        triggered: Arc<[Triggered]>,
     },
     Signal {
         until: Option<Until>,

@@ -13,6 +13,7 @@ mod room;
 mod shift;
 mod slab;
 mod sorted;
+mod start;
 mod stuck;
 mod trie;
 mod why;
@@ -28,7 +29,7 @@ use crate::limits::Limits;
 use line::Lines;
 use numbers::Numbers;
 use room::Room;
-use slab::Slab;
+use slab::{NONE, Slab};
 use trie::{Space, Trie};
 
 /// A call that asks for its turn.
@@ -197,6 +198,9 @@ pub struct Planner {
     away: u64,
     limits: Maxima,
     pace: Pace,
+    /// A call that came to the lines while nobody could start from one: it is put into its line only if something else happens
+    /// before it starts. Mostly nothing does.
+    alone: u32,
     /// Used by each change and empty between them; kept so that a change allocates nothing.
     cleared: Vec<u32>,
     /// Calls that were found to wait for each other.
@@ -318,6 +322,7 @@ impl Planner {
             away: 0,
             limits: Maxima::of(limits),
             pace: Pace::default(),
+            alone: NONE,
             cleared: Vec::new(),
             deadlocked: Vec::new(),
             suspects_deadlock: false,
@@ -348,26 +353,6 @@ impl Planner {
         let call = self.admitted(now_us, ask)?;
         self.insert(call);
         Ok(())
-    }
-
-    /// What may go on now, marked as running; fair between sessions. To be asked after every change, and when
-    /// [`next_due`](Self::next_due) has come.
-    pub fn start_ready(&mut self, now_us: u64, ready: &mut Ready) {
-        self.lines.reopen_due(now_us);
-        let mut started: u64 = 0;
-        for pool in Pool::ALL {
-            while let Some(number) = self.next(now_us, pool) {
-                self.start(now_us, number);
-                ready.start.push(self.calls[number].id);
-                started += 1;
-            }
-        }
-        let pace = &mut self.pace;
-        if let Some(since_us) = now_us.saturating_sub(pace.started_us).checked_div(started) {
-            *pace = Pace { started_us: now_us, between_us: (pace.between_us * 7 + since_us) / 8 };
-        }
-        self.find_deadlocks();
-        ready.refuse.append(&mut self.deadlocked);
     }
 
     /// A call is over, in whatever way and state: its end is handed on, or it was withdrawn before it started.

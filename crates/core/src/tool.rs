@@ -75,17 +75,23 @@ pub struct Flags {
     pub polls: bool,
     /// Its calls may go on without a caller. It must say what they claim.
     pub background: bool,
+    /// Its calls are only ever tasks: nobody calls it directly. It has the flag `background` too.
+    pub background_only: bool,
+    /// It is called by the outside world alone: never from another tool, and never as a task.
+    pub stays_direct: bool,
 }
 
 impl Flags {
     /// Each flag with its name, for people and digests.
-    pub fn table(&self) -> [(&'static str, bool); 5] {
+    pub fn table(&self) -> [(&'static str, bool); 7] {
         [
             ("cpu_bound", self.cpu_bound),
             ("quick", self.quick),
             ("persist_output", self.persist_output),
             ("polls", self.polls),
             ("background", self.background),
+            ("background_only", self.background_only),
+            ("stays_direct", self.stays_direct),
         ]
     }
 }

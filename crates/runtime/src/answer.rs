@@ -11,9 +11,10 @@ use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 use windlass_core::call::Call;
 use windlass_core::failure::{Failure, FailureClass, Retry};
-use windlass_core::handle::{Handle, Kind};
+use windlass_core::handle::{Handle, Kind, Secret};
 use windlass_core::ids::CallId;
 use windlass_core::limits::Limits;
+use windlass_core::operation::Triggered;
 use windlass_core::outcome::{JsonText, Kept, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::projection;
 use windlass_core::time::Timestamp;
@@ -130,6 +131,16 @@ impl CallAnswer {
         self.conflict.is_none() && self.call.task.is_some()
     }
 
+    /// What the events that it told of have started: the id of each trigger, and the task.
+    pub fn triggered(&self) -> Vec<(&str, Handle)> {
+        let handle = |call: CallId| Handle::seal(self.store.secret(), Kind::Call, call.packed());
+        self.started().map(|one| (&*one.trigger, handle(one.call))).collect()
+    }
+
+    fn started(&self) -> impl Iterator<Item = &Triggered> {
+        self.call.operations.iter().flat_map(|operations| operations.triggered())
+    }
+
     /// What was changed in its arguments to make them fit, one line each.
     pub fn repairs(&self) -> Vec<String> {
         let made = self.call.made.iter().flat_map(|made| &made.repairs);
@@ -189,6 +200,11 @@ impl Serialize for CallAnswer {
         if let Some(first) = self.same_as() {
             map.serialize_entry("same_as", &first.to_string())?;
         }
+        if self.started().next().is_some() {
+            let secret = self.store.secret();
+            let started: Vec<Json> = self.started().map(|one| shown_triggered(one, secret)).collect();
+            map.serialize_entry("triggered", &started)?;
+        }
         if let Some(end) = self.call.end() {
             map.serialize_entry("queued_ms", &(end.spent.queued_us / 1_000))?;
             map.serialize_entry("waited_ms", &(end.spent.waited_us / 1_000))?;
@@ -204,6 +220,12 @@ impl Serialize for CallAnswer {
         }
         map.end()
     }
+}
+
+/// What an event started, as it is shown.
+pub(crate) fn shown_triggered(one: &Triggered, secret: &Secret) -> Json {
+    let task = Handle::seal(secret, Kind::Call, one.call.packed());
+    json!({ "trigger": &*one.trigger, "task": task.to_string() })
 }
 
 /// What a tool fails with that needed a call which failed.

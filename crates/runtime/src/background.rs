@@ -80,7 +80,7 @@ fn told(held: &Held) {
 fn overdue(held: &Held) -> Option<Detached> {
     let (by, due_us) = due(held)?;
     let is_over = held.on.rt.clock.elapsed_us() >= due_us;
-    is_over.then_some(Detached { by, wake: Wake::OnEnd, title: None, starter: None })
+    is_over.then_some(Detached { by, wake: Wake::OnEnd, title: None, starter: None, depth: 0 })
 }
 
 /// The tool that is to be called as a task, and the arguments of that call. All rules of the tool hold for the task itself; what
@@ -90,6 +90,18 @@ pub(crate) async fn target(
     place: &Place,
     (tool, args): (&str, Value),
 ) -> Result<(Arc<Registered>, Value), Box<Failure>> {
+    let found = target_tool(rt, place, tool).await?;
+    let args = if args.is_null() { Value::Object(Map::new()) } else { args };
+    let args = prepare::checked(&found, args, &rt.limits)?.value;
+    Ok((found, args))
+}
+
+/// The tool alone.
+pub(crate) async fn target_tool(
+    rt: &Inner,
+    place: &Place,
+    tool: &str,
+) -> Result<Arc<Registered>, Box<Failure>> {
     let found = match rt.registry.look_up(place, tool).await {
         Found::Tool(found) => found,
         Found::Missing { nearest } => return Err(prepare::missing(tool, nearest)),
@@ -99,9 +111,7 @@ pub(crate) async fn target(
         }
     };
     may_be_task(&found)?;
-    let args = if args.is_null() { Value::Object(Map::new()) } else { args };
-    let args = prepare::checked(&found, args, &rt.limits)?.value;
-    Ok((found, args))
+    Ok(found)
 }
 
 /// Refuses to start a task of a tool that does not go on without a caller.
@@ -110,6 +120,9 @@ pub(crate) fn may_be_task(tool: &Registered) -> Result<(), Box<Failure>> {
         return Ok(());
     }
     let name = &tool.spec.name;
-    let message = format!("The tool {name:?} does not run in the background. Call it directly.");
+    let message = match tool.spec.flags.stays_direct {
+        true => format!("The tool {name:?} is only called directly, and never as a task. Call it directly."),
+        false => format!("The tool {name:?} does not run in the background. Call it directly."),
+    };
     Err(Box::new(Failure::invalid_request(Code::NotBackground, message)))
 }

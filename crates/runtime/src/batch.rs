@@ -12,6 +12,7 @@ pub(crate) use asked::{Asked, Heard, Reached, Signalled};
 pub(crate) use away::{Leaving, Used};
 pub use siblings::Decided;
 pub(crate) use siblings::cancel;
+pub(crate) use write::With;
 
 use crate::error::Lost;
 use crate::held::{Ended, Held, Parked};

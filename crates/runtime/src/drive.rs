@@ -68,9 +68,9 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             Step::Attempt(start) => match attempt::pin(&mut held).await? {
                 // The tool comes first: whoever waits for it needs no turn.
                 attempt::Pinned::Tool(tool) => match Turns::take(held) {
-                    Turn::Now(started) => {
+                    Turn::Now(started, now_us) => {
                         held = started;
-                        attempt::run(&mut held, &tool, start).await?;
+                        attempt::run(&mut held, &tool, (start, now_us)).await?;
                     }
                     Turn::Later => return Ok(Driven::Parked),
                     Turn::Never(refused, why) => {
@@ -109,19 +109,19 @@ fn note_lost(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
 async fn finish(on: Arc<Hold>, mut going: Going) {
     let Hold { rt, session, batch } = &*on;
     let leaving = |going: &Going| rt.turns.leave(rt, going.ended.iter().map(|ended| (ended.id, ended.fresh)));
-    if cfg!(feature = "mutant-claim-released-early") {
+    if windlass_core::mutant::breaks("claim-released-early") {
         leaving(&going);
         tokio::task::yield_now().await;
     }
     let Sent { commit, parked } = batch.send(&session.lane, &mut going);
     // The ends are in the lane: whatever starts now commits its intent behind them.
-    if !cfg!(feature = "mutant-claim-released-early") {
+    if !windlass_core::mutant::breaks("claim-released-early") {
         leaving(&going);
     }
     session.wake_all(rt, batch, parked);
     let count = going.ended.len() as u64;
     let was_scheduled = going.ended.iter().any(|ended| ended.call.is_scheduled());
-    let durable = if cfg!(feature = "mutant-early-ack") { Ok(()) } else { commit.durable().await };
+    let durable = if windlass_core::mutant::breaks("early-ack") { Ok(()) } else { commit.durable().await };
     match durable {
         Ok(()) => {
             let told = same::ended(session, &going.ended);

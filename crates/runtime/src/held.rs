@@ -28,7 +28,8 @@ use windlass_store::Row;
 pub(crate) struct Held {
     pub(crate) on: Arc<Hold>,
     pub(crate) id: CallId,
-    pub(crate) call: Call,
+    /// Nobody else has it before it has ended: then it is shared as it is, and not moved.
+    pub(crate) call: Arc<Call>,
     /// Its tool, once prepared in this process.
     pub(crate) tool: Option<Arc<Registered>>,
     /// Its arguments, or what is wrong with them, while they need not be read from the journal.
@@ -62,6 +63,8 @@ pub(crate) struct Held {
     /// Packed at once, since whoever waits for a turn or an answer should take little room.
     notes: Packer,
     rows: Vec<Row>,
+    /// Empty: memory in which a result is written.
+    pub(crate) scratch: String,
 }
 
 /// Dropped when what was asked is recorded.
@@ -126,6 +129,8 @@ pub(crate) struct Going {
     pub(crate) notes: Packer,
     /// Empty: the memory in which the next call makes its notes.
     room: Packer,
+    /// The same for its result.
+    scratch: String,
     pub(crate) rows: Vec<Row>,
     pub(crate) ended: Vec<Ended>,
     /// A call that goes on and of which it is noted that it is to stop.
@@ -157,8 +162,9 @@ impl Going {
         going
     }
 
-    /// Gives a call that has noted nothing the memory in which the one before it made its notes.
+    /// Gives a call the memory in which the one before it wrote its result and, if it has noted nothing, made its notes.
     pub(crate) fn lend_room(&mut self, held: &mut Held) {
+        held.scratch = std::mem::take(&mut self.scratch);
         if held.notes.is_empty() {
             held.notes = std::mem::take(&mut self.room);
         }
@@ -166,12 +172,13 @@ impl Going {
 
     /// A call ended: its end goes with the others.
     pub(crate) fn end(&mut self, held: Box<Held>) {
-        let Held { id, call, tool, past, at, acks, mut notes, mut rows, .. } = *held;
+        let Held { id, call, tool, past, at, acks, mut notes, mut rows, scratch, .. } = *held;
+        self.scratch = scratch;
         self.notes.append(&mut notes);
         self.room = notes;
         self.rows.append(&mut rows);
         let polls = tool.is_some_and(|tool| tool.spec.flags.polls);
-        self.ended.push(Ended { id, call: Arc::new(call), fresh: past.fresh, polls, at, _acks: acks });
+        self.ended.push(Ended { id, call, fresh: past.fresh, polls, at, _acks: acks });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -190,7 +197,8 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn call(self: &Arc<Hold>, id: CallId, call: Call, past: Past) -> Box<Held> {
+    pub(crate) fn call(self: &Arc<Hold>, id: CallId, call: impl Into<Arc<Call>>, past: Past) -> Box<Held> {
+        let call: Arc<Call> = call.into();
         Box::new(Held {
             on: self.clone(),
             id,
@@ -212,6 +220,7 @@ impl Hold {
             acks: Vec::new(),
             notes: Packer::default(),
             rows: Vec::new(),
+            scratch: String::new(),
         })
     }
 }
@@ -219,7 +228,7 @@ impl Hold {
 /// A call that waits. It does not hold on to where it is driven, which holds on to it.
 pub(crate) struct Parked {
     id: CallId,
-    call: Call,
+    call: Arc<Call>,
     tool: Option<Arc<Registered>>,
     parsed: Option<Result<Parsed, Problem>>,
     past: Past,
@@ -308,11 +317,12 @@ impl Held {
 
     /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.
     pub(crate) fn note(&mut self, fact: Fact) -> Result<(), Lost> {
-        self.call.apply(self.at, &fact).map_err(Lost::Broken)?;
+        let at = self.at;
+        self.call_mut().apply(at, &fact).map_err(Lost::Broken)?;
         if self.notes.is_empty() {
             self.notes.reserve(NOTES_BYTES);
         }
-        self.notes.fact(self.at, self.id.ordinal, &fact);
+        self.notes.fact(at, self.id.ordinal, &fact);
         self.on.rt.meters.noted(self, &fact);
         Ok(())
     }
@@ -369,7 +379,13 @@ impl Held {
 
     /// Its batch was decided without it. That is recorded before all it has noted, so nothing is noted.
     pub(crate) fn dismissed(&mut self, decision: Decision) {
-        self.call.cancel = Some(batch::cancel(decision));
+        self.call_mut().cancel = Some(batch::cancel(decision));
+    }
+
+    /// The call, to be changed by whoever drives it.
+    #[inline]
+    pub(crate) fn call_mut(&mut self) -> &mut Call {
+        Arc::make_mut(&mut self.call)
     }
 
     /// The call inside which it runs, if it does.

@@ -13,7 +13,7 @@ pub(crate) mod still;
 mod tell;
 
 pub use attach::Attachment;
-pub(crate) use book::{Book, Left};
+pub(crate) use book::{Book, Left, told};
 pub use nested::NestedBatch;
 pub use pairs::Pairs;
 
@@ -280,7 +280,7 @@ impl Cx {
         match book.begin_step(name, &given, self.limits().operations_max)? {
             Begun::Run => {}
             Begun::Done(value) => {
-                if cfg!(feature = "mutant-step-again") {
+                if windlass_core::mutant::breaks("step-again") {
                     let _again = run(input).await;
                 }
                 return read(name, &value);
@@ -310,7 +310,7 @@ impl Cx {
             }
         };
         book.note(self.now(), name, Did::StepEnded { input: given, result })?;
-        if !cfg!(feature = "mutant-step-early-ack") {
+        if !windlass_core::mutant::breaks("step-early-ack") {
             self.commit().await?;
         }
         book.settle_step(name);

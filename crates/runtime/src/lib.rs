@@ -43,6 +43,7 @@ mod scope;
 mod session;
 mod signal;
 mod stage;
+mod standing;
 mod story;
 mod stream;
 mod submit;
@@ -50,6 +51,7 @@ mod tasks;
 mod threads;
 mod tool;
 pub mod trace;
+mod triggers;
 mod turns;
 mod waits;
 mod wheel;
@@ -84,6 +86,7 @@ pub use tool::{
     Connection, Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool,
     ToolError, ToolFuture, tool_fn, with_reconcile,
 };
+pub use triggers::{NewTrigger, Trigger, TriggerError, Triggers};
 pub use waits::OpenCall;
 pub use windlass_core as core;
 pub use windlass_core::attempt::{Deadlines, RetryRule};
@@ -125,6 +128,11 @@ struct Dedupes;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/events.md")]
 struct EventsPage;
+
+/// The program in the page on triggers compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/triggers.md")]
+struct TriggersPage;
 
 /// The programs in the page on what tools do inside a call compile.
 #[cfg(doctest)]

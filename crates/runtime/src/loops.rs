@@ -9,6 +9,7 @@ use crate::runtime::Inner;
 use crate::schedules::schedule_of;
 use crate::session::{Session, fold};
 use crate::tool::Place;
+use crate::triggers::trigger_of;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::batch::Batch;
@@ -103,9 +104,9 @@ impl Loops {
     }
 }
 
-/// Whether a batch of this key is a turn of a model. What tools call or start is none, nor is what schedules start.
+/// Whether a batch of this key is a turn of a model. What tools call or start is none, nor is what schedules and events start.
 pub(crate) fn is_turn(key: &str) -> bool {
-    !key.starts_with(nested::KEY_PREFIX) && schedule_of(key).is_none()
+    !key.starts_with(nested::KEY_PREFIX) && schedule_of(key).is_none() && trigger_of(key).is_none()
 }
 
 /// Marks the calls of one submission if they only go on with a loop: they are answered instead of run.

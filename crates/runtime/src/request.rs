@@ -6,6 +6,7 @@ use crate::observer::Observer;
 use crate::registry::zero_of;
 use crate::schedules;
 use crate::scope::Overlay;
+use crate::triggers;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,6 +17,7 @@ use windlass_core::call::{Arguments, Detached, DetachedBy, Given, Opened, Wake};
 use windlass_core::json::{self, Size};
 use windlass_core::limits::Limits;
 use windlass_core::siblings::Siblings;
+use windlass_core::text::Packing;
 
 /// The calls of one model turn.
 #[derive(Clone, Debug, Default)]
@@ -97,8 +99,8 @@ pub(crate) struct Parsed {
     pub(crate) size: Size,
 }
 
-/// Room for the text of most arguments.
-const TEXT_BYTES: usize = 256;
+/// Room for the id and the arguments of most calls.
+const TEXT_BYTES: usize = 128;
 
 /// Checks the shape of a batch. What is wrong with one call's arguments is that call's own failure, not the batch's.
 pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, BatchError> {
@@ -111,8 +113,11 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
     }
     if let Some(key) = &request.key {
         check_text(format_args!("the batch's key"), key, limits.batch_key_chars_max)?;
-        let reserved =
-            [(KEY_PREFIX, "those of nested calls"), (schedules::KEY_PREFIX, "what schedules start")];
+        let reserved = [
+            (KEY_PREFIX, "those of nested calls"),
+            (schedules::KEY_PREFIX, "what schedules start"),
+            (triggers::KEY_PREFIX, "what events start"),
+        ];
         if let Some((prefix, whose)) = reserved.into_iter().find(|(prefix, _)| key.starts_with(prefix)) {
             return shape(format!(
                 "the batch's key begins with {prefix:?}, as only {whose} do; give it another"
@@ -124,16 +129,19 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
     }
     let ids_given = request.calls.iter().all(|call| call.id.is_some());
     let mut calls: Vec<Asked> = Vec::with_capacity(request.calls.len());
-    // The text of one call's arguments after the other is written into the same memory.
-    let mut scratch = String::with_capacity(TEXT_BYTES);
+    let mut texts = Packing::with_capacity(TEXT_BYTES * request.calls.len());
     for (place, call) in request.calls.into_iter().enumerate() {
         // The calls of a turn often go to one tool: its name is kept once.
         let tool = match calls.last() {
             Some(last) if *last.opened.tool == *call.tool => last.opened.tool.clone(),
-            _ => call.tool.as_str().into(),
+            _ => {
+                check_text(format_args!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
+                call.tool.as_str().into()
+            }
         };
-        calls.push(asked((place, tool), call, limits, &mut scratch)?);
+        calls.push(asked((place, tool), call, limits, &mut texts)?);
     }
+    texts.finish(calls.iter_mut().flat_map(|asked| [&mut asked.opened.id, &mut asked.opened.args.text]));
     let inputs = request.inputs.map(|inputs| checked_inputs(inputs, limits)).transpose()?;
     let BatchRequest { key, turn, overlay, observer, siblings, .. } = request;
     if siblings == Siblings::Quorum(0) {
@@ -179,17 +187,16 @@ fn asked(
     (place, tool): (usize, Arc<str>),
     call: CallRequest,
     limits: &Limits,
-    scratch: &mut String,
+    texts: &mut Packing,
 ) -> Result<Asked, BatchError> {
-    let id: Arc<str> = match call.id {
+    let id = match call.id {
         Some(id) => {
             check_text(format_args!("calls[{place}].id"), &id, limits.call_id_chars_max)?;
-            id.into()
+            texts.push(&id)
         }
-        None => format!("call-{}", place + 1).into(),
+        None => texts.push(&format!("call-{}", place + 1)),
     };
-    check_text(format_args!("calls[{place}].tool"), &call.tool, limits.call_id_chars_max)?;
-    let (args, value) = arguments(call.args, limits, scratch);
+    let (args, value) = arguments(call.args, limits, texts);
     let provider = call.provider.map(|data| opaque(place, data, limits)).transpose()?;
     if let Some(zero) = zero_of(&call.deadlines) {
         return shape(format!(
@@ -208,7 +215,8 @@ fn detached(place: usize, task: NewTask, limits: &Limits) -> Result<Box<Detached
         check_text(format_args!("calls[{place}].task.title"), title, limits.title_chars_max)?;
     }
     let NewTask { title, wake } = task;
-    Ok(Box::new(Detached { by: DetachedBy::Spawned, wake, title: title.map(Into::into), starter: None }))
+    let title = title.map(Into::into);
+    Ok(Box::new(Detached { by: DetachedBy::Spawned, wake, title, starter: None, depth: 0 }))
 }
 
 /// Data that is kept and returned as it came, as far as it can be kept.
@@ -253,20 +261,16 @@ pub(crate) fn recorded_inputs(opening: &Opening) -> Result<Option<Map<String, Va
 fn arguments(
     args: Args,
     limits: &Limits,
-    scratch: &mut String,
+    texts: &mut Packing,
 ) -> (Arguments, Option<Result<Parsed, json::Problem>>) {
     let value = match args {
         Args::Text(text) if text.len() as u64 > limits.args_bytes_max => return too_large(&text, limits),
-        Args::Text(text) => return (Arguments { given: Given::Text, text: text.into() }, None),
+        Args::Text(text) => return (Arguments { given: Given::Text, text: texts.push(&text) }, None),
         Args::Json(Value::Null) => Value::Object(Map::new()),
         Args::Json(value) => value,
     };
-    scratch.clear();
-    match json::write(&value, limits, scratch) {
-        Ok(size) => {
-            let text = scratch.as_str().into();
-            (Arguments { given: Given::Json, text }, Some(Ok(Parsed { value, size })))
-        }
+    match texts.write(|text| json::write(&value, limits, text)) {
+        Ok((text, size)) => (Arguments { given: Given::Json, text }, Some(Ok(Parsed { value, size }))),
         // Writing or dropping it the usual way would recurse as deep as it is. What is recorded in its place is
         // no JSON, so that the call also fails if it is prepared again after a crash.
         Err(problem) => {
@@ -310,7 +314,9 @@ mod tests {
     #[test]
     fn absent_arguments_are_an_empty_object() {
         let limits = Limits::default();
-        let (recorded, parsed) = arguments(Args::default(), &limits, &mut String::new());
+        let mut texts = Packing::default();
+        let (mut recorded, parsed) = arguments(Args::default(), &limits, &mut texts);
+        texts.finish([&mut recorded.text].into_iter());
         assert_eq!(&*recorded.text, "{}");
         assert_eq!(parsed.unwrap().unwrap().value, serde_json::json!({}));
     }

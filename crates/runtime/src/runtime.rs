@@ -442,7 +442,7 @@ impl Inner {
     /// Whether every start is recorded before it is made.
     pub(crate) fn is_careful(&self) -> bool {
         let until_us = self.careful_until_us.load(Ordering::Relaxed);
-        until_us > 0 && !cfg!(feature = "mutant-careless") && self.clock.elapsed_us() < until_us
+        until_us > 0 && !windlass_core::mutant::breaks("careless") && self.clock.elapsed_us() < until_us
     }
 
     /// An owner died: what it ran may be what killed it, so for a while every start is recorded before it is made.

@@ -9,12 +9,11 @@ mod kept;
 pub(crate) use fire::{Alarms, forget, is_scheduled, look_soon, resume};
 
 use crate::answer;
-use crate::background;
 use crate::clock::{Clock, SystemClock};
-use crate::error::{BatchError, no_randomness};
+use crate::error::BatchError;
 use crate::runtime::{Inner, Runtime, check_session_name};
 use crate::session::Session;
-use crate::tool::Place;
+use crate::standing;
 use kept::Kept;
 use serde::Serialize;
 use serde_json::Value;
@@ -229,7 +228,7 @@ pub struct Schedules {
 impl Runtime {
     /// The schedules of the session of this name. The first one that is made opens it.
     pub fn schedules(&self, session: &str) -> Schedules {
-        Schedules { store: self.0.store.clone(), session: session.to_string(), rt: Some(self.0.clone()) }
+        Schedules::owned(&self.0, session)
     }
 }
 
@@ -269,6 +268,10 @@ impl Schedules {
         Schedules { store, session: session.to_string(), rt: None }
     }
 
+    pub(crate) fn owned(rt: &Arc<Inner>, session: &str) -> Schedules {
+        Schedules { store: rt.store.clone(), session: session.to_string(), rt: Some(rt.clone()) }
+    }
+
     /// All of them, by id.
     pub async fn list(&self) -> Result<Vec<Schedule>, ScheduleError> {
         let Some(session) = self.number().await? else { return Ok(Vec::new()) };
@@ -288,8 +291,11 @@ impl Schedules {
         let rt = self.rt.as_ref().ok_or(ScheduleError::NotOwned)?;
         check_session_name(&self.session)?;
         let id = match &new.id {
-            Some(id) => checked_id(id)?.to_string(),
-            None => fresh_id()?,
+            Some(id) => {
+                standing::check_id("schedule", id).map_err(invalid)?;
+                id.clone()
+            }
+            None => standing::fresh_id()?,
         };
         let kept = self.accepted(rt, new).await?;
         let session = rt.session(&self.session).await?;
@@ -386,8 +392,8 @@ impl Schedules {
         } = new;
         let written = Written { cron: cron.as_deref(), at: at.as_deref(), zone: zone.as_deref() };
         let times = times(written, now, &rt.limits)?;
-        check_title(title.as_deref(), &rt.limits)?;
-        let args = self.target(rt, &tool, args).await?;
+        standing::check_title(title.as_deref(), &rt.limits).map_err(invalid)?;
+        let args = standing::target(rt, &self.session, (&tool, args)).await.map_err(invalid)?;
         let kept = Kept {
             cron,
             at,
@@ -427,9 +433,9 @@ impl Schedules {
         after.zone = edit.zone.unwrap_or(after.zone);
         after.enabled = edit.enabled.unwrap_or(after.enabled);
         if let Some(args) = edit.args {
-            after.args = self.target(rt, &after.tool, args).await?;
+            after.args = standing::target(rt, &self.session, (&after.tool, args)).await.map_err(invalid)?;
         }
-        check_title(edit.title.as_deref(), &rt.limits)?;
+        standing::check_title(edit.title.as_deref(), &rt.limits).map_err(invalid)?;
         after.title = edit.title.or(after.title);
         after.catch_up = edit.catch_up.map_or(after.catch_up, |rule| rule.to_string());
         after.overlap = edit.overlap.map_or(after.overlap, |rule| rule.to_string());
@@ -446,13 +452,6 @@ impl Schedules {
         after.waits_us = None;
         after.check_size()?;
         Ok(after)
-    }
-
-    /// The arguments for the tool that is to be called, if it can be.
-    async fn target(&self, rt: &Inner, tool: &str, args: Value) -> Result<Value, ScheduleError> {
-        let place = Place::new(self.session.as_str().into(), "".into(), None);
-        let target = background::target(rt, &place, (tool, args)).await;
-        target.map(|(_, args)| args).map_err(|failure| ScheduleError::Invalid { what: failure.message })
     }
 
     async fn check_room(
@@ -514,30 +513,8 @@ impl Kept {
     }
 }
 
-fn check_title(title: Option<&str>, limits: &Limits) -> Result<(), ScheduleError> {
-    let max = limits.schedule_text_chars_max;
-    if title.is_none_or(|title| title.chars().count() as u64 <= max && !title.chars().any(char::is_control)) {
-        return Ok(());
-    }
-    let what = format!(
-        "a title has at most {max} characters, and no control characters; call it by something shorter"
-    );
-    Err(ScheduleError::Invalid { what })
-}
-
-/// An id that somebody chose.
-fn checked_id(id: &str) -> Result<&str, ScheduleError> {
-    // As sessions are named.
-    check_session_name(id).map(|()| id).map_err(|_| {
-        let what = format!("the id of a schedule is 1 to 64 of a-z, A-Z, 0-9, _, . and -; {id:?} is not");
-        ScheduleError::Invalid { what }
-    })
-}
-
-fn fresh_id() -> Result<String, ScheduleError> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(no_randomness)?;
-    Ok(format!("{:016x}", u64::from_le_bytes(bytes)))
+fn invalid(what: String) -> ScheduleError {
+    ScheduleError::Invalid { what }
 }
 
 fn not_found(id: &str) -> ScheduleError {

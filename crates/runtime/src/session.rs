@@ -15,6 +15,7 @@ use crate::runtime::Inner;
 use crate::same::Firsts;
 use crate::stage::park;
 use crate::tool::Place;
+use crate::triggers::Armed;
 use crate::turns::Turns;
 use crate::wheel::When;
 use std::collections::{BTreeSet, HashSet};
@@ -43,6 +44,8 @@ pub(crate) struct Session {
     pub(crate) inbox: tokio::sync::Mutex<()>,
     /// Its schedules are written, and looked at, one after the other.
     pub(crate) schedules: tokio::sync::Mutex<()>,
+    /// Its triggers are written, and compared with events, one after the other.
+    pub(crate) triggers: tokio::sync::Mutex<Armed>,
     /// Its open calls that others may be the same as.
     pub(crate) firsts: Firsts,
     /// Notices that its calls get nowhere.
@@ -130,6 +133,7 @@ impl Session {
             pairs: tokio::sync::Mutex::default(),
             inbox: tokio::sync::Mutex::default(),
             schedules: tokio::sync::Mutex::default(),
+            triggers: tokio::sync::Mutex::default(),
             firsts: Firsts::default(),
             loops,
             away: rt.away.clone(),

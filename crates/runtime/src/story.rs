@@ -51,6 +51,7 @@ fn detached(fact: &Detached) -> String {
         DetachedBy::Queue => "it waits longer for its start than its caller does",
         DetachedBy::Spawned => "it was started so",
         DetachedBy::Scheduled => "a schedule started it",
+        DetachedBy::Triggered => "an event started it",
     };
     let told = match fact.wake {
         Wake::Silent => "nobody is told of its end",
@@ -105,8 +106,12 @@ fn operation(fact: &Operation) -> String {
         Did::Attached { content, kept } => {
             format!("{name}: it attached {} as artifact {}", shorten(content), kept.artifact)
         }
-        Did::Emitted { event, payload } => {
-            format!("{name}: it told of the event {event}: {}", shorten(payload))
+        Did::Emitted { event, payload, triggered } => {
+            let started = match triggered.len() {
+                0 => String::new(),
+                count => format!(", which started {count} {}", if count == 1 { "task" } else { "tasks" }),
+            };
+            format!("{name}: it told of the event {event}: {}{started}", shorten(payload))
         }
         Did::Spawned { asked } => format!("{name}: it started the task {}", shorten(asked)),
         Did::Said { message } => format!("{name}: it said {}", shorten(message)),

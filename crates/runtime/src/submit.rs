@@ -16,11 +16,12 @@ use crate::tool::Place;
 use crate::waits;
 use std::sync::Arc;
 use windlass_core::batch::{Compared, derived_key};
-use windlass_core::call::{Call, Opened};
+use windlass_core::call::{Call, DetachedBy, Opened};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
+use windlass_core::text::Text;
 use windlass_store::{BatchRow, Sequence};
 
 /// A batch that was taken: its key is known, its calls are under way.
@@ -44,7 +45,7 @@ pub(crate) struct Answering {
 
 /// A call whose identity is another's.
 struct Conflict {
-    id: Arc<str>,
+    id: Text,
     compared: Compared,
 }
 
@@ -213,16 +214,23 @@ pub(crate) async fn submit_inside(
     take(rt, session, (checked, asked.key.clone())).await.map(Some)
 }
 
+/// The call that starts a task, and how deep that lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Starter {
+    pub(crate) call: CallId,
+    pub(crate) depth: u32,
+}
+
 /// Takes a call that another one starts as a task, and records it.
 pub(crate) async fn submit_task(
     hold: &Hold,
-    (starter, key): (CallId, Arc<str>),
+    (starter, key): (Starter, Arc<str>),
     request: BatchRequest,
 ) -> Result<CallId, BatchError> {
     let Hold { rt, session, .. } = hold;
     let mut checked = check(request, &rt.limits)?;
     for task in checked.calls.iter_mut().filter_map(|asked| asked.opened.task.as_mut()) {
-        task.starter = Some(starter);
+        (task.starter, task.depth) = (Some(starter.call), starter.depth);
     }
     let submitted = {
         let _admission = session.admission.lock().await;
@@ -365,10 +373,10 @@ pub(crate) fn place(
             format!("with these calls the batch would have more than {most}; give them a batch of their own");
         return Err(BatchError::Shape { what });
     }
-    match batch.head.parent {
-        // Whoever waits for it holds what others wait for: it is never refused.
-        Some(_) => rt.opened_inside(expected),
-        None => rt.opened(expected).inspect_err(|_| session.forget(batch))?,
+    // Whoever waits for it holds what others wait for, or it is recorded with what started it: it is never refused.
+    match batch.head.parent.is_some() || calls.first().is_some_and(is_triggered) {
+        true => rt.opened_inside(expected),
+        false => rt.opened(expected).inspect_err(|_| session.forget(batch))?,
     }
     let on = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
     let submission = Submission { before: batch.len(), at: rt.clock.now() };
@@ -399,6 +407,10 @@ pub(crate) fn place(
         rt.closed(twice);
     }
     Ok((answers, New { on, at: submission.at, past, calls: new }))
+}
+
+fn is_triggered(asked: &Asked) -> bool {
+    asked.opened.task.as_ref().is_some_and(|task| task.by == DetachedBy::Triggered)
 }
 
 fn key(rt: &Inner, checked: &Checked) -> Result<Arc<str>, BatchError> {

@@ -15,6 +15,7 @@ use crate::log::{self, LogPiece};
 use crate::progress::Progress;
 use crate::runtime::{Inner, Runtime};
 use crate::schedules::{self, Schedule};
+use crate::triggers;
 use crate::waits::{self, OpenCall};
 use crate::wheel::Wheel;
 use serde::Serialize;
@@ -64,6 +65,9 @@ pub struct Task {
     /// The schedule that started it, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
+    /// The trigger that started it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<String>,
     /// What it last said that it does, while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
@@ -164,6 +168,15 @@ impl Tasks {
         Ok((shown, CallAnswer { id, store, call, recorded: true, conflict: None, parent: None }))
     }
 
+    /// The schedule of this id that is enabled, as it is listed among the tasks. `None`: there is none.
+    pub async fn monitor(&self, id: &str) -> Result<Option<Task>, AskError> {
+        // A handle of ours is a call's, without a look.
+        let found = if self.call(id).is_ok() { None } else { self.number().await? };
+        let Some(session) = found else { return Ok(None) };
+        let enabled = schedules::enabled(&*self.store, session).await?;
+        Ok(enabled.into_iter().find(|schedule| schedule.id == id).map(monitor))
+    }
+
     /// What it has said after the piece of this number, in order, at most so many pieces. A number that is missing was there
     /// and is not kept.
     pub async fn log(&self, task: &str, after: Option<u64>, limit: u64) -> Result<Vec<LogPiece>, AskError> {
@@ -251,6 +264,7 @@ impl Tasks {
             kind: TaskKind::Tool,
             starter: task.and_then(|task| task.starter).map(handle),
             schedule: schedules::schedule_of(batch).map(str::to_string),
+            trigger: triggers::trigger_of(batch).map(str::to_string),
             tool: call.opened.tool.to_string(),
             title: task.and_then(|task| task.title.as_deref()).unwrap_or(&call.opened.tool).to_string(),
             state: live.map_or(call.state.name(), |live| live.state),
@@ -290,6 +304,7 @@ fn monitor(schedule: Schedule) -> Task {
         cancel_asked: false,
         progress: None,
         schedule: None,
+        trigger: None,
         status: schedule.next.map(|next| format!("next at {next}")),
     }
 }

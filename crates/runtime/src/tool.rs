@@ -25,6 +25,7 @@ use windlass_core::failure::{FailureClass, Retry};
 use windlass_core::handle::{Handle, Secret};
 use windlass_core::ids::{AttemptNo, CallId, Fence};
 use windlass_core::outcome::{Kept, Part};
+use windlass_core::text::Text;
 use windlass_core::tool::ToolSpec;
 
 /// Something a model can call.
@@ -248,7 +249,7 @@ impl From<ArtifactError> for ToolError {
 #[derive(Clone)]
 pub struct Cx {
     pub(crate) call: CallId,
-    pub(crate) id: Arc<str>,
+    pub(crate) id: Text,
     pub(crate) attempt: AttemptNo,
     pub(crate) attempts_max: u32,
     pub(crate) redrive: bool,

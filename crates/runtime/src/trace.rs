@@ -163,7 +163,7 @@ fn span(held: &Held, contents: bool) -> Span {
         trace: handle(CallId { batch: held.on.session.outermost(head), ordinal: Ordinal(0) }),
         call: handle(held.id),
         parent: held.parent().map(handle),
-        id: call.opened.id.clone(),
+        id: Arc::from(&call.opened.id),
         session: held.on.session.name.clone(),
         batch: head.place.batch_key.clone(),
         tool: call.opened.tool.clone(),
@@ -172,6 +172,6 @@ fn span(held: &Held, contents: bool) -> Span {
         attempts: call.attempts,
         opened_at: call.opened_at,
         ended_at: held.now(),
-        contents: contents.then(|| (call.opened.args.text.clone(), result())),
+        contents: contents.then(|| (Arc::from(&call.opened.args.text), result())),
     }
 }

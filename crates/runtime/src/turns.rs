@@ -45,8 +45,8 @@ struct State {
 
 /// What became of a call that asked for its turn.
 pub(crate) enum Turn {
-    /// It may start.
-    Now(Box<Held>),
+    /// It may start; and when that was, by the clock that never jumps.
+    Now(Box<Held>, u64),
     /// It is parked, and woken when it may.
     Later,
     /// It may never.
@@ -144,7 +144,7 @@ impl Turns {
         if turn {
             drop(state);
             go_on(rt, next);
-            return Turn::Now(held);
+            return Turn::Now(held, now_us);
         }
         state.waiting.insert(id, Arc::downgrade(&on.session));
         let due_us = held.deadline().1.min(background::due_us(&held));

@@ -6,9 +6,10 @@ use crate::problem::Problem;
 use crate::socket;
 use crate::wire::schedules::{EditSchedule, NewSchedule};
 use crate::wire::shown::{Made, Page, Revoked, Session, Token};
+use crate::wire::triggers::NewTrigger;
 use crate::wire::{
     Acknowledged, Answer, Batch, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, NewToken,
-    Nothing, Paging, Questions, Requeued, Resolve, Signal, Signalled, Take,
+    Nothing, Paging, Questions, Requeued, Resolve, SaidTo, Say, Signal, Signalled, Take,
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -228,6 +229,17 @@ impl Client {
         self.get(format!("{path}?{}", paged(paging))).await
     }
 
+    /// What was said to a task and what it said.
+    pub async fn messages(&self, (session, task): (&str, &str)) -> Result<Value, ClientError> {
+        self.get(format!("/v1/sessions/{}/tasks/{}/messages", encoded(session), encoded(task))).await
+    }
+
+    /// Says something to a task.
+    pub async fn say(&self, (session, task): (&str, &str), said: &Say) -> Result<SaidTo, ClientError> {
+        let path = format!("/v1/sessions/{}/tasks/{}/messages", encoded(session), encoded(task));
+        self.post(path, said, ANSWER_WAIT).await
+    }
+
     /// A page of a session's inbox.
     pub async fn inbox(&self, session: &str, paging: &Paging) -> Result<Value, ClientError> {
         self.get(format!("/v1/sessions/{}/inbox?{}", encoded(session), paged(paging))).await
@@ -273,6 +285,22 @@ impl Client {
     /// Removes a schedule.
     pub async fn remove_schedule(&self, (session, id): (&str, &str)) -> Result<Value, ClientError> {
         let path = format!("{}/{}", schedules(session), encoded(id));
+        self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
+    }
+
+    /// A page of a session's triggers.
+    pub async fn triggers(&self, session: &str, paging: &Paging) -> Result<Value, ClientError> {
+        self.get(format!("{}?{}", triggers(session), paged(paging))).await
+    }
+
+    /// Makes a trigger.
+    pub async fn make_trigger(&self, session: &str, new: &NewTrigger) -> Result<Value, ClientError> {
+        self.post(triggers(session), new, ANSWER_WAIT).await
+    }
+
+    /// Removes a trigger.
+    pub async fn remove_trigger(&self, (session, id): (&str, &str)) -> Result<Value, ClientError> {
+        let path = format!("{}/{}", triggers(session), encoded(id));
         self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
     }
 
@@ -419,6 +447,10 @@ async fn exchange(
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?;
     Ok((status, body.to_bytes()))
+}
+
+fn triggers(session: &str) -> String {
+    format!("/v1/sessions/{}/triggers", encoded(session))
 }
 
 fn schedules(session: &str) -> String {

@@ -30,7 +30,7 @@ pub struct Problem {
 }
 
 /// Every code a problem can have, with its status. `docs/server.md` has a line for each.
-pub const CODES: [(&str, u16); 36] = [
+pub const CODES: [(&str, u16); 38] = [
     ("bad_path", 400),
     ("bad_query", 400),
     ("bad_body", 400),
@@ -61,6 +61,8 @@ pub const CODES: [(&str, u16); 36] = [
     ("invalid_file", 422),
     ("invalid_schedule", 422),
     ("too_many_schedules", 422),
+    ("invalid_trigger", 422),
+    ("too_many_triggers", 422),
     ("too_many_requests", 429),
     ("no_such_signal", 422),
     ("too_many_signals", 429),

@@ -9,6 +9,7 @@ use crate::metrics;
 use crate::problem::Problem;
 use crate::routes::{
     artifacts, asks, batches, calls, files, health, pairs, schedules, sessions, tasks, tokens, tools,
+    triggers,
 };
 use crate::wire;
 use crate::wire::schedules::{EditSchedule, Fires, NewSchedule, PreviewSchedule, Schedule};
@@ -16,6 +17,7 @@ use crate::wire::shown::{
     Batch, Call, FileShown, FileWritten, Health, LogPiece, Made, Notice, Page, Pair, PairKey, Question,
     Revoked, Session, Task, TaskMessages, TaskNotices, Token, Tool, WholeTask,
 };
+use crate::wire::triggers::{NewTrigger, Trigger};
 use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler;
@@ -68,7 +70,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/artifacts/{id}", Read, artifacts::read).tells("application/octet-stream", "The bytes of an artifact, or one range of them.").in_parts().or(&["no_such_range"]),
 
         Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).asks::<wire::Paging>().answers::<Page<Task>>("Its tasks, newest first."),
-        Route::get("/v1/sessions/{session}/tasks/{task}", Read, tasks::show).answers::<WholeTask>("One task, and its call."),
+        Route::get("/v1/sessions/{session}/tasks/{task}", Read, tasks::show).answers::<WholeTask>("One task, and its call; or a schedule, by its id."),
         Route::get("/v1/sessions/{session}/tasks/{task}/log", Read, tasks::log).asks::<wire::Paging>().answers::<Page<LogPiece>>("What a task has said; a number that is missing was there and is not kept."),
         Route::post("/v1/sessions/{session}/tasks/{task}/cancel", Calls, asks::cancel_task).takes::<wire::Cancel>().answers::<wire::Cancelled>("Asks a task to stop."),
         Route::get("/v1/sessions/{session}/tasks/{task}/messages", Read, tasks::messages).answers::<TaskMessages>("What was said to a task and what it said, oldest first."),
@@ -83,6 +85,10 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/sessions/{session}/schedules/preview", Read, schedules::preview).takes::<PreviewSchedule>().answers::<Fires>("The next times of what would be a schedule.").or(&["invalid_schedule"]),
         Route::patch("/v1/sessions/{session}/schedules/{schedule}", Calls, schedules::edit).takes::<EditSchedule>().answers::<Schedule>("Changes a schedule; with a generation only if it still has that one.").or(&["conflict", "invalid_schedule", "too_many_schedules", "draining"]),
         Route::delete("/v1/sessions/{session}/schedules/{schedule}", Calls, schedules::remove).answers::<wire::Deleted>("Removes a schedule, if it is there; what it has started goes on.").or(&["draining"]),
+
+        Route::get("/v1/sessions/{session}/triggers", Read, triggers::list).asks::<wire::Paging>().answers::<Page<Trigger>>("Its triggers, by id."),
+        Route::post("/v1/sessions/{session}/triggers", Calls, triggers::make).takes::<NewTrigger>().makes::<Trigger>("Makes a trigger: events of its kind start a call, as a task.").or(&["conflict", "invalid_trigger", "too_many_triggers", "invalid_session", "draining"]),
+        Route::delete("/v1/sessions/{session}/triggers/{trigger}", Calls, triggers::remove).answers::<wire::Deleted>("Removes a trigger, if it is there; what it has started goes on.").or(&["draining"]),
 
         Route::get("/v1/calls", Read, calls::list).asks::<wire::List>().answers::<Page<Call>>("The calls of all sessions, newest first."),
         Route::get("/v1/calls/{call}", Read, calls::show).asks::<wire::Show>().answers::<Call>("One call."),

@@ -14,6 +14,7 @@ pub mod sessions;
 pub mod tasks;
 pub mod tokens;
 pub mod tools;
+pub mod triggers;
 
 use crate::problem::Problem;
 use axum::response::{IntoResponse, Response};

@@ -19,7 +19,7 @@ use windlass::store::{SessionRow, Store};
 use windlass::{
     AskError, BatchAnswer, BatchError, CallAnswer, Clock, Inbox, Listed, LogPiece, Notice, OpenCall,
     Registered, Runtime, Schedule, ScheduleError, Schedules, SessionLimits, SystemClock, Task, Tasks,
-    wall_time,
+    Trigger, Triggers, wall_time,
 };
 
 /// Whose calls and questions are shown.
@@ -488,12 +488,21 @@ const INBOX_MAX: usize = 50;
 
 /// A page of a session's schedules, by id.
 pub async fn schedules(schedules: &Schedules, paging: &Paging) -> Result<Page<Schedule>, Problem> {
+    page_of(schedules.list().await?, paging, |schedule| &schedule.id)
+}
+
+/// A page of a session's triggers, by id.
+pub async fn triggers(triggers: &Triggers, paging: &Paging) -> Result<Page<Trigger>, Problem> {
+    page_of(triggers.list().await?, paging, |trigger| &trigger.id)
+}
+
+/// A page of what is all in memory, and sorted.
+fn page_of<T>(mut items: Vec<T>, paging: &Paging, id: impl Fn(&T) -> &String) -> Result<Page<T>, Problem> {
     let limit = limit(paging.limit)?;
-    let mut items = schedules.list().await?;
-    items.retain(|schedule| paging.after.as_ref().is_none_or(|after| schedule.id > *after));
+    items.retain(|item| paging.after.as_ref().is_none_or(|after| id(item) > after));
     let more = items.len() > limit;
     items.truncate(limit);
-    let next = items.last().filter(|_| more).map(|schedule| schedule.id.clone());
+    let next = items.last().filter(|_| more).map(|item| id(item).clone());
     Ok(Page { items, next })
 }
 

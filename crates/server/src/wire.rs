@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod schedules;
 pub mod shown;
+pub mod triggers;
 
 pub use batch::{Batch, Close, Push, Wait};
 

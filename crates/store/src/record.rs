@@ -40,6 +40,8 @@ pub enum Space {
     Schedule = 23,
     /// Which of them are enabled.
     Armed = 24,
+    /// The triggers of a session.
+    Trigger = 27,
     /// The workers of a store that several share, by their ids: put again and again by whoever is alive.
     Worker = 30,
     /// Which worker owns a session of such a store.
@@ -61,7 +63,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 
 impl Space {
     /// Those whose records are a session's own, and go with it. Blobs come first: what is left of one is found by its record.
-    pub(crate) const OF_SESSIONS: [Space; 9] = [
+    pub(crate) const OF_SESSIONS: [Space; 10] = [
         Space::Blob,
         Space::Content,
         Space::Pair,
@@ -70,6 +72,7 @@ impl Space {
         Space::Task,
         Space::Schedule,
         Space::Armed,
+        Space::Trigger,
         Space::Owner,
     ];
 
@@ -82,7 +85,7 @@ impl Space {
     pub(crate) fn is_of_store(self) -> bool {
         match self {
             Space::Pair | Space::Content | Space::Blob | Space::Notice | Space::Log | Space::Task => false,
-            Space::Schedule | Space::Armed | Space::Owner => false,
+            Space::Schedule | Space::Armed | Space::Trigger | Space::Owner => false,
             Space::Token | Space::Setting | Space::Artifact | Space::Loose => true,
             Space::Worker | Space::Knock => true,
         }

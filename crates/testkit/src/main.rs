@@ -5,17 +5,18 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use windlass_testkit::proof::kill::Plans;
 use windlass_testkit::proof::programs::Build;
-use windlass_testkit::proof::trial::Planned;
+use windlass_testkit::proof::trial::{Planned, Programs};
 use windlass_testkit::proof::{kill, mutants, points, poison, rows};
 use windlass_testkit::results::Record;
 
 const USAGE: &str =
-    "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--mutant FEATURE]
+    "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--tasks] [--mutant RULE]
        windlass-testkit points [--short]
        windlass-testkit table [--short]
        windlass-testkit poison
-       windlass-testkit mutants [--only FEATURE]
+       windlass-testkit mutants [--only RULE]
 each also takes [--results FILE]";
 /// Where every proof leaves a line.
 const RESULTS: &str = "proofs/results.jsonl";
@@ -44,13 +45,14 @@ fn kill(args: &[String]) -> Result<ExitCode> {
         seed: given("--seed", 1)?,
         time_max: Duration::from_secs(given("--seconds", 24 * 3_600)?),
         lanes: given("--lanes", lanes())?,
+        plans: if args.iter().any(|arg| arg == "--tasks") { Plans::Tasks } else { Plans::Calls },
     };
-    let mut build = Build::like_this_program()?;
-    if let Some(mutant) = text(args, "--mutant")? {
-        build = build.with_points();
-        build.features.push(mutant.clone());
-    }
-    let report = kill::run(&build.programs()?, &options)?;
+    let build = Build::like_this_program()?;
+    let programs = match text(args, "--mutant")? {
+        None => build.programs()?,
+        mutant => Programs { mutant: mutant.cloned(), ..build.with_mutants().programs()? },
+    };
+    let report = kill::run(&programs, &options)?;
     println!("{report:#?}");
     finish(args, &report.record(options.seed), &report.violations)
 }

@@ -7,6 +7,7 @@
 //! event and [`rows`] the rig that kills at every write of each of its rows, [`poison`] a call that kills its workers.
 //! [`mutants`] shows that they can fail.
 
+pub mod agent;
 pub mod aside;
 pub mod check;
 pub mod client;

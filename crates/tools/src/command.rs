@@ -19,21 +19,22 @@ mod tree;
 
 pub use ending::{EXIT_PENDING, EXIT_SAFE, End, failure};
 pub use run::{Ended, Invocation, Piece, Running, StartError, spawn};
-pub use stderr::Tail;
+pub use stderr::{Event, Tail};
 pub use stdout::{Held, TEXT};
 pub(crate) use template::has_place;
 pub use template::{Template, TemplateError};
 
 use crate::launcher::{Launcher, kill_survivors};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use windlass::core::failure::FailureClass;
 use windlass::core::outcome::Part;
 use windlass::{
-    ArtifactWriter, CompletionKey, Cx, Output, Reconcile, ReconcileFuture, Reconciled, Stream, Tool,
-    ToolError, ToolFuture, ToolSpec,
+    ArtifactWriter, CompletionKey, Cx, Misuse, Output, Reconcile, ReconcileFuture, Reconciled, StepError,
+    Stream, Tool, ToolError, ToolFuture, ToolSpec,
 };
 
 /// A command as a tool.
@@ -164,12 +165,14 @@ impl CommandTool {
         }
         let limits = cx.limits();
         let tail = Tail::new(limits.stderr_tail_bytes_max as usize);
+        let tail = if self.spec.emits.is_empty() { tail } else { tail.with_events() };
         let mut invocation = self.invocation(words, args, cx)?;
         invocation.env.extend(key.map(|key| ("WINDLASS_COMPLETION_KEY".into(), key.as_str().into())));
         let mut running = spawn(&self.launcher, invocation, tail).await?;
         let mut stdout = Held::new(limits.result_json_bytes_max as usize);
         let mut kept: Option<ArtifactWriter> = None;
         let mut asked_to_end = false;
+        let mut told = BTreeMap::new();
         loop {
             let piece = tokio::select! {
                 biased;
@@ -185,6 +188,9 @@ impl CommandTool {
                 Some(Piece::Stderr(piece)) => {
                     cx.output(Stream::Err, piece);
                     running.take_progress().into_iter().for_each(|progress| cx.progress(progress));
+                    for event in running.take_events() {
+                        tell(event, &mut told, cx).await?;
+                    }
                 }
                 Some(Piece::Stdout(piece)) => {
                     cx.output(Stream::Out, piece);
@@ -221,6 +227,23 @@ impl CommandTool {
         let mut env: Vec<(OsString, OsString)> = listed.collect();
         env.extend(own.map(|(name, value)| (name.into(), value.into())));
         Ok(Invocation { call, words, env, cwd: self.cwd.clone(), stdin: args.to_string().into_bytes() })
+    }
+}
+
+/// Tells of an event, known by its kind and by how many of that kind came before it. The command goes on whatever is wrong with
+/// an event, since what it does has begun: the log says so.
+async fn tell(event: Event, told: &mut BTreeMap<String, u64>, cx: &Cx) -> Result<(), ToolError> {
+    let count = told.entry(event.kind.clone()).or_insert(0);
+    *count += 1;
+    match cx.emit(&format!("{} {count}", event.kind), &event.kind, &event.payload).await {
+        Ok(()) => Ok(()),
+        // An attempt before this one has told of it in other words, and those stand.
+        Err(StepError::Misused(Misuse::Diverged { .. })) => Ok(()),
+        Err(StepError::Misused(misuse)) => {
+            cx.output(Stream::Err, format!("windlass: an event was not told: {misuse}\n").as_bytes());
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -4,6 +4,7 @@
 //! is worse than none.
 
 mod dedupe;
+mod flags;
 mod keys;
 mod narration;
 mod place;

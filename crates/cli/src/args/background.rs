@@ -1,17 +1,67 @@
 //! The words of what goes on without its caller.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 /// `windlass tasks`
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 A call of a tool with background = true that takes longer than its caller waits goes on as a task.
 
-Example: windlass tasks --session default")]
+Examples:
+  windlass tasks --session default
+  windlass tasks messages 01j8a6zc
+  windlass tasks say 01j8a6zc 'use the other mirror'",
+    args_conflicts_with_subcommands = true
+)]
 pub struct Tasks {
+    /// What to do, if not to list them
+    #[command(subcommand)]
+    pub command: Option<TasksCommand>,
     /// Of this session only
     #[arg(long)]
     pub session: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum TasksCommand {
+    /// Print what was said to a task and what it said
+    Messages(Messages),
+    /// Say something to a task whose tool takes messages
+    Say(Say),
+}
+
+/// `windlass tasks messages`
+#[derive(Args)]
+#[command(after_help = "Example: windlass tasks messages 01j8a6zc")]
+pub struct Messages {
+    /// The task, or the beginning of its id
+    pub task: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `windlass tasks say`
+#[derive(Args)]
+#[command(after_help = "\
+The task receives it as the signal `message`, which its tool must declare. What is said twice with one key is said once.
+
+Example: windlass tasks say 01j8a6zc 'use the other mirror' --in-reply-to out.asks")]
+pub struct Say {
+    /// The task, or the beginning of its id
+    pub task: String,
+    /// What to say
+    pub text: String,
+    /// The id of the message that this answers
+    #[arg(long, value_name = "MESSAGE")]
+    pub in_reply_to: Option<String>,
+    /// What makes it one message, however often it is sent
+    #[arg(long)]
+    pub key: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

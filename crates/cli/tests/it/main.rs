@@ -16,6 +16,7 @@ mod second_terminal;
 mod serve;
 mod signals;
 mod tasks;
+mod triggers;
 mod waiting;
 mod watch;
 mod words;

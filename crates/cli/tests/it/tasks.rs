@@ -40,6 +40,11 @@ fn a_task_is_followed_survives_its_owner_and_is_told_of_once() {
         (&listed["items"][0]["task"], &listed["items"][0]["state"]),
         (&task.clone().into(), &"running".into())
     );
+    let messages = rig.run(&["tasks", "messages", &task[..8], "--json"]).expect(0).json();
+    assert_eq!(messages["items"], serde_json::json!([]));
+    // A command hears nothing, and whoever talks to one is told so.
+    let deaf = rig.run(&["tasks", "say", &task[..8], "hurry"]).expect(4);
+    assert!(deaf.stderr.contains("signal"), "{}", deaf.stderr);
     let following = rig.start(&["logs", &task[..8], "-f"]);
     until("it runs", || !rig.lines("begun").is_empty());
     kill(owner);
@@ -60,6 +65,13 @@ fn a_task_is_followed_survives_its_owner_and_is_told_of_once() {
     rig.run(&["inbox", "--ack", &text(&taken[0]["id"])]).expect(0);
     kill(owner);
     assert_eq!(inbox(&rig, &[]).len(), 0);
+    assert!(rig.run(&["tasks", "messages", &task]).expect(0).stdout.contains("DIRECTION"));
+    let unowned = rig.run(&["tasks", "say", &task, "late"]).expect(2);
+    assert!(
+        unowned.stderr.contains("nothing is said to its tasks; start its owner first"),
+        "{}",
+        unowned.stderr
+    );
     // The same batch again is answered with its end.
     let again = rig.run_on(&["run", "-", "--json"], CALL).expect(0);
     assert_eq!(again.states(), ["b succeeded"]);

@@ -6,6 +6,7 @@ use crate::ids::{AttemptNo, CallId, Mark};
 use crate::operation::{Did, Operation};
 use crate::outcome::{JsonText, ModelAnswer, Outcome, Success};
 use crate::repair::Repair;
+use crate::text::Text;
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 use std::sync::Arc;
@@ -186,7 +187,7 @@ impl Fact {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opened {
     /// The id the model gave it.
-    pub id: Arc<str>,
+    pub id: Text,
     /// The tool, as it was asked for: a name or a stable id.
     pub tool: Arc<str>,
     /// The arguments as they were given.
@@ -210,7 +211,7 @@ pub struct Arguments {
     /// Whether they came parsed or as text.
     pub given: Given,
     /// Compact JSON, or the text.
-    pub text: Arc<str>,
+    pub text: Text,
 }
 
 named! {
@@ -467,6 +468,8 @@ pub struct Detached {
     pub title: Option<Arc<str>>,
     /// The call that started it, if one did.
     pub starter: Option<CallId>,
+    /// How many calls lie between it and whoever asked first, where it was triggered or started by a call that was.
+    pub depth: u32,
 }
 
 named! {
@@ -480,6 +483,8 @@ named! {
         Spawned = "spawned",
         /// A schedule started it.
         Scheduled = "scheduled",
+        /// An event started it.
+        Triggered = "triggered",
     }
 }
 

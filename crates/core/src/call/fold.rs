@@ -576,7 +576,7 @@ fn can_park(state: &State, reason: Reason) -> bool {
 
 /// Only what is not known is superseded, and only by what is known: once.
 fn can_resolve(end: &End, resolved: &Resolved) -> bool {
-    let open = end.is_unknown() || cfg!(feature = "mutant-resolution-changes");
+    let open = end.is_unknown() || crate::mutant::breaks("resolution-changes");
     open && matches!(resolved.outcome, Outcome::Succeeded(_) | Outcome::Failed(_))
 }
 

@@ -460,7 +460,10 @@ fn read_opened(fields: OpenedFields<'_>, payload: &[u8]) -> Result<Opened, Probl
     Ok(Opened {
         id: fields.id.into(),
         tool: fields.tool.into(),
-        args: Arguments { given: known(Given::parse(fields.given), fields.given)?, text: text(payload)? },
+        args: Arguments {
+            given: known(Given::parse(fields.given), fields.given)?,
+            text: text(payload)?.into(),
+        },
         provider: fields.provider.map(Arc::from),
         deadlines: fields.deadlines.map(|fields| Box::new(fields.read())),
         priority: fields.priority.unwrap_or(0),

@@ -22,8 +22,12 @@ impl Writer<'_> {
             Value::Bool(false) => self.word("false"),
             Value::Number(number) => {
                 self.size.bytes += 1;
-                // Writing to a String does not fail.
-                let _ = write!(self.text, "{number}");
+                match number.as_u64() {
+                    // Most numbers are counts, and need none of the machinery of formats.
+                    Some(count) => self.text.push_str(itoa::Buffer::new().format(count)),
+                    // Writing to a String does not fail.
+                    None => _ = write!(self.text, "{number}"),
+                }
             }
             Value::String(text) => {
                 self.size.bytes += text.len() as u64 + 2;
@@ -80,7 +84,6 @@ impl Writer<'_> {
 
 fn push_quoted(out: &mut String, text: &str) {
     if is_plain(text.as_bytes()) {
-        out.reserve(text.len() + 2);
         out.push('"');
         out.push_str(text);
         out.push('"');
@@ -89,23 +92,32 @@ fn push_quoted(out: &mut String, text: &str) {
     }
 }
 
-/// Whether nothing is to be escaped: looks at eight bytes at once. The last eight are looked at whole, though some of them
+/// Whether nothing is to be escaped: looks at eight bytes at once. The last ones are looked at whole, though some of them
 /// are among those before.
 fn is_plain(text: &[u8]) -> bool {
-    let Some(last) = text.last_chunk() else {
-        return text.iter().all(|byte| *byte >= b' ' && *byte != b'"' && *byte != b'\\');
-    };
-    let (words, _) = text.as_chunks();
-    let escaped = |word: &[u8; 8]| escaped_in(u64::from_le_bytes(*word));
-    words.iter().fold(escaped(last), |found, word| found | escaped(word)) == 0
+    if let Some(last) = text.last_chunk() {
+        let (words, _) = text.as_chunks();
+        let escaped = |word: &[u8; 8]| escaped_in(u64::from_le_bytes(*word));
+        return words.iter().fold(escaped(last), |found, word| found | escaped(word)) & HIGHEST == 0;
+    }
+    if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+        let [first, last] = [first, last].map(|half| u64::from(u32::from_le_bytes(*half)));
+        return escaped_in(first << 32 | last) & HIGHEST == 0;
+    }
+    text.iter().all(|byte| *byte >= b' ' && *byte != b'"' && *byte != b'\\')
 }
 
-/// Not 0 if one of eight bytes is to be escaped: a byte that is less than another borrows its highest bit.
+const EACH: u64 = u64::from_le_bytes([1; 8]);
+
+/// The highest bit of each byte.
+const HIGHEST: u64 = EACH << 7;
+
+/// Has the highest bit of one of eight bytes if one is to be escaped: a byte that is less than another borrows it, and what
+/// has it by itself is not to be escaped. The other bits mean nothing.
 fn escaped_in(word: u64) -> u64 {
-    const EACH: u64 = u64::from_le_bytes([1; 8]);
-    let less = |word: u64, than: u8| word.wrapping_sub(EACH * than as u64) & !word;
+    let less = |word: u64, than: u8| word.wrapping_sub(EACH * than as u64);
     let is = |byte: u8| less(word ^ (EACH * byte as u64), 1);
-    (less(word, b' ') | is(b'"') | is(b'\\')) & (EACH << 7)
+    (less(word, b' ') | is(b'"') | is(b'\\')) & !word
 }
 
 #[cold]

@@ -91,9 +91,9 @@ impl Operations {
                 let (asked, written) = (asked.clone(), *written);
                 self.by_name.insert(name, Recorded::PairWritten { asked, written });
             }
-            Did::Emitted { event, payload } => {
-                let (event, payload) = (event.clone(), payload.clone());
-                self.by_name.insert(name, Recorded::Event { event, payload });
+            Did::Emitted { event, payload, triggered } => {
+                let (event, payload, triggered) = (event.clone(), payload.clone(), triggered.clone());
+                self.by_name.insert(name, Recorded::Event { event, payload, triggered });
             }
             Did::Attached { content, kept } => {
                 let attached = Attached { content: content.clone(), kept: *kept, round };

@@ -2,15 +2,26 @@
 
 use super::mismatch::{Mismatch, other_input};
 use super::{Kind, Operations, Recorded};
+use crate::ids::CallId;
 use crate::outcome::JsonText;
+use std::sync::Arc;
+
+/// What an event made of one trigger: once, since an event is told once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Triggered {
+    /// The trigger's id.
+    pub trigger: Arc<str>,
+    /// The call that was started.
+    pub call: CallId,
+}
 
 impl Operations {
     /// Whether this event was told of under this name; another one is a mismatch.
     pub fn has_emitted(&self, name: &str, (kind, now): (&str, &str)) -> Result<bool, Mismatch> {
         match self.by_name.get(name) {
             None => Ok(false),
-            Some(Recorded::Event { event, payload }) if **event == *kind && **payload == *now => Ok(true),
-            Some(Recorded::Event { event, payload }) => {
+            Some(Recorded::Event { event, payload, .. }) if **event == *kind && **payload == *now => Ok(true),
+            Some(Recorded::Event { event, payload, .. }) => {
                 let told = |kind: &str, payload: &str| {
                     format!("{{\"kind\":{},\"payload\":{payload}}}", serde_json::Value::from(kind))
                 };
@@ -18,6 +29,14 @@ impl Operations {
             }
             Some(other) => Err(other.other()),
         }
+    }
+
+    /// What the events that were told of have started, in the order of their names.
+    pub fn triggered(&self) -> impl Iterator<Item = &Triggered> {
+        let events = self.by_name.values().filter_map(|recorded| {
+            if let Recorded::Event { triggered, .. } = recorded { Some(triggered) } else { None }
+        });
+        events.flat_map(|triggered| triggered.iter())
     }
 
     /// Whether this task was started under this name; another one is a mismatch.

@@ -176,6 +176,11 @@ impl Lines {
         Some((gate, self.gates[gate as usize].rings[pool as usize].first))
     }
 
+    /// Whether there is no gate to be looked at.
+    pub(super) fn are_shut(&self) -> bool {
+        self.open.iter().all(Sorted::is_empty)
+    }
+
     pub(super) fn is_open(&self, gate: u32, pool: Pool) -> bool {
         self.gates[gate as usize].rings[pool as usize].open
     }

@@ -251,12 +251,13 @@ impl Planner {
         }
         if call.stage == Stage::Clear && call.doing == Doing::Nothing && !parked {
             call.doing = Doing::Lined;
-            self.line_up(number);
+            self.come_to_line(number);
         }
     }
 
     /// Stands in the line of its session at its gate.
     pub(super) fn line_up(&mut self, number: u32) {
+        self.join_line();
         let Call { session, pool, tool, parent, .. } = self.calls[number];
         let gate = self.gate(number);
         let line = match self.lines.find(&self.sessions[session].lines, gate, pool) {
@@ -278,6 +279,10 @@ impl Planner {
     }
 
     pub(super) fn leave_line(&mut self, number: u32) {
+        if self.alone == number {
+            self.alone = NONE;
+            return;
+        }
         let (turn, line) = (self.turn(number), std::mem::replace(&mut self.calls[number].line, NONE));
         self.lines.remove(line, turn);
     }
@@ -295,13 +300,14 @@ impl Planner {
         Turn { lead_us, age: call.age, call: number }
     }
 
-    fn has_room(&self, session: u32, pool: Pool) -> bool {
+    pub(super) fn has_room(&self, session: u32, pool: Pool) -> bool {
         let session = &self.sessions[session];
         session.running[pool as usize] < self.room.session_max(session.no, pool)
     }
 
     /// Limits or gates have changed: all lines are formed again, those that stand longest first.
     pub(super) fn line_up_again(&mut self) {
+        self.join_line();
         let sessions = self.session_nos.values();
         let mut lines: Vec<u32> = sessions.flat_map(|&no| self.sessions[no].lines.iter().copied()).collect();
         lines.sort_by_key(|&line| (!self.lines.line(line).stands, self.lines.line(line).since));
@@ -392,6 +398,7 @@ impl Planner {
     }
 
     pub(super) fn give_room_back(&mut self, number: u32) {
+        self.join_line();
         let Call { session, pool, .. } = self.calls[number];
         self.room.running[pool as usize] -= 1;
         let before = self.has_room(session, pool);

@@ -14,7 +14,7 @@ use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-use windlass_core::operation::{Completion, Did, Operation, Question, StepResult, Until};
+use windlass_core::operation::{Completion, Did, Operation, Question, StepResult, Triggered, Until};
 use windlass_core::outcome::{Effect, Form, Kept, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
@@ -172,6 +172,11 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         call(Fact::Suspended(Box::new(Suspended { attempt, ran_us: 1_500, parked, waits, then })))
     };
     let around = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
+    let emitted = |triggered| {
+        let (event, payload) = ("sold".into(), "{\"at\":3}".into());
+        did(Did::Emitted { event, payload, triggered })
+    };
+    let started = Triggered { trigger: "on-sale".into(), call: around };
     let unconnected = |setup_url| {
         let (attempt, parked, provider) = (AttemptNo(2), parked(Reason::Connection), "mail".into());
         call(Fact::Unconnected(Box::new(Unconnected { attempt, ran_us: 1_500, parked, provider, setup_url })))
@@ -192,7 +197,8 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("pairs_read", did(Did::PairsRead { asked: input(), found: "null".into() })),
         ("pair_written", did(Did::PairWritten { asked: input(), written: true })),
         ("pair_refused", did(Did::PairWritten { asked: input(), written: false })),
-        ("emitted", did(Did::Emitted { event: "sold".into(), payload: "{\"at\":3}".into() })),
+        ("emitted", emitted([].into())),
+        ("emitted_triggering", emitted([started].into())),
         ("signal_awaited", did(Did::SignalAwaited(until))),
         ("signalled", did(Did::Signalled { payload: "[1]".into() })),
         ("attached", did(Did::Attached { content: input(), kept: Kept { artifact: Handle(7), bytes: 12 } })),
@@ -238,8 +244,10 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
     let did = |did| call(Fact::Operation(Box::new(Operation { name: "night".into(), did })));
     let starter = Some(CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) });
     let title = Some("Nightly build".into());
-    let task = Detached { by: DetachedBy::Spawned, wake: Wake::Silent, title, starter };
-    let started = Opened { task: Some(Box::new(task)), ..asked() };
+    let task = Detached { by: DetachedBy::Spawned, wake: Wake::Silent, title, starter, depth: 0 };
+    let started = Opened { task: Some(Box::new(task.clone())), ..asked() };
+    let task = Detached { by: DetachedBy::Triggered, depth: 3, ..task };
+    let triggered = Opened { task: Some(Box::new(task)), ..asked() };
     vec![
         (
             "detached",
@@ -248,9 +256,11 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
                 wake: Wake::OnEnd,
                 title: None,
                 starter: None,
+                depth: 0,
             }))),
         ),
         ("opened_as_task", call(Fact::Opened(started))),
+        ("opened_by_event", call(Fact::Opened(triggered))),
         ("spawned", did(Did::Spawned { asked: "{\"tool\":\"build\"}".into() })),
         ("said", did(Did::Said { message: "{\"text\":\"half done\"}".into() })),
     ]

@@ -20,3 +20,4 @@ mod repair;
 mod schedule;
 mod schema;
 mod siblings;
+mod trigger;

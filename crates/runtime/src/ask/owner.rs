@@ -30,7 +30,7 @@ pub(crate) async fn cancel(
     reason: Option<&str>,
 ) -> Result<Asked, AskError> {
     let open = open_here(rt, target);
-    if cfg!(feature = "mutant-cancel-early-ack") && !open.is_empty() {
+    if windlass_core::mutant::breaks("cancel-early-ack") && !open.is_empty() {
         return Ok(tell_and_forget(rt, target, &open));
     }
     for (session, batch) in open {

@@ -34,7 +34,7 @@ impl Decided {
     /// The same of a batch that was read back.
     pub(crate) fn recorded(batch: &Batch) -> Option<Decided> {
         let may_grow = batch.opening.streamed && batch.closed.is_none();
-        let id = |place: usize| batch.calls.get(place).map(|call| call.opened.id.clone());
+        let id = |place: usize| batch.calls.get(place).map(|call| Arc::from(&call.opened.id));
         Decided::of(batch.tally.as_deref()?, (!may_grow).then_some(batch.calls.len()), id)
     }
 }
@@ -54,7 +54,7 @@ impl OpenBatch {
     /// What it has come to, if it asks something of its calls together and that is decided.
     pub(crate) fn decided(&self) -> Option<Decided> {
         let state = self.lock();
-        let id = |place: usize| state.slots.get(place).map(|slot| slot.opened.id.clone());
+        let id = |place: usize| state.slots.get(place).map(|slot| Arc::from(&slot.opened.id));
         Decided::of(state.tally.as_deref()?, state.calls_known(), id)
     }
 

@@ -14,6 +14,13 @@ use windlass_core::ids::{CallId, Ordinal};
 use windlass_core::time::Timestamp;
 use windlass_store::{Guard, Row};
 
+/// What goes to the store in the same change as something else.
+#[derive(Debug, Default)]
+pub(crate) struct With {
+    pub(crate) guards: Vec<Guard>,
+    pub(crate) rows: Vec<Row>,
+}
+
 impl OpenBatch {
     /// Sends what calls have noted, with everything that must be recorded before it. The order is
     /// fixed when this returns. If one of them ends and that decides the batch, the cancel of all others is in the same
@@ -30,7 +37,7 @@ impl OpenBatch {
         let decided = state.count(going);
         let mut later = Packer::default();
         let parked = decided.map_or_else(Vec::new, |deciding| {
-            let apart = cfg!(feature = "mutant-losers-later");
+            let apart = windlass_core::mutant::breaks("losers-later");
             self.dismiss(&mut state, &deciding, if apart { &mut later } else { &mut packer })
         });
         rows.push(self.journal(&mut state, packer));
@@ -49,20 +56,21 @@ impl OpenBatch {
         Row::Journal { batch, row, count: packer.count(), data: packer.finish() }
     }
 
-    /// Sends what one call has noted, with everything that must be recorded before it.
+    /// Sends what one call has noted, with everything that must be recorded before it, and what belongs behind it.
     pub(crate) fn send_notes<'a>(
         &self,
         lane: &'a Lane,
-        notes: &mut Packer,
-        mut rows: Vec<Row>,
+        (notes, mut rows): (&mut Packer, Vec<Row>),
+        behind: With,
     ) -> Commit<'a> {
         let mut state = self.lock();
-        let (mut packer, mut guards) = (Packer::default(), Vec::new());
+        let (mut packer, mut guards) = (Packer::default(), behind.guards);
         self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
         packer.append(notes);
         if !packer.is_empty() {
             rows.push(self.journal(&mut state, packer));
         }
+        rows.extend(behind.rows);
         lane.send(guards, rows)
     }
 
@@ -75,13 +83,23 @@ impl OpenBatch {
     /// Sends the batch and its calls, as far as they were not sent.
     pub(crate) fn send_calls<'a>(&self, lane: &'a Lane) -> Commit<'a> {
         let mut state = self.lock();
-        let (mut packer, mut guards, mut rows) = (Packer::default(), Vec::new(), Vec::new());
-        if state.written.calls < state.slots.len() {
-            self.admit(&mut state, &mut packer, (&mut guards, &mut rows));
-            rows.push(self.journal(&mut state, packer));
-        }
+        let With { guards, rows } = self.unsent(&mut state);
         // If all of it was sent before, this comes behind it.
         lane.send(guards, rows)
+    }
+
+    /// The batch and its calls, to be sent at once with what starts them.
+    pub(crate) fn take_unsent(&self) -> With {
+        self.unsent(&mut self.lock())
+    }
+
+    fn unsent(&self, state: &mut State) -> With {
+        let (mut packer, mut with) = (Packer::default(), With::default());
+        if state.written.calls < state.slots.len() {
+            self.admit(state, &mut packer, (&mut with.guards, &mut with.rows));
+            with.rows.push(self.journal(state, packer));
+        }
+        with
     }
 
     /// The batch and its calls travel with the first commit of any of them.

@@ -349,7 +349,7 @@ impl Named<'_> {
         let spec = tool.as_ref().map(|tool| &tool.spec);
         Subject {
             call: handle(id),
-            id: asked.id.clone(),
+            id: Arc::from(&asked.id),
             session: place.session.clone(),
             batch: place.batch_key.clone(),
             turn: turn.map(Arc::from),

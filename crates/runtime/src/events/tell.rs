@@ -1,6 +1,6 @@
 //! What an event says of its entry: fields for programs, and for people what kind of sentence it is.
 
-use crate::answer::{failure, wall_time};
+use crate::answer::{failure, shown_triggered, wall_time};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value as Json, json};
 use windlass_core::call::{Call, Detached, Ended, Fact, Parked, Resolved, Result as Attempted, Verdict};
@@ -122,7 +122,7 @@ pub(super) fn tell(fact: &Fact, call: &Call, (secret, max): (&Secret, u64)) -> (
             told.add("same_as", first.to_string());
             Some(Spoken::Waiting("same"))
         }
-        Fact::Operation(fact) => told.of_operation(fact, max),
+        Fact::Operation(fact) => told.of_operation(fact, (secret, max)),
         Fact::Ended(fact) => told.of_end(fact, call, max),
         Fact::Resolved(fact) => told.of_resolution(fact, call, max),
     };
@@ -168,7 +168,7 @@ impl Outline {
         self.add_if("title", task.title.as_deref());
     }
 
-    fn of_operation(&mut self, fact: &Operation, max: u64) -> Option<Spoken> {
+    fn of_operation(&mut self, fact: &Operation, (secret, max): (&Secret, u64)) -> Option<Spoken> {
         self.add("name", &*fact.name);
         match &fact.did {
             Did::StepEnded { result: StepResult::Failed(failed), .. } => {
@@ -181,9 +181,11 @@ impl Outline {
                 self.add("question", bounded_text(&question.text, max).0);
                 self.add("until", wall_time(question.until.wake_at));
             }
-            Did::Emitted { event, payload } => {
+            Did::Emitted { event, payload, triggered } => {
                 self.add("event", &**event);
                 self.add_payload(payload, max);
+                let started: Vec<Json> = triggered.iter().map(|one| shown_triggered(one, secret)).collect();
+                self.add_if("triggered", (!started.is_empty()).then_some(started));
             }
             Did::Signalled { payload } | Did::Spawned { asked: payload } | Did::Said { message: payload } => {
                 self.add_payload(payload, max)

@@ -4,11 +4,11 @@
 //! behind it. When the attempt is over the driver takes the book back, and nothing more is written in it.
 
 mod clocks;
-mod told;
+pub(crate) mod told;
 
 use super::Misuse;
 use super::still::Still;
-use crate::batch::{Asked, OpenBatch};
+use crate::batch::{Asked, OpenBatch, With};
 use crate::error::Lost;
 use crate::held::{Ack, Held};
 use crate::lane::{Commit, Lane};
@@ -104,7 +104,9 @@ impl Book {
         page.due_at = due_at;
         page.ordinal = held.id.ordinal.0;
         page.round = held.call.round();
-        page.operations = held.call.operations.take();
+        if held.call.operations.is_some() {
+            page.operations = held.call_mut().operations.take();
+        }
         let Page { notes, rows, .. } = &mut *page;
         held.lend_notes(notes, rows);
         page.start_is_noted = !page.notes.is_empty();
@@ -119,9 +121,11 @@ impl Book {
     pub(crate) fn take_back(&self, held: &mut Held) -> Left {
         let mut page = self.lock();
         page.lent = false;
-        held.call.operations = page.operations.take();
+        if let Some(operations) = page.operations.take() {
+            held.call_mut().operations = Some(operations);
+        }
         if let Some(detached) = page.detached.take() {
-            held.call.task = Some(detached);
+            held.call_mut().task = Some(detached);
         }
         let Page { notes, acks, .. } = &mut *page;
         held.take_back_notes(notes, acks);
@@ -364,7 +368,7 @@ impl Book {
     pub(crate) async fn commit(&self, batch: &OpenBatch, lane: &Lane) -> Result<(), Lost> {
         let (sent, acks) = {
             let mut page = self.lock();
-            (page.send(batch, lane), std::mem::take(&mut page.acks))
+            (page.send(batch, lane, With::default()), std::mem::take(&mut page.acks))
         };
         sent.durable().await?;
         drop(acks);
@@ -375,7 +379,7 @@ impl Book {
     /// Sends what is noted. It is durable before whatever is sent later.
     pub(super) fn send(&self, batch: &OpenBatch, lane: &Lane) {
         // Whoever fails to write what comes behind it is told.
-        drop(self.lock().send(batch, lane));
+        drop(self.lock().send(batch, lane, With::default()));
     }
 
     /// Whether what is waited for under this name is over.
@@ -432,8 +436,8 @@ impl Book {
 }
 
 impl Page {
-    fn send<'a>(&mut self, batch: &OpenBatch, lane: &'a Lane) -> Commit<'a> {
-        batch.send_notes(lane, &mut self.notes, std::mem::take(&mut self.rows))
+    fn send<'a>(&mut self, batch: &OpenBatch, lane: &'a Lane, behind: With) -> Commit<'a> {
+        batch.send_notes(lane, (&mut self.notes, std::mem::take(&mut self.rows)), behind)
     }
 
     fn note(&mut self, at: Timestamp, name: &str, did: Did) -> Result<(), Misuse> {

@@ -39,14 +39,19 @@ const KEY_NAME_CHARS_MAX: usize = 64;
 
 /// The key of what a call calls under a name, for the `generation`th time.
 pub(crate) fn key(call: Handle, name: &str, generation: u32) -> String {
-    let plain = name.len() <= KEY_NAME_CHARS_MAX && name.chars().all(|c| !c.is_control() && c != '#');
-    let name = match plain {
-        true => name.to_string(),
-        false => format!("#{}", &blake3::hash(name.as_bytes()).to_hex()[..32]),
-    };
+    let name = in_key(name);
     match generation {
         1 => format!("{KEY_PREFIX}{call}/{name}"),
         _ => format!("{KEY_PREFIX}{call}/{name}#{generation}"),
+    }
+}
+
+/// A name as it stands in a key.
+pub(crate) fn in_key(name: &str) -> String {
+    let plain = name.len() <= KEY_NAME_CHARS_MAX && name.chars().all(|c| !c.is_control() && c != '#');
+    match plain {
+        true => name.to_string(),
+        false => format!("#{}", &blake3::hash(name.as_bytes()).to_hex()[..32]),
     }
 }
 
@@ -122,9 +127,9 @@ impl Cx {
         let calls = calls.into_iter().map(|call| self.in_time(call)).collect();
         let observer = place.observer().cloned();
         let request = BatchRequest { key: None, turn: None, calls, inputs, overlay, observer, siblings };
-        let depth = self.batch.head.parent.map_or(0, |parent| parent.depth) + 1;
+        let depth = self.depth() + 1;
         let mut key = key(self.handle(), name, generation);
-        if cfg!(feature = "mutant-nested-again") && self.is_redrive() {
+        if windlass_core::mutant::breaks("nested-again") && self.is_redrive() {
             key.push('~');
         }
         let asked =
@@ -150,6 +155,12 @@ impl Cx {
             Err(BatchError::Lost(lost)) => Err(StepError::Lost(lost)),
             Err(error) => Err(Misuse::unkept(name, error).into()),
         }
+    }
+
+    /// How many calls and events lie between this call and whoever asked first.
+    pub(super) fn depth(&self) -> u32 {
+        let started = || self.batch.asked_for(self.call.ordinal).map_or(0, |asked| asked.depth());
+        self.batch.head.parent.map_or_else(started, |parent| parent.depth)
     }
 
     /// A nested call has at most the time that is left of the call around it.
@@ -239,8 +250,11 @@ impl Rounds {
     }
 
     fn answered(&mut self, answer: BatchAnswer) {
-        let won: Vec<Arc<str>> =
-            self.ends().filter(|(_, end)| succeeded(end)).map(|(call, _)| call.opened.id.clone()).collect();
+        let won: Vec<Arc<str>> = self
+            .ends()
+            .filter(|(_, end)| succeeded(end))
+            .map(|(call, _)| Arc::from(&call.opened.id))
+            .collect();
         self.decided = answer.decided.map(|decided| Decided {
             siblings: self.asked.siblings,
             decision: decided.decision,

@@ -5,7 +5,7 @@ use crate::error::BatchError;
 use crate::held::Hold;
 use crate::inbox;
 use crate::request::{Args, BatchRequest, CallRequest, NewTask};
-use crate::submit;
+use crate::submit::{self, Starter};
 use crate::tool::Cx;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -45,7 +45,8 @@ impl Cx {
         let call =
             CallRequest { id, tool: tool.to_string(), args, task: Some(task), ..CallRequest::default() };
         let key = nested::key(self.handle(), name, 1).into();
-        let starting = start(hold.clone(), (self.call, key), call);
+        let starter = Starter { call: self.call, depth: self.depth() };
+        let starting = start(hold.clone(), (starter, key), call);
         // In a task of the runtime's, as whatever else a tool has it do: what has begun is finished.
         let started = hold.rt.tasks.clone().spawn(starting);
         drop(hold);
@@ -85,7 +86,7 @@ impl Cx {
 
 async fn start(
     hold: Arc<Hold>,
-    (starter, key): (CallId, Arc<str>),
+    (starter, key): (Starter, Arc<str>),
     call: CallRequest,
 ) -> Result<CallId, BatchError> {
     let place = &hold.batch.head.place;

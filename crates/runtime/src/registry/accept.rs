@@ -14,7 +14,7 @@ use windlass_core::limits::Limits;
 use windlass_core::plan::Cap;
 use windlass_core::rate::Rate;
 use windlass_core::schema::{self, Role, Schema};
-use windlass_core::tool::{BadName, Digest, EffectClass, Need, ToolSpec, check_name};
+use windlass_core::tool::{BadName, Digest, EffectClass, Flags, Need, ToolSpec, check_name};
 
 /// A tool that was accepted, with everything a call needs of it compiled.
 pub struct Registered {
@@ -200,12 +200,12 @@ pub enum RegisterError {
         problem: dedupe::Empty,
     },
     /// Two flags contradict each other.
-    #[error(
-        "the tool {name:?} is both quick and cpu_bound; a tool that computes is not quick, drop one of the flags"
-    )]
+    #[error("the tool {name:?} {what}")]
     Flags {
         /// The tool.
         name: String,
+        /// Which, and what to do.
+        what: &'static str,
     },
     /// Its calls may go on without a caller, and nobody knows beside what.
     #[error(
@@ -261,8 +261,8 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, host: &Host) -> Result<Registered, Re
         };
         return Err(RegisterError::Unmet { name: spec.name, need: *need, place });
     }
-    if spec.flags.quick && spec.flags.cpu_bound {
-        return Err(RegisterError::Flags { name: spec.name });
+    if let Some(what) = contradiction(spec.flags) {
+        return Err(RegisterError::Flags { name: spec.name, what });
     }
     if spec.flags.background && spec.claims.is_none() {
         return Err(RegisterError::Unclaimed { name: spec.name });
@@ -303,6 +303,24 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, host: &Host) -> Result<Registered, Re
         announced,
         recorded,
     })
+}
+
+/// What is wrong with flags that cannot stand together.
+fn contradiction(flags: Flags) -> Option<&'static str> {
+    if flags.quick && flags.cpu_bound {
+        return Some("is both quick and cpu_bound; a tool that computes is not quick, drop one of the flags");
+    }
+    if flags.stays_direct && flags.background {
+        return Some(
+            "is both stays_direct and background; what is never a task cannot go on as one, drop one of the flags",
+        );
+    }
+    if flags.background_only && !flags.background {
+        return Some(
+            "has the flag background_only and not background; what runs only there must be able to, set both",
+        );
+    }
+    None
 }
 
 /// Refuses numbers by which no call could ever run, or that contradict each other.

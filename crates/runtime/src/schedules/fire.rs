@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::call::{Detached, DetachedBy};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
+use windlass_core::mutant;
 use windlass_core::schedule::{Decision, Standing, decide};
 use windlass_core::time::Timestamp;
 use windlass_store::{RecordPage, Row, STORE, Space};
@@ -202,7 +203,7 @@ async fn start(
     };
     let mut checked = check(BatchRequest { calls: vec![call], ..BatchRequest::default() }, &rt.limits)?;
     let title = kept.title.as_deref().map(Arc::from);
-    let task = Detached { by: DetachedBy::Scheduled, wake: kept.wake(), title, starter: None };
+    let task = Detached { by: DetachedBy::Scheduled, wake: kept.wake(), title, starter: None, depth: 0 };
     checked.calls.iter_mut().for_each(|asked| asked.opened.task = Some(Box::new(task.clone())));
     let key: Arc<str> = key(id, nominal).into();
     let batch = submit::find_or_make(rt, session, (&checked, &key)).await?;
@@ -220,7 +221,11 @@ async fn start(
         kept.fired(nominal, held.id);
         last.into_iter().for_each(|last| stand(kept, &times, last));
         let who = (held.id, true);
-        held.carry(kept.rows(id));
+        if mutant::breaks("fire-apart") {
+            session.lane.commit_rows(kept.rows(id)).await?;
+        } else {
+            held.carry(kept.rows(id));
+        }
         if let Err(lost) = held.commit().await {
             drive::give_up(&on, who, lost.clone());
             return Err(lost.into());

@@ -75,13 +75,21 @@ pub(crate) async fn pin(held: &mut Held) -> Result<Pinned, Lost> {
     Ok(Pinned::Tool(tool))
 }
 
-pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -> Result<(), Lost> {
+/// Runs the tool once. `now_us`: when the call had its turn.
+pub(crate) async fn run(
+    held: &mut Held,
+    tool: &Arc<Registered>,
+    (start, now_us): (Start, u64),
+) -> Result<(), Lost> {
     let rt = held.on.rt.clone();
     if tool.stuck.load(Ordering::Relaxed) >= rt.limits.stuck_attempts_max {
         return settle::refused(held, Box::new(too_many_stuck(tool)));
     }
-    let is_suspect = held.call.is_suspect() && !cfg!(feature = "mutant-suspects-together");
-    let _passage = match Gate::try_pass(&rt, is_suspect) {
+    let is_suspect = held.call.is_suspect() && !windlass_core::mutant::breaks("suspects-together");
+    let passage = Gate::try_pass(&rt, is_suspect);
+    // It begins when it has its turn, unless it waits for something more.
+    let mut began_us = passage.is_some().then_some(now_us);
+    let _passage = match passage {
         Some(passage) => passage,
         None => Box::pin(Gate::pass(&rt, held, is_suspect)).await,
     };
@@ -89,15 +97,13 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     let due_at = held.decision_time();
     let jump = clock_jump(held);
     held.note(start.fact(jump))?;
-    if (intent == Intent::First && !cfg!(feature = "mutant-no-intent")) || rt.is_careful() {
+    if (intent == Intent::First && !windlass_core::mutant::breaks("no-intent")) || rt.is_careful() {
         // Boxed, as all that is rare here, so that those that return at once need no room for it.
         Box::pin(held.commit()).await?;
+        began_us = None;
     }
-    let args = match held.parsed.take() {
-        Some(Ok(parsed)) => Ok(parsed.value),
-        Some(Err(_)) | None => prepare::parse(held).map(|parsed| parsed.value),
-    };
-    let began_us = rt.clock.elapsed_us();
+    let args = arguments(held);
+    let began_us = began_us.unwrap_or_else(|| rt.clock.elapsed_us());
     moment!("at.start");
     let frame = Frame::new(held, attempt, begins == Begins::Redriven, began_us);
     let signal = frame.signal.clone();
@@ -150,6 +156,14 @@ pub(crate) async fn run(held: &mut Held, tool: &Arc<Registered>, start: Start) -
     // Who asked for the stop stands before it in the story.
     held.hear()?;
     held.note(fact)
+}
+
+/// What the tool is given: as it was prepared, or from the record.
+fn arguments(held: &mut Held) -> Result<Value, Box<Failure>> {
+    match held.parsed.take() {
+        Some(Ok(parsed)) => Ok(parsed.value),
+        Some(Err(_)) | None => prepare::parse(held).map(|parsed| parsed.value),
+    }
 }
 
 /// An attempt was stopped, maybe with something unsettled inside it.

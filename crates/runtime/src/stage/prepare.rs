@@ -79,7 +79,7 @@ async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
     refuse_loop(held)?;
     refuse_depth(held)?;
     let tool = find(held).await?;
-    refuse_foreground(held, &tool)?;
+    refuse_way(held, &tool)?;
     let (mut parsed, repairs) = fitted(held, &tool)?;
     let mut made = None;
     let rewritten = !held.on.rt.hooks.is_empty() && Box::pin(hooks::before(held, &tool, &mut parsed)).await?;
@@ -147,15 +147,21 @@ fn refuse_loop(held: &Held) -> Result<(), Box<Failure>> {
 }
 
 fn refuse_depth(held: &Held) -> Result<(), Box<Failure>> {
-    let (depth, most) =
-        (held.on.batch.head.parent.map_or(0, |parent| parent.depth), held.on.rt.limits.nesting_max);
+    let (parent, most) = (held.on.batch.head.parent, held.on.rt.limits.nesting_max);
+    let depth = parent.map_or_else(|| held.call.opened.depth(), |parent| parent.depth);
     if u64::from(depth) <= most {
         return Ok(());
     }
-    let message = format!(
-        "The call lies inside {depth} others, and may lie inside {most}. Do the work with fewer calls of tools from \
-         within tools."
-    );
+    let message = match parent {
+        Some(_) => format!(
+            "The call lies inside {depth} others, and may lie inside {most}. Do the work with fewer calls of tools from \
+             within tools."
+        ),
+        None => format!(
+            "The call comes at the end of {depth} calls and events of which each started the next, and there may be \
+             {most}. Remove a trigger of the circle, or let it take fewer events."
+        ),
+    };
     Err(Box::new(Failure {
         class: FailureClass::ResourceLimit,
         source: Source::Runtime,
@@ -164,8 +170,23 @@ fn refuse_depth(held: &Held) -> Result<(), Box<Failure>> {
     }))
 }
 
-fn refuse_foreground(held: &Held, tool: &Registered) -> Result<(), Box<Failure>> {
-    if held.call.opened.task.is_some() { background::may_be_task(tool) } else { Ok(()) }
+/// Refuses to call a tool in a way that its flags forbid.
+fn refuse_way(held: &Held, tool: &Registered) -> Result<(), Box<Failure>> {
+    let (flags, name) = (tool.spec.flags, &tool.spec.name);
+    if held.call.opened.task.is_some() {
+        return background::may_be_task(tool);
+    }
+    if flags.background_only {
+        let message = format!(
+            "The tool {name:?} runs only in the background. Start it as a task, with spawn_background."
+        );
+        return Err(Box::new(Failure::invalid_request(Code::BackgroundOnly, message)));
+    }
+    if flags.stays_direct && held.on.batch.head.parent.is_some() {
+        let message = format!("The tool {name:?} is not called from other tools. Call it directly.");
+        return Err(Box::new(Failure::invalid_request(Code::StaysDirect, message)));
+    }
+    Ok(())
 }
 
 /// Whether a call that was taken over cannot be prepared yet: it waits for its tool.

@@ -96,13 +96,14 @@ enum Checked {
     Bad(Box<Failure>),
 }
 
-fn checked(held: &Held, tool: &Registered, output: Output) -> Checked {
+fn checked(held: &mut Held, tool: &Registered, output: Output) -> Checked {
     let Output { value, kept, parts, .. } = output;
     if let Some(kept) = kept {
         return Checked::Kept(kept, parts);
     }
     let limits = &*held.on.rt.limits;
-    let mut text = String::with_capacity(TEXT_BYTES);
+    let mut text = std::mem::take(&mut held.scratch);
+    text.reserve(TEXT_BYTES);
     let size = match json::write_result(&value, limits, &mut text) {
         Ok(size) => size,
         Err(problem) => {
@@ -117,7 +118,9 @@ fn checked(held: &Held, tool: &Registered, output: Output) -> Checked {
         return Checked::Broken { problem, text };
     }
     drop(value);
-    let success = Success { value: Value::Inline(text.into()), parts };
+    let success = Success { value: Value::Inline(text.as_str().into()), parts };
+    text.clear();
+    held.scratch = text;
     let is_told = projection::fits(&projection::full_text(&success), limits);
     match is_told && !tool.spec.flags.persist_output {
         true if names_files(&success.parts) => Checked::Named(success),

@@ -12,6 +12,7 @@ use windlass_core::call::{
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
+use windlass_core::mutant;
 use windlass_core::outcome::{Effect, Outcome, Success, Value};
 use windlass_core::plan::Refused;
 use windlass_core::projection;
@@ -200,7 +201,15 @@ fn end(held: &mut Held, outcome: Option<Outcome>, model: Model) -> Result<(), Lo
     let spent = Spent { queued_us, waited_us: call.waited_us, ran_us: call.ran_us };
     if call.task.as_ref().is_some_and(|task| task.wake != Wake::Silent) {
         let notice = inbox::task_ended((held.id, call), held.now());
-        held.carry(vec![notice]);
+        if mutant::breaks("notice-apart") {
+            let lane = held.on.session.lane.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                lane.commit_rows(vec![notice]).await
+            });
+        } else {
+            held.carry(vec![notice]);
+        }
     }
     held.note(Fact::Ended(Ended { outcome, model, spent }))
 }

@@ -7,7 +7,7 @@ use windlass_core::code::Code;
 use windlass_core::failure::Failure;
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-use windlass_core::operation::{Question, Until, signal_slot};
+use windlass_core::operation::{Question, Triggered, Until, signal_slot};
 use windlass_core::outcome::{Kept, ModelAnswer, Success};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
@@ -162,7 +162,9 @@ fn insides() -> Vec<Fact> {
         did(Did::PairsRead { asked: r#"{"key":"a"}"#.into(), found: "null".into() }),
         did(Did::PairWritten { asked: r#"{"key":"a","value":1}"#.into(), written: true }),
         did(Did::PairWritten { asked: r#"{"key":"a","value":1}"#.into(), written: false }),
-        did(Did::Emitted { event: "sold".into(), payload: r#"{"item":"a\nb"}"#.into() }),
+        emitted(0),
+        emitted(1),
+        emitted(2),
         did(Did::Spawned { asked: r#"{"tool":"build"}"#.into() }),
         did(Did::Said { message: r#"{"text":"half done"}"#.into() }),
         did(Did::Attached { content: r#"{"bytes":3}"#.into(), kept }),
@@ -180,14 +182,25 @@ fn insides() -> Vec<Fact> {
         detach(DetachedBy::Queue, Wake::OnActivity),
         detach(DetachedBy::Spawned, Wake::Silent),
         detach(DetachedBy::Scheduled, Wake::OnEnd),
+        detach(DetachedBy::Triggered, Wake::OnEnd),
         aside(Then::Replay),
         aside(Then::Return),
         Fact::Resumed(Resumed { attempt: ATTEMPT }),
     ]
 }
 
+fn emitted(started: u32) -> Fact {
+    let one = |batch| Triggered {
+        trigger: "on-sale".into(),
+        call: CallId { batch: BatchNo(u64::from(batch)), ordinal: Ordinal(0) },
+    };
+    let (event, payload) = ("sold".into(), r#"{"item":"a\nb"}"#.into());
+    let did = Did::Emitted { event, payload, triggered: (0..started).map(one).collect() };
+    Fact::Operation(Box::new(Operation { name: "approval".into(), did }))
+}
+
 fn detach(by: DetachedBy, wake: Wake) -> Fact {
-    Fact::Detached(Box::new(Detached { by, wake, title: None, starter: None }))
+    Fact::Detached(Box::new(Detached { by, wake, title: None, starter: None, depth: 0 }))
 }
 
 fn ends() -> Vec<Fact> {

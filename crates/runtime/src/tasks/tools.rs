@@ -5,6 +5,7 @@ use crate::answer::CallAnswer;
 use crate::ask::{self, AskError, Target};
 use crate::background;
 use crate::request::NewTask;
+use crate::schedules::{NewSchedule, ScheduleError, Schedules};
 use crate::tool::{Cx, Output, Tool, ToolError, ToolFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::attempt::Deadlines;
 use windlass_core::call::Wake;
+use windlass_core::schedule::{CatchUp, Overlap};
 use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
 
 /// What a task last said that `get_task` shows.
@@ -45,6 +47,17 @@ struct Spawned {
     args: Value,
     title: Option<String>,
     signal_on_completion: Option<bool>,
+    schedule: Option<When>,
+}
+
+/// When a call is started again and again, or once.
+#[derive(Deserialize)]
+struct When {
+    cron: Option<String>,
+    at: Option<String>,
+    zone: Option<String>,
+    catch_up: Option<String>,
+    overlap: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -117,7 +130,8 @@ impl Own {
                 "spawn_background",
                 "Start a task",
                 "Starts a call of another tool in the background and returns its task at once. Only tools that can run in \
-                 the background can be started so. You are told when it ends, unless you do not want to be.",
+                 the background can be started so. You are told when it ends, unless you do not want to be. With a schedule \
+                 it starts at those times instead, and the schedule is returned.",
                 EffectClass::Keyed,
             ),
             Own::List => (
@@ -168,6 +182,7 @@ impl Own {
                 "args": { "type": "object", "description": "Its arguments." },
                 "title": { "type": "string", "minLength": 1, "maxLength": 200, "description": "What people call the task." },
                 "signal_on_completion": { "type": "boolean", "description": "Whether you are told when it ends. Default: true." },
+                "schedule": when(),
             }),
             Own::List => json!({
                 "limit": { "type": "integer", "minimum": 1, "maximum": LISTED.1, "description": format!("How many at most. Default: {}.", LISTED.0) },
@@ -191,6 +206,25 @@ impl Own {
     }
 }
 
+/// How the times of a schedule are written.
+fn when() -> Value {
+    let words = |named: &[&str]| json!({ "enum": named });
+    let catch_up: Vec<&str> = CatchUp::ALL.iter().map(|rule| rule.as_str()).collect();
+    let overlap: Vec<&str> = Overlap::ALL.iter().map(|rule| rule.as_str()).collect();
+    json!({
+        "type": "object",
+        "description": "Starts it at these times instead of now: either cron or at.",
+        "properties": {
+            "cron": { "type": "string", "description": "Five fields: minute, hour, day of the month, month, day of the week." },
+            "at": { "type": "string", "description": "One time: RFC 3339, or a time by the clocks of the zone." },
+            "zone": { "type": "string", "description": "An IANA zone. Default: UTC." },
+            "catch_up": words(&catch_up),
+            "overlap": words(&overlap),
+        },
+        "additionalProperties": false,
+    })
+}
+
 /// Arguments that fit the schema.
 fn read<T: serde::de::DeserializeOwned>(args: Value) -> Result<T, ToolError> {
     serde_json::from_value(args)
@@ -207,11 +241,63 @@ async fn spawn(asked: Spawned, cx: &Cx) -> Result<Output, ToolError> {
     let signals = asked.signal_on_completion.unwrap_or(true);
     let wake = if signals { Wake::OnEnd } else { Wake::Silent };
     let own = Some(&tool.spec.title).filter(|title| !title.is_empty()).cloned();
-    let new = NewTask { title: asked.title.or(own), wake };
+    let title = asked.title.or(own);
+    if let Some(when) = asked.schedule {
+        let new = NewSchedule { tool: asked.tool, args, title, wake, ..when.schedule() };
+        return schedule(new, cx).await;
+    }
+    let new = NewTask { title, wake };
     let id = cx.spawn("task", (&asked.tool, &args), new).await?.to_string();
     let Task { task, tool, title, state, .. } = tasks(cx)?.get(&id).await.map_err(refused)?.0;
     let answer = json!({ "task": task, "tool": tool, "title": title, "state": state, "signal_on_completion": signals });
     Ok(answer.into())
+}
+
+impl When {
+    fn schedule(self) -> NewSchedule {
+        let When { cron, at, zone, catch_up, overlap } = self;
+        let usual = NewSchedule::default();
+        NewSchedule {
+            cron,
+            at,
+            zone,
+            catch_up: catch_up.and_then(|rule| CatchUp::parse(&rule)).unwrap_or(usual.catch_up),
+            overlap: overlap.and_then(|rule| Overlap::parse(&rule)).unwrap_or(usual.overlap),
+            ..usual
+        }
+    }
+}
+
+/// Makes a schedule, once for each call: its id follows from the call, so one that is made again is found.
+async fn schedule(new: NewSchedule, cx: &Cx) -> Result<Output, ToolError> {
+    let id = blake3::hash(cx.idempotency_key().as_bytes()).to_hex()[..16].to_string();
+    let (schedules, tasks) = {
+        let hold = cx.hold.upgrade().ok_or_else(gone)?;
+        (Schedules::owned(&hold.rt, &hold.session.name), hold.rt.tasks.clone())
+    };
+    let making = async move {
+        match schedules.get(&id).await {
+            Err(ScheduleError::NotFound { .. }) => {
+                let new = NewSchedule { id: Some(id), ..new };
+                schedules.create(new).await.map(|(made, _)| made)
+            }
+            // Its one time may be over by now.
+            found => found,
+        }
+    };
+    // In a task of the runtime's, as whatever else a tool has it do: what has begun is finished.
+    match tasks.spawn(making).await.map_err(|_| gone())? {
+        Ok(made) => Ok(json!(made).into()),
+        Err(ScheduleError::Batch(error)) => Err(ToolError::internal(crate::error::chain(&error))),
+        Err(error) => Err(ToolError { did_not_happen: true, ..ToolError::new(sentence(&error.to_string())) }),
+    }
+}
+
+/// What is wrong, as a sentence.
+fn sentence(what: &str) -> String {
+    let mut letters = what.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", letters.as_str())
 }
 
 async fn list(asked: Listed, cx: &Cx) -> Result<Output, ToolError> {
@@ -222,11 +308,18 @@ async fn list(asked: Listed, cx: &Cx) -> Result<Output, ToolError> {
 
 async fn get(asked: Asked, cx: &Cx) -> Result<Output, ToolError> {
     let tasks = tasks(cx)?;
+    if let Some(monitor) = tasks.monitor(&asked.task).await.map_err(refused)? {
+        return Ok(json!(monitor).into());
+    }
     let found = tasks.get(&asked.task).await.map_err(refused)?;
     shown(&tasks, &asked.task, found).await
 }
 
 async fn wait(asked: Asked, cx: &Cx) -> Result<Output, ToolError> {
+    // A schedule does not end by being waited for.
+    if tasks(cx)?.monitor(&asked.task).await.map_err(refused)?.is_some() {
+        return get(asked, cx).await;
+    }
     let within = Duration::from_secs(asked.timeout_s.unwrap_or(WAIT_S.0));
     let waiting = tasks(cx)?.waiting(&asked.task, within).await.map_err(refused)?;
     // Nothing here owns the runtime while it waits.
@@ -238,6 +331,11 @@ async fn wait(asked: Asked, cx: &Cx) -> Result<Output, ToolError> {
 
 async fn cancel(asked: Asked, cx: &Cx) -> Result<Output, ToolError> {
     let tasks = tasks(cx)?;
+    if tasks.monitor(&asked.task).await.map_err(refused)?.is_some() {
+        let told =
+            format!("{:?} is a schedule: the tasks that it starts can be cancelled, one by one.", asked.task);
+        return Err(ToolError { did_not_happen: true, ..ToolError::new(told) });
+    }
     tasks.get(&asked.task).await.map_err(refused)?;
     let hold = cx.hold.upgrade().ok_or_else(gone)?;
     let reached =

@@ -315,14 +315,18 @@ async fn what_was_just_written_is_not_read_back() {
     let mut events = runtime.events("s", None).await.unwrap();
     let mut told = Vec::new();
     let mut asked = Vec::new();
-    for key in ["first", "second", "third"] {
-        run(&runtime, "s", batch(key, vec![call(key, "read", n(1))])).await;
-        told.push(kinds(&until_ended(&mut events, 1).await, key));
-        asked.push(store.asked(Method::JournalAfter));
+    for number in 0..40 {
+        let key = format!("k{number}");
+        run(&runtime, "s", batch(&key, vec![call(&key, "read", n(number))])).await;
+        told.push(kinds(&until_ended(&mut events, 1).await, &key));
+        asked.push([store.asked(Method::JournalAfter), store.asked(Method::Session)]);
     }
-    assert_eq!((&told[1], &told[2]), (&told[0], &told[0]));
     assert!(told[0].ends_with("ended (succeeded)"), "{}", told[0]);
-    assert_eq!(asked[2], asked[0], "once the session is known");
+    assert!(told.iter().all(|other| *other == told[0]), "{told:?}");
+    let ([rows, looks], [rows_first, looks_first]) = (asked[39], asked[0]);
+    assert_eq!(rows, rows_first, "once the session is known");
+    // Whoever is told of nothing for a second looks by itself, which a slow machine may see.
+    assert!(looks - looks_first < 20, "it was looked {looks} times how far the session is");
 }
 
 #[tokio::test]

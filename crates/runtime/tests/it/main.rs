@@ -43,6 +43,7 @@ mod submission;
 mod takeover;
 mod tasks;
 mod threads;
+mod triggers;
 mod waits;
 mod workers;
 mod world;

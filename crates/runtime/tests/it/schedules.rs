@@ -1,6 +1,7 @@
 //! Schedules: when they start calls, and what becomes of them.
 
 mod kills;
+mod model;
 mod rules;
 
 use crate::rig::{batch, call, n, run, spec, states};

@@ -1,5 +1,6 @@
 //! Calls that go on without their callers, and what their sessions are told of them.
 
+mod many;
 mod spawned;
 
 use crate::inside::body;

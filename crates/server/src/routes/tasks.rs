@@ -30,7 +30,11 @@ pub async fn show(
     Named((session, task)): Named<(String, String)>,
 ) -> Answered {
     api.session(&caller, &session).await?;
-    let (found, _) = api.runtime().tasks(&session).get(&task).await?;
+    let tasks = api.runtime().tasks(&session);
+    if let Some(monitor) = tasks.monitor(&task).await? {
+        return json(&monitor);
+    }
+    let (found, _) = tasks.get(&task).await?;
     let call = View::of_session(api.runtime(), &session).show(&task, false).await?;
     let mut shown = serde_json::to_value(found).unwrap_or_default();
     shown["call"] = call;

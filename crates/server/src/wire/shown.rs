@@ -140,7 +140,7 @@ pub struct Task {
     pub title: String,
     /// The state of its call; a monitor is `watching`.
     pub state: String,
-    /// Why it goes on without a caller: `budget`, `queue`, `spawned` or `scheduled`.
+    /// Why it goes on without a caller: `budget`, `queue`, `spawned`, `scheduled` or `triggered`.
     pub by: String,
     /// When its session is told of it: `silent`, `on_end` or `on_activity`.
     pub wake: String,
@@ -158,6 +158,8 @@ pub struct Task {
     pub starter: Option<String>,
     /// The schedule that started it, if one did.
     pub schedule: Option<String>,
+    /// The trigger that started it, if one did.
+    pub trigger: Option<String>,
     /// What it last said that it does, while it runs; of a monitor its next time.
     pub status: Option<String>,
 }
@@ -168,8 +170,8 @@ pub struct WholeTask {
     #[serde(flatten)]
     #[expect(missing_docs, reason = "it is the task")]
     pub task: Task,
-    /// Its call.
-    pub call: Call,
+    /// Its call; a monitor has none.
+    pub call: Option<Call>,
 }
 
 /// A piece of what a task has said.
@@ -271,6 +273,8 @@ pub struct Call {
     pub outcome: Option<Value>,
     /// How often it was tried.
     pub attempts: u64,
+    /// What the events that it told of have started; absent if that is nothing.
+    pub triggered: Option<Vec<super::triggers::Triggered>>,
     /// How long it waited for its start.
     pub queued_ms: Option<u64>,
     /// How long it waited after that.

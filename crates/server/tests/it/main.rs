@@ -18,3 +18,4 @@ mod surface;
 mod tasks;
 mod tcp;
 mod traces;
+mod triggers;

@@ -19,6 +19,7 @@ struct Objects {
     task: String,
     notice: String,
     schedule: String,
+    trigger: String,
 }
 
 impl Objects {
@@ -53,6 +54,9 @@ impl Objects {
         let schedules = format!("/v1/sessions/{session}/schedules");
         let nightly = json!({"cron": "0 0 * * *", "tool": "build"});
         let schedule = served.ask_as(Some(&rig.alice), "POST", (&schedules, nightly)).await.expect(201);
+        let triggers = format!("/v1/sessions/{session}/triggers");
+        let on_sale = json!({"event": "sold", "tool": "build"});
+        let trigger = served.ask_as(Some(&rig.alice), "POST", (&triggers, on_sale)).await.expect(201);
         let wanted = json!({"principal": "p", "scopes": ["read"]});
         let token = served.post("/v1/tokens", wanted).await.expect(201);
         let text = |value: &Value| value.as_str().expect("text").to_string();
@@ -67,6 +71,7 @@ impl Objects {
             task: text(&build["calls"][0]["task"]),
             notice,
             schedule: text(&schedule["id"]),
+            trigger: text(&trigger["id"]),
         }
     }
 
@@ -83,6 +88,7 @@ impl Objects {
             task: nothing(),
             notice: nothing(),
             schedule: nothing(),
+            trigger: nothing(),
         }
     }
 
@@ -100,6 +106,7 @@ impl Objects {
             "{task}" => self.task.clone(),
             "{notice}" => self.notice.clone(),
             "{schedule}" => self.schedule.clone(),
+            "{trigger}" => self.trigger.clone(),
             "{path}" => "notes.txt".to_string(),
             "{name}" => "say".to_string(),
             "{provider}" => "mail".to_string(),
@@ -132,6 +139,7 @@ fn body(method: &str, path: &str) -> Value {
         "{id}" => json!({"answer": "red"}),
         "messages" => json!({"text": "hello"}),
         "schedules" => json!({"cron": "0 0 * * *", "tool": "build"}),
+        "triggers" => json!({"event": "sold", "tool": "build"}),
         "preview" => json!({"cron": "0 0 * * *"}),
         "tokens" => json!({"principal": "p", "scopes": ["read"]}),
         _ => json!({}),
@@ -173,6 +181,7 @@ impl Route {
     fn opens(&self) -> bool {
         self.path.ends_with("/batches")
             || (self.path.ends_with("/schedules") && self.method == "POST")
+            || (self.path.ends_with("/triggers") && self.method == "POST")
             || self.path.ends_with("{key}/calls")
             || self.method == "PUT"
     }

@@ -26,6 +26,8 @@ async fn a_schedule_is_made_shown_changed_and_removed() {
     let monitor = &tasks["items"][0];
     assert_eq!((&monitor["task"], &monitor["kind"]), (&json!("nightly"), &json!("monitor")));
     assert_eq!((&monitor["state"], &monitor["title"]), (&json!("watching"), &json!("Nightly build")));
+    let found = served.get("/v1/sessions/s/tasks/nightly").await.expect(200);
+    assert_eq!(found, *monitor, "it is found by its id, and has no call");
     let off = patch(&served, "nightly", json!({"enabled": false, "generation": 1})).await.expect(200);
     assert_eq!((&off["enabled"], &off["generation"], off.get("next")), (&json!(false), &json!(2), None));
     let stale = patch(&served, "nightly", json!({"enabled": true, "generation": 1})).await;

@@ -236,6 +236,15 @@ fn tools(runtime: &Runtime, (go, keys): (&Arc<Semaphore>, &Keys)) {
     });
     runtime.register(mail).expect("it fits");
     runtime.register(Attaches(free("file", EffectClass::Once))).expect("it fits");
+    let emits = [("sold".to_string(), json!({"type": "object"}))].into();
+    let sell = tool_fn(ToolSpec { emits, ..free("sell", EffectClass::Keyed) }, |args, cx: &Cx| {
+        let cx = cx.clone();
+        async move {
+            cx.emit("sold", "sold", &args).await?;
+            Ok(args.into())
+        }
+    });
+    runtime.register(sell).expect("it fits");
 }
 
 /// It attaches a text.

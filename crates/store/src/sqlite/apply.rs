@@ -213,7 +213,7 @@ impl<'c> Applier<'c> {
         let Some(mut seat) = self.seat(change.session)? else {
             return Ok(Err(Refused::Fenced { now: Fence(0) }));
         };
-        if seat.fence != from.0 && !cfg!(feature = "mutant-no-fence") {
+        if seat.fence != from.0 && !windlass_core::mutant::breaks("no-fence") {
             return Ok(Err(Refused::Fenced { now: Fence(seat.fence) }));
         }
         if let Hold::Take { to, .. } = change.hold {
@@ -260,7 +260,7 @@ impl<'c> Applier<'c> {
     fn unmet(&mut self, change: &Change) -> Result<Option<Refused>, Error> {
         for guard in &change.guards {
             if let Guard::Absent(lookup) = guard {
-                let unknown = !change.makes(*lookup) && !cfg!(feature = "mutant-guard-skipped");
+                let unknown = !change.makes(*lookup) && !windlass_core::mutant::breaks("guard-skipped");
                 if unknown && self.lookups.has(*lookup, &mut self.sql)? {
                     return Ok(Some(Refused::Exists));
                 }

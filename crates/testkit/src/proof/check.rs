@@ -6,9 +6,10 @@ mod inside;
 mod nested;
 mod siblings;
 mod streams;
+mod tasks;
 mod waits;
 
-use super::client::is_unknown;
+use super::client::{is_open, is_unknown};
 use super::history::{Answer, Journal, Recorded, Told};
 use super::ledger::Effect;
 use super::plan::Plan;
@@ -42,6 +43,7 @@ pub fn violations(histories: &Histories) -> Vec<String> {
         found.extend(siblings::problems(histories, batch));
     }
     streams::problems(histories, &mut found);
+    tasks::problems(histories, &mut found);
     let recorded: BTreeMap<&str, &Recorded> =
         histories.journal.calls.iter().map(|call| (call.name.as_str(), call)).collect();
     for (session, batch, plan) in histories.plan.calls() {
@@ -57,6 +59,10 @@ pub fn violations(histories: &Histories) -> Vec<String> {
             found.extend(case.problems(histories).into_iter().map(|problem| described(&case, &problem)));
         }
         let case = Case { added, inside, ..Case::new(histories, plan, recorded) };
+        found.extend(case.problems(histories).into_iter().map(|problem| described(&case, &problem)));
+    }
+    for (plan, recorded) in tasks::scheduled(histories) {
+        let case = Case::new(histories, &plan.call, recorded);
         found.extend(case.problems(histories).into_iter().map(|problem| described(&case, &problem)));
     }
     found
@@ -90,6 +96,9 @@ fn every_call_ended_once(histories: &Histories, found: &mut Vec<String>) {
         if times != Some(1) || !nested::is_planned(histories, call) {
             found.push(format!("nested: {} is recorded, and nobody was to call it", call.name));
         }
+    }
+    for (_, call) in tasks::scheduled(histories) {
+        recorded.remove(call.name.as_str());
     }
     found.extend(recorded.keys().map(|name| format!("R1: {name} was never submitted")));
     let known: BTreeSet<&str> = histories.journal.calls.iter().map(|call| call.name.as_str()).collect();
@@ -130,7 +139,9 @@ fn nothing_told_is_lost(histories: &Histories, found: &mut Vec<String>) {
                 continue;
             };
             let resolved = recorded.is_resolved();
-            if recorded.answer != *call && !(resolved && is_unknown(call)) {
+            // It was told that it goes on: then it is a task, for good.
+            let goes_on = is_open(call) && recorded.answer["task"] == call["task"];
+            if recorded.answer != *call && !(resolved && is_unknown(call)) && !goes_on {
                 found.push(format!(
                     "R1: {name}: worker {} was told {call}, and recorded is {}",
                     told.worker, recorded.answer
@@ -151,6 +162,7 @@ fn resolutions_stand(histories: &Histories, found: &mut Vec<String>) {
             if let Some(before) = last.insert(name.clone(), call)
                 && before != call
                 && !is_unknown(before)
+                && !is_open(before)
             {
                 found.push(format!("R12: {name}: worker {} was told {call}, after {before}", told.worker));
             }
@@ -189,7 +201,7 @@ fn reads(call: &Recorded) -> bool {
 }
 
 fn is_apart(call: &Recorded) -> bool {
-    call.answer["tool"].as_str().is_some_and(|tool| tool.ends_with("_apart"))
+    call.answer["tool"].as_str().is_some_and(|tool| tool.ends_with("_apart") || tool.ends_with("_background"))
 }
 
 /// Calls that write have their session alone, so a dying worker takes at most one of their attempts in each with it.

@@ -46,6 +46,9 @@ pub async fn submit(
                 true => client.come_back(submitted).await?,
                 false => client.told(submitted).await?,
             };
+            if calls(&answer).iter().any(is_open) {
+                answer = client.come_back_later().await?;
+            }
             if client.batch.grows {
                 answer = client.submitted_again().await?;
             }
@@ -109,6 +112,10 @@ impl BatchClient {
     /// Waits for nothing until the calls are over, and asks then what became of them.
     async fn come_back(&self, submitted: Submitted) -> Result<Value> {
         drop(submitted);
+        self.come_back_later().await
+    }
+
+    async fn come_back_later(&self) -> Result<Value> {
         let is_it = |open: &windlass::OpenCall| open.session == self.session && open.batch == self.batch.key;
         let mut looks = 0_u32;
         while self.runtime.open().await?.iter().any(is_it) {
@@ -135,9 +142,8 @@ impl BatchClient {
 
     /// Says of some calls that ended as unknown how they ended, and submits the batch again.
     async fn resolve(&self, answer: &Value, percent: u64) -> Result<()> {
-        let calls = answer["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
         let mut resolved = false;
-        for call in calls.iter().filter(|call| is_unknown(call)) {
+        for call in calls(answer).iter().filter(|call| is_unknown(call)) {
             // The same call is resolved by some workers and not by others.
             let chance = Chance::new(self.world.client.chance()).branch(hash(call)).below(100);
             if chance < percent {
@@ -182,6 +188,15 @@ impl BatchClient {
             Ok(_) => bail!("R12: {}: a resolution was taken that says something else", request.call),
         }
     }
+}
+
+fn calls(answer: &Value) -> &[Value] {
+    answer["calls"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Whether a call goes on without its caller: how it ended comes later.
+pub fn is_open(call: &Value) -> bool {
+    call["task"].is_string() && call["outcome"].is_null()
 }
 
 /// Whether it is not known if a call took effect.

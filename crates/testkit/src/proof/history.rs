@@ -2,7 +2,7 @@
 
 mod told;
 
-pub use told::{Answer, Answered, Cancel, Told};
+pub use told::{Answer, Answered, Cancel, Taken, Told};
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
@@ -16,8 +16,11 @@ use windlass::core::handle::{Handle, Kind, idempotency_key};
 use windlass::core::ids::{BatchNo, BlobNo, EntryNo, Ordinal};
 use windlass::core::operation::{Completion, Did, Operation, StepResult};
 use windlass::core::time::Timestamp;
-use windlass::{Decision, EffectClass, Siblings, inspect};
+use windlass::{Decision, EffectClass, Inbox, Siblings, Wake, inspect};
 use windlass_store::{SessionRow, SqliteStore, Store};
+
+/// Between the session and the schedule in the name of a call that one started.
+pub const SCHEDULE: &str = "/schedule:";
 
 /// Journal rows are read in pages of this size.
 const ROWS_PAGE: u64 = 64;
@@ -29,6 +32,8 @@ pub struct Journal {
     pub calls: Vec<Recorded>,
     /// Every recorded batch.
     pub batches: Vec<RecordedBatch>,
+    /// What is left in the inboxes.
+    pub notices: Vec<Taken>,
     /// What is wrong with the journals themselves: damage, gaps, open batches.
     pub problems: Vec<String>,
 }
@@ -264,6 +269,8 @@ pub struct Recorded {
     pub value: Option<Value>,
     /// Its idempotency key.
     pub key: String,
+    /// When its session is told of it, if it is a task.
+    pub task: Option<Wake>,
 }
 
 /// Where a call inside another was made.
@@ -287,12 +294,17 @@ impl Nesting {
 }
 
 impl Recorded {
-    /// Its name, or what stands for that of a call inside another in every folder: that one's, and its own id.
+    /// Its name, or what stands for that in every folder: of a call inside another that one's and its own id, of one that a
+    /// schedule started that one's id.
     pub fn path(&self) -> String {
         let id = self.name.rsplit('/').next().unwrap_or_default();
-        match &self.nesting {
-            Some(nesting) => format!("{}/{}/{id}", nesting.parent, nesting.name),
-            None => self.name.clone(),
+        match (&self.nesting, self.name.split_once(SCHEDULE)) {
+            (Some(nesting), _) => format!("{}/{}/{id}", nesting.parent, nesting.name),
+            // Its batch is named after the time at which it is due.
+            (None, Some((session, rest))) => {
+                format!("{session}{SCHEDULE}{}/{id}", rest.split('/').next().unwrap_or_default())
+            }
+            (None, None) => self.name.clone(),
         }
     }
 
@@ -367,6 +379,7 @@ impl Journal {
                     attempts: call.attempts,
                     deaths: call.deaths,
                     past: Past::default(),
+                    task: call.task.as_deref().map(|task| task.wake),
                     inside: Inside::default(),
                     opened_at: call.opened_at,
                     ended_at: call.end().map_or(call.opened_at, |end| end.at),
@@ -391,6 +404,22 @@ impl Journal {
             call.add(number, &fact);
         }
         self.calls.extend(calls.into_values());
+        self.notices(store, session).await
+    }
+
+    async fn notices(&mut self, store: &Arc<dyn Store>, session: &SessionRow) -> Result<()> {
+        let inbox = Inbox::recorded(Arc::clone(store), &session.name);
+        let mut after = None;
+        loop {
+            let page = inbox.list(after.as_deref(), u64::MAX).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.id.clone());
+            for notice in page {
+                let (id, task, kind, state) = (notice.id, notice.task, notice.kind, notice.task_state);
+                let shown = json!({"id": id, "task": task, "kind": kind, "state": state});
+                self.notices.push(Taken::read(&shown));
+            }
+        }
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //! takes over what the one before it left.
 
 use super::check::{Histories, violations};
-use super::history::Recorded;
+use super::history::{Recorded, SCHEDULE};
 use super::ledger::Ledger;
 use super::plan::RACE;
 use super::tools::{ANSWER, QUESTION};
@@ -10,7 +10,7 @@ use super::trial::{Ended, Planned, Programs, Trial};
 use crate::chance::Chance;
 use crate::results::Record;
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,11 +40,25 @@ pub struct Options {
     pub time_max: Duration,
     /// How many folders are worked on together.
     pub lanes: u64,
+    /// What is submitted in each.
+    pub plans: Plans,
+}
+
+/// What is submitted while workers are killed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Plans {
+    /// Calls of all kinds.
+    #[default]
+    Calls,
+    /// Calls that go on without their callers.
+    Tasks,
 }
 
 /// What was done and found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// What was submitted.
+    pub plans: Plans,
     /// Workers killed with calls to be answered.
     pub kills: u64,
     /// Of these, before the store was open, while it took over, and while it worked.
@@ -121,6 +135,18 @@ pub struct Report {
     pub streamed: u64,
     /// See above.
     pub streamed_cut: u64,
+    /// Tasks, and those of them that outlasted their callers.
+    pub tasks: u64,
+    /// See above.
+    pub outlasted: u64,
+    /// Notices that were taken, those of them that were taken again, and those that were acknowledged.
+    pub taken: u64,
+    /// See above.
+    pub taken_again: u64,
+    /// See above.
+    pub acknowledged: u64,
+    /// Calls that were started at their time.
+    pub fired: u64,
     /// Every broken promise.
     pub violations: Vec<String>,
     /// How long it took.
@@ -131,7 +157,10 @@ impl Report {
     /// As a line of the results.
     pub fn record(&self, seed: u64) -> Record {
         Record {
-            proof: "kill",
+            proof: match self.plans {
+                Plans::Calls => "kill",
+                Plans::Tasks => "kill-tasks",
+            },
             count: self.kills,
             seed,
             took: self.took,
@@ -150,7 +179,7 @@ impl Report {
                 "nested": self.nested, "nested_again": self.nested_again,
                 "nested_parents_lost": self.nested_parents_lost, "nested_races": self.nested_races,
                 "nested_races_cut": self.nested_races_cut, "streamed": self.streamed,
-                "streamed_cut": self.streamed_cut,
+                "streamed_cut": self.streamed_cut, "background": self.background(),
             }),
         }
     }
@@ -191,6 +220,7 @@ impl Report {
         let signalled: BTreeSet<_> = histories.told.iter().flat_map(|told| &told.signalled).collect();
         self.signals += signalled.len() as u64;
         self.add_nested(histories);
+        self.add_tasks(histories);
         let stepped = histories.effects.iter().filter(|effect| effect.verdict == "again");
         let keys: BTreeSet<&str> = histories.journal.calls.iter().map(|call| call.key.as_str()).collect();
         self.steps_again += stepped.filter(|effect| !keys.contains(effect.key.as_str())).count() as u64;
@@ -229,6 +259,38 @@ impl Report {
     }
 }
 
+impl Report {
+    fn background(&self) -> Value {
+        json!({
+            "tasks": self.tasks, "outlasted": self.outlasted, "taken": self.taken, "taken_again": self.taken_again,
+            "acknowledged": self.acknowledged, "fired": self.fired,
+        })
+    }
+
+    /// What went on without its caller, and what was told of it.
+    fn add_tasks(&mut self, histories: &Histories) {
+        let planned: BTreeSet<&str> = histories
+            .plan
+            .calls()
+            .filter(|(_, _, call)| call.task.is_some())
+            .map(|(_, _, call)| call.id.as_str())
+            .collect();
+        for call in histories.journal.calls.iter().filter(|call| call.task.is_some()) {
+            self.tasks += 1;
+            let id = call.name.rsplit('/').next().unwrap_or_default();
+            let fired = call.name.contains(SCHEDULE);
+            self.fired += u64::from(fired);
+            self.outlasted += u64::from(!fired && !planned.contains(id));
+        }
+        let taken: Vec<&str> =
+            histories.told.iter().flat_map(|told| told.taken.iter().map(|taken| taken.id.as_str())).collect();
+        self.taken += taken.len() as u64;
+        self.taken_again += (taken.len() - taken.iter().collect::<BTreeSet<_>>().len()) as u64;
+        let acknowledged = histories.told.iter().map(|told| told.acknowledged.len() as u64);
+        self.acknowledged += acknowledged.sum::<u64>();
+    }
+}
+
 /// Kills until there were enough, or time is up, or it is clear that something is broken.
 pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
     let rig = Rig {
@@ -237,7 +299,7 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
         began: Instant::now(),
         trials: AtomicU64::new(0),
         kills: AtomicU64::new(0),
-        report: Mutex::default(),
+        report: Mutex::new(Report { plans: options.plans, ..Report::default() }),
     };
     std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..options.lanes.max(1)).map(|_| scope.spawn(|| rig.lane())).collect();
@@ -273,7 +335,10 @@ impl Rig<'_> {
     /// One folder: workers are killed until one is quicker than its killer, or enough were; then it is drained.
     fn trial(&self, number: u64, ledger: &mut Ledger) -> Result<()> {
         let mut seed = Chance::new(self.options.seed).branch(number);
-        let planned = Planned::Seed(seed.any());
+        let planned = match self.options.plans {
+            Plans::Calls => Planned::Seed(seed.any()),
+            Plans::Tasks => Planned::Tasks(seed.any()),
+        };
         let mut trial = Trial::new(self.programs, ledger, (number, planned))?;
         let ran = self.kill_and_drain(&mut trial, &mut seed);
         let histories = trial.histories();

@@ -2,7 +2,7 @@
 
 use super::tools::{EVENT, SIGNAL};
 use serde_json::json;
-use windlass::{Deadlines, EffectClass, RetryRule, ToolSpec};
+use windlass::{Deadlines, EffectClass, Flags, RetryRule, ToolSpec};
 
 /// Which tool a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Kind {
     pub pace: Pace,
     /// Whether it claims nothing, so that it runs beside all others.
     pub apart: bool,
+    /// Whether its calls may go on without a caller. Then they claim nothing either.
+    pub background: bool,
 }
 
 /// How long an attempt may take.
@@ -64,6 +66,8 @@ const GRACE_MS: u64 = 10;
 const PATIENT_GRACE_MS: u64 = 10_000;
 /// Waits between attempts, so that a trial is over in a moment.
 const RETRY_BASE_MS: u64 = 4;
+/// How long a caller waits for what may go on without it: some are over by then, and some are not.
+const INLINE_MS: u64 = 3;
 /// How long a call may wait for its turn: longer than any trial. Without a tool it waits as the worker's limits say.
 const QUEUE_MS: u64 = 600_000;
 
@@ -83,7 +87,7 @@ impl Kind {
 
     /// Of this class, with all the time it needs, and nobody to ask.
     pub const fn new(class: Class) -> Kind {
-        Kind { class, asks: Asks::Nobody, pace: Pace::Usual, apart: false }
+        Kind { class, asks: Asks::Nobody, pace: Pace::Usual, apart: false, background: false }
     }
 
     /// The same, and the ledger can be asked.
@@ -106,6 +110,11 @@ impl Kind {
         Kind { apart: true, ..self }
     }
 
+    /// The same, beside all others and without a caller once that has waited for a moment.
+    pub const fn background(self) -> Kind {
+        Kind { background: true, ..self.apart() }
+    }
+
     /// Whether its tool is there and has code of its own.
     pub fn has_code(self) -> bool {
         !matches!(self.class, Class::Missing | Class::Client)
@@ -117,8 +126,8 @@ impl Kind {
         classes.flat_map(|class| {
             let asks = [Asks::Nobody, Asks::Ledger, Asks::InVain].into_iter();
             let paces = [Pace::Usual, Pace::Brief, Pace::Patient];
-            let all = asks.flat_map(move |asks| paces.map(|pace| Kind { class, asks, pace, apart: false }));
-            all.flat_map(|kind| [kind, kind.apart()])
+            let all = asks.flat_map(move |asks| paces.map(|pace| Kind { asks, pace, ..Kind::new(class) }));
+            all.flat_map(|kind| [kind, kind.apart(), kind.background()])
         })
     }
 
@@ -134,7 +143,11 @@ impl Kind {
             Pace::Brief => "_brief",
             Pace::Patient => "_patient",
         };
-        let apart = if self.apart { "_apart" } else { "" };
+        let apart = match (self.apart, self.background) {
+            (_, true) => "_background",
+            (true, false) => "_apart",
+            (false, false) => "",
+        };
         format!("{}_effect{asks}{pace}{apart}", self.class.name())
     }
 
@@ -160,6 +173,8 @@ impl Kind {
             deadlines,
             grace_ms: Some(grace_ms),
             claims: self.apart.then(Vec::new),
+            flags: Flags { background: self.background, ..Flags::default() },
+            inline_ms: self.background.then_some(INLINE_MS),
             retry: RetryRule { attempts, base_ms, cap_ms: None },
             emits: [(EVENT.to_owned(), json!({"type": "object", "required": ["call"]}))].into(),
             signals: [(SIGNAL.to_owned(), json!({"type": "integer"}))].into(),

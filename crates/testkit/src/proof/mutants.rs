@@ -1,4 +1,4 @@
-//! Mutants: builds that break one rule on purpose. A proof that stays green against one of them proves nothing, so
+//! Mutants: processes that break one rule on purpose. A proof that stays green against one of them proves nothing, so
 //! each must turn one red, for the reason it was made for.
 
 use super::kind::Class;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// A rule that is broken, and what must notice it.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
-    /// The feature that breaks it.
-    pub feature: &'static str,
+    /// Its name.
+    pub rule: &'static str,
     /// Which proof is run.
     pub proof: Proof,
     /// What stands in what the proof says when it is red for this reason.
@@ -37,77 +37,83 @@ pub enum Proof {
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 16] = [
+pub const MUTANTS: [Mutant; 18] = [
     Mutant {
-        feature: "mutant-no-fence",
+        rule: "no-fence",
         proof: Proof::StoreSuite,
         expected: "sqlite_suite::a_stale_owner_changes_nothing",
     },
     Mutant {
-        feature: "mutant-guard-skipped",
+        rule: "guard-skipped",
         proof: Proof::StoreSuite,
         expected: "sqlite_suite::a_batch_is_recorded_once",
     },
     Mutant {
-        feature: "mutant-no-intent",
+        rule: "no-intent",
         proof: Proof::Commits(Planned::Whole),
         expected: "R3: the ledger was asked 2 times",
     },
     // Whoever is told too early and asks again reads what is not there yet, and waits for ever: each batch is submitted
     // whole.
-    Mutant { feature: "mutant-early-ack", proof: Proof::Commits(Planned::Whole), expected: "R1: s1/" },
+    Mutant { rule: "early-ack", proof: Proof::Commits(Planned::Whole), expected: "R1: s1/" },
+    Mutant { rule: "claim-released-early", proof: Proof::Commits(Planned::Whole), expected: "order: " },
     Mutant {
-        feature: "mutant-claim-released-early",
-        proof: Proof::Commits(Planned::Whole),
-        expected: "order: ",
-    },
-    Mutant {
-        feature: "mutant-cancel-early-ack",
+        rule: "cancel-early-ack",
         proof: Proof::Commits(Planned::Asked),
         expected: "cancel: worker 1 was told that it is to stop",
     },
     Mutant {
-        feature: "mutant-resolution-changes",
+        rule: "resolution-changes",
         proof: Proof::Commits(Planned::Asked),
         expected: "R12: s2/b3/c11: a resolution was taken that says something else",
     },
     Mutant {
-        feature: "mutant-once-retried",
+        rule: "once-retried",
         proof: Proof::Rows(Class::Once, Event::FailsSafe),
         expected: "table: it ended as \"failed tool_failed\", 2 attempts",
     },
     Mutant {
-        feature: "mutant-losers-later",
+        rule: "losers-later",
         proof: Proof::Commits(Planned::Siblings),
         expected: "siblings: s1/b1 was decided in row",
     },
     Mutant {
-        feature: "mutant-step-early-ack",
+        rule: "step-early-ack",
         proof: Proof::Commits(Planned::TwoSteps),
         expected: "was told as done, and asked for again",
     },
     Mutant {
-        feature: "mutant-step-again",
+        rule: "step-again",
         proof: Proof::Commits(Planned::TwoSteps),
         expected: "R2: the step first was recorded in attempt 1, and asked for again",
     },
     Mutant {
-        feature: "mutant-nested-again",
+        rule: "nested-again",
         proof: Proof::Commits(Planned::Outside),
         expected: "is recorded, and nobody was to call it",
     },
     Mutant {
-        feature: "mutant-answer-changes",
+        rule: "answer-changes",
         proof: Proof::Commits(Planned::Outside),
         expected: "a second answer was taken that says something else",
     },
     Mutant {
-        feature: "mutant-signal-apart",
+        rule: "signal-apart",
         proof: Proof::Commits(Planned::Stepped),
         expected: "R12: the signals that came are ",
     },
-    Mutant { feature: "mutant-careless", proof: Proof::Poison, expected: "workers died, and it goes on" },
-    Mutant { feature: "mutant-suspects-together", proof: Proof::Poison, expected: "is failed poison" },
+    Mutant {
+        rule: "notice-apart",
+        proof: Proof::Commits(Planned::Background),
+        expected: "and its end is told under {}",
+    },
+    Mutant {
+        rule: "fire-apart",
+        proof: Proof::Commits(Planned::Background),
+        expected: "R13: the schedule t2 has started 0 calls",
+    },
+    Mutant { rule: "careless", proof: Proof::Poison, expected: "workers died, and it goes on" },
+    Mutant { rule: "suspects-together", proof: Proof::Poison, expected: "is failed poison" },
 ];
 
 /// How often workers die before every commit until a mutant counts as unnoticed.
@@ -141,36 +147,52 @@ impl Report {
     }
 }
 
-/// Builds every mutant, or the one of this feature, and runs its proof. Cargo keeps builds with different features apart, so an ordinary one never
-/// sees a mutant; the worker, which has one name for all of them, is moved away.
+/// Breaks every rule, or this one, and runs its proof.
 pub fn run(build: &Build, only: Option<&str>, lanes: u64) -> Result<Report> {
     let began = Instant::now();
     let mut report = Report::default();
-    for mutant in MUTANTS.into_iter().filter(|mutant| only.is_none_or(|only| only == mutant.feature)) {
+    let chosen: Vec<Mutant> =
+        MUTANTS.into_iter().filter(|mutant| only.is_none_or(|only| only == mutant.rule)).collect();
+    if chosen.is_empty() {
+        bail!("there is no such rule; there are: {}", MUTANTS.map(|mutant| mutant.rule).join(", "));
+    }
+    let folder = tempfile::tempdir()?;
+    let programs = programs(build, folder.path())?;
+    for mutant in chosen {
         let said = match mutant.proof {
-            Proof::StoreSuite => store_suite(&build.target, mutant.feature),
-            Proof::Commits(_) | Proof::Rows(..) | Proof::Poison => workers(build, &mutant, lanes),
+            Proof::StoreSuite => store_suite(&build.target, mutant.rule),
+            Proof::Commits(_) | Proof::Rows(..) | Proof::Poison => workers(&programs, &mutant, lanes),
         };
-        let said = said.with_context(|| format!("{} could not be tried", mutant.feature))?;
+        let said = said.with_context(|| format!("{} could not be tried", mutant.rule))?;
         match said.lines().find(|line| line.contains(mutant.expected)) {
             Some(line) => {
                 let line: String = line.trim().chars().take(LINE_CHARS_MAX).collect();
-                report.noticed.push(format!("{}: {line}", mutant.feature));
+                report.noticed.push(format!("{}: {line}", mutant.rule));
             }
-            None => report.survived.push(format!("{} was not noticed: {said}", mutant.feature)),
+            None => report.survived.push(format!("{} was not noticed: {said}", mutant.rule)),
         }
     }
     report.took = began.elapsed();
     Ok(report)
 }
 
+/// Worker and ledger. The worker is moved away: it has the name of one with kill points only, which an ordinary build must
+/// make anew.
+fn programs(build: &Build, folder: &Path) -> Result<Programs> {
+    let mut programs = build.clone().with_mutants().programs()?;
+    let worker = folder.join("worker");
+    std::fs::copy(&programs.worker, &worker).context("the worker cannot be moved away")?;
+    std::fs::remove_file(std::mem::replace(&mut programs.worker, worker))?;
+    Ok(programs)
+}
+
 /// Which cases of the store's suite fail.
-fn store_suite(target: &Path, feature: &str) -> Result<String> {
+fn store_suite(target: &Path, rule: &str) -> Result<String> {
     let suite = |more: &[&str]| {
         let mut suite = cargo();
         suite.args(["test", "--quiet", "--locked", "--package=windlass-store", "--test=it"]);
-        suite.args(["--features", feature]).arg("--target-dir").arg(target).args(more);
-        suite.output().context("cargo cannot be started")
+        suite.args(["--features=mutants", "--target-dir"]).arg(target).args(more);
+        suite.env("WINDLASS_MUTANT", rule).output().context("cargo cannot be started")
     };
     // What cannot be built is not noticed, only broken.
     let built = suite(&["--no-run"])?;
@@ -184,14 +206,9 @@ fn store_suite(target: &Path, feature: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// What is broken when workers are built so.
-fn workers(build: &Build, mutant: &Mutant, lanes: u64) -> Result<String> {
-    let features = vec!["kill-points".to_owned(), mutant.feature.to_owned()];
-    let mut programs = Build { features, ..build.clone() }.programs()?;
-    let folder = tempfile::tempdir()?;
-    let worker = folder.path().join("worker");
-    std::fs::copy(&programs.worker, &worker).context("the worker cannot be moved away")?;
-    std::fs::remove_file(std::mem::replace(&mut programs.worker, worker))?;
+/// What is broken when workers break this rule.
+fn workers(programs: &Programs, mutant: &Mutant, lanes: u64) -> Result<String> {
+    let programs = Programs { mutant: Some(mutant.rule.to_owned()), ..programs.clone() };
     let violations = match mutant.proof {
         Proof::Commits(planned) => commits(&programs, (planned, mutant.expected), lanes),
         Proof::Rows(class, event) => {

@@ -21,7 +21,7 @@ use windlass::{AskError, Completed, OpenCall, Runtime, Signal};
 const ANSWERED_US: u64 = 8_000;
 
 /// How often a client looks whether a call waits for it.
-pub(super) const LOOK: Duration = Duration::from_millis(2);
+pub(super) const LOOK: Duration = Duration::from_millis(5);
 
 /// Whom a call waits for.
 #[derive(Clone)]
@@ -230,6 +230,6 @@ impl Person {
 }
 
 /// It takes a while until somebody answers.
-async fn think(chance: &mut Chance) {
+pub(super) async fn think(chance: &mut Chance) {
     tokio::time::sleep(Duration::from_micros(chance.between(0, ANSWERED_US))).await;
 }

@@ -1,13 +1,14 @@
 //! What a worker submits and asks for: sessions of batches of calls with mixed classes, what the ledger, the tool and
 //! the client do with each, and what the client cancels. `fixed` has plans that leave nothing to chance, `random`
-//! those of seeds.
+//! those of seeds, `tasks` those of seeds whose calls go on without their callers.
 
 mod fixed;
 mod random;
+mod tasks;
 
 use super::kind::{Class, Kind};
 use serde_json::{Value, json};
-use windlass::{Args, BatchRequest, CallRequest, Siblings};
+use windlass::{Args, BatchRequest, CallRequest, NewTask, Siblings, Wake};
 
 /// Everything that is submitted to one data folder.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,21 @@ pub struct Plan {
     pub cancels: Vec<CancelPlan>,
     /// How many of a hundred calls that end as unknown are resolved by each worker's client.
     pub resolved_percent: u64,
+    /// What the client asks to be called at a time.
+    pub schedules: Vec<SchedulePlan>,
+}
+
+/// A call that is to be started at a time.
+#[derive(Clone, Debug)]
+pub struct SchedulePlan {
+    /// In which session.
+    pub session: String,
+    /// The id of the schedule.
+    pub id: String,
+    /// How long after it was first asked for.
+    pub after_ms: u64,
+    /// What is called.
+    pub call: CallPlan,
 }
 
 /// The batches of one session.
@@ -69,6 +85,8 @@ pub struct CallPlan {
     pub connects: Connects,
     /// What its tool calls before its own effect.
     pub nested: Nested,
+    /// It is a task from its beginning, and so is told of it.
+    pub task: Option<Wake>,
 }
 
 /// What the tool of a call needs to be connected to.
@@ -182,6 +200,13 @@ impl Plan {
         })
     }
 
+    /// The kind of every call, also of those inside others and of those that schedules start.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        let inside = |call: &CallPlan| call.nested.all().map(|(_, call)| call.kind).collect::<Vec<_>>();
+        let all = self.calls().flat_map(move |(_, _, call)| std::iter::once(call.kind).chain(inside(call)));
+        all.chain(self.schedules.iter().map(|schedule| schedule.call.kind))
+    }
+
     /// Whether a tool of it kills its worker.
     pub fn dies(&self) -> bool {
         self.calls().any(|(_, _, call)| matches!(call.then, Then::Die | Then::DieAlways | Then::DieLater))
@@ -208,7 +233,7 @@ impl BatchPlan {
 impl CallPlan {
     /// One that goes well.
     pub fn new(id: &str, kind: Kind) -> CallPlan {
-        let (then, says, inside, connects, nested) = Default::default();
+        let (then, says, inside, connects, nested, task) = Default::default();
         CallPlan {
             id: id.into(),
             kind,
@@ -219,6 +244,7 @@ impl CallPlan {
             inside,
             connects,
             nested,
+            task,
         }
     }
 
@@ -236,6 +262,7 @@ impl CallPlan {
             id: Some(self.id.clone()),
             tool: self.kind.tool(),
             args: Args::Json(self.args()),
+            task: self.task.map(|wake| NewTask { title: None, wake }),
             ..CallRequest::default()
         }
     }

@@ -40,7 +40,7 @@ pub struct Options {
     pub names: Vec<String>,
     /// Only this point with this action, in a new folder; for who knows what to look for.
     pub only: Option<(&'static str, &'static str)>,
-    /// Every visit, or only the first, the middle and the last.
+    /// Every visit, or only the first and the last in a new folder, and the middle one in a folder that was left.
     pub every_visit: bool,
     /// Stop as soon as something is broken in whose description this stands; for who knows what to look for.
     pub until: Option<&'static str>,
@@ -118,7 +118,7 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
     let mut disturbances = Vec::new();
     for (visits, is_left) in [(&fresh, false), (&left, true)] {
         for (name, &count) in visits {
-            for visit in chosen(count, options.every_visit) {
+            for visit in chosen((count, is_left), options.every_visit) {
                 disturbances.extend(actions(name).iter().map(|action| Disturbance {
                     name: name.clone(),
                     visit,
@@ -187,8 +187,13 @@ fn registered(names: &[String], visits: &[&BTreeMap<String, u64>], found: &mut V
     found.extend(visited.difference(&names).map(|name| format!("points: {name} is not registered")));
 }
 
-fn chosen(count: u64, every: bool) -> BTreeSet<u64> {
-    if every { (1..=count).collect() } else { [1, count.div_ceil(2), count].into() }
+/// Which visits of a point are disturbed, in a new folder or in one that was left.
+fn chosen((count, is_left): (u64, bool), every: bool) -> BTreeSet<u64> {
+    match (every, is_left) {
+        (true, _) => (1..=count).collect(),
+        (false, false) => [1, count].into(),
+        (false, true) => [count.div_ceil(2)].into(),
+    }
 }
 
 /// How each call ended, without what differs from run to run; of one that was made again inside another, the last.
@@ -358,8 +363,9 @@ mod tests {
 
     #[test]
     fn first_middle_and_last_visits() {
-        assert_eq!(chosen(1, false), [1].into());
-        assert_eq!(chosen(7, false), [1, 4, 7].into());
-        assert_eq!(chosen(3, true), [1, 2, 3].into());
+        assert_eq!(chosen((1, false), false), [1].into());
+        assert_eq!(chosen((7, false), false), [1, 7].into());
+        assert_eq!(chosen((7, true), false), [4].into());
+        assert_eq!(chosen((3, true), true), [1, 2, 3].into());
     }
 }

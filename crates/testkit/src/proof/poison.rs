@@ -10,12 +10,20 @@ use crate::results::Record;
 use anyhow::{Result, bail};
 use serde_json::json;
 use std::time::{Duration, Instant};
+use windlass::Wake;
 
 /// How many workers may be started before all is over.
 const WORKERS_MAX: u32 = 12;
 
 /// What kills its workers, by the name of its class: so many of them.
-pub const GUILTY: [(&str, u32); 3] = [("keyed", 3), ("read", 4), ("once", 1)];
+pub const GUILTY: [(&str, u32); 4] = [("keyed", 3), ("read", 4), ("once", 1), (TASK, 3)];
+/// A task that kills its workers, among neighbours that have work for a while; and the same neighbours without it.
+const TASK: &str = "task";
+const CALM: &str = "calm";
+/// What neighbours keep of the work that they do without it, in hundredths.
+const THROUGHPUT_PERCENT: u128 = 80;
+/// How often that is measured: what else the machine does in one of them is not the guilty one's doing.
+const MEASURED: u32 = 3;
 
 /// What was done and found.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +31,8 @@ pub struct Report {
     /// For each class of the guilty: how many workers it killed, how many neighbours there were, and after how many
     /// milliseconds the last of them had ended, and all.
     pub classes: Vec<(&'static str, u32, usize, u128, u128)>,
+    /// What the neighbours of a task that kills its workers keep of the work that they do without it, in hundredths.
+    pub throughput_percent: u128,
     /// Every broken promise.
     pub violations: Vec<String>,
     /// How long it took.
@@ -41,13 +51,18 @@ impl Report {
             seed: 0,
             took: self.took,
             violations: self.violations.len(),
-            more: json!({"guilty": classes.collect::<Vec<_>>()}),
+            more: json!({
+                "guilty": classes.collect::<Vec<_>>(), "throughput_percent": self.throughput_percent as u64,
+            }),
         }
     }
 }
 
 /// The guilty among its neighbours: before and behind it in its batch, in other sessions, short and long.
 pub fn plan(class: &str) -> Option<Plan> {
+    if [TASK, CALM].contains(&class) {
+        return Some(busy(class == TASK));
+    }
     let guilty = [Class::Keyed, Class::Read, Class::Once].into_iter().find(|known| known.name() == class)?;
     let guilty = CallPlan { then: Then::DieAlways, ..CallPlan::new("guilty", Kind::new(guilty)) };
     let ok = CallPlan::new;
@@ -84,6 +99,67 @@ pub fn plan(class: &str) -> Option<Plan> {
     Some(Plan { sessions, ..Plan::default() })
 }
 
+/// Neighbours that have work for a while, and a task that kills its workers, or none.
+fn busy(guilty: bool) -> Plan {
+    let session = |name: String, calls: Vec<CallPlan>| SessionPlan {
+        name,
+        batches: vec![BatchPlan { key: "b1".into(), calls, ..BatchPlan::default() }],
+        ahead: 1,
+    };
+    let call = |id: String| CallPlan { order: "late:25".into(), ..CallPlan::new(&id, Kind::KEYED) };
+    let neighbours =
+        (0..6).map(|no| session(format!("n{no}"), (0..120).map(|k| call(format!("n{no}c{k}"))).collect()));
+    let mut sessions: Vec<SessionPlan> = neighbours.collect();
+    let kind = Kind::KEYED.background();
+    let task = CallPlan { then: Then::DieAlways, task: Some(Wake::OnEnd), ..CallPlan::new("guilty", kind) };
+    if guilty {
+        sessions.insert(0, session("guilty".into(), vec![task]));
+    }
+    Plan { sessions, ..Plan::default() }
+}
+
+/// What the neighbours keep of the work that they do without the guilty, in hundredths, at best.
+fn throughput(programs: &Programs, ledger: &mut Ledger, report: &mut Report) -> Result<()> {
+    for number in 0..MEASURED {
+        let mut took_ms = [0, 0];
+        for (took, class) in took_ms.iter_mut().zip([CALM, TASK]) {
+            let number = 100 + 2 * u64::from(number) + u64::from(class == TASK);
+            let mut trial = Trial::new(programs, ledger, (number, Planned::Poison(class)))?;
+            workers(&mut trial)?;
+            trial.drain()?;
+            let histories = trial.histories()?;
+            let neighbours =
+                histories.journal.calls.iter().filter(|call| !is_guilty(call)).collect::<Vec<_>>();
+            *took = last_told_ms(&neighbours);
+        }
+        let [calm, poisoned] = took_ms;
+        report.throughput_percent = report.throughput_percent.max(100 * calm / poisoned.max(1));
+        if report.throughput_percent >= THROUGHPUT_PERCENT {
+            return Ok(());
+        }
+    }
+    let percent = report.throughput_percent;
+    report.violations.push(format!("R16: the neighbours of a poison task keep {percent} % of their work"));
+    Ok(())
+}
+
+/// Starts workers until one is done: how many died.
+fn workers(trial: &mut Trial<'_>) -> Result<u32> {
+    let mut died = 0;
+    loop {
+        let mut child = trial.start(&[])?;
+        match trial.wait(&mut child)? {
+            Ended::Done => return Ok(died),
+            Ended::Killed if died < WORKERS_MAX => died += 1,
+            Ended::Killed | Ended::Lost => bail!("R16: {died} workers died, and it goes on"),
+        }
+    }
+}
+
+fn is_guilty(call: &Recorded) -> bool {
+    call.name.ends_with("/guilty")
+}
+
 /// Lets each guilty call kill its workers until all is over.
 pub fn run(programs: &Programs) -> Result<Report> {
     let began = Instant::now();
@@ -101,6 +177,7 @@ pub fn run(programs: &Programs) -> Result<Report> {
         }
         report.violations.append(&mut broken);
     }
+    throughput(programs, &mut ledger, &mut report)?;
     report.took = began.elapsed();
     Ok(report)
 }
@@ -110,15 +187,8 @@ fn one(
     (class, deaths): (&'static str, u32),
     report: &mut Report,
 ) -> Result<Vec<String>> {
-    let (began, mut died) = (Instant::now(), 0);
-    loop {
-        let mut child = trial.start(&[])?;
-        match trial.wait(&mut child)? {
-            Ended::Done => break,
-            Ended::Killed if died < WORKERS_MAX => died += 1,
-            Ended::Killed | Ended::Lost => bail!("R16: {died} workers died, and it goes on"),
-        }
-    }
+    let began = Instant::now();
+    let died = workers(trial)?;
     let all_ms = began.elapsed().as_millis();
     trial.drain()?;
     let histories = trial.histories()?;
@@ -126,8 +196,8 @@ fn one(
     if died != deaths {
         broken.push(format!("R16: {died} workers died, and {deaths} must"));
     }
-    let is_guilty = |call: &&Recorded| call.name.ends_with("/guilty");
-    let (guilty, neighbours): (Vec<_>, Vec<_>) = histories.journal.calls.iter().partition(is_guilty);
+    let (guilty, neighbours): (Vec<_>, Vec<_>) =
+        histories.journal.calls.iter().partition(|call| is_guilty(call));
     let expected = if class == "once" { ("unknown", "") } else { ("failed", "poison") };
     for call in guilty {
         let counted = if class == "once" { 1 } else { 3 };

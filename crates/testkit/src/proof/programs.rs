@@ -31,6 +31,11 @@ impl Build {
         Build { features: vec!["kill-points".to_owned()], ..self }
     }
 
+    /// The same with kill points, and rules that can be broken.
+    pub fn with_mutants(self) -> Build {
+        Build { features: vec!["mutants".to_owned()], ..self }
+    }
+
     /// Builds worker and ledger.
     pub fn programs(&self) -> Result<Programs> {
         let worker = if self.features.is_empty() { "windlass-worker" } else { "windlass-worker-points" };
@@ -48,7 +53,7 @@ impl Build {
             bail!("worker and ledger could not be built with {:?}", self.features);
         }
         let folder = self.target.join(if self.release { "release" } else { "debug" });
-        Ok(Programs { worker: folder.join(worker), ledger: folder.join("windlass-ledger") })
+        Ok(Programs { worker: folder.join(worker), ledger: folder.join("windlass-ledger"), mutant: None })
     }
 }
 

@@ -226,11 +226,8 @@ impl Row {
         };
         let cancels = when.map(cancel).into_iter().collect();
         let batches = vec![BatchPlan { key: batch, calls, ..BatchPlan::default() }];
-        Plan {
-            sessions: vec![SessionPlan { name: session, batches, ahead: 1 }],
-            cancels,
-            resolved_percent: 0,
-        }
+        let sessions = vec![SessionPlan { name: session, batches, ahead: 1 }];
+        Plan { sessions, cancels, ..Plan::default() }
     }
 
     fn call(&self) -> CallPlan {

@@ -2,7 +2,7 @@
 
 use super::kind::{Asks, Class, Kind};
 use super::ledger::{Client, Request};
-use super::plan::{Inside, RACE, Says, Then, hash};
+use super::plan::{Inside, Plan, RACE, Says, Then, hash};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -84,9 +84,9 @@ impl World {
         Arc::new(World { client, death, reached, released, keys, said: Mutex::new(voice) })
     }
 
-    /// Registers every tool there is.
-    pub fn register(self: &Arc<World>, runtime: &Runtime) -> anyhow::Result<()> {
-        for kind in Kind::all() {
+    /// Registers every tool of a plan. There are many, and a worker that is killed in a moment needs few.
+    pub fn register(self: &Arc<World>, runtime: &Runtime, plan: &Plan) -> anyhow::Result<()> {
+        for kind in Kind::all().filter(|kind| plan.kinds().any(|needed| needed == *kind)) {
             runtime.register(Effect {
                 kind,
                 secret: runtime.store().secret().clone(),

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -29,6 +29,8 @@ pub struct Programs {
     pub worker: PathBuf,
     /// `windlass-ledger`
     pub ledger: PathBuf,
+    /// The rule that the worker breaks, if it was built so that it can.
+    pub mutant: Option<String>,
 }
 
 impl Programs {
@@ -45,6 +47,8 @@ impl Programs {
 pub enum Planned {
     /// The plan of a seed.
     Seed(u64),
+    /// [Tasks](Plan::tasks) of a seed.
+    Tasks(u64),
     /// [`Plan::every_write`].
     EveryWrite,
     /// The same, but each batch is submitted whole and nothing beside it is written.
@@ -59,6 +63,8 @@ pub enum Planned {
     Siblings,
     /// [One stepped call](Plan::two_steps), alone.
     TwoSteps,
+    /// [A task, and a call at a time](Plan::background).
+    Background,
     /// A row of the [table](super::table).
     Row(usize),
     /// [A call that kills its workers](super::poison), of this class.
@@ -74,6 +80,7 @@ impl Planned {
     fn arg(self) -> String {
         match self {
             Planned::Seed(seed) => seed.to_string(),
+            Planned::Tasks(seed) => format!("tasks-{seed}"),
             Planned::EveryWrite => "every-write".to_owned(),
             Planned::Whole => "whole".to_owned(),
             Planned::Asked => "asked".to_owned(),
@@ -81,6 +88,7 @@ impl Planned {
             Planned::Outside => "outside".to_owned(),
             Planned::Siblings => "siblings".to_owned(),
             Planned::TwoSteps => "two-steps".to_owned(),
+            Planned::Background => "background".to_owned(),
             Planned::Row(row) => format!("row-{row}"),
             Planned::Poison(class) => format!("poison-{class}"),
         }
@@ -90,7 +98,7 @@ impl Planned {
 /// A data folder and its workers so far.
 pub struct Trial<'a> {
     folder: TempDir,
-    worker: &'a Path,
+    programs: &'a Programs,
     ledger: &'a mut Ledger,
     number: u64,
     planned: Planned,
@@ -119,33 +127,25 @@ impl<'a> Trial<'a> {
         (number, planned): (u64, Planned),
     ) -> Result<Trial<'a>> {
         let folder = TempDir::with_prefix(format!("trial-{number}-")).context("no folder for a trial")?;
-        Ok(Trial {
-            folder,
-            worker: &programs.worker,
-            ledger,
-            number,
-            planned,
-            started: 0,
-            died: BTreeSet::new(),
-            lost: 0,
-        })
+        Ok(Trial { folder, programs, ledger, number, planned, started: 0, died: BTreeSet::new(), lost: 0 })
     }
 
     /// Starts the next worker.
     pub fn start(&mut self, environment: &[(&str, String)]) -> Result<Child> {
         self.started += 1;
         let worker = Worker { trial: self.number, number: self.started };
-        Command::new(self.worker)
+        Command::new(&self.programs.worker)
             .arg(self.folder.path().join("data"))
             .args([&self.ledger.address, &worker.trial.to_string(), &worker.number.to_string()])
             .arg(self.planned.arg())
             .env("RUST_BACKTRACE", "0")
             .envs(environment.iter().cloned())
+            .envs(self.programs.mutant.iter().map(|rule| ("WINDLASS_MUTANT", rule)))
             .stdin(Stdio::null())
             .stdout(File::create(self.file("told", self.started))?)
             .stderr(File::create(self.file("said", self.started))?)
             .spawn()
-            .with_context(|| format!("could not start {}", self.worker.display()))
+            .with_context(|| format!("could not start {}", self.programs.worker.display()))
     }
 
     /// Kills the worker that was started last, and says how it ended: it may have been quicker.

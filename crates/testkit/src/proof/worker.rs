@@ -1,6 +1,7 @@
 //! The worker that is killed: it opens a data folder, submits a plan, and says on standard output what it was told,
 //! one JSON object per line.
 
+use super::agent;
 use super::aside;
 use super::client::{cancel, submit};
 use super::ledger::{Client, Worker};
@@ -81,6 +82,9 @@ pub fn named(name: &str) -> Result<Plan> {
         let row = table::rows().into_iter().nth(row.parse()?).context("there are not so many rows")?;
         return Ok(row.plan());
     }
+    if let Some(seed) = name.strip_prefix("tasks-") {
+        return Ok(Plan::tasks(seed.parse()?));
+    }
     if let Some(class) = name.strip_prefix("poison-") {
         return poison::plan(class).with_context(|| format!("there is no class {class:?}"));
     }
@@ -91,9 +95,10 @@ pub fn named(name: &str) -> Result<Plan> {
         "stepped" => Plan::every_write().only("s3"),
         "outside" => Plan::every_write().only("s4"),
         "siblings" => Plan::siblings(),
+        "background" => Plan::background(),
         "two-steps" => Plan::two_steps(),
         seed => Plan::of(seed.parse().context(
-            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, two-steps, row-N or poison-CLASS",
+            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, background, two-steps, tasks-N, row-N or poison-CLASS",
         )?),
     })
 }
@@ -140,7 +145,7 @@ async fn answered(options: Options) -> Result<()> {
         shared: false,
     });
     let world = World::new(Client::new(options.ledger, options.worker), Death::Kill, Voice::Aloud);
-    world.register(&runtime)?;
+    world.register(&runtime, &options.plan)?;
     world.say(json!({"phase": "opened"}))?;
     runtime.resume().await?;
     world.say(json!({"phase": "resumed"}))?;
@@ -177,6 +182,13 @@ pub async fn play(runtime: &Runtime, world: &Arc<World>, (plan, chance): (Plan, 
             call: name,
         };
         person.attend(call, chance.branch(number), &mut asks);
+    }
+    for (number, session) in (2_000..).zip(&plan.sessions) {
+        let (session, chance) = (session.name.clone(), chance.branch(number));
+        asks.spawn(agent::listen(runtime.clone(), Arc::clone(world), session, chance));
+    }
+    for planned in plan.schedules {
+        sessions.spawn(agent::schedule(runtime.clone(), Arc::clone(world), planned));
     }
     for session in plan.sessions {
         sessions.spawn(submit(runtime.clone(), Arc::clone(world), session, plan.resolved_percent));

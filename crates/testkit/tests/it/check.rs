@@ -2,14 +2,14 @@
 
 use crate::kill::programs;
 use serde_json::{Value, json};
-use windlass::Siblings;
 use windlass::core::batch::ClosedBy;
 use windlass::core::call::Fact;
 use windlass::core::entry::Event;
 use windlass::core::handle::step_key;
 use windlass::core::ids::{EntryNo, Ordinal};
+use windlass::{Siblings, Wake};
 use windlass_testkit::proof::check::{Histories, violations};
-use windlass_testkit::proof::history::{Answer, Called, Recorded, RecordedBatch};
+use windlass_testkit::proof::history::{Answer, Called, Recorded, RecordedBatch, Taken};
 use windlass_testkit::proof::ledger::{Effect, Ledger};
 use windlass_testkit::proof::trial::{Planned, Trial};
 
@@ -298,6 +298,71 @@ const NESTED: [(Break, &str); 18] = [
     (|all| cancel_later(batch(all, "race"), 1), "was dismissed otherwise than in row"),
 ];
 
+/// What is promised of tasks, of what is told of them, and of calls at a time.
+const TASKS: [(Break, &str); 11] = [
+    (
+        |all| {
+            let second = Taken { id: "second".into(), ..notice(all, "c1").clone() };
+            all.journal.notices.push(second);
+        },
+        "/c1 is Some(OnEnd), and its end is told under {",
+    ),
+    (|all| call(all, "c1").task = Some(Wake::Silent), "/c1 is Some(Silent), and its end is told under {"),
+    (|all| call(all, "c1").task = None, "/c1 is None, and its end is told under {"),
+    (|all| call(all, "c1").task = Some(Wake::OnActivity), "task: s1/b1/c1 is to be"),
+    (|all| call(all, "c1").inside.questions = 1, "R12: it asked its question 1 times"),
+    (
+        |all| {
+            call(all, "run").task = Some(Wake::OnActivity);
+            call(all, "run").inside.questions = 1;
+        },
+        "run asked 1 times, and that is told 0 times",
+    ),
+    (
+        |all| {
+            let gone = notice(all, "c1").clone();
+            all.told[0].taken.push(gone.clone());
+            all.journal.notices.retain(|left| left.task != gone.task);
+            all.told.iter_mut().for_each(|told| told.acknowledging.retain(|id| *id != gone.id));
+        },
+        "is gone, and nobody acknowledged it",
+    ),
+    (
+        |all| {
+            let gone = notice(all, "c1").clone();
+            all.told[0].acknowledged.push(gone.id.clone());
+            all.told[1].taken.push(gone);
+        },
+        "was acknowledged, and worker 2 got it again",
+    ),
+    (
+        |all| {
+            let back = notice(all, "c1").clone();
+            all.told[0].acknowledged.push(back.id.clone());
+            all.journal.notices.push(back);
+        },
+        "was acknowledged, and is there",
+    ),
+    (
+        |all| {
+            let open = Taken { state: "running".into(), ..notice(all, "c1").clone() };
+            all.told[1].taken.push(open);
+        },
+        "tells of an end, and it is running",
+    ),
+    (
+        |all| all.journal.calls.retain(|call| !call.name.ends_with("/run")),
+        "R13: the schedule t2 has started 0 calls",
+    ),
+];
+
+/// A notice of the call of this id: one that is left, or that was taken.
+fn notice<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Taken {
+    let task = call(histories, id).answer["call"].clone();
+    let taken = histories.told.iter_mut().flat_map(|told| &mut told.taken);
+    taken.chain(&mut histories.journal.notices).find(|notice| task == notice.task.as_str()).unwrap()
+}
+
 /// It was called once more, in a try that was none.
 const SECOND: Called = Called { generation: 2, at: EntryNo(99_999), round: 0 };
 
@@ -320,6 +385,7 @@ fn each_broken_promise_is_named() {
     named(&whole(Planned::Stepped), &STEPPED);
     named(&whole(Planned::EveryWrite), &[&KEPT[..], &ASKED[..]].concat());
     named(&whole(Planned::Siblings), &SIBLINGS);
+    named(&whole(Planned::Background), &TASKS);
 }
 
 fn named(whole: &Histories, broken: &[(Break, &str)]) {

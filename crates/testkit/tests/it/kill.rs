@@ -1,7 +1,7 @@
 //! Workers are killed at random instants, and nothing that was promised is broken.
 
 use std::time::Duration;
-use windlass_testkit::proof::kill::{Options, run};
+use windlass_testkit::proof::kill::{Options, Plans, run};
 use windlass_testkit::proof::trial::Programs;
 
 /// About 25 s on two idle cores; the long form is `cargo run -p windlass-testkit -- kill --count 100000`.
@@ -12,12 +12,40 @@ pub(crate) fn programs() -> Programs {
     Programs {
         worker: env!("CARGO_BIN_EXE_windlass-worker").into(),
         ledger: env!("CARGO_BIN_EXE_windlass-ledger").into(),
+        mutant: None,
+    }
+}
+
+/// The same with calls that go on without their callers, and calls at a time.
+#[test]
+fn no_task_goes_without_its_notice_and_no_time_is_used_twice() {
+    let options = Options { kills: KILLS, seed: 2, time_max: TIME_MAX, lanes: 4, plans: Plans::Tasks };
+    let report = run(&programs(), &options).unwrap();
+    println!("{report:#?}");
+    assert_eq!(report.violations, [""; 0]);
+    assert!(report.kills >= KILLS, "{} kills in {} s", report.kills, report.took.as_secs());
+    for (what, count) in [
+        ("tasks", report.tasks),
+        ("tasks that outlasted their callers", report.outlasted),
+        ("notices taken", report.taken),
+        ("notices taken again", report.taken_again),
+        ("notices acknowledged", report.acknowledged),
+        ("calls started at their time", report.fired),
+        ("attempts lost", report.lost),
+        ("cancels acknowledged", report.cancels),
+        ("questions answered", report.questions_answered),
+    ] {
+        assert!(count > 0, "no {what}");
     }
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_recorded_runs_again() {
-    let report = run(&programs(), &Options { kills: KILLS, seed: 1, time_max: TIME_MAX, lanes: 4 }).unwrap();
+    let report = run(
+        &programs(),
+        &Options { kills: KILLS, seed: 1, time_max: TIME_MAX, lanes: 4, plans: Plans::Calls },
+    )
+    .unwrap();
     println!("{report:#?}");
     assert_eq!(report.violations, [""; 0]);
     assert!(report.kills >= KILLS, "{} kills in {} s", report.kills, report.took.as_secs());

@@ -13,7 +13,7 @@ pub(crate) fn with_points() -> Programs {
     build.with_points().programs().unwrap()
 }
 
-/// Each point at its first, middle and last visit, with each action, in a new folder and in one that was left. The
+/// Each point with each action, at its first and last visit in a new folder and in the middle of one that was left. The
 /// long form, `cargo run -p windlass-testkit -- points`, takes every visit.
 #[test]
 fn every_write_can_be_the_last() {
@@ -46,6 +46,22 @@ fn what_lies_inside_can_be_cut_at_every_commit() {
     assert_eq!(report.violations, [""; 0]);
     let hits: u64 = report.hits.values().sum();
     assert!(hits > 20, "{hits} commits were cut");
+}
+
+/// A task and a call at a time, cut before and after each of their commits.
+#[test]
+fn what_goes_on_without_a_caller_can_be_cut_at_every_commit() {
+    let programs = with_points();
+    let names = programs.points().unwrap();
+    for action in ["die", "die-after"] {
+        let (names, only) = (names.clone(), Some(("write.commit", action)));
+        let planned = Planned::Background;
+        let options = Options { planned, names, only, every_visit: true, until: None, lanes: 4 };
+        let report = run(&programs, &options).unwrap();
+        assert_eq!(report.violations, [""; 0], "{action}");
+        let hits: u64 = report.hits.values().sum();
+        assert!(hits > 4, "{hits} commits were cut by {action}");
+    }
 }
 
 /// A batch whose calls decide about each other, cut before and after each of its commits.

@@ -12,6 +12,7 @@ use windlass_store::sqlite::Options as StoreOptions;
 use windlass_store::{SqliteStore, Store};
 use windlass_testkit::chance::Chance;
 use windlass_testkit::proof::ledger::{Client, Ledger, Worker};
+use windlass_testkit::proof::plan::Plan;
 use windlass_testkit::proof::rows::{Options, run};
 use windlass_testkit::proof::table::{Row, rows};
 use windlass_testkit::proof::tools::{Death, Voice, World};
@@ -24,7 +25,11 @@ const TOGETHER: usize = 6;
 const SOON: Duration = Duration::from_secs(60);
 
 /// A runtime with the tools of the rigs, as this worker.
-fn runtime(store: &Arc<dyn Store>, ledger: &str, (worker, death): (Worker, Death)) -> (Runtime, Arc<World>) {
+fn runtime(
+    (store, plan): (&Arc<dyn Store>, &Plan),
+    ledger: &str,
+    (worker, death): (Worker, Death),
+) -> (Runtime, Arc<World>) {
     let clock = Arc::new(SystemClock::default());
     let runtime = Runtime::new(Config {
         store: store.clone(),
@@ -36,7 +41,7 @@ fn runtime(store: &Arc<dyn Store>, ledger: &str, (worker, death): (Worker, Death
     });
     let client = Client::new(ledger.to_owned(), worker);
     let world = World::new(client, death, Voice::Kept(Vec::new()));
-    world.register(&runtime).unwrap();
+    world.register(&runtime, plan).unwrap();
     (runtime, world)
 }
 
@@ -45,7 +50,7 @@ async fn drive(row: Row, trial: u64, ledger: String) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(StoreOptions::new(folder.path())).unwrap());
     let worker = |number| Worker { trial, number };
-    let (mut runtime, mut world) = runtime(&store, &ledger, (worker(1), Death::Hang));
+    let (mut runtime, mut world) = runtime((&store, &row.plan()), &ledger, (worker(1), Death::Hang));
     if row.dies() {
         let (first, first_world) = (runtime, world);
         let left = tokio::spawn({
@@ -53,7 +58,7 @@ async fn drive(row: Row, trial: u64, ledger: String) -> Value {
             async move { play(&first, &first_world, (plan, Chance::new(1))).await }
         });
         first_world.reaches(Row::CALL).await;
-        (runtime, world) = self::runtime(&store, &ledger, (worker(2), Death::Spared));
+        (runtime, world) = self::runtime((&store, &row.plan()), &ledger, (worker(2), Death::Spared));
         // Until somebody takes the session, the one before it only hangs.
         play(&runtime, &world, (row.plan(), Chance::new(2))).await.unwrap();
         left.abort();

@@ -2,7 +2,7 @@
 
 use super::ending::End;
 use super::pipe::Pipe;
-use super::stderr::Tail;
+use super::stderr::{Event, Tail};
 use super::tree::Tree;
 use crate::launcher::{Launcher, Report};
 use std::ffi::OsString;
@@ -139,6 +139,11 @@ impl Running {
     /// How far the command last said that it is, if it said so since this was last asked.
     pub fn take_progress(&mut self) -> Option<Progress> {
         self.tail.take_progress()
+    }
+
+    /// The events that the command told of since this was last asked.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        self.tail.take_events()
     }
 
     /// Asks the command to end (SIGTERM to its process group); whether it does is its own matter.

@@ -5,8 +5,19 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use windlass::Progress;
 
+/// An event that a command tells of.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// Its kind, as the tool declares it.
+    pub kind: String,
+    /// What happened.
+    #[serde(default)]
+    pub payload: Value,
+}
+
 /// The last lines of a log, up to a number of bytes. Lines of progress (`{"progress": …}`) are told apart and push
-/// nothing out.
+/// nothing out; so are events (`{"event": …}`), where the tool has some.
 #[derive(Clone, Debug)]
 pub struct Tail {
     lines: VecDeque<u8>,
@@ -16,13 +27,20 @@ pub struct Tail {
     bytes_max: usize,
     dropped: bool,
     progress: Option<Progress>,
+    /// Those that were told of; none at all where the tool has none.
+    events: Option<Vec<Event>>,
 }
 
 impl Tail {
     /// Nothing yet; at most `bytes_max` will be kept.
     pub fn new(bytes_max: usize) -> Tail {
         let (lines, line) = (VecDeque::new(), VecDeque::new());
-        Tail { lines, line, line_is_whole: true, bytes_max, dropped: false, progress: None }
+        Tail { lines, line, line_is_whole: true, bytes_max, dropped: false, progress: None, events: None }
+    }
+
+    /// The same for a tool that tells of events.
+    pub fn with_events(self) -> Tail {
+        Tail { events: Some(Vec::new()), ..self }
     }
 
     /// Takes the next piece, wherever it was cut.
@@ -58,6 +76,11 @@ impl Tail {
         self.progress.take()
     }
 
+    /// The events that it told of since this was last asked.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// The most it keeps.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
@@ -69,6 +92,10 @@ impl Tail {
         let line: Vec<u8> = line.into();
         if whole && let Some(progress) = progress(&line) {
             self.progress = progress.or(self.progress.take());
+            return;
+        }
+        if whole && let Some((events, event)) = self.events.as_mut().zip(event(&line)) {
+            events.push(event);
             return;
         }
         self.lines.extend(line);
@@ -99,6 +126,15 @@ fn progress(line: &[u8]) -> Option<Option<Progress>> {
     })
 }
 
+/// A line that tells of an event: `{"event": {"kind": "sold", "payload": …}}`. Any other is a line of the log.
+fn event(line: &[u8]) -> Option<Event> {
+    if !line.starts_with(b"{") {
+        return None;
+    }
+    let value = serde_json::from_slice::<Value>(line).ok()?;
+    Event::deserialize(value.get("event")?).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,5 +153,20 @@ mod tests {
             "what says nothing changes nothing"
         );
         assert_eq!(tail.text(), "one\n{\"other\": 1}\ntwo");
+    }
+
+    #[test]
+    fn events_are_told_apart_where_the_tool_has_some() {
+        let log = b"one\n{\"event\": {\"kind\": \"sold\", \"payload\": 7}}\n{\"event\": \"sold\"}\n{\"event\": {\"kind\": \"x\"}}\n";
+        let mut tail = Tail::new(1_000).with_events();
+        tail.push(log);
+        let told: Vec<(String, Value)> =
+            tail.take_events().into_iter().map(|event| (event.kind, event.payload)).collect();
+        assert_eq!(told, [("sold".to_string(), 7.into()), ("x".to_string(), Value::Null)]);
+        assert_eq!(tail.take_events(), []);
+        assert_eq!(tail.text(), "one\n{\"event\": \"sold\"}", "what is none is a line of the log");
+        let mut plain = Tail::new(1_000);
+        plain.push(log);
+        assert_eq!((plain.take_events(), plain.text().lines().count()), (Vec::new(), 4));
     }
 }

@@ -28,6 +28,7 @@ pub(super) const TOOL: Keys = Keys {
     place: "a tool",
     known: &[
         "background",
+        "background_only",
         "claims",
         "class",
         "command",
@@ -36,6 +37,7 @@ pub(super) const TOOL: Keys = Keys {
         "cwd",
         "dedupe",
         "description",
+        "emits",
         "env",
         "grace_ms",
         "groups",
@@ -51,12 +53,13 @@ pub(super) const TOOL: Keys = Keys {
         "reconcile",
         "retry",
         "silence_ms",
+        "stays_direct",
         "timeout_ms",
         "title",
         "total_ms",
         "version",
     ],
-    later: &["approval", "background_only", "http", "mcp", "stays_direct"],
+    later: &["approval", "http", "mcp"],
 };
 
 /// Refuses keys that nothing reads.

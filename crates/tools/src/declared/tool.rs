@@ -3,7 +3,7 @@
 use super::place::{ConfigError, Source};
 use super::room::{Groups, Room};
 use super::rules::Rules;
-use super::{dedupe, keys, narration};
+use super::{dedupe, flags, keys, narration};
 use crate::command::{CommandTool, Later, Template, has_place};
 use crate::launcher::Launcher;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 use windlass::core::limits::Limits;
 use windlass::core::tool::check_name;
-use windlass::{EffectClass, Flags, Hints, ToolSpec};
+use windlass::{EffectClass, Hints, ToolSpec};
 
 /// A tool as declared, checked.
 pub(super) struct DeclaredTool {
@@ -39,16 +39,13 @@ struct Table {
     reconcile: Option<Spanned<Vec<String>>>,
     input: Option<Spanned<toml::Value>>,
     output: Option<Spanned<toml::Value>>,
+    #[serde(default)]
+    emits: BTreeMap<String, Spanned<toml::Value>>,
     class: Option<Spanned<String>>,
     #[serde(default)]
     version: String,
     #[serde(default)]
     hints: BTreeMap<String, bool>,
-    #[serde(default)]
-    persist_output: bool,
-    #[serde(default)]
-    polls: bool,
-    background: Option<Spanned<bool>>,
     #[serde(default)]
     completion: bool,
     #[serde(default)]
@@ -67,12 +64,15 @@ pub(super) fn read(
     let rules = Rules::read(source, value.clone())?;
     let part = |name: &str| value.get_ref().as_table().and_then(|table| table.get(name)).cloned();
     let (same, told) = (part("dedupe"), part("narration"));
-    let room = Room::read(source, value.clone())?;
+    let (room, flags) = (Room::read(source, value.clone())?, flags::Written::read(source, value.clone())?);
     let table = Table::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
     let input_schema = table.input.map(|input| schema(source, input)).transpose()?;
     let output_schema = table.output.map(|output| schema(source, output)).transpose()?;
+    let emits = table.emits.into_iter().map(|(kind, given)| Ok((kind, schema(source, given)?)));
+    let emits = emits.collect::<Result<_, ConfigError>>()?;
     let properties = properties(input_schema.as_ref());
     let command = command(source, &name, table.command, &properties)?;
+    let claims = room.claims(source, &properties, limits)?;
     let spec = ToolSpec {
         name: name.get_ref().to_string(),
         title: table.title,
@@ -80,19 +80,15 @@ pub(super) fn read(
         class: table.class.map(|class| effect_class(source, &class)).transpose()?,
         input_schema,
         output_schema,
+        emits,
         hints: hints(&table.hints),
-        flags: Flags {
-            persist_output: table.persist_output,
-            polls: table.polls,
-            background: table.background.as_ref().is_some_and(|given| *given.get_ref()),
-            ..Flags::default()
-        },
+        flags: flags.flags(source, claims.is_some())?,
         deadlines: rules.deadlines(source)?,
         grace_ms: rules.grace_ms(source)?,
-        inline_ms: rules.inline_ms(source, table.background.as_ref())?,
+        inline_ms: rules.inline_ms(source, flags.background.as_ref())?,
         retry: rules.retry(source)?,
         dedupe: same.map(|given| dedupe::read(source, given, &properties)).transpose()?,
-        claims: room.claims(source, &properties, limits)?,
+        claims,
         running_max: room.running_max(source)?,
         rate: room.rate(source)?,
         groups: room.groups(source, groups)?,
@@ -100,14 +96,6 @@ pub(super) fn read(
         version: table.version,
         ..ToolSpec::default()
     };
-    if spec.flags.background
-        && spec.claims.is_none()
-        && let Some(given) = &table.background
-    {
-        let message =
-            "a call that goes on in the background must say beside what: declare its `claims`, `[]` for none";
-        return Err(source.value_error(given.span(), message));
-    }
     let later = rules.later(source, table.completion)?;
     let reconcile = table.reconcile.map(|words| reconcile(source, words, &spec, &properties)).transpose()?;
     let env =

@@ -319,6 +319,9 @@ pub(super) struct DetachedFields {
     /// The call as one number.
     #[n(3)]
     starter: Option<u64>,
+    /// Absent means 0.
+    #[n(4)]
+    depth: Option<u32>,
 }
 
 impl From<&Detached> for DetachedFields {
@@ -328,6 +331,7 @@ impl From<&Detached> for DetachedFields {
             wake: detached.wake.to_string(),
             title: detached.title.as_deref().map(str::to_string),
             starter: detached.starter.map(CallId::packed),
+            depth: (detached.depth > 0).then_some(detached.depth),
         }
     }
 }
@@ -338,6 +342,7 @@ pub(super) fn read_detached(fields: DetachedFields) -> Result<Detached, Problem>
         wake: known(Wake::parse(&fields.wake), &fields.wake)?,
         title: fields.title.map(Into::into),
         starter: fields.starter.map(CallId::unpacked),
+        depth: fields.depth.unwrap_or(0),
     })
 }
 

@@ -54,12 +54,19 @@ impl<'a> Fields<'a> {
         self
     }
 
-    /// A field of another shape, where there is one.
-    pub(super) fn maybe(mut self, key: u8, value: Option<impl Encode<()>>) -> Fields<'a> {
-        if let Some(value) = value {
-            self.key(key);
-            super::encode(&value, self.bytes);
+    /// A field of another shape, where there is one: mostly there is none, and that is seen without a call.
+    #[inline]
+    pub(super) fn maybe(self, key: u8, value: Option<impl Encode<()>>) -> Fields<'a> {
+        match value {
+            Some(value) => self.other(key, &value),
+            None => self,
         }
+    }
+
+    #[cold]
+    fn other(mut self, key: u8, value: &impl Encode<()>) -> Fields<'a> {
+        self.key(key);
+        super::encode(value, self.bytes);
         self
     }
 
@@ -74,11 +81,18 @@ impl<'a> Fields<'a> {
         self.bytes.push(key);
     }
 
+    #[inline]
     fn head(&mut self, kind: u8, value: u64) {
+        match value {
+            0..=23 => self.bytes.push(kind | value as u8),
+            _ => self.long_head(kind, value),
+        }
+    }
+
+    fn long_head(&mut self, kind: u8, value: u64) {
         let bytes = &mut *self.bytes;
         match value {
-            0..=23 => bytes.push(kind | value as u8),
-            24..=0xff => bytes.extend_from_slice(&[kind | SMALL, value as u8]),
+            0..=0xff => bytes.extend_from_slice(&[kind | SMALL, value as u8]),
             0x100..=0xffff => {
                 let [high, low] = (value as u16).to_be_bytes();
                 bytes.extend_from_slice(&[kind | 25, high, low]);

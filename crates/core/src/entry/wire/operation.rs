@@ -4,8 +4,8 @@ use super::attempt::{ParkedFields, read_parked};
 use super::outcome::{FailureFields, KeptFields};
 use super::{Problem, encode, known, text, wrong};
 use crate::call::{Kind, Resumed, Suspended, Then};
-use crate::ids::AttemptNo;
-use crate::operation::{Completion, Did, Operation, Question, StepResult, Until};
+use crate::ids::{AttemptNo, CallId};
+use crate::operation::{Completion, Did, Operation, Question, StepResult, Triggered, Until};
 use crate::time::Timestamp;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
@@ -44,6 +44,19 @@ struct OperationFields<'a> {
     /// Where what was attached is.
     #[n(12)]
     kept: Option<KeptFields>,
+    /// What an event started; absent: nothing.
+    #[b(13)]
+    triggered: Option<Vec<TriggeredFields<'a>>>,
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+struct TriggeredFields<'a> {
+    #[b(0)]
+    trigger: &'a str,
+    /// The call as one number.
+    #[n(1)]
+    call: u64,
 }
 
 pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
@@ -65,7 +78,13 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
         Did::Attached { content, kept } => {
             OperationFields { input: Some(content), kept: Some((*kept).into()), ..named }
         }
-        Did::Emitted { event, .. } => OperationFields { event: Some(event), ..named },
+        Did::Emitted { event, triggered, .. } => {
+            let started = triggered.iter();
+            let started =
+                started.map(|one| TriggeredFields { trigger: &one.trigger, call: one.call.packed() });
+            let triggered = (!triggered.is_empty()).then(|| started.collect());
+            OperationFields { event: Some(event), triggered, ..named }
+        }
         Did::SleepBegan(began) | Did::WaitBegan(began) | Did::SignalAwaited(began) => {
             let (wake_at, length_us) = until(began);
             OperationFields { wake_at, length_us, ..named }
@@ -146,7 +165,12 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
         Kind::PairWritten => Did::PairWritten { asked: input()?, written: fields.refused != Some(true) },
         Kind::Emitted => {
             let event = fields.event.map(Arc::from).ok_or_else(|| wrong("an event has no kind"))?;
-            Did::Emitted { event, payload: text(payload)? }
+            let triggered = fields
+                .triggered
+                .unwrap_or_default()
+                .into_iter()
+                .map(|one| Triggered { trigger: one.trigger.into(), call: CallId::unpacked(one.call) });
+            Did::Emitted { event, payload: text(payload)?, triggered: triggered.collect() }
         }
         Kind::Attached => {
             let kept = fields.kept.ok_or_else(|| wrong("what was attached is nowhere"))?;

@@ -2,12 +2,12 @@
 
 use super::{background, closed, fresh, gated, notices, owner, until_told};
 use crate::inside::body;
-use crate::rig::{Count, batch, call, end, n, run, spec};
+use crate::rig::{Count, batch, call, echo, end, n, run, spec};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use windlass::store::Store;
 use windlass::{
-    BatchAnswer, CallRequest, Deadlines, Direction, EffectClass, NewTask, NoticeKind, Runtime, Tool,
+    BatchAnswer, CallRequest, Deadlines, Direction, EffectClass, Flags, NewTask, NoticeKind, Runtime, Tool,
     ToolError, ToolSpec, Wake,
 };
 use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
@@ -306,5 +306,52 @@ async fn a_task_is_started_once_over_every_death() {
                 break;
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_is_called_only_in_the_ways_that_its_flags_allow() {
+    let (runtime, _, _) = fresh();
+    let task_only = Flags { background: true, background_only: true, ..Flags::default() };
+    let direct_only = Flags { stays_direct: true, ..Flags::default() };
+    let free = |name, flags| ToolSpec { flags, claims: Some(Vec::new()), ..spec(name, EffectClass::Keyed) };
+    for (name, flags) in [("nightly", task_only), ("pay", direct_only)] {
+        runtime.register(echo(free(name, flags), &Count::default())).unwrap();
+    }
+    let calls = body(free("calls", Flags::default()), |args, cx| {
+        Box::pin(async move {
+            let tool = args["tool"].as_str().unwrap_or_default().to_string();
+            Ok(cx.call("it", &tool, json!({})).await?.value::<Value>()?.into())
+        })
+    });
+    runtime.register(calls).unwrap();
+    let code = async |tool: &str, args: Value| end(&asks(&runtime, tool, args).await);
+    assert_eq!(code("nightly", json!({})).await, "c failed/background_only, 0 attempts");
+    assert_eq!(code("pay", json!({})).await, "c succeeded, 1 attempts");
+    let told = refuses(&runtime, "nightly", json!({})).await;
+    assert!(told.contains("Start it as a task, with spawn_background."), "{told}");
+    for (tool, says) in
+        [("nightly", "runs only in the background"), ("pay", "is not called from other tools")]
+    {
+        let told = refuses(&runtime, "calls", json!({ "tool": tool })).await;
+        assert!(told.contains(says), "{told}");
+    }
+    answers(&runtime, "spawn_background", json!({ "tool": "nightly" })).await;
+    let told = refuses(&runtime, "spawn_background", json!({ "tool": "pay" })).await;
+    assert!(told.contains("is only called directly, and never as a task"), "{told}");
+    runtime.idle().await;
+}
+
+#[tokio::test]
+async fn flags_that_contradict_each_other_are_refused() {
+    let runtime = crate::rig::memory();
+    let both = Flags { background: true, stays_direct: true, ..Flags::default() };
+    let only = Flags { background_only: true, ..Flags::default() };
+    for (flags, says) in
+        [(both, "both stays_direct and background"), (only, "background_only and not background")]
+    {
+        let spec = ToolSpec { flags, claims: Some(Vec::new()), ..spec("t", EffectClass::Read) };
+        let refused = runtime.register(echo(spec, &Count::default())).unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
     }
 }

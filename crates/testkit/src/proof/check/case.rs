@@ -1,6 +1,7 @@
 //! One call in all three histories: what its class promises.
 
 use super::{Histories, inside, nested, waits};
+use crate::proof::client::is_open;
 use crate::proof::history::{Answer, Recorded, Told};
 use crate::proof::kind::{Asks, Class};
 use crate::proof::ledger::Effect;
@@ -385,8 +386,9 @@ fn is_careful(told: &[Told], worker: u32) -> bool {
     died.any(|told| told.reached("opened"))
 }
 
-/// Whether an answer has the call of this name.
+/// Whether an answer has the end of the call of this name.
 pub(super) fn names(answer: &Answer, name: &str) -> bool {
-    let ids: BTreeSet<&str> = answer.calls.iter().filter_map(|call| call["id"].as_str()).collect();
+    let ended = answer.calls.iter().filter(|call| !is_open(call));
+    let ids: BTreeSet<&str> = ended.filter_map(|call| call["id"].as_str()).collect();
     ids.iter().any(|id| format!("{}/{}/{id}", answer.session, answer.batch) == name)
 }

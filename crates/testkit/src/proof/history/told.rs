@@ -26,8 +26,37 @@ pub struct Told {
     pub pushed: Vec<String>,
     /// See above.
     pub refused: Vec<String>,
+    /// What it took from an inbox.
+    pub taken: Vec<Taken>,
+    /// The notices that it was about to acknowledge, and those that it was told are gone.
+    pub acknowledging: Vec<String>,
+    /// See above.
+    pub acknowledged: Vec<String>,
+    /// The schedules that it was told are durable.
+    pub scheduled: Vec<String>,
     /// Whether it was killed.
     pub died: bool,
+}
+
+/// A notice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Taken {
+    /// Its id.
+    pub id: String,
+    /// The task that it tells of.
+    pub task: String,
+    /// What of it.
+    pub kind: String,
+    /// The state of the task.
+    pub state: String,
+}
+
+impl Taken {
+    /// From what is shown of a notice.
+    pub fn read(notice: &Value) -> Taken {
+        let given = |name: &str| text(&notice[name]);
+        Taken { id: given("id"), task: given("task"), kind: given("kind"), state: given("state") }
+    }
 }
 
 /// What a client answered to a call that waits.
@@ -99,26 +128,7 @@ impl Told {
                 submitted.entry(text(&batch["session"])).or_default().insert(text(&batch["batch"]));
                 continue;
             }
-            if let Some(answered) = line.get("answered") {
-                let (call, name) = (text(&answered["call"]), text(&answered["name"]));
-                told.answered.push(Answered { call, name, said: answered["said"].clone() });
-                continue;
-            }
-            if let Some(signalled) = line.get("signalled") {
-                let number = signalled["number"].as_u64().unwrap_or_default();
-                told.signalled.push((text(&signalled["call"]), number));
-                continue;
-            }
-            if let Some(connected) = line.get("connected") {
-                told.connected.push((text(&connected["call"]), connected["made"] == true));
-                continue;
-            }
-            if let Some(pushed) = line.get("pushed") {
-                told.pushed.push(text(pushed));
-                continue;
-            }
-            if let Some(refused) = line.get("refused") {
-                told.refused.push(text(&refused["call"]));
+            if told.notes(&line) {
                 continue;
             }
             if let Some(scope) = line.get("asking") {
@@ -150,6 +160,47 @@ impl Told {
             });
         }
         Ok(told)
+    }
+
+    /// Takes in what is but one more of its kind; whether it was.
+    fn notes(&mut self, line: &Value) -> bool {
+        if let Some(answered) = line.get("answered") {
+            let (call, name) = (text(&answered["call"]), text(&answered["name"]));
+            self.answered.push(Answered { call, name, said: answered["said"].clone() });
+            return true;
+        }
+        if let Some(signalled) = line.get("signalled") {
+            let number = signalled["number"].as_u64().unwrap_or_default();
+            self.signalled.push((text(&signalled["call"]), number));
+            return true;
+        }
+        if let Some(connected) = line.get("connected") {
+            self.connected.push((text(&connected["call"]), connected["made"] == true));
+            return true;
+        }
+        if let Some(pushed) = line.get("pushed") {
+            self.pushed.push(text(pushed));
+            return true;
+        }
+        if let Some(taken) = line.get("taken") {
+            self.taken.push(Taken::read(taken));
+            return true;
+        }
+        let ids = [
+            ("acknowledging", &mut self.acknowledging),
+            ("acknowledged", &mut self.acknowledged),
+            ("scheduled", &mut self.scheduled),
+        ];
+        let mut named = ids.into_iter().filter_map(|(name, ids)| Some((line.get(name)?, ids)));
+        if let Some((id, ids)) = named.next() {
+            ids.push(text(id));
+            return true;
+        }
+        if let Some(refused) = line.get("refused") {
+            self.refused.push(text(&refused["call"]));
+            return true;
+        }
+        false
     }
 
     /// Whether it came this far.

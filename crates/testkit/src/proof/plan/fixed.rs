@@ -45,7 +45,8 @@ impl Plan {
             call: Some(call.into()),
             when: When::Running,
         };
-        Plan { sessions, cancels: vec![cancel("c10"), cancel("c12")], resolved_percent: 100 }
+        let cancels = vec![cancel("c10"), cancel("c12")];
+        Plan { sessions, cancels, resolved_percent: 100, ..Plan::default() }
     }
 
     /// What waits for its client, calls others, or is pushed.
@@ -111,7 +112,7 @@ impl Plan {
             batch("b3", Siblings::FailFast, fail_fast),
         ];
         let sessions = vec![SessionPlan { name: "s1".into(), batches, ahead: 1 }];
-        Plan { sessions, cancels: Vec::new(), resolved_percent: 0 }
+        Plan { sessions, ..Plan::default() }
     }
 
     /// One stepped call with two steps and nobody beside it: each commit is the same one in every run.
@@ -120,7 +121,7 @@ impl Plan {
         let call = CallPlan { inside, ..CallPlan::new("c1", Kind::STEPPED) };
         let batch = BatchPlan { key: "b1".into(), calls: vec![call], ..BatchPlan::default() };
         let sessions = vec![SessionPlan { name: "s1".into(), batches: vec![batch], ahead: 1 }];
-        Plan { sessions, cancels: Vec::new(), resolved_percent: 0 }
+        Plan { sessions, ..Plan::default() }
     }
 
     /// One of its sessions alone: `s3` has its stepped calls, `s4` what waits, calls others or is pushed, `s2` what is

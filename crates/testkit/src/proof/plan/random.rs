@@ -16,7 +16,7 @@ impl Plan {
         for session in &sessions {
             cancels.extend(cancel(session, &mut seed));
         }
-        Plan { sessions, cancels, resolved_percent: 50 }
+        Plan { sessions, cancels, resolved_percent: 50, schedules: Vec::new() }
     }
 }
 
@@ -59,7 +59,7 @@ fn rival(seed: &mut Chance, calls: &mut u64) -> CallPlan {
     rival
 }
 
-fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
+pub(super) fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
     use Kind as K;
     *calls += 1;
     let kinds = [
@@ -114,7 +114,7 @@ fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
         2 if kind.has_code() => Connects::Declined,
         _ => Connects::Nothing,
     };
-    CallPlan { id, kind, order, then, says, long, inside, connects, nested }
+    CallPlan { id, kind, order, then, says, long, inside, connects, nested, task: None }
 }
 
 /// What the call of this id calls.
@@ -167,7 +167,7 @@ fn racer(id: String, seed: &mut Chance) -> CallPlan {
 }
 
 /// In two of three sessions a call, a batch or all of it is cancelled.
-fn cancel(session: &SessionPlan, seed: &mut Chance) -> Option<CancelPlan> {
+pub(super) fn cancel(session: &SessionPlan, seed: &mut Chance) -> Option<CancelPlan> {
     let (chosen, scope) = (seed.percent(65), seed.between(0, 5));
     let batch = &session.batches[seed.below(session.batches.len() as u64) as usize];
     let call = &batch.calls[seed.below(batch.calls.len() as u64) as usize];

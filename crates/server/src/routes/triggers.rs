@@ -1,0 +1,75 @@
+//! The triggers of a session.
+
+use super::{Answered, json, with_status};
+use crate::access::Caller;
+use crate::api::Api;
+use crate::extract::{Asked, Body, Named};
+use crate::problem::Problem;
+use crate::undisturbed::undisturbed;
+use crate::view;
+use crate::wire::triggers::NewTrigger;
+use crate::wire::{Deleted, Paging};
+use axum::extract::State;
+use hyper::StatusCode;
+use windlass::TriggerError;
+use windlass::core::call::Wake;
+
+pub async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    Named(session): Named<String>,
+    Asked(paging): Asked<Paging>,
+) -> Answered {
+    api.session(&caller, &session).await?;
+    json(&view::triggers(&api.runtime().triggers(&session), &paging).await?)
+}
+
+pub async fn make(
+    State(api): State<Api>,
+    caller: Caller,
+    Named(session): Named<String>,
+    Body(wanted): Body<NewTrigger>,
+) -> Answered {
+    api.takes_work()?;
+    api.claim(&caller, &session).await?;
+    let wake = if wanted.signal_on_completion.unwrap_or(true) { Wake::OnEnd } else { Wake::Silent };
+    let new = windlass::NewTrigger {
+        id: wanted.id,
+        event: wanted.event,
+        filter: wanted.filter.into_iter().collect(),
+        tool: wanted.tool,
+        args: wanted.args,
+        event_as: wanted.event_as,
+        title: wanted.title,
+        wake,
+        owner: Some(caller.principal.to_string()),
+    };
+    let triggers = api.runtime().triggers(&session);
+    let (made, is_new) = undisturbed(async move { triggers.create(new).await }).await?;
+    with_status(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &made)
+}
+
+pub async fn remove(
+    State(api): State<Api>,
+    caller: Caller,
+    Named((session, id)): Named<(String, String)>,
+) -> Answered {
+    api.takes_work()?;
+    api.session(&caller, &session).await?;
+    let triggers = api.runtime().triggers(&session);
+    undisturbed(async move { triggers.remove(&id).await }).await?;
+    json(&Deleted { deleted: true })
+}
+
+impl From<TriggerError> for Problem {
+    fn from(error: TriggerError) -> Problem {
+        let told = error.to_string();
+        match error {
+            TriggerError::Invalid { .. } => Problem::new("invalid_trigger", told),
+            TriggerError::Exists { .. } => Problem::new("conflict", told),
+            TriggerError::Full { .. } => Problem::new("too_many_triggers", told),
+            TriggerError::NotOwned => Problem::new("internal", told),
+            TriggerError::Batch(error) => Problem::from(error),
+        }
+    }
+}
