@@ -17,6 +17,8 @@ const LEASE_MS: u64 = 15;
 /// How many notices are taken together.
 const MOST: u64 = 3;
 const US_PER_MS: u64 = 1_000;
+/// A time that is so far away is to come, whatever the machine does.
+const LATER_US_MAX: u64 = 10_000_000;
 
 /// Reads the inbox of a session, until nobody needs that any more.
 pub async fn listen(runtime: Runtime, world: Arc<World>, session: String, mut chance: Chance) -> Result<()> {
@@ -45,21 +47,27 @@ pub async fn listen(runtime: Runtime, world: Arc<World>, session: String, mut ch
 pub async fn schedule(runtime: Runtime, world: Arc<World>, plan: SchedulePlan) -> Result<()> {
     let SchedulePlan { session, id, after_ms, call } = &plan;
     let schedules = runtime.schedules(session);
-    match schedules.get(id).await {
-        Ok(_) => {}
-        Err(ScheduleError::NotFound { .. }) => {
-            let at = Timestamp(runtime.clock().now().0.saturating_add_unsigned(after_ms * US_PER_MS));
-            let new = NewSchedule {
-                id: Some(id.clone()),
-                at: Some(wall_time(at)),
-                tool: call.kind.tool(),
-                args: call.args(),
-                wake: call.task.unwrap_or(Wake::OnEnd),
-                ..NewSchedule::default()
-            };
-            schedules.create(new).await?;
+    let mut after_us = after_ms * US_PER_MS;
+    loop {
+        match schedules.get(id).await {
+            Ok(_) => break,
+            Err(ScheduleError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
-        Err(error) => return Err(error.into()),
+        let at = Timestamp(runtime.clock().now().0.saturating_add_unsigned(after_us));
+        let new = NewSchedule {
+            id: Some(id.clone()),
+            at: Some(wall_time(at)),
+            tool: call.kind.tool(),
+            args: call.args(),
+            wake: call.task.unwrap_or(Wake::OnEnd),
+            ..NewSchedule::default()
+        };
+        match schedules.create(new).await {
+            // On a busy machine the time is over before it is looked at.
+            Err(ScheduleError::Invalid { .. }) if after_us < LATER_US_MAX => after_us *= 2,
+            made => drop(made?),
+        }
     }
     world.say(json!({"scheduled": id}))?;
     loop {

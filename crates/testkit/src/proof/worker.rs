@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use windlass::core::limits::Limits;
-use windlass::{AskError, BatchError, Config, Runtime, SystemClock};
+use windlass::{AskError, BatchError, Config, InboxError, Runtime, ScheduleError, SystemClock};
 use windlass_store::sqlite::Options as StoreOptions;
 use windlass_store::{Durability, SqliteStore, Store};
 
@@ -115,6 +115,8 @@ pub async fn run(options: Options) -> Result<Ended> {
 fn is_store_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(BatchError::Lost(_)))
         || matches!(error.downcast_ref(), Some(AskError::Batch(BatchError::Lost(_))))
+        || matches!(error.downcast_ref(), Some(InboxError::Batch(BatchError::Lost(_))))
+        || matches!(error.downcast_ref(), Some(ScheduleError::Batch(BatchError::Lost(_))))
         || error.downcast_ref::<windlass_store::StoreError>().is_some()
 }
 

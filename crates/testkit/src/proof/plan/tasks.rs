@@ -74,5 +74,5 @@ fn schedule(session: &SessionPlan, seed: &mut Chance, calls: &mut u64) -> Schedu
     let mut call = CallPlan::new(&format!("c{calls}"), Kind::new(class).background());
     call.task = Some(Wake::OnEnd);
     let (session, id) = (session.name.clone(), format!("t{calls}"));
-    SchedulePlan { session, id, after_ms: seed.between(2, 60), call }
+    SchedulePlan { session, id, after_ms: seed.between(1, 60), call }
 }
