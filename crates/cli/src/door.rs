@@ -59,6 +59,20 @@ pub struct Door {
     record: Option<Arc<dyn Store>>,
 }
 
+/// All items of a list, page by page.
+async fn every(page: impl AsyncFn(&Paging) -> anyhow::Result<Value>) -> anyhow::Result<Vec<Value>> {
+    let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };
+    let mut items = Vec::new();
+    loop {
+        let mut page = page(&paging).await?;
+        items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        paging.after = page["next"].as_str().map(str::to_string);
+        if paging.after.is_none() {
+            return Ok(items);
+        }
+    }
+}
+
 /// Who does what is asked.
 pub enum Way {
     /// Whoever drives the calls.
@@ -125,40 +139,27 @@ impl Door {
 
     /// All questions that wait for an answer.
     pub async fn questions(&self, session: Option<&str>) -> anyhow::Result<Vec<Value>> {
-        let session = session.map(str::to_string);
-        let mut list = Questions { session, limit: Some(LIMIT_MAX), after: None };
-        let mut items = Vec::new();
-        loop {
-            let mut page = match &self.way {
+        every(async |Paging { limit, after }| {
+            let list =
+                Questions { session: session.map(str::to_string), limit: *limit, after: after.clone() };
+            Ok(match &self.way {
                 Way::Driver(driver) => driver.questions(&list).await?,
                 Way::Folder(store) => View::of_record(store.clone()).questions(Whose::All, &list).await?,
-            };
-            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
-            list.after = page["next"].as_str().map(str::to_string);
-            if list.after.is_none() {
-                return Ok(items);
-            }
-        }
+            })
+        })
+        .await
     }
 
     /// The tasks of a session, newest first.
     pub async fn tasks(&self, session: &str) -> anyhow::Result<Vec<Value>> {
-        let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };
-        let mut items = Vec::new();
-        loop {
-            let mut page = match &self.way {
-                Way::Driver(driver) => driver.tasks(session, &paging).await?,
-                Way::Folder(store) => {
-                    let tasks = windlass::Tasks::recorded(store.clone(), session);
-                    serde_json::to_value(view::tasks(&tasks, &paging).await?)?
-                }
-            };
-            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
-            paging.after = page["next"].as_str().map(str::to_string);
-            if paging.after.is_none() {
-                return Ok(items);
+        every(async |paging| match &self.way {
+            Way::Driver(driver) => Ok(driver.tasks(session, paging).await?),
+            Way::Folder(store) => {
+                let recorded = windlass::Tasks::recorded(store.clone(), session);
+                Ok(serde_json::to_value(view::tasks(&recorded, paging).await?)?)
             }
-        }
+        })
+        .await
     }
 
     /// What a task has said after this piece: some of it.
@@ -184,22 +185,14 @@ impl Door {
 
     /// What is in the inbox of a session.
     pub async fn inbox(&self, session: &str) -> anyhow::Result<Vec<Value>> {
-        let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };
-        let mut items = Vec::new();
-        loop {
-            let mut page = match &self.way {
-                Way::Driver(driver) => driver.inbox(session, &paging).await?,
-                Way::Folder(store) => {
-                    let inbox = windlass::Inbox::recorded(store.clone(), session);
-                    serde_json::to_value(view::inbox(&inbox, &paging).await?)?
-                }
-            };
-            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
-            paging.after = page["next"].as_str().map(str::to_string);
-            if paging.after.is_none() {
-                return Ok(items);
+        every(async |paging| match &self.way {
+            Way::Driver(driver) => Ok(driver.inbox(session, paging).await?),
+            Way::Folder(store) => {
+                let recorded = windlass::Inbox::recorded(store.clone(), session);
+                Ok(serde_json::to_value(view::inbox(&recorded, paging).await?)?)
             }
-        }
+        })
+        .await
     }
 
     /// What was said to a task and what it said, oldest first.
@@ -216,42 +209,26 @@ impl Door {
 
     /// The schedules of a session, by id.
     pub async fn schedules(&self, session: &str) -> anyhow::Result<Vec<Value>> {
-        let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };
-        let mut items = Vec::new();
-        loop {
-            let mut page = match &self.way {
-                Way::Driver(driver) => driver.schedules(session, &paging).await?,
-                Way::Folder(store) => {
-                    let schedules = windlass::Schedules::recorded(store.clone(), session);
-                    serde_json::to_value(view::schedules(&schedules, &paging).await?)?
-                }
-            };
-            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
-            paging.after = page["next"].as_str().map(str::to_string);
-            if paging.after.is_none() {
-                return Ok(items);
+        every(async |paging| match &self.way {
+            Way::Driver(driver) => Ok(driver.schedules(session, paging).await?),
+            Way::Folder(store) => {
+                let recorded = windlass::Schedules::recorded(store.clone(), session);
+                Ok(serde_json::to_value(view::schedules(&recorded, paging).await?)?)
             }
-        }
+        })
+        .await
     }
 
     /// The triggers of a session, by id.
     pub async fn triggers(&self, session: &str) -> anyhow::Result<Vec<Value>> {
-        let mut paging = Paging { limit: Some(LIMIT_MAX), after: None };
-        let mut items = Vec::new();
-        loop {
-            let mut page = match &self.way {
-                Way::Driver(driver) => driver.triggers(session, &paging).await?,
-                Way::Folder(store) => {
-                    let triggers = windlass::Triggers::recorded(store.clone(), session);
-                    serde_json::to_value(view::triggers(&triggers, &paging).await?)?
-                }
-            };
-            items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
-            paging.after = page["next"].as_str().map(str::to_string);
-            if paging.after.is_none() {
-                return Ok(items);
+        every(async |paging| match &self.way {
+            Way::Driver(driver) => Ok(driver.triggers(session, paging).await?),
+            Way::Folder(store) => {
+                let recorded = windlass::Triggers::recorded(store.clone(), session);
+                Ok(serde_json::to_value(view::triggers(&recorded, paging).await?)?)
             }
-        }
+        })
+        .await
     }
 
     /// Whoever owns the folder: only an owner changes what it goes by.

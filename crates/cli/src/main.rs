@@ -26,6 +26,7 @@ mod serve;
 mod sessions;
 mod show;
 mod signal;
+mod standing;
 mod tasks;
 mod token;
 mod tools;

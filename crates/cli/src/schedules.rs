@@ -4,7 +4,8 @@ use crate::args::{AddSchedule, ListSchedules, OneSchedule, PreviewSchedule, Sche
 use crate::door::{self, At, Door};
 use crate::exit::Usage;
 use crate::show;
-use serde_json::{Value, json};
+use crate::standing::{self, Printed, text};
+use serde_json::json;
 use std::process::ExitCode;
 use windlass::core::limits::Limits;
 use windlass::{Clock, SystemClock};
@@ -26,11 +27,6 @@ pub async fn schedules(at: &At, args: Schedules) -> anyhow::Result<ExitCode> {
 }
 
 async fn add(at: &At, args: AddSchedule) -> anyhow::Result<ExitCode> {
-    let given = match &args.args {
-        Some(text) => serde_json::from_str(text)
-            .map_err(|error| Usage(format!("the arguments are not JSON: {error}")))?,
-        None => Value::Null,
-    };
     let rule = |text: &str| json!(text);
     let wanted = NewSchedule {
         id: args.id,
@@ -38,7 +34,7 @@ async fn add(at: &At, args: AddSchedule) -> anyhow::Result<ExitCode> {
         at: args.times.at,
         zone: args.times.zone,
         tool: args.tool,
-        args: given,
+        args: standing::given(args.args.as_deref())?,
         title: args.title,
         catch_up: serde_json::from_value(rule(&args.catch_up))?,
         overlap: serde_json::from_value(rule(&args.overlap))?,
@@ -46,12 +42,12 @@ async fn add(at: &At, args: AddSchedule) -> anyhow::Result<ExitCode> {
     };
     let door = Door::look(at).await?;
     let made = door.driver(UNCHANGED)?.make_schedule(&args.session, &wanted).await?;
-    print(&[made], args.json, true)
+    printed(args.json).one(&made)
 }
 
 async fn list(at: &At, args: ListSchedules) -> anyhow::Result<ExitCode> {
     let items = Door::look(at).await?.schedules(&args.session).await?;
-    print(&items, args.json, false)
+    printed(args.json).list(&items)
 }
 
 fn preview(args: PreviewSchedule) -> anyhow::Result<ExitCode> {
@@ -72,19 +68,14 @@ async fn set_enabled(at: &At, args: OneSchedule, enabled: bool) -> anyhow::Resul
     let id = find(&door, &args).await?;
     let edit = EditSchedule { enabled: Some(enabled), ..EditSchedule::default() };
     let edited = door.driver(UNCHANGED)?.edit_schedule((&args.session, &id), &edit).await?;
-    print(&[edited], args.json, true)
+    printed(args.json).one(&edited)
 }
 
 async fn remove(at: &At, args: OneSchedule) -> anyhow::Result<ExitCode> {
     let door = Door::look(at).await?;
     let id = find(&door, &args).await?;
-    let removed = door.driver(UNCHANGED)?.remove_schedule((&args.session, &id)).await?;
-    if args.json {
-        show::json(&removed)?;
-    } else {
-        show::text("removed: it starts nothing any more")?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let told = door.driver(UNCHANGED)?.remove_schedule((&args.session, &id)).await?;
+    standing::removed(&told, args.json)
 }
 
 /// The id that is meant.
@@ -94,30 +85,23 @@ async fn find(door: &Door, args: &OneSchedule) -> anyhow::Result<String> {
     Ok(door::the_one(("schedule", "windlass schedules list"), &args.schedule, ids)?)
 }
 
-fn print(items: &[Value], as_json: bool, is_one: bool) -> anyhow::Result<ExitCode> {
-    if as_json {
-        match items {
-            [one] if is_one => show::json(one)?,
-            _ => show::json(&json!({"items": items, "next": null}))?,
-        }
-        return Ok(ExitCode::SUCCESS);
+fn printed(as_json: bool) -> Printed<10> {
+    Printed {
+        as_json,
+        headings: ["ID", "ENABLED", "WHEN", "ZONE", "TOOL", "NEXT", "LAST", "RUNS", "SKIPPED", "OWNER"],
+        row: |item| {
+            [
+                text(item, "id"),
+                if item["enabled"] == true { "yes" } else { "no" }.to_string(),
+                format!("{}{}", text(item, "cron"), text(item, "at")),
+                text(item, "zone"),
+                text(item, "tool"),
+                text(item, "next"),
+                text(item, "last"),
+                item["count"].to_string(),
+                item["skipped"].to_string(),
+                text(item, "owner"),
+            ]
+        },
     }
-    let text = |item: &Value, field: &str| item[field].as_str().unwrap_or_default().to_string();
-    let rows = items.iter().map(|item| {
-        vec![
-            text(item, "id"),
-            if item["enabled"] == true { "yes" } else { "no" }.to_string(),
-            format!("{}{}", text(item, "cron"), text(item, "at")),
-            text(item, "zone"),
-            text(item, "tool"),
-            text(item, "next"),
-            text(item, "last"),
-            item["count"].to_string(),
-            item["skipped"].to_string(),
-            text(item, "owner"),
-        ]
-    });
-    let headings = ["ID", "ENABLED", "WHEN", "ZONE", "TOOL", "NEXT", "LAST", "RUNS", "SKIPPED", "OWNER"];
-    show::table(&headings, rows)?;
-    Ok(ExitCode::SUCCESS)
 }

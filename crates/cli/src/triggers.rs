@@ -3,8 +3,8 @@
 use crate::args::{AddTrigger, ListTriggers, OneTrigger, Triggers, TriggersCommand};
 use crate::door::{self, At, Door};
 use crate::exit::Usage;
-use crate::show;
-use serde_json::{Value, json};
+use crate::standing::{self, Printed, text};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use windlass_server::wire::triggers::NewTrigger;
@@ -21,25 +21,20 @@ pub async fn triggers(at: &At, args: Triggers) -> anyhow::Result<ExitCode> {
 }
 
 async fn add(at: &At, args: AddTrigger) -> anyhow::Result<ExitCode> {
-    let given = match &args.args {
-        Some(text) => serde_json::from_str(text)
-            .map_err(|error| Usage(format!("the arguments are not JSON: {error}")))?,
-        None => Value::Null,
-    };
     let filter = args.filters.iter().map(|text| condition(text)).collect::<Result<_, _>>()?;
     let wanted = NewTrigger {
         id: args.id,
         event: args.event,
         filter,
         tool: args.tool,
-        args: given,
+        args: standing::given(args.args.as_deref())?,
         event_as: args.event_as,
         title: args.title,
         signal_on_completion: None,
     };
     let door = Door::look(at).await?;
     let made = door.driver(UNCHANGED)?.make_trigger(&args.session, &wanted).await?;
-    print(&[made], args.json, true)
+    printed(args.json).one(&made)
 }
 
 /// A place of an event and what must stand there.
@@ -53,7 +48,7 @@ fn condition(text: &str) -> Result<(String, Value), Usage> {
 
 async fn list(at: &At, args: ListTriggers) -> anyhow::Result<ExitCode> {
     let items = Door::look(at).await?.triggers(&args.session).await?;
-    print(&items, args.json, false)
+    printed(args.json).list(&items)
 }
 
 async fn remove(at: &At, args: OneTrigger) -> anyhow::Result<ExitCode> {
@@ -61,40 +56,29 @@ async fn remove(at: &At, args: OneTrigger) -> anyhow::Result<ExitCode> {
     let items = door.triggers(&args.session).await?;
     let ids = items.iter().filter_map(|item| item["id"].as_str());
     let id = door::the_one(("trigger", "windlass triggers list"), &args.trigger, ids)?;
-    let removed = door.driver(UNCHANGED)?.remove_trigger((&args.session, &id)).await?;
-    if args.json {
-        show::json(&removed)?;
-    } else {
-        show::text("removed: it starts nothing any more")?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let told = door.driver(UNCHANGED)?.remove_trigger((&args.session, &id)).await?;
+    standing::removed(&told, args.json)
 }
 
-fn print(items: &[Value], as_json: bool, is_one: bool) -> anyhow::Result<ExitCode> {
-    if as_json {
-        match items {
-            [one] if is_one => show::json(one)?,
-            _ => show::json(&json!({"items": items, "next": null}))?,
-        }
-        return Ok(ExitCode::SUCCESS);
+fn printed(as_json: bool) -> Printed<8> {
+    Printed {
+        as_json,
+        headings: ["ID", "EVENT", "FILTER", "TOOL", "EVENT AS", "LAST", "RUNS", "OWNER"],
+        row: |item| {
+            let filter: BTreeMap<String, Value> =
+                serde_json::from_value(item["filter"].clone()).unwrap_or_default();
+            let filter: Vec<String> =
+                filter.iter().map(|(place, wanted)| format!("{place}={wanted}")).collect();
+            [
+                text(item, "id"),
+                text(item, "event"),
+                filter.join(" "),
+                text(item, "tool"),
+                text(item, "event_as"),
+                text(item, "last"),
+                item["count"].to_string(),
+                text(item, "owner"),
+            ]
+        },
     }
-    let text = |item: &Value, field: &str| item[field].as_str().unwrap_or_default().to_string();
-    let rows = items.iter().map(|item| {
-        let filter: BTreeMap<String, Value> =
-            serde_json::from_value(item["filter"].clone()).unwrap_or_default();
-        let filter: Vec<String> = filter.iter().map(|(place, wanted)| format!("{place}={wanted}")).collect();
-        vec![
-            text(item, "id"),
-            text(item, "event"),
-            filter.join(" "),
-            text(item, "tool"),
-            text(item, "event_as"),
-            text(item, "last"),
-            item["count"].to_string(),
-            text(item, "owner"),
-        ]
-    });
-    let headings = ["ID", "EVENT", "FILTER", "TOOL", "EVENT AS", "LAST", "RUNS", "OWNER"];
-    show::table(&headings, rows)?;
-    Ok(ExitCode::SUCCESS)
 }

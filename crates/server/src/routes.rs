@@ -29,6 +29,11 @@ fn json(value: &impl Serialize) -> Answered {
     with_status(StatusCode::OK, value)
 }
 
+/// Something that is there now, and whether it was not before.
+fn opened(is_new: bool, value: &impl Serialize) -> Answered {
+    with_status(if is_new { StatusCode::CREATED } else { StatusCode::OK }, value)
+}
+
 fn with_status(status: StatusCode, value: &impl Serialize) -> Answered {
     let text = serde_json::to_string(value).map_err(|error| Problem::new("internal", error.to_string()))?;
     Ok((status, [(CONTENT_TYPE, "application/json")], text).into_response())

@@ -500,6 +500,13 @@ named! {
     }
 }
 
+impl Wake {
+    /// What `signal_on_completion` says, which is true unless it is said.
+    pub fn signals(on_completion: Option<bool>) -> Wake {
+        if on_completion.unwrap_or(true) { Wake::OnEnd } else { Wake::Silent }
+    }
+}
+
 #[expect(clippy::derivable_impls, reason = "the enum is declared with its names")]
 impl Default for Wake {
     fn default() -> Wake {

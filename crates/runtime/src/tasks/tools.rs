@@ -238,8 +238,7 @@ async fn spawn(asked: Spawned, cx: &Cx) -> Result<Output, ToolError> {
         let target = background::target(&hold.rt, place, (&asked.tool, asked.args)).await;
         target.map_err(|failure| told(&failure))?
     };
-    let signals = asked.signal_on_completion.unwrap_or(true);
-    let wake = if signals { Wake::OnEnd } else { Wake::Silent };
+    let wake = Wake::signals(asked.signal_on_completion);
     let own = Some(&tool.spec.title).filter(|title| !title.is_empty()).cloned();
     let title = asked.title.or(own);
     if let Some(when) = asked.schedule {
@@ -249,7 +248,7 @@ async fn spawn(asked: Spawned, cx: &Cx) -> Result<Output, ToolError> {
     let new = NewTask { title, wake };
     let id = cx.spawn("task", (&asked.tool, &args), new).await?.to_string();
     let Task { task, tool, title, state, .. } = tasks(cx)?.get(&id).await.map_err(refused)?.0;
-    let answer = json!({ "task": task, "tool": tool, "title": title, "state": state, "signal_on_completion": signals });
+    let answer = json!({ "task": task, "tool": tool, "title": title, "state": state, "signal_on_completion": wake != Wake::Silent });
     Ok(answer.into())
 }
 

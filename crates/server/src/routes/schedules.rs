@@ -1,6 +1,6 @@
 //! The schedules of a session.
 
-use super::{Answered, json, with_status};
+use super::{Answered, json, opened};
 use crate::access::Caller;
 use crate::api::Api;
 use crate::extract::{Asked, Body, Named};
@@ -10,7 +10,6 @@ use crate::view;
 use crate::wire::schedules::{EditSchedule, NewSchedule, PreviewSchedule};
 use crate::wire::{Deleted, Paging};
 use axum::extract::State;
-use hyper::StatusCode;
 use windlass::ScheduleError;
 use windlass::core::call::Wake;
 use windlass::core::schedule::{CatchUp, Overlap};
@@ -33,7 +32,6 @@ pub async fn make(
 ) -> Answered {
     api.takes_work()?;
     api.claim(&caller, &session).await?;
-    let wake = if wanted.signal_on_completion.unwrap_or(true) { Wake::OnEnd } else { Wake::Silent };
     let new = windlass::NewSchedule {
         id: wanted.id,
         cron: wanted.cron,
@@ -44,13 +42,13 @@ pub async fn make(
         title: wanted.title,
         catch_up: wanted.catch_up.map_or(CatchUp::One, Into::into),
         overlap: wanted.overlap.map_or(Overlap::Skip, Into::into),
-        wake,
+        wake: Wake::signals(wanted.signal_on_completion),
         enabled: wanted.enabled.unwrap_or(true),
         owner: Some(caller.principal.to_string()),
     };
     let schedules = api.runtime().schedules(&session);
     let (made, is_new) = undisturbed(async move { schedules.create(new).await }).await?;
-    with_status(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &made)
+    opened(is_new, &made)
 }
 
 pub async fn preview(

@@ -1,6 +1,6 @@
 //! Sessions.
 
-use super::{Answered, json, with_status};
+use super::{Answered, json, opened};
 use crate::access::Caller;
 use crate::api::Api;
 use crate::extract::{Asked, Body, Named};
@@ -9,7 +9,6 @@ use crate::view;
 use crate::wire::shown::{Page, Session};
 use crate::wire::{Deleted, NewSession, Paging};
 use axum::extract::State;
-use hyper::StatusCode;
 use windlass::fresh_key;
 
 pub async fn open(State(api): State<Api>, caller: Caller, Body(wanted): Body<NewSession>) -> Answered {
@@ -20,8 +19,7 @@ pub async fn open(State(api): State<Api>, caller: Caller, Body(wanted): Body<New
     };
     let when = (api.now(), api.runtime().limits());
     let is_new = api.sessions().open(&caller, (&name, &wanted), when).await?;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    with_status(status, &shown(&api, &name).await?)
+    opened(is_new, &shown(&api, &name).await?)
 }
 
 pub async fn list(State(api): State<Api>, caller: Caller, Asked(paging): Asked<Paging>) -> Answered {

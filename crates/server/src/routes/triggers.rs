@@ -1,6 +1,6 @@
 //! The triggers of a session.
 
-use super::{Answered, json, with_status};
+use super::{Answered, json, opened};
 use crate::access::Caller;
 use crate::api::Api;
 use crate::extract::{Asked, Body, Named};
@@ -10,7 +10,6 @@ use crate::view;
 use crate::wire::triggers::NewTrigger;
 use crate::wire::{Deleted, Paging};
 use axum::extract::State;
-use hyper::StatusCode;
 use windlass::TriggerError;
 use windlass::core::call::Wake;
 
@@ -32,7 +31,6 @@ pub async fn make(
 ) -> Answered {
     api.takes_work()?;
     api.claim(&caller, &session).await?;
-    let wake = if wanted.signal_on_completion.unwrap_or(true) { Wake::OnEnd } else { Wake::Silent };
     let new = windlass::NewTrigger {
         id: wanted.id,
         event: wanted.event,
@@ -41,12 +39,12 @@ pub async fn make(
         args: wanted.args,
         event_as: wanted.event_as,
         title: wanted.title,
-        wake,
+        wake: Wake::signals(wanted.signal_on_completion),
         owner: Some(caller.principal.to_string()),
     };
     let triggers = api.runtime().triggers(&session);
     let (made, is_new) = undisturbed(async move { triggers.create(new).await }).await?;
-    with_status(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &made)
+    opened(is_new, &made)
 }
 
 pub async fn remove(
