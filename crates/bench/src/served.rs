@@ -16,14 +16,15 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
-use std::io::ErrorKind;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use windlass::core::limits::Limits;
@@ -378,13 +379,8 @@ impl Ours {
             stream.write_all(request.as_bytes()).await?;
             let told = told.clone();
             reading.spawn(async move {
-                while stream.readable().await.is_ok() {
-                    // What is read is only counted: it needs no place of its own.
-                    match stream.try_read(&mut [0; 16 << 10]) {
-                        Ok(read @ 1..) => _ = told.fetch_add(read as u64, Ordering::Relaxed),
-                        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                        Ok(0) | Err(_) => break,
-                    }
+                while let Ok(read @ 1..) = read(&mut stream).await {
+                    told.fetch_add(read as u64, Ordering::Relaxed);
                 }
             });
         }
@@ -403,6 +399,17 @@ impl Ours {
 struct Readers {
     told: Arc<AtomicU64>,
     _reading: JoinSet<()>,
+}
+
+/// Reads what is there, and only counts it: it needs no place of its own, and the place needs no zeros.
+async fn read(stream: &mut TcpStream) -> std::io::Result<usize> {
+    std::future::poll_fn(|cx| {
+        let mut place = [MaybeUninit::uninit(); 16 << 10];
+        let mut place = ReadBuf::uninit(&mut place);
+        let read = Pin::new(&mut *stream).poll_read(cx, &mut place);
+        read.map_ok(|()| place.filled().len())
+    })
+    .await
 }
 
 fn ms(time: Duration) -> f64 {

@@ -7,6 +7,8 @@
 use crate::failure::named;
 use crate::template::{Part, parts};
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 named! {
     /// A language in which calls are told.
@@ -33,14 +35,24 @@ impl Locale {
         }
     }
 
-    /// The message of this name. The files are short and read rarely, so they are looked through.
+    /// The message of this name.
     fn message(self, name: &str) -> Option<&'static str> {
-        let lines = self.messages().lines().filter(|line| !line.starts_with('#'));
-        lines
-            .filter_map(|line| line.split_once(" = "))
-            .find(|(known, _)| *known == name)
-            .map(|(_, text)| text)
+        static ENGLISH: LazyLock<Messages> = LazyLock::new(|| read(Locale::English));
+        static GERMAN: LazyLock<Messages> = LazyLock::new(|| read(Locale::German));
+        let messages = match self {
+            Locale::English => &ENGLISH,
+            Locale::German => &GERMAN,
+        };
+        messages.get(name).copied()
     }
+}
+
+/// The messages of a language, by name.
+type Messages = BTreeMap<&'static str, &'static str>;
+
+fn read(locale: Locale) -> Messages {
+    let lines = locale.messages().lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_once(" = ")).collect()
 }
 
 named! {

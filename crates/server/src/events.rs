@@ -17,6 +17,7 @@ use hyper::body::Frame;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Serialize;
 use std::convert::Infallible;
+use std::io::Write;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -161,8 +162,11 @@ async fn been_quiet(quiet: &mut Pin<Box<Sleep>>, until: Instant) {
     }
 }
 
+/// About how long a frame is.
+const FRAME_BYTES: usize = 640;
+
 fn frames(page: &Page, locale: Locale) -> Vec<u8> {
-    let mut text = Vec::new();
+    let mut text = Vec::with_capacity(page.events.len() * FRAME_BYTES);
     for event in &page.events {
         frame(&mut text, (Some(event.cursor), event.kind.as_str()), &event.shown(locale));
     }
@@ -171,11 +175,11 @@ fn frames(page: &Page, locale: Locale) -> Vec<u8> {
 
 /// One event. Compact JSON is one line, whatever it holds.
 fn frame(text: &mut Vec<u8>, (cursor, kind): (Option<EntryNo>, &str), data: &impl Serialize) {
-    if let Some(cursor) = cursor {
-        text.extend_from_slice(format!("id: {cursor}\n").as_bytes());
-    }
-    text.extend_from_slice(format!("event: {kind}\ndata: ").as_bytes());
     // Writing to memory does not fail, and what is shown has text keys only.
+    if let Some(cursor) = cursor {
+        let _ = writeln!(text, "id: {cursor}");
+    }
+    let _ = write!(text, "event: {kind}\ndata: ");
     let _ = serde_json::to_writer(&mut *text, data);
     text.extend_from_slice(b"\n\n");
 }

@@ -27,6 +27,15 @@ const SLOW_DISK: Duration = Duration::from_millis(2);
 /// The writer waits at most this long for those who were just answered.
 const GATHER_MAX: Duration = Duration::from_millis(1);
 
+/// A group of this many requests is a crowd: to wait for so many more costs nobody who is alone anything.
+const CROWD: usize = 3;
+
+/// A commit costs the processor about as much as this many changes, so there is little to win by waiting for more.
+const CROWD_CHANGES: usize = 16;
+
+/// Where the disk is quick, a crowd is waited for at most this long: a fraction of what its calls take anyhow.
+const CROWD_GATHER: Duration = Duration::from_micros(600);
+
 /// The writer and the checkpointer, until they are dropped; then everything that waits is written, the log is
 /// brought home, and both threads have ended.
 pub(super) struct Writer {
@@ -157,13 +166,18 @@ impl Thread {
     }
 }
 
-/// For whom to wait after a group for which the disk took so long: if it is quick for nobody, since the writer would be
-/// idle; if it is slow for those who are now answered, since they come back soon beside the next commit.
+/// For whom to wait after a group for which the disk took so long. If it is slow, for all who are now answered, since they
+/// come back soon beside the next commit. If it is quick, for a part of a crowd: commits of a few changes each would cost
+/// the processors more than the changes do. Whoever is alone is never waited for.
 fn for_whom(group: &[Request], took: Duration) -> Gather {
-    if took < SLOW_DISK {
-        return Gather::default();
+    let changes = group.iter().map(Request::changes).sum();
+    if took >= SLOW_DISK {
+        Gather { changes, patience: (took / 4).min(GATHER_MAX) }
+    } else if group.len() >= CROWD {
+        Gather { changes: changes.min(CROWD_CHANGES), patience: CROWD_GATHER }
+    } else {
+        Gather::default()
     }
-    Gather { changes: group.iter().map(Request::changes).sum(), patience: (took / 4).min(GATHER_MAX) }
 }
 
 /// Applies a group in one transaction; again without a change that turned out to be impossible half-way.
@@ -224,9 +238,12 @@ mod tests {
     use super::*;
     use tokio::sync::oneshot;
 
+    fn commit() -> Request {
+        Request::Commit { changes: Vec::new(), reply: oneshot::channel().0 }
+    }
+
     #[test]
     fn callers_are_waited_for_where_the_disk_is_slow() {
-        let commit = || Request::Commit { changes: Vec::new(), reply: oneshot::channel().0 };
         let group = [commit(), commit()];
         for (took_ms, changes, patience_ms) in
             [(0, 0, 0), (1, 0, 0), (2, 2, 0), (3, 2, 0), (4, 2, 1), (99, 2, 1)]
@@ -234,6 +251,16 @@ mod tests {
             let gather = for_whom(&group, Duration::from_millis(took_ms));
             let patience = gather.patience.as_millis();
             assert_eq!((gather.changes, patience), (changes, patience_ms), "{took_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_crowd_is_waited_for_and_nobody_alone() {
+        for (requests, changes) in [(1, 0), (2, 0), (3, 3), (16, 16), (64, 16)] {
+            let group: Vec<Request> = (0..requests).map(|_| commit()).collect();
+            let gather = for_whom(&group, Duration::from_micros(150));
+            assert_eq!(gather.changes, changes, "{requests} requests");
+            assert_eq!(gather.patience > Duration::ZERO, changes > 0, "{requests} requests");
         }
     }
 }
