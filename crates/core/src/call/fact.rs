@@ -129,6 +129,8 @@ named! {
         Connected = "connected",
         /// [`Did::Spawned`]
         Spawned = "spawned",
+        /// [`Did::ChildOpened`]
+        ChildOpened = "child_opened",
         /// [`Did::Said`]
         Said = "said",
         /// [`Fact::Detached`]
@@ -172,6 +174,7 @@ impl Fact {
                 Did::Signalled { .. } => Kind::Signalled,
                 Did::Attached { .. } => Kind::Attached,
                 Did::Spawned { .. } => Kind::Spawned,
+                Did::ChildOpened { .. } => Kind::ChildOpened,
                 Did::Said { .. } => Kind::Said,
             },
             Fact::Suspended(_) => Kind::Suspended,

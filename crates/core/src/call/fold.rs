@@ -385,6 +385,7 @@ impl Call {
             | Did::PairWritten { .. }
             | Did::Emitted { .. }
             | Did::Spawned { .. }
+            | Did::ChildOpened { .. }
             | Did::Said { .. }
             | Did::Attached { .. }
             | Did::SignalAwaited(_) => matches!(state, State::Running { .. }),

@@ -14,9 +14,8 @@ impl Operations {
                 true
             }
             (None, Did::Asked(_) | Did::PairsRead { .. } | Did::PairWritten { .. }) => true,
-            (None, Did::Emitted { .. } | Did::Attached { .. } | Did::Spawned { .. } | Did::Said { .. }) => {
-                true
-            }
+            (None, Did::Emitted { .. } | Did::Attached { .. }) => true,
+            (None, Did::Spawned { .. } | Did::ChildOpened { .. } | Did::Said { .. }) => true,
             (Some(Recorded::Attached(_)), Did::Attached { .. }) => true,
             (None, Did::SignalAwaited(_) | Did::Signalled { .. }) => signal_of(&operation.name).is_some(),
             (Some(Recorded::Signal { until, .. }), Did::SignalAwaited(_)) => until.is_none(),
@@ -100,6 +99,10 @@ impl Operations {
                 self.by_name.insert(name, Recorded::Attached(attached));
             }
             Did::Spawned { asked: what } => self.told(name, Kind::Spawned, what),
+            Did::ChildOpened { asked: what } => {
+                self.has_child = true;
+                self.told(name, Kind::Child, what);
+            }
             Did::Said { message: what } => self.told(name, Kind::Said, what),
             Did::SignalAwaited(begun) => {
                 let slot = self.by_name.entry(name).or_insert(Recorded::Signal { until: None, end: None });
