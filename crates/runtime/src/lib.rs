@@ -138,6 +138,11 @@ struct EventsPage;
 #[doc = include_str!("../../../docs/triggers.md")]
 struct TriggersPage;
 
+/// The program in the page on child sessions compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/children.md")]
+struct Children;
+
 /// The programs in the page on what tools do inside a call compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/inside.md")]

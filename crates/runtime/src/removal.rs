@@ -23,6 +23,8 @@ use windlass_store::{Change, Hold, RecordPage, Removal, Removed, Row, STORE, Spa
 
 /// How keys of records about sessions begin that are to be removed.
 const REMOVING: &str = "removing/";
+/// Why calls are cancelled.
+const REASON: &str = "the session is removed";
 /// Such records are looked through in pages of this size.
 const PAGE: u64 = 100;
 
@@ -76,6 +78,8 @@ pub(crate) async fn remove(rt: &Arc<Inner>, name: &str, settings: Vec<String>) -
     let value = serde_json::to_vec(&mark).unwrap_or_default().into();
     let row = Row::Put { space: Space::Setting, key: key(name), value };
     session.lane.commit_rows(vec![row]).await.map_err(BatchError::from)?;
+    // Told first: whoever waits for a child must not take its end for an answer.
+    ask::cancel(rt, Target::Session(name), Some(REASON)).await?;
     remove_children(rt, name).await?;
     end_all(rt, &session).await?;
     files::remove_session(rt, name).await.map_err(|error| AskError::Invalid { what: error.to_string() })?;
@@ -169,7 +173,7 @@ async fn end_all(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), AskError
             stream::close(rt, session, batch, ClosedBy::Caller).await?;
         }
         // Again in every round: what was called from inside a call meanwhile has not heard it.
-        ask::cancel(rt, Target::Session(&session.name), Some("the session is removed")).await?;
+        ask::cancel(rt, Target::Session(&session.name), Some(REASON)).await?;
         let listed = rt.store.open_batches(Some(session.lane.session())).await.map_err(BatchError::from)?;
         let mut open: BTreeMap<BatchNo, Option<Used>> = listed.iter().map(|row| (row.no, None)).collect();
         open.extend(here.into_iter().map(|batch| (batch.head.no, Some(batch))));

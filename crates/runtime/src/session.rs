@@ -389,12 +389,6 @@ impl Session {
         lock(&self.open).by_lookup.get(&lookup).cloned().map(Used::new)
     }
 
-    /// Whether a batch of this key is recorded, or under way.
-    pub(crate) async fn knows(&self, key: &str) -> Result<bool, BatchError> {
-        let lookup = Lookup::of(self.lane.session(), key);
-        Ok(self.find(lookup).is_some() || self.lane.store().batch(lookup).await?.is_some())
-    }
-
     pub(crate) fn find_no(&self, no: BatchNo) -> Option<Used> {
         lock(&self.open).by_no.get(&no).cloned().map(Used::new)
     }

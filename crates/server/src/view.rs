@@ -17,8 +17,8 @@ use windlass::core::time::Timestamp;
 use windlass::inspect::{self, Recorded, Wanted};
 use windlass::store::{SessionRow, Store};
 use windlass::{
-    AskError, BatchAnswer, BatchError, CallAnswer, Clock, Inbox, Listed, LogPiece, Notice, OpenCall,
-    Child, Registered, Runtime, Schedule, ScheduleError, Schedules, SessionLimits, SystemClock, Task, Tasks,
+    AskError, BatchAnswer, BatchError, CallAnswer, Child, Clock, Inbox, Listed, LogPiece, Notice, OpenCall,
+    Registered, Runtime, Schedule, ScheduleError, Schedules, SessionLimits, SystemClock, Task, Tasks,
     Trigger, Triggers, wall_time,
 };
 

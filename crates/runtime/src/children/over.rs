@@ -10,7 +10,7 @@ use crate::session::{Session, Whereabouts};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use windlass_core::ids::CallId;
+use windlass_core::ids::{CallId, Lookup};
 use windlass_core::operation::Operations;
 use windlass_store::Store;
 
@@ -83,6 +83,12 @@ impl Session {
 
     pub(crate) fn closed(&self) -> BatchError {
         BatchError::SessionClosed { session: self.name.to_string() }
+    }
+
+    /// Whether a batch of this key is recorded, or under way.
+    pub(crate) async fn knows(&self, key: &str) -> Result<bool, BatchError> {
+        let lookup = Lookup::of(self.lane.session(), key);
+        Ok(self.find(lookup).is_some() || self.lane.store().batch(lookup).await?.is_some())
     }
 
     /// Refuses what is new in a session that is to be removed, or closed.

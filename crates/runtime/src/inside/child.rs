@@ -26,11 +26,11 @@ impl Cx {
     /// new. An attempt that comes after another finds the child as that left it.
     ///
     /// ```
-    /// # use windlass::{CallRequest, ChildSpec, Cx, NestedBatch, Output, ToolError}; use serde_json::{Value, json};
+    /// # use windlass::{Args, CallRequest, ChildSpec, Cx, NestedBatch, Output, ToolError}; use serde_json::{Value, json};
     /// async fn research(args: Value, cx: &Cx) -> Result<Output, ToolError> {
     ///     let tools = Some(vec!["web_search".to_string(), "read_page".to_string()]);
     ///     let agent = cx.child("agent", ChildSpec { tools, ..ChildSpec::default() }).await?;
-    ///     let search = CallRequest { tool: "web_search".into(), args: args.into(), ..CallRequest::default() };
+    ///     let search = CallRequest { tool: "web_search".into(), args: Args::Json(args), ..CallRequest::default() };
     ///     let found = agent.batch("turn 1", NestedBatch { calls: vec![search], ..NestedBatch::default() }).await?;
     ///     Ok(json!({ "agent": agent.session(), "found": found.calls[0].model_text() }).into())
     /// }
