@@ -6,7 +6,7 @@
 mod open;
 mod over;
 
-pub(crate) use open::{Opener, open};
+pub(crate) use open::{Opener, check, open};
 pub(crate) use over::{ChildOf, leave_word, of_ended, opened, stop, stop_soon};
 
 use crate::ask;

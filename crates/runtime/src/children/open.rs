@@ -2,6 +2,7 @@
 
 use super::{Child, ChildError, ChildSpec};
 use crate::error::{BatchError, Lost};
+use crate::removal;
 use crate::runtime::{Bounds, Inner, check_session_name};
 use crate::session::Session;
 use crate::standing;
@@ -25,6 +26,10 @@ pub(crate) async fn open(
     (name, mut spec): (&str, ChildSpec),
 ) -> Result<(Arc<Session>, bool), ChildError> {
     check_session_name(name)?;
+    // What is left of a session that had the name is tidied up first.
+    if removal::is_begun(rt, name).await?.is_some() {
+        return Err(Lost::Removed.into());
+    }
     if let Some(sets) = rt.sets_for_children.get().filter(|_| opener.call.is_some()) {
         spec.settings.extend(sets(opener.parent, name).await?);
     }
@@ -32,7 +37,7 @@ pub(crate) async fn open(
     // Whoever removes the parent takes this after saying so: then no child comes to it.
     let mut count = parent.children.lock().await;
     parent.check_stays()?;
-    let (wanted, bounds) = wanted(rt, &parent, &opener, &spec)?;
+    let wanted = wanted(rt, &parent, &opener, &spec)?;
     if let Some(there) = Child::of(&*rt.store, name).await? {
         return Ok((found(rt, (name, &there), &wanted).await?, false));
     }
@@ -44,6 +49,7 @@ pub(crate) async fn open(
     if known >= max {
         return Err(ChildError::TooMany { parent: opener.parent.to_string(), max });
     }
+    let bounds = Bounds::new(spec.limits, Some(wanted.clone()));
     let mut is_new = false;
     // Nobody takes it before what it is is durable: or it would have more tools than it may.
     let session = rt
@@ -60,13 +66,18 @@ pub(crate) async fn open(
     }
 }
 
-/// What it is to be.
-fn wanted(
+/// Whether it could be opened, as far as that is known without a look at what is there.
+pub(crate) fn check(
     rt: &Inner,
     parent: &Session,
     opener: &Opener<'_>,
     spec: &ChildSpec,
-) -> Result<(Child, Bounds), ChildError> {
+) -> Result<(), ChildError> {
+    check_tools(rt, opener, &wanted(rt, parent, opener, spec)?)
+}
+
+/// What it is to be.
+fn wanted(rt: &Inner, parent: &Session, opener: &Opener<'_>, spec: &ChildSpec) -> Result<Child, ChildError> {
     let around = opener.call.map_or_else(|| parent.depth(), |(_, depth, _)| depth);
     let (depth, max) = (around + 1, rt.limits.nesting_max);
     if u64::from(depth) > max {
@@ -77,15 +88,13 @@ fn wanted(
     if tools.as_ref().is_some_and(|tools| tools.len() as u64 > rt.limits.child_tools_max) {
         return Err(ChildError::TooManyTools { max: rt.limits.child_tools_max });
     }
-    let child = Child {
+    Ok(Child {
         parent: opener.parent.to_string(),
         tools: tools.map(|tools| tools.into_iter().collect()),
         call: opener.call.map(|(call, ..)| call.packed()),
         depth,
         settings: spec.settings.iter().map(|(key, _)| key.clone()).collect(),
-    };
-    let bounds = Bounds::new(spec.limits, Some(child.clone()));
-    Ok((child, bounds))
+    })
 }
 
 /// The child that is there, if it is the one that is wanted.

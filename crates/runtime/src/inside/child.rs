@@ -42,6 +42,7 @@ impl Cx {
         let session: Arc<str> = session_name(&nested::key(self.handle(), name, 1)).into();
         let asked = json!({ "session": &*session, "tools": spec.tools }).to_string();
         if !self.book().has_opened(name, &asked, self.limits().operations_max)? {
+            self.check_child(&spec).map_err(|error| Misuse::unkept(name, error))?;
             self.book().note(self.now(), name, Did::ChildOpened { asked: asked.into() })?;
             // Whoever ends the call knows of it before it is there.
             self.commit().await?;
@@ -57,6 +58,13 @@ impl Cx {
             Err(error) => Err(Misuse::unkept(name, error).into()),
         }
     }
+
+    /// Refuses what could not be opened, before it is recorded.
+    fn check_child(&self, spec: &ChildSpec) -> Result<(), ChildError> {
+        // Whoever goes away meanwhile opens nothing.
+        let Some(hold) = self.hold.upgrade() else { return Ok(()) };
+        children::check(&hold.rt, &hold.session, &opener(&hold, (self.call, self.depth())), spec)
+    }
 }
 
 async fn open(
@@ -64,9 +72,11 @@ async fn open(
     (call, depth): (CallId, u32),
     (session, spec): (Arc<str>, ChildSpec),
 ) -> Result<(), ChildError> {
-    let Hold { rt, session: parent, batch } = &*hold;
-    let opener = Opener { parent: &parent.name, call: Some((call, depth, &batch.head.place)) };
-    children::open(rt, opener, (&session, spec)).await.map(drop)
+    children::open(&hold.rt, opener(&hold, (call, depth)), (&session, spec)).await.map(drop)
+}
+
+fn opener(hold: &Hold, (call, depth): (CallId, u32)) -> Opener<'_> {
+    Opener { parent: &hold.session.name, call: Some((call, depth, &hold.batch.head.place)) }
 }
 
 /// The name of the session that is opened under this key: nobody else can guess it.

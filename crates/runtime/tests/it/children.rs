@@ -253,6 +253,10 @@ async fn a_child_has_a_name_of_its_own_in_its_call() {
     assert!(told(0).contains("blank name"), "{}", told(0));
     assert!(told(1).contains("used twice"), "{}", told(1));
     assert!(told(2).contains("did you mean \"echo\"?"), "{}", told(2));
+    let (_, lines) =
+        windlass::inspect::call(runtime.store(), answer.calls[0].handle()).await.unwrap().unwrap();
+    let opened = lines.iter().filter(|line| line.text.contains("it opened the child session")).count();
+    assert_eq!(opened, 2, "what was refused is not recorded");
 }
 
 /// All room is one place, and the call that waits for its child has it.
@@ -351,4 +355,57 @@ async fn a_removed_child_is_nothing_that_its_call_can_use() {
     gate.add_permits(1);
     submitted.settled().await.unwrap();
     assert_eq!(count.get(), 0, "the tool was not the child's, and its name is no other session's now");
+}
+
+/// What a child has ordered in advance ends with it, and it orders nothing new.
+#[tokio::test]
+async fn a_closed_child_starts_nothing_by_itself() {
+    let clock = windlass_testkit::clock::ManualClock::default();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
+    let unused = Config::new(MemoryStore::new().unwrap());
+    let runtime = Runtime::new(Config { store, clock: Arc::new(clock.clone()), ..unused });
+    let (ran, gate) = (Count::default(), Arc::new(Semaphore::new(0)));
+    let flags = windlass::Flags { background: true, ..Default::default() };
+    runtime.register(echo(ToolSpec { flags, ..free("tick", EffectClass::Keyed) }, &ran)).unwrap();
+    let opened = gate.clone();
+    let opens = body(free("opens", EffectClass::Keyed), move |_, cx| {
+        let gate = opened.clone();
+        Box::pin(async move {
+            let child = cx.child("agent", ChildSpec::default()).await?;
+            gate.acquire().await.unwrap().forget();
+            Ok(json!(child.session()).into())
+        })
+    });
+    runtime.register(opens).unwrap();
+    let submitted = runtime.submit("s", batch("k", vec![call("c", "opens", json!({}))])).await.unwrap();
+    let child = loop {
+        match children(&runtime, "s").await.pop() {
+            Some(child) => break child,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    let minutely = || windlass::NewSchedule {
+        cron: Some("* * * * *".into()),
+        tool: "tick".into(),
+        ..windlass::NewSchedule::default()
+    };
+    for session in [&*child, "s"] {
+        runtime.schedules(session).create(minutely()).await.unwrap();
+    }
+    clock.advance(std::time::Duration::from_secs(60));
+    while ran.get() < 2 {
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(1);
+    submitted.settled().await.unwrap();
+    for time in 1..=3 {
+        clock.advance(std::time::Duration::from_secs(60));
+        while ran.get() < 2 + time {
+            tokio::task::yield_now().await;
+        }
+        runtime.idle().await;
+    }
+    assert_eq!(ran.get(), 5, "its parent's goes on alone");
+    let refused = runtime.schedules(&child).create(minutely()).await.unwrap_err();
+    assert!(refused.to_string().contains("is closed"), "{refused}");
 }
