@@ -12,12 +12,19 @@ use windlass::core::limits::Limits;
 use windlass::store::{MemoryStore, RecordPage, STORE, Space, Store};
 use windlass::{
     BatchError, Child, ChildError, ChildSpec, Config, Cx, EffectClass, NestedBatch, Output, Runtime,
-    SessionLimits, Target, Tool, ToolError, ToolSpec, tool_fn,
+    SessionLimits, Target, Tool, ToolError, ToolSpec,
 };
+use windlass_testkit::clock::ManualClock;
 
 fn on(store: &Arc<dyn Store>, limits: Limits) -> Runtime {
     let unused = Config::new(MemoryStore::new().unwrap());
     Runtime::new(Config { store: store.clone(), limits, ..unused })
+}
+
+/// A runtime whose time stands still.
+fn frozen() -> (Runtime, ManualClock) {
+    let (clock, unused) = (ManualClock::default(), Config::new(MemoryStore::new().unwrap()));
+    (Runtime::new(Config { clock: Arc::new(clock.clone()), ..unused }), clock)
 }
 
 fn with(tools: &[&str]) -> ChildSpec {
@@ -33,12 +40,15 @@ fn turn(tool: &str, args: Value) -> NestedBatch {
     NestedBatch { calls: vec![call("c", tool, args)], ..NestedBatch::default() }
 }
 
-/// Begins, says so, and never returns by itself.
+/// Begins, says so, and returns when it is told to stop.
 fn hangs(begun: &Arc<Semaphore>) -> impl Tool + use<> {
     let begun = begun.clone();
-    tool_fn(free("hangs", EffectClass::Keyed), move |_, _: &Cx| {
+    body(free("hangs", EffectClass::Keyed), move |_, cx| {
         begun.add_permits(1);
-        std::future::pending()
+        Box::pin(async move {
+            cx.stopping().await;
+            Err(ToolError::stopped())
+        })
     })
 }
 
@@ -103,7 +113,8 @@ async fn what_runs_in_a_child_ends_with_the_call_that_opened_it() {
 #[tokio::test]
 async fn what_runs_in_a_child_is_cancelled_with_its_call_and_with_its_parent() {
     for whole in [true, false] {
-        let (runtime, begun) = (memory(), Arc::new(Semaphore::new(0)));
+        // Its time stands still: a call ends because its child does, and not because its grace is over.
+        let (runtime, begun) = (frozen().0, Arc::new(Semaphore::new(0)));
         runtime.register(hangs(&begun)).unwrap();
         runtime.register(leaves(&begun)).unwrap();
         let asked = batch("k", vec![call("c", "leaves", json!({ "stays": true }))]);
@@ -360,10 +371,7 @@ async fn a_removed_child_is_nothing_that_its_call_can_use() {
 /// What a child has ordered in advance ends with it, and it orders nothing new.
 #[tokio::test]
 async fn a_closed_child_starts_nothing_by_itself() {
-    let clock = windlass_testkit::clock::ManualClock::default();
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
-    let unused = Config::new(MemoryStore::new().unwrap());
-    let runtime = Runtime::new(Config { store, clock: Arc::new(clock.clone()), ..unused });
+    let (runtime, clock) = frozen();
     let (ran, gate) = (Count::default(), Arc::new(Semaphore::new(0)));
     let flags = windlass::Flags { background: true, ..Default::default() };
     runtime.register(echo(ToolSpec { flags, ..free("tick", EffectClass::Keyed) }, &ran)).unwrap();
