@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use windlass::core::limits::Limits;
 use windlass::store::{MemoryStore, RecordPage, STORE, Space, Store};
 use windlass::{
-    BatchError, Child, ChildError, ChildSpec, Config, Cx, EffectClass, NestedBatch, Output, Runtime,
+    BatchError, Child, ChildError, ChildSpec, Config, EffectClass, NestedBatch, Output, Runtime,
     SessionLimits, Target, Tool, ToolError, ToolSpec,
 };
 use windlass_testkit::clock::ManualClock;
