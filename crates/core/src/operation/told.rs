@@ -71,10 +71,10 @@ impl Operations {
     }
 
     fn told_as(&self, wanted: Kind) -> impl Iterator<Item = (&str, &JsonText)> {
-        self.by_name.iter().filter_map(move |(name, recorded)| match recorded {
-            Recorded::Told { kind, what } if *kind == wanted => Some((&**name, what)),
-            _ => None,
-        })
+        let told = self.by_name.iter().filter_map(|(name, recorded)| {
+            if let Recorded::Told { kind, what } = recorded { Some((*kind, &**name, what)) } else { None }
+        });
+        told.filter(move |(kind, ..)| *kind == wanted).map(|(_, name, what)| (name, what))
     }
 
     fn has_told(&self, name: &str, (wanted, now): (Kind, &str)) -> Result<bool, Mismatch> {

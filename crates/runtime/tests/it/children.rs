@@ -99,7 +99,7 @@ async fn what_runs_in_a_child_ends_with_the_call_that_opened_it() {
     runtime.register(leaves(&begun)).unwrap();
     let answer = run(&runtime, "s", batch("k", vec![call("c", "leaves", json!({}))])).await;
     let child: String = answer.calls[0].value().unwrap();
-    assert_eq!(children(&runtime, "s").await, [child.clone()]);
+    assert_eq!(children(&runtime, "s").await, [&*child]);
     assert_eq!(recorded(&runtime, &child, ("turn", "hangs")).await, "c cancelled", "it is told to stop");
     assert!(is_closed(&runtime, &child).await);
     assert_eq!(recorded(&runtime, &child, ("turn", "hangs")).await, "c cancelled", "and is read as before");
