@@ -112,7 +112,8 @@ fn problem_code(problem: &Problem) -> u8 {
 
 fn batch(error: &BatchError) -> u8 {
     match error {
-        BatchError::Shape { .. } | BatchError::Closed { .. } | BatchError::Overloaded { .. } => REFUSED,
+        BatchError::Shape { .. } | BatchError::Closed { .. } => REFUSED,
+        BatchError::SessionClosed { .. } | BatchError::Overloaded { .. } => REFUSED,
         BatchError::Owned { .. } | BatchError::Unreadable { .. } | BatchError::Lost(_) => FOLDER,
     }
 }

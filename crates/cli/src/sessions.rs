@@ -14,8 +14,11 @@ pub async fn sessions(at: &At, args: Sessions) -> anyhow::Result<ExitCode> {
     }
     let rows = items.into_iter().map(|session| {
         let (entries, open) = (session.entries.to_string(), session.open_batches.to_string());
-        vec![session.id, session.principal, entries, open, session.title.unwrap_or_default()]
+        let title = session.title.unwrap_or_default();
+        let closed = if session.closed { " (closed)" } else { "" };
+        let parent = session.parent.map(|parent| format!("{parent}{closed}")).unwrap_or_default();
+        vec![session.id, session.principal, entries, open, parent, title]
     });
-    show::table(&["SESSION", "PRINCIPAL", "ENTRIES", "OPEN BATCHES", "TITLE"], rows)?;
+    show::table(&["SESSION", "PRINCIPAL", "ENTRIES", "OPEN BATCHES", "PARENT", "TITLE"], rows)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,13 +6,15 @@
 
 mod fact;
 mod fold;
+mod kind;
 
 pub use fact::{
-    Accepted, Arguments, CancelAsked, Cause, Connected, Detached, DetachedBy, Ended, Fact, Given, Kind, Lost,
-    Made, Model, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result, Resumed, Returned,
-    Same, SameAs, Spent, Started, Stopped, Suspended, Then, Unconnected, Verdict, Wake,
+    Accepted, Arguments, CancelAsked, Cause, Connected, Detached, DetachedBy, Ended, Fact, Given, Lost, Made,
+    Model, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result, Resumed, Returned, Same,
+    SameAs, Spent, Started, Stopped, Suspended, Then, Unconnected, Verdict, Wake,
 };
 pub use fold::{Call, Deduped, End, Illegal, Pin, Role, State};
+pub use kind::Kind;
 
 use crate::attempt::Rules;
 use crate::failure::{Failure, Retry};

@@ -63,6 +63,10 @@ limits! {
     operations_max = 10_000;
     /// Calls inside calls inside calls: deeper, a tool that calls itself has probably lost its way.
     nesting_max = 8;
+    /// A session knows its children until they are removed, so there must be an end to them.
+    children_max = 10_000;
+    /// The names of the tools that a child session has are read whenever it is taken.
+    child_tools_max = 500;
     /// Whoever waits for an answer from outside and says nothing waits a day, in milliseconds.
     completion_ms = 86_400_000;
     /// A caller that runs a tool itself and posts no result for so long, in milliseconds, is gone.

@@ -118,6 +118,11 @@ pub enum Did {
         /// Which, as JSON.
         asked: JsonText,
     },
+    /// It opened a child session, whose own journal says what became of that.
+    ChildOpened {
+        /// Which, as JSON: its name under `session`, and what it may.
+        asked: JsonText,
+    },
     /// It said something to its session.
     Said {
         /// What, as JSON.
@@ -184,6 +189,8 @@ named! {
         Attached = "attachment",
         /// A task that was started.
         Spawned = "started task",
+        /// A child session.
+        Child = "child session",
         /// Something that was said to the session.
         Said = "message",
     }
@@ -227,7 +234,7 @@ enum Recorded {
         end: Option<Answer>,
     },
     Attached(Attached),
-    /// A task that was started, or something that was said.
+    /// A task that was started, a child session that was opened, or something that was said.
     Told {
         kind: Kind,
         what: JsonText,
@@ -270,6 +277,8 @@ pub struct Operations {
     by_name: BTreeMap<Arc<str>, Recorded>,
     /// Whether a nested call is recorded.
     has_call: bool,
+    /// Whether a child session is.
+    has_child: bool,
     /// Where the signals stand, if there are any.
     signals: Signals,
 }

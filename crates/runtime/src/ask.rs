@@ -11,6 +11,7 @@ pub(crate) use owner::{
     resolve as resolve_call,
 };
 
+use crate::children::Child;
 use crate::clock::Clock;
 use crate::error::BatchError;
 use crate::inside::Completed;
@@ -53,6 +54,13 @@ pub struct Asked {
     pub asked: u64,
     /// So many were over already; nothing changed for them.
     pub over: u64,
+}
+
+impl std::ops::AddAssign for Asked {
+    fn add_assign(&mut self, other: Asked) {
+        self.asked += other.asked;
+        self.over += other.over;
+    }
 }
 
 /// Whom a new connection reaches.
@@ -139,8 +147,37 @@ pub enum AskError {
     Batch(#[from] BatchError),
 }
 
-/// Leaves the request to cancel for the next owner of the session; for a store that nobody drives.
+/// Leaves the request to cancel for the next owner of the session; for a store that nobody drives. What reaches a session reaches
+/// its children.
 pub async fn post_cancel(
+    store: &dyn Store,
+    target: Target<'_>,
+    reason: Option<&str>,
+) -> Result<Asked, AskError> {
+    let alone = post_cancel_alone(store, target, reason).await;
+    let Target::Session(name) = target else { return alone };
+    let children = Child::all(store, name).await?;
+    let mut asked = unless_around(alone, &children)?;
+    for child in &children {
+        match Box::pin(post_cancel(store, Target::Session(child), reason)).await {
+            // Nothing was ever done there.
+            Err(AskError::NotFound { .. }) => {}
+            reached => asked += reached?,
+        }
+    }
+    Ok(asked)
+}
+
+/// A session in which nothing was ever done is there if it has children.
+fn unless_around(alone: Result<Asked, AskError>, children: &[String]) -> Result<Asked, AskError> {
+    match alone {
+        Err(AskError::NotFound { .. }) if !children.is_empty() => Ok(Asked::default()),
+        alone => alone,
+    }
+}
+
+/// The same without its children.
+async fn post_cancel_alone(
     store: &dyn Store,
     target: Target<'_>,
     reason: Option<&str>,

@@ -2,6 +2,7 @@
 
 use crate::background;
 use crate::batch::Sent;
+use crate::children;
 use crate::error::Lost;
 use crate::held::{Going, Held, Hold};
 use crate::inside::{nested, still};
@@ -121,6 +122,7 @@ async fn finish(on: Arc<Hold>, mut going: Going) {
     session.wake_all(rt, batch, parked);
     let count = going.ended.len() as u64;
     let was_scheduled = going.ended.iter().any(|ended| ended.call.is_scheduled());
+    let children = children::of_ended(&going.ended);
     let durable = if windlass_core::mutant::breaks("early-ack") { Ok(()) } else { commit.durable().await };
     match durable {
         Ok(()) => {
@@ -136,6 +138,7 @@ async fn finish(on: Arc<Hold>, mut going: Going) {
             if let Some(parent) = batch.head.parent {
                 still::look(rt, session, parent.call);
             }
+            children::stop_soon(rt, children, "the call that opened the session has ended");
         }
         Err(lost) => rt.closed(session.lose(rt, lost)),
     }

@@ -57,6 +57,15 @@ pub enum BatchError {
         /// The batch's key.
         key: String,
     },
+    /// It is the child of a call that has ended, so it takes nothing new.
+    #[error(
+        "the session {session:?} is closed, because the call that opened it has ended; what is recorded can be read, and new \
+         calls belong to another session"
+    )]
+    SessionClosed {
+        /// The session.
+        session: String,
+    },
     /// Too much waits already.
     #[error("{open} calls wait and {max} may; try again in {retry_after_ms} ms")]
     Overloaded {

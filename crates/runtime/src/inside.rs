@@ -6,6 +6,7 @@
 
 mod attach;
 mod book;
+mod child;
 pub(crate) mod nested;
 mod pairs;
 mod spawn;
@@ -14,6 +15,7 @@ mod tell;
 
 pub use attach::Attachment;
 pub(crate) use book::{Book, Left, told};
+pub use child::ChildSession;
 pub use nested::NestedBatch;
 pub use pairs::Pairs;
 

@@ -14,6 +14,7 @@ pub mod ask;
 mod away;
 mod background;
 mod batch;
+mod children;
 mod client;
 mod clock;
 mod drive;
@@ -61,6 +62,7 @@ pub use answer::{BatchAnswer, CallAnswer, wall_time};
 pub use artifacts::{Artifact, ArtifactError, ArtifactInfo, ArtifactWriter};
 pub use ask::{AskError, Asked, Connecting, Resolution, Signal, Target};
 pub use batch::Decided;
+pub use children::{Child, ChildError, ChildSpec, Settings, SettingsFuture};
 pub use client::client_tool;
 pub use clock::{Clock, SystemClock};
 pub use error::{BatchError, LimitError, Lost, chain};
@@ -68,7 +70,9 @@ pub use events::{Event, Events, EventsError, News, Page, Words};
 pub use files::{FileEntry, FileError, FileKind, SessionFiles};
 pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
 pub use inbox::{Inbox, InboxError, Notice, NoticeKind};
-pub use inside::{Attachment, Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError};
+pub use inside::{
+    Attachment, ChildSession, Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError,
+};
 pub use log::{LogPiece, Stream};
 pub use observer::{NestedCall, Observer};
 pub use pairs::{Pair, PairError, PairKey, PairList, SessionPairs};
@@ -133,6 +137,11 @@ struct EventsPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/triggers.md")]
 struct TriggersPage;
+
+/// The program in the page on child sessions compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/children.md")]
+struct Children;
 
 /// The programs in the page on what tools do inside a call compile.
 #[cfg(doctest)]

@@ -8,7 +8,7 @@ pub use accept::{RegisterError, Registered};
 pub(crate) use kinds::{Kinds, Unfit};
 
 use crate::provider::{Provided, Provider, Summary};
-use crate::scope::{self, Entry, Layer, Overlay};
+use crate::scope::{self, Entry, Layer, Line, Overlay};
 use crate::tasks::tools;
 use crate::tool::{Place, Tool, ToolError};
 use std::collections::HashMap;
@@ -71,6 +71,8 @@ struct Tools {
     /// By the session's name, in the order in which they were attached.
     overlays: HashMap<String, Vec<Attached>>,
     overlays_ever: u64,
+    /// Of the child sessions that are owned, by name, and numbered as overlays are.
+    lines: HashMap<String, (u64, Arc<Line>)>,
 }
 
 struct Attached {
@@ -175,9 +177,30 @@ impl Registry {
         self.layered(session, None, |layers| scope::visible(layers).into_values().map(Listed::of).collect())
     }
 
+    /// What the calls of a child session may use, by name.
+    pub(crate) fn list_along(&self, line: &Line) -> Vec<Listed> {
+        let list = |layers: &[&Layer]| scope::visible(layers).into_values().map(Listed::of).collect();
+        self.along(&self.read(), (line, None), list)
+    }
+
+    /// The nearest name to each of these that calls of this batch have no tool of.
+    pub(crate) fn missing(&self, place: &Place, names: &[String]) -> Vec<NoSuchTool> {
+        self.layered(&place.session, place.overlay(), |layers| {
+            let visible = scope::visible(layers);
+            let gone = names.iter().filter(|name| !visible.contains_key(name.as_str()));
+            gone.map(|name| NoSuchTool { name: name.clone(), nearest: scope::nearest(layers, name) })
+                .collect()
+        })
+    }
+
     /// Lets `look` see the layers of a session and a batch, the strongest first.
     fn layered<T>(&self, session: &str, overlay: Option<&Overlay>, look: impl FnOnce(&[&Layer]) -> T) -> T {
         let tools = self.read();
+        if !tools.lines.is_empty()
+            && let Some((_, line)) = tools.lines.get(session)
+        {
+            return self.along(&tools, (line, overlay), look);
+        }
         if overlay.is_none() && tools.overlays.is_empty() {
             return match tools.base.has_background() {
                 true => look(&[&tools.base, self.own()]),
@@ -191,6 +214,46 @@ impl Registry {
             layers.push(self.own());
         }
         look(&layers)
+    }
+
+    /// The same for a child session: what each session of its line has, through what is seen of the one above it.
+    fn along<T>(
+        &self,
+        tools: &Tools,
+        (line, mut overlay): (&Line, Option<&Overlay>),
+        look: impl FnOnce(&[&Layer]) -> T,
+    ) -> T {
+        let mut layers: Vec<&Layer> = Vec::new();
+        for link in &line.0 {
+            // Above everything else: neither the session nor its batches have what it must not.
+            layers.extend(&link.only);
+            layers.extend(overlay.take().map(|overlay| &overlay.layer));
+            let attached = tools.overlays.get(&*link.session).into_iter().flatten().rev();
+            layers.extend(attached.map(|attached| &attached.overlay.layer));
+        }
+        layers.push(&tools.base);
+        if layers.iter().any(|layer| layer.has_background()) {
+            layers.push(self.own());
+        }
+        look(&layers)
+    }
+
+    /// Narrows the tools of a child session, and numbers that.
+    pub(crate) fn narrow(&self, session: &str, line: Arc<Line>) -> u64 {
+        let mut tools = self.write();
+        let no = tools.overlays_ever;
+        tools.overlays_ever += 1;
+        // Told to nobody: none of its calls has looked for a tool yet.
+        tools.lines.insert(session.to_string(), (no, line));
+        no
+    }
+
+    /// A child session is not owned any more, unless it was taken again.
+    pub(crate) fn widen(&self, session: &str, no: u64) {
+        let mut tools = self.write();
+        if tools.lines.get(session).is_some_and(|(kept, _)| *kept == no) {
+            tools.lines.remove(session);
+        }
     }
 
     fn own(&self) -> &Layer {

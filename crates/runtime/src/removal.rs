@@ -6,9 +6,10 @@
 use crate::artifacts;
 use crate::ask::{self, AskError, Target};
 use crate::batch::Used;
+use crate::children::Child;
 use crate::error::{BatchError, Lost, chain};
 use crate::files;
-use crate::runtime::{Inner, Runtime, SessionLimits, check_session_name};
+use crate::runtime::{Bounds, Inner, Runtime, check_session_name};
 use crate::schedules;
 use crate::session::Session;
 use crate::stream;
@@ -22,6 +23,8 @@ use windlass_store::{Change, Hold, RecordPage, Removal, Removed, Row, STORE, Spa
 
 /// How keys of records about sessions begin that are to be removed.
 const REMOVING: &str = "removing/";
+/// Why calls are cancelled.
+const REASON: &str = "the session is removed";
 /// Such records are looked through in pages of this size.
 const PAGE: u64 = 100;
 
@@ -55,6 +58,7 @@ pub(crate) async fn remove(rt: &Arc<Inner>, name: &str, settings: Vec<String>) -
     check_session_name(name)?;
     let is_known = rt.store.session(name).await.map_err(BatchError::from)?.is_some();
     if !is_known && rt.owned_session(name).is_none() {
+        remove_children(rt, name).await?;
         forget(rt, name, settings).await?;
         return Ok(false);
     }
@@ -68,10 +72,15 @@ pub(crate) async fn remove(rt: &Arc<Inner>, name: &str, settings: Vec<String>) -
         let _admission = session.admission.lock().await;
         session.leave();
     }
+    // Whoever was opening a child has; whoever comes now does not.
+    drop(session.children.lock().await);
     let mark = Mark { session: session.lane.session().0, settings };
     let value = serde_json::to_vec(&mark).unwrap_or_default().into();
     let row = Row::Put { space: Space::Setting, key: key(name), value };
     session.lane.commit_rows(vec![row]).await.map_err(BatchError::from)?;
+    // Told first: whoever waits for a child must not take its end for an answer.
+    ask::cancel(rt, Target::Session(name), Some(REASON)).await?;
+    remove_children(rt, name).await?;
     end_all(rt, &session).await?;
     files::remove_session(rt, name).await.map_err(|error| AskError::Invalid { what: error.to_string() })?;
     artifacts::forget_session(rt, &session.lane).await?;
@@ -82,6 +91,14 @@ pub(crate) async fn remove(rt: &Arc<Inner>, name: &str, settings: Vec<String>) -
     rt.turns.forget_session(session.lane.session());
     rt.feeds.remove(name);
     Ok(true)
+}
+
+/// Removes the children of a session, each with its own. They are listed until they are gone, so whoever goes on finds the rest.
+async fn remove_children(rt: &Arc<Inner>, name: &str) -> Result<(), AskError> {
+    for child in Child::all(&*rt.store, name).await? {
+        Box::pin(remove(rt, &child, Vec::new())).await?;
+    }
+    Ok(())
 }
 
 /// Whether an earlier owner began to remove the session of this name. What it finished is tidied up here.
@@ -156,7 +173,7 @@ async fn end_all(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), AskError
             stream::close(rt, session, batch, ClosedBy::Caller).await?;
         }
         // Again in every round: what was called from inside a call meanwhile has not heard it.
-        ask::cancel(rt, Target::Session(&session.name), Some("the session is removed")).await?;
+        ask::cancel(rt, Target::Session(&session.name), Some(REASON)).await?;
         let listed = rt.store.open_batches(Some(session.lane.session())).await.map_err(BatchError::from)?;
         let mut open: BTreeMap<BatchNo, Option<Used>> = listed.iter().map(|row| (row.no, None)).collect();
         open.extend(here.into_iter().map(|batch| (batch.head.no, Some(batch))));
@@ -193,13 +210,20 @@ async fn remove_rows(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), Batc
 
 /// Forgets what is set for a session, and that it was to be removed.
 async fn forget(rt: &Arc<Inner>, name: &str, settings: Vec<String>) -> Result<(), BatchError> {
-    let own = [SessionLimits::key(name), schedules::marker(name), key(name)];
-    let keys = settings.into_iter().chain(own);
+    let own = [Bounds::key(name), schedules::marker(name), key(name)];
+    let child = Child::of(&*rt.store, name).await?;
+    let of_child =
+        child.iter().flat_map(|child| child.settings().iter().cloned().chain([child.listed_as(name)]));
+    let keys = settings.into_iter().chain(of_child).chain(own);
     let rows = keys.map(|key| Row::Remove { space: Space::Setting, key }).collect();
     let change = Change { session: STORE, hold: Hold::Store, guards: Vec::new(), rows };
     let answers = rt.store.commit(vec![change]).await?;
     answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(Lost::Refused)?;
     rt.removals.fetch_add(1, Ordering::Relaxed);
+    if let Some(parent) = child.and_then(|child| rt.owned_session(&child.parent)) {
+        // Counted anew when the next is opened.
+        *parent.children.lock().await = None;
+    }
     Ok(())
 }
 

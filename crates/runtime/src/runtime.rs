@@ -4,12 +4,14 @@ mod limits;
 mod look;
 mod owned;
 
+pub(crate) use limits::Bounds;
 pub use limits::{RunningLimits, SessionLimits, ZeroLimit};
 
 use crate::answer::CallAnswer;
 use crate::artifacts;
 use crate::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
 use crate::away::{self, Away};
+use crate::children;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{BatchError, chain};
 use crate::events::Feeds;
@@ -35,7 +37,7 @@ use crate::wheel::{self, Wheel};
 use crate::worker::{self, Worker};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use tokio::sync::Notify;
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::CallId;
@@ -123,6 +125,8 @@ pub(crate) struct Inner {
     pub(crate) schedules: schedules::Alarms,
     /// How often what is set for a session was removed.
     pub(crate) removals: AtomicU64,
+    /// What its host sets for child sessions that calls open.
+    pub(crate) sets_for_children: OnceLock<children::Sets>,
     /// Set if it shares its store with others.
     pub(crate) worker: Option<Worker>,
 }
@@ -172,6 +176,7 @@ impl Runtime {
             chance: AtomicU64::new(seed()),
             schedules: schedules::Alarms::default(),
             removals: AtomicU64::new(0),
+            sets_for_children: OnceLock::new(),
             worker: config.shared.then(Worker::default),
         });
         if last_owner_died {
@@ -372,11 +377,6 @@ impl Runtime {
     /// Where journals live.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
-    }
-
-    /// The tools that calls of this session may use, by name.
-    pub fn tools_of(&self, session: &str) -> Vec<Listed> {
-        self.0.registry.list_of(session)
     }
 
     /// An overlay without tools, for [`attach`](Self::attach) or [`BatchRequest::overlay`].

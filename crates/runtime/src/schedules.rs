@@ -297,10 +297,11 @@ impl Schedules {
             }
             None => standing::fresh_id()?,
         };
-        let kept = self.accepted(rt, new).await?;
+        // Taken first: which tools it has is known of a session that is owned.
         let session = rt.session(&self.session).await?;
+        let kept = self.accepted(rt, new).await?;
         let _alone = session.schedules.lock().await;
-        session.check_stays().map_err(BatchError::from)?;
+        session.check_takes(rt).await?;
         let no = session.lane.session();
         if let Some(record) = self.record(no, &id).await? {
             let there = kept::read(&record)?;
@@ -320,7 +321,7 @@ impl Schedules {
         let rt = self.rt.as_ref().ok_or(ScheduleError::NotOwned)?;
         let session = self.open(rt, id).await?;
         let _alone = session.schedules.lock().await;
-        session.check_stays().map_err(BatchError::from)?;
+        session.check_takes(rt).await?;
         let no = session.lane.session();
         let record = self.record(no, id).await?.ok_or_else(|| not_found(id))?;
         let before = kept::read(&record)?;

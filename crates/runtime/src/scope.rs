@@ -22,9 +22,9 @@ use windlass_core::tool::{folded_name, nearest_name};
 /// overlay.add(tool_fn(ToolSpec { name: "draft".into(), ..ToolSpec::default() }, |args, _| async { Ok(args.into()) }))?;
 /// overlay.hide("send");
 /// let guard = runtime.attach("visitor", overlay);
-/// assert_eq!(runtime.tools_of("visitor").len(), 1);
+/// assert_eq!(runtime.tools_of("visitor").await?.len(), 1);
 /// drop(guard);
-/// assert!(runtime.tools_of("visitor").is_empty());
+/// assert!(runtime.tools_of("visitor").await?.is_empty());
 /// # Ok(()) }
 /// ```
 pub struct Overlay {
@@ -83,6 +83,31 @@ impl Drop for OverlayGuard {
     }
 }
 
+/// Through what the tools of a child session are seen: from itself to the session that is nobody's child.
+pub(crate) struct Line(pub(crate) Vec<Link>);
+
+/// One session of a line.
+pub(crate) struct Link {
+    pub(crate) session: Arc<str>,
+    /// What of the session above it is seen; none: everything.
+    pub(crate) only: Option<Layer>,
+}
+
+/// Keeps the tools of a child session narrow while it is owned.
+pub(crate) struct Narrowing {
+    pub(crate) rt: Weak<Inner>,
+    pub(crate) session: Arc<str>,
+    pub(crate) no: u64,
+}
+
+impl Drop for Narrowing {
+    fn drop(&mut self) {
+        if let Some(rt) = self.rt.upgrade() {
+            rt.registry.widen(&self.session, self.no);
+        }
+    }
+}
+
 /// A tool in a layer: there, or to be had from its provider.
 #[derive(Clone)]
 pub(crate) enum Entry {
@@ -122,11 +147,18 @@ pub(crate) struct Layer {
     taken: BTreeMap<String, String>,
     /// Folded names that are not shown of the layers below.
     hidden: BTreeSet<String>,
+    /// Folded names of all that is shown of the layers below; none: everything.
+    only: Option<BTreeSet<String>>,
     /// How many of them can become tasks.
     background: usize,
 }
 
 impl Layer {
+    /// A layer without tools through which only these of the layers below are seen.
+    pub(crate) fn only<'a>(names: impl Iterator<Item = &'a str>) -> Layer {
+        Layer { only: Some(names.map(folded_name).collect()), ..Layer::default() }
+    }
+
     /// The tool of this name, or of this stable id.
     pub(crate) fn get(&self, asked: &str) -> Option<&Entry> {
         let by_id = || self.by_name.get(self.taken.get(&id_form(asked))?);
@@ -172,6 +204,9 @@ impl Layer {
     /// Whether a tool of a layer below is hidden, or cannot be told from one of this layer.
     fn covers(&self, entry: &Entry) -> bool {
         let forms = entry.forms();
+        if self.only.as_ref().is_some_and(|only| !only.contains(&forms[0])) {
+            return true;
+        }
         self.hidden.contains(&forms[0]) || forms.iter().any(|form| self.taken.contains_key(form))
     }
 }

@@ -3,6 +3,7 @@
 use crate::away::{self, Away, Plan, Stub};
 use crate::background;
 use crate::batch::{Head, Leaving, OpenBatch, Used};
+use crate::children::{Child, ChildOf};
 use crate::drive;
 use crate::error::{BatchError, Lost, chain, no_randomness};
 use crate::held::{Held, Hold, Past};
@@ -52,6 +53,10 @@ pub(crate) struct Session {
     pub(crate) loops: Loops,
     /// Where its batches go that leave memory.
     pub(crate) away: Arc<Away>,
+    /// What it is as a child of another session, if it is one.
+    pub(crate) kin: Option<Box<ChildOf>>,
+    /// How many children it has, once they were counted. Held by whoever opens one.
+    pub(crate) children: tokio::sync::Mutex<Option<u64>>,
     /// Held by whoever removes it.
     pub(crate) removal: tokio::sync::Mutex<()>,
     /// Whether it is to be removed.
@@ -97,10 +102,18 @@ const TABLES: usize = 2;
 
 impl Session {
     /// Opens or takes the session; if it was left with open calls, they are returned in their order, to be driven.
-    pub(crate) async fn acquire(rt: &Arc<Inner>, name: &str) -> Result<Acquired, BatchError> {
+    pub(crate) async fn acquire(
+        rt: &Arc<Inner>,
+        name: &str,
+        child: Option<&Child>,
+    ) -> Result<Acquired, BatchError> {
         let mut tries = 1;
         loop {
-            match Session::try_acquire(rt, name).await {
+            let kin = match child {
+                Some(child) => Some(Box::new(ChildOf::take(rt, name, child.clone()).await?)),
+                None => None,
+            };
+            match Session::try_acquire(rt, name, kin).await {
                 // Somebody else was quicker, or its owner was heard of again: what is true now is looked up.
                 Err(BatchError::Lost(Lost::Refused(Refused::Fenced { .. } | Refused::Changed { .. })))
                     if rt.worker.is_some() && tries < ACQUIRE_TRIES =>
@@ -112,7 +125,11 @@ impl Session {
         }
     }
 
-    async fn try_acquire(rt: &Arc<Inner>, name: &str) -> Result<Acquired, BatchError> {
+    async fn try_acquire(
+        rt: &Arc<Inner>,
+        name: &str,
+        kin: Option<Box<ChildOf>>,
+    ) -> Result<Acquired, BatchError> {
         let row = rt.store.session(name).await?;
         let loops = Loops::new(row.is_some());
         let right = rt.right_to(name, row.as_ref().map(|row| row.no)).await?;
@@ -137,6 +154,8 @@ impl Session {
             firsts: Firsts::default(),
             loops,
             away: rt.away.clone(),
+            kin,
+            children: tokio::sync::Mutex::default(),
             removal: tokio::sync::Mutex::default(),
             leaving: AtomicBool::new(false),
             owner_died,

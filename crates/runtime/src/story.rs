@@ -114,6 +114,7 @@ fn operation(fact: &Operation) -> String {
             format!("{name}: it told of the event {event}: {}{started}", shorten(payload))
         }
         Did::Spawned { asked } => format!("{name}: it started the task {}", shorten(asked)),
+        Did::ChildOpened { asked } => format!("{name}: it opened the child session {}", shorten(asked)),
         Did::Said { message } => format!("{name}: it said {}", shorten(message)),
         Did::SignalAwaited(until) => {
             format!("it waits for the signal {}, until {}", signal(), wall_time(until.wake_at))

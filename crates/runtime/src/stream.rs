@@ -60,6 +60,7 @@ impl StreamedBatch {
         }
         let admission = session.admission.lock().await;
         session.check_stays()?;
+        session.is_closed(rt).await?;
         if let Some(lost) = session.lane.lost() {
             return Err(lost.into());
         }
@@ -96,6 +97,9 @@ pub(crate) async fn open(
     let (session, key) = (rt.session(session).await?, Arc::<str>::from(key));
     let _admission = session.admission.lock().await;
     session.check_stays()?;
+    if session.is_closed(rt).await? && !session.knows(&key).await? {
+        return Err(session.closed());
+    }
     let batch = submit::find_or_make(rt, &session, (&checked, &key)).await?;
     // It may have been read back only to be looked at.
     session.forget(&batch);

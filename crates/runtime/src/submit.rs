@@ -3,7 +3,7 @@
 use crate::answer::{BatchAnswer, CallAnswer};
 use crate::batch::{Head, OpenBatch, Placed, Submission, Used};
 use crate::drive;
-use crate::error::{BatchError, no_randomness};
+use crate::error::{BatchError, Lost, no_randomness};
 use crate::held::{Fresh, Hold, Past, Submitted as New};
 use crate::inside::nested;
 use crate::loops::{self, Loops};
@@ -189,9 +189,36 @@ pub(crate) async fn submit(
     if checked.calls.is_empty() {
         return Ok(Submitted { rt: rt.clone(), key, place: None, answers: Vec::new() });
     }
+    enter(rt, rt.session(session).await?, (checked, key)).await
+}
+
+/// Takes a batch in the child session of this name, which a call has opened.
+pub(crate) async fn submit_to_child(
+    rt: &Arc<Inner>,
+    (session, opener): (&str, CallId),
+    request: BatchRequest,
+) -> Result<Submitted, BatchError> {
+    let checked = check(request, &rt.limits)?;
+    let key = key(rt, &checked)?;
     let session = rt.session(session).await?;
+    // It may have been removed, and its name be another's: that one has other tools.
+    if session.kin.as_ref().and_then(|kin| kin.child.call()) != Some(opener) {
+        return Err(Lost::Removed.into());
+    }
+    enter(rt, session, (checked, key)).await
+}
+
+async fn enter(
+    rt: &Arc<Inner>,
+    session: Arc<Session>,
+    (checked, key): (Checked, Arc<str>),
+) -> Result<Submitted, BatchError> {
     let _admission = session.admission.lock().await;
     session.check_stays()?;
+    if session.kin.is_some() {
+        // What is new is refused where it is known what that is.
+        session.is_closed(rt).await?;
+    }
     if session.loops.is_unread() {
         Box::pin(Loops::read(rt, &session)).await;
     }
@@ -364,6 +391,12 @@ pub(crate) fn place(
     {
         session.forget(batch);
         return Err(BatchError::Closed { key: batch.head.place.batch_key.to_string() });
+    }
+    // What calls of it that still run do ends with them.
+    let closed = session.is_known_closed() && batch.head.parent.is_none();
+    if closed && calls.iter().any(|asked| !batch.knows(&asked.opened, &rt.limits)) {
+        session.forget(batch);
+        return Err(session.closed());
     }
     let expected = batch.count_new(&calls) as u64;
     let most = rt.limits.batch_calls_max;

@@ -9,6 +9,7 @@ pub use messages::{Direction, TaskMessage};
 use crate::answer::{self, CallAnswer};
 use crate::ask::{self, AskError};
 use crate::batch::Used;
+use crate::children;
 use crate::error::{BatchError, Lost};
 use crate::lane::Lane;
 use crate::log::{self, LogPiece};
@@ -68,6 +69,9 @@ pub struct Task {
     /// The trigger that started it, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<String>,
+    /// The child sessions that it opened.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<String>,
     /// What it last said that it does, while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
@@ -275,6 +279,7 @@ impl Tasks {
             ended_at: call.end().map(|end| answer::wall_time(end.at)),
             cancel_asked: call.cancel.is_some(),
             progress: live.and_then(|live| live.progress.clone()),
+            children: children::opened(call.operations.as_deref()),
             status: live.and_then(|live| live.status.clone()),
         }
     }
@@ -303,6 +308,7 @@ fn monitor(schedule: Schedule) -> Task {
         ended_at: None,
         cancel_asked: false,
         progress: None,
+        children: Vec::new(),
         schedule: None,
         trigger: None,
         status: schedule.next.map(|next| format!("next at {next}")),

@@ -190,10 +190,11 @@ impl Triggers {
             }
             None => standing::fresh_id()?.into(),
         };
-        let kept = self.accepted(rt, new).await?;
+        // Taken first: which tools it has is known of a session that is owned.
         let session = rt.session(&self.session).await?;
+        let kept = self.accepted(rt, new).await?;
         let mut armed = session.triggers.lock().await;
-        session.check_stays().map_err(BatchError::from)?;
+        session.check_takes(rt).await?;
         let all = armed.read(&session).await?;
         if let Some((_, there)) = all.iter().find(|(known, _)| *known == id) {
             return match kept.asks_the_same(there) {

@@ -285,7 +285,9 @@ impl Inner {
             BatchError::Lost(lost) => lost,
             // Nothing else is said where an id is made or a record put.
             BatchError::Shape { .. } | BatchError::Closed { .. } | BatchError::Overloaded { .. } => return,
-            BatchError::Owned { .. } | BatchError::Unreadable { .. } => return,
+            BatchError::Owned { .. } | BatchError::Unreadable { .. } | BatchError::SessionClosed { .. } => {
+                return;
+            }
         };
         worker.standing.send_replace(Standing::Failed(lost));
     }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::core::json;
 use windlass::store::StoreError;
-use windlass::{AskError, BatchError, Lost, chain};
+use windlass::{AskError, BatchError, ChildError, Lost, chain};
 
 /// A request that was not answered, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Deserialize, Serialize, JsonSchema)]
@@ -30,7 +30,7 @@ pub struct Problem {
 }
 
 /// Every code a problem can have, with its status. `docs/server.md` has a line for each.
-pub const CODES: [(&str, u16); 38] = [
+pub const CODES: [(&str, u16); 40] = [
     ("bad_path", 400),
     ("bad_query", 400),
     ("bad_body", 400),
@@ -48,12 +48,14 @@ pub const CODES: [(&str, u16); 38] = [
     ("method_not_allowed", 405),
     ("unfit", 409),
     ("conflict", 409),
+    ("session_closed", 409),
     ("over", 410),
     ("too_large", 413),
     ("no_such_range", 416),
     ("invalid_args", 422),
     ("empty_batch", 422),
     ("invalid_session", 422),
+    ("too_many_children", 422),
     ("invalid_token", 422),
     ("too_many_tokens", 422),
     ("invalid_pair", 422),
@@ -113,6 +115,7 @@ impl From<BatchError> for Problem {
         match error {
             BatchError::Shape { .. } => Problem::new("bad_batch", told),
             BatchError::Closed { .. } => Problem::new("over", told),
+            BatchError::SessionClosed { .. } => Problem::new("session_closed", told),
             BatchError::Overloaded { retry_after_ms, .. } => {
                 Problem { retry_after_ms: Some(retry_after_ms), ..Problem::new("overloaded", told) }
             }
@@ -120,6 +123,25 @@ impl From<BatchError> for Problem {
             error @ (BatchError::Unreadable { .. } | BatchError::Lost(_)) => {
                 Problem::new("internal", chain(&error))
             }
+        }
+    }
+}
+
+/// Why a child session was not opened.
+impl From<ChildError> for Problem {
+    fn from(error: ChildError) -> Problem {
+        let told = error.to_string();
+        match error {
+            ChildError::Conflict { .. } => Problem::new("conflict", told),
+            ChildError::Closed { .. } => Problem::new("session_closed", told),
+            ChildError::NoSuchTool { .. } | ChildError::TooManyTools { .. } => {
+                Problem::new("invalid_session", told)
+            }
+            ChildError::TooMany { .. } | ChildError::TooDeep { .. } => {
+                Problem::new("too_many_children", told)
+            }
+            ChildError::Batch(BatchError::Shape { .. }) => Problem::new("invalid_session", told),
+            ChildError::Batch(error) => Problem::from(error),
         }
     }
 }

@@ -11,7 +11,7 @@ use windlass::core::ids::SessionNo;
 use windlass::core::limits::Limits;
 use windlass::core::time::Timestamp;
 use windlass::store::{Change, Guard, Hold, Record, RecordPage, Refused, Row, STORE, Space, Store};
-use windlass::{BatchError, Runtime, SessionLimits, check_session_name};
+use windlass::{BatchError, Child, ChildSpec, Runtime, SessionLimits, Settings, check_session_name};
 
 /// What a record is about, by the beginning of its key: a session by its name, or the sessions of a principal.
 const BY_NAME: &str = "session/";
@@ -86,6 +86,13 @@ impl Sessions {
     /// Those of this runtime's store.
     pub(crate) fn of(runtime: &Runtime) -> Sessions {
         let sessions = Sessions::new(runtime.store().clone(), runtime.limits());
+        // What a call opens is whose its session is.
+        let (store, clock) = (runtime.store().clone(), runtime.clock().clone());
+        runtime.set_for_children(move |parent, child| {
+            let (store, now) = (store.clone(), clock.now());
+            let (parent, child) = (parent.to_string(), child.to_string());
+            Box::pin(async move { inherited(&*store, (&parent, &child), now).await })
+        });
         Sessions { runtime: Some(runtime.clone()), ..sessions }
     }
 
@@ -104,8 +111,7 @@ impl Sessions {
             let Some(last) = rows.last() else { break };
             for row in &rows {
                 if self.setting(&row.name).await?.is_none() {
-                    let limits = SessionLimits::of(&self.store, &row.name).await?;
-                    self.put_new(&row.name, &Setting::unset(), limits).await?;
+                    self.put_new(&row.name, &Setting::unset(), SessionLimits::default()).await?;
                 }
             }
             after = last.no;
@@ -155,20 +161,46 @@ impl Sessions {
         check_wanted(wanted, limits)?;
         let (title, labels, locale) = (wanted.title.clone(), wanted.labels.clone(), wanted.locale);
         let setting = Setting { title, labels, locale, ..Setting::of(&caller.principal, now) };
-        if self.put_new(name, &setting, wanted.limits.into()).await? {
+        let child = Child::of(&*self.store, name).await?;
+        let is_new = match &wanted.parent {
+            Some(parent) => self.open_child(caller, (parent, name), (&setting, wanted)).await?,
+            None if child.is_some() => false,
+            None => self.put_new(name, &setting, wanted.limits.into()).await?,
+        };
+        if is_new {
             return Ok(true);
         }
         self.check(caller, name).await?;
         let there = self.setting(name).await?.ok_or_else(|| not_found(name))?;
         let bounds = SessionBounds::from(SessionLimits::of(&self.store, name).await?);
         let set = |setting: &Setting| (setting.title.clone(), setting.labels.clone(), setting.locale);
-        if set(&there) == set(&setting) && bounds == wanted.limits {
+        let is_as_wanted = wanted.parent.is_some() || child.is_none();
+        if set(&there) == set(&setting) && bounds == wanted.limits && is_as_wanted {
             return Ok(false);
         }
         let told = format!(
-            "the session {name:?} is there with another title, or other labels, limits or locale; that stands"
+            "the session {name:?} is there with another title, another parent, or other labels, limits or locale; that stands"
         );
         Err(Problem::new("conflict", told))
+    }
+
+    /// Opens a session as the child of another, which must be there for the caller. `false`: it is there.
+    async fn open_child(
+        &self,
+        caller: &Caller,
+        (parent, name): (&str, &str),
+        (setting, wanted): (&Setting, &NewSession),
+    ) -> Result<bool, Problem> {
+        self.check(caller, parent).await?;
+        // What is another's is told as what is not there, whatever it is a child of.
+        if self.owner(name).await?.is_some() {
+            self.check(caller, name).await?;
+        }
+        let runtime = self.runtime.as_ref();
+        let runtime = runtime.ok_or_else(|| Problem::new("internal", "nobody drives calls here"))?;
+        let (tools, limits) = (wanted.tools.clone(), wanted.limits.into());
+        let settings = records(setting, name).map_err(|error| Problem::new("internal", error.to_string()))?;
+        Ok(runtime.open_child(parent, name, ChildSpec { tools, limits, settings }).await?)
     }
 
     /// The names of a page of the sessions that are there for the caller, and where the next begins.
@@ -236,17 +268,11 @@ impl Sessions {
         setting: &Setting,
         session_limits: SessionLimits,
     ) -> Result<bool, Problem> {
-        let value =
-            serde_json::to_vec(setting).map_err(|error| Problem::new("internal", error.to_string()))?;
-        let (space, key) = (Space::Setting, by_name(name));
-        let guards = vec![Guard::Generation { space, key: key.clone(), is: 0 }];
-        let of = of_principal(&setting.principal, name);
-        let rows = vec![
-            Row::Put { space, key, value: value.into() },
-            Row::Put { space, key: of, value: Arc::from([]) },
-            session_limits.row(name),
-        ];
-        self.commit(guards, rows).await
+        let space = Space::Setting;
+        let records = records(setting, name).map_err(|error| Problem::new("internal", error.to_string()))?;
+        let guards = vec![Guard::Generation { space, key: by_name(name), is: 0 }];
+        let rows = records.into_iter().map(|(key, value)| Row::Put { space, key, value });
+        self.commit(guards, rows.chain(session_limits.row(name)).collect()).await
     }
 
     /// `false`: another was there.
@@ -262,6 +288,26 @@ impl Sessions {
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is set for a child session that a call of its parent opens.
+async fn inherited(
+    store: &dyn Store,
+    (parent, child): (&str, &str),
+    now: Timestamp,
+) -> Result<Settings, BatchError> {
+    let unreadable = |what: String| BatchError::Unreadable { what };
+    let kept = store.record(STORE, Space::Setting, &by_name(parent)).await?;
+    let of_parent = kept.map(|kept| read(&kept)).transpose().map_err(|problem| unreadable(problem.detail))?;
+    let of_parent = of_parent.unwrap_or_else(Setting::unset);
+    let setting = Setting { locale: of_parent.locale, ..Setting::of(&of_parent.principal, now) };
+    records(&setting, child).map_err(|error| unreadable(error.to_string()))
+}
+
+/// The records of what is set for a session.
+fn records(setting: &Setting, name: &str) -> Result<Settings, serde_json::Error> {
+    let of = of_principal(&setting.principal, name);
+    Ok(vec![(by_name(name), serde_json::to_vec(setting)?.into()), (of, Arc::from([]))])
 }
 
 /// What is said of a session that is not there, or not for whoever asks.
@@ -296,7 +342,9 @@ fn check_wanted(wanted: &NewSession, limits: &Limits) -> Result<(), Problem> {
     let longer = |text: &str, max: u64| text.chars().count() as u64 > max;
     let (title_max, labels_max) = (limits.session_title_chars_max, limits.session_labels_max);
     let (label_max, running_max) = (limits.session_label_chars_max, limits.session_calls_running_max);
-    let told = if wanted.title.as_ref().is_some_and(|title| longer(title, title_max)) {
+    let told = if wanted.tools.is_some() && wanted.parent.is_none() {
+        "only a child has tools of its own choosing; say as `parent` whose child it is".to_string()
+    } else if wanted.title.as_ref().is_some_and(|title| longer(title, title_max)) {
         format!("a title has at most {title_max} characters; say it shorter")
     } else if wanted.labels.len() as u64 > labels_max {
         format!("a session has at most {labels_max} labels; leave some out")

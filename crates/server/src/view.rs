@@ -17,7 +17,7 @@ use windlass::core::time::Timestamp;
 use windlass::inspect::{self, Recorded, Wanted};
 use windlass::store::{SessionRow, Store};
 use windlass::{
-    AskError, BatchAnswer, BatchError, CallAnswer, Clock, Inbox, Listed, LogPiece, Notice, OpenCall,
+    AskError, BatchAnswer, BatchError, CallAnswer, Child, Clock, Inbox, Listed, LogPiece, Notice, OpenCall,
     Registered, Runtime, Schedule, ScheduleError, Schedules, SessionLimits, SystemClock, Task, Tasks,
     Trigger, Triggers, wall_time,
 };
@@ -389,9 +389,20 @@ pub async fn session(
         Some(row) => store.open_batches(Some(row.no)).await?.len() as u64,
         None => 0,
     };
+    let child = Child::of(&**store, name).await?;
+    let closed = match &child {
+        Some(child) => child.is_closed(&**store).await?,
+        None => false,
+    };
+    let opener = child.as_ref().and_then(|child| child.opener(store.secret()));
+    let (parent, tools) = child.map(|child| (child.parent, child.tools)).unzip();
     Ok(Session {
         id: name.to_string(),
         principal: set.principal.to_string(),
+        parent,
+        opener: opener.map(|opener| opener.to_string()),
+        tools: tools.flatten(),
+        closed,
         title: set.title,
         labels: set.labels,
         locale: set.locale,

@@ -407,6 +407,12 @@ pub struct NewSession {
     /// What bounds it more tightly than every session is bounded.
     #[serde(default, skip_serializing_if = "SessionBounds::is_none")]
     pub limits: SessionBounds,
+    /// The session whose child it is: it has at most the tools of that, and goes with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// Of a child: the tools that it has of its parent's, by name. Absent: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
 }
 
 /// A language in which people are told what happens.

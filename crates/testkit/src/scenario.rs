@@ -229,6 +229,7 @@ pub fn kind(error: &BatchError) -> &'static str {
     match error {
         BatchError::Shape { .. } => "shape",
         BatchError::Closed { .. } => "closed",
+        BatchError::SessionClosed { .. } => "session closed",
         BatchError::Overloaded { .. } => "overloaded",
         BatchError::Owned { .. } => "owned",
         BatchError::Unreadable { .. } => "unreadable",

@@ -147,10 +147,22 @@ fn it_says_how_to_ask_and_every_command_asks_it() {
     rig.run(&["call", "add", "--id", "x", r#"{"a": 1, "b": 1}"#]).expect(0);
     rig.run(&["call", "add", "--id", "x", r#"{"a": 1, "b": 2}"#]).expect(4);
     rig.run(&["call", "add", "--session", "a b", r#"{"a": 1, "b": 2}"#]).expect(4);
+    let child = json!({"id": "web.agent", "parent": "web", "tools": ["add"]});
+    let (status, _) = server.ask(&rig, "POST", ("/v1/sessions", &child)).expect("it is answered");
+    assert_eq!(status, 201);
     let sessions = rig.run(&["sessions", "--json"]).expect(0).json();
     let names: Vec<String> =
         sessions["items"].as_array().expect("items").iter().map(|session| text(&session["id"])).collect();
-    assert_eq!(names, ["default", "web"]);
+    assert_eq!(names, ["default", "web", "web.agent"]);
+    let agent = &sessions["items"][2];
+    assert_eq!((&agent["parent"], &agent["tools"]), (&json!("web"), &json!(["add"])));
+    let shown = || {
+        let listed = rig.run(&["sessions"]).expect(0).stdout;
+        let line = |name: &str| listed.lines().find(|line| line.starts_with(name)).map(str::to_string);
+        line("web.agent").expect("it is listed").split_whitespace().map(str::to_string).collect::<Vec<_>>()
+    };
+    let expected = ["web.agent", "local", "0", "0", "web"];
+    assert_eq!(shown(), expected);
     assert!(rig.run(&["tools"]).expect(0).stdout.contains("hold"));
     assert_eq!(rig.run(&["calls", "--session", "web", "--json"]).expect(0).json()["items"][0]["id"], "a");
     // The same from anywhere, with a token.
@@ -179,7 +191,7 @@ fn it_says_how_to_ask_and_every_command_asks_it() {
     assert!(ended.stderr.contains("SIGTERM: stopping"), "{ended}");
     // What was recorded is there for the next, and its token is the same.
     let token = rig.lines(".windlass/token");
-    assert!(rig.run(&["sessions"]).expect(0).stdout.contains("web"));
+    assert_eq!(shown(), expected, "also from the folder");
     let second = serve(&rig);
     assert_eq!(rig.lines(".windlass/token"), token);
     let (_, shown) =

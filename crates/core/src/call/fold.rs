@@ -1,10 +1,11 @@
 //! The state that facts add up to.
 
 use super::fact::{
-    CancelAsked, Cause, Connected, Detached, Ended, Fact, Kind, Lost, Made, Model, Opened, Parked, Prepared,
+    CancelAsked, Cause, Connected, Detached, Ended, Fact, Lost, Made, Model, Opened, Parked, Prepared,
     Reason, Reconciled, Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Suspended, Then,
     Unconnected, Verdict,
 };
+use super::kind::Kind;
 use crate::attempt::Rules;
 use crate::ids::{AttemptNo, CallId};
 use crate::operation::{Did, Operation, Operations};
@@ -385,6 +386,7 @@ impl Call {
             | Did::PairWritten { .. }
             | Did::Emitted { .. }
             | Did::Spawned { .. }
+            | Did::ChildOpened { .. }
             | Did::Said { .. }
             | Did::Attached { .. }
             | Did::SignalAwaited(_) => matches!(state, State::Running { .. }),

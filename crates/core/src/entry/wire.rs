@@ -62,6 +62,7 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Attached => 55,
         Kind::Spawned => 56,
         Kind::Said => 57,
+        Kind::ChildOpened => 58,
         Kind::Detached => 65,
     }
 }
@@ -444,6 +445,7 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::SignalAwaited
         | Kind::Signalled
         | Kind::Spawned
+        | Kind::ChildOpened
         | Kind::Said
         | Kind::Attached => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),

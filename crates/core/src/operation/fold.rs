@@ -14,9 +14,8 @@ impl Operations {
                 true
             }
             (None, Did::Asked(_) | Did::PairsRead { .. } | Did::PairWritten { .. }) => true,
-            (None, Did::Emitted { .. } | Did::Attached { .. } | Did::Spawned { .. } | Did::Said { .. }) => {
-                true
-            }
+            (None, Did::Emitted { .. } | Did::Attached { .. }) => true,
+            (None, Did::Spawned { .. } | Did::ChildOpened { .. } | Did::Said { .. }) => true,
             (Some(Recorded::Attached(_)), Did::Attached { .. }) => true,
             (None, Did::SignalAwaited(_) | Did::Signalled { .. }) => signal_of(&operation.name).is_some(),
             (Some(Recorded::Signal { until, .. }), Did::SignalAwaited(_)) => until.is_none(),
@@ -88,8 +87,7 @@ impl Operations {
                 self.by_name.insert(name, Recorded::PairsRead { asked, found });
             }
             Did::PairWritten { asked, written } => {
-                let (asked, written) = (asked.clone(), *written);
-                self.by_name.insert(name, Recorded::PairWritten { asked, written });
+                self.by_name.insert(name, Recorded::PairWritten { asked: asked.clone(), written: *written });
             }
             Did::Emitted { event, payload, triggered } => {
                 let (event, payload, triggered) = (event.clone(), payload.clone(), triggered.clone());
@@ -100,6 +98,7 @@ impl Operations {
                 self.by_name.insert(name, Recorded::Attached(attached));
             }
             Did::Spawned { asked: what } => self.told(name, Kind::Spawned, what),
+            Did::ChildOpened { asked: what } => self.told(name, Kind::Child, what),
             Did::Said { message: what } => self.told(name, Kind::Said, what),
             Did::SignalAwaited(begun) => {
                 let slot = self.by_name.entry(name).or_insert(Recorded::Signal { until: None, end: None });
@@ -119,6 +118,7 @@ impl Operations {
     }
 
     fn told(&mut self, name: Arc<str>, kind: Kind, what: &JsonText) {
+        self.has_child |= kind == Kind::Child;
         self.by_name.insert(name, Recorded::Told { kind, what: what.clone() });
     }
 

@@ -1,4 +1,5 @@
-//! What a tool has told others: events, messages to its session, tasks that it started; and what a replay is told of that.
+//! What a tool has told others: events, messages to its session, tasks that it started, sessions that it opened; and what a
+//! replay is told of that.
 
 use super::mismatch::{Mismatch, other_input};
 use super::{Kind, Operations, Recorded};
@@ -44,6 +45,21 @@ impl Operations {
         self.has_told(name, (Kind::Spawned, now))
     }
 
+    /// Whether this child session was opened under this name; another one is a mismatch.
+    pub fn has_opened(&self, name: &str, now: &str) -> Result<bool, Mismatch> {
+        self.has_told(name, (Kind::Child, now))
+    }
+
+    /// Whether a child session was opened.
+    pub fn has_child(&self) -> bool {
+        self.has_child
+    }
+
+    /// The child sessions that were opened, by the names of the operations.
+    pub fn children(&self) -> impl Iterator<Item = (&str, &JsonText)> {
+        self.told_as(Kind::Child)
+    }
+
     /// Whether this was said under this name; something else is a mismatch.
     pub fn has_said(&self, name: &str, now: &str) -> Result<bool, Mismatch> {
         self.has_told(name, (Kind::Said, now))
@@ -51,13 +67,14 @@ impl Operations {
 
     /// What was said, by name.
     pub fn said(&self) -> impl Iterator<Item = (&str, &JsonText)> {
-        self.by_name.iter().filter_map(|(name, recorded)| {
-            if let Recorded::Told { kind: Kind::Said, what } = recorded {
-                Some((&**name, what))
-            } else {
-                None
-            }
-        })
+        self.told_as(Kind::Said)
+    }
+
+    fn told_as(&self, wanted: Kind) -> impl Iterator<Item = (&str, &JsonText)> {
+        let told = self.by_name.iter().filter_map(|(name, recorded)| {
+            if let Recorded::Told { kind, what } = recorded { Some((*kind, &**name, what)) } else { None }
+        });
+        told.filter(move |(kind, ..)| *kind == wanted).map(|(_, name, what)| (name, what))
     }
 
     fn has_told(&self, name: &str, (wanted, now): (Kind, &str)) -> Result<bool, Mismatch> {

@@ -262,6 +262,10 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
         ("opened_as_task", call(Fact::Opened(started))),
         ("opened_by_event", call(Fact::Opened(triggered))),
         ("spawned", did(Did::Spawned { asked: "{\"tool\":\"build\"}".into() })),
+        (
+            "child_opened",
+            did(Did::ChildOpened { asked: "{\"session\":\"inside.7\",\"tools\":[\"read\"]}".into() }),
+        ),
         ("said", did(Did::Said { message: "{\"text\":\"half done\"}".into() })),
     ]
 }

@@ -4,6 +4,7 @@ use super::{AskError, Asked, Connecting, Resolution, Target, check_changed, chec
 use crate::answer::CallAnswer;
 use crate::away;
 use crate::batch::{self, Heard, OpenBatch, Reached, Signalled, Used};
+use crate::children::{self, Child};
 use crate::error::{BatchError, Lost, chain};
 use crate::held::{Ack, Hold, Past, due_us};
 use crate::runtime::Inner;
@@ -29,6 +30,18 @@ pub(crate) async fn cancel(
     target: Target<'_>,
     reason: Option<&str>,
 ) -> Result<Asked, AskError> {
+    let alone = cancel_alone(rt, target, reason).await;
+    let Target::Session(name) = target else { return alone };
+    let children = Child::all(&*rt.store, name).await?;
+    let mut asked = super::unless_around(alone, &children)?;
+    for child in &children {
+        asked += Box::pin(children::stop(rt, child, reason)).await?;
+    }
+    Ok(asked)
+}
+
+/// The same without the children of a session.
+async fn cancel_alone(rt: &Arc<Inner>, target: Target<'_>, reason: Option<&str>) -> Result<Asked, AskError> {
     let open = open_here(rt, target);
     if windlass_core::mutant::breaks("cancel-early-ack") && !open.is_empty() {
         return Ok(tell_and_forget(rt, target, &open));
@@ -38,7 +51,7 @@ pub(crate) async fn cancel(
     }
     let (row, ..) = super::find(&*rt.store, target).await?;
     reach_session(rt, &row.name).await?;
-    let asked = super::post_cancel(&*rt.store, target, reason).await?;
+    let asked = super::post_cancel_alone(&*rt.store, target, reason).await?;
     hear(rt, &row).await?;
     Ok(asked)
 }

@@ -187,7 +187,8 @@ impl Outline {
                 let started: Vec<Json> = triggered.iter().map(|one| shown_triggered(one, secret)).collect();
                 self.add_if("triggered", (!started.is_empty()).then_some(started));
             }
-            Did::Signalled { payload } | Did::Spawned { asked: payload } | Did::Said { message: payload } => {
+            Did::Signalled { payload } | Did::Said { message: payload } => self.add_payload(payload, max),
+            Did::Spawned { asked: payload } | Did::ChildOpened { asked: payload } => {
                 self.add_payload(payload, max)
             }
             Did::Attached { kept, .. } => {

@@ -9,6 +9,7 @@ pub(crate) mod told;
 use super::Misuse;
 use super::still::Still;
 use crate::batch::{Asked, OpenBatch, With};
+use crate::children;
 use crate::error::Lost;
 use crate::held::{Ack, Held};
 use crate::lane::{Commit, Lane};
@@ -169,6 +170,11 @@ impl Book {
     /// Whether nested calls were made.
     pub(crate) fn has_called(&self) -> bool {
         self.lock().operations.as_deref().is_some_and(Operations::has_call)
+    }
+
+    /// The child sessions that the call has opened.
+    pub(crate) fn children(&self) -> Vec<String> {
+        children::opened(self.lock().operations.as_deref())
     }
 
     /// Whether the attempt runs.

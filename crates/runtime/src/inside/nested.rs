@@ -160,11 +160,13 @@ impl Cx {
     /// How many calls and events lie between this call and whoever asked first.
     pub(super) fn depth(&self) -> u32 {
         let started = || self.batch.asked_for(self.call.ordinal).map_or(0, |asked| asked.depth());
-        self.batch.head.parent.map_or_else(started, |parent| parent.depth)
+        let own = self.batch.head.parent.map_or_else(started, |parent| parent.depth);
+        let session = self.hold.upgrade().map_or(0, |hold| hold.session.depth());
+        own.max(session)
     }
 
     /// A nested call has at most the time that is left of the call around it.
-    fn in_time(&self, mut call: CallRequest) -> CallRequest {
+    pub(super) fn in_time(&self, mut call: CallRequest) -> CallRequest {
         if self.total_due_us < u64::MAX {
             let now_us = self.clock().elapsed_us();
             let due_us = self.total_due_us.saturating_add(self.book().excused_us(now_us));
@@ -178,7 +180,7 @@ impl Cx {
     }
 }
 
-fn is_cancelled(answer: &CallAnswer) -> bool {
+pub(super) fn is_cancelled(answer: &CallAnswer) -> bool {
     matches!(answer.call().outcome(), Some(Outcome::Cancelled { .. }))
 }
 
@@ -226,9 +228,7 @@ struct Rounds {
 
 impl Rounds {
     fn new(mut asked: NestedBatch) -> Rounds {
-        for (place, call) in asked.calls.iter_mut().enumerate() {
-            call.id.get_or_insert_with(|| format!("call-{}", place + 1));
-        }
+        asked.calls = named(asked.calls);
         let answers = asked.calls.iter().map(|_| None).collect();
         Rounds { asked, answers, key: "".into(), decided: None }
     }
@@ -291,6 +291,14 @@ impl Rounds {
     }
 }
 
+/// Gives calls without an id one by their place.
+pub(super) fn named(mut calls: Vec<CallRequest>) -> Vec<CallRequest> {
+    for (place, call) in calls.iter_mut().enumerate() {
+        call.id.get_or_insert_with(|| format!("call-{}", place + 1));
+    }
+    calls
+}
+
 /// Whether it took effect, or may have: then it is not made again.
 fn stands(answer: &CallAnswer) -> bool {
     answer.call().end().is_some_and(|end| end.stands())
@@ -301,13 +309,13 @@ fn succeeded(outcome: &Outcome) -> bool {
 }
 
 /// A call waits for calls inside it, and lends its room to others meanwhile.
-struct Lent<'a> {
+pub(super) struct Lent<'a> {
     cx: &'a Cx,
     over: bool,
 }
 
 impl<'a> Lent<'a> {
-    fn begin(cx: &'a Cx) -> Lent<'a> {
+    pub(super) fn begin(cx: &'a Cx) -> Lent<'a> {
         let count = cx.book().waits_inside(1);
         if let Some(hold) = cx.hold.upgrade() {
             still::look(&hold.rt, &hold.session, cx.call);
@@ -319,7 +327,7 @@ impl<'a> Lent<'a> {
     }
 
     /// Goes on as soon as there is room again, unless other calls inside are waited for still.
-    async fn end(mut self) {
+    pub(super) async fn end(mut self) {
         self.over = true;
         let back = match self.cx.book().waits_inside(-1) {
             0 => self.cx.hold.upgrade().and_then(|hold| {

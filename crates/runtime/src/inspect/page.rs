@@ -117,6 +117,7 @@ impl Page {
             }
             error @ (BatchError::Shape { .. }
             | BatchError::Closed { .. }
+            | BatchError::SessionClosed { .. }
             | BatchError::Overloaded { .. }
             | BatchError::Owned { .. }
             | BatchError::Lost(_)) => Err(error),

@@ -1,12 +1,13 @@
 //! The limits that can be changed while calls run.
 
 use super::{Runtime, check_session_name};
+use crate::children::Child;
 use crate::error::{BatchError, LimitError, Lost};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use windlass_core::limits::Limits;
 use windlass_core::plan::Cap;
-use windlass_store::{Change, Hold, Row, STORE, Space, Store};
+use windlass_store::{Change, Guard, Hold, Refused, Row, STORE, Space, Store};
 
 impl Runtime {
     /// Bounds all tools that declare this group together, from now on; what runs beyond that goes on.
@@ -32,13 +33,7 @@ impl Runtime {
     pub async fn limit_session(&self, session: &str, limits: SessionLimits) -> Result<(), LimitError> {
         check_session_name(session)?;
         limits.check()?;
-        let (rows, guards) = (vec![limits.row(session)], Vec::new());
-        let change = Change { session: STORE, hold: Hold::Store, guards, rows };
-        let answers = self.0.store.commit(vec![change]).await.map_err(BatchError::from)?;
-        answers
-            .into_iter()
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|refused| BatchError::from(Lost::Refused(refused)))?;
+        while !Bounds::bound(&self.0.store, session, limits).await? {}
         if let Some(session) = self.0.owned_session(session) {
             self.0.turns.set_session(&self.0, session.lane.session(), limits);
         }
@@ -110,30 +105,81 @@ pub struct SessionLimits {
     pub calls_running_max: Option<u64>,
 }
 
-impl SessionLimits {
-    /// The row that keeps them for the session of this name, for a change that writes more about it. They hold from when the
-    /// session is next taken; [`Runtime::limit_session`](crate::Runtime::limit_session) sets them at once.
-    pub fn row(&self, session: &str) -> Row {
-        let (space, key) = (Space::Setting, SessionLimits::key(session));
-        if *self == SessionLimits::default() {
+/// What bounds a session, in one record: how many of its calls run, and what it is a child of. So whoever takes a session reads
+/// no more than it would if there were no children.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bounds {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calls_running_max: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) child: Option<Child>,
+}
+
+impl Bounds {
+    pub(crate) fn new(limits: SessionLimits, child: Option<Child>) -> Bounds {
+        Bounds { calls_running_max: limits.calls_running_max, child }
+    }
+
+    pub(crate) fn limits(&self) -> SessionLimits {
+        SessionLimits { calls_running_max: self.calls_running_max }
+    }
+
+    /// The row that keeps them for the session of this name.
+    pub(crate) fn row(&self, session: &str) -> Row {
+        let (space, key) = (Space::Setting, Bounds::key(session));
+        if *self == Bounds::default() {
             return Row::Remove { space, key };
         }
         Row::Put { space, key, value: serde_json::to_vec(self).unwrap_or_default().into() }
     }
 
     /// Those that are kept for the session of this name.
-    pub async fn of(store: &Arc<dyn Store>, session: &str) -> Result<SessionLimits, BatchError> {
-        let key = SessionLimits::key(session);
+    pub(crate) async fn of(store: &dyn Store, session: &str) -> Result<Bounds, BatchError> {
+        Bounds::read(store, session).await.map(|(bounds, _)| bounds)
+    }
+
+    /// The same, and the generation of their record.
+    async fn read(store: &dyn Store, session: &str) -> Result<(Bounds, u64), BatchError> {
+        let key = Bounds::key(session);
         let Some(kept) = store.record(STORE, Space::Setting, &key).await? else {
-            return Ok(SessionLimits::default());
+            return Ok((Bounds::default(), 0));
         };
-        serde_json::from_slice(&kept.value).map_err(|error| BatchError::Unreadable {
+        let bounds = serde_json::from_slice(&kept.value).map_err(|error| BatchError::Unreadable {
             what: format!("the record {key:?} says nothing: {error}"),
-        })
+        })?;
+        Ok((bounds, kept.generation))
+    }
+
+    /// Changes the limits and leaves the rest. `false`: somebody else wrote meanwhile.
+    async fn bound(store: &Arc<dyn Store>, session: &str, limits: SessionLimits) -> Result<bool, BatchError> {
+        let (kept, is) = Bounds::read(&**store, session).await?;
+        let rows = vec![Bounds::new(limits, kept.child).row(session)];
+        let guards = vec![Guard::Generation { space: Space::Setting, key: Bounds::key(session), is }];
+        let change = Change { session: STORE, hold: Hold::Store, guards, rows };
+        match store.commit(vec![change]).await?.pop() {
+            Some(Err(Refused::Changed { .. })) => Ok(false),
+            Some(Err(refused)) => Err(Lost::Refused(refused).into()),
+            Some(Ok(_)) | None => Ok(true),
+        }
     }
 
     pub(crate) fn key(session: &str) -> String {
         format!("limits/{session}")
+    }
+}
+
+impl SessionLimits {
+    /// The row that keeps them for a session of this name that is new, for a change that writes more about it; there is none
+    /// if nothing is bounded. They hold from when the session is next taken;
+    /// [`Runtime::limit_session`](crate::Runtime::limit_session) sets them at once.
+    pub fn row(&self, session: &str) -> Option<Row> {
+        (*self != SessionLimits::default()).then(|| Bounds::new(*self, None).row(session))
+    }
+
+    /// Those that are kept for the session of this name.
+    pub async fn of(store: &Arc<dyn Store>, session: &str) -> Result<SessionLimits, BatchError> {
+        Ok(Bounds::of(&**store, session).await?.limits())
     }
 
     pub(crate) fn check(self) -> Result<(), ZeroLimit> {

@@ -1,7 +1,8 @@
 //! The sessions that a runtime owns.
 
-use super::{Inner, SessionLimits, check_session_name};
+use super::{Bounds, Inner, SessionLimits, check_session_name};
 use crate::ask;
+use crate::children;
 use crate::drive;
 use crate::error::BatchError;
 use crate::removal;
@@ -11,6 +12,7 @@ use crate::stream;
 use crate::turns::Turns;
 use crate::worker;
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::OnceCell;
 use windlass_core::ids::SessionNo;
@@ -22,18 +24,7 @@ impl Inner {
     /// The session of this name, opened or taken over by its first use.
     pub(crate) async fn session(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
         check_session_name(name)?;
-        let cell = {
-            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            match sessions.get(name) {
-                Some(cell) => cell.clone(),
-                None => {
-                    if sessions.len() as u64 >= self.limits.sessions_owned_max {
-                        self.let_go_of_idle(&mut sessions);
-                    }
-                    sessions.entry(name.to_string()).or_default().clone()
-                }
-            }
-        };
+        let cell = self.cell(name);
         if let Some(session) = cell.get() {
             let Some(lost) = self.worker.as_ref().and_then(|_| session.lane.lost()) else {
                 return Ok(session.clone());
@@ -48,6 +39,32 @@ impl Inner {
         // Boxed, so that those of a session that is owned need no room for it.
         let session = Box::pin(cell.get_or_try_init(|| self.take_over(name))).await?;
         Ok(session.clone())
+    }
+
+    /// The same for a session that is opened with something that comes `before` it: nobody takes it in between.
+    pub(crate) async fn session_once<E: From<BatchError>>(
+        self: &Arc<Inner>,
+        name: &str,
+        before: impl Future<Output = Result<(), E>>,
+    ) -> Result<Arc<Session>, E> {
+        let cell = self.cell(name);
+        let taking = cell.get_or_try_init(|| async {
+            before.await?;
+            Ok::<_, E>(self.take_over(name).await?)
+        });
+        Ok(Box::pin(taking).await?.clone())
+    }
+
+    /// Where the session of this name is, or will be.
+    fn cell(&self, name: &str) -> Arc<OnceCell<Arc<Session>>> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cell) = sessions.get(name) {
+            return cell.clone();
+        }
+        if sessions.len() as u64 >= self.limits.sessions_owned_max {
+            self.let_go_of_idle(&mut sessions);
+        }
+        sessions.entry(name.to_string()).or_default().clone()
     }
 
     /// Lets go of the sessions that nobody uses.
@@ -98,15 +115,19 @@ impl Inner {
 
     /// Takes what was asked of a session's calls while nobody owned them: they hear it before they go on.
     async fn hear(self: &Arc<Inner>, session: &Arc<Session>) -> Result<(), BatchError> {
+        if session.is_closed(self).await? {
+            children::leave_word(&*self.store, session).await?;
+        }
         ask::adopt(self, session).await?;
         stream::close_left(self, session).await
     }
 
     async fn take_over(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, BatchError> {
         let removing = removal::is_begun(self, name).await?;
-        let limits = SessionLimits::of(&self.store, name).await?;
+        let bounds = Bounds::of(&*self.store, name).await?;
         let is_scheduled = schedules::is_scheduled(self, name).await?;
-        let (session, mut left) = Session::acquire(self, name).await?;
+        let (session, mut left) = Session::acquire(self, name, bounds.child.as_ref()).await?;
+        let limits = bounds.limits();
         if limits != SessionLimits::default() {
             self.turns.set_session(self, session.lane.session(), limits);
         }

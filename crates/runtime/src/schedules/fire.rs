@@ -91,6 +91,8 @@ async fn look(rt: &Arc<Inner>, name: &Arc<str>) {
         Ok(()) => return,
         // Its next owner goes on with it, or its owner does.
         Err(BatchError::Lost(_) | BatchError::Owned { .. }) => return,
+        // It never starts anything again.
+        Err(BatchError::SessionClosed { .. }) => return,
         Err(BatchError::Overloaded { retry_after_ms, .. }) => retry_after_ms.saturating_mul(1_000),
         Err(error) => {
             tracing::error!(session = %name, error = %chain(&error), "a schedule could not start its call");
@@ -113,7 +115,7 @@ async fn look_at(rt: &Arc<Inner>, name: &Arc<str>) -> Result<(), BatchError> {
 
 /// Uses the times that are due and sees to it that the next ones are looked at. Asked by who has the schedules of the session.
 pub(super) async fn go_on(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), BatchError> {
-    session.check_stays()?;
+    session.check_takes(rt).await?;
     let mut next: Option<Timestamp> = None;
     let mut refused = Ok(());
     for (id, mut kept, _) in kept::all(&*rt.store, session.lane.session()).await? {

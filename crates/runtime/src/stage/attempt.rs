@@ -2,6 +2,7 @@
 
 use crate::artifacts::Artifacts;
 use crate::background;
+use crate::children;
 use crate::drive::poll_once;
 use crate::error::{BatchError, Lost, chain};
 use crate::gate::Gate;
@@ -512,6 +513,10 @@ async fn supervise<F: Future<Output = Ran>>(
     moment!("at.stop");
     if signal.book.has_called() {
         nested::tell_to_stop(&held.on, held.id, Some(cause));
+    }
+    // What it runs in sessions of its own goes on for the next attempt, if there may be one.
+    if matches!(cause, Cause::Cancel | Cause::Total) {
+        children::stop_soon(rt, signal.book.children(), "the call that opened the session was told to stop");
     }
     let grace_us = crate::held::due_us(rt.clock.elapsed_us(), rules.grace_ms);
     tokio::select! {

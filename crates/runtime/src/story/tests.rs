@@ -166,6 +166,7 @@ fn insides() -> Vec<Fact> {
         emitted(1),
         emitted(2),
         did(Did::Spawned { asked: r#"{"tool":"build"}"#.into() }),
+        did(Did::ChildOpened { asked: r#"{"session":"inside.7"}"#.into() }),
         did(Did::Said { message: r#"{"text":"half done"}"#.into() }),
         did(Did::Attached { content: r#"{"bytes":3}"#.into(), kept }),
         told(Did::SignalAwaited(until)),

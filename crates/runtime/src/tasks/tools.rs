@@ -242,7 +242,9 @@ async fn spawn(asked: Spawned, cx: &Cx) -> Result<Output, ToolError> {
     let own = Some(&tool.spec.title).filter(|title| !title.is_empty()).cloned();
     let title = asked.title.or(own);
     if let Some(when) = asked.schedule {
-        let new = NewSchedule { tool: asked.tool, args, title, wake, ..when.schedule() };
+        // Whose the session is only its host knows; which call asked leads to all that is known of it.
+        let owner = Some(format!("call {}", cx.handle()));
+        let new = NewSchedule { tool: asked.tool, args, title, wake, owner, ..when.schedule() };
         return schedule(new, cx).await;
     }
     let new = NewTask { title, wake };

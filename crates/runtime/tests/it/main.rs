@@ -12,6 +12,7 @@ mod asks;
 mod attach;
 mod attempts;
 mod away;
+mod children;
 mod claims;
 mod commits;
 mod completions;

@@ -94,8 +94,8 @@ async fn the_last_one_attached_wins_and_guards_are_dropped_in_any_order() {
 async fn what_is_listed_is_what_can_be_called_and_nothing_hidden_is_told() {
     let runtime = base("read_file write_file");
     let _guard = runtime.attach("s", overlay(&runtime, "one", "-write_file Read-File zeta"));
-    assert_eq!(names(runtime.tools_of("s")), "Read-File zeta");
-    assert_eq!(names(runtime.tools_of("other")), "read_file write_file");
+    assert_eq!(names(runtime.tools_of("s").await.unwrap()), "Read-File zeta");
+    assert_eq!(names(runtime.tools_of("other").await.unwrap()), "read_file write_file");
     let told = one(&runtime, "write_fil", json!({})).await["model"].to_string();
     assert!(!told.contains("write_file"), "{told}");
     let told = one(&runtime, "read_file", json!({})).await["model"].to_string();

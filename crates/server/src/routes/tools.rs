@@ -23,7 +23,7 @@ pub async fn of_session(
     Asked(paging): Asked<Paging>,
 ) -> Answered {
     api.session(&caller, &session).await?;
-    json(&page(api.runtime().tools_of(&session), &paging)?)
+    json(&page(api.runtime().tools_of(&session).await?, &paging)?)
 }
 
 pub async fn show(State(api): State<Api>, Named(name): Named<String>) -> Answered {

@@ -44,6 +44,18 @@ pub struct Session {
     /// What bounds it more tightly than every session is bounded.
     #[serde(default, skip_serializing_if = "SessionBounds::is_none")]
     pub limits: SessionBounds,
+    /// The session whose child it is, if of any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The call that opened it as a child, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opener: Option<String>,
+    /// Of a child: the tools that it has of its parent's; absent if it has all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Of a child: whether it takes nothing new, because the call that opened it has ended; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
     /// When it was first used, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
@@ -160,6 +172,8 @@ pub struct Task {
     pub schedule: Option<String>,
     /// The trigger that started it, if one did.
     pub trigger: Option<String>,
+    /// The child sessions that it opened; absent if it opened none.
+    pub children: Option<Vec<String>>,
     /// What it last said that it does, while it runs; of a monitor its next time.
     pub status: Option<String>,
 }

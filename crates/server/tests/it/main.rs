@@ -5,6 +5,7 @@ mod asks;
 mod bad_requests;
 mod batches;
 mod bounds;
+mod children;
 mod events;
 mod kept;
 mod looks;

@@ -39,7 +39,6 @@ async fn what_is_set_is_kept_and_shown_and_stands() {
     // What is not there yet is not taken as if it were.
     for more in [
         json!({"folder": "/tmp"}),
-        json!({"parent": "s"}),
         json!({"locale": "fr"}),
         json!({"limits": {"tasks_running_max": 1}}),
         json!({"limits": {"calls_running_max": -1}}),

@@ -192,6 +192,7 @@ impl Inside {
             | Did::WaitBegan(_)
             | Did::TimedOut
             | Did::PairsRead { .. }
+            | Did::ChildOpened { .. }
             | Did::SignalAwaited(_) => {}
         }
     }

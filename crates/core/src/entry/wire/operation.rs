@@ -99,7 +99,7 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
         }
         Did::Completed(Completion::Cancelled) => OperationFields { cancelled: Some(true), ..named },
         Did::Completed(Completion::Ok(_)) | Did::SleepEnded | Did::KeyTaken | Did::TimedOut => named,
-        Did::Signalled { .. } | Did::Spawned { .. } | Did::Said { .. } => named,
+        Did::Signalled { .. } | Did::Spawned { .. } | Did::ChildOpened { .. } | Did::Said { .. } => named,
     };
     encode(&fields, bytes);
 }
@@ -112,7 +112,9 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
         Did::Asked(question) => question.text.as_bytes(),
         Did::PairsRead { found, .. } => found.as_bytes(),
         Did::Emitted { payload, .. } | Did::Signalled { payload } => payload.as_bytes(),
-        Did::Spawned { asked: told } | Did::Said { message: told } => told.as_bytes(),
+        Did::Spawned { asked: told } | Did::ChildOpened { asked: told } | Did::Said { message: told } => {
+            told.as_bytes()
+        }
         Did::PairWritten { .. } | Did::SignalAwaited(_) | Did::Attached { .. } => &[],
         Did::StepStarted { .. }
         | Did::StepEnded { .. }
@@ -177,6 +179,7 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
             Did::Attached { content: input()?, kept: kept.read()? }
         }
         Kind::Spawned => Did::Spawned { asked: text(payload)? },
+        Kind::ChildOpened => Did::ChildOpened { asked: text(payload)? },
         Kind::Said => Did::Said { message: text(payload)? },
         Kind::SignalAwaited => Did::SignalAwaited(until()?),
         Kind::Signalled => Did::Signalled { payload: text(payload)? },

@@ -75,6 +75,13 @@ impl Book {
         page.operations().has_spawned(name, asked).map_err(|found| Misuse::of(name, found))
     }
 
+    /// Whether this child session was opened.
+    pub(in crate::inside) fn has_opened(&self, name: &str, asked: &str, max: u64) -> Result<bool, Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        page.operations().has_opened(name, asked).map_err(|found| Misuse::of(name, found))
+    }
+
     /// Whether this was said.
     pub(in crate::inside) fn has_said(&self, name: &str, message: &str, max: u64) -> Result<bool, Misuse> {
         let mut page = self.open()?;

@@ -28,6 +28,8 @@ async fn a_model_starts_a_call_at_times_and_is_answered_with_the_schedule() {
     let id = made["id"].as_str().unwrap();
     let expected = (&json!("Asia/Kolkata"), &json!("allow"), &json!("one"), &json!("on_end"), &json!("Tick"));
     assert_eq!((&made["zone"], &made["overlap"], &made["catch_up"], &made["wake"], &made["title"]), expected);
+    let owner = made["owner"].as_str().and_then(|owner| owner.strip_prefix("call ")).unwrap();
+    assert!(runtime.is_call(owner), "it says which call made it: {made}");
     assert_eq!(json!(runtime.schedules("s").get(id).await.unwrap()), made, "it is the schedule's record");
     let listed = answers(&runtime, "l", "list_tasks", json!({})).await;
     assert_eq!((&listed["tasks"][0]["task"], &listed["tasks"][0]["kind"]), (&json!(id), &json!("monitor")));

@@ -15,8 +15,8 @@ use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
 const OWN: [&str; 6] =
     ["cancel_task", "get_task", "list_tasks", "message_task", "spawn_background", "wait_task"];
 
-fn names(runtime: &Runtime) -> Vec<String> {
-    runtime.tools_of("s").into_iter().map(|listed| listed.summary.name).collect()
+async fn names(runtime: &Runtime) -> Vec<String> {
+    runtime.tools_of("s").await.unwrap().into_iter().map(|listed| listed.summary.name).collect()
 }
 
 /// What one of the tools for the model answers.
@@ -43,21 +43,21 @@ async fn the_tools_for_tasks_are_there_exactly_where_a_tool_can_become_one() {
     let (runtime, _, _) = fresh();
     let gate = closed();
     runtime.register(gated(spec("direct", EffectClass::Read), &gate)).unwrap();
-    assert_eq!(names(&runtime), ["direct"]);
+    assert_eq!(names(&runtime).await, ["direct"]);
     assert!(refuses(&runtime, "list_tasks", json!({})).await.contains("There is no tool \"list_tasks\""));
     runtime.register(gated(background("build", EffectClass::Once), &gate)).unwrap();
     let mut all: Vec<&str> = OWN.into_iter().chain(["build", "direct"]).collect();
     all.sort_unstable();
-    assert_eq!(names(&runtime), all);
+    assert_eq!(names(&runtime).await, all);
     assert_eq!(runtime.tools().iter().map(|listed| &*listed.summary.name).collect::<Vec<_>>(), all);
     runtime.unregister("build");
-    assert_eq!(names(&runtime), ["direct"]);
+    assert_eq!(names(&runtime).await, ["direct"]);
     let mut overlay = runtime.overlay();
     overlay.add(gated(background("build", EffectClass::Once), &gate)).unwrap();
     let guard = runtime.attach("s", overlay);
-    assert_eq!(names(&runtime), all);
+    assert_eq!(names(&runtime).await, all);
     drop(guard);
-    assert_eq!(names(&runtime), ["direct"]);
+    assert_eq!(names(&runtime).await, ["direct"]);
 }
 
 #[tokio::test]
