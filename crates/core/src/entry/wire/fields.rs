@@ -29,27 +29,24 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn number(mut self, key: u8, value: u64) -> Fields<'a> {
-        self.key(key);
-        self.head(NUMBER, value);
+        self.head(key, NUMBER, value);
         self
     }
 
     pub(super) fn truth(mut self, key: u8, value: bool) -> Fields<'a> {
-        self.key(key);
-        self.bytes.push(if value { TRUE } else { FALSE });
+        self.count(key);
+        self.bytes.extend_from_slice(&[key, if value { TRUE } else { FALSE }]);
         self
     }
 
     pub(super) fn text(mut self, key: u8, value: &str) -> Fields<'a> {
-        self.key(key);
-        self.head(TEXT, value.len() as u64);
+        self.head(key, TEXT, value.len() as u64);
         self.bytes.extend_from_slice(value.as_bytes());
         self
     }
 
     pub(super) fn bytes(mut self, key: u8, value: &[u8]) -> Fields<'a> {
-        self.key(key);
-        self.head(BYTES, value.len() as u64);
+        self.head(key, BYTES, value.len() as u64);
         self.bytes.extend_from_slice(value);
         self
     }
@@ -65,7 +62,8 @@ impl<'a> Fields<'a> {
 
     #[cold]
     fn other(mut self, key: u8, value: &impl Encode<()>) -> Fields<'a> {
-        self.key(key);
+        self.count(key);
+        self.bytes.push(key);
         super::encode(value, self.bytes);
         self
     }
@@ -75,34 +73,36 @@ impl<'a> Fields<'a> {
         self.bytes[self.start] = MAP | self.count;
     }
 
-    fn key(&mut self, key: u8) {
+    #[inline(always)]
+    fn count(&mut self, key: u8) {
         debug_assert!(key < SMALL && self.count + 1 < SMALL, "a key or a map of more than one byte");
         self.count += 1;
-        self.bytes.push(key);
     }
 
-    #[inline]
-    fn head(&mut self, kind: u8, value: u64) {
+    /// The key of a field and how its value begins, written at once where they are short.
+    #[inline(always)]
+    fn head(&mut self, key: u8, kind: u8, value: u64) {
+        self.count(key);
         match value {
-            0..=23 => self.bytes.push(kind | value as u8),
-            _ => self.long_head(kind, value),
+            0..=23 => self.bytes.extend_from_slice(&[key, kind | value as u8]),
+            24..=0xff => self.bytes.extend_from_slice(&[key, kind | SMALL, value as u8]),
+            _ => self.long_head(key, kind, value),
         }
     }
 
-    fn long_head(&mut self, kind: u8, value: u64) {
+    fn long_head(&mut self, key: u8, kind: u8, value: u64) {
         let bytes = &mut *self.bytes;
         match value {
-            0..=0xff => bytes.extend_from_slice(&[kind | SMALL, value as u8]),
-            0x100..=0xffff => {
+            0..=0xffff => {
                 let [high, low] = (value as u16).to_be_bytes();
-                bytes.extend_from_slice(&[kind | 25, high, low]);
+                bytes.extend_from_slice(&[key, kind | 25, high, low]);
             }
             0x1_0000..=0xffff_ffff => {
-                bytes.push(kind | 26);
+                bytes.extend_from_slice(&[key, kind | 26]);
                 bytes.extend_from_slice(&(value as u32).to_be_bytes());
             }
             _ => {
-                bytes.push(kind | 27);
+                bytes.extend_from_slice(&[key, kind | 27]);
                 bytes.extend_from_slice(&value.to_be_bytes());
             }
         }
