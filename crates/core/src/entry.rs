@@ -132,12 +132,22 @@ impl Packer {
         self.start(bytes);
     }
 
+    #[inline]
     fn start(&mut self, room: usize) {
+        if self.bytes.capacity() - self.bytes.len() <= room {
+            self.grow(room);
+        }
         if self.bytes.is_empty() {
-            self.bytes.reserve(room + 1);
             self.bytes.push(FORMAT);
-        } else {
-            self.bytes.reserve(room);
+        }
+    }
+
+    #[inline(never)]
+    fn grow(&mut self, room: usize) {
+        // Where there is nothing to be moved, that need not be found out.
+        match self.bytes.is_empty() {
+            true => self.bytes = Vec::with_capacity(room + 1),
+            false => self.bytes.reserve(room + 1),
         }
     }
 

@@ -102,21 +102,23 @@ impl Sum {
 
     /// Adds bytes and their number, so that no two lists of texts are the same bytes.
     fn bytes(self, bytes: &[u8]) -> Sum {
-        let (mut sum, mut chunks) = (self.0 ^ bytes.len() as u64, bytes.chunks_exact(16));
-        for chunk in &mut chunks {
-            sum = folded(word(&chunk[..8]) ^ SPREAD[1], word(&chunk[8..]) ^ sum);
+        let mut sum = self.0 ^ bytes.len() as u64;
+        let (words, rest) = bytes.as_chunks();
+        let (pairs, odd) = words.as_chunks();
+        for [first, second] in pairs {
+            sum = folded(u64::from_le_bytes(*first) ^ SPREAD[1], u64::from_le_bytes(*second) ^ sum);
         }
-        let rest = chunks.remainder();
-        let (first, second) = rest.split_at(rest.len().min(8));
-        Sum(folded(word(first) ^ SPREAD[1], word(second) ^ sum ^ SPREAD[2]))
+        let (first, second) = match odd {
+            [first, ..] => (u64::from_le_bytes(*first), word(rest)),
+            [] => (word(rest), 0),
+        };
+        Sum(folded(first ^ SPREAD[1], second ^ sum ^ SPREAD[2]))
     }
 }
 
-/// Up to eight bytes as a number.
+/// Fewer than eight bytes as a number, without a call for the copy of so few.
 fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 /// Both halves of the product: every bit of either number moves about half of them.

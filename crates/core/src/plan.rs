@@ -403,6 +403,11 @@ impl Planner {
         true
     }
 
+    /// Whether a call is in: it was entered and has not left.
+    pub fn is_in(&self, call: CallId) -> bool {
+        self.find(call).is_some()
+    }
+
     /// Whether a call has its turn: it runs, as far as is known here.
     pub fn has_turn(&self, call: CallId) -> bool {
         self.find(call).is_some_and(|number| self.calls[number].doing == Doing::Running)

@@ -152,9 +152,9 @@ pub(crate) enum Placed {
 }
 
 impl OpenBatch {
-    /// A batch that nobody has recorded yet.
-    pub(crate) fn new(head: Head) -> OpenBatch {
-        let mut state = State::new(Written::default(), Tally::of(head.siblings), 0);
+    /// A batch that nobody has recorded yet, with room for so many calls.
+    pub(crate) fn new(head: Head, calls: usize) -> OpenBatch {
+        let mut state = State::new(Written::default(), Tally::of(head.siblings), calls);
         state.stream = head.streamed.then(Stream::new);
         OpenBatch::from(head, state)
     }

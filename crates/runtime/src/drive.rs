@@ -4,8 +4,9 @@ use crate::background;
 use crate::batch::Sent;
 use crate::children;
 use crate::error::Lost;
-use crate::held::{Going, Held, Hold};
+use crate::held::{Ended, Going, Held, Hold};
 use crate::inside::{nested, still};
+use crate::lane::Unanswered;
 use crate::same;
 use crate::schedules;
 use crate::stage::{attempt, complete, join, park, prepare, reconcile, retry, settle};
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use windlass_core::call::{Cause, Fact, Lost as LostAttempt, Reason, Step};
 use windlass_core::ids::{AttemptNo, CallId};
+use windlass_core::time::Timestamp;
 
 /// What became of a call that was driven.
 pub(crate) enum Driven {
@@ -25,9 +27,9 @@ pub(crate) enum Driven {
     Parked,
 }
 
-/// Drives a call until it ends or has to wait.
-async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
-    held.begin_stage();
+/// Drives a call until it ends or has to wait. `at`: when that begins, if the time was just asked for.
+async fn drive(mut held: Box<Held>, at: Option<Timestamp>) -> Result<Driven, Lost> {
+    held.begin_stage_at(at);
     if background::may_be_due(&held) {
         Box::pin(background::detach(&mut held)).await?;
     }
@@ -106,28 +108,55 @@ fn note_lost(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
     held.note(Fact::Lost(LostAttempt { attempt, blamed }))
 }
 
-/// Commits the ends of calls of one batch together, gives their claims on, and answers.
-async fn finish(on: Arc<Hold>, mut going: Going) {
-    let Hold { rt, session, batch } = &*on;
+/// Commits the ends of calls of one batch together, gives their claims on, and answers. What is not durable yet is left to
+/// whoever waits for that.
+async fn finish(on: &Hold, going: &mut Going) -> Option<Unfinished> {
+    let Hold { rt, session, batch } = on;
     let leaving = |going: &Going| rt.turns.leave(rt, going.ended.iter().map(|ended| (ended.id, ended.fresh)));
     if windlass_core::mutant::breaks("claim-released-early") {
-        leaving(&going);
+        leaving(going);
         tokio::task::yield_now().await;
     }
-    let Sent { commit, parked } = batch.send(&session.lane, &mut going);
+    let Sent { commit, parked } = batch.send(&session.lane, going);
     // The ends are in the lane: whatever starts now commits its intent behind them.
     if !windlass_core::mutant::breaks("claim-released-early") {
-        leaving(&going);
+        leaving(going);
     }
     session.wake_all(rt, batch, parked);
-    let count = going.ended.len() as u64;
-    let was_scheduled = going.ended.iter().any(|ended| ended.call.is_scheduled());
-    let children = children::of_ended(&going.ended);
-    let durable = if windlass_core::mutant::breaks("early-ack") { Ok(()) } else { commit.durable().await };
+    let known = if windlass_core::mutant::breaks("early-ack") { Ok(Ok(())) } else { commit.known() };
+    match known {
+        Ok(durable) => {
+            answer(on, std::mem::take(&mut going.ended), durable);
+            None
+        }
+        Err(unanswered) => Some(Unfinished { ended: std::mem::take(&mut going.ended), unanswered }),
+    }
+}
+
+/// Calls whose ends were sent, and are not known to be durable.
+struct Unfinished {
+    ended: Vec<Ended>,
+    unanswered: Unanswered,
+}
+
+impl Unfinished {
+    /// Waits for that, and answers.
+    async fn wait(self, on: Arc<Hold>) {
+        let durable = on.session.lane.resume(self.unanswered).durable().await;
+        answer(&on, self.ended, durable);
+    }
+}
+
+/// Answers calls whose ends are durable. If they cannot be, nothing of their session goes on here.
+fn answer(on: &Hold, ended: Vec<Ended>, durable: Result<(), Lost>) {
+    let Hold { rt, session, batch } = on;
+    let count = ended.len() as u64;
+    let was_scheduled = ended.iter().any(|ended| ended.call.is_scheduled());
+    let children = children::of_ended(&ended);
     match durable {
         Ok(()) => {
-            let told = same::ended(session, &going.ended);
-            if batch.settle(going.ended, &session.loops, &rt.limits) {
+            let told = same::ended(session, &ended);
+            if batch.settle(ended, &session.loops, &rt.limits) {
                 session.forget(batch);
             }
             same::tell(rt, session, told);
@@ -153,25 +182,27 @@ type Who = (CallId, bool);
 pub(crate) async fn start_all(on: &Arc<Hold>, calls: impl Iterator<Item = Box<Held>>) {
     let mut going = Going::expecting(calls.size_hint().0);
     // One call after the other is driven in the same memory, until one is left in it.
-    let mut free = None;
+    let (mut free, mut at) = (None, None);
     for mut held in calls {
-        going.lend_room(&mut held);
+        going.lend(&mut held);
         let who = (held.id, held.past.fresh);
         let mut driving = match free.take() {
             Some(mut memory) => {
-                Pin::set(&mut memory, drive(held));
+                Pin::set(&mut memory, drive(held, at.take()));
                 memory
             }
-            None => Box::pin(drive(held)),
+            None => Box::pin(drive(held, at.take())),
         };
         match poll_once(driving.as_mut()).await {
             Some(driven) => {
                 match driven {
                     Ok(Driven::Ended(held)) => {
+                        // It has ended a moment ago, and nothing happened since.
+                        at = Some(held.now());
                         going.end(held);
                         // Its end may decide that those behind it are not to run.
                         if on.batch.asks_of_siblings() {
-                            finish_now(on, std::mem::take(&mut going)).await;
+                            finish_now(on, &mut going).await;
                         }
                     }
                     Ok(Driven::Parked) => {}
@@ -184,17 +215,16 @@ pub(crate) async fn start_all(on: &Arc<Hold>, calls: impl Iterator<Item = Box<He
             }
         }
     }
-    finish_now(on, going).await;
+    finish_now(on, &mut going).await;
 }
 
 /// Sends the ends of calls; their answers may come later.
-async fn finish_now(on: &Arc<Hold>, going: Going) {
+async fn finish_now(on: &Arc<Hold>, going: &mut Going) {
     if going.is_empty() {
         return;
     }
-    let mut finishing = Box::pin(finish(on.clone(), going));
-    if poll_once(finishing.as_mut()).await.is_none() {
-        on.rt.tasks.spawn(finishing);
+    if let Some(unfinished) = finish(on, going).await {
+        on.rt.tasks.spawn(unfinished.wait(on.clone()));
     }
 }
 
@@ -204,7 +234,9 @@ async fn drive_on(driving: Pin<Box<impl Future<Output = Result<Driven, Lost>>>>,
         Ok(Driven::Ended(held)) => {
             let mut going = Going::default();
             going.end(held);
-            finish(on, going).await;
+            if let Some(unfinished) = finish(&on, &mut going).await {
+                unfinished.wait(on).await;
+            }
         }
         Ok(Driven::Parked) => {}
         Err(lost) => give_up(&on, who, lost),
@@ -214,7 +246,7 @@ async fn drive_on(driving: Pin<Box<impl Future<Output = Result<Driven, Lost>>>>,
 /// Drives a call that was parked in a task of its own.
 pub(crate) fn start(held: Box<Held>) {
     let (on, who) = (held.on.clone(), (held.id, held.past.fresh));
-    on.rt.tasks.spawn(drive_on(Box::pin(drive(held)), on.clone(), who));
+    on.rt.tasks.spawn(drive_on(Box::pin(drive(held, None)), on.clone(), who));
 }
 
 /// A call cannot be driven on here: it is open in its journal, and no longer in this runtime. Nor are those that

@@ -8,6 +8,7 @@ use crate::request::Parsed;
 use crate::runtime::Inner;
 use crate::same::Answer;
 use crate::session::Session;
+use crate::signal::Signal;
 use crate::wheel::{Alarm, When};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -63,8 +64,19 @@ pub(crate) struct Held {
     /// Packed at once, since whoever waits for a turn or an answer should take little room.
     notes: Packer,
     rows: Vec<Row>,
+    /// What the call before it was done with.
+    pub(crate) lent: Lent,
+}
+
+/// What one call after the other uses, as long as they are driven one after the other.
+#[derive(Default)]
+pub(crate) struct Lent {
     /// Empty: memory in which a result is written.
     pub(crate) scratch: String,
+    /// The signal of an attempt that is over.
+    pub(crate) signal: Option<Arc<Signal>>,
+    /// The tool of a call that asked for it under the same name, and the registry when it was found.
+    tool: Option<(Arc<Registered>, u64)>,
 }
 
 /// Dropped when what was asked is recorded.
@@ -115,7 +127,7 @@ impl Submitted {
     pub(crate) fn into_calls(self) -> impl Iterator<Item = Box<Held>> {
         let Submitted { on, at, past, calls } = self;
         calls.into_iter().map(move |Fresh { id, opened, parsed, goes_on_with }| {
-            let mut held = on.call(id, Call::new(opened, at), past);
+            let mut held = on.call(id, Arc::new(Call::new(opened, at)), past);
             held.parsed = parsed;
             held.goes_on_with = goes_on_with;
             held
@@ -129,8 +141,8 @@ pub(crate) struct Going {
     pub(crate) notes: Packer,
     /// Empty: the memory in which the next call makes its notes.
     room: Packer,
-    /// The same for its result.
-    scratch: String,
+    /// What the last one that ended is done with.
+    lent: Lent,
     pub(crate) rows: Vec<Row>,
     pub(crate) ended: Vec<Ended>,
     /// A call that goes on and of which it is noted that it is to stop.
@@ -162,22 +174,27 @@ impl Going {
         going
     }
 
-    /// Gives a call the memory in which the one before it wrote its result and, if it has noted nothing, made its notes.
-    pub(crate) fn lend_room(&mut self, held: &mut Held) {
-        held.scratch = std::mem::take(&mut self.scratch);
+    /// Gives a call what the one before it is done with: also the memory in which that made its notes, if it has noted
+    /// nothing, and the tool, if it asks for the same.
+    pub(crate) fn lend(&mut self, held: &mut Held) {
+        std::mem::swap(&mut held.lent, &mut self.lent);
+        let asks_for_same = |last: &Ended| Arc::ptr_eq(&last.call.opened.tool, &held.call.opened.tool);
+        if !self.ended.last().is_some_and(asks_for_same) {
+            held.lent.tool = None;
+        }
         if held.notes.is_empty() {
-            held.notes = std::mem::take(&mut self.room);
+            std::mem::swap(&mut held.notes, &mut self.room);
         }
     }
 
     /// A call ended: its end goes with the others.
     pub(crate) fn end(&mut self, held: Box<Held>) {
-        let Held { id, call, tool, past, at, acks, mut notes, mut rows, scratch, .. } = *held;
-        self.scratch = scratch;
+        let Held { id, call, tool, past, at, acks, mut notes, mut rows, lent, seen_generation, .. } = *held;
         self.notes.append(&mut notes);
         self.room = notes;
         self.rows.append(&mut rows);
-        let polls = tool.is_some_and(|tool| tool.spec.flags.polls);
+        let polls = tool.as_ref().is_some_and(|tool| tool.spec.flags.polls);
+        self.lent = Lent { tool: tool.map(|tool| (tool, seen_generation)), ..lent };
         self.ended.push(Ended { id, call, fresh: past.fresh, polls, at, _acks: acks });
     }
 
@@ -197,8 +214,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn call(self: &Arc<Hold>, id: CallId, call: impl Into<Arc<Call>>, past: Past) -> Box<Held> {
-        let call: Arc<Call> = call.into();
+    pub(crate) fn call(self: &Arc<Hold>, id: CallId, call: Arc<Call>, past: Past) -> Box<Held> {
         Box::new(Held {
             on: self.clone(),
             id,
@@ -220,7 +236,7 @@ impl Hold {
             acks: Vec::new(),
             notes: Packer::default(),
             rows: Vec::new(),
-            scratch: String::new(),
+            lent: Lent::default(),
         })
     }
 }
@@ -388,6 +404,12 @@ impl Held {
         Arc::make_mut(&mut self.call)
     }
 
+    /// The tool that the call before it was given, if the registry would give the same now.
+    pub(crate) fn lent_tool(&mut self) -> Option<Arc<Registered>> {
+        let (tool, generation) = self.lent.tool.take()?;
+        (generation == self.seen_generation).then_some(tool)
+    }
+
     /// The call inside which it runs, if it does.
     pub(crate) fn parent(&self) -> Option<CallId> {
         self.on.batch.head.parent.map(|parent| parent.call)
@@ -431,7 +453,12 @@ impl Held {
 
     /// A stage begins.
     pub(crate) fn begin_stage(&mut self) {
-        self.at = self.on.rt.clock.now();
+        self.begin_stage_at(None);
+    }
+
+    /// The same; the time need not be asked for if it just was.
+    pub(crate) fn begin_stage_at(&mut self, at: Option<Timestamp>) {
+        self.at = at.unwrap_or_else(|| self.on.rt.clock.now());
     }
 
     /// When the stage began.

@@ -10,7 +10,7 @@ use crate::worker::Right;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::ids::{Fence, SessionNo};
 use windlass_core::limits::Limits;
-use windlass_store::{Answer, Change, Guard, Hold, Receipt, Refused, Row, SessionRow, Store};
+use windlass_store::{Answer, Change, Guard, Hold, Receipt, Refused, Row, SessionRow, Store, StoreError};
 
 /// A session that this runtime owns.
 pub(crate) struct Lane {
@@ -70,7 +70,7 @@ impl Lane {
     pub(crate) fn send(&self, mut guards: Vec<Guard>, mut rows: Vec<Row>) -> Commit<'_> {
         let mut state = self.lock();
         if let Some(lost) = &state.lost {
-            return Commit { lane: self, answer: Err(lost.clone()), written: None };
+            return Commit { lane: self, sent: Err(lost.clone()) };
         }
         let hold = match state.first.take() {
             None => Hold::Held(self.fence),
@@ -83,7 +83,26 @@ impl Lane {
         let written = self.feed.is_followed().then(|| Written::of(&rows));
         let change = Change { session: self.session, hold, guards, rows };
         // Sent under the lock: otherwise two senders could pass each other on the way to the store.
-        Commit { lane: self, answer: Ok(self.store.commit(vec![change])), written }
+        Commit { lane: self, sent: Ok(Unanswered { answer: self.store.commit(vec![change]), written }) }
+    }
+
+    /// Goes on with a change that was sent here.
+    pub(crate) fn resume(&self, unanswered: Unanswered) -> Commit<'_> {
+        Commit { lane: self, sent: Ok(unanswered) }
+    }
+
+    /// The store has answered.
+    fn heard(&self, said: Result<Receipts, StoreError>, written: Option<Written>) -> Result<Receipt, Lost> {
+        let lost = match said.map(|mut receipts| receipts.pop()) {
+            Ok(Some(Ok(receipt))) => {
+                self.feed.committed((self.session, receipt.first), written);
+                return Ok(receipt);
+            }
+            Ok(Some(Err(refused))) => Lost::Refused(refused),
+            Ok(None) => Lost::from(StoreError::Closed),
+            Err(error) => Lost::from(error),
+        };
+        Err(self.lose(lost))
     }
 
     /// Writes rows that belong to no batch and waits until they are durable.
@@ -136,10 +155,19 @@ impl Lane {
 #[must_use = "nothing may be acknowledged before it is durable"]
 pub(crate) struct Commit<'a> {
     lane: &'a Lane,
-    answer: Result<Answer<Vec<Result<Receipt, Refused>>>, Lost>,
+    sent: Result<Unanswered, Lost>,
+}
+
+/// A change that the store has not answered.
+#[must_use = "nothing may be acknowledged before it is durable"]
+pub(crate) struct Unanswered {
+    answer: Answer<Receipts>,
     /// Its entries, for whoever follows the session.
     written: Option<Written>,
 }
+
+/// What the store says of each change.
+type Receipts = Vec<Result<Receipt, Refused>>;
 
 impl Commit<'_> {
     /// Waits until the change is durable.
@@ -149,16 +177,19 @@ impl Commit<'_> {
 
     /// The same, and says what the store made of it.
     pub(crate) async fn receipt(self) -> Result<Receipt, Lost> {
-        let answer = self.answer?;
-        let lost = match point!("lane.durable", answer.await).map(|mut receipts| receipts.pop()) {
-            Ok(Some(Ok(receipt))) => {
-                self.lane.feed.committed((self.lane.session, receipt.first), self.written);
-                return Ok(receipt);
-            }
-            Ok(Some(Err(refused))) => Lost::Refused(refused),
-            Ok(None) => Lost::from(windlass_store::StoreError::Closed),
-            Err(error) => Lost::from(error),
+        let Unanswered { answer, written } = self.sent?;
+        self.lane.heard(point!("lane.durable", answer.await), written)
+    }
+
+    /// Whether the change is durable, if the store has answered by now.
+    pub(crate) fn known(self) -> Result<Result<(), Lost>, Unanswered> {
+        let Unanswered { answer, written } = match self.sent {
+            Ok(sent) => sent,
+            Err(lost) => return Ok(Err(lost)),
         };
-        Err(self.lane.lose(lost))
+        match answer.known() {
+            Ok(said) => Ok(self.lane.heard(point!("lane.durable", said), written).map(drop)),
+            Err(answer) => Err(Unanswered { answer, written }),
+        }
     }
 }

@@ -139,7 +139,7 @@ pub(crate) fn check(request: BatchRequest, limits: &Limits) -> Result<Checked, B
                 call.tool.as_str().into()
             }
         };
-        calls.push(asked((place, tool), call, limits, &mut texts)?);
+        ask((place, tool), call, limits, (&mut calls, &mut texts))?;
     }
     texts.finish(calls.iter_mut().flat_map(|asked| [&mut asked.opened.id, &mut asked.opened.args.text]));
     let inputs = request.inputs.map(|inputs| checked_inputs(inputs, limits)).transpose()?;
@@ -183,12 +183,13 @@ impl Checked {
     }
 }
 
-fn asked(
+/// Adds a call and its texts to those before it.
+fn ask(
     (place, tool): (usize, Arc<str>),
     call: CallRequest,
     limits: &Limits,
-    texts: &mut Packing,
-) -> Result<Asked, BatchError> {
+    (calls, texts): (&mut Vec<Asked>, &mut Packing),
+) -> Result<(), BatchError> {
     let id = match call.id {
         Some(id) => {
             check_text(format_args!("calls[{place}].id"), &id, limits.call_id_chars_max)?;
@@ -207,7 +208,8 @@ fn asked(
     let task = call.task.map(|task| detached(place, task, limits)).transpose()?;
     let CallRequest { priority, inline_ms, .. } = call;
     let opened = Opened { id, tool, args, provider, deadlines, priority, inline_ms, task };
-    Ok(Asked { opened, args: value })
+    calls.push(Asked { opened, args: value });
+    Ok(())
 }
 
 fn detached(place: usize, task: NewTask, limits: &Limits) -> Result<Box<Detached>, BatchError> {

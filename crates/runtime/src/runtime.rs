@@ -468,8 +468,8 @@ impl Inner {
     }
 
     /// Counts calls as open, or refuses them.
-    pub(crate) fn opened(&self, count: u64) -> Result<(), BatchError> {
-        self.turns.expect(self.clock.elapsed_us(), count)?;
+    pub(crate) fn opened(&self, now_us: u64, count: u64) -> Result<(), BatchError> {
+        self.turns.expect(now_us, count)?;
         self.open.fetch_add(count, Ordering::Relaxed);
         Ok(())
     }

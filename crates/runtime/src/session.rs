@@ -211,7 +211,7 @@ impl Session {
                 let excused_us = Box::pin(still::recorded(self, (id, &call), folded.seen_at)).await?;
                 past.counted_us = past.counted_us.saturating_sub(excused_us);
             }
-            let mut held = hold.call(id, call, past);
+            let mut held = hold.call(id, Arc::new(call), past);
             held.begin_stage();
             self.firsts.take_over(&held);
             left.push(held);
@@ -336,7 +336,7 @@ impl Session {
             let id = CallId { batch: no, ordinal: Ordinal(place) };
             let Some(stub) = stubs.remove(&id.ordinal) else { continue };
             rt.wheel.clear_away(id, stub.due);
-            let mut held = hold.call(id, call, stub.past());
+            let mut held = hold.call(id, Arc::new(call), stub.past());
             Turns::come_back(&mut held, stub.plan);
             let undisturbed = used.lay(id.ordinal, held.asleep(&stub));
             self.parked(rt, id, undisturbed);
@@ -438,8 +438,9 @@ impl Session {
         no
     }
 
-    pub(crate) fn insert(self: &Arc<Session>, batch: OpenBatch) -> Used {
-        let batch = Arc::new(batch.within(self));
+    pub(crate) fn insert(self: &Arc<Session>, mut batch: OpenBatch) -> Used {
+        batch.join(self);
+        let batch = Arc::new(batch);
         let mut open = lock(&self.open);
         open.by_lookup.insert(batch.head.lookup, batch.clone());
         open.by_no.insert(batch.head.no, batch.clone());

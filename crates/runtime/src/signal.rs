@@ -5,7 +5,7 @@ use crate::log::{Log, Stream};
 use crate::progress::Progress;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use windlass_core::call::Cause;
 use windlass_core::ids::CallId;
@@ -44,6 +44,18 @@ impl Signal {
             alive_us: AtomicU64::new(now_us),
             said: Mutex::default(),
             book: Book::default(),
+        }
+    }
+
+    /// One for another attempt, in the memory of a used one if nobody has that any more.
+    pub(crate) fn anew(used: Option<Arc<Signal>>, now_us: u64) -> Arc<Signal> {
+        let Some(mut used) = used else { return Arc::new(Signal::new(now_us)) };
+        match Arc::get_mut(&mut used) {
+            Some(signal) => {
+                *signal = Signal::new(now_us);
+                used
+            }
+            None => Arc::new(Signal::new(now_us)),
         }
     }
 

@@ -352,7 +352,7 @@ async fn load_or_make(
         Some(row) => Box::pin(load(session, row)).await?,
         None => {
             checked.check_quorum(&rt.limits)?;
-            OpenBatch::new(Head {
+            let head = Head {
                 no: BatchNo(rt.store.reserve(Sequence::Batch, 1).await?),
                 lookup,
                 place: Arc::new(Place::new(session.name.clone(), key.clone(), checked.inputs.clone())),
@@ -361,7 +361,8 @@ async fn load_or_make(
                 streamed: checked.streamed,
                 parent: checked.parent,
                 opened_at: rt.clock.now(),
-            })
+            };
+            OpenBatch::new(head, checked.calls.len())
         }
     };
     Ok(session.insert(batch))
@@ -406,14 +407,18 @@ pub(crate) fn place(
             format!("with these calls the batch would have more than {most}; give them a batch of their own");
         return Err(BatchError::Shape { what });
     }
+    let since_us = rt.clock.elapsed_us();
     // Whoever waits for it holds what others wait for, or it is recorded with what started it: it is never refused.
     match batch.head.parent.is_some() || calls.first().is_some_and(is_triggered) {
         true => rt.opened_inside(expected),
-        false => rt.opened(expected).inspect_err(|_| session.forget(batch))?,
+        false => rt.opened(since_us, expected).inspect_err(|_| session.forget(batch))?,
     }
     let on = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch: batch.clone() });
-    let submission = Submission { before: batch.len(), at: rt.clock.now() };
-    let since_us = rt.clock.elapsed_us();
+    let before = batch.len();
+    // Its first calls came with it, unless it was opened for calls to come.
+    let is_opened = before == 0 && !batch.head.streamed;
+    let at = if is_opened { batch.head.opened_at } else { rt.clock.now() };
+    let submission = Submission { before, at };
     let past = Past { since_us, counted_us: 0, fresh: true, waited: false, parked_at: None };
     batch.expect(calls.len());
     let (mut answers, mut new) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));

@@ -4,6 +4,10 @@
 //! reason is driven, looks at itself, and asks again. So a wake that comes too early or twice changes nothing. The
 //! lock is held for one change at a time, never over an await, and may be held while a batch's lock is taken.
 
+mod wants;
+
+pub(crate) use wants::undeclared;
+
 use crate::away::{Plan, Stub};
 use crate::background;
 use crate::error::BatchError;
@@ -11,16 +15,15 @@ use crate::held::Held;
 use crate::registry::Registered;
 use crate::runtime::{Inner, RunningLimits, SessionLimits};
 use crate::session::Session;
-use crate::stage::prepare;
 use crate::wheel::When;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::oneshot;
+use wants::{by_class, claims};
 use windlass_core::claim::Claims;
 use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::limits::Limits;
 use windlass_core::plan::{Arrival, Ask, Cap, Counts, Planner, Pool, Ready, Refused, ToolNo, Wants, Why};
-use windlass_core::tool::EffectClass;
 
 /// The turns of a runtime's calls.
 pub(crate) struct Turns(Mutex<State>);
@@ -35,6 +38,8 @@ struct State {
     returning: BTreeMap<CallId, oneshot::Sender<()>>,
     /// Calls that will never have one, until they are told.
     refused: BTreeMap<CallId, Refused>,
+    /// Calls that rest and still count as running: only while nobody could use their room. Most leave before somebody can.
+    resting: Vec<CallId>,
     /// Calls that were taken and have not asked for a turn yet.
     expected: u64,
     /// When the planner is asked again though nothing happened.
@@ -87,6 +92,7 @@ impl Turns {
             waiting: BTreeMap::new(),
             returning: BTreeMap::new(),
             refused: BTreeMap::new(),
+            resting: Vec::new(),
             expected: 0,
             alarm_us: None,
             ready: Ready::default(),
@@ -129,13 +135,15 @@ impl Turns {
         let (on, id) = (held.on.clone(), held.id);
         let (rt, now_us) = (&on.rt, on.rt.clock.elapsed_us());
         let claims = (!held.claimed).then(|| claims(&mut held).unwrap_or_else(|| by_class(&held)));
-        let mut state = rt.turns.lock();
+        // A call that is new is not among those that rest, nor does it ask for what one of them is.
+        let is_new = !held.entered && held.parent().is_none();
+        let mut state = if is_new { rt.turns.lock_as_it_is() } else { rt.turns.lock() };
         // What was found out about it meanwhile it has not asked for.
         let mut turn = held.entered && held.claimed && state.planner.has_turn(id);
         if !turn && let Err(refused) = state.ask(&mut held, now_us, (claims, Arrival::New)) {
             return Turn::Never(held, refused);
         }
-        let next = state.next(rt, now_us, |started| turn |= started == id);
+        let next = state.next(rt, || now_us, |started| turn |= started == id);
         if let Some(refused) = state.refused.remove(&id) {
             drop(state);
             go_on(rt, next);
@@ -158,6 +166,19 @@ impl Turns {
         Turn::Later
     }
 
+    /// An attempt of a call is over. Its room is free though its end may be recorded later, with its whole batch; what it claims
+    /// is not.
+    pub(crate) fn ran(held: &mut Held, now_us: u64) {
+        if held.entered && held.claimed {
+            let mut state = held.on.rt.turns.lock_as_it_is();
+            if state.planner.is_idle() && state.resting.len() < RESTING_MAX {
+                state.resting.push(held.id);
+                return;
+            }
+        }
+        Turns::rest(held, now_us);
+    }
+
     /// A call does nothing that takes room until it asks for its next turn: it keeps its place and what it claims.
     pub(crate) fn rest(held: &mut Held, now_us: u64) {
         let on = held.on.clone();
@@ -169,7 +190,7 @@ impl Turns {
         if let Err(refused) = state.ask(held, now_us, (claims, arrival)) {
             state.refused.insert(held.id, refused);
         }
-        let next = state.next(rt, now_us, |_| {});
+        let next = state.next(rt, || now_us, |_| {});
         drop(state);
         go_on(rt, next);
     }
@@ -188,7 +209,7 @@ impl Turns {
         if let Err(refused) = state.enter(held, now_us, (wants, Arrival::Parked)) {
             state.refused.insert(held.id, refused);
         }
-        let next = state.next(rt, now_us, |_| {});
+        let next = state.next(rt, || now_us, |_| {});
         drop(state);
         go_on(rt, next);
     }
@@ -293,8 +314,7 @@ impl Turns {
     /// Calls are over, or will not be driven here any more: what they held is given on. With each: whether it was
     /// submitted here.
     pub(crate) fn leave(&self, rt: &Arc<Inner>, calls: impl IntoIterator<Item = (CallId, bool)>) {
-        let now_us = rt.clock.elapsed_us();
-        let mut state = self.lock();
+        let mut state = self.lock_as_it_is();
         for (call, fresh) in calls {
             // Whoever never asked for a turn is no longer expected to.
             if !state.planner.leave(call) && fresh {
@@ -304,8 +324,10 @@ impl Turns {
             state.returning.remove(&call);
             state.refused.remove(&call);
         }
+        let State { resting, planner, .. } = &mut *state;
+        resting.retain(|call| planner.is_in(*call));
         rt.away.made_room();
-        let next = state.next(rt, now_us, |_| {});
+        let next = state.next(rt, || rt.clock.elapsed_us(), |_| {});
         drop(state);
         go_on(rt, next);
     }
@@ -389,18 +411,37 @@ impl Turns {
         let now_us = rt.clock.elapsed_us();
         let mut state = self.lock();
         change(&mut state, now_us);
-        let next = state.next(rt, now_us, |_| {});
+        let next = state.next(rt, || now_us, |_| {});
         drop(state);
         go_on(rt, next);
     }
 
+    /// Everybody who rests is parked.
     fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock_as_it_is();
+        state.park_resting();
+        state
+    }
+
+    /// For whoever cannot tell a call that rests from one that runs.
+    fn lock_as_it_is(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// So many calls rest and count as running at most: whoever leaves looks at all of them.
+const RESTING_MAX: usize = 256;
+
 impl State {
+    /// Somebody could use the room of calls that rest, or looks at them.
+    fn park_resting(&mut self) {
+        for call in self.resting.drain(..) {
+            self.planner.park(call);
+        }
+    }
+
     /// Makes a call known, and what it claims, as far as it is not. `None` is not known yet, or no news.
+    #[inline]
     fn ask(
         &mut self,
         held: &mut Held,
@@ -479,10 +520,20 @@ impl State {
         self.planner.set_tool(now_us, tool.spec.stable_id(), (tool.cap(), &groups))
     }
 
-    /// What may go on after a change. Whoever is named and not parked is being driven, and asks.
-    fn next(&mut self, rt: &Inner, now_us: u64, mut started: impl FnMut(CallId)) -> Next {
-        self.planner.start_ready(now_us, &mut self.ready);
+    /// What may go on after a change. Whoever is named and not parked is being driven, and asks. The time is asked for only if
+    /// that may be somebody.
+    fn next(&mut self, rt: &Inner, now_us: impl FnOnce() -> u64, mut started: impl FnMut(CallId)) -> Next {
         let mut next = Next::new();
+        // After most changes nobody waits.
+        if self.planner.is_quiet() {
+            return next;
+        }
+        let now_us = now_us();
+        self.planner.start_ready(now_us, &mut self.ready);
+        if !self.resting.is_empty() && !self.planner.is_idle() {
+            self.park_resting();
+            self.planner.start_ready(now_us, &mut self.ready);
+        }
         if let Some(due_us) = self.planner.next_due()
             && self.alarm_us.is_none_or(|alarm_us| due_us < alarm_us)
         {
@@ -510,47 +561,18 @@ impl State {
     }
 }
 
-/// Drives calls whose turn has come.
+/// Drives calls whose turn has come. Mostly it is nobody's.
+#[inline]
 fn go_on(rt: &Arc<Inner>, next: Next) {
+    if !next.is_empty() {
+        wake(rt, next);
+    }
+}
+
+fn wake(rt: &Arc<Inner>, next: Next) {
     for (session, call) in next {
         if let Some(session) = session.upgrade() {
             session.wake(rt, call);
         }
-    }
-}
-
-/// What a call claims, under the tool it is pinned to; `None` if that cannot be known yet.
-fn claims(held: &mut Held) -> Option<Wants> {
-    // Another call runs in its place.
-    if held.call.same_as().is_some() {
-        return Some(Wants::Claims(Claims::NONE));
-    }
-    if let Some(claims) = held.claims.take() {
-        return Some(claims);
-    }
-    let pin = held.call.pin?;
-    let (registry, place) = (&held.on.rt.registry, &held.on.batch.head.place);
-    let tool = held.tool.clone().or_else(|| registry.known(place, &held.call.opened.tool));
-    match tool.filter(|tool| tool.contract == pin.contract) {
-        Some(tool) => {
-            let declared =
-                prepare::parse(held).ok().and_then(|args| tool.claims(&args.value, &held.on.rt.limits));
-            Some(declared.and_then(Result::ok).map_or_else(|| by_class(held), Wants::Claims))
-        }
-        // One that started holds something, and nothing more will be known of it.
-        None => (held.call.attempts > 0).then(|| by_class(held)),
-    }
-}
-
-/// What a call claims that declares nothing.
-fn by_class(held: &Held) -> Wants {
-    undeclared(held, held.call.pin.map_or(EffectClass::Once, |pin| pin.class))
-}
-
-/// The same, by its class; a call inside another claims what that one does.
-pub(crate) fn undeclared(held: &Held, class: EffectClass) -> Wants {
-    match held.parent() {
-        Some(_) => Wants::Inherited,
-        None => Wants::Claims(Claims::of(class)),
     }
 }

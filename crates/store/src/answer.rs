@@ -4,7 +4,7 @@ use crate::error::StoreError;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 /// What a store will have said: at once (memory, a page in the cache), or later (a commit, a network), without
 /// a boxed future where none is needed.
@@ -26,6 +26,19 @@ impl<T> Answer<T> {
     /// What a thread of the store will reply. If the thread is gone, so is the store.
     pub fn reply(receiver: oneshot::Receiver<Result<T, StoreError>>) -> Answer<T> {
         Answer(Inner::Reply(receiver))
+    }
+
+    /// What it is, if that is known by now.
+    pub fn known(self) -> Result<Result<T, StoreError>, Answer<T>> {
+        match self.0 {
+            Inner::Ready(answer) => Ok(answer.unwrap_or(Err(StoreError::Closed))),
+            Inner::Reply(mut receiver) => match receiver.try_recv() {
+                Ok(reply) => Ok(reply),
+                Err(TryRecvError::Empty) => Err(Answer::reply(receiver)),
+                Err(TryRecvError::Closed) => Ok(Err(StoreError::Closed)),
+            },
+            Inner::Boxed(_) => Err(self),
+        }
     }
 
     /// Anything else.

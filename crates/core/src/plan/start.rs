@@ -5,6 +5,21 @@ use super::slab::NONE;
 use super::{Call, Pace, Planner, Ready};
 
 impl Planner {
+    /// Whether [`start_ready`](Self::start_ready) has nothing to do, at whatever time it is asked: nobody can start, no gate
+    /// opens by itself, and nobody waits in a circle.
+    pub fn is_quiet(&self) -> bool {
+        self.alone == NONE
+            && self.lines.are_shut()
+            && self.lines.next_due().is_none()
+            && !self.suspects_deadlock
+            && self.deadlocked.is_empty()
+    }
+
+    /// Whether nobody waits for a claim or for room: so nobody could use what a call gives back.
+    pub fn is_idle(&self) -> bool {
+        self.counts.queued == 0
+    }
+
     /// What may go on now, marked as running; fair between sessions. To be asked after every change, and when
     /// [`next_due`](Self::next_due) has come.
     pub fn start_ready(&mut self, now_us: u64, ready: &mut Ready) {
@@ -14,7 +29,6 @@ impl Planner {
             ready.start.push(self.calls[number].id);
             started += 1;
         }
-        // After most changes nobody waits.
         if !self.lines.are_shut() {
             for pool in Pool::ALL {
                 while let Some(number) = self.next(now_us, pool) {

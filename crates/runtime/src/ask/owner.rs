@@ -333,7 +333,7 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
     let hold = Arc::new(Hold { rt: rt.clone(), session: session.clone(), batch });
     let since_us = rt.clock.elapsed_us();
     let past = Past { since_us, counted_us: 0, fresh: false, waited: false, parked_at: None };
-    let mut held = hold.call(id, recorded.clone(), past);
+    let mut held = hold.call(id, Arc::new(recorded.clone()), past);
     let tool = match attempt::pin(&mut held).await.map_err(BatchError::from)? {
         attempt::Pinned::Tool(tool) if tool.reconciles => tool,
         attempt::Pinned::Tool(_) => {

@@ -52,9 +52,9 @@ pub(crate) struct Leaving {
 }
 
 impl OpenBatch {
-    /// The batch as one of the open ones of its session.
-    pub(crate) fn within(self, session: &Arc<Session>) -> OpenBatch {
-        OpenBatch { session: Arc::downgrade(session), ..self }
+    /// It is one of the open ones of its session from now on.
+    pub(crate) fn join(&mut self, session: &Arc<Session>) {
+        self.session = Arc::downgrade(session);
     }
 
     /// Its session, while that is in memory and the batch is one of its open ones.

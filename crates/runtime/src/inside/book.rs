@@ -543,7 +543,7 @@ mod tests {
 
     /// A batch of one call, which the world outside has answered.
     fn answered(name: &str) -> OpenBatch {
-        let batch = OpenBatch::new(Head {
+        let head = Head {
             no: BatchNo(1),
             lookup: Lookup([0; 16]),
             place: Arc::new(Place::new("s".into(), "k".into(), None)),
@@ -552,7 +552,8 @@ mod tests {
             streamed: false,
             parent: None,
             opened_at: NOW,
-        });
+        };
+        let batch = OpenBatch::new(head, 1);
         let args = Arguments { given: Given::Json, text: "{}".into() };
         let (id, tool) = ("c".into(), "t".into());
         let call = Opened {

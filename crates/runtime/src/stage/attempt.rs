@@ -94,8 +94,7 @@ pub(crate) async fn run(
         Some(passage) => passage,
         None => Box::pin(Gate::pass(&rt, held, is_suspect)).await,
     };
-    let Start { attempt, intent, begins } = start;
-    let due_at = held.decision_time();
+    let (Start { attempt, intent, begins }, due_at) = (start, held.decision_time());
     let jump = clock_jump(held);
     held.note(start.fact(jump))?;
     if (intent == Intent::First && !windlass_core::mutant::breaks("no-intent")) || rt.is_careful() {
@@ -125,8 +124,7 @@ pub(crate) async fn run(
     }
     // All its clocks stood still then.
     held.past.since_us = held.past.since_us.saturating_add(signal.book.excused_us(ended_us));
-    // Its room is free though its end may be recorded later, with its whole batch. What it claims is not.
-    Turns::rest(held, ended_us);
+    Turns::ran(held, ended_us);
     moment!("at.end");
     let mut unknown_inside = false;
     if nested::has_called(held) && !matches!(watched, Watched::Waits) {
@@ -153,6 +151,7 @@ pub(crate) async fn run(
             Fact::Stopped(stopped((held, tool), (attempt, ran_us), stop, unsettled)?)
         }
     };
+    held.lent.signal = Some(signal);
     held.begin_stage();
     // Who asked for the stop stands before it in the story.
     held.hear()?;
@@ -354,9 +353,9 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    fn new(held: &Held, attempt: AttemptNo, redrive: bool, now_us: u64) -> Frame {
+    fn new(held: &mut Held, attempt: AttemptNo, redrive: bool, now_us: u64) -> Frame {
         let due_us = due_us(now_us, held.call.rules().attempt_ms).min(held.total_due_us());
-        Frame { attempt, redrive, due_us, signal: Arc::new(Signal::new(now_us)) }
+        Frame { attempt, redrive, due_us, signal: Signal::anew(held.lent.signal.take(), now_us) }
     }
 }
 

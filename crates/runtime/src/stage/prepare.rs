@@ -78,7 +78,10 @@ async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
     refuse_twins(held)?;
     refuse_loop(held)?;
     refuse_depth(held)?;
-    let tool = find(held).await?;
+    let tool = match held.lent_tool() {
+        Some(tool) => tool,
+        None => find(held).await?,
+    };
     refuse_way(held, &tool)?;
     let (mut parsed, repairs) = fitted(held, &tool)?;
     let mut made = None;

@@ -102,8 +102,10 @@ fn checked(held: &mut Held, tool: &Registered, output: Output) -> Checked {
         return Checked::Kept(kept, parts);
     }
     let limits = &*held.on.rt.limits;
-    let mut text = std::mem::take(&mut held.scratch);
-    text.reserve(TEXT_BYTES);
+    let mut text = std::mem::take(&mut held.lent.scratch);
+    if text.capacity() < TEXT_BYTES {
+        text = String::with_capacity(TEXT_BYTES);
+    }
     let size = match json::write_result(&value, limits, &mut text) {
         Ok(size) => size,
         Err(problem) => {
@@ -120,7 +122,7 @@ fn checked(held: &mut Held, tool: &Registered, output: Output) -> Checked {
     drop(value);
     let success = Success { value: Value::Inline(text.as_str().into()), parts };
     text.clear();
-    held.scratch = text;
+    held.lent.scratch = text;
     let is_told = projection::fits(&projection::full_text(&success), limits);
     match is_told && !tool.spec.flags.persist_output {
         true if names_files(&success.parts) => Checked::Named(success),

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use windlass::core::failure::{Failure, Retry};
+use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
 use windlass::{
     After, AfterFuture, BatchAnswer, Before, BeforeFuture, CallRequest, Config, Cx, EffectClass, Hook,
@@ -329,6 +330,42 @@ async fn a_hook_that_waits_holds_up_only_what_came_later_in_its_session() {
     assert_eq!(states(&slow.settled().await.unwrap()), "slow succeeded");
     assert_eq!(states(&later.settled().await.unwrap()), "later succeeded");
     assert_eq!(runtime.kept(), 0);
+}
+
+/// A hook that holds up the result of a call until it is let go.
+struct Withholds(Arc<Notify>);
+
+impl Hook for Withholds {
+    fn after<'a>(
+        &'a self,
+        cx: &'a HookCx<'a>,
+        _: Result<&'a Output, &'a Failure>,
+    ) -> Option<AfterFuture<'a>> {
+        (cx.id() == "slow").then(|| -> AfterFuture<'a> {
+            Box::pin(async {
+                self.0.notified().await;
+                Ok(After::Keep)
+            })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_attempt_is_over_takes_no_room_from_others() {
+    let gate = Arc::new(Notify::new());
+    let limits = Limits { calls_running_max: 1, ..Limits::default() };
+    let hooks: Vec<Arc<dyn Hook>> = vec![Arc::new(Withholds(gate.clone()))];
+    let runtime = Runtime::new(Config { hooks, limits, ..Config::new(MemoryStore::new().unwrap()) });
+    runtime.register(echo(quick("echo", EffectClass::Read), &Count::default())).unwrap();
+    let slow = runtime.submit("s", batch("k", vec![call("slow", "echo", n(1))])).await.unwrap();
+    let counts = runtime.counts();
+    assert_eq!((counts.running, counts.parked), ([0, 0], 1), "it only waits");
+    let one = || batch("one", vec![call("c", "echo", n(1))]);
+    assert_eq!(states(&run(&runtime, "other", one()).await), "c succeeded");
+    assert_eq!(states(&run(&runtime, "another", one()).await), "c succeeded");
+    gate.notify_one();
+    assert_eq!(states(&slow.settled().await.unwrap()), "slow succeeded");
+    assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::Counts::default()));
 }
 
 /// Two calls write the same; the first has to be waited for before anybody knows that.

@@ -11,8 +11,9 @@ impl World {
     pub fn settle(&mut self) {
         self.join_globals();
         self.forget_passed();
-        let mut ready = Ready::default();
+        let (mut ready, quiet) = (Ready::default(), self.planner.is_quiet());
         self.planner.start_ready(self.now_us, &mut ready);
+        assert!(!quiet || ready == Ready::default(), "it said that there was nothing to do for {ready:?}");
         for call in ready.start {
             let at = self.at(call);
             self.judge_start(at);
