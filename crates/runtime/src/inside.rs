@@ -416,12 +416,9 @@ impl Cx {
             ask::adopt_now(&hold).await.map_err(StepError::Lost)?;
             self.book().hear(&self.batch, self.call.ordinal, self.now());
         }
-        if self.book().answer(name)?.is_none() {
-            self.book().note(self.now(), name, Did::TimedOut)?;
-        }
-        Ok(match self.book().answer(name)? {
-            Some(Answer::Given(completion)) => Some(completion),
-            Some(Answer::TimedOut) | None => None,
+        Ok(match self.book().end_wait(name, self.now())? {
+            Answer::Given(completion) => Some(completion),
+            Answer::TimedOut => None,
         })
     }
 

@@ -189,16 +189,13 @@ impl Book {
         (at, until): (Timestamp, Until),
         max: u64,
     ) -> Result<Option<Until>, Misuse> {
-        let recorded = {
-            let mut page = self.open()?;
-            page.use_name(name, max)?;
-            page.operations().sleep(name).map_err(|found| Misuse::of(name, found))?
-        };
-        match recorded {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        match page.operations().sleep(name).map_err(|found| Misuse::of(name, found))? {
             Some((_, true)) => Ok(None),
             Some((until, false)) => Ok(Some(until)),
             None => {
-                self.note(at, name, Did::SleepBegan(until))?;
+                page.note(at, name, Did::SleepBegan(until))?;
                 Ok(Some(until))
             }
         }
@@ -206,30 +203,25 @@ impl Book {
 
     /// Gives out a key. `true`: it was not given out before.
     pub(super) fn take_key(&self, name: &str, at: Timestamp, max: u64) -> Result<bool, Misuse> {
-        {
-            let mut page = self.open()?;
-            page.check_name(name, max)?;
-            if page.operations().has_key(name).map_err(|found| Misuse::of(name, found))? {
-                return Ok(false);
-            }
+        let mut page = self.open()?;
+        page.check_name(name, max)?;
+        if page.operations().has_key(name).map_err(|found| Misuse::of(name, found))? {
+            return Ok(false);
         }
-        self.note(at, name, Did::KeyTaken)?;
+        page.note(at, name, Did::KeyTaken)?;
         Ok(true)
     }
 
-    /// Begins to wait for an answer, or goes on with the wait that is recorded.
+    /// Begins to wait for an answer, or goes on with the wait that is recorded. The answer may come at this moment: it is looked
+    /// for and waited for under one lock.
     pub(super) fn begin_wait(&self, name: &str, (at, until): (Timestamp, Until)) -> Result<Until, Misuse> {
-        let (recorded, answered) = {
-            let mut page = self.open()?;
-            let (recorded, answer) = page.operations().wait(name);
-            (recorded, answer.is_some())
-        };
-        match recorded {
-            Some(recorded) => Ok(recorded),
+        let mut page = self.open()?;
+        match page.operations().wait(name) {
+            (Some(recorded), _) => Ok(recorded),
             // What was answered before anybody waited is there at once.
-            None if answered => Ok(until),
-            None => {
-                self.note(at, name, Did::WaitBegan(until))?;
+            (None, Some(_)) => Ok(until),
+            (None, None) => {
+                page.note(at, name, Did::WaitBegan(until))?;
                 Ok(until)
             }
         }
@@ -242,16 +234,15 @@ impl Book {
         ((at, question), told): ((Timestamp, Question), Vec<Row>),
         max: u64,
     ) -> Result<(Until, bool), Misuse> {
-        {
-            let mut page = self.open()?;
-            page.use_name(name, max)?;
-            let recorded = page.operations().asked(name, &question);
-            if let Some(asked) = recorded.map_err(|found| Misuse::of(name, found))? {
-                return Ok((asked.until, false));
-            }
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        let recorded = page.operations().asked(name, &question);
+        if let Some(asked) = recorded.map_err(|found| Misuse::of(name, found))? {
+            return Ok((asked.until, false));
         }
         let until = question.until;
-        self.note_with(at, (name, Did::Asked(Arc::new(question))), told)?;
+        page.note(at, name, Did::Asked(Arc::new(question)))?;
+        page.rows.extend(told);
         Ok((until, true))
     }
 
@@ -309,6 +300,17 @@ impl Book {
     /// What was answered under this name, if anything was.
     pub(super) fn answer(&self, name: &str) -> Result<Option<Answer>, Misuse> {
         Ok(self.open()?.operations().wait(name).1.cloned())
+    }
+
+    /// Ends a wait: with what was answered, or by noting that nothing was. The answer may come at this moment, so both is done
+    /// under one lock.
+    pub(super) fn end_wait(&self, name: &str, at: Timestamp) -> Result<Answer, Misuse> {
+        let mut page = self.open()?;
+        if let Some(answer) = page.operations().wait(name).1 {
+            return Ok(answer.clone());
+        }
+        page.note(at, name, Did::TimedOut)?;
+        Ok(Answer::TimedOut)
     }
 
     /// Takes what the world outside has answered meanwhile. While the body is being put aside too: what is taken here is
