@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_store_that_cannot_be_had_or_was_lost_is_told_apart() {
-        let lost = || BatchError::from(StoreError::Poisoned);
+        let lost = || BatchError::from(StoreError::Poisoned { because: "a fault".into() });
         let damaged = StoreError::Damaged {
             session: windlass::core::ids::SessionNo(1),
             entry: 1,

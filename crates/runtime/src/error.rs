@@ -136,6 +136,9 @@ mod tests {
         assert!(
             matches!(&error, BatchError::Unreadable { what } if what.contains("session 2 is damaged at entry 7"))
         );
-        assert!(matches!(BatchError::from(StoreError::Poisoned), BatchError::Lost(_)));
+        assert!(matches!(
+            BatchError::from(StoreError::Poisoned { because: "a fault".into() }),
+            BatchError::Lost(_)
+        ));
     }
 }

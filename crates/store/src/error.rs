@@ -1,6 +1,7 @@
 //! What can go wrong with a store, for operators.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use windlass_core::ids::{BlobNo, SessionNo};
 
 /// What can go wrong with a store. None of it is ever shown to a model.
@@ -73,8 +74,13 @@ pub enum StoreError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A write failed before, so nobody knows what is on the disk until it is read again.
-    #[error("the store was closed after a failed write; open it anew, nothing acknowledged is lost")]
-    Poisoned,
+    #[error(
+        "the store was closed after a failed write ({because}); open it anew, nothing acknowledged is lost"
+    )]
+    Poisoned {
+        /// Why that failed.
+        because: Arc<str>,
+    },
     /// The store was opened with no right to write.
     #[error("the store at {folder} was opened for reading only", folder = folder.display())]
     ReadOnly {

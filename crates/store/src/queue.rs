@@ -45,7 +45,7 @@ impl Request {
             (Request::Commit { reply, .. }, Told::Commit(receipts)) => drop(reply.send(Ok(receipts))),
             (Request::Post { reply, .. }, Told::Post(posted)) => drop(reply.send(Ok(posted))),
             (Request::Remove { reply, .. }, Told::Remove(removed)) => drop(reply.send(Ok(removed))),
-            (request, _) => request.fail(StoreError::Poisoned),
+            (request, _) => request.fail(poisoned("it answered something else".into())),
         }
     }
 
@@ -95,10 +95,13 @@ struct State {
     ended: Option<Ended>,
 }
 
-#[derive(Clone, Copy)]
 enum Ended {
     Closed,
-    Poisoned,
+    Poisoned(Arc<str>),
+}
+
+fn poisoned(because: Arc<str>) -> StoreError {
+    StoreError::Poisoned { because }
 }
 
 impl Queue {
@@ -114,9 +117,9 @@ impl Queue {
         while state.changes >= self.changes_max && state.ended.is_none() {
             state = self.emptied.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        match state.ended {
+        match &state.ended {
             Some(Ended::Closed) => request.fail(StoreError::Closed),
-            Some(Ended::Poisoned) => request.fail(StoreError::Poisoned),
+            Some(Ended::Poisoned(because)) => request.fail(poisoned(because.clone())),
             None => {
                 state.changes += request.changes();
                 state.requests.push_back(request);
@@ -174,23 +177,26 @@ impl Queue {
     }
 
     /// After a failed write: whoever waits, and whoever comes, is told.
-    pub fn poison(&self) {
+    pub fn poison(&self, because: &Arc<str>) {
         let waiting = {
             let mut state = self.lock();
-            state.ended = Some(Ended::Poisoned);
+            state.ended = Some(Ended::Poisoned(because.clone()));
             state.changes = 0;
             std::mem::take(&mut state.requests)
         };
         self.emptied.notify_all();
         for request in waiting {
-            request.fail(StoreError::Poisoned);
+            request.fail(poisoned(because.clone()));
         }
     }
 
     /// The writer is gone: what should still wait was not written, and nothing more will be.
     pub fn end(&self) {
         let closed = matches!(self.lock().ended, Some(Ended::Closed));
-        self.poison();
+        // One that failed before has said so.
+        if !matches!(self.lock().ended, Some(Ended::Poisoned(_))) {
+            self.poison(&"its writer is gone".into());
+        }
         if closed {
             self.lock().ended = Some(Ended::Closed);
         }

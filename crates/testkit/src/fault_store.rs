@@ -247,7 +247,7 @@ impl FaultStore {
             return Answer::ready(Err(StoreError::Closed));
         }
         if state.poisoned_whole || sessions.iter().any(|session| state.poisoned.contains(session)) {
-            return Answer::ready(Err(StoreError::Poisoned));
+            return Answer::ready(Err(StoreError::Poisoned { because: "a fault".into() }));
         }
         let fault = state.draw(method);
         if fault.is_some_and(|(fault, _)| fault != Fault::Slow) {

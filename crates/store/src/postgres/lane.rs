@@ -24,8 +24,8 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// After this nobody knows what is recorded, until the store is opened anew.
-    fn poison(&self) {
-        self.queues.iter().for_each(Queue::poison);
+    fn poison(&self, because: &Arc<str>) {
+        self.queues.iter().for_each(|queue| queue.poison(because));
     }
 }
 
@@ -69,7 +69,7 @@ impl Lane {
                 Ok(told) => group.into_iter().zip(told).for_each(|(request, told)| request.answer(told)),
                 Err(failure) => {
                     tracing::error!(%failure, "a write failed; the store is closed until it is opened anew");
-                    lanes.poison();
+                    lanes.poison(&failure.to_string().into());
                     queue::fail_group(group, failure);
                     return;
                 }

@@ -152,7 +152,7 @@ impl Thread {
                 }
                 Err(error) => {
                     tracing::error!(%error, "a write failed; the store is closed until it is opened anew");
-                    self.queue.poison();
+                    self.queue.poison(&error.to_string().into());
                     queue::fail_group(group, error);
                     return;
                 }

@@ -127,10 +127,10 @@ async fn after_a_failed_write_nothing_is_written_until_it_is_opened_anew() {
     assert!(why.to_string().contains("on fire"), "{why}");
     for session in (0..4).map(|more| SessionNo(session.0 + more)) {
         let later = store.commit(vec![held(session, vec![])]).await;
-        assert!(matches!(later, Err(StoreError::Poisoned)), "{later:?}");
+        assert!(matches!(later, Err(StoreError::Poisoned { .. })), "{later:?}");
     }
     let message = Inbound { session, key: "m".to_owned(), body: vec![] };
-    assert!(matches!(store.post(message).await, Err(StoreError::Poisoned)));
+    assert!(matches!(store.post(message).await, Err(StoreError::Poisoned { .. })));
     assert_eq!(store.journal(batch).await.unwrap().len(), 1, "reading goes on");
     drop(store);
     assert!(one(&open(&url).await, held(session, vec![journal(batch, 1, 1)])).await.is_ok());

@@ -192,10 +192,10 @@ async fn after_a_failed_write_nothing_is_written_until_it_is_opened_anew() {
     assert!(error.source().unwrap().to_string().contains("on fire"));
     for _ in 0..2 {
         let later = store.commit(vec![held(session, vec![])]).await;
-        assert!(matches!(later, Err(StoreError::Poisoned)), "{later:?}");
+        assert!(matches!(later, Err(StoreError::Poisoned { .. })), "{later:?}");
     }
     let message = Inbound { session, key: "m".to_owned(), body: vec![] };
-    assert!(matches!(store.post(message).await, Err(StoreError::Poisoned)));
+    assert!(matches!(store.post(message).await, Err(StoreError::Poisoned { .. })));
     assert_eq!(store.journal(batch).await.unwrap().len() as u64, acknowledged, "reading goes on");
     outside.execute_batch("DROP TRIGGER broken").unwrap();
     drop(store);

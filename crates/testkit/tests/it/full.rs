@@ -144,7 +144,7 @@ async fn the_ballast_lets_running_work_end() {
     }
     assert!(matches!(failed, Some(StoreError::Io { doing: "write", .. })), "{failed:?}");
     let later = store.commit(vec![held(session, vec![])]).await;
-    assert!(matches!(later, Err(StoreError::Poisoned)), "{later:?}");
+    assert!(matches!(later, Err(StoreError::Poisoned { .. })), "{later:?}");
     drop(store);
     check_readable(&disk, session).await;
 }

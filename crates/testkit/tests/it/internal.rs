@@ -28,7 +28,7 @@ fn store_errors() -> Vec<StoreError> {
         StoreError::Damaged { session: SessionNo(8_271), entry: 8_271, what: SECRET.to_owned() },
         StoreError::DamagedBlob { blob: BlobNo(8_271), piece: 8_271 },
         StoreError::Io { doing: SECRET, source: source() },
-        StoreError::Poisoned,
+        StoreError::Poisoned { because: "the disk is full".into() },
         StoreError::ReadOnly { folder: SECRET.into() },
         StoreError::Closed,
     ];
@@ -41,7 +41,7 @@ fn store_errors() -> Vec<StoreError> {
             | StoreError::Damaged { .. }
             | StoreError::DamagedBlob { .. }
             | StoreError::Io { .. }
-            | StoreError::Poisoned
+            | StoreError::Poisoned { .. }
             | StoreError::ReadOnly { .. }
             | StoreError::Closed => {}
         }
