@@ -416,28 +416,6 @@ impl Session {
         batches
     }
 
-    /// Whether the calls of a batch run inside this one, or inside one that does.
-    pub(crate) fn is_around(&self, call: CallId, batch: &OpenBatch) -> bool {
-        let mut parent = batch.head.parent;
-        while let Some(around) = parent {
-            if around.call == call {
-                return true;
-            }
-            parent = self.find_no(around.call.batch).and_then(|batch| batch.head.parent);
-        }
-        false
-    }
-
-    /// The batch around a batch that is inside no other; as far as it is open.
-    pub(crate) fn outermost(&self, head: &Head) -> BatchNo {
-        let (mut no, mut parent) = (head.no, head.parent);
-        while let Some(around) = parent {
-            no = around.call.batch;
-            parent = self.find_no(no).and_then(|batch| batch.head.parent);
-        }
-        no
-    }
-
     pub(crate) fn insert(self: &Arc<Session>, mut batch: OpenBatch) -> Used {
         batch.join(self);
         let batch = Arc::new(batch);

@@ -5,10 +5,11 @@
 
 use super::{Misuse, StepError, still};
 use crate::answer::{BatchAnswer, CallAnswer};
-use crate::batch::{self, Decided, Heard, Reached, Used};
+use crate::batch::{self, Decided, Head, Heard, OpenBatch, Reached, Used};
 use crate::error::{BatchError, Lost};
 use crate::held::{Held, Hold};
 use crate::request::{Args, BatchRequest, CallRequest};
+use crate::session::Session;
 use crate::signal::Signal;
 use crate::submit;
 use crate::tool::Cx;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use windlass_core::batch::Parent;
 use windlass_core::call::{Call, Cause};
 use windlass_core::handle::Handle;
-use windlass_core::ids::{CallId, Ordinal};
+use windlass_core::ids::{BatchNo, CallId, Ordinal};
 use windlass_core::operation::{Did, Operations};
 use windlass_core::outcome::Outcome;
 use windlass_core::siblings::{Decision, Siblings};
@@ -288,6 +289,30 @@ impl Rounds {
 
     fn succeeded(&self) -> u32 {
         self.ends().filter(|(_, end)| succeeded(end)).count() as u32
+    }
+}
+
+impl Session {
+    /// Whether the calls of a batch run inside this one, or inside one that does.
+    pub(crate) fn is_around(&self, call: CallId, batch: &OpenBatch) -> bool {
+        let mut parent = batch.head.parent;
+        while let Some(around) = parent {
+            if around.call == call {
+                return true;
+            }
+            parent = self.find_no(around.call.batch).and_then(|batch| batch.head.parent);
+        }
+        false
+    }
+
+    /// The batch around a batch that is inside no other; as far as it is open.
+    pub(crate) fn outermost(&self, head: &Head) -> BatchNo {
+        let (mut no, mut parent) = (head.no, head.parent);
+        while let Some(around) = parent {
+            no = around.call.batch;
+            parent = self.find_no(no).and_then(|batch| batch.head.parent);
+        }
+        no
     }
 }
 
