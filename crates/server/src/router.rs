@@ -42,7 +42,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/tools/{name}/pause", Admin, tools::pause).takes::<wire::Nothing>().answers::<Tool>("Lets no call of it start."),
         Route::post("/v1/tools/{name}/resume", Admin, tools::resume).takes::<wire::Nothing>().answers::<Tool>("Lets its calls start again."),
 
-        Route::post("/v1/sessions", Calls, sessions::open).takes::<wire::NewSession>().makes::<Session>("Opens a session.").or(&["conflict", "session_closed", "invalid_session", "too_many_children", "draining"]),
+        Route::post("/v1/sessions", Calls, sessions::open).takes::<wire::NewSession>().makes::<Session>("Opens a session.").or(&["not_found", "conflict", "session_closed", "invalid_session", "too_many_children", "draining"]),
         Route::get("/v1/sessions", Read, sessions::list).asks::<wire::Paging>().answers::<Page<Session>>("The sessions, by name."),
         Route::get("/v1/sessions/{session}", Read, sessions::show).answers::<Session>("One session."),
         Route::delete("/v1/sessions/{session}", Calls, sessions::remove).answers::<wire::Deleted>("Cancels its calls, waits for them, and removes it with everything it had.").or(&["draining"]),
