@@ -184,7 +184,7 @@ pub(crate) async fn start_all(on: &Arc<Hold>, calls: impl Iterator<Item = Box<He
     // One call after the other is driven in the same memory, until one is left in it.
     let (mut free, mut at) = (None, None);
     for mut held in calls {
-        going.lend(&mut held);
+        going.hand_on(&mut held);
         let who = (held.id, held.past.fresh);
         let mut driving = match free.take() {
             Some(mut memory) => {

@@ -65,12 +65,12 @@ pub(crate) struct Held {
     notes: Packer,
     rows: Vec<Row>,
     /// What the call before it was done with.
-    pub(crate) lent: Lent,
+    pub(crate) spare: Spare,
 }
 
 /// What one call after the other uses, as long as they are driven one after the other.
 #[derive(Default)]
-pub(crate) struct Lent {
+pub(crate) struct Spare {
     /// Empty: memory in which a result is written.
     pub(crate) scratch: String,
     /// The signal of an attempt that is over.
@@ -142,7 +142,7 @@ pub(crate) struct Going {
     /// Empty: the memory in which the next call makes its notes.
     room: Packer,
     /// What the last one that ended is done with.
-    lent: Lent,
+    spare: Spare,
     pub(crate) rows: Vec<Row>,
     pub(crate) ended: Vec<Ended>,
     /// A call that goes on and of which it is noted that it is to stop.
@@ -176,11 +176,11 @@ impl Going {
 
     /// Gives a call what the one before it is done with: also the memory in which that made its notes, if it has noted
     /// nothing, and the tool, if it asks for the same.
-    pub(crate) fn lend(&mut self, held: &mut Held) {
-        std::mem::swap(&mut held.lent, &mut self.lent);
+    pub(crate) fn hand_on(&mut self, held: &mut Held) {
+        std::mem::swap(&mut held.spare, &mut self.spare);
         let asks_for_same = |last: &Ended| Arc::ptr_eq(&last.call.opened.tool, &held.call.opened.tool);
         if !self.ended.last().is_some_and(asks_for_same) {
-            held.lent.tool = None;
+            held.spare.tool = None;
         }
         if held.notes.is_empty() {
             std::mem::swap(&mut held.notes, &mut self.room);
@@ -189,12 +189,12 @@ impl Going {
 
     /// A call ended: its end goes with the others.
     pub(crate) fn end(&mut self, held: Box<Held>) {
-        let Held { id, call, tool, past, at, acks, mut notes, mut rows, lent, seen_generation, .. } = *held;
+        let Held { id, call, tool, past, at, acks, mut notes, mut rows, spare, seen_generation, .. } = *held;
         self.notes.append(&mut notes);
         self.room = notes;
         self.rows.append(&mut rows);
         let polls = tool.as_ref().is_some_and(|tool| tool.spec.flags.polls);
-        self.lent = Lent { tool: tool.map(|tool| (tool, seen_generation)), ..lent };
+        self.spare = Spare { tool: tool.map(|tool| (tool, seen_generation)), ..spare };
         self.ended.push(Ended { id, call, fresh: past.fresh, polls, at, _acks: acks });
     }
 
@@ -236,7 +236,7 @@ impl Hold {
             acks: Vec::new(),
             notes: Packer::default(),
             rows: Vec::new(),
-            lent: Lent::default(),
+            spare: Spare::default(),
         })
     }
 }
@@ -405,8 +405,8 @@ impl Held {
     }
 
     /// The tool that the call before it was given, if the registry would give the same now.
-    pub(crate) fn lent_tool(&mut self) -> Option<Arc<Registered>> {
-        let (tool, generation) = self.lent.tool.take()?;
+    pub(crate) fn spare_tool(&mut self) -> Option<Arc<Registered>> {
+        let (tool, generation) = self.spare.tool.take()?;
         (generation == self.seen_generation).then_some(tool)
     }
 

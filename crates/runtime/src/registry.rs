@@ -179,8 +179,9 @@ impl Registry {
 
     /// What the calls of a child session may use, by name.
     pub(crate) fn list_along(&self, line: &Line) -> Vec<Listed> {
-        let list = |layers: &[&Layer]| scope::visible(layers).into_values().map(Listed::of).collect();
-        self.along(&self.read(), (line, None), list)
+        let tools = self.read();
+        let layers = self.layers(&tools, line.links(), None);
+        scope::visible(&layers).into_values().map(Listed::of).collect()
     }
 
     /// The nearest name to each of these that calls of this batch have no tool of.
@@ -196,46 +197,38 @@ impl Registry {
     /// Lets `look` see the layers of a session and a batch, the strongest first.
     fn layered<T>(&self, session: &str, overlay: Option<&Overlay>, look: impl FnOnce(&[&Layer]) -> T) -> T {
         let tools = self.read();
-        if !tools.lines.is_empty()
-            && let Some((_, line)) = tools.lines.get(session)
-        {
-            return self.along(&tools, (line, overlay), look);
-        }
-        if overlay.is_none() && tools.overlays.is_empty() {
+        if overlay.is_none() && tools.overlays.is_empty() && tools.lines.is_empty() {
             return match tools.base.has_background() {
                 true => look(&[&tools.base, self.own()]),
                 false => look(&[&tools.base]),
             };
         }
-        let attached = tools.overlays.get(session).into_iter().flatten().rev();
-        let overlays = overlay.into_iter().chain(attached.map(|attached| &*attached.overlay));
-        let mut layers: Vec<&Layer> = overlays.map(|overlay| &overlay.layer).chain([&tools.base]).collect();
-        if layers.iter().any(|layer| layer.has_background()) {
-            layers.push(self.own());
+        match tools.lines.get(session) {
+            Some((_, line)) => look(&self.layers(&tools, line.links(), overlay)),
+            None => look(&self.layers(&tools, std::iter::once((session, None)), overlay)),
         }
-        look(&layers)
     }
 
-    /// The same for a child session: what each session of its line has, through what is seen of the one above it.
-    fn along<T>(
-        &self,
-        tools: &Tools,
-        (line, mut overlay): (&Line, Option<&Overlay>),
-        look: impl FnOnce(&[&Layer]) -> T,
-    ) -> T {
+    /// What each session of a line has, through what is seen of the one above it.
+    fn layers<'a>(
+        &'a self,
+        tools: &'a Tools,
+        line: impl Iterator<Item = (&'a str, Option<&'a Layer>)>,
+        mut overlay: Option<&'a Overlay>,
+    ) -> Vec<&'a Layer> {
         let mut layers: Vec<&Layer> = Vec::new();
-        for link in &line.0 {
+        for (session, only) in line {
             // Above everything else: neither the session nor its batches have what it must not.
-            layers.extend(&link.only);
+            layers.extend(only);
             layers.extend(overlay.take().map(|overlay| &overlay.layer));
-            let attached = tools.overlays.get(&*link.session).into_iter().flatten().rev();
+            let attached = tools.overlays.get(session).into_iter().flatten().rev();
             layers.extend(attached.map(|attached| &attached.overlay.layer));
         }
         layers.push(&tools.base);
         if layers.iter().any(|layer| layer.has_background()) {
             layers.push(self.own());
         }
-        look(&layers)
+        layers
     }
 
     /// Narrows the tools of a child session, and numbers that.

@@ -93,6 +93,13 @@ pub(crate) struct Link {
     pub(crate) only: Option<Layer>,
 }
 
+impl Line {
+    /// Its sessions by name, each with what is seen through it.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (&str, Option<&Layer>)> {
+        self.0.iter().map(|link| (&*link.session, link.only.as_ref()))
+    }
+}
+
 /// Keeps the tools of a child session narrow while it is owned.
 pub(crate) struct Narrowing {
     pub(crate) rt: Weak<Inner>,

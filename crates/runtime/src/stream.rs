@@ -60,7 +60,7 @@ impl StreamedBatch {
         }
         let admission = session.admission.lock().await;
         session.check_stays()?;
-        session.is_closed(rt).await?;
+        session.look_closed(rt).await?;
         if let Some(lost) = session.lane.lost() {
             return Err(lost.into());
         }
@@ -97,7 +97,7 @@ pub(crate) async fn open(
     let (session, key) = (rt.session(session).await?, Arc::<str>::from(key));
     let _admission = session.admission.lock().await;
     session.check_stays()?;
-    if session.is_closed(rt).await? && !session.knows(&key).await? {
+    if session.look_closed(rt).await? && !session.knows(&key).await? {
         return Err(session.closed());
     }
     let batch = submit::find_or_make(rt, &session, (&checked, &key)).await?;

@@ -184,40 +184,38 @@ pub(crate) async fn submit(
     session: &str,
     request: BatchRequest,
 ) -> Result<Submitted, BatchError> {
-    let checked = check(request, &rt.limits)?;
-    let key = key(rt, &checked)?;
-    if checked.calls.is_empty() {
-        return Ok(Submitted { rt: rt.clone(), key, place: None, answers: Vec::new() });
-    }
-    enter(rt, rt.session(session).await?, (checked, key)).await
+    submit_to(rt, (session, None), request).await
 }
 
-/// Takes a batch in the child session of this name, which a call has opened.
+/// Takes a batch in the child session of this name that a call has opened.
 pub(crate) async fn submit_to_child(
     rt: &Arc<Inner>,
     (session, opener): (&str, CallId),
     request: BatchRequest,
 ) -> Result<Submitted, BatchError> {
-    let checked = check(request, &rt.limits)?;
-    let key = key(rt, &checked)?;
-    let session = rt.session(session).await?;
-    // It may have been removed, and its name be another's: that one has other tools.
-    if session.kin.as_ref().and_then(|kin| kin.child.call()) != Some(opener) {
-        return Err(Lost::Removed.into());
-    }
-    enter(rt, session, (checked, key)).await
+    submit_to(rt, (session, Some(opener)), request).await
 }
 
-async fn enter(
+async fn submit_to(
     rt: &Arc<Inner>,
-    session: Arc<Session>,
-    (checked, key): (Checked, Arc<str>),
+    (session, opener): (&str, Option<CallId>),
+    request: BatchRequest,
 ) -> Result<Submitted, BatchError> {
+    let checked = check(request, &rt.limits)?;
+    let key = key(rt, &checked)?;
+    if checked.calls.is_empty() {
+        return Ok(Submitted { rt: rt.clone(), key, place: None, answers: Vec::new() });
+    }
+    let session = rt.session(session).await?;
+    // It may have been removed, and its name be another's: that one has other tools.
+    if opener.is_some() && opener != session.opener() {
+        return Err(Lost::Removed.into());
+    }
     let _admission = session.admission.lock().await;
     session.check_stays()?;
     if session.kin.is_some() {
         // What is new is refused where it is known what that is.
-        session.is_closed(rt).await?;
+        session.look_closed(rt).await?;
     }
     if session.loops.is_unread() {
         Box::pin(Loops::read(rt, &session)).await;

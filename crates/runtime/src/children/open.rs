@@ -41,7 +41,7 @@ pub(crate) async fn open(
     if let Some(there) = Child::of(&*rt.store, name).await? {
         return Ok((found(rt, (name, &there), &wanted).await?, false));
     }
-    if parent.is_closed(rt).await? {
+    if parent.look_closed(rt).await? {
         return Err(ChildError::Closed { session: opener.parent.to_string() });
     }
     check_tools(rt, &opener, &wanted)?;

@@ -33,8 +33,8 @@ impl ChildOf {
         Ok(ChildOf { child, openers, closed: AtomicBool::new(false), _narrowing: narrowing })
     }
 
-    /// Whether it is closed. What is found is remembered.
-    pub(crate) async fn is_closed(&self, rt: &Inner) -> Result<bool, BatchError> {
+    /// Looks whether it is closed, and remembers that.
+    async fn look_closed(&self, rt: &Inner) -> Result<bool, BatchError> {
         if self.is_known_closed() {
             return Ok(true);
         }
@@ -63,17 +63,22 @@ async fn is_over(rt: &Inner, session: &str, call: CallId) -> Result<bool, BatchE
 }
 
 impl Session {
-    /// Whether it takes nothing new, because it is the child of a call that has ended.
-    pub(crate) async fn is_closed(&self, rt: &Inner) -> Result<bool, BatchError> {
+    /// Looks whether it takes nothing new, because it is the child of a call that has ended, and remembers that.
+    pub(crate) async fn look_closed(&self, rt: &Inner) -> Result<bool, BatchError> {
         match &self.kin {
             None => Ok(false),
-            Some(kin) => Box::pin(kin.is_closed(rt)).await,
+            Some(kin) => Box::pin(kin.look_closed(rt)).await,
         }
     }
 
     /// The same, as far as somebody has looked.
     pub(crate) fn is_known_closed(&self) -> bool {
         self.kin.as_ref().is_some_and(|kin| kin.is_known_closed())
+    }
+
+    /// The call that opened it, if one did.
+    pub(crate) fn opener(&self) -> Option<CallId> {
+        self.kin.as_ref().and_then(|kin| kin.child.call())
     }
 
     /// How many calls and sessions lie between it and whoever asked first.
@@ -94,7 +99,7 @@ impl Session {
     /// Refuses what is new in a session that is to be removed, or closed.
     pub(crate) async fn check_takes(&self, rt: &Inner) -> Result<(), BatchError> {
         self.check_stays()?;
-        if self.is_closed(rt).await? { Err(self.closed()) } else { Ok(()) }
+        if self.look_closed(rt).await? { Err(self.closed()) } else { Ok(()) }
     }
 }
 
@@ -136,7 +141,7 @@ pub(crate) async fn stop(rt: &Arc<Inner>, name: &str, reason: Option<&str>) -> R
     if let Some(session) = rt.owned_session(name) {
         // What is being submitted now is submitted then, and told to stop; what comes later finds that it is closed.
         let _admission = session.admission.lock().await;
-        session.is_closed(rt).await?;
+        session.look_closed(rt).await?;
     }
     match ask::cancel(rt, Target::Session(name), reason).await {
         // Nothing was ever done there, or nothing is left of it.

@@ -5,6 +5,7 @@
 
 mod clocks;
 pub(crate) mod told;
+mod waits;
 
 use super::Misuse;
 use super::still::Still;
@@ -20,9 +21,7 @@ use windlass_core::call::{Detached, Fact};
 use windlass_core::entry::Packer;
 use windlass_core::failure::Failure;
 use windlass_core::ids::Ordinal;
-use windlass_core::operation::{
-    Answer, CLIENT, Called, Did, Operation, Operations, Question, RESERVED, Step, Until, signal_slot,
-};
+use windlass_core::operation::{CLIENT, Called, Did, Operation, Operations, RESERVED, Step};
 use windlass_core::outcome::{JsonText, Kept};
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
@@ -182,70 +181,6 @@ impl Book {
         self.lock().lent
     }
 
-    /// Begins a sleep, or goes on with the one that is recorded; `None` if that is over.
-    pub(super) fn begin_sleep(
-        &self,
-        name: &str,
-        (at, until): (Timestamp, Until),
-        max: u64,
-    ) -> Result<Option<Until>, Misuse> {
-        let mut page = self.open()?;
-        page.use_name(name, max)?;
-        match page.operations().sleep(name).map_err(|found| Misuse::of(name, found))? {
-            Some((_, true)) => Ok(None),
-            Some((until, false)) => Ok(Some(until)),
-            None => {
-                page.note(at, name, Did::SleepBegan(until))?;
-                Ok(Some(until))
-            }
-        }
-    }
-
-    /// Gives out a key. `true`: it was not given out before.
-    pub(super) fn take_key(&self, name: &str, at: Timestamp, max: u64) -> Result<bool, Misuse> {
-        let mut page = self.open()?;
-        page.check_name(name, max)?;
-        if page.operations().has_key(name).map_err(|found| Misuse::of(name, found))? {
-            return Ok(false);
-        }
-        page.note(at, name, Did::KeyTaken)?;
-        Ok(true)
-    }
-
-    /// Begins to wait for an answer, or goes on with the wait that is recorded. The answer may come at this moment: it is looked
-    /// for and waited for under one lock.
-    pub(super) fn begin_wait(&self, name: &str, (at, until): (Timestamp, Until)) -> Result<Until, Misuse> {
-        let mut page = self.open()?;
-        match page.operations().wait(name) {
-            (Some(recorded), _) => Ok(recorded),
-            // What was answered before anybody waited is there at once.
-            (None, Some(_)) => Ok(until),
-            (None, None) => {
-                page.note(at, name, Did::WaitBegan(until))?;
-                Ok(until)
-            }
-        }
-    }
-
-    /// Asks a question, with the rows that tell of it, or goes on with the one that is recorded. `true`: it was not asked before.
-    pub(super) fn begin_question(
-        &self,
-        name: &str,
-        ((at, question), told): ((Timestamp, Question), Vec<Row>),
-        max: u64,
-    ) -> Result<(Until, bool), Misuse> {
-        let mut page = self.open()?;
-        page.use_name(name, max)?;
-        let recorded = page.operations().asked(name, &question);
-        if let Some(asked) = recorded.map_err(|found| Misuse::of(name, found))? {
-            return Ok((asked.until, false));
-        }
-        let until = question.until;
-        page.note(at, name, Did::Asked(Arc::new(question)))?;
-        page.rows.extend(told);
-        Ok((until, true))
-    }
-
     /// What is recorded of a look at pairs.
     pub(super) fn pairs_read(&self, name: &str, asked: &str, max: u64) -> Result<Option<JsonText>, Misuse> {
         let mut page = self.open()?;
@@ -275,42 +210,6 @@ impl Book {
         let mut page = self.open()?;
         let round = page.round;
         page.operations().attached(name, content, round).map_err(|found| Misuse::of(name, found))
-    }
-
-    /// Begins to wait for the next signal of this name that this run of the body has not received, or goes on with the
-    /// wait that is recorded: its slot, and until when.
-    pub(super) fn begin_signal(
-        &self,
-        signal: &str,
-        (at, until): (Timestamp, Until),
-        max: u64,
-    ) -> Result<(String, Until), Misuse> {
-        let mut page = self.open()?;
-        let number = page.names().received.get(signal).copied().unwrap_or(0) + 1;
-        let slot = signal_slot(signal, number);
-        page.check_count(&slot, max)?;
-        page.names().received.insert(signal.into(), number);
-        if let Some(recorded) = page.operations().wait(&slot).0 {
-            return Ok((slot, recorded));
-        }
-        page.note(at, &slot, Did::SignalAwaited(until))?;
-        Ok((slot, until))
-    }
-
-    /// What was answered under this name, if anything was.
-    pub(super) fn answer(&self, name: &str) -> Result<Option<Answer>, Misuse> {
-        Ok(self.open()?.operations().wait(name).1.cloned())
-    }
-
-    /// Ends a wait: with what was answered, or by noting that nothing was. The answer may come at this moment, so both is done
-    /// under one lock.
-    pub(super) fn end_wait(&self, name: &str, at: Timestamp) -> Result<Answer, Misuse> {
-        let mut page = self.open()?;
-        if let Some(answer) = page.operations().wait(name).1 {
-            return Ok(answer.clone());
-        }
-        page.note(at, name, Did::TimedOut)?;
-        Ok(Answer::TimedOut)
     }
 
     /// Takes what the world outside has answered meanwhile. While the body is being put aside too: what is taken here is
@@ -541,10 +440,10 @@ mod tests {
     use windlass_core::operation::Completion;
     use windlass_core::siblings::Siblings;
 
-    const NOW: Timestamp = Timestamp(7);
+    pub(super) const NOW: Timestamp = Timestamp(7);
 
     /// A batch of one call, which the world outside has answered.
-    fn answered(name: &str) -> OpenBatch {
+    pub(super) fn answered(name: &str) -> OpenBatch {
         let head = Head {
             no: BatchNo(1),
             lookup: Lookup([0; 16]),

@@ -115,7 +115,7 @@ impl Inner {
 
     /// Takes what was asked of a session's calls while nobody owned them: they hear it before they go on.
     async fn hear(self: &Arc<Inner>, session: &Arc<Session>) -> Result<(), BatchError> {
-        if session.is_closed(self).await? {
+        if session.look_closed(self).await? {
             children::leave_word(&*self.store, session).await?;
         }
         ask::adopt(self, session).await?;

@@ -151,7 +151,7 @@ pub(crate) async fn run(
             Fact::Stopped(stopped((held, tool), (attempt, ran_us), stop, unsettled)?)
         }
     };
-    held.lent.signal = Some(signal);
+    held.spare.signal = Some(signal);
     held.begin_stage();
     // Who asked for the stop stands before it in the story.
     held.hear()?;
@@ -355,7 +355,7 @@ pub(crate) struct Frame {
 impl Frame {
     fn new(held: &mut Held, attempt: AttemptNo, redrive: bool, now_us: u64) -> Frame {
         let due_us = due_us(now_us, held.call.rules().attempt_ms).min(held.total_due_us());
-        Frame { attempt, redrive, due_us, signal: Signal::anew(held.lent.signal.take(), now_us) }
+        Frame { attempt, redrive, due_us, signal: Signal::anew(held.spare.signal.take(), now_us) }
     }
 }
 

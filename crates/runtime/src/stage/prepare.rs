@@ -78,7 +78,7 @@ async fn prepared(held: &mut Held) -> Result<Prepared, Box<Failure>> {
     refuse_twins(held)?;
     refuse_loop(held)?;
     refuse_depth(held)?;
-    let tool = match held.lent_tool() {
+    let tool = match held.spare_tool() {
         Some(tool) => tool,
         None => find(held).await?,
     };

@@ -102,7 +102,7 @@ fn checked(held: &mut Held, tool: &Registered, output: Output) -> Checked {
         return Checked::Kept(kept, parts);
     }
     let limits = &*held.on.rt.limits;
-    let mut text = std::mem::take(&mut held.lent.scratch);
+    let mut text = std::mem::take(&mut held.spare.scratch);
     if text.capacity() < TEXT_BYTES {
         text = String::with_capacity(TEXT_BYTES);
     }
@@ -122,7 +122,7 @@ fn checked(held: &mut Held, tool: &Registered, output: Output) -> Checked {
     drop(value);
     let success = Success { value: Value::Inline(text.as_str().into()), parts };
     text.clear();
-    held.lent.scratch = text;
+    held.spare.scratch = text;
     let is_told = projection::fits(&projection::full_text(&success), limits);
     match is_told && !tool.spec.flags.persist_output {
         true if names_files(&success.parts) => Checked::Named(success),

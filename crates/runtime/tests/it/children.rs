@@ -111,6 +111,25 @@ async fn what_runs_in_a_child_ends_with_the_call_that_opened_it() {
 }
 
 #[tokio::test]
+async fn a_turn_without_calls_is_answered_and_leaves_nothing() {
+    let runtime = memory();
+    runtime
+        .register(body(free("thinks", EffectClass::Stepped), |_, cx| {
+            Box::pin(async move {
+                let child = cx.child("agent", ChildSpec::default()).await?;
+                let answer = child.batch("turn", NestedBatch::default()).await?;
+                Ok(json!([child.session(), answer.calls.len()]).into())
+            })
+        }))
+        .unwrap();
+    let answer = run(&runtime, "s", batch("k", vec![call("c", "thinks", json!({}))])).await;
+    let (child, calls): (String, u64) = answer.calls[0].value().unwrap();
+    assert_eq!(calls, 0);
+    assert!(runtime.store().session(&child).await.unwrap().is_none(), "nothing was done there");
+    runtime.idle().await;
+}
+
+#[tokio::test]
 async fn what_runs_in_a_child_is_cancelled_with_its_call_and_with_its_parent() {
     for whole in [true, false] {
         // Its time stands still: a call ends because its child does, and not because its grace is over.

@@ -278,7 +278,7 @@ impl State {
             Hold::Store => Fence(0),
         };
         for guard in &change.guards {
-            self.check_guard(change.session, guard)?;
+            self.check_guard(change, guard)?;
         }
         for (place, row) in change.rows.iter().enumerate() {
             self.check_row(change, row)?;
@@ -289,8 +289,11 @@ impl State {
         Ok(fence)
     }
 
-    fn check_guard(&self, session: SessionNo, guard: &Guard) -> Result<(), Refused> {
+    fn check_guard(&self, change: &Change, guard: &Guard) -> Result<(), Refused> {
+        let session = change.session;
         match guard {
+            // That is asked of the row itself.
+            Guard::Absent(lookup) if change.makes(*lookup) => Ok(()),
             Guard::Absent(lookup) if self.lookups.contains_key(lookup) => Err(Refused::Exists),
             Guard::Absent(_) => Ok(()),
             Guard::Generation { space, key, is } => match self.records.generation(session, *space, key) {
