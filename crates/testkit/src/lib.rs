@@ -15,7 +15,22 @@ pub mod store_suite;
 
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use windlass_store::StoreError;
+use windlass_store::sqlite::{Options, SqliteStore};
+
+/// The store in a folder, as soon as whoever had it has let go of it: a runtime that is dropped is gone when its last task is.
+pub fn sqlite_in(folder: &Path) -> SqliteStore {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match SqliteStore::open(Options::new(folder)) {
+            Ok(store) => return store,
+            Err(StoreError::Owned { .. }) if Instant::now() < deadline => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
 
 /// The numbers given on the command line as `--name N`, each one of `known`.
 pub fn arguments(known: &[&'static str]) -> anyhow::Result<BTreeMap<&'static str, u64>> {

@@ -3,14 +3,13 @@
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
-use windlass::store::StoreError;
+use std::time::Duration;
 use windlass::store::memory::MemoryStore;
-use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::{
     Args, BatchAnswer, BatchRequest, CallRequest, Config, Cx, EffectClass, Flags, Output, Runtime, Tool,
     ToolError, ToolSpec, tool_fn,
 };
+use windlass_testkit::sqlite_in;
 
 pub fn memory() -> Runtime {
     Runtime::new(Config::new(MemoryStore::new().unwrap()))
@@ -29,14 +28,7 @@ pub fn reopen(folder: &tempfile::TempDir) -> Runtime {
 
 /// What a runtime on the folder is made of, as soon as whoever owned it has let go of it.
 pub fn config(folder: &tempfile::TempDir) -> Config {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        match SqliteStore::open(Options::new(folder.path())) {
-            Ok(store) => return Config::new(store),
-            Err(StoreError::Owned { .. }) if Instant::now() < deadline => std::thread::yield_now(),
-            Err(error) => panic!("{error}"),
-        }
-    }
+    Config::new(sqlite_in(folder.path()))
 }
 
 /// Submits the batch to the runtime that `make` makes on the folder, and waits until a [`hanging`] tool has begun.

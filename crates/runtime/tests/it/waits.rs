@@ -2,17 +2,17 @@
 
 use crate::rig::{Count, batch, call, end, n, run, spec, states, waits_for};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use windlass::core::call::Fact;
 use windlass::core::entry::{self, Event};
 use windlass::core::ids::BatchNo;
-use windlass::store::sqlite::{Options, SqliteStore};
-use windlass::store::{MemoryStore, StoreError};
+use windlass::store::MemoryStore;
 use windlass::{
     Config, Cx, Deadlines, EffectClass, RetryRule, Runtime, Target, ToolError, ToolSpec, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 use windlass_testkit::fault_store::{FaultStore, Method, Plan, Reach};
+use windlass_testkit::sqlite_in;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const DAY_MS: u64 = 86_400_000;
@@ -20,15 +20,8 @@ const DAY_US: i64 = 86_400_000_000;
 
 /// A runtime on the folder whose tool is busy for 30 days in its first attempt.
 fn open(folder: &tempfile::TempDir, clock: &ManualClock, ran: &Count) -> Runtime {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let store = loop {
-        match SqliteStore::open(Options::new(folder.path())) {
-            Ok(store) => break store,
-            Err(StoreError::Owned { .. }) if Instant::now() < deadline => std::thread::yield_now(),
-            Err(error) => panic!("{error}"),
-        }
-    };
-    let runtime = Runtime::new(Config { clock: Arc::new(clock.clone()), ..Config::new(store) });
+    let runtime =
+        Runtime::new(Config { clock: Arc::new(clock.clone()), ..Config::new(sqlite_in(folder.path())) });
     for class in [EffectClass::Read, EffectClass::Keyed] {
         let deadlines = Deadlines { total_ms: Some(40 * DAY_MS), ..Deadlines::default() };
         let retry = RetryRule { attempts: Some(2), ..RetryRule::default() };

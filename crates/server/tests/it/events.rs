@@ -1,6 +1,6 @@
 //! Following a session over the socket: by many, by somebody who never reads, and over the death of the owner.
 
-use crate::rig::{Rig, store};
+use crate::rig::Rig;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -18,6 +18,7 @@ use windlass_server::client::{Client, ClientError};
 use windlass_server::control::Control;
 use windlass_server::events::Follow;
 use windlass_server::following::{Following, Told};
+use windlass_testkit::sqlite_in;
 
 /// How many follow one session, unless this says so: `WINDLASS_READERS=10000 cargo test -p windlass-server thousands_follow`.
 const READERS: (&str, usize) = ("WINDLASS_READERS", 2_000);
@@ -28,7 +29,7 @@ const READER_BYTES_MAX: usize = 16 << 10;
 
 /// A runtime that serves its socket, with a tool that answers at once.
 async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> (Runtime, Control) {
-    let mut config = Config::new(store(folder));
+    let mut config = Config::new(sqlite_in(folder));
     change(&mut config);
     let runtime = Runtime::new(config);
     let flags = Flags { quick: true, ..Flags::default() };

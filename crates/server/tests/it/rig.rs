@@ -7,13 +7,13 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
-use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::{
     Args, BatchRequest, CallRequest, Config, EffectClass, Runtime, Submitted, Target, ToolSpec, tool_fn,
 };
 use windlass_server::Api;
 use windlass_server::client::Client;
 use windlass_server::control::Control;
+use windlass_testkit::sqlite_in;
 
 pub struct Rig {
     pub folder: TempDir,
@@ -28,7 +28,7 @@ pub struct Rig {
 impl Rig {
     pub fn new() -> Rig {
         let folder = tempfile::tempdir().expect("a folder");
-        let runtime = Runtime::new(Config::new(store(folder.path())));
+        let runtime = Runtime::new(Config::new(sqlite_in(folder.path())));
         let go = Arc::new(Semaphore::new(0));
         let (begins, begun) = watch::channel(0);
         for (name, class) in [("look", EffectClass::Read), ("hold", EffectClass::Once)] {
@@ -120,10 +120,6 @@ impl Rig {
         );
         self.raw(&[head.as_bytes(), body].concat()).await
     }
-}
-
-pub fn store(folder: &Path) -> SqliteStore {
-    SqliteStore::open(Options::new(folder)).expect("a store")
 }
 
 /// The ids of a page, in its order.

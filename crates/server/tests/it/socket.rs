@@ -1,6 +1,6 @@
 //! Where the socket lies: closed to others, never in the way of the next owner, whatever the folder's path.
 
-use crate::rig::{Rig, store};
+use crate::rig::Rig;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -8,10 +8,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
+use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::{Config, Runtime};
 use windlass_server::Api;
 use windlass_server::client::Client;
 use windlass_server::control::Control;
+use windlass_testkit::sqlite_in;
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
@@ -41,7 +43,7 @@ async fn it_is_its_owners_alone_and_goes_with_it() {
 #[tokio::test]
 async fn what_a_dead_owner_left_is_replaced_and_what_is_no_socket_is_not() {
     let folder = tempfile::tempdir().expect("a folder");
-    let runtime = Runtime::new(Config::new(store(folder.path())));
+    let runtime = Runtime::new(Config::new(sqlite_in(folder.path())));
     for name in ["control.sock", "control.sock.new"] {
         // Bound and left, as by `kill -9`.
         drop(UnixListener::bind(folder.path().join(name)).expect("bound"));
@@ -70,7 +72,7 @@ async fn a_folder_of_any_length_will_do() {
     for depth in [1, 3, 12] {
         let folder = root.path().join(["a-rather-long-name-for-a-folder"; 12][..depth].join("/"));
         std::fs::create_dir_all(&folder).expect("made");
-        let runtime = Runtime::new(Config::new(store(&folder)));
+        let runtime = Runtime::new(Config::new(sqlite_in(&folder)));
         let control = Control::serve(&Api::new(&runtime, None), &folder).expect("served");
         assert!(answers(&folder).await, "{} bytes", folder.as_os_str().len());
         assert_eq!(mode(&folder.join("control.sock")), 0o600);
@@ -95,7 +97,7 @@ async fn stopping_lets_go_of_the_store_whoever_is_connected() {
     let Rig { folder, runtime, .. } = rig;
     drop(runtime);
     // The folder can be owned again at once: nothing of the server holds the store.
-    store(&path);
+    SqliteStore::open(Options::new(&path)).expect("nobody has it");
     drop((folder, idle, slow));
 }
 
