@@ -1,6 +1,6 @@
 //! Every statement of the writer, prepared once.
 
-use rusqlite::{Connection, Error, Statement};
+use rusqlite::{Connection, Error, PrepFlags, Statement};
 
 /// Declares each statement once: its field and its SQL.
 macro_rules! statements {
@@ -11,9 +11,11 @@ macro_rules! statements {
         }
 
         impl<'c> Statements<'c> {
-            /// Prepares them all.
+            /// Prepares them all, outside the small memory that a connection has for what it needs for a moment: so many
+            /// would leave nothing of it, and every step would ask the system for memory.
             pub fn new(conn: &'c Connection) -> Result<Statements<'c>, Error> {
-                Ok(Statements { $($name: conn.prepare($sql)?,)+ })
+                let kept = PrepFlags::SQLITE_PREPARE_PERSISTENT;
+                Ok(Statements { $($name: conn.prepare_with_flags($sql, kept)?,)+ })
             }
         }
     };
