@@ -103,7 +103,9 @@ impl Watching<'_> {
             let mut record = Record::new(store, row, EntryNo(cursor));
             while let Some(page) = record.next().await? {
                 for event in &page.events {
-                    self.lines.tell(event.kind.as_str(), &serde_json::to_value(event.shown(self.locale))?)?;
+                    let mut text = Vec::new();
+                    event.write_json(&mut text, self.locale);
+                    self.lines.tell(event.kind.as_str(), &serde_json::from_slice(&text)?)?;
                 }
                 self.cursor = Some(page.end.0);
             }

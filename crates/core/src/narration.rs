@@ -5,7 +5,7 @@
 //! shortened, addresses of web pages are told by host and path, and controls are made visible.
 
 use crate::failure::named;
-use crate::template::{Part, parts};
+use crate::template::{Piece, pieces};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -163,66 +163,88 @@ pub fn narrate(speaker: Speaker<'_>, told: Told<'_>, locale: Locale) -> String {
 
 /// A sentence with everything in it; `None` if the call has not what it names.
 fn fill(sentence: &str, speaker: Speaker<'_>, told: Told<'_>, locale: Locale) -> Option<String> {
-    let mut text = String::new();
-    for part in parts(sentence) {
-        match part {
-            Part::Text(piece) => text.push_str(&piece),
-            Part::Property(name) => match name.strip_prefix('$') {
-                Some(ours) => text.push_str(&known(ours, speaker, told, locale)?),
-                None => text.push_str(&shown(speaker.args.get(&name)?)?),
+    let mut text = String::with_capacity(SENTENCE_BYTES);
+    for piece in pieces(sentence) {
+        match piece {
+            Piece::Text(piece) => push_line(&mut text, piece, usize::MAX),
+            Piece::Property(name) => match name.strip_prefix('$') {
+                Some(ours) => push_known(&mut text, ours, (speaker, told, locale))?,
+                None => push_shown(&mut text, speaker.args.get(name)?)?,
             },
         }
     }
-    Some(line(&text, usize::MAX))
+    Some(text)
 }
 
+/// About how long a sentence is.
+const SENTENCE_BYTES: usize = 128;
+
 /// What a sentence takes from the call: names of arguments, and with `$` what Windlass knows.
-pub fn names(sentence: &str) -> impl Iterator<Item = String> + use<> {
-    parts(sentence).into_iter().filter_map(|part| match part {
-        Part::Property(name) => Some(name),
-        Part::Text(_) => None,
+pub fn names(sentence: &str) -> impl Iterator<Item = &str> {
+    pieces(sentence).filter_map(|piece| match piece {
+        Piece::Property(name) => Some(name),
+        Piece::Text(_) => None,
     })
 }
 
 /// What Windlass knows of a call, as [`Narration`] names it.
 pub const KNOWN: [&str; 5] = ["args", "message", "progress", "reason", "title"];
 
-/// What Windlass knows.
-fn known(name: &str, speaker: Speaker<'_>, told: Told<'_>, locale: Locale) -> Option<String> {
+/// Appends what Windlass knows; `None` if it does not know that of what is told.
+fn push_known(
+    text: &mut String,
+    name: &str,
+    (speaker, told, locale): (Speaker<'_>, Told<'_>, Locale),
+) -> Option<()> {
     match (name, told) {
-        ("title", _) if !speaker.title.is_empty() => Some(line(speaker.title, VALUE_CHARS_MAX)),
-        ("title", _) => Some(line(speaker.tool, VALUE_CHARS_MAX)),
-        ("args", _) => Some(arguments(speaker.args)),
-        ("reason", Told::Waiting(reason)) => Some(
-            locale
-                .message(&format!("reason.{reason}"))
-                .map_or_else(|| line(reason, VALUE_CHARS_MAX), str::to_string),
-        ),
-        ("progress", Told::Progress(text)) => Some(line(text, MESSAGE_CHARS_MAX)),
-        ("message", Told::Failed(text) | Told::Denied(text)) => Some(line(text, MESSAGE_CHARS_MAX)),
-        _ => None,
+        ("title", _) if !speaker.title.is_empty() => push_line(text, speaker.title, VALUE_CHARS_MAX),
+        ("title", _) => push_line(text, speaker.tool, VALUE_CHARS_MAX),
+        ("args", _) => push_arguments(text, speaker.args),
+        ("reason", Told::Waiting(reason)) => match locale.message(&format!("reason.{reason}")) {
+            Some(message) => text.push_str(message),
+            None => push_line(text, reason, VALUE_CHARS_MAX),
+        },
+        ("progress", Told::Progress(said)) => push_line(text, said, MESSAGE_CHARS_MAX),
+        ("message", Told::Failed(said) | Told::Denied(said)) => push_line(text, said, MESSAGE_CHARS_MAX),
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Appends the first arguments that can be told in a word, in brackets.
+fn push_arguments(text: &mut String, args: &Value) {
+    let (began, mut told) = (text.len(), 0);
+    text.push_str(" (");
+    for value in args.as_object().into_iter().flat_map(|args| args.values()) {
+        let before = text.len();
+        text.push_str(if told > 0 { ", " } else { "" });
+        match push_shown(text, value) {
+            Some(()) => told += 1,
+            None => text.truncate(before),
+        }
+        if told == ARGUMENTS_MAX {
+            break;
+        }
+    }
+    match told {
+        0 => text.truncate(began),
+        _ => text.push(')'),
     }
 }
 
-/// The first arguments that can be told in a word, in brackets.
-fn arguments(args: &Value) -> String {
-    let values = args.as_object().into_iter().flat_map(|args| args.values()).filter(|value| !value.is_null());
-    let shown: Vec<String> = values.filter_map(shown).take(ARGUMENTS_MAX).collect();
-    if shown.is_empty() { String::new() } else { format!(" ({})", shown.join(", ")) }
-}
-
-/// A value in a word; `None` for what has too many parts.
-fn shown(value: &Value) -> Option<String> {
+/// Appends a value in a word; `None` for what has too many parts, or none.
+fn push_shown(text: &mut String, value: &Value) -> Option<()> {
     match value {
-        Value::String(text) => Some(line(&address(text), VALUE_CHARS_MAX)),
-        Value::Number(number) => Some(line(&number.to_string(), VALUE_CHARS_MAX)),
-        Value::Bool(yes) => Some(yes.to_string()),
+        Value::String(value) => push_line(text, &address(value), VALUE_CHARS_MAX),
+        Value::Number(number) => push_line(text, &number.to_string(), VALUE_CHARS_MAX),
+        Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
         Value::Array(items) => {
             let words: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
-            Some(line(&words?.join(" "), VALUE_CHARS_MAX))
+            push_line(text, &words?.join(" "), VALUE_CHARS_MAX);
         }
-        Value::Null | Value::Object(_) => None,
+        Value::Null | Value::Object(_) => return None,
     }
+    Some(())
 }
 
 /// Of the address of a web page host and path: the rest is long, and may hold what is nobody's business.
@@ -243,11 +265,14 @@ const MESSAGE_CHARS_MAX: usize = 160;
 /// So many arguments are told where nobody said which matter.
 const ARGUMENTS_MAX: usize = 3;
 
-/// One line of bounded length, with controls made visible.
-fn line(text: &str, chars_max: usize) -> String {
-    let mut shown = String::new();
-    for (place, letter) in text.chars().enumerate() {
-        if place == chars_max {
+/// Appends one line of bounded length, with controls made visible.
+fn push_line(shown: &mut String, text: &str, chars_max: usize) {
+    // Most texts begin with letters that need no second look, and end with them.
+    let plain = text.bytes().take(chars_max).take_while(|byte| (b' '..=b'~').contains(byte)).count();
+    let (plain, rest) = text.split_at(plain);
+    shown.push_str(plain);
+    for (place, letter) in rest.chars().enumerate() {
+        if plain.len() + place == chars_max {
             shown.push('…');
             break;
         }
@@ -256,7 +281,6 @@ fn line(text: &str, chars_max: usize) -> String {
             false => shown.push(letter),
         }
     }
-    shown
 }
 
 /// Letters that move the cursor, break the line, or turn the direction of what follows.
@@ -354,12 +378,12 @@ mod tests {
     fn the_languages_have_the_same_messages_with_the_same_places() {
         let of = |locale: Locale| {
             let lines = locale.messages().lines().filter(|line| !line.starts_with('#'));
-            let mut places: Vec<(String, Vec<String>)> = lines
+            let mut places: Vec<(&str, Vec<&str>)> = lines
                 .map(|line| line.split_once(" = ").expect("name = text"))
                 .map(|(name, text)| {
-                    let mut named: Vec<String> = names(text).collect();
+                    let mut named: Vec<&str> = names(text).collect();
                     named.sort();
-                    (name.to_string(), named)
+                    (name, named)
                 })
                 .collect();
             places.sort();
@@ -369,10 +393,11 @@ mod tests {
         for &locale in Locale::ALL {
             assert_eq!(of(locale), english, "{locale}");
         }
-        let names: Vec<&String> = english.iter().map(|(name, _)| name).collect();
+        let names: Vec<&str> = english.iter().map(|(name, _)| *name).collect();
         assert!(names.is_sorted_by(|a, b| a < b), "a message is there once");
         for reason in crate::call::Reason::ALL {
-            assert!(names.contains(&&format!("reason.{reason}")), "{reason} is not told");
+            let name = format!("reason.{reason}");
+            assert!(names.contains(&name.as_str()), "{reason} is not told");
         }
     }
 }

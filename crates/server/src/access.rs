@@ -1,8 +1,10 @@
 //! Who asks, and what they may: tokens stand for principals, and have scopes. Whoever opens the folder's own socket is the
 //! local principal, and may everything.
 
+use crate::guest::Guest;
 use crate::problem::Problem;
 use crate::tokens::Tokens;
+use axum::extract::Request;
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HOST, ORIGIN};
 use schemars::JsonSchema;
@@ -128,9 +130,22 @@ fn name_of(host: &str) -> &str {
     host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
+/// What a request shows of whoever it is from.
+#[derive(Clone, Copy)]
+pub(crate) struct Shows<'a> {
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) guest: Option<&'a Guest>,
+}
+
+impl<'a> Shows<'a> {
+    pub(crate) fn of(request: &'a Request) -> Shows<'a> {
+        Shows { headers: request.headers(), guest: request.extensions().get() }
+    }
+}
+
 /// Whoever a request is from, by its token.
-pub(crate) async fn caller(headers: &HeaderMap, tokens: &Tokens) -> Result<Caller, Problem> {
-    let given = headers.get(AUTHORIZATION).and_then(|given| given.to_str().ok());
+pub(crate) async fn caller(shows: Shows<'_>, tokens: &Tokens) -> Result<Caller, Problem> {
+    let given = shows.headers.get(AUTHORIZATION).and_then(|given| given.to_str().ok());
     let Some((kind, token)) = given.and_then(|given| given.split_once(' ')) else {
         let told = "a token is needed: send `Authorization: Bearer TOKEN`; the first is in DIR/token";
         return Err(Problem::new("no_token", told));
@@ -138,7 +153,7 @@ pub(crate) async fn caller(headers: &HeaderMap, tokens: &Tokens) -> Result<Calle
     if !kind.eq_ignore_ascii_case("bearer") {
         return Err(Problem::new("no_token", "send the token as `Authorization: Bearer TOKEN`"));
     }
-    tokens.check(token.trim()).await
+    tokens.check(token.trim(), shows.guest).await
 }
 
 #[cfg(test)]

@@ -76,24 +76,28 @@ impl Api {
 
     /// The session is there for the caller; one that nobody has used is the caller's from now on.
     pub async fn claim(&self, caller: &Caller, session: &str) -> Result<(), Problem> {
-        self.adopt_open(session).await?;
-        self.0.sessions.claim(caller, session, self.now()).await
+        match self.owner(session).await? {
+            Some(owner) => sessions::reached(caller, &owner, session),
+            None => self.0.sessions.claim(caller, session, self.now()).await,
+        }
     }
 
     /// The session is there for the caller, or it is told as one that is not.
     pub(crate) async fn session(&self, caller: &Caller, session: &str) -> Result<(), Problem> {
-        self.adopt_open(session).await?;
-        self.0.sessions.check(caller, session).await
+        let owner = self.owner(session).await?.ok_or_else(|| sessions::not_found(session))?;
+        sessions::reached(caller, &owner, session)
     }
 
-    /// A session that this process uses without anybody having asked here is the local principal's, also before anything of
-    /// it is recorded.
-    async fn adopt_open(&self, session: &str) -> Result<(), Problem> {
+    /// Whose a session is. One that this process uses without anybody having asked here is the local principal's, also before
+    /// anything of it is recorded.
+    async fn owner(&self, session: &str) -> Result<Option<Arc<str>>, Problem> {
         let Inner { runtime, sessions, .. } = &*self.0;
-        if sessions.owner(session).await?.is_none() && !runtime.live_in(session).is_empty() {
-            sessions.claim(&Caller::local(), session, self.now()).await?;
+        let owner = sessions.owner(session).await?;
+        if owner.is_some() || runtime.live_in(session).is_empty() {
+            return Ok(owner);
         }
-        Ok(())
+        sessions.claim(&Caller::local(), session, self.now()).await?;
+        sessions.owner(session).await
     }
 
     /// The language in which people are told what happens in a session.

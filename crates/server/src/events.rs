@@ -15,7 +15,6 @@ use axum::response::{IntoResponse, Response};
 use hyper::HeaderMap;
 use hyper::body::Frame;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
-use serde::Serialize;
 use std::convert::Infallible;
 use std::io::Write;
 use std::pin::Pin;
@@ -138,13 +137,15 @@ impl Stream {
             Ok(News::Words(words)) => {
                 let mut text = Vec::new();
                 for words in words {
-                    frame(&mut text, (None, "progress"), &words.shown(self.locale));
+                    frame(&mut text, (None, "progress"), |text| words.write_json(text, self.locale));
                 }
                 (text.into(), Some(self))
             }
             Err(error) => {
                 let mut text = Vec::new();
-                frame(&mut text, (None, "problem"), &Problem::from(windlass::AskError::from(error)));
+                let problem = Problem::from(windlass::AskError::from(error));
+                // Writing to memory does not fail, and a problem has text keys only.
+                frame(&mut text, (None, "problem"), |text| _ = serde_json::to_writer(text, &problem));
                 (text.into(), None)
             }
         })
@@ -168,19 +169,22 @@ const FRAME_BYTES: usize = 640;
 fn frames(page: &Page, locale: Locale) -> Vec<u8> {
     let mut text = Vec::with_capacity(page.events.len() * FRAME_BYTES);
     for event in &page.events {
-        frame(&mut text, (Some(event.cursor), event.kind.as_str()), &event.shown(locale));
+        let head = (Some(event.cursor), event.kind.as_str());
+        frame(&mut text, head, |text| event.write_json(text, locale));
     }
     text
 }
 
 /// One event. Compact JSON is one line, whatever it holds.
-fn frame(text: &mut Vec<u8>, (cursor, kind): (Option<EntryNo>, &str), data: &impl Serialize) {
-    // Writing to memory does not fail, and what is shown has text keys only.
+fn frame(text: &mut Vec<u8>, (cursor, kind): (Option<EntryNo>, &str), data: impl FnOnce(&mut Vec<u8>)) {
     if let Some(cursor) = cursor {
+        // Writing to memory does not fail.
         let _ = writeln!(text, "id: {cursor}");
     }
-    let _ = write!(text, "event: {kind}\ndata: ");
-    let _ = serde_json::to_writer(&mut *text, data);
+    for piece in ["event: ", kind, "\ndata: "] {
+        text.extend_from_slice(piece.as_bytes());
+    }
+    data(text);
     text.extend_from_slice(b"\n\n");
 }
 

@@ -2,7 +2,7 @@
 //! what is answered, and the problems that are its own. The router, the scopes and the description of the API are made
 //! from it.
 
-use crate::access::{self, Caller, Door, Scope};
+use crate::access::{self, Caller, Door, Scope, Shows};
 use crate::api::Api;
 use crate::events::{self, Follow};
 use crate::metrics;
@@ -23,7 +23,7 @@ use axum::extract::Request;
 use axum::handler::Handler;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
-use hyper::{HeaderMap, Method};
+use hyper::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::pin::Pin;
 
@@ -285,7 +285,7 @@ impl<H: Handler<T, Api>, T: 'static> Handler<T, Api> for Guarded<H> {
 
     fn call(self, mut request: Request, api: Api) -> Self::Future {
         Box::pin(async move {
-            match admit((&self.door, self.needs), request.headers(), &api).await {
+            match admit((&self.door, self.needs), Shows::of(&request), &api).await {
                 Ok(caller) => {
                     if let Some(caller) = caller {
                         request.extensions_mut().insert(caller);
@@ -300,13 +300,13 @@ impl<H: Handler<T, Api>, T: 'static> Handler<T, Api> for Guarded<H> {
 
 async fn admit(
     (door, needs): (&Door, Option<Scope>),
-    headers: &HeaderMap,
+    shows: Shows<'_>,
     api: &Api,
 ) -> Result<Option<Caller>, Problem> {
     let Door::Address(rules) = door else { return Ok(Some(Caller::local())) };
-    rules.check(headers)?;
+    rules.check(shows.headers)?;
     let Some(needs) = needs else { return Ok(None) };
-    let caller = access::caller(headers, api.tokens()).await?;
+    let caller = access::caller(shows, api.tokens()).await?;
     if caller.has(needs) {
         return Ok(Some(caller));
     }

@@ -20,8 +20,6 @@ use windlass::core::limits::Limits;
 
 /// After a connection could not be had (too many open files), how long until the next is tried.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// So many headers a request may have; browsers and proxies send a few dozen.
-const HEADERS_MAX: usize = 100;
 /// The least room for headers that the HTTP library takes.
 const HEADER_BYTES_MIN: usize = 8 << 10;
 
@@ -135,9 +133,9 @@ async fn answer(
     (bounds, guest, mut stopping): (Bounds, Guest, watch::Receiver<bool>),
 ) {
     let mut http = http1::Builder::new();
+    // More than a hundred headers it refuses by itself; browsers and proxies send a few dozen.
     http.timer(TokioTimer::new())
         .header_read_timeout(bounds.header_wait)
-        .max_headers(HEADERS_MAX)
         .max_buf_size(bounds.header_bytes_max);
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {

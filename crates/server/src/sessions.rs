@@ -135,10 +135,8 @@ impl Sessions {
 
     /// The session of this name is there for the caller, or it is told as one that is not.
     pub async fn check(&self, caller: &Caller, name: &str) -> Result<(), Problem> {
-        match self.owner(name).await? {
-            Some(owner) if caller.reaches(&owner) => Ok(()),
-            Some(_) | None => Err(not_found(name)),
-        }
+        let owner = self.owner(name).await?.ok_or_else(|| not_found(name))?;
+        reached(caller, &owner, name)
     }
 
     /// The same, and a session that nobody has used is the caller's from now on.
@@ -308,6 +306,11 @@ async fn inherited(
 fn records(setting: &Setting, name: &str) -> Result<Settings, serde_json::Error> {
     let of = of_principal(&setting.principal, name);
     Ok(vec![(by_name(name), serde_json::to_vec(setting)?.into()), (of, Arc::from([]))])
+}
+
+/// A session of this owner is there for the caller.
+pub(crate) fn reached(caller: &Caller, owner: &str, name: &str) -> Result<(), Problem> {
+    if caller.reaches(owner) { Ok(()) } else { Err(not_found(name)) }
 }
 
 /// What is said of a session that is not there, or not for whoever asks.

@@ -1,6 +1,7 @@
 //! Tokens: who they stand for, what they may, how often. What is kept of one is a keyed hash.
 
 use crate::access::{Caller, LOCAL, Scope};
+use crate::guest::Guest;
 use crate::problem::Problem;
 use crate::wire::NewToken;
 use crate::wire::shown::{Made, Token};
@@ -89,19 +90,29 @@ impl Tokens {
         Ok(place.exists().then_some(place))
     }
 
-    /// Whoever this token stands for, if it is good and was not used too often.
-    pub async fn check(&self, token: &str) -> Result<Caller, Problem> {
-        let wrong = || Problem::new("wrong_token", "there is no such token, it is expired or was revoked");
+    /// Whoever this token stands for, if it is good and was not used too often. `guest`: whoever shows it, if that is known.
+    pub async fn check(&self, token: &str, guest: Option<&Guest>) -> Result<Caller, Problem> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(wrong());
         }
-        let hash = token_hash(self.store.secret(), token);
-        let kept = self.kept(&hash).await?.ok_or_else(wrong)?;
-        if kept.expires_at.is_some_and(|at| self.clock.now().0 >= at) {
-            return Err(wrong());
+        let made = || token_hash(self.store.secret(), token);
+        let hash = guest.map_or_else(|| made().into(), |guest| guest.hash_of(token, made));
+        let now_us = self.clock.elapsed_us();
+        let fresh_us = self.limits.token_known_ms.saturating_mul(1_000);
+        if let Some(known) = self.lock().get_mut(&*hash)
+            && now_us.saturating_sub(known.read_us) < fresh_us
+        {
+            return self.used(known, now_us);
         }
-        self.count(&hash)?;
-        Ok(Caller { principal: kept.principal.clone(), scopes: kept.scopes.clone() })
+        let record = self.store.record(STORE, Space::Token, &hash).await?;
+        let mut known = self.lock();
+        match record.as_ref().and_then(read).map(Arc::new) {
+            Some(kept) => self.used(self.renewed(&mut known, (&hash, kept), now_us), now_us),
+            None => {
+                known.remove(&*hash);
+                Err(wrong())
+            }
+        }
     }
 
     /// Makes a token. It is told once, and never again.
@@ -172,42 +183,33 @@ impl Tokens {
         Ok(kept)
     }
 
-    async fn kept(&self, hash: &str) -> Result<Option<Arc<Kept>>, Problem> {
-        let now_us = self.clock.elapsed_us();
-        let fresh_us = self.limits.token_known_ms.saturating_mul(1_000);
-        if let Some(known) = self.lock().get(hash)
-            && now_us.saturating_sub(known.read_us) < fresh_us
-        {
-            return Ok(Some(known.kept.clone()));
-        }
-        let record = self.store.record(STORE, Space::Token, hash).await?;
-        let mut known = self.lock();
-        let Some(kept) = record.as_ref().and_then(read).map(Arc::new) else {
-            known.remove(hash);
-            return Ok(None);
-        };
-        match known.get_mut(hash) {
-            Some(known) => (known.kept, known.read_us) = (kept.clone(), now_us),
-            None => {
-                let count = kept.requests_per_minute.unwrap_or_else(|| {
-                    u32::try_from(self.limits.token_requests_per_minute).unwrap_or(u32::MAX)
-                });
-                let bucket = Bucket::full(Rate { count, period_us: MINUTE_US }, now_us);
-                known.insert(hash.to_string(), Known { kept: kept.clone(), read_us: now_us, bucket });
-            }
-        }
-        Ok(Some(kept))
+    /// What was just read of a token; how often it was used stands.
+    fn renewed<'a>(
+        &self,
+        known: &'a mut HashMap<String, Known>,
+        (hash, kept): (&str, Arc<Kept>),
+        read_us: u64,
+    ) -> &'a mut Known {
+        let known = known.entry(hash.to_string()).or_insert_with(|| {
+            let usual = u32::try_from(self.limits.token_requests_per_minute).unwrap_or(u32::MAX);
+            let count = kept.requests_per_minute.unwrap_or(usual);
+            let bucket = Bucket::full(Rate { count, period_us: MINUTE_US }, read_us);
+            Known { kept: kept.clone(), read_us, bucket }
+        });
+        (known.kept, known.read_us) = (kept, read_us);
+        known
     }
 
     /// Counts a request.
-    fn count(&self, hash: &str) -> Result<(), Problem> {
-        let now_us = self.clock.elapsed_us();
-        let mut known = self.lock();
-        let Some(Known { bucket, .. }) = known.get_mut(hash) else { return Ok(()) };
+    fn used(&self, known: &mut Known, now_us: u64) -> Result<Caller, Problem> {
+        let Known { kept, bucket, .. } = known;
+        if kept.expires_at.is_some_and(|at| self.clock.now().0 >= at) {
+            return Err(wrong());
+        }
         let due_us = bucket.due_us(now_us);
         if due_us <= now_us {
             bucket.take(now_us);
-            return Ok(());
+            return Ok(Caller { principal: kept.principal.clone(), scopes: kept.scopes.clone() });
         }
         let wait_ms = due_us.saturating_sub(now_us).div_ceil(1_000);
         let told = format!("this token was used too often; come back in {wait_ms} ms");
@@ -265,6 +267,10 @@ pub enum FirstError {
     /// The file.
     #[error("the file of the first token could not be read or written")]
     File(#[from] std::io::Error),
+}
+
+fn wrong() -> Problem {
+    Problem::new("wrong_token", "there is no such token, it is expired or was revoked")
 }
 
 /// A principal may be named so.

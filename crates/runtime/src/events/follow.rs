@@ -70,6 +70,8 @@ pub struct Subject {
     narrations: Vec<Narration>,
     /// The arguments that the model wrote as text, where that is JSON.
     read: Option<Json>,
+    /// All of this that events say, as it is written.
+    pub(super) written: OnceLock<Box<[u8]>>,
 }
 
 impl Subject {
@@ -360,6 +362,7 @@ impl Named<'_> {
             title: spec.map(|spec| spec.title.clone()).unwrap_or_default(),
             narrations: spec.map(|spec| spec.narration.clone()).unwrap_or_default(),
             read,
+            written: OnceLock::new(),
         }
     }
 }

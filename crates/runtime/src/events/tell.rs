@@ -1,7 +1,7 @@
 //! What an event says of its entry: fields for programs, and for people what kind of sentence it is.
 
 use crate::answer::{failure, shown_triggered, wall_time};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use windlass_core::call::{Call, Detached, Ended, Fact, Parked, Resolved, Result as Attempted, Verdict};
 use windlass_core::failure::Failure;
@@ -273,87 +273,104 @@ pub(super) fn bounded_text(text: &str, max: u64) -> (Json, Option<u64>) {
     (text[..text.floor_char_boundary(max)].into(), Some(text.len() as u64))
 }
 
-/// An event as programs read it, with the sentence for people in this language.
 impl super::Event {
-    /// As JSON, for [`serde_json::to_writer`] and the like.
-    pub fn shown(&self, locale: Locale) -> impl Serialize + '_ {
-        Shown { event: self, locale }
-    }
-}
-
-struct Shown<'a> {
-    event: &'a super::Event,
-    locale: Locale,
-}
-
-impl Serialize for Shown<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let event = self.event;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("cursor", &event.cursor.0)?;
-        map.serialize_entry("kind", event.kind.as_str())?;
-        map.serialize_entry("at", &wall_time(event.at))?;
-        subject::<S>(&mut map, &event.subject)?;
-        map.serialize_entry("args", &event.subject.args)?;
-        if let Some(bytes) = event.subject.args_bytes {
-            map.serialize_entry("args_bytes", &bytes)?;
+    /// Appends it as JSON, as programs read it, with the sentence for people in this language.
+    pub fn write_json(&self, text: &mut Vec<u8>, locale: Locale) {
+        let mut fields = Fields::begin(text);
+        fields.add("cursor", &self.cursor.0);
+        fields.add("kind", self.kind.as_str());
+        fields.add("at", &wall_time(self.at));
+        fields.add_written(self.subject.written());
+        fields.add("state", self.state);
+        for (name, value) in &self.told.0 {
+            fields.add(name, value);
         }
-        map.serialize_entry("state", event.state)?;
-        for (name, value) in &event.told.0 {
-            map.serialize_entry(name, value)?;
+        if let Some(sentence) = self.narration(locale) {
+            fields.add("narration", &sentence);
         }
-        if let Some(sentence) = event.narration(self.locale) {
-            map.serialize_entry("narration", &sentence)?;
-        }
-        map.end()
+        fields.end();
     }
-}
-
-/// What every event says of its call.
-fn subject<S: Serializer>(map: &mut S::SerializeMap, subject: &super::Subject) -> Result<(), S::Error> {
-    map.serialize_entry("session", &subject.session)?;
-    map.serialize_entry("batch", &subject.batch)?;
-    if let Some(turn) = &subject.turn {
-        map.serialize_entry("turn", turn)?;
-    }
-    map.serialize_entry("call", &subject.call.to_string())?;
-    if let Some(parent) = &subject.parent {
-        map.serialize_entry("parent", &parent.to_string())?;
-    }
-    map.serialize_entry("id", &subject.id)?;
-    map.serialize_entry("tool", &subject.tool)
 }
 
 impl super::Words {
-    /// As JSON, with the sentence for people in this language.
-    pub fn shown(&self, locale: Locale) -> impl Serialize + '_ {
-        ShownWords { words: self, locale }
+    /// Appends them as JSON, with the sentence for people in this language.
+    pub fn write_json(&self, text: &mut Vec<u8>, locale: Locale) {
+        let mut fields = Fields::begin(text);
+        fields.add("kind", "progress");
+        self.subject.name(&mut fields);
+        fields.add_if("progress", self.progress.as_ref());
+        fields.add_if("status", self.status.as_ref());
+        fields.add_if("output", self.output.as_ref());
+        fields.add_if("narration", self.narration(locale));
+        fields.end();
     }
 }
 
-struct ShownWords<'a> {
-    words: &'a super::Words,
-    locale: Locale,
+impl super::Subject {
+    /// What all events say of their call, as it is written: once for all of them.
+    fn written(&self) -> &[u8] {
+        self.written.get_or_init(|| {
+            let mut text = Vec::new();
+            let mut fields = Fields { text: &mut text, is_first: true };
+            self.name(&mut fields);
+            fields.add("args", &self.args);
+            fields.add_if("args_bytes", self.args_bytes);
+            text.into()
+        })
+    }
+
+    fn name(&self, fields: &mut Fields<'_>) {
+        fields.add("session", &*self.session);
+        fields.add("batch", &*self.batch);
+        fields.add_if("turn", self.turn.as_deref());
+        fields.add("call", &self.call.to_string());
+        fields.add_if("parent", self.parent.map(|parent| parent.to_string()));
+        fields.add("id", &*self.id);
+        fields.add("tool", &*self.tool);
+    }
 }
 
-impl Serialize for ShownWords<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let words = self.words;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("kind", "progress")?;
-        subject::<S>(&mut map, &words.subject)?;
-        if let Some(progress) = &words.progress {
-            map.serialize_entry("progress", progress)?;
+/// The fields of a JSON object, written one after the other.
+struct Fields<'a> {
+    text: &'a mut Vec<u8>,
+    is_first: bool,
+}
+
+impl<'a> Fields<'a> {
+    fn begin(text: &'a mut Vec<u8>) -> Fields<'a> {
+        text.push(b'{');
+        Fields { text, is_first: true }
+    }
+
+    fn end(self) {
+        self.text.push(b'}');
+    }
+
+    /// Names are ours, and need no escaping.
+    fn add(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
+        self.separate();
+        self.text.push(b'"');
+        self.text.extend_from_slice(name.as_bytes());
+        self.text.extend_from_slice(b"\":");
+        // Writing to memory does not fail, and what is told has text keys only.
+        let _ = serde_json::to_writer(&mut *self.text, value);
+    }
+
+    fn add_if(&mut self, name: &str, value: Option<impl Serialize>) {
+        if let Some(value) = value {
+            self.add(name, &value);
         }
-        if let Some(status) = &words.status {
-            map.serialize_entry("status", status)?;
+    }
+
+    /// Fields that were written before.
+    fn add_written(&mut self, fields: &[u8]) {
+        self.separate();
+        self.text.extend_from_slice(fields);
+    }
+
+    fn separate(&mut self) {
+        if !std::mem::replace(&mut self.is_first, false) {
+            self.text.push(b',');
         }
-        if let Some(output) = &words.output {
-            map.serialize_entry("output", output)?;
-        }
-        if let Some(sentence) = words.narration(self.locale) {
-            map.serialize_entry("narration", &sentence)?;
-        }
-        map.end()
     }
 }

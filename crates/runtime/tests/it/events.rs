@@ -56,7 +56,9 @@ async fn until_ended(events: &mut Events, mut calls: usize) -> Vec<Event> {
 }
 
 fn json(event: &Event) -> Value {
-    serde_json::to_value(event.shown(Locale::English)).unwrap()
+    let mut text = Vec::new();
+    event.write_json(&mut text, Locale::English);
+    serde_json::from_slice(&text).unwrap()
 }
 
 fn kinds(events: &[Event], id: &str) -> String {
@@ -266,7 +268,9 @@ async fn running_calls_are_heard_while_they_run() {
     while heard[0].output.as_deref().is_none_or(|output| !output.ends_with("b.txt\n")) {
         heard = next_words(&mut events).await;
     }
-    let words = serde_json::to_value(heard[0].shown(Locale::English)).unwrap();
+    let mut text = Vec::new();
+    heard[0].write_json(&mut text, Locale::English);
+    let words: Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(
         (&words["id"], &words["tool"], &words["kind"]),
         (&json!("c"), &json!("copy"), &json!("progress"))

@@ -1,7 +1,7 @@
 //! A runtime that owns a folder and serves its socket, with tools that wait until they are told.
 
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

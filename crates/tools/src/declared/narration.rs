@@ -20,7 +20,7 @@ pub(super) fn read(
     let mut sentences = Vec::new();
     for &phase in Phase::ALL {
         let Some(sentence) = table.get(phase.as_str()) else { continue };
-        let is_known = |name: &String| match name.strip_prefix('$') {
+        let is_known = |name: &str| match name.strip_prefix('$') {
             Some(ours) => KNOWN.contains(&ours),
             None => properties.contains(name),
         };
