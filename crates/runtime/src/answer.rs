@@ -4,6 +4,7 @@ use crate::batch::Decided;
 use crate::tool::ToolError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::fmt::temporal::DateTimePrinter;
 use serde::de::DeserializeOwned;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
@@ -376,9 +377,12 @@ fn retry(retry: Retry) -> Json {
     }
 }
 
+const TO_THE_MS: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+
 /// A point in time as people and programs read it.
 pub fn wall_time(at: Timestamp) -> String {
-    jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |at| format!("{at:.3}"))
+    let time = jiff::Timestamp::from_microsecond(at.0);
+    time.map_or_else(|_| at.0.to_string(), |time| TO_THE_MS.timestamp_to_string(&time))
 }
 
 /// The same, where a field is written.

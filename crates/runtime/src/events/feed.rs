@@ -6,7 +6,7 @@
 
 use super::Words;
 use super::follow::{Follower, Page, Source, Subject};
-use super::recent::{Recent, Written, after_row};
+use super::recent::{Recent, Written};
 use crate::error::BatchError;
 use crate::progress::Progress;
 use crate::runtime::Inner;
@@ -169,8 +169,7 @@ impl Feed {
 
     /// How far the session is by what was written here alone; `None`: the store knows better.
     fn written(&self) -> Option<SessionRow> {
-        let rows = lock(&self.recent).behind(self.ring.borrow().head);
-        let head = EntryNo(after_row(rows.last()?).0 - 1);
+        let head = lock(&self.recent).head(self.ring.borrow().head)?;
         self.session.get().map(|session| SessionRow { head, ..session.clone() })
     }
 
@@ -281,10 +280,13 @@ impl Feed {
         let tools = Some(&rt.registry);
         let (store, text_bytes_max) = (&rt.store, rt.limits.event_text_bytes_max);
         let source = Source { store, session, upto, tools, text_bytes_max };
-        let recent = lock(&self.recent).behind(after);
+        let recent = lock(&self.recent).take(after, upto);
         let rows = if recent.is_empty() { source.rows(after).await? } else { recent };
-        let page = source.page(rows, after, || before(&lock(&self.pages), after)).await?;
+        let page = source.page(&rows, after, || before(&lock(&self.pages), after)).await?;
         let Some(page) = page.map(Arc::new) else { return Ok(None) };
+        // What did not fit into the page is for the next one.
+        let behind = rows.into_iter().filter(|row| row.first > page.end && row.first <= upto);
+        behind.for_each(|row| lock(&self.recent).add(row));
         self.fall_silent(&page);
         let mut pages = lock(&self.pages);
         pages.push_back(page.clone());

@@ -161,7 +161,7 @@ impl Record {
         let source =
             Source { store, session, upto, tools: None, text_bytes_max: limits.event_text_bytes_max };
         let rows = source.rows(self.cursor).await?;
-        let page = source.page(rows, self.cursor, || self.follower.take()).await?;
+        let page = source.page(&rows, self.cursor, || self.follower.take()).await?;
         if let Some(page) = &page {
             self.cursor = page.end;
             self.follower = page.take_follower();
@@ -180,17 +180,17 @@ impl Source<'_> {
     /// if there is something.
     pub(super) async fn page(
         self,
-        mut rows: Vec<JournalRow>,
+        rows: &[JournalRow],
         after: EntryNo,
         follower: impl FnOnce() -> Option<Follower>,
     ) -> Result<Option<Page>, BatchError> {
-        rows.retain(|row| row.first <= self.upto);
+        let rows = &rows[..rows.partition_point(|row| row.first <= self.upto)];
         if rows.is_empty() {
             return Ok(None);
         }
         let mut follower = follower().unwrap_or_default();
         let (mut events, mut end) = (Vec::new(), after);
-        for row in &rows {
+        for row in rows {
             events.extend(follower.follow(self, row, after).await?);
             end = EntryNo(row.first.0 + u64::from(row.count) - 1);
             if events.len() >= PAGE_EVENTS {

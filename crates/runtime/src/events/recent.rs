@@ -23,15 +23,26 @@ impl Recent {
         }
     }
 
-    /// The rows behind an entry, if all that are here follow it without a gap: those of whom nobody told would be in between.
-    pub(super) fn behind(&mut self, after: EntryNo) -> Vec<JournalRow> {
+    /// How far they reach behind an entry, if all that are here follow it without a gap: those of whom nobody told would be
+    /// in between.
+    pub(super) fn head(&mut self, after: EntryNo) -> Option<EntryNo> {
         while self.rows.first_key_value().is_some_and(|(first, _)| *first <= after) {
             self.drop_first();
         }
         let mut next = EntryNo(after.0 + 1);
-        let follows = |row: &&JournalRow| std::mem::replace(&mut next, after_row(row)) == row.first;
-        let rows: Vec<JournalRow> = self.rows.values().take_while(follows).cloned().collect();
-        if rows.len() == self.rows.len() { rows } else { Vec::new() }
+        let follow = self.rows.values().all(|row| std::mem::replace(&mut next, after_row(row)) == row.first);
+        (follow && !self.rows.is_empty()).then_some(EntryNo(next.0 - 1))
+    }
+
+    /// Takes the rows out that lie behind an entry, up to another.
+    pub(super) fn take(&mut self, after: EntryNo, upto: EntryNo) -> Vec<JournalRow> {
+        if self.head(after).is_none() {
+            return Vec::new();
+        }
+        let later = self.rows.split_off(&EntryNo(upto.0.saturating_add(1)));
+        let taken: Vec<JournalRow> = std::mem::replace(&mut self.rows, later).into_values().collect();
+        self.bytes -= taken.iter().map(|row| row.data.len()).sum::<usize>();
+        taken
     }
 
     fn drop_first(&mut self) {
@@ -77,22 +88,37 @@ mod tests {
         JournalRow { session, batch, row: 0, first, count, data: vec![0; 100 << 10] }
     }
 
-    fn behind(recent: &mut Recent, after: u64) -> Vec<u64> {
-        recent.behind(EntryNo(after)).iter().map(|row| row.first.0).collect()
+    fn head(recent: &mut Recent, after: u64) -> Option<u64> {
+        recent.head(EntryNo(after)).map(|head| head.0)
+    }
+
+    fn take(recent: &mut Recent, after: u64, upto: u64) -> Vec<u64> {
+        recent.take(EntryNo(after), EntryNo(upto)).iter().map(|row| row.first.0).collect()
     }
 
     #[test]
     fn rows_follow_without_a_gap_or_are_not_given() {
         let mut recent = Recent::default();
         recent.add(row(5, 2));
-        assert_eq!(behind(&mut recent, 4), [5]);
+        assert_eq!(head(&mut recent, 4), Some(6));
         recent.add(row(9, 1));
-        assert_eq!(behind(&mut recent, 4), [0; 0], "7 and 8 are missing");
-        assert_eq!(behind(&mut recent, 8), [9], "what is before was told");
-        assert_eq!(behind(&mut recent, 9), [0; 0]);
+        assert_eq!(head(&mut recent, 4), None, "7 and 8 are missing");
+        assert_eq!(take(&mut recent, 4, 9), [0; 0]);
+        assert_eq!(head(&mut recent, 8), Some(9), "what is before was told");
+        assert_eq!(head(&mut recent, 9), None);
         recent.add(row(11, 1));
         recent.add(row(10, 1));
-        assert_eq!(behind(&mut recent, 9), [10, 11], "whoever tells of it first");
+        assert_eq!(head(&mut recent, 9), Some(11), "whoever tells of it first");
+    }
+
+    #[test]
+    fn what_is_taken_is_taken_once() {
+        let mut recent = Recent::default();
+        (1..=2).for_each(|first| recent.add(row(first, 1)));
+        assert_eq!(take(&mut recent, 0, 1), [1]);
+        assert_eq!((head(&mut recent, 0), head(&mut recent, 1)), (None, Some(2)));
+        assert_eq!(take(&mut recent, 1, u64::MAX), [2]);
+        assert_eq!((recent.bytes, head(&mut recent, 1)), (0, None));
     }
 
     #[test]
@@ -100,7 +126,7 @@ mod tests {
         let mut recent = Recent::default();
         (1..=10).for_each(|first| recent.add(row(first, 1)));
         assert_eq!(recent.rows.len(), 2);
-        assert_eq!(behind(&mut recent, 0), [0; 0], "whoever is late reads the journal");
-        assert_eq!(behind(&mut recent, 8), [9, 10]);
+        assert_eq!(head(&mut recent, 0), None, "whoever is late reads the journal");
+        assert_eq!(take(&mut recent, 8, 10), [9, 10]);
     }
 }

@@ -232,7 +232,7 @@ fn outcome(call: &Call, max: u64) -> Option<Json> {
     Some(match &end.outcome {
         Outcome::Succeeded(success) => match &success.value {
             Value::Inline(text) => match bounded(text, max) {
-                (value, None) => json!({"value": value}),
+                (value, None) => Json::Object([("value".to_string(), value)].into_iter().collect()),
                 (value, Some(bytes)) => json!({"value": value, "value_bytes": bytes}),
             },
             Value::Kept { kept, form } => {
