@@ -44,3 +44,23 @@ impl Guest {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use tokio::sync::Semaphore;
+
+    #[tokio::test]
+    async fn a_token_is_hashed_once_while_it_is_the_same() {
+        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("there is room");
+        let (guest, made) = (Guest::new(place, watch::channel(false).1), Cell::new(0));
+        for (token, so_far) in [("a", 1), ("a", 1), ("b", 2), ("a", 3)] {
+            let hash = guest.hash_of(token, || {
+                made.set(made.get() + 1);
+                format!("of {token}")
+            });
+            assert_eq!((&*hash, made.get()), (&*format!("of {token}"), so_far));
+        }
+    }
+}

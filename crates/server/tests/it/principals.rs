@@ -4,6 +4,8 @@ use crate::tcp::Served;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use windlass::core::limits::Limits;
 use windlass_server::access::Scope;
 
@@ -62,6 +64,29 @@ async fn wrong_tokens_are_refused() {
         assert_eq!(ask(&format!("authorization: Bearer {wrong}\r\n")).await.0, 401, "{wrong}");
     }
     assert_eq!(ask(&format!("authorization: bearer {token}\r\n")).await.0, 200);
+}
+
+#[tokio::test]
+async fn who_shows_another_token_on_the_same_connection_is_somebody_else() {
+    let served = Served::new().await;
+    let reader = served.token_of("reader", &[Scope::Read]).await;
+    let shown = [
+        (&served.token, 200),
+        (&served.token, 200),
+        (&reader, 403),
+        (&served.token, 200),
+        (&"x".into(), 401),
+    ];
+    let mut stream = TcpStream::connect(served.at()).await.expect("let in");
+    for (place, (token, _)) in shown.iter().enumerate() {
+        let stays = if place + 1 < shown.len() { "keep-alive" } else { "close" };
+        let head = format!("host: localhost\r\nconnection: {stays}\r\nauthorization: Bearer {token}\r\n");
+        stream.write_all(format!("GET /v1/tokens HTTP/1.1\r\n{head}\r\n").as_bytes()).await.expect("sent");
+    }
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).await.expect("answered");
+    let statuses: Vec<&str> = answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    assert_eq!(statuses, shown.map(|(_, status)| status.to_string()));
 }
 
 #[tokio::test]
