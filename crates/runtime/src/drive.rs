@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use windlass_core::call::{Cause, Fact, Lost as LostAttempt, Reason, Step};
 use windlass_core::ids::{AttemptNo, CallId};
-use windlass_core::time::Timestamp;
 
 /// What became of a call that was driven.
 pub(crate) enum Driven {
@@ -27,9 +26,8 @@ pub(crate) enum Driven {
     Parked,
 }
 
-/// Drives a call until it ends or has to wait. `at`: when that begins, if the time was just asked for.
-async fn drive(mut held: Box<Held>, at: Option<Timestamp>) -> Result<Driven, Lost> {
-    held.begin_stage_at(at);
+/// Drives a call that has begun a stage, until it ends or has to wait.
+async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
     if background::may_be_due(&held) {
         Box::pin(background::detach(&mut held)).await?;
     }
@@ -186,12 +184,13 @@ pub(crate) async fn start_all(on: &Arc<Hold>, calls: impl Iterator<Item = Box<He
     for mut held in calls {
         going.hand_on(&mut held);
         let who = (held.id, held.past.fresh);
+        held.begin_stage_at(at.take());
         let mut driving = match free.take() {
             Some(mut memory) => {
-                Pin::set(&mut memory, drive(held, at.take()));
+                Pin::set(&mut memory, drive(held));
                 memory
             }
-            None => Box::pin(drive(held, at.take())),
+            None => Box::pin(drive(held)),
         };
         match poll_once(driving.as_mut()).await {
             Some(driven) => {
@@ -246,7 +245,13 @@ async fn drive_on(driving: Pin<Box<impl Future<Output = Result<Driven, Lost>>>>,
 /// Drives a call that was parked in a task of its own.
 pub(crate) fn start(held: Box<Held>) {
     let (on, who) = (held.on.clone(), (held.id, held.past.fresh));
-    on.rt.tasks.spawn(drive_on(Box::pin(drive(held, None)), on.clone(), who));
+    on.rt.tasks.spawn(drive_on(Box::pin(drive_anew(held)), on.clone(), who));
+}
+
+/// Its stage begins when somebody has time for it.
+async fn drive_anew(mut held: Box<Held>) -> Result<Driven, Lost> {
+    held.begin_stage();
+    drive(held).await
 }
 
 /// A call cannot be driven on here: it is open in its journal, and no longer in this runtime. Nor are those that
