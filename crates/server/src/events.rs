@@ -114,7 +114,7 @@ impl Stream {
             return Some((format!("id: {}\n\n", self.events.cursor()).into(), Some(self)));
         }
         let going = async {
-            match &mut self.guest {
+            match &self.guest {
                 Some(guest) => guest.told_to_go().await,
                 None => std::future::pending().await,
             }

@@ -285,9 +285,7 @@ impl super::Event {
         for (name, value) in &self.told.0 {
             fields.add(name, value);
         }
-        if let Some(sentence) = self.narration(locale) {
-            fields.add("narration", &sentence);
-        }
+        fields.add_if("narration", self.narration(locale));
         fields.end();
     }
 }
