@@ -117,7 +117,7 @@ pub const MUTANTS: [Mutant; 18] = [
 ];
 
 /// How often workers die before every commit until a mutant counts as unnoticed.
-const PASSES_MAX: u32 = 3;
+const PASSES_MAX: u32 = 20;
 
 /// What is kept of the line that noticed a mutant.
 const LINE_CHARS_MAX: usize = 160;
