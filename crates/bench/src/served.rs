@@ -72,7 +72,6 @@ async fn figures(asked: &Asked, tell: &mut (dyn FnMut(&str) + Send)) -> Result<T
         floors.push(load(&floor.target(), connections, (span / TURNS, None)).await?);
         rates.push(load(&ours.target(), connections, (span / TURNS, None)).await?);
     }
-    let each = |loads: &[Load], of: fn(&Load) -> f64| median(loads.iter().map(of).collect());
     let (floor_rate, rate) = (each(&floors, Load::per_second), each(&rates, Load::per_second));
     let what = format!("once, {connections} connections");
     lines.push(Line::against(what, (rate, Unit::PerSecond), floor_rate, Bar::AtLeast(0.5)));
@@ -87,34 +86,48 @@ async fn figures(asked: &Asked, tell: &mut (dyn FnMut(&str) + Send)) -> Result<T
         Bar::AtMost(5.0),
     ));
 
-    tell("the same at half of that");
-    let half = Some(Duration::from_secs_f64(2.0 * connections as f64 / rate));
-    let alone = load(&ours.target(), connections, (span, half)).await?;
-    tell("and with readers of events");
-    let readers = ours.follow(asked.readers, connections).await?;
-    let read = load(&ours.target(), connections, (span, half)).await?;
-    let told = readers.told.load(Ordering::Relaxed);
-    drop(readers);
-    let what = format!("at half of it, with {} readers", asked.readers);
-    lines.push(Line::against(
-        what,
-        (read.per_second(), Unit::PerSecond),
-        alone.per_second(),
-        Bar::AtLeast(0.9),
-    ));
-    let (busy, busy_alone) = (read.busy_ns(), alone.busy_ns());
-    lines.push(Line::beside("  CPU for each, with its readers", (busy, Unit::Nanoseconds), busy_alone));
-    lines.push(Line::plain("  p50 without readers", (ms(alone.rate.p50), Unit::Milliseconds)));
-    lines.push(Line::plain("  p50 with readers", (ms(read.rate.p50), Unit::Milliseconds)));
-    lines.push(Line::plain(
-        "  bytes that each reader was told",
-        (told as f64 / asked.readers.max(1) as f64, Unit::Number),
-    ));
+    lines.extend(with_readers(asked, (&ours, rate), tell).await?);
     ours.stop().await;
     floor.stop()?;
     let title =
         "D. Server, durable, HTTP keep-alive; the floor is a handler with two group commits".to_owned();
     Ok(Table { title, lines })
+}
+
+/// At half of a rate, in turn without and with readers of events: what these cost the calls.
+async fn with_readers(
+    asked: &Asked,
+    (ours, rate): (&Ours, f64),
+    tell: &mut (dyn FnMut(&str) + Send),
+) -> Result<Vec<Line>, Error> {
+    tell("at half of that, without and with readers of events");
+    let Asked { span, connections, readers, .. } = *asked;
+    let half = (span / TURNS, Some(Duration::from_secs_f64(2.0 * connections as f64 / rate)));
+    let (mut alone, mut read, mut told) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..TURNS {
+        alone.push(load(&ours.target(), connections, half).await?);
+        let following = ours.follow(readers, connections).await?;
+        read.push(load(&ours.target(), connections, half).await?);
+        told += following.told.load(Ordering::Relaxed);
+        drop(following);
+        ours.readers_are(0).await;
+    }
+    let what = format!("at half of it, with {readers} readers");
+    let (rate, rate_alone) = (each(&read, Load::per_second), each(&alone, Load::per_second));
+    let (busy, busy_alone) = (each(&read, Load::busy_ns), each(&alone, Load::busy_ns));
+    let p50 = |loads: &[Load]| (each(loads, |load| ms(load.rate.p50)), Unit::Milliseconds);
+    Ok(vec![
+        Line::against(what, (rate, Unit::PerSecond), rate_alone, Bar::AtLeast(0.9)),
+        Line::beside("  CPU for each, with its readers", (busy, Unit::Nanoseconds), busy_alone),
+        Line::plain("  p50 without readers", p50(&alone)),
+        Line::plain("  p50 with readers", p50(&read)),
+        Line::plain("  bytes that each reader was told", (told as f64 / readers.max(1) as f64, Unit::Number)),
+    ])
+}
+
+/// The median over the turns.
+fn each(loads: &[Load], of: impl Fn(&Load) -> f64) -> f64 {
+    median(loads.iter().map(of).collect())
 }
 
 /// Whom the clients ask, and with what.
@@ -384,10 +397,15 @@ impl Ours {
                 }
             });
         }
-        while self.runtime.readers() < readers as u64 {
+        self.readers_are(readers as u64).await;
+        Ok(Readers { told, _reading: reading })
+    }
+
+    /// Waits until so many follow.
+    async fn readers_are(&self, count: u64) {
+        while self.runtime.readers() != count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        Ok(Readers { told, _reading: reading })
     }
 
     async fn stop(self) {
