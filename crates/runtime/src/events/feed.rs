@@ -7,10 +7,12 @@
 use super::Words;
 use super::follow::{Follower, Page, Source, Subject};
 use super::recent::{Recent, Written};
+use crate::drive::poll_once;
 use crate::error::BatchError;
 use crate::progress::Progress;
 use crate::runtime::Inner;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -25,6 +27,8 @@ use windlass_store::SessionRow;
 const PAGES_MAX: usize = 16;
 /// What they may weigh together.
 const PAGES_BYTES_MAX: usize = 8 << 20;
+/// So many beats a pause has.
+const BEATS: u64 = 2;
 /// Running calls of a session whose last words are kept.
 const WORDS_MAX: usize = 1_024;
 /// So much of what a call writes is told at once.
@@ -364,10 +368,13 @@ fn is_end_of_attempt(kind: Kind) -> bool {
 
 /// Rings when something happened, and not again before `pause` has passed; looks by itself after `looks`.
 async fn ring(rt: Weak<Inner>, feed: Arc<Feed>, (pause, looks): (Duration, Duration)) {
+    let (mut beat, pause_us) = (Beat::default(), u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
     loop {
         // What nobody told of is what another process wrote, or what was committed for somebody who did not wait for it.
-        let told = tokio::time::timeout(looks, feed.happened.notified()).await.is_ok();
+        let was_due = poll_once(pin!(feed.happened.notified())).await.is_some();
+        let told = was_due || tokio::time::timeout(looks, feed.happened.notified()).await.is_ok();
         let Some(rt) = rt.upgrade() else { return };
+        let clock = rt.clock.clone();
         let words = feed.gather(&rt);
         let row = match feed.written().filter(|_| told) {
             Some(written) => Ok(Some(written)),
@@ -387,10 +394,48 @@ async fn ring(rt: Weak<Inner>, feed: Arc<Feed>, (pause, looks): (Duration, Durat
             ring.words = words;
             *ring != before
         });
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(beat.next(pause_us, (clock.elapsed_us(), was_due))).await;
+    }
+}
+
+/// When a session that is busy rings next: sessions that ring at the same time cost less than those that wake their readers one
+/// after the other, so all of them keep to the beats of the runtime's clock.
+#[derive(Default)]
+struct Beat {
+    /// When it was last to ring.
+    due_us: u64,
+}
+
+impl Beat {
+    /// It has just rung: how long until the first beat after which the pause is over. Whoever had something to ring for when
+    /// it was due is not late by what ringing took.
+    fn next(&mut self, pause_us: u64, (now_us, was_due): (u64, bool)) -> Duration {
+        let rang_us = if was_due { self.due_us.max(now_us.saturating_sub(pause_us / 2)) } else { now_us };
+        let every_us = (pause_us / BEATS).max(1);
+        self.due_us = (rang_us + pause_us).div_ceil(every_us) * every_us;
+        Duration::from_micros(self.due_us.saturating_sub(now_us))
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_session_rings_at_the_beats() {
+        let mut beat = Beat::default();
+        let mut next = |now_ms: u64, was_due| beat.next(50_000, (now_ms * 1_000, was_due)).as_millis();
+        assert_eq!(next(7, false), 68, "until 75: the first beat after a whole pause");
+        assert_eq!(next(76, true), 49, "until 125: what ringing took is not added");
+        assert_eq!(
+            next(140, false),
+            60,
+            "until 200: what came after 125 is told at once, and nothing for a pause"
+        );
+        assert_eq!(next(245, true), 30, "until 275: who is far behind still pauses");
+    }
 }
