@@ -247,7 +247,8 @@ limits! {
     partial_bytes_max = 16 << 10;
     /// Readers of events in the process; each is a connection that stays open.
     event_readers_max = 4_096;
-    /// Readers of events are woken at most once in so many milliseconds, so that many of them cost little.
+    /// Readers of events are woken about once in so many milliseconds, those of busy sessions together, so that many of them cost
+    /// little.
     event_frame_ms = 50;
     /// How often, in milliseconds, is looked whether another process wrote to a session that is followed here.
     event_look_ms = 1_000;

@@ -34,11 +34,7 @@ fn opened(is_new: bool, value: &impl Serialize) -> Answered {
     with_status(if is_new { StatusCode::CREATED } else { StatusCode::OK }, value)
 }
 
-/// Room for what most answers say.
-const ANSWER_BYTES: usize = 1 << 10;
-
 fn with_status(status: StatusCode, value: &impl Serialize) -> Answered {
-    let mut text = Vec::with_capacity(ANSWER_BYTES);
-    serde_json::to_writer(&mut text, value).map_err(|error| Problem::new("internal", error.to_string()))?;
+    let text = serde_json::to_string(value).map_err(|error| Problem::new("internal", error.to_string()))?;
     Ok((status, [(CONTENT_TYPE, "application/json")], text).into_response())
 }

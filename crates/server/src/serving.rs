@@ -133,7 +133,8 @@ async fn answer(
     (bounds, guest, mut stopping): (Bounds, Guest, watch::Receiver<bool>),
 ) {
     let mut http = http1::Builder::new();
-    // More than a hundred headers it refuses by itself; browsers and proxies send a few dozen.
+    // More than a hundred headers it refuses by itself; browsers and proxies send a few dozen. To say that number costs
+    // every request a list of so many.
     http.timer(TokioTimer::new())
         .header_read_timeout(bounds.header_wait)
         .max_buf_size(bounds.header_bytes_max);

@@ -2,7 +2,7 @@
 //!
 //! A session that nobody follows pays one relaxed load per commit. While somebody does, a task of the runtime hears of
 //! commits and of what running calls say, reads what is new, and rings for all readers at once, at most every
-//! `event_frame_ms`: whoever keeps up finds its page made.
+//! `event_frame_ms` or so: whoever keeps up finds its page made.
 
 use super::Words;
 use super::follow::{Follower, Page, Source, Subject};
@@ -215,9 +215,9 @@ impl Feed {
         let mut ringer = lock(&self.ringer);
         self.readers.fetch_add(1, Ordering::SeqCst);
         if ringer.is_none() {
-            let every = |ms| Duration::from_millis(ms);
-            let pauses = (every(rt.limits.event_frame_ms), every(rt.limits.event_look_ms));
-            let ringing = rt.tasks.spawn(ring(Arc::downgrade(rt), self.clone(), pauses));
+            let pause_us = rt.limits.event_frame_ms.saturating_mul(1_000);
+            let looks = Duration::from_millis(rt.limits.event_look_ms);
+            let ringing = rt.tasks.spawn(ring(Arc::downgrade(rt), self.clone(), (pause_us, looks)));
             *ringer = Some(ringing.abort_handle());
         }
         self.ring.subscribe()
@@ -366,9 +366,9 @@ fn is_end_of_attempt(kind: Kind) -> bool {
     )
 }
 
-/// Rings when something happened, and not again before `pause` has passed; looks by itself after `looks`.
-async fn ring(rt: Weak<Inner>, feed: Arc<Feed>, (pause, looks): (Duration, Duration)) {
-    let (mut beat, pause_us) = (Beat::default(), u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
+/// Rings when something happened, and then at its next [`Beat`] at the earliest; looks by itself after `looks`.
+async fn ring(rt: Weak<Inner>, feed: Arc<Feed>, (pause_us, looks): (u64, Duration)) {
+    let mut beat = Beat::default();
     loop {
         // What nobody told of is what another process wrote, or what was committed for somebody who did not wait for it.
         let was_due = poll_once(pin!(feed.happened.notified())).await.is_some();
@@ -412,7 +412,7 @@ impl Beat {
     fn next(&mut self, pause_us: u64, (now_us, was_due): (u64, bool)) -> Duration {
         let rang_us = if was_due { self.due_us.max(now_us.saturating_sub(pause_us / 2)) } else { now_us };
         let every_us = (pause_us / BEATS).max(1);
-        self.due_us = (rang_us + pause_us).div_ceil(every_us) * every_us;
+        self.due_us = rang_us.saturating_add(pause_us).div_ceil(every_us).saturating_mul(every_us);
         Duration::from_micros(self.due_us.saturating_sub(now_us))
     }
 }
@@ -437,5 +437,6 @@ mod tests {
             "until 200: what came after 125 is told at once, and nothing for a pause"
         );
         assert_eq!(next(245, true), 30, "until 275: who is far behind still pauses");
+        assert!(Beat::default().next(u64::MAX, (1, false)).as_micros() > 0, "for ever, if so it is set");
     }
 }

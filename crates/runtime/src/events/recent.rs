@@ -53,7 +53,7 @@ impl Recent {
 }
 
 /// The number of the entry behind a row.
-pub(super) fn after_row(row: &JournalRow) -> EntryNo {
+fn after_row(row: &JournalRow) -> EntryNo {
     EntryNo(row.first.0 + u64::from(row.count))
 }
 
