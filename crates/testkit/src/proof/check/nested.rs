@@ -35,21 +35,23 @@ pub(super) fn is_planned(histories: &Histories, call: &Recorded) -> bool {
     })
 }
 
-/// Whether the ledger may have seen a call inside another of which nothing is recorded: what only reads may run before its batch is
-/// durable, and a call around it that died then and must not be repeated does not make it again.
+/// Whether the ledger may have seen a call inside another of which nothing is recorded: what only reads may run before its
+/// batch is durable, and the call around it, which died with it, does not make it again if it must not be repeated, was
+/// cancelled, or its batch was decided without it. If it succeeds, [all that it was to call](told) must be there.
 pub(super) fn may_be_gone(histories: &Histories, effect: &Effect) -> bool {
     let parts: Vec<&str> = effect.call.split('/').collect();
-    let &[session, batch, name, _] = parts.as_slice() else { return false };
-    let died = |call: &&Recorded| call.is_once && call.session == session && call.past.lost > 0;
+    let &[_, batch, name, id] = parts.as_slice() else { return false };
+    let Some(around) = batch.strip_prefix("inside:") else { return false };
+    // Behind it stands for the how manieth time.
+    let name = name.split('#').next().unwrap_or_default();
+    let died = |call: &&Recorded| call.answer["call"] == around && call.past.lost > 0;
     let calls = |call: &Recorded| {
         histories.plan.calls().any(|(session, batch, plan)| {
             call.name == format!("{}/{}/{}", session.name, batch.key, plan.id)
-                && plan.nested.all().any(|(called, _)| called == name)
+                && plan.nested.all().any(|(called, plan)| called == name && plan.id == id)
         })
     };
-    effect.kind == "read"
-        && batch.starts_with("inside:")
-        && histories.journal.calls.iter().filter(died).any(calls)
+    effect.kind == "read" && histories.journal.calls.iter().filter(died).any(calls)
 }
 
 /// What the ledger saw of a call, without questions.
