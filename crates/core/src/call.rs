@@ -274,8 +274,9 @@ impl Call {
         }
     }
 
-    /// What a call that is cancelled now has done: we never state what we do not know.
-    fn effect(&self) -> Effect {
+    /// What it has done so far: we never state what we do not know. The calls inside it may be unknown; theirs are other
+    /// journals.
+    pub fn effect(&self) -> Effect {
         match (self.class(), self.operations.as_deref()) {
             _ if self.may_have_landed => Effect::Unknown,
             (Some(EffectClass::Stepped), Some(operations)) => operations.effect(),

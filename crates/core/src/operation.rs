@@ -202,6 +202,8 @@ enum Recorded {
     Step {
         input: JsonText,
         state: StepState,
+        /// It has failed once without saying that nothing happened.
+        doubted: bool,
     },
     Sleep {
         until: Until,
@@ -312,33 +314,30 @@ impl Operations {
         self.by_name.contains_key(name)
     }
 
-    /// What the steps and nested calls that are recorded have done together. A step that failed has done nothing only if it
-    /// says so.
+    /// What the steps and nested calls that are recorded have done together: `Landed` only if that is known of all of them. A
+    /// step that failed has done nothing only if it says so, each time. What became of a nested call its own journal says;
+    /// here it counts as one that has taken effect.
     pub fn effect(&self) -> Effect {
         let mut effect = Effect::None;
         for recorded in self.by_name.values() {
-            let state = match recorded {
-                Recorded::Step { state, .. } => state,
-                Recorded::Call(_)
+            match recorded {
+                Recorded::Step { state: StepState::Open, .. }
+                | Recorded::Step { state: StepState::Failed { .. }, doubted: true, .. } => {
+                    return Effect::Unknown;
+                }
+                Recorded::Step { state: StepState::Done(_), .. }
+                | Recorded::Call(_)
                 | Recorded::Event { .. }
                 | Recorded::Told { .. }
-                | Recorded::PairWritten { written: true, .. } => {
-                    effect = Effect::Landed;
-                    continue;
-                }
-                Recorded::Sleep { .. }
+                | Recorded::PairWritten { written: true, .. } => effect = Effect::Landed,
+                Recorded::Step { state: StepState::Failed { .. }, doubted: false, .. }
+                | Recorded::Sleep { .. }
                 | Recorded::Completion { .. }
                 | Recorded::Question { .. }
                 | Recorded::PairsRead { .. }
                 | Recorded::PairWritten { written: false, .. }
                 | Recorded::Signal { .. }
-                | Recorded::Attached(_) => continue,
-            };
-            match state {
-                StepState::Open => return Effect::Unknown,
-                StepState::Done(_) => effect = Effect::Landed,
-                StepState::Failed { failure, .. } if failure.did_not_happen || effect == Effect::Landed => {}
-                StepState::Failed { .. } => effect = Effect::Unknown,
+                | Recorded::Attached(_) => {}
             }
         }
         effect
@@ -368,7 +367,7 @@ impl Operations {
     /// The step of this name, given this input, in this [round](crate::call::Call::round) of its call.
     pub fn step(&self, name: &str, input: &str, now: u32) -> Result<Step<'_>, Mismatch> {
         let Some(recorded) = self.by_name.get(name) else { return Ok(Step::Run) };
-        let Recorded::Step { input: was, state } = recorded else { return Err(recorded.other()) };
+        let Recorded::Step { input: was, state, .. } = recorded else { return Err(recorded.other()) };
         if **was != *input {
             return Err(other_input(was, input));
         }

@@ -15,8 +15,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use windlass_core::call::{Cause, Fact, Lost as LostAttempt, Reason, Step};
+use windlass_core::call::{Cause, Fact, Lost as LostAttempt, Reason, Settlement, Step};
 use windlass_core::ids::{AttemptNo, CallId};
+use windlass_core::outcome::Effect;
 
 /// What became of a call that was driven.
 pub(crate) enum Driven {
@@ -95,6 +96,9 @@ async fn drive(mut held: Box<Held>) -> Result<Driven, Lost> {
             },
             Step::Retry { after_ms } => Box::pin(retry::note(&mut held, after_ms)).await?,
             Step::Park(parked) => return Ok(park::until(held, parked)),
+            Step::Settle(Settlement::Cancelled(Effect::Landed)) if nested::speak_for(&held) => {
+                Box::pin(settle::cancelled(&mut held)).await?;
+            }
             Step::Settle(_) => settle::note(&mut held)?,
         }
     }

@@ -269,7 +269,7 @@ fn stopped(fact: &Stopped) -> String {
     };
     let mut told = format!("attempt {} was stopped after {}: {why}", fact.attempt, length(fact.ran_us));
     if !fact.may_have_acted {
-        told.push_str("; it certainly did nothing");
+        told.push_str("; it did nothing that is not recorded");
     }
     if fact.stuck {
         told.push_str("; its tool does not let go and still blocks a thread");

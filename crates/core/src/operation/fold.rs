@@ -24,10 +24,10 @@ impl Operations {
             (Some(Recorded::Question { end, .. }), Did::Completed(Completion::Ok(_)) | Did::TimedOut) => {
                 end.is_none()
             }
-            (Some(Recorded::Step { input: was, state }), Did::StepEnded { input, .. }) => {
+            (Some(Recorded::Step { input: was, state, .. }), Did::StepEnded { input, .. }) => {
                 !matches!(state, StepState::Done(_)) && was == input
             }
-            (Some(Recorded::Step { input: was, state }), Did::StepStarted { input }) => {
+            (Some(Recorded::Step { input: was, state, .. }), Did::StepStarted { input }) => {
                 matches!(state, StepState::Failed { .. }) && was == input
             }
             (None, Did::Called { generation }) => *generation == 1,
@@ -47,15 +47,12 @@ impl Operations {
     pub fn apply(&mut self, operation: &Operation, round: u32) {
         let name = operation.name.clone();
         match &operation.did {
-            Did::StepStarted { input } => {
-                self.by_name.insert(name, Recorded::Step { input: input.clone(), state: StepState::Open });
+            Did::StepStarted { input } => self.stepped(name, input, StepState::Open),
+            Did::StepEnded { input, result: StepResult::Ok(value) } => {
+                self.stepped(name, input, StepState::Done(value.clone()));
             }
-            Did::StepEnded { input, result } => {
-                let state = match result {
-                    StepResult::Ok(value) => StepState::Done(value.clone()),
-                    StepResult::Failed(failure) => StepState::Failed { failure: failure.clone(), round },
-                };
-                self.by_name.insert(name, Recorded::Step { input: input.clone(), state });
+            Did::StepEnded { input, result: StepResult::Failed(failure) } => {
+                self.stepped(name, input, StepState::Failed { failure: failure.clone(), round });
             }
             Did::SleepBegan(until) => {
                 self.by_name.insert(name, Recorded::Sleep { until: *until, over: false });
@@ -115,6 +112,13 @@ impl Operations {
                 self.answered(&name, Answer::Given(Completion::Ok(payload.clone())));
             }
         }
+    }
+
+    fn stepped(&mut self, name: Arc<str>, input: &JsonText, state: StepState) {
+        let before = matches!(self.by_name.get(&name), Some(Recorded::Step { doubted: true, .. }));
+        let now = matches!(&state, StepState::Failed { failure, .. } if !failure.did_not_happen);
+        let step = Recorded::Step { input: input.clone(), state, doubted: before || now };
+        self.by_name.insert(name, step);
     }
 
     fn told(&mut self, name: Arc<str>, kind: Kind, what: &JsonText) {

@@ -16,13 +16,14 @@ use crate::tool::Cx;
 use crate::turns::Turns;
 use serde::Serialize;
 use std::sync::Arc;
-use windlass_core::batch::Parent;
+use windlass_core::batch::{Batch, Parent};
 use windlass_core::call::{Call, Cause};
-use windlass_core::handle::Handle;
-use windlass_core::ids::{BatchNo, CallId, Ordinal};
+use windlass_core::handle::{Handle, Kind};
+use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::operation::{Did, Operations};
 use windlass_core::outcome::Outcome;
 use windlass_core::siblings::{Decision, Siblings};
+use windlass_core::tool::EffectClass;
 
 /// Calls that a tool makes together.
 #[derive(Clone, Debug, Default)]
@@ -393,19 +394,45 @@ pub(crate) fn has_called(held: &Held) -> bool {
     held.call.operations.as_deref().is_some_and(Operations::has_call)
 }
 
-/// Asks the calls inside a call to stop, and waits until they have ended. Says whether one of them may have taken effect
-/// without anybody knowing it. The attempt that made them is over.
-pub(crate) async fn end_open(held: &Held, cause: Option<Cause>) -> Result<bool, Lost> {
+/// Whether what it did is what the calls inside it did; whoever must not be repeated, and is asked after, answers for them.
+pub(crate) fn speak_for(held: &Held) -> bool {
+    has_called(held) && held.call.class() == Some(EffectClass::Stepped)
+}
+
+/// Whether it is known of all calls inside a call what they did. None of them is open. What cannot be read is not known.
+pub(crate) async fn are_known(held: &Held) -> bool {
+    let Hold { rt, session, .. } = &*held.on;
+    let call = Handle::seal(rt.store.secret(), Kind::Call, held.id.packed());
+    let calls = held.call.operations.as_deref().into_iter().flat_map(Operations::calls);
+    let keys = calls.flat_map(|(name, called)| (1..=called.generation).map(move |no| key(call, name, no)));
+    for key in keys.collect::<Vec<_>>() {
+        let known = match rt.store.batch(Lookup::of(session.lane.session(), &key)).await {
+            Ok(Some(row)) => session.read(&row).await.is_ok_and(|(batch, _)| is_known(&batch)),
+            // It was refused.
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        if !known {
+            return false;
+        }
+    }
+    true
+}
+
+fn is_known(batch: &Batch) -> bool {
+    batch.calls.iter().all(|call| call.end().is_some_and(|end| !end.is_unknown()))
+}
+
+/// Asks the calls inside a call to stop, and waits until they have ended. The attempt that made them is over.
+pub(crate) async fn end_open(held: &Held, cause: Option<Cause>) -> Result<(), Lost> {
     let session = &held.on.session;
     // What is being submitted now is submitted then, and nothing after it.
     drop(session.admission.lock().await);
-    let mut unknown = false;
     for batch in tell_to_stop(&held.on, held.id, cause) {
         let ordinals: Vec<Ordinal> = (0..batch.len() as u16).map(Ordinal).collect();
-        let calls = batch.ended(ordinals.iter().copied(), &session.lane).await?;
-        unknown |= calls.iter().any(|call| call.end().is_some_and(|end| end.is_unknown()));
+        batch.ended(ordinals.iter().copied(), &session.lane).await?;
     }
-    Ok(unknown)
+    Ok(())
 }
 
 /// Asks the calls inside a call to stop. Each tells those inside it.
@@ -430,7 +457,7 @@ pub(crate) fn tell_to_stop(on: &Hold, call: CallId, cause: Option<Cause>) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_core::handle::{Kind, Secret};
+    use windlass_core::handle::Secret;
 
     #[test]
     fn what_is_called_again_is_known_by_its_first_key() {

@@ -126,10 +126,9 @@ pub(crate) async fn run(
     held.past.since_us = held.past.since_us.saturating_add(signal.book.excused_us(ended_us));
     Turns::ran(held, ended_us);
     moment!("at.end");
-    let mut unknown_inside = false;
     if nested::has_called(held) && !matches!(watched, Watched::Waits) {
         // Boxed, so that those that call nothing need no room for it.
-        unknown_inside = Box::pin(nested::end_open(held, signal.cause())).await?;
+        Box::pin(nested::end_open(held, signal.cause())).await?;
     }
     let fact = match watched {
         Watched::Waits => return Box::pin(put_aside(held, (attempt, ran_us), left)).await,
@@ -147,8 +146,7 @@ pub(crate) async fn run(
             Fact::Returned(Returned { attempt, ran_us, result })
         }
         Watched::Stopped(stop) => {
-            let unsettled = left.unsettled || unknown_inside;
-            Fact::Stopped(stopped((held, tool), (attempt, ran_us), stop, unsettled)?)
+            Fact::Stopped(stopped((held, tool), (attempt, ran_us), stop, left.unsettled)?)
         }
     };
     held.spare.signal = Some(signal);
@@ -166,7 +164,7 @@ fn arguments(held: &mut Held) -> Result<Value, Box<Failure>> {
     }
 }
 
-/// An attempt was stopped, maybe with something unsettled inside it.
+/// An attempt was stopped, maybe with a step under way.
 fn stopped(
     (held, tool): (&Held, &Registered),
     (attempt, ran_us): (AttemptNo, u64),
@@ -182,7 +180,7 @@ fn stopped(
         let (call, stuck) = (result::handle(held), held.on.rt.threads.stuck());
         tracing::error!(%call, tool = %tool.spec.name, stuck, "a stopped tool blocks its thread");
     }
-    // All that a stepped call does are its steps and the calls inside it.
+    // All that a stepped call does are its steps and the calls inside it, which have journals of their own.
     let is_stepped = held.call.class() == Some(EffectClass::Stepped);
     let may_have_acted = stop.may_have_acted && (!is_stepped || unsettled);
     Ok(Stopped { attempt, ran_us, cause, may_have_acted, stuck, output: stop.output.map(Into::into) })

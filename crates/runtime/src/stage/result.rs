@@ -13,8 +13,9 @@ use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::handle::Handle;
 use windlass_core::json::{self, Size};
 use windlass_core::limits::Limits;
-use windlass_core::outcome::{Form, Kept, Outcome, Part, Success, Value};
+use windlass_core::outcome::{Effect, Form, Kept, Outcome, Part, Success, Value};
 use windlass_core::projection::{self, Ends};
+use windlass_core::tool::EffectClass;
 
 /// What kept text is.
 const TEXT: &str = "text/plain";
@@ -279,7 +280,11 @@ pub(crate) fn failure(held: &Held, error: ToolError) -> Failure {
     if error.class == FailureClass::Internal {
         return internal(held, Code::Internal, error.detail.unwrap_or(error.message));
     }
-    told(&error, &held.on.rt.limits)
+    let mut failure = told(&error, &held.on.rt.limits);
+    // It may be a step that says so of itself; of all that the body did the journal knows.
+    let is_stepped = held.call.class() == Some(EffectClass::Stepped);
+    failure.did_not_happen &= !is_stepped || held.call.effect() == Effect::None;
+    failure
 }
 
 /// What a tool says about its failure, as it is recorded.

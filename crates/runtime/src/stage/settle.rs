@@ -4,6 +4,7 @@ use crate::artifacts::Artifacts;
 use crate::error::Lost;
 use crate::held::Held;
 use crate::inbox;
+use crate::inside::nested;
 use crate::same::Answer;
 use windlass_core::attempt::Deadline;
 use windlass_core::call::{
@@ -40,6 +41,13 @@ pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
     ended(held, outcome)
 }
 
+/// A cancelled call whose own journal says that it took effect, and that has called others: it says so only if it is known of
+/// them too.
+pub(crate) async fn cancelled(held: &mut Held) -> Result<(), Lost> {
+    let effect = if nested::are_known(held).await { Effect::Landed } else { Effect::Unknown };
+    ended(held, Outcome::Cancelled { effect })
+}
+
 /// What its session must be connected to was not.
 fn unconnected(held: &Held, said: &Unconnected, declined: bool) -> Failure {
     let provider = &said.provider;
@@ -52,7 +60,7 @@ fn unconnected(held: &Held, said: &Unconnected, declined: bool) -> Failure {
             format!("The tool needs {provider}, and nobody connected it in time. Do without the tool.");
         (FailureClass::Timeout, Code::Timeout, message)
     };
-    let did_not_happen = !held.call.may_have_landed;
+    let did_not_happen = held.call.effect() == Effect::None;
     Failure { class, source: Source::Runtime, did_not_happen, ..Failure::invalid_request(code, message) }
 }
 
@@ -99,7 +107,7 @@ pub(crate) fn no_turn(held: &mut Held, why: &Refused) -> Result<(), Lost> {
     let failure = Failure {
         class: FailureClass::ResourceLimit,
         source: Source::Runtime,
-        did_not_happen: !held.call.may_have_landed,
+        did_not_happen: held.call.effect() == Effect::None,
         ..Failure::invalid_request(why.code(), why.to_string())
     };
     refused(held, Box::new(failure))
@@ -114,7 +122,7 @@ pub(crate) fn overdue(held: &mut Held, deadline: Deadline) -> Result<(), Lost> {
     let rules = held.rules();
     let ms = if deadline == Deadline::Queue { rules.queue_ms } else { rules.total_ms };
     let mut failure = Failure::timeout(deadline, ms);
-    failure.did_not_happen = !held.call.may_have_landed;
+    failure.did_not_happen = held.call.effect() == Effect::None;
     if let Some((parked, _)) = &held.call.parked {
         failure.message.push_str(match parked.reason {
             Reason::Retry => " It waited for its next attempt.",
@@ -162,7 +170,7 @@ fn timed_out(held: &Held, cause: Cause) -> Failure {
         (attempts, _) => Retry::Exhausted { attempts },
     };
     let mut failure = Failure { retry, raw: last_output(held), ..Failure::timeout(deadline, ms) };
-    if held.call.may_have_landed {
+    if held.call.effect() != Effect::None {
         failure.message.push_str(" It may have taken effect.");
     }
     failure

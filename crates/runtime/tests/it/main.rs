@@ -17,6 +17,7 @@ mod claims;
 mod commits;
 mod completions;
 mod dedupe;
+mod effects;
 mod events;
 mod files;
 mod gates;
