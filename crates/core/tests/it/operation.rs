@@ -1,5 +1,7 @@
 //! What a tool does by name, through every crash: random lives of a `stepped` call as a driver leads it.
 
+mod effect;
+
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use windlass_core::call::{
@@ -10,7 +12,7 @@ use windlass_core::call::{
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, Retry};
 use windlass_core::ids::AttemptNo;
-use windlass_core::operation::{Completion, Did, Operation, Operations, Step as Known, StepResult, Until};
+use windlass_core::operation::{Completion, Did, Operation, Step as Known, StepResult, Until};
 use windlass_core::outcome::{Effect, ModelAnswer, Outcome, Success};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
@@ -422,11 +424,9 @@ impl Life {
             Effect::Landed => {
                 assert!(done && in_doubt == 0, "it says that all is recorded: {:?}", self.truth)
             }
-            Effect::Unknown => assert!(
-                in_doubt > 0 || self.died_running,
-                "it is known what happened: {:?}",
-                self.truth
-            ),
+            Effect::Unknown => {
+                assert!(in_doubt > 0 || self.died_running, "it is known what happened: {:?}", self.truth)
+            }
         }
     }
 }
@@ -564,55 +564,5 @@ fn any_fact(pick: u32, which: u32) -> Fact {
         13 => Fact::Lost(Lost { attempt, blamed: true }),
         14 => started(which + 1),
         _ => Fact::CancelAsked(CancelAsked::default()),
-    }
-}
-
-#[test]
-fn what_recorded_steps_have_done_together() {
-    let ok = || StepResult::Ok("2".into());
-    let failed = |how| StepResult::Failed(Box::new(failure(how)));
-    let ended = |result| Did::StepEnded { input: INPUT.into(), result };
-    let open = || Did::StepStarted { input: INPUT.into() };
-    for (dids, expected) in [
-        (vec![], Effect::None),
-        (vec![Did::SleepEnded], Effect::None),
-        (vec![ended(ok())], Effect::Landed),
-        (vec![ended(failed(Fails::WithoutEffect))], Effect::None),
-        (vec![ended(failed(Fails::Plainly))], Effect::Unknown),
-        (vec![ended(failed(Fails::Plainly)), ended(ok())], Effect::Unknown),
-        (vec![ended(ok()), ended(failed(Fails::Plainly))], Effect::Unknown),
-        (vec![ended(failed(Fails::WithoutEffect)), ended(ok())], Effect::Landed),
-        (vec![ended(ok()), ended(failed(Fails::WithoutEffect))], Effect::Landed),
-        (vec![ended(ok()), open()], Effect::Unknown),
-        (vec![open(), ended(ok())], Effect::Unknown),
-    ] {
-        let mut operations = Operations::default();
-        for (number, did) in dids.iter().enumerate() {
-            operations.apply(&Operation { name: number.to_string().into(), did: did.clone() }, 0);
-        }
-        assert_eq!(operations.effect(), expected, "{dids:?}");
-    }
-}
-
-#[test]
-fn what_a_step_may_have_done_it_may_have_done_ever_after() {
-    let ended = |result| Did::StepEnded { input: INPUT.into(), result };
-    let failed = |how| ended(StepResult::Failed(Box::new(failure(how))));
-    let mut operations = Operations::default();
-    let started = Did::StepStarted { input: INPUT.into() };
-    for (round, (did, expected)) in [
-        (failed(Fails::WithoutEffect), Effect::None),
-        (failed(Fails::Plainly), Effect::Unknown),
-        (started, Effect::Unknown),
-        (failed(Fails::WithoutEffect), Effect::Unknown),
-        (ended(StepResult::Ok("2".into())), Effect::Landed),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let operation = Operation { name: "one".into(), did };
-        assert!(operations.can_follow(&operation), "{operation:?}");
-        operations.apply(&operation, round as u32);
-        assert_eq!(operations.effect(), expected, "{operation:?}");
     }
 }

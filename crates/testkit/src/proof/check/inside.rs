@@ -95,9 +95,11 @@ fn is_planned(case: &Case<'_>, step: &str) -> bool {
     }
 }
 
-/// Whether something was applied or called, and all that was applied is recorded.
+/// Whether something was applied or called, and all that was applied is recorded. A call inside another that is made anew finds
+/// applied what it did before, under the same key.
 pub(super) fn is_all_recorded(case: &Case<'_>) -> bool {
-    let applied = |step: &str| case.under(&case.step_key(step)).any(|line| line.verdict == "applied");
+    let is_applied = |line: &Effect| matches!(line.verdict.as_str(), "applied" | "again");
+    let applied = |step: &str| case.under(&case.step_key(step)).any(is_applied);
     let is_recorded =
         |step: &str| case.recorded.inside.steps.get(step).is_some_and(|step| !step.done_in.is_empty());
     let has_called = !case.recorded.inside.called.is_empty();

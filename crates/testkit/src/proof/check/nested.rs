@@ -93,7 +93,8 @@ pub(super) fn stops(around: &Recorded, call: &Recorded) -> bool {
     let past = &around.past;
     match call.past.cancel_reason.as_deref() {
         Some("the call around it was cancelled") => past.cancel_asked.is_some(),
-        Some("the call around it took too long") => past.stopped + past.stopped_in_time > 0,
+        // It may have died before it was recorded that it was stopped.
+        Some("the call around it took too long") => past.stopped + past.stopped_in_time + past.lost > 0,
         Some("the call around it ended without waiting for it") => past.lost > 0,
         _ => false,
     }
