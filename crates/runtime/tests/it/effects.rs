@@ -1,24 +1,37 @@
 //! What a stepped call says that it did is what its steps and the calls inside it did.
 
 use crate::inside::{DAY, asked, body, stepped};
-use crate::rig::{batch, call, end, memory, n, returns, run, spec, waits_for};
+use crate::rig::{batch, call, end, memory, run, spec, waits_for};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use windlass::store::memory::MemoryStore;
 use windlass::{
     Config, Cx, Deadlines, EffectClass, NestedBatch, Runtime, Siblings, Target, Tool, ToolError, ToolSpec,
 };
 use windlass_testkit::clock::ManualClock;
 
-/// A tool that stops when it is told to.
-fn obeys(spec: ToolSpec) -> impl Tool {
-    body(spec, |_, cx| {
+/// A tool that wins when the other one has begun, and that one, which stops when it is told to.
+fn racers(loser: EffectClass) -> (impl Tool, impl Tool) {
+    let free = |name, class| ToolSpec { claims: Some(Vec::new()), ..spec(name, class) };
+    let begun = Arc::new(Notify::new());
+    let begins = begun.clone();
+    let winner = body(free("winner", EffectClass::Keyed), move |_, _| {
+        let begun = begun.clone();
+        Box::pin(async move {
+            begun.notified().await;
+            Ok(json!(1).into())
+        })
+    });
+    let loser = body(free("loser", loser), move |_, cx| {
+        begins.notify_one();
         Box::pin(async move {
             cx.stopping().await;
             Err(ToolError::stopped())
         })
-    })
+    });
+    (winner, loser)
 }
 
 /// A tool that goes on when a race inside it is over, and then waits.
@@ -45,10 +58,10 @@ async fn a_cancelled_call_is_unknown_if_one_inside_it_that_is_over_is() {
         (EffectClass::Keyed, "input", "c cancelled{unknown}, 1 attempts"),
     ] {
         let runtime = memory();
-        let free = |name, class| ToolSpec { claims: Some(Vec::new()), ..spec(name, class) };
         runtime.register(races(then)).unwrap();
-        runtime.register(returns(free("winner", EffectClass::Keyed), Ok(n(1)))).unwrap();
-        runtime.register(obeys(free("loser", loser))).unwrap();
+        let (wins, loses) = racers(loser);
+        runtime.register(wins).unwrap();
+        runtime.register(loses).unwrap();
         let submitted = runtime.submit("s", asked()).await.unwrap();
         let waiting = waits_for(&runtime, then).await;
         runtime.cancel(Target::Call(&waiting), None).await.unwrap();
