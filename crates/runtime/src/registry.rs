@@ -433,6 +433,7 @@ fn is_same(one: &Arc<dyn Provider>, other: &Arc<dyn Provider>) -> bool {
 mod tests {
     use super::*;
     use crate::provider::LoadFuture;
+    use crate::scope::Link;
     use crate::tool::tool_fn;
 
     fn tool(name: &str) -> Arc<dyn Tool> {
@@ -492,6 +493,23 @@ mod tests {
         assert!(registry.register(tool("no spaces")).is_err());
         registry.lend(&place, None);
         assert_eq!(registry.generation(), before, "nothing changed");
+    }
+
+    #[test]
+    fn a_child_session_that_was_taken_again_stays_narrow() {
+        let registry = Registry::new(Arc::default());
+        ["x", "y"].into_iter().for_each(|name| _ = registry.register(tool(name)).unwrap());
+        let narrowed = |to: [&str; 1]| {
+            let links = [("child", Some(Layer::only(to.into_iter()))), ("parent", None)];
+            let links = links.into_iter().map(|(session, only)| Link { session: session.into(), only });
+            registry.narrow("child", Arc::new(Line(links.collect())))
+        };
+        let seen = || registry.list_of("child").into_iter().map(|tool| tool.summary.name).collect::<Vec<_>>();
+        let (before, again) = (narrowed(["x"]), narrowed(["y"]));
+        registry.widen("child", before);
+        assert_eq!(seen(), ["y"], "whoever had it before lets go of it late");
+        registry.widen("child", again);
+        assert_eq!(seen(), ["x", "y"]);
     }
 
     #[test]
