@@ -1,27 +1,29 @@
 //! What a stepped call says that it did is what its steps and the calls inside it did.
 
 use crate::inside::{DAY, asked, body, stepped};
-use crate::rig::{batch, call, end, memory, run, spec, waits_for};
+use crate::rig::{Count, batch, call, end, memory, run, spec, waits_for};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    Config, Cx, Deadlines, EffectClass, NestedBatch, Runtime, Siblings, Target, Tool, ToolError, ToolSpec,
+    Config, Cx, Deadlines, EffectClass, NestedBatch, Output, Runtime, Siblings, Target, Tool, ToolError,
+    ToolSpec,
 };
 use windlass_testkit::clock::ManualClock;
 
-/// A tool that wins when the other one has begun, and that one, which stops when it is told to.
-fn racers(loser: EffectClass) -> (impl Tool, impl Tool) {
+/// A tool that ends when the other one has begun, so from its second run on; and that one, which stops when it is told to.
+fn racers(loser: EffectClass, ends: fn(u32) -> Result<Output, ToolError>) -> (impl Tool, impl Tool) {
     let free = |name, class| ToolSpec { claims: Some(Vec::new()), ..spec(name, class) };
     let begun = Arc::new(Notify::new());
-    let begins = begun.clone();
+    let (begins, ran) = (begun.clone(), Count::default());
     let winner = body(free("winner", EffectClass::Keyed), move |_, _| {
-        let begun = begun.clone();
+        let (begun, run) = (begun.clone(), ran.up());
         Box::pin(async move {
             begun.notified().await;
-            Ok(json!(1).into())
+            begun.notify_one();
+            ends(run)
         })
     });
     let loser = body(free("loser", loser), move |_, cx| {
@@ -59,7 +61,7 @@ async fn a_cancelled_call_is_unknown_if_one_inside_it_that_is_over_is() {
     ] {
         let runtime = memory();
         runtime.register(races(then)).unwrap();
-        let (wins, loses) = racers(loser);
+        let (wins, loses) = racers(loser, |_| Ok(json!(1).into()));
         runtime.register(wins).unwrap();
         runtime.register(loses).unwrap();
         let submitted = runtime.submit("s", asked()).await.unwrap();
@@ -67,6 +69,31 @@ async fn a_cancelled_call_is_unknown_if_one_inside_it_that_is_over_is() {
         runtime.cancel(Target::Call(&waiting), None).await.unwrap();
         assert_eq!(end(&submitted.settled().await.unwrap()), expected, "{loser:?} {then}");
     }
+}
+
+#[tokio::test]
+async fn nor_is_it_forgotten_when_the_others_are_called_again() {
+    let runtime = memory();
+    let tool = body(stepped(), |args, cx| {
+        Box::pin(async move {
+            let calls = ["winner", "loser"].map(|tool| call(tool, tool, args.clone())).into();
+            let answer = cx.batch("all", NestedBatch { calls, siblings: Siblings::FailFast }).await?;
+            if answer.calls[0].state() == "failed" {
+                return Err(ToolError::new("again").safe_to_retry());
+            }
+            cx.sleep("night", DAY).await?;
+            Ok(json!(null).into())
+        })
+    });
+    runtime.register(tool).unwrap();
+    let fails_first = |run| if run == 1 { Err(ToolError::new("no")) } else { Ok(json!(1).into()) };
+    let (wins, loses) = racers(EffectClass::Keyed, fails_first);
+    runtime.register(wins).unwrap();
+    runtime.register(loses).unwrap();
+    let submitted = runtime.submit("s", asked()).await.unwrap();
+    let waiting = waits_for(&runtime, "sleep").await;
+    runtime.cancel(Target::Call(&waiting), None).await.unwrap();
+    assert_eq!(end(&submitted.settled().await.unwrap()), "c cancelled{unknown}, 2 attempts");
 }
 
 /// A step that fails, and says whether it did anything.
