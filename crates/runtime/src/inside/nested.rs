@@ -21,7 +21,7 @@ use windlass_core::call::{Call, Cause};
 use windlass_core::handle::{Handle, Kind};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::operation::{Did, Operations};
-use windlass_core::outcome::Outcome;
+use windlass_core::outcome::{Effect, Outcome};
 use windlass_core::siblings::{Decision, Siblings};
 use windlass_core::tool::EffectClass;
 
@@ -408,7 +408,7 @@ pub(crate) async fn are_known(held: &Held) -> bool {
     for key in keys.collect::<Vec<_>>() {
         let known = match rt.store.batch(Lookup::of(session.lane.session(), &key)).await {
             Ok(Some(row)) => session.read(&row).await.is_ok_and(|(batch, _)| is_known(&batch)),
-            // It was refused.
+            // It was never made: refused, or told to stop before.
             Ok(None) => true,
             Err(_) => false,
         };
@@ -420,7 +420,12 @@ pub(crate) async fn are_known(held: &Held) -> bool {
 }
 
 fn is_known(batch: &Batch) -> bool {
-    batch.calls.iter().all(|call| call.end().is_some_and(|end| !end.is_unknown()))
+    batch.calls.iter().all(|call| match call.outcome() {
+        // As of a step: it has done nothing only if it says so.
+        Some(Outcome::Failed(_)) => call.effect() != Effect::Unknown,
+        Some(_) => call.end().is_some_and(|end| !end.is_unknown()),
+        None => false,
+    })
 }
 
 /// Asks the calls inside a call to stop, and waits until they have ended. The attempt that made them is over.

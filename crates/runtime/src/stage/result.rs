@@ -15,7 +15,6 @@ use windlass_core::json::{self, Size};
 use windlass_core::limits::Limits;
 use windlass_core::outcome::{Effect, Form, Kept, Outcome, Part, Success, Value};
 use windlass_core::projection::{self, Ends};
-use windlass_core::tool::EffectClass;
 
 /// What kept text is.
 const TEXT: &str = "text/plain";
@@ -281,9 +280,8 @@ pub(crate) fn failure(held: &Held, error: ToolError) -> Failure {
         return internal(held, Code::Internal, error.detail.unwrap_or(error.message));
     }
     let mut failure = told(&error, &held.on.rt.limits);
-    // It may be a step that says so of itself; of all that the body did the journal knows.
-    let is_stepped = held.call.class() == Some(EffectClass::Stepped);
-    failure.did_not_happen &= !is_stepped || held.call.effect() == Effect::None;
+    // It speaks for this attempt, or a step says so of itself; of all that the call did the journal knows.
+    failure.did_not_happen &= held.call.effect() == Effect::None;
     failure
 }
 

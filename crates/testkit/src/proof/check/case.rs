@@ -201,13 +201,13 @@ impl Case<'_> {
         let nothing_inside = || asked_after || !nested::has_applied(self, histories);
         match (effect, self.class()) {
             ("none", Class::Read | Class::Missing) => true,
-            ("none", Class::Once | Class::Keyed | Class::Client) => self.applied() == 0 && nothing_inside(),
+            ("none", Class::Once | Class::Keyed | Class::Client | Class::Stepped) => {
+                // What it did when it was made before was another call's.
+                self.effects.iter().all(|effect| effect.verdict != "applied") && nothing_inside()
+            }
             ("landed", Class::Once) => self.applied() == 1 && self.plan.kind.asks == Asks::Ledger,
             ("unknown", Class::Once) => self.is_asked_in_vain() && started,
             ("unknown", Class::Keyed | Class::Stepped | Class::Client) => started,
-            ("none", Class::Stepped) => {
-                self.effects.iter().all(|effect| effect.verdict != "applied") && nothing_inside()
-            }
             ("landed", Class::Stepped) => inside::is_all_recorded(self) && nested::is_all_known(self),
             _ => false,
         }
