@@ -245,7 +245,7 @@ const OUTSIDE: [(Break, &str); 22] = [
 ];
 
 /// What is promised of calls inside others.
-const NESTED: [(Break, &str); 18] = [
+const NESTED: [(Break, &str); 20] = [
     (
         |all| {
             let mut again = call(all, "c20a").clone();
@@ -287,6 +287,7 @@ const NESTED: [(Break, &str); 18] = [
         |all| all.journal.calls.retain(|call| !call.name.ends_with("/c20c")),
         "it succeeded, and c20c was never made",
     ),
+    (|all| all.journal.calls.retain(|call| !call.name.ends_with("/c20c")), "/c20c, which is not recorded"),
     (|all| call(all, "c20c").answer["state"] = json!("failed"), "nested: it succeeded, and c20c failed"),
     (
         |all| {
@@ -295,6 +296,7 @@ const NESTED: [(Break, &str); 18] = [
         },
         "R3: it must not be cancelled unknown",
     ),
+    (|all| too_long(all), "R3: it must not be cancelled unknown"),
     (|all| cancel_later(batch(all, "race"), 1), "was dismissed otherwise than in row"),
 ];
 
@@ -363,6 +365,13 @@ fn notice<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Taken {
     taken.chain(&mut histories.journal.notices).find(|notice| task == notice.task.as_str()).unwrap()
 }
 
+/// A call inside another was stopped because of that one.
+fn too_long(histories: &mut Histories) {
+    let past = &mut call(histories, "c20e").past;
+    past.dismissed = false;
+    past.cancel_reason = Some("the call around it took too long".into());
+}
+
 /// It was called once more, in a try that was none.
 const SECOND: Called = Called { generation: 2, at: EntryNo(99_999), round: 0 };
 
@@ -386,6 +395,23 @@ fn each_broken_promise_is_named() {
     named(&whole(Planned::EveryWrite), &[&KEPT[..], &ASKED[..]].concat());
     named(&whole(Planned::Siblings), &SIBLINGS);
     named(&whole(Planned::Background), &TASKS);
+}
+
+/// A call that died need not come back to what it was about, and may have stopped what was inside it.
+#[test]
+fn what_died_is_excused() {
+    let mut died = whole(Planned::Outside);
+    call(&mut died, "c20").past.lost = 1;
+    for (id, excused) in [("c20c", true), ("c20a", false)] {
+        let mut gone = died.clone();
+        gone.journal.calls.retain(|call| !call.name.ends_with(&format!("/{id}")));
+        let found = violations(&gone);
+        let named = found.iter().any(|line| line.contains("which is not recorded"));
+        assert_eq!(named, !excused, "{id}: what only reads may run before it is recorded: {found:#?}");
+    }
+    too_long(&mut died);
+    let found = violations(&died);
+    assert!(!found.iter().any(|line| line.contains("must not be cancelled")), "{found:#?}");
 }
 
 fn named(whole: &Histories, broken: &[(Break, &str)]) {
