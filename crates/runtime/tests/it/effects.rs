@@ -51,6 +51,14 @@ fn races(then: &'static str) -> impl Tool {
     })
 }
 
+/// How a call ends that is cancelled while it waits for this.
+async fn cancelled(runtime: &Runtime, waits: &str) -> String {
+    let submitted = runtime.submit("s", asked()).await.unwrap();
+    let waiting = waits_for(runtime, waits).await;
+    runtime.cancel(Target::Call(&waiting), None).await.unwrap();
+    end(&submitted.settled().await.unwrap())
+}
+
 #[tokio::test]
 async fn a_cancelled_call_is_unknown_if_one_inside_it_that_is_over_is() {
     for (loser, then, expected) in [
@@ -64,10 +72,7 @@ async fn a_cancelled_call_is_unknown_if_one_inside_it_that_is_over_is() {
         let (wins, loses) = racers(loser, |_| Ok(json!(1).into()));
         runtime.register(wins).unwrap();
         runtime.register(loses).unwrap();
-        let submitted = runtime.submit("s", asked()).await.unwrap();
-        let waiting = waits_for(&runtime, then).await;
-        runtime.cancel(Target::Call(&waiting), None).await.unwrap();
-        assert_eq!(end(&submitted.settled().await.unwrap()), expected, "{loser:?} {then}");
+        assert_eq!(cancelled(&runtime, then).await, expected, "{loser:?} {then}");
     }
 }
 
@@ -90,10 +95,7 @@ async fn a_call_inside_that_failed_counts_as_a_step_that_did() {
         runtime.register(tool).unwrap();
         let error = ToolError { did_not_happen, ..ToolError::new("no") };
         runtime.register(returns(spec("inner", class), Err(error))).unwrap();
-        let submitted = runtime.submit("s", asked()).await.unwrap();
-        let waiting = waits_for(&runtime, "sleep").await;
-        runtime.cancel(Target::Call(&waiting), None).await.unwrap();
-        assert_eq!(end(&submitted.settled().await.unwrap()), expected, "{class:?} {did_not_happen}");
+        assert_eq!(cancelled(&runtime, "sleep").await, expected, "{class:?} {did_not_happen}");
     }
 }
 
@@ -116,10 +118,7 @@ async fn an_unknown_call_inside_is_not_forgotten_when_the_others_are_called_agai
     let (wins, loses) = racers(EffectClass::Keyed, fails_first);
     runtime.register(wins).unwrap();
     runtime.register(loses).unwrap();
-    let submitted = runtime.submit("s", asked()).await.unwrap();
-    let waiting = waits_for(&runtime, "sleep").await;
-    runtime.cancel(Target::Call(&waiting), None).await.unwrap();
-    assert_eq!(end(&submitted.settled().await.unwrap()), "c cancelled{unknown}, 2 attempts");
+    assert_eq!(cancelled(&runtime, "sleep").await, "c cancelled{unknown}, 2 attempts");
 }
 
 /// A step that fails, and says whether it did anything.
@@ -147,10 +146,7 @@ async fn a_cancelled_call_is_unknown_if_a_step_of_it_may_have_acted() {
             })
         });
         runtime.register(tool).unwrap();
-        let submitted = runtime.submit("s", asked()).await.unwrap();
-        let waiting = waits_for(&runtime, "sleep").await;
-        runtime.cancel(Target::Call(&waiting), None).await.unwrap();
-        assert_eq!(end(&submitted.settled().await.unwrap()), expected, "{failing} {did_not_happen}");
+        assert_eq!(cancelled(&runtime, "sleep").await, expected, "{failing} {did_not_happen}");
     }
 }
 
