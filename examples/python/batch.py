@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Submits a batch to a `windlass dev`, follows its events, answers the call that waits, and prints how all of them ended.
+"""Submits a batch to `windlass dev`, follows its events, answers the call that waits, and prints how every call ended.
 
     python3 batch.py [URL] [DATA_FOLDER]
 
-Nothing but the standard library. Whenever the connection is lost, also because the server was killed, it comes back: a batch
-that is sent again under its key is the same batch, and a cursor says which events were seen.
+Uses only the standard library. If the connection is lost, or the server is killed, it reconnects: a batch sent again under
+its key is the same batch, and a cursor says which events were seen.
 """
 import http.client
 import json
@@ -30,7 +30,7 @@ TRIES = 60
 
 
 def ask(path, body=None):
-    """Asks the API until it answers; with a body it is a POST. What it refuses is an error that says why."""
+    """Sends a request until it is answered; with a body it is a POST. Exits with the reason if it is refused."""
     data = None if body is None else json.dumps(body).encode()
     for attempt in range(TRIES):
         request = urllib.request.Request(URL + path, data, {"Authorization": "Bearer " + TOKEN})
@@ -54,7 +54,7 @@ def submit(wait):
 
 
 def events(cursor=0):
-    """The events of the session, each once, for as long as somebody wants them."""
+    """Yields the events of the session, each once, and reconnects when the stream breaks."""
     while True:
         try:
             with ask(f"/v1/sessions/{SESSION}/events?after={cursor}") as stream:
@@ -68,7 +68,7 @@ def events(cursor=0):
 
 
 def complete(order, result):
-    """Answers a call that waits: the tool wrote the key to a file, elsewhere it may come in a mail."""
+    """Answers a call that waits. This tool wrote its key to a file; another may send it by mail."""
     key = (DATA / f"{order}.key").read_text().strip()
     ask(f"/v1/completions/{key}", {"ok": result}).close()
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 #[expect(dead_code, reason = "each target uses its part")]
-#[path = "../../crates/core/tests/it/corpus/exercise.rs"]
+#[path = "../../crates/core/tests/it/damaged/exercise.rs"]
 mod exercise;
 
 use libfuzzer_sys::fuzz_target;

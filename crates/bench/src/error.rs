@@ -1,15 +1,16 @@
 //! Why something could not be measured.
 
 use crate::floor;
+use windlass::BatchError;
+use windlass::error::{RegisterError, SessionError};
 use windlass::store::StoreError;
-use windlass::{BatchError, RegisterError};
 
 /// Why something could not be measured.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum BenchError {
     /// The floor could not.
     #[error("a floor could not be measured")]
-    Floor(#[from] floor::Error),
+    Floor(#[from] floor::FloorError),
     /// The folder does not take files.
     #[error("could not write to the folder of the bench")]
     Io(#[from] std::io::Error),
@@ -22,10 +23,13 @@ pub enum Error {
     /// A batch was not taken, or not answered.
     #[error("a batch of the bench was not answered")]
     Batch(#[from] BatchError),
+    /// A session could not be used.
+    #[error("a session of the bench could not be used")]
+    Session(#[from] SessionError),
     /// The server could not be asked.
     #[error("the server of the bench could not be set up: {0}")]
     Server(String),
-    /// What was measured is not what should be.
-    #[error("the bench would measure the wrong thing: {0}")]
+    /// The measurement is not of what it should be.
+    #[error("the bench measures the wrong thing: {0}")]
     Wrong(String),
 }

@@ -8,7 +8,7 @@ mod handoff;
 mod sqlite;
 
 pub(crate) use call::echo;
-pub use call::{COUNTED_CALLS, PerCall, Shape, args, dyn_call, lean_call, parse, schema};
+pub use call::{ArgumentShape, COUNTED_CALLS, PerCall, args, dyn_call, lean_call, parse, schema};
 pub use disk::fsync;
 pub(crate) use handoff::Handoff;
 pub use handoff::sqlite_handoff;
@@ -16,7 +16,7 @@ pub use sqlite::{sqlite_attempts, sqlite_rows};
 
 /// Why a floor could not be measured.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum FloorError {
     /// The folder does not take files.
     #[error("could not write to the folder of the bench")]
     Io(#[from] std::io::Error),
@@ -28,7 +28,7 @@ pub enum Error {
         "SQLite uses the journal mode {found:?} in this folder, not a write-ahead log: choose another folder"
     )]
     NoWal {
-        /// What it uses.
+        /// The mode in use.
         found: String,
     },
     /// A guarded write changed another number of rows than the one it named.
@@ -38,7 +38,7 @@ pub enum Error {
         changed: usize,
     },
     /// The schema of the bench does not compile, or refuses its own arguments.
-    #[error("the schema of the bench is not right: {0}")]
+    #[error("the schema of the bench is wrong: {0}")]
     Schema(String),
 }
 

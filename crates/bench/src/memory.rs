@@ -3,11 +3,11 @@
 //! Everything is on: identity, journal, validation, claims, limits, projection. What the floor does inside its loop
 //! (cloning the arguments) is inside ours too; the rest of a request is made before, as a model's turn is.
 
-use crate::Error;
+use crate::BenchError;
 use crate::allocations;
-use crate::floor::{self, PerCall, Shape, apart, echo};
+use crate::floor::{self, ArgumentShape, PerCall, apart, echo};
 use crate::rate::{Laps, in_turn};
-use crate::report::{Bar, Line, Table, Unit};
+use crate::report::{Bar, Figure, FigureTable, Unit};
 use serde_json::Value;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -28,20 +28,20 @@ pub const COUNTED_CALLS: u64 = STORE_LAPS as u64 * LAP_CALLS;
 /// Batches that follow each other with different arguments: more than the longest cycle that counts as a loop.
 const ARGS: u32 = 8;
 
-/// What is submitted.
+/// The submitted load.
 #[derive(Clone, Copy, Debug)]
-pub struct Calls {
+pub struct CallLoad {
     /// With which arguments.
-    pub shape: Shape,
+    pub shape: ArgumentShape,
     /// How many in one batch.
     pub batch: usize,
     /// In which form.
-    pub given: Given,
+    pub given: ArgumentForm,
 }
 
 /// The form in which arguments are given.
 #[derive(Clone, Copy, Debug)]
-pub enum Given {
+pub enum ArgumentForm {
     /// Parsed.
     Json,
     /// As text.
@@ -49,34 +49,36 @@ pub enum Given {
 }
 
 /// Every figure of the part, each for so long. `tell` is told what is being measured.
-pub fn table(span: Duration, tell: &mut (dyn FnMut(&str) + Send)) -> Result<Table, Error> {
-    let usual = Calls { shape: Shape::Echo, batch: 64, given: Given::Json };
+pub fn table(span: Duration, tell: &mut (dyn FnMut(&str) + Send)) -> Result<FigureTable, BenchError> {
+    let usual = CallLoad { shape: ArgumentShape::Echo, batch: 64, given: ArgumentForm::Json };
     let mut lines = Vec::new();
-    let mut line = |what: &str, asked: Calls, most: f64| {
+    let mut line = |what: &str, asked: CallLoad, most: f64| {
         tell(what);
         let floor = |span| Ok(nanoseconds(floor::lean_call(span, asked.shape)?));
-        let (floor, ours) = in_turn(span, floor, |span| Ok::<_, Error>(nanoseconds(calls(span, asked)?)))?;
-        lines.push(Line::against(what, (ours, Unit::Nanoseconds), floor, Bar::AtMost(most)));
-        Ok::<_, Error>(())
+        let (floor, ours) =
+            in_turn(span, floor, |span| Ok::<_, BenchError>(nanoseconds(calls(span, asked)?)))?;
+        lines.push(Figure::against(what, ours, Unit::Nanoseconds, floor, Bar::AtMost(most)));
+        Ok::<_, BenchError>(())
     };
-    line("batches of 64", usual, 3.5)?;
-    line("batches of 1", Calls { batch: 1, ..usual }, 6.0)?;
-    line("40-property schema", Calls { shape: Shape::Wide, ..usual }, 1.6)?;
-    let what = "arguments as text, on top";
+    line("a call, in batches of 64", usual, 3.5)?;
+    line("a call, alone in its batch", CallLoad { batch: 1, ..usual }, 6.0)?;
+    line("a call with 40 arguments to check", CallLoad { shape: ArgumentShape::Wide, ..usual }, 1.6)?;
+    let what = "more, if its arguments come as text";
     tell(what);
     let floor = |span| Ok(nanoseconds(floor::parse(span)?));
     let (floor, on_top) = in_turn(span, floor, |span| {
-        let text = Calls { given: Given::Text, ..usual };
-        Ok::<_, Error>(nanoseconds(calls(span / 2, text)?) - nanoseconds(calls(span / 2, usual)?))
+        let text = CallLoad { given: ArgumentForm::Text, ..usual };
+        Ok::<_, BenchError>(nanoseconds(calls(span / 2, text)?) - nanoseconds(calls(span / 2, usual)?))
     })?;
-    lines.push(Line::against(what, (on_top, Unit::Nanoseconds), floor, Bar::AtMost(1.5)));
+    lines.push(Figure::against(what, on_top, Unit::Nanoseconds, floor, Bar::AtMost(1.5)));
     let title =
-        "A. One call in memory, nothing durable; the floor is a lean call, or serde_json's parse".to_owned();
-    Ok(Table { title, lines })
+        "A. Time of one call in memory, nothing on disk; the floor does the same work without Windlass"
+            .to_owned();
+    Ok(FigureTable { title, lines })
 }
 
 /// Whole calls, one batch after the other, on a runtime of one thread.
-pub fn calls(span: Duration, asked: Calls) -> Result<PerCall, Error> {
+pub fn calls(span: Duration, asked: CallLoad) -> Result<PerCall, BenchError> {
     apart(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let args = varied(asked.shape);
@@ -87,18 +89,18 @@ pub fn calls(span: Duration, asked: Calls) -> Result<PerCall, Error> {
                 while !requests.is_empty() {
                     let rest = requests.split_off(requests.len().min(LAP_CALLS as usize / asked.batch));
                     let began = Instant::now();
-                    lap(&windlass, requests, (&args, asked.given)).await?;
+                    lap(&windlass, requests, &args, asked.given).await?;
                     laps.note(began);
                     requests = rest;
                 }
             }
-            Ok::<_, Error>(laps.rate(LAP_CALLS))
+            Ok::<_, BenchError>(laps.rate(LAP_CALLS))
         })?;
         rate.p50 /= LAP_CALLS as u32;
         let (windlass, requests) = runtime.block_on(fresh(asked))?;
         let calls = (requests.len() * asked.batch) as f64;
         let (called, counted) =
-            allocations::during(|| runtime.block_on(lap(&windlass, requests, (&args, asked.given))));
+            allocations::during(|| runtime.block_on(lap(&windlass, requests, &args, asked.given)));
         called?;
         Ok(PerCall { rate, allocations: counted.map(|count| count as f64 / calls) })
     })
@@ -106,7 +108,7 @@ pub fn calls(span: Duration, asked: Calls) -> Result<PerCall, Error> {
 
 /// A store of its own for a few laps, since it keeps everything; and their batches, each with a key of its own, so
 /// that nothing is answered from the record.
-async fn fresh(asked: Calls) -> Result<(Runtime, Vec<BatchRequest>), Error> {
+async fn fresh(asked: CallLoad) -> Result<(Runtime, Vec<BatchRequest>), BenchError> {
     let windlass = Runtime::new(Config::new(MemoryStore::new()?));
     windlass.register(tool(asked.shape))?;
     let call = |place: usize| CallRequest {
@@ -122,13 +124,13 @@ async fn fresh(asked: Calls) -> Result<(Runtime, Vec<BatchRequest>), Error> {
         ..BatchRequest::default()
     });
     let args = varied(asked.shape);
-    lap(&windlass, requests.next(), (&args, asked.given)).await?;
+    lap(&windlass, requests.next(), &args, asked.given).await?;
     Ok((windlass, requests.collect()))
 }
 
 /// Arguments, parsed and as text. Those of one batch are the same; so many that follow each other differ, since the same
 /// over and over is no work but a loop, and would be answered as one.
-fn varied(shape: Shape) -> Vec<(Value, String)> {
+fn varied(shape: ArgumentShape) -> Vec<(Value, String)> {
     let message = |number: u32| {
         let mut args = floor::args(shape);
         args["message"] = format!("a message of ordinary size {number}").into();
@@ -137,7 +139,7 @@ fn varied(shape: Shape) -> Vec<(Value, String)> {
     (0..ARGS).map(message).map(|args| (args.clone(), args.to_string())).collect()
 }
 
-fn tool(shape: Shape) -> impl Tool {
+fn tool(shape: ArgumentShape) -> impl Tool {
     let spec = ToolSpec {
         name: "echo".to_owned(),
         input_schema: Some(floor::schema(shape)),
@@ -151,19 +153,20 @@ fn tool(shape: Shape) -> impl Tool {
 async fn lap(
     windlass: &Runtime,
     requests: impl IntoIterator<Item = BatchRequest>,
-    (args, given): (&[(Value, String)], Given),
-) -> Result<(), Error> {
+    args: &[(Value, String)],
+    given: ArgumentForm,
+) -> Result<(), BenchError> {
     for (mut request, (value, text)) in requests.into_iter().zip(args.iter().cycle()) {
         for call in &mut request.calls {
             call.args = match given {
-                Given::Json => Args::Json(black_box(value).clone()),
-                Given::Text => Args::Text(black_box(text).clone()),
+                ArgumentForm::Json => Args::Json(black_box(value).clone()),
+                ArgumentForm::Text => Args::Text(black_box(text).clone()),
             };
         }
         let answer = windlass.submit("bench", request).await?.settled().await?;
         if let Some(call) = answer.calls.iter().find(|call| call.state() != "succeeded" || call.is_recorded())
         {
-            return Err(Error::Wrong(format!("{} is {}", call.id(), call.state())));
+            return Err(BenchError::Wrong(format!("{} is {}", call.id(), call.state())));
         }
         black_box(answer);
     }

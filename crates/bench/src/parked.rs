@@ -1,18 +1,18 @@
 //! Part B: calls that wait for the world outside, on SQLite: what each costs while it waits, how long a new process takes
 //! until all wait again, and how long one takes from its answer to its end.
 
-use crate::Error;
-use crate::report::{Line, Table, Unit};
+use crate::BenchError;
+use crate::report::{Figure, FigureTable, Unit};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::wait::Completed;
 use windlass::{
-    Args, BatchRequest, CallRequest, Completed, Config, Cx, EffectClass, Output, Runtime, Tool, ToolError,
+    Args, BatchRequest, CallRequest, Config, Cx, EffectClass, Limits, Output, Runtime, Tool, ToolError,
     ToolFuture, ToolSpec,
 };
 
@@ -20,7 +20,7 @@ use windlass::{
 const BATCH_CALLS: u64 = 100;
 /// How the calls lie in sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum SessionShape {
     /// Twenty batches in each session.
     Mixed,
     /// All in one session.
@@ -29,10 +29,10 @@ pub enum Shape {
     Many,
 }
 
-impl Shape {
+impl SessionShape {
     /// The shape of this name.
-    pub fn named(name: &str) -> Option<Shape> {
-        [("mixed", Shape::Mixed), ("one", Shape::One), ("many", Shape::Many)]
+    pub fn named(name: &str) -> Option<SessionShape> {
+        [("mixed", SessionShape::Mixed), ("one", SessionShape::One), ("many", SessionShape::Many)]
             .into_iter()
             .find_map(|(known, shape)| (known == name).then_some(shape))
     }
@@ -40,17 +40,17 @@ impl Shape {
     /// Batches of one session.
     fn session_batches(self) -> u64 {
         match self {
-            Shape::Mixed => 20,
-            Shape::One => u64::MAX,
-            Shape::Many => 1,
+            SessionShape::Mixed => 20,
+            SessionShape::One => u64::MAX,
+            SessionShape::Many => 1,
         }
     }
 
     fn text(self) -> &'static str {
         match self {
-            Shape::Mixed => "twenty batches in a session",
-            Shape::One => "all in one session",
-            Shape::Many => "each in a session of its own",
+            SessionShape::Mixed => "twenty batches in a session",
+            SessionShape::One => "all in one session",
+            SessionShape::Many => "each in a session of its own",
         }
     }
 }
@@ -67,12 +67,12 @@ const DEADLINE: Duration = Duration::from_secs(7 * 86_400);
 pub const KEYS: &str = "keys";
 
 /// Where the keys go that are given out, each with session, batch and id of its call: not into memory, which is measured.
-type Keys = Arc<Mutex<BufWriter<File>>>;
+type KeySink = Arc<Mutex<BufWriter<File>>>;
 
 /// A tool that leaves its result to the world outside.
-struct Asks(Keys);
+struct ParkingTool(KeySink);
 
-impl Tool for Asks {
+impl Tool for ParkingTool {
     fn spec(&self) -> ToolSpec {
         let class = Some(EffectClass::Keyed);
         ToolSpec { name: "asks".into(), class, claims: Some(Vec::new()), ..ToolSpec::default() }
@@ -89,13 +89,13 @@ impl Tool for Asks {
     }
 }
 
-fn open(folder: &Path) -> Result<(Runtime, Keys), Error> {
+fn open(folder: &Path) -> Result<(Runtime, KeySink), BenchError> {
     let file = File::options().append(true).create(true).open(folder.join(KEYS))?;
-    let keys: Keys = Arc::new(Mutex::new(BufWriter::new(file)));
+    let keys: KeySink = Arc::new(Mutex::new(BufWriter::new(file)));
     let limits = Limits { calls_parked_max: u64::MAX, calls_queued_max: u64::MAX, ..Limits::default() };
     let store = SqliteStore::open(Options::new(folder))?;
     let runtime = Runtime::new(Config { limits, ..Config::new(store) });
-    runtime.register(Asks(keys.clone()))?;
+    runtime.register(ParkingTool(keys.clone()))?;
     Ok((runtime, keys))
 }
 
@@ -113,7 +113,7 @@ fn batch(session: u64, number: u64, calls: u64) -> (String, BatchRequest) {
 }
 
 /// Parks so many calls in a folder, and leaves their keys beside it.
-pub async fn park(folder: &Path, count: u64, shape: Shape) -> Result<Table, Error> {
+pub async fn park(folder: &Path, count: u64, shape: SessionShape) -> Result<FigureTable, BenchError> {
     let (runtime, keys) = open(folder)?;
     let before = resident_bytes()?;
     let began = Instant::now();
@@ -130,7 +130,7 @@ pub async fn park(folder: &Path, count: u64, shape: Shape) -> Result<Table, Erro
             if under_way.len() >= AT_ONCE
                 && let Some(submitted) = under_way.join_next().await
             {
-                submitted.map_err(|error| Error::Wrong(error.to_string()))??;
+                submitted.map_err(|error| BenchError::Wrong(error.to_string()))??;
             }
             // What waits for its turn is in memory, and is not what is measured.
             while runtime.counts().queued > QUEUED_MAX {
@@ -139,31 +139,32 @@ pub async fn park(folder: &Path, count: u64, shape: Shape) -> Result<Table, Erro
             let runtime = runtime.clone();
             under_way.spawn(async move {
                 runtime.submit(&session, batch).await?;
-                Ok::<_, Error>(())
+                Ok::<_, BenchError>(())
             });
         }
         session += 1;
     }
     while let Some(submitted) = under_way.join_next().await {
-        submitted.map_err(|error| Error::Wrong(error.to_string()))??;
+        submitted.map_err(|error| BenchError::Wrong(error.to_string()))??;
     }
     all_wait(&runtime, count).await;
     let took = began.elapsed();
     let bytes = resident_bytes()?.saturating_sub(before);
     keys.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
     let lines = vec![
-        Line::plain("parked".to_owned(), (count as f64 / took.as_secs_f64(), Unit::PerSecond)),
-        Line::plain(
+        Figure::plain("parked".to_owned(), count as f64 / took.as_secs_f64(), Unit::PerSecond),
+        Figure::plain(
             "bytes of memory of each, in the process that parked it".to_owned(),
             per_call(bytes, count),
+            Unit::Number,
         ),
     ];
     let title = format!("B. {count} calls that wait for an answer, {}, SQLite", shape.text());
-    Ok(Table { title, lines })
+    Ok(FigureTable { title, lines })
 }
 
 /// Takes a folder of parked calls over: until all wait again, what they cost, and how long some take to wake up.
-pub async fn take_over(folder: &Path, count: u64) -> Result<Table, Error> {
+pub async fn take_over(folder: &Path, count: u64) -> Result<FigureTable, BenchError> {
     let keys = std::fs::read_to_string(folder.join(KEYS))?;
     let began = Instant::now();
     let (runtime, _) = open(folder)?;
@@ -173,7 +174,7 @@ pub async fn take_over(folder: &Path, count: u64) -> Result<Table, Error> {
     let took = began.elapsed();
     let bytes = resident_bytes()?.saturating_sub(before);
     if resumed != count {
-        return Err(Error::Wrong(format!("{resumed} calls went on, {count} were parked")));
+        return Err(BenchError::Wrong(format!("{resumed} calls went on, {count} were parked")));
     }
     let is_alone = |batch: &str| batch[1..].parse().is_ok_and(|number: u64| number.is_multiple_of(2));
     let alone: Vec<&str> =
@@ -184,25 +185,45 @@ pub async fn take_over(folder: &Path, count: u64) -> Result<Table, Error> {
         let number = own[1..].parse().unwrap_or(0);
         let began = Instant::now();
         let completed = runtime.complete(key, Completed::Ok(json!("done"))).await;
-        completed.map_err(|error| Error::Wrong(error.to_string()))?;
+        completed.map_err(|error| BenchError::Wrong(error.to_string()))?;
         let durable = Instant::now();
         // Nobody waited for it, so it was not in memory; whoever asks for its answer now joins it or finds its end.
         let answer = runtime.submit(session, batch(0, number, 1).1).await?.settled().await?;
         if answer.calls[0].state() != "succeeded" {
-            return Err(Error::Wrong(format!("a call that was answered ended as {line}")));
+            return Err(BenchError::Wrong(format!("a call that was answered ended as {line}")));
         }
         answered.push(durable - began);
         woken.push(durable.elapsed());
     }
     let lines = vec![
-        Line::plain("until all wait again, in a new process".to_owned(), (took.as_secs_f64(), Unit::Seconds)),
-        Line::plain("bytes of memory of each, in a new process".to_owned(), per_call(bytes, count)),
-        Line::plain("answered, until that is durable: p50".to_owned(), at(&mut answered, 50)),
-        Line::plain("answered, until that is durable: p99".to_owned(), at(&mut answered, 99)),
-        Line::plain("from there to the end of the call: p50".to_owned(), at(&mut woken, 50)),
-        Line::plain("from there to the end of the call: p99".to_owned(), at(&mut woken, 99)),
+        Figure::plain("until all wait again, in a new process".to_owned(), took.as_secs_f64(), Unit::Seconds),
+        Figure::plain(
+            "bytes of memory of each, in a new process".to_owned(),
+            per_call(bytes, count),
+            Unit::Number,
+        ),
+        Figure::plain(
+            "answered, until that is durable: p50".to_owned(),
+            at(&mut answered, 50),
+            Unit::Milliseconds,
+        ),
+        Figure::plain(
+            "answered, until that is durable: p99".to_owned(),
+            at(&mut answered, 99),
+            Unit::Milliseconds,
+        ),
+        Figure::plain(
+            "from there to the end of the call: p50".to_owned(),
+            at(&mut woken, 50),
+            Unit::Milliseconds,
+        ),
+        Figure::plain(
+            "from there to the end of the call: p99".to_owned(),
+            at(&mut woken, 99),
+            Unit::Milliseconds,
+        ),
     ];
-    Ok(Table { title: format!("B. {count} parked calls, taken over; {} answered", woken.len()), lines })
+    Ok(FigureTable { title: format!("B. {count} parked calls, taken over; {} answered", woken.len()), lines })
 }
 
 /// Until all of them have left memory.
@@ -212,23 +233,25 @@ async fn all_wait(runtime: &Runtime, count: u64) {
     }
 }
 
-fn per_call(bytes: u64, count: u64) -> (f64, Unit) {
-    (bytes as f64 / count as f64, Unit::Number)
+fn per_call(bytes: u64, count: u64) -> f64 {
+    bytes as f64 / count as f64
 }
 
-/// The value that so many of a hundred are below.
-fn at(samples: &mut [Duration], percent: usize) -> (f64, Unit) {
+/// The milliseconds that so many of a hundred are below.
+fn at(samples: &mut [Duration], percent: usize) -> f64 {
     samples.sort_unstable();
     let place = (samples.len() * percent / 100).min(samples.len().saturating_sub(1));
     let value = samples.get(place).copied().unwrap_or_default();
-    (value.as_secs_f64() * 1_000.0, Unit::Milliseconds)
+    value.as_secs_f64() * 1_000.0
 }
 
-/// What the process has in memory.
-fn resident_bytes() -> Result<u64, Error> {
+/// The resident memory of the process.
+fn resident_bytes() -> Result<u64, BenchError> {
     /// As the kernel counts it.
     const PAGE_BYTES: u64 = 4_096;
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.map(|pages| pages * PAGE_BYTES).ok_or_else(|| Error::Wrong("the kernel does not say".to_owned()))
+    pages
+        .map(|pages| pages * PAGE_BYTES)
+        .ok_or_else(|| BenchError::Wrong("the kernel does not say".to_owned()))
 }

@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 /// How often something was done, and how long one took.
 #[derive(Clone, Copy, Debug)]
-pub struct Rate {
+pub struct MeasuredRate {
     /// How many were done.
     pub count: u64,
     /// In what time.
     pub elapsed: Duration,
     /// The median of what one waited for: a commit, an attempt, a call.
     pub p50: Duration,
-    /// What all but one in a hundred waited at most.
+    /// The 99th percentile.
     pub p99: Duration,
 }
 
-impl Rate {
+impl MeasuredRate {
     /// How many per second.
     pub fn per_second(&self) -> f64 {
         self.count as f64 / self.elapsed.as_secs_f64()
@@ -50,7 +50,7 @@ impl Laps {
     }
 
     /// The rate, where each lap did so many at once.
-    pub(crate) fn rate(mut self, each_lap: u64) -> Rate {
+    pub(crate) fn rate(mut self, each_lap: u64) -> MeasuredRate {
         let elapsed = self.began.elapsed();
         let laps = self.laps.len();
         let mut at = |place: usize| match self.laps.is_empty() {
@@ -58,7 +58,7 @@ impl Laps {
             false => *self.laps.select_nth_unstable(place).1,
         };
         let (p50, p99) = (at(laps / 2), at(laps * 99 / 100));
-        Rate { count: laps as u64 * each_lap, elapsed, p50, p99 }
+        MeasuredRate { count: laps as u64 * each_lap, elapsed, p50, p99 }
     }
 }
 

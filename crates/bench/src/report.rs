@@ -1,21 +1,21 @@
-//! What was measured, beside its floor and its bar.
+//! Figures, with their floors and bars.
 
 use crate::table::{aligned, thousands};
 use serde::Serialize;
 
 /// Figures that belong together.
 #[derive(Debug, Serialize)]
-pub struct Table {
-    /// What they are about.
+pub struct FigureTable {
+    /// The subject of the figures.
     pub title: String,
     /// The figures.
-    pub lines: Vec<Line>,
+    pub lines: Vec<Figure>,
 }
 
 /// One figure.
 #[derive(Debug, Serialize)]
-pub struct Line {
-    /// What was measured.
+pub struct Figure {
+    /// The measured quantity.
     pub what: String,
     /// The figure.
     pub measured: f64,
@@ -25,13 +25,13 @@ pub struct Line {
     pub floor: Option<f64>,
     /// The figure as a multiple of its floor.
     pub ratio: Option<f64>,
-    /// What the ratio must be, or the figure itself where it has no floor.
+    /// The bar of the ratio, or of the figure itself where it has no floor.
     pub bar: Option<Bar>,
     /// Whether it is.
     pub met: Option<bool>,
 }
 
-/// What figures are in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -47,7 +47,7 @@ pub enum Unit {
     Number,
 }
 
-/// What is fast enough.
+/// The bar of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bar {
@@ -66,32 +66,32 @@ impl Bar {
     }
 }
 
-impl Line {
+impl Figure {
     /// A figure whose ratio to its floor has a bar.
-    pub fn against(what: impl Into<String>, (measured, unit): (f64, Unit), floor: f64, bar: Bar) -> Line {
+    pub fn against(what: impl Into<String>, measured: f64, unit: Unit, floor: f64, bar: Bar) -> Figure {
         let ratio = measured / floor;
-        Line {
+        Figure {
             floor: Some(floor),
             ratio: Some(ratio),
             bar: Some(bar),
             met: Some(bar.is_met(ratio)),
-            ..Line::plain(what, (measured, unit))
+            ..Figure::plain(what, measured, unit)
         }
     }
 
     /// A figure to be read beside that of its floor.
-    pub fn beside(what: impl Into<String>, (measured, unit): (f64, Unit), floor: f64) -> Line {
-        Line { floor: Some(floor), ratio: Some(measured / floor), ..Line::plain(what, (measured, unit)) }
+    pub fn beside(what: impl Into<String>, measured: f64, unit: Unit, floor: f64) -> Figure {
+        Figure { floor: Some(floor), ratio: Some(measured / floor), ..Figure::plain(what, measured, unit) }
     }
 
     /// A figure that has a bar itself.
-    pub fn barred(what: impl Into<String>, (measured, unit): (f64, Unit), bar: Bar) -> Line {
-        Line { bar: Some(bar), met: Some(bar.is_met(measured)), ..Line::plain(what, (measured, unit)) }
+    pub fn barred(what: impl Into<String>, measured: f64, unit: Unit, bar: Bar) -> Figure {
+        Figure { bar: Some(bar), met: Some(bar.is_met(measured)), ..Figure::plain(what, measured, unit) }
     }
 
     /// A figure to be read beside the others.
-    pub fn plain(what: impl Into<String>, (measured, unit): (f64, Unit)) -> Line {
-        Line { what: what.into(), measured, unit, floor: None, ratio: None, bar: None, met: None }
+    pub fn plain(what: impl Into<String>, measured: f64, unit: Unit) -> Figure {
+        Figure { what: what.into(), measured, unit, floor: None, ratio: None, bar: None, met: None }
     }
 
     fn cells(&self) -> Vec<String> {
@@ -117,7 +117,7 @@ impl Line {
             (Bar::AtMost(most), None) => format!("≤ {}", self.unit.with_name(most)),
             (Bar::AtLeast(least), None) => format!("≥ {}", self.unit.with_name(least)),
         };
-        format!("bar {bar}, {}", if met { "met" } else { "missed" })
+        format!("target {bar}, {}", if met { "met" } else { "missed" })
     }
 }
 
@@ -143,11 +143,11 @@ impl Unit {
     }
 }
 
-impl Table {
+impl FigureTable {
     /// The table for people.
     pub fn text(&self) -> String {
         let mut rows = vec![["", "measured", "floor", "ratio", ""].map(str::to_owned).to_vec()];
-        rows.extend(self.lines.iter().map(Line::cells));
+        rows.extend(self.lines.iter().map(Figure::cells));
         format!("{}\n\n{}", self.title, aligned(&rows))
     }
 }
@@ -167,22 +167,22 @@ mod tests {
     #[test]
     fn figures_stand_beside_their_floors_and_bars() {
         let lines = vec![
-            Line::plain("fsync", (0.25, Unit::Milliseconds)),
-            Line::against("call", (1_200.0, Unit::Nanoseconds), 400.0, Bar::AtMost(3.5)),
-            Line::against("calls", (40_000.0, Unit::PerSecond), 100_000.0, Bar::AtLeast(0.5)),
-            Line::beside("work", (600.0, Unit::Nanoseconds), 400.0),
-            Line::barred("start", (6.0, Unit::Seconds), Bar::AtMost(5.0)),
+            Figure::plain("fsync", 0.25, Unit::Milliseconds),
+            Figure::against("call", 1_200.0, Unit::Nanoseconds, 400.0, Bar::AtMost(3.5)),
+            Figure::against("calls", 40_000.0, Unit::PerSecond, 100_000.0, Bar::AtLeast(0.5)),
+            Figure::beside("work", 600.0, Unit::Nanoseconds, 400.0),
+            Figure::barred("start", 6.0, Unit::Seconds, Bar::AtMost(5.0)),
         ];
-        let text = Table { title: "figures".into(), lines }.text();
+        let text = FigureTable { title: "figures".into(), lines }.text();
         assert_eq!(
             text,
             "figures\n\n\
              \x20      measured    floor  ratio\n\
              fsync  0.250 ms\n\
-             call   1,200 ns      400  3.00×       bar ≤ 3.5×, met\n\
-             calls  40,000/s  100,000   40 %    bar ≥ 50 %, missed\n\
+             call   1,200 ns      400  3.00×       target ≤ 3.5×, met\n\
+             calls  40,000/s  100,000   40 %    target ≥ 50 %, missed\n\
              work     600 ns      400  1.50×\n\
-             start    6.00 s                  bar ≤ 5.00 s, missed\n"
+             start    6.00 s                  target ≤ 5.00 s, missed\n"
         );
     }
 }

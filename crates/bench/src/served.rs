@@ -4,10 +4,10 @@
 //! Both are asked by the same plain client over connections that stay open, in turn. The clients and the readers of events run
 //! in the same process, as cheap as they can be: on a small machine they cost a part of what is measured, of both alike.
 
-use crate::Error;
+use crate::BenchError;
 use crate::floor::{Handoff, apart};
-use crate::rate::{Laps, Rate, median};
-use crate::report::{Bar, Line, Table, Unit};
+use crate::rate::{Laps, MeasuredRate, median};
+use crate::report::{Bar, Figure, FigureTable, Unit};
 use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
@@ -27,17 +27,16 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
-use windlass::{Config, EffectClass, Flags, Output, Runtime, SystemClock, ToolSpec, tool_fn};
+use windlass::{Config, EffectClass, Flags, Limits, Output, Runtime, ToolSpec, tool_fn};
 use windlass_server::Api;
-use windlass_server::access::{Rules, Scope};
+use windlass_server::access::{AccessRules, TokenScope};
 use windlass_server::address::Address;
 use windlass_server::wire::NewToken;
 
-/// What is measured, and where.
+/// The options of the measurement.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ServedOptions {
     /// For how long each.
     pub span: Duration,
     /// In which folder; not the system's for temporary files, which often lies in memory.
@@ -54,85 +53,90 @@ const ROW_BYTES: usize = 300;
 const TURNS: u32 = 5;
 
 /// Every figure of the part. `tell` is told what is being measured.
-pub fn table(asked: &Asked, tell: &mut (dyn FnMut(&str) + Send)) -> Result<Table, Error> {
+pub fn table(asked: &ServedOptions, tell: &mut (dyn FnMut(&str) + Send)) -> Result<FigureTable, BenchError> {
     apart(|| {
         let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         tokio.block_on(figures(asked, tell))
     })
 }
 
-async fn figures(asked: &Asked, tell: &mut (dyn FnMut(&str) + Send)) -> Result<Table, Error> {
-    let Asked { span, connections, .. } = *asked;
+async fn figures(
+    asked: &ServedOptions,
+    tell: &mut (dyn FnMut(&str) + Send),
+) -> Result<FigureTable, BenchError> {
+    let ServedOptions { span, connections, .. } = *asked;
     let floor = Floor::start(&asked.dir, connections).await?;
     let ours = Ours::start(&asked.dir, asked).await?;
     let mut lines = Vec::new();
     tell("requests, as many as come");
     let (mut floors, mut rates) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        floors.push(load(&floor.target(), connections, (span / TURNS, None)).await?);
-        rates.push(load(&ours.target(), connections, (span / TURNS, None)).await?);
+        floors.push(load(&floor.target(), connections, span / TURNS, None).await?);
+        rates.push(load(&ours.target(), connections, span / TURNS, None).await?);
     }
-    let (floor_rate, rate) = (each(&floors, Load::per_second), each(&rates, Load::per_second));
+    let (floor_rate, rate) = (each(&floors, LoadResult::per_second), each(&rates, LoadResult::per_second));
     let what = format!("once, {connections} connections");
-    lines.push(Line::against(what, (rate, Unit::PerSecond), floor_rate, Bar::AtLeast(0.5)));
-    let (floor_busy, busy) = (each(&floors, Load::busy_ns), each(&rates, Load::busy_ns));
-    lines.push(Line::beside("  CPU for each, with its client", (busy, Unit::Nanoseconds), floor_busy));
-    let last = rates.last().ok_or_else(|| Error::Wrong("nothing was measured".to_owned()))?.rate;
-    lines.push(Line::plain("  p50", (ms(last.p50), Unit::Milliseconds)));
-    lines.push(Line::against(
+    lines.push(Figure::against(what, rate, Unit::PerSecond, floor_rate, Bar::AtLeast(0.5)));
+    let (floor_busy, busy) = (each(&floors, LoadResult::busy_ns), each(&rates, LoadResult::busy_ns));
+    lines.push(Figure::beside("  CPU for each, with its client", busy, Unit::Nanoseconds, floor_busy));
+    let last = rates.last().ok_or_else(|| BenchError::Wrong("nothing was measured".to_owned()))?.rate;
+    lines.push(Figure::plain("  p50", ms(last.p50), Unit::Milliseconds));
+    lines.push(Figure::against(
         "  p99 over p50",
-        (ms(last.p99), Unit::Milliseconds),
+        ms(last.p99),
+        Unit::Milliseconds,
         ms(last.p50),
         Bar::AtMost(5.0),
     ));
 
-    lines.extend(with_readers(asked, (&ours, rate), tell).await?);
+    lines.extend(with_readers(asked, &ours, rate, tell).await?);
     ours.stop().await;
     floor.stop()?;
     let title =
         "D. Server, durable, HTTP keep-alive; the floor is a handler with two group commits".to_owned();
-    Ok(Table { title, lines })
+    Ok(FigureTable { title, lines })
 }
 
 /// At half of a rate, in turn without and with readers of events: what these cost the calls.
 async fn with_readers(
-    asked: &Asked,
-    (ours, rate): (&Ours, f64),
+    asked: &ServedOptions,
+    ours: &Ours,
+    rate: f64,
     tell: &mut (dyn FnMut(&str) + Send),
-) -> Result<Vec<Line>, Error> {
+) -> Result<Vec<Figure>, BenchError> {
     tell("at half of that, without and with readers of events");
-    let Asked { span, connections, readers, .. } = *asked;
-    let half = (span / TURNS, Some(Duration::from_secs_f64(2.0 * connections as f64 / rate)));
+    let ServedOptions { span, connections, readers, .. } = *asked;
+    let (turn, every) = (span / TURNS, Some(Duration::from_secs_f64(2.0 * connections as f64 / rate)));
     let (mut alone, mut read, mut told) = (Vec::new(), Vec::new(), 0);
     for _ in 0..TURNS {
-        alone.push(load(&ours.target(), connections, half).await?);
+        alone.push(load(&ours.target(), connections, turn, every).await?);
         let following = ours.follow(readers, connections).await?;
-        read.push(load(&ours.target(), connections, half).await?);
+        read.push(load(&ours.target(), connections, turn, every).await?);
         told += following.told.load(Ordering::Relaxed);
         drop(following);
         ours.readers_are(0).await;
     }
     let what = format!("at half of it, with {readers} readers");
-    let (rate, rate_alone) = (each(&read, Load::per_second), each(&alone, Load::per_second));
-    let (busy, busy_alone) = (each(&read, Load::busy_ns), each(&alone, Load::busy_ns));
-    let p50 = |loads: &[Load]| (each(loads, |load| ms(load.rate.p50)), Unit::Milliseconds);
+    let (rate, rate_alone) = (each(&read, LoadResult::per_second), each(&alone, LoadResult::per_second));
+    let (busy, busy_alone) = (each(&read, LoadResult::busy_ns), each(&alone, LoadResult::busy_ns));
+    let p50 = |loads: &[LoadResult]| each(loads, |load| ms(load.rate.p50));
     Ok(vec![
-        Line::against(what, (rate, Unit::PerSecond), rate_alone, Bar::AtLeast(0.9)),
-        Line::beside("  CPU for each, with its readers", (busy, Unit::Nanoseconds), busy_alone),
-        Line::plain("  p50 without readers", p50(&alone)),
-        Line::plain("  p50 with readers", p50(&read)),
-        Line::plain("  bytes that each reader was told", (told as f64 / readers.max(1) as f64, Unit::Number)),
+        Figure::against(what, rate, Unit::PerSecond, rate_alone, Bar::AtLeast(0.9)),
+        Figure::beside("  CPU for each, with its readers", busy, Unit::Nanoseconds, busy_alone),
+        Figure::plain("  p50 without readers", p50(&alone), Unit::Milliseconds),
+        Figure::plain("  p50 with readers", p50(&read), Unit::Milliseconds),
+        Figure::plain("  bytes that each reader was told", told as f64 / readers.max(1) as f64, Unit::Number),
     ])
 }
 
 /// The median over the turns.
-fn each(loads: &[Load], of: impl Fn(&Load) -> f64) -> f64 {
+fn each(loads: &[LoadResult], of: impl Fn(&LoadResult) -> f64) -> f64 {
     median(loads.iter().map(of).collect())
 }
 
 /// Whom the clients ask, and with what.
 #[derive(Clone)]
-struct Target {
+struct LoadTarget {
     address: SocketAddr,
     /// The head of every request but its path and length.
     head: Arc<str>,
@@ -142,13 +146,14 @@ struct Target {
 
 /// So many connections, each with one request after the other; or each with one in so much time.
 async fn load(
-    target: &Target,
+    target: &LoadTarget,
     connections: usize,
-    (span, every): (Duration, Option<Duration>),
-) -> Result<Load, Error> {
+    span: Duration,
+    every: Option<Duration>,
+) -> Result<LoadResult, BenchError> {
     let mut clients = Vec::with_capacity(connections);
     for number in 0..connections {
-        let mut client = Client::connect(target, number).await?;
+        let mut client = BenchClient::connect(target, number).await?;
         client.ask().await?;
         clients.push(client);
     }
@@ -169,7 +174,7 @@ async fn load(
                 client.ask().await?;
                 laps.note(began);
             }
-            Ok::<_, Error>(laps)
+            Ok::<_, BenchError>(laps)
         });
     }
     while let Some(laps) = running.join_next().await {
@@ -178,17 +183,17 @@ async fn load(
             Err(ended) => std::panic::resume_unwind(ended.into_panic()),
         }
     }
-    Ok(Load { rate: all.rate(1), busy: busy_time().saturating_sub(busy) })
+    Ok(LoadResult { rate: all.rate(1), busy: busy_time().saturating_sub(busy) })
 }
 
-/// What came of a load.
-struct Load {
-    rate: Rate,
-    /// What the processors worked meanwhile, for server, clients and readers: they are all in this process.
+/// The result of a load.
+struct LoadResult {
+    rate: MeasuredRate,
+    /// The CPU time meanwhile, for server, clients and readers: they are all in this process.
     busy: Duration,
 }
 
-impl Load {
+impl LoadResult {
     fn per_second(&self) -> f64 {
         self.rate.per_second()
     }
@@ -199,32 +204,32 @@ impl Load {
     }
 }
 
-/// What the processors have worked for this process.
+/// The CPU time of this process.
 fn busy_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// One connection that stays open.
-struct Client {
+struct BenchClient {
     stream: BufReader<TcpStream>,
-    target: Target,
+    target: LoadTarget,
     number: usize,
     line: String,
     body: Vec<u8>,
 }
 
-impl Client {
-    async fn connect(target: &Target, number: usize) -> Result<Client, Error> {
+impl BenchClient {
+    async fn connect(target: &LoadTarget, number: usize) -> Result<BenchClient, BenchError> {
         let stream = TcpStream::connect(target.address).await?;
         stream.set_nodelay(true)?;
         let (stream, target) = (BufReader::new(stream), target.clone());
-        Ok(Client { stream, target, number, line: String::new(), body: Vec::new() })
+        Ok(BenchClient { stream, target, number, line: String::new(), body: Vec::new() })
     }
 
     /// Sends a batch of one call and reads its answer.
-    async fn ask(&mut self) -> Result<(), Error> {
-        let Client { target, number, .. } = self;
+    async fn ask(&mut self) -> Result<(), BenchError> {
+        let BenchClient { target, number, .. } = self;
         let place = target.asked.fetch_add(1, Ordering::Relaxed);
         let args = json!({
             "message": format!("{place}: a message that is about as long as what a model has to say"),
@@ -242,16 +247,16 @@ impl Client {
         if status.contains(" 200 ") && memfind(&self.body, b"\"succeeded\"") {
             return Ok(());
         }
-        Err(Error::Wrong(format!("{status}: {}", String::from_utf8_lossy(&self.body))))
+        Err(BenchError::Wrong(format!("{status}: {}", String::from_utf8_lossy(&self.body))))
     }
 
     /// The first line of the answer; room is made for its body.
-    async fn read_head(&mut self) -> Result<String, Error> {
+    async fn read_head(&mut self) -> Result<String, BenchError> {
         let (mut status, mut length) = (String::new(), 0);
         loop {
             self.line.clear();
             if self.stream.read_line(&mut self.line).await? == 0 {
-                return Err(Error::Wrong("the server closed a connection".to_owned()));
+                return Err(BenchError::Wrong("the server closed a connection".to_owned()));
             }
             let line = self.line.trim_end();
             if line.is_empty() {
@@ -277,12 +282,12 @@ fn memfind(text: &[u8], wanted: &[u8]) -> bool {
 struct Floor {
     address: SocketAddr,
     serving: tokio::task::JoinHandle<()>,
-    writer: std::thread::JoinHandle<Result<(), crate::floor::Error>>,
+    writer: std::thread::JoinHandle<Result<(), crate::floor::FloorError>>,
     _folder: TempDir,
 }
 
 impl Floor {
-    async fn start(dir: &Path, connections: usize) -> Result<Floor, Error> {
+    async fn start(dir: &Path, connections: usize) -> Result<Floor, BenchError> {
         let folder = tempfile::tempdir_in(dir)?;
         let (handoff, writer) = Handoff::start(folder.path(), connections)?;
         let router = Router::new()
@@ -304,11 +309,11 @@ impl Floor {
         Ok(Floor { address, serving, writer, _folder: folder })
     }
 
-    fn target(&self) -> Target {
-        Target { address: self.address, head: "host: localhost\r\n".into(), asked: Arc::default() }
+    fn target(&self) -> LoadTarget {
+        LoadTarget { address: self.address, head: "host: localhost\r\n".into(), asked: Arc::default() }
     }
 
-    fn stop(self) -> Result<(), Error> {
+    fn stop(self) -> Result<(), BenchError> {
         self.serving.abort();
         drop(self.serving);
         // The writer ends when the last connection is gone, which the runtime sees to.
@@ -335,16 +340,14 @@ struct Ours {
 }
 
 impl Ours {
-    async fn start(dir: &Path, asked: &Asked) -> Result<Ours, Error> {
+    async fn start(dir: &Path, asked: &ServedOptions) -> Result<Ours, BenchError> {
         let folder = tempfile::tempdir_in(dir)?;
         let most = u64::from(u32::MAX);
         let connections_max = (asked.connections + asked.readers + 16) as u64;
         let limits =
             Limits { calls_queued_max: most, connections_max, event_readers_max: most, ..Limits::default() };
-        let store = SqliteStore::open(Options { limits: limits.clone(), ..Options::new(folder.path()) })?;
-        let (store, clock) = (Arc::new(store), Arc::new(SystemClock::default()));
-        let runtime =
-            Runtime::new(Config { store, clock, limits, hooks: Vec::new(), files: None, shared: false });
+        let store = SqliteStore::open(Options { limits: limits.store(), ..Options::new(folder.path()) })?;
+        let runtime = Runtime::new(Config { limits, ..Config::on(Arc::new(store)) });
         let spec = ToolSpec {
             name: "once".to_owned(),
             input_schema: Some(json!({
@@ -361,15 +364,15 @@ impl Ours {
         let api = Api::new(&runtime, None);
         let wanted = NewToken {
             principal: "bench".to_owned(),
-            scopes: vec![Scope::Calls, Scope::Read],
+            scopes: vec![TokenScope::Calls, TokenScope::Read],
             title: None,
             expires_in_s: None,
             requests_per_minute: Some(u32::MAX),
         };
-        let cannot = |problem: windlass_server::Problem| Error::Server(problem.to_string());
+        let cannot = |problem: windlass_server::Problem| BenchError::Server(problem.to_string());
         let token = api.tokens().make(wanted).await.map_err(cannot)?.token;
         let listening = Address::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
-        let address = Address::serve(&api, listening, Rules::default())?;
+        let address = Address::serve(&api, listening, AccessRules::default())?;
         Ok(Ours { address, runtime, token, asked: Arc::default(), _folder: folder })
     }
 
@@ -377,12 +380,12 @@ impl Ours {
         format!("host: localhost\r\nauthorization: Bearer {}\r\n", self.token)
     }
 
-    fn target(&self) -> Target {
-        Target { address: self.address.address(), head: self.head().into(), asked: self.asked.clone() }
+    fn target(&self) -> LoadTarget {
+        LoadTarget { address: self.address.address(), head: self.head().into(), asked: self.asked.clone() }
     }
 
     /// So many connections that follow the sessions, each one of them, and read whatever they are told.
-    async fn follow(&self, readers: usize, sessions: usize) -> Result<Readers, Error> {
+    async fn follow(&self, readers: usize, sessions: usize) -> Result<BenchReaders, BenchError> {
         let told = Arc::new(AtomicU64::new(0));
         let mut reading = JoinSet::new();
         for number in 0..readers {
@@ -398,7 +401,7 @@ impl Ours {
             });
         }
         self.readers_are(readers as u64).await;
-        Ok(Readers { told, _reading: reading })
+        Ok(BenchReaders { told, _reading: reading })
     }
 
     /// Waits until so many follow.
@@ -413,8 +416,8 @@ impl Ours {
     }
 }
 
-/// Whoever follows; they stop when this is dropped.
-struct Readers {
+/// Followers of events; they stop when this is dropped.
+struct BenchReaders {
     told: Arc<AtomicU64>,
     _reading: JoinSet<()>,
 }

@@ -1,22 +1,26 @@
 //! `windlass answer`: answers a question that a call asks.
 
-use crate::args::Answer;
-use crate::door::{At, Door, Way};
-use crate::{input, show};
+use crate::args::AnswerArgs;
+use crate::door::{At, Door, DoorRoute};
+use crate::{folder, input, show};
 use std::process::ExitCode;
-use windlass::SystemClock;
-use windlass::ask::post_answer;
+use windlass::ask::{AnswerRules, post_answer};
+use windlass::time::SystemClock;
 
-pub async fn answer(at: &At, args: Answer) -> anyhow::Result<ExitCode> {
-    let answer = input::value("the answer", &args.answer)?;
+pub async fn answer(at: &At, args: AnswerArgs) -> anyhow::Result<ExitCode> {
+    let limits = folder::limits(at)?;
+    let answer = input::value("the answer", &args.answer, &limits)?;
     let door = Door::change(at).await?;
     let id = door.find_question(&args.id).await?;
     let left_for = match &door.way {
-        Way::Driver(owner) => {
+        DoorRoute::Driver(owner) => {
             owner.answer(&id, answer).await?;
             None
         }
-        Way::Folder(store) => Some(post_answer(&**store, &id, &answer, &SystemClock::default()).await?.name),
+        DoorRoute::Folder(store) => {
+            let by = AnswerRules { clock: &SystemClock::default(), limits: &limits };
+            Some(post_answer(&**store, &id, &answer, by).await?.name)
+        }
     };
     show::completed(left_for.as_deref(), args.json)?;
     Ok(ExitCode::SUCCESS)

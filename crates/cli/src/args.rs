@@ -1,95 +1,122 @@
-//! The words of the command line.
+//! Arguments and help texts of the command line.
 
 mod background;
+mod backup;
 mod schedules;
+mod token;
 mod triggers;
 
-pub use background::{Inbox, Logs, Messages, Say, Tasks, TasksCommand};
-pub use schedules::{AddSchedule, ListSchedules, OneSchedule, PreviewSchedule, Schedules, SchedulesCommand};
-pub use triggers::{AddTrigger, ListTriggers, OneTrigger, Triggers, TriggersCommand};
+pub use background::{InboxArgs, Logs, MessagesArgs, SayArgs, TasksArgs, TasksCommand};
+pub use backup::BackupArgs;
+pub use schedules::{
+    AddSchedule, ListSchedules, OneSchedule, PreviewScheduleArgs, SchedulesArgs, SchedulesCommand,
+};
+pub use token::{TokenArgs, TokenCreate, TokenWhat};
+pub use triggers::{AddTrigger, ListTriggers, OneTrigger, TriggersArgs, TriggersCommand};
 
 use clap::builder::PossibleValuesParser;
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use windlass_server::access::Scope;
-use windlass_server::wire::State;
+use windlass_server::wire::StateFilter;
 
 /// Run tool calls durably.
 #[derive(Parser)]
-#[command(version, about = "Run tool calls durably", after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "windlass", version, about = "Run tool calls durably", after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
-    /// The data folder [default: .windlass; of dev .windlass-dev]
+    /// The data folder [default: .windlass; for dev .windlass-dev]
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Ask the server at http://HOST:PORT; the token is in WINDLASS_TOKEN or --token-file
+    /// Use the server at http://HOST:PORT; the token comes from WINDLASS_TOKEN or --token-file
     #[arg(long, global = true, value_name = "URL")]
     pub server: Option<String>,
     /// The file that holds the token for --server
     #[arg(long, global = true, requires = "server", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub command: Command,
 }
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 all calls succeeded, 1 one failed, was denied or cancelled, 2 wrong usage, 3 one is unknown,
-4 the batch or request was refused or conflicts, 5 a call is still open, 6 the data folder or server cannot be had.
+4 the batch or request was refused or conflicts, 5 a call is still open, 6 the data folder or server is unavailable.
 
 Example: windlass call echo '{\"message\": \"hello\"}'";
 
-/// Where servers listen if nothing is said.
+/// Builds the command line. The help of each command hides global options that the command does not use.
+pub fn command() -> clap::Command {
+    let refused: [(&str, &[&str]); 5] = [
+        ("serve", &["server", "token_file"]),
+        ("dev", &["server", "token_file"]),
+        ("backup", &["server", "token_file"]),
+        ("doctor", &["server", "token_file"]),
+        ("bench", &["data", "server", "token_file"]),
+    ];
+    let command = Cli::command();
+    let of_all: Vec<clap::Arg> = command.get_arguments().cloned().collect();
+    refused.into_iter().fold(command, |command, (name, options)| {
+        let hidden = of_all.iter().filter(|option| options.contains(&option.get_id().as_str()));
+        let hidden: Vec<clap::Arg> = hidden.map(|option| option.clone().hide(true)).collect();
+        command.mut_subcommand(name, |one| one.args(hidden))
+    })
+}
+
+/// Default address of servers.
 const LISTEN: &str = "127.0.0.1:7420";
 
-/// What to do.
+/// The commands.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Serve the API at an address, and drive all calls of the data folder
+    /// Serve the HTTP API and drive all calls of the data folder
     Serve(Serve),
-    /// Serve a folder of its own with example tools and calls, and print what to type next
+    /// Serve a demo folder with example tools and calls, and print what to type next
     Dev(Dev),
-    /// Run a batch of calls from a file; again, and what is recorded is answered without running
-    Run(Run),
+    /// Run a batch of calls from a file; running it again returns the recorded answers
+    Run(RunArgs),
     /// Run one call
-    Call(Call),
+    Call(CallArgs),
     /// List the tools, or show one
-    Tools(Tools),
+    Tools(ToolsArgs),
     /// List the sessions
-    Sessions(Sessions),
+    Sessions(SessionsArgs),
     /// List calls, or show one
-    Calls(Calls),
-    /// Follow what happens in a session
+    Calls(CallsArgs),
+    /// Follow the events of a session
     Watch(Watch),
-    /// List the calls that go on without their callers
-    Tasks(Tasks),
-    /// Print what a task has said, and follow it
+    /// List background tasks: calls that continue without their callers
+    Tasks(TasksArgs),
+    /// Print the log of a task, and follow it
     Logs(Logs),
-    /// Show what the agent of a session is to be told, take it, acknowledge it
-    Inbox(Inbox),
-    /// Start calls at their times: add, list, preview, enable, disable and remove schedules
-    Schedules(Schedules),
-    /// Start calls by events: add, list and remove triggers
-    Triggers(Triggers),
-    /// Ask calls to stop
-    Cancel(Cancel),
-    /// Say whether a call that is unknown took effect
-    Resolve(Resolve),
-    /// Let a call go on although its tool has changed
+    /// List, take and acknowledge the notices for a session's agent
+    Inbox(InboxArgs),
+    /// Manage schedules, which start calls at set times
+    Schedules(SchedulesArgs),
+    /// Manage triggers, which start calls on events
+    Triggers(TriggersArgs),
+    /// Cancel calls
+    Cancel(CancelArgs),
+    /// Decide whether a call in state unknown took effect
+    Resolve(ResolveArgs),
+    /// Let a call continue although its tool has changed
     Accept(Accept),
-    /// Answer what a call waits for, by the key its tool gave out
-    Complete(Complete),
-    /// List the questions that wait for an answer
-    Questions(Questions),
+    /// Complete a call that waits for an external answer, by the key its tool issued
+    Complete(CompleteArgs),
+    /// List open questions
+    Questions(QuestionsArgs),
     /// Answer a question
-    Answer(Answer),
+    Answer(AnswerArgs),
     /// Send a signal to a call
-    Signal(Signal),
-    /// Say that a session was connected to what its calls need, or that this was declined
+    Signal(SignalArgs),
+    /// Report that a session was connected to a provider, or that the connection was declined
     Connections(Connections),
-    /// Make, list and revoke the tokens of the server
-    Token(Token),
-    /// Check the data folder and show what is in force
+    /// Create, list and revoke the server's tokens
+    Token(TokenArgs),
+    /// Copy the data folder consistently, also while a process owns it
+    Backup(BackupArgs),
+    /// Confirm that the original of a copied data folder is gone
+    Confirm(Confirm),
+    /// Check the data folder and show the settings in effect
     Doctor(Doctor),
     /// Measure how fast this machine runs calls
     Bench(Bench),
@@ -98,92 +125,62 @@ pub enum Command {
 /// `windlass serve`
 #[derive(Args)]
 #[command(after_help = "\
-The first start writes a token into the data folder. Ctrl-C stops in good order: what is under way may end, and what is
-left goes on with the next owner of the folder.
+The first start writes a token into the data folder. Ctrl-C shuts down gracefully: running calls may finish, and the
+next owner of the folder continues the rest.
 
 Example: windlass serve --listen 127.0.0.1:7420")]
 pub struct Serve {
-    /// The address it listens at; port 0 takes a free one
+    /// The address to listen on; port 0 picks a free port
     #[arg(long, default_value = LISTEN, value_name = "ADDR")]
     pub listen: SocketAddr,
-    /// The configuration; if not said, windlass.toml in the data folder, else in the current one
+    /// The configuration file [default: windlass.toml in the data folder, else in the current folder]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub logging: Logging,
+}
+
+/// Log options of a server.
+#[derive(Args)]
+pub struct Logging {
+    /// The format of the log on standard error
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    pub log: LogFormat,
+    /// The log level: off, error, warn, info, debug, trace, or filters like info,windlass_server=debug
+    /// [default: WINDLASS_LOG, else info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+}
+
+/// The format of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
 }
 
 /// `windlass dev`
 #[derive(Args)]
 #[command(after_help = "\
-It is `windlass serve` on .windlass-dev. The first start writes a windlass.toml there, with tools to try and to change; every
-start runs a batch of example calls, which is answered from the record when it was run before. Remove the folder to begin
-anew.
+This is `windlass serve` on .windlass-dev. The first start writes a windlass.toml there, with tools to try and to change;
+every start submits a batch of example calls, which returns the recorded answers if it ran before. Remove the folder to
+start over.
 
 Examples:
   windlass dev
   windlass dev --listen 127.0.0.1:0 --data /tmp/tour")]
 pub struct Dev {
-    /// The address it listens at; port 0 takes a free one
+    /// The address to listen on; port 0 picks a free port
     #[arg(long, default_value = LISTEN, value_name = "ADDR")]
     pub listen: SocketAddr,
+    #[command(flatten)]
+    pub logging: Logging,
 }
 
 /// `windlass sessions`
 #[derive(Args)]
-pub struct Sessions {
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `windlass token`
-#[derive(Args)]
-pub struct Token {
-    /// What to do
-    #[command(subcommand)]
-    pub what: TokenWhat,
-}
-
-/// What is to be done with tokens.
-#[derive(Subcommand)]
-pub enum TokenWhat {
-    /// Make one; it is printed this once
-    #[command(
-        after_help = "Example: windlass token create ci --scope calls --scope read --expires-in-s 86400"
-    )]
-    Create(TokenCreate),
-    /// List them, but for themselves
-    List {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Make one worthless
-    Revoke {
-        /// Its id, as `windlass token list` shows it
-        id: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// `windlass token create`
-#[derive(Args)]
-pub struct TokenCreate {
-    /// Whom it stands for: sessions belong to a principal
-    pub principal: String,
-    /// What it may be used for; can be said several times
-    #[arg(long, required = true, value_parser = PossibleValuesParser::new(Scope::ALL.map(Scope::as_str)))]
-    pub scope: Vec<String>,
-    /// What it is for
-    #[arg(long, value_name = "TEXT")]
-    pub title: Option<String>,
-    /// For how long it is good
-    #[arg(long, value_name = "SECONDS")]
-    pub expires_in_s: Option<u64>,
-    /// How often it may be used in a minute
-    #[arg(long, value_name = "N")]
-    pub requests_per_minute: Option<u32>,
+#[command(after_help = "Example: windlass sessions --json")]
+pub struct SessionsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -196,7 +193,7 @@ The file holds {\"key\": …, \"calls\": [{\"id\", \"tool\", \"args\"}, …]} or
 
 Example:
   echo '{\"id\": \"1\", \"tool\": \"add\", \"args\": {\"a\": 1, \"b\": 2}}' | windlass run -")]
-pub struct Run {
+pub struct RunArgs {
     /// A file, or - for standard input
     pub file: PathBuf,
     /// The session the calls belong to
@@ -205,10 +202,10 @@ pub struct Run {
     /// The key of the batch; without one it is derived from the calls
     #[arg(long, conflicts_with = "new")]
     pub key: Option<String>,
-    /// Run everything anew, under a new key
+    /// Run everything again, under a new key
     #[arg(long)]
     pub new: bool,
-    /// Leave tasks for the next owner of the folder instead of staying until they end
+    /// Exit without waiting for tasks; the next owner of the folder continues them
     #[arg(long)]
     pub no_wait: bool,
     /// Print JSON
@@ -222,7 +219,7 @@ pub struct Run {
 Without --id each run is a new call; with one, a second run returns the recorded answer.
 
 Example: windlass call divide '{\"a\": 1, \"b\": 3}'")]
-pub struct Call {
+pub struct CallArgs {
     /// The tool
     pub tool: String,
     /// Its arguments, as JSON
@@ -231,7 +228,7 @@ pub struct Call {
     /// The session the call belongs to
     #[arg(long, default_value = "default")]
     pub session: String,
-    /// What makes it one call, however often it is run
+    /// Identity of the call: running the same id again returns the recorded answer
     #[arg(long)]
     pub id: Option<String>,
     /// Print JSON
@@ -241,8 +238,12 @@ pub struct Call {
 
 /// `windlass tools`
 #[derive(Args)]
-pub struct Tools {
-    /// Show this one whole
+#[command(after_help = "\
+Examples:
+  windlass tools
+  windlass tools echo --json")]
+pub struct ToolsArgs {
+    /// Show all details of this tool
     pub name: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -252,23 +253,23 @@ pub struct Tools {
 /// `windlass calls`
 #[derive(Args)]
 #[command(after_help = "\
-Works beside a running `windlass run` too, and then also shows what is not recorded yet.
+Works while `windlass run` or `windlass serve` is running, and then also shows calls that are not recorded yet.
 
 Examples:
   windlass calls --state open
   windlass calls --waiting
   windlass calls 01j8a6zc --journal")]
-pub struct Calls {
-    /// Show this one: its handle, or the beginning of it
+pub struct CallsArgs {
+    /// Show this call: its handle, or a prefix of it
     #[arg(conflicts_with_all = ["state", "waiting", "tool", "session", "limit", "after"])]
     pub call: Option<String>,
-    /// Print its journal as a story
+    /// Print the call's journal as a story
     #[arg(long, requires = "call")]
     pub journal: bool,
-    /// Only the calls in this state; open is every one in which it is not over
-    #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::as_str)))]
+    /// Only calls in this state; open covers every state that is not final
+    #[arg(long, value_parser = PossibleValuesParser::new(StateFilter::ALL.map(StateFilter::as_str)))]
     pub state: Option<String>,
-    /// Only the calls that wait, and for what
+    /// Only calls that wait, and what they wait for
     #[arg(long)]
     pub waiting: bool,
     /// Only the calls of this tool
@@ -277,10 +278,10 @@ pub struct Calls {
     /// Only the calls of this session
     #[arg(long)]
     pub session: Option<String>,
-    /// At most so many
+    /// The maximum number of calls
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: u64,
-    /// Go on after this call: `next` of the list before, as --json prints it
+    /// Continue after this call: the previous page's `next`, as --json prints it
     #[arg(long, value_name = "CALL")]
     pub after: Option<String>,
     /// Print JSON
@@ -291,8 +292,8 @@ pub struct Calls {
 /// `windlass watch`
 #[derive(Args)]
 #[command(after_help = "\
-Follows whoever owns the data folder, also when that is another process after a while; where nobody does it shows what is
-recorded, and waits. Ends with Ctrl-C.
+Follows the owner of the data folder, also after another process has become the owner. Without an owner it shows the
+recorded events, and waits. Ctrl-C ends it.
 
 Examples:
   windlass watch
@@ -302,10 +303,10 @@ pub struct Watch {
     /// The session
     #[arg(default_value = "default")]
     pub session: String,
-    /// From behind this cursor, as --json prints it; 0 is before the first event, and without one the last events come first
+    /// Start after this cursor, as --json prints it; 0 is before the first event; without a cursor the last events come first
     #[arg(long, value_name = "CURSOR")]
     pub after: Option<u64>,
-    /// End when no call of the session is open
+    /// Exit when no call of the session is open
     #[arg(long)]
     pub until_idle: bool,
     /// The language of the sentences, such as de
@@ -320,23 +321,23 @@ pub struct Watch {
 #[derive(Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["call", "batch", "session"]))]
 #[command(after_help = "\
-A running tool is told to stop, and killed if it does not; what it returns in time still counts. A call that is
-over stays as it is. Where no process owns the data folder, the request is left for the next one.
+A running tool is asked to stop, and killed if it does not; a result that it returns in time still counts. Finished calls
+do not change. If no process owns the data folder, the request is recorded for the next owner.
 
 Examples:
   windlass cancel 01j8a6zc --reason 'wrong customer'
   windlass cancel --session default")]
-pub struct Cancel {
-    /// This call: its handle, or the beginning of it
+pub struct CancelArgs {
+    /// The call: its handle, or a prefix of it
     #[arg(conflicts_with_all = ["batch", "session"])]
     pub call: Option<String>,
-    /// All calls of the batch with this key, in --session (if not said: default)
+    /// All calls of the batch with this key, in --session [default session: default]
     #[arg(long, value_name = "KEY")]
     pub batch: Option<String>,
     /// All calls of this session
     #[arg(long, value_name = "NAME")]
     pub session: Option<String>,
-    /// Why, for whoever reads the journal
+    /// The reason, recorded in the journal
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
     /// Print JSON
@@ -348,23 +349,23 @@ pub struct Cancel {
 #[derive(Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["landed", "did_not_happen", "ask_tool"]))]
 #[command(after_help = "\
-Look first whether the call took effect: windlass calls CALL --journal tells what it was about to do. Whoever submits
-the call again gets the resolved answer; it is never run again. Where no process owns the data folder, what you say is
-left for the next one; --ask-tool owns the folder itself until the tool has answered.
+First check whether the call took effect: windlass calls CALL --journal shows what it was about to do. Submitting the
+call again returns the resolved answer; it never runs again. If no process owns the data folder, the decision is recorded
+for the next owner; --ask-tool owns the folder itself until the tool has answered.
 
 Examples:
   windlass resolve 01j8a6zc --landed '{\"charged\": 1250}'
   windlass resolve 01j8a6zc --did-not-happen")]
-pub struct Resolve {
-    /// The call: its handle, or the beginning of it
+pub struct ResolveArgs {
+    /// The call: its handle, or a prefix of it
     pub call: String,
-    /// It took effect, and this is its result
+    /// It took effect, with this result
     #[arg(long, value_name = "JSON")]
     pub landed: Option<String>,
     /// It did not take effect
     #[arg(long)]
     pub did_not_happen: bool,
-    /// Ask its tool whether it did
+    /// Ask its tool whether it took effect
     #[arg(long)]
     pub ask_tool: bool,
     /// Print JSON
@@ -375,12 +376,12 @@ pub struct Resolve {
 /// `windlass accept`
 #[derive(Args)]
 #[command(after_help = "\
-For calls that wait as tool_changed: `windlass calls --state open` shows them. Where no process owns the data folder,
-it is left for the next one. To end such a call instead, use windlass cancel.
+For calls that wait because of tool_changed: `windlass calls --state open` lists them. If no process owns the data folder,
+the request is recorded for the next owner. To end such a call instead, use windlass cancel.
 
 Example: windlass accept 01j8a6zc")]
 pub struct Accept {
-    /// The call: its handle, or the beginning of it
+    /// The call: its handle, or a prefix of it
     pub call: String,
     /// Print JSON
     #[arg(long)]
@@ -392,28 +393,28 @@ pub struct Accept {
 #[command(group = ArgGroup::new("which").required(true).args(["key", "call"]))]
 #[command(group = ArgGroup::new("what").required(true).args(["ok", "error", "cancelled"]))]
 #[command(after_help = "\
-The key is all that is needed: whoever has it may answer, once. The same again is fine, another answer is refused. Where
-no process owns the data folder, the answer is recorded and left for the next one.
+The key is enough: anyone who has it may answer, once. Repeating the same answer is fine; a different one is refused. If
+no process owns the data folder, the answer is recorded for the next owner.
 
 Examples:
   windlass complete KEY --ok '{\"approved\": true}'
   windlass complete KEY --error out_of_stock --message 'None are left until May.'")]
-pub struct Complete {
-    /// The key, as the tool gave it out
+pub struct CompleteArgs {
+    /// The key, as the tool issued it
     pub key: Option<String>,
-    /// Instead of a key, the call that waits as awaiting_client: its handle, or the beginning of it
+    /// Instead of a key, a call in state awaiting_client: its handle, or a prefix of it
     #[arg(long)]
     pub call: Option<String>,
-    /// It is done, and this is the result
+    /// It succeeded, with this result
     #[arg(long, value_name = "JSON")]
     pub ok: Option<String>,
-    /// It went wrong: a code of your own, for programs
+    /// It failed: an error code of your own, for programs
     #[arg(long, value_name = "CODE", requires = "message")]
     pub error: Option<String>,
-    /// What the model is told of it
+    /// The error message for the model
     #[arg(long, value_name = "TEXT", requires = "error")]
     pub message: Option<String>,
-    /// It was called off
+    /// It was cancelled
     #[arg(long)]
     pub cancelled: bool,
     /// Print JSON
@@ -424,10 +425,10 @@ pub struct Complete {
 /// `windlass questions`
 #[derive(Args)]
 #[command(after_help = "\
-The whole text of a question and what an answer must fit are in --json.
+--json shows the whole text of each question and the schema of its answer.
 
 Example: windlass questions --session default")]
-pub struct Questions {
+pub struct QuestionsArgs {
     /// Only the questions of this session
     #[arg(long)]
     pub session: Option<String>,
@@ -439,12 +440,12 @@ pub struct Questions {
 /// `windlass answer`
 #[derive(Args)]
 #[command(after_help = "\
-The first answer counts; one that does not fit what is asked is refused, and the question stays. Where no process owns
-the data folder, the answer is recorded and left for the next one.
+The first answer counts. An answer that does not match the question's schema is refused, and the question stays open. If
+no process owns the data folder, the answer is recorded for the next owner.
 
 Example: windlass answer 01j8a6zc '\"red\"'")]
-pub struct Answer {
-    /// The question: its id, or the beginning of it
+pub struct AnswerArgs {
+    /// The question: its id, or a prefix of it
     pub id: String,
     /// The answer, as JSON
     #[arg(value_name = "JSON")]
@@ -457,20 +458,20 @@ pub struct Answer {
 /// `windlass signal`
 #[derive(Args)]
 #[command(after_help = "\
-The call's tool says which signals it takes and what they must say; the call receives each once, in the order in which they
-were sent. With --key the same signal can be sent again, and is still one. The folder must be owned: who drives the call
+The call's tool declares its signals and the schemas of their payloads; the call receives each signal once, in the order
+sent. With --key, repeating the same signal is safe. The folder must have an owner: only the process that drives the call
 knows its tool.
 
 Example: windlass signal 01j8a6zc item '{\"n\": 1}' --key order-7")]
-pub struct Signal {
-    /// The call: its handle, or the beginning of it
+pub struct SignalArgs {
+    /// The call: its handle, or a prefix of it
     pub call: String,
     /// The signal's name
     pub name: String,
-    /// What it says, as JSON
+    /// The payload, as JSON
     #[arg(value_name = "JSON")]
     pub payload: String,
-    /// What makes it one signal, however often it is sent
+    /// Idempotency key: the same signal sent again under this key counts once
     #[arg(long)]
     pub key: Option<String>,
     /// Print JSON
@@ -482,19 +483,20 @@ pub struct Signal {
 #[derive(Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["connected", "declined"]))]
 #[command(after_help = "\
-For calls that wait as awaiting_connection: `windlass calls --state awaiting_connection` shows what they need. All of the
-session that wait for it run again, or fail. Where no process owns the data folder, it is left for the next one.
+For calls in state awaiting_connection: `windlass calls --state awaiting_connection` shows what they need. All calls of the
+session that wait for this provider run again, or fail. If no process owns the data folder, the report is recorded for the
+next owner.
 
 Example: windlass connections default mail --connected")]
 pub struct Connections {
     /// The session
     pub session: String,
-    /// What it was connected to
+    /// The provider, as the calls name it
     pub provider: String,
     /// It is connected
     #[arg(long)]
     pub connected: bool,
-    /// Nobody will connect it
+    /// The connection was declined
     #[arg(long)]
     pub declined: bool,
     /// Print JSON
@@ -502,8 +504,23 @@ pub struct Connections {
     pub json: bool,
 }
 
+/// `windlass confirm`
+#[derive(Args)]
+#[command(after_help = "\
+A copied data folder has the same calls and the same secret as its original, which may still be running them. So the first
+start on a copy ends calls that were under way as unknown, disables schedules, and kills no process. If the original is
+gone, confirm that before the first start: then the copy recovers as its original would after a crash.
+
+Example: windlass --data restored confirm --original-gone")]
+pub struct Confirm {
+    /// The original folder is not in use, and will not be used again
+    #[arg(long, required = true)]
+    pub original_gone: bool,
+}
+
 /// `windlass doctor`
 #[derive(Args)]
+#[command(after_help = "Example: windlass --data .windlass doctor")]
 pub struct Doctor {
     /// Print JSON
     #[arg(long)]
@@ -513,24 +530,25 @@ pub struct Doctor {
 /// `windlass bench`
 #[derive(Args)]
 #[command(after_help = "\
-Each figure stands beside its floor, the least any correct program must do, taken in the same run.
-The data folder is not touched.
+Each figure is printed next to its floor: the minimum any program needs for the same work, measured in the same run. The
+ratio compares the two; the target is the largest ratio allowed. Build with --release: figures of a debug build are
+meaningless. The bench touches no data folder.
 
 Example: windlass bench --part A --seconds 1")]
 pub struct Bench {
-    /// For how long each figure is measured
+    /// How long each figure is measured, in seconds
     #[arg(long, default_value_t = 2.0, value_name = "N")]
     pub seconds: f64,
-    /// Only this part
+    /// Run only this part
     #[arg(long, ignore_case = true)]
-    pub part: Option<Part>,
-    /// Where the files of the bench are made, and removed again
+    pub part: Option<BenchPart>,
+    /// The folder for the bench's temporary files
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub dir: PathBuf,
-    /// With how many open calls a runtime is started
+    /// The number of open calls when recovery after a crash is measured
     #[arg(long, default_value_t = windlass_bench::durable::OPEN, value_name = "CALLS")]
     pub open: u64,
-    /// Also measure after so many calls
+    /// Measure again after this many calls
     #[arg(long, value_name = "CALLS")]
     pub aged: Option<u64>,
     /// Print JSON
@@ -540,7 +558,7 @@ pub struct Bench {
 
 /// A part of the bench.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub enum BenchPart {
     /// Calls in memory
     #[value(name = "A")]
     A,

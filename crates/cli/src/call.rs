@@ -1,29 +1,30 @@
 //! `windlass call`: one call.
 
-use crate::args::Call;
+use crate::args::CallArgs;
 use crate::door::At;
-use crate::driver::{self, Driven};
+use crate::driver::{self, BatchOutcome};
 use crate::folder::Owned;
 use crate::{exit, folder, show};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 use std::process::ExitCode;
-use windlass::{BatchRequest, Clock, SystemClock};
+use windlass::BatchRequest;
+use windlass::time::{Clock, SystemClock};
 use windlass_server::access::Caller;
-use windlass_server::wire::{Batch, batch};
+use windlass_server::wire::{BatchBody, batch};
 
-pub async fn call((at, owned): (&At, &mut Owned), args: Call) -> anyhow::Result<ExitCode> {
+pub async fn call(at: &At, owned: &mut Owned, args: CallArgs) -> anyhow::Result<ExitCode> {
     let key = args.id.as_ref().map(|id| format!("call:{id}"));
-    // As the raw text of a model: what is wrong with it is the call's own failure.
+    // Passed on as a model's raw text: bad JSON is the call's own failure, not a usage error.
     let written = Some(to_raw_value(&args.args)?);
-    let call = batch::Call { id: args.id, tool: args.tool, args: written, ..batch::Call::default() };
-    let mut batch = Batch { key, calls: vec![call], ..Batch::default() };
-    let mut owner = match driver::drive((at, owned), &args.session, &mut batch).await? {
-        Driven::Own(owner) => *owner,
-        Driven::Left(code) => return Ok(code),
-        Driven::Answered(answer) => {
-            print(&answer, (show::calls(&answer), args.json), answer["recorded"].is_number())?;
+    let call = batch::CallBody { id: args.id, tool: args.tool, args: written, ..batch::CallBody::default() };
+    let mut batch = BatchBody { key, calls: vec![call], ..BatchBody::default() };
+    let mut owner = match driver::drive(at, owned, &args.session, &mut batch).await? {
+        BatchOutcome::Own(owner) => *owner,
+        BatchOutcome::Left(code) => return Ok(code),
+        BatchOutcome::Answered(answer) => {
+            print(at, &answer, show::calls(&answer), args.json, answer["recorded"].is_number())?;
             return Ok(exit::of(show::calls(&answer)));
         }
     };
@@ -40,7 +41,7 @@ pub async fn call((at, owned): (&At, &mut Owned), args: Call) -> anyhow::Result<
     let before = |call: &windlass::CallAnswer| {
         call.is_recorded() && !call.is_conflict() && show::ended_before(call, began)
     };
-    print(&shown, (&answer.calls, args.json), answer.calls.iter().any(before))?;
+    print(at, &shown, &answer.calls, args.json, answer.calls.iter().any(before))?;
     show::inside(&answer.calls);
     if owner.unless_stopped(folder::finish(&runtime)).await.is_none() {
         return Ok(owner.leave().await);
@@ -57,17 +58,23 @@ pub async fn call((at, owned): (&At, &mut Owned), args: Call) -> anyhow::Result<
     Ok(exit::of(show::calls(&shown)))
 }
 
-fn print(answer: &Value, (whole, as_json): (&[impl Serialize], bool), recorded: bool) -> anyhow::Result<()> {
+fn print(
+    at: &At,
+    answer: &Value,
+    whole: &[impl Serialize],
+    as_json: bool,
+    recorded: bool,
+) -> anyhow::Result<()> {
     let calls = show::calls(answer);
     for (call, whole) in calls.iter().zip(whole) {
         match as_json {
             true => show::json(whole)?,
-            false => show::text(&show::model_text(call))?,
+            false => show::answer_text(&show::model_text(call))?,
         }
     }
     if recorded {
-        eprintln!("windlass: this answer was on record; the tool was not run again");
+        crate::logs::tell!("this answer was recorded before; the tool did not run again");
     }
-    show::unknown(calls);
+    show::unknown(calls, at);
     Ok(())
 }

@@ -1,26 +1,34 @@
-//! `windlass calls`: what is open and what is recorded.
+//! `windlass calls`: lists open and recorded calls.
 
-use crate::args::Calls;
+use crate::args::CallsArgs;
 use crate::door::{At, Door};
-use crate::{exit, show};
+use crate::{exit, show, tools};
 use serde_json::{Value, json};
 use std::process::ExitCode;
-use windlass::Progress;
-use windlass_server::wire::{LIMIT_MAX, List, State};
+use windlass::tool::Progress;
+use windlass_core::redact::{RedactedArgs, SecretNames};
+use windlass_server::wire::{CallQuery, LIMIT_MAX, StateFilter};
 
-pub async fn calls(at: &At, args: Calls) -> anyhow::Result<ExitCode> {
+pub async fn calls(at: &At, args: CallsArgs) -> anyhow::Result<ExitCode> {
     let door = Door::look(at).await?;
     let Some(call) = &args.call else { return list(&door, &args).await };
     let call = door.call(&door.find(call).await?, args.journal).await?;
     match (args.json, args.journal) {
         (true, _) => show::json(&call)?,
         (false, true) => show_story(&call)?,
-        (false, false) => show_facts(&call)?,
+        (false, false) => show_facts(&call, &secret_names(at, &call).await)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(door: &Door, args: &Calls) -> anyhow::Result<ExitCode> {
+/// The arguments of a call that its tool declares as secret; arguments named like secrets always are.
+async fn secret_names(at: &At, call: &Value) -> SecretNames {
+    let tools = tools::all(at).await.unwrap_or_default();
+    let tool = tools.iter().find(|tool| tool["name"] == call["tool"]);
+    SecretNames::of(tool.and_then(|tool| tool.get("input_schema")))
+}
+
+async fn list(door: &Door, args: &CallsArgs) -> anyhow::Result<ExitCode> {
     let (mut items, mut unreadable) = (Vec::new(), Vec::new());
     let mut next = match &args.after {
         Some(after) => Some(door.find(after).await?),
@@ -28,9 +36,9 @@ async fn list(door: &Door, args: &Calls) -> anyhow::Result<ExitCode> {
     };
     loop {
         let limit = (args.limit - items.len() as u64).min(LIMIT_MAX);
-        let state = args.state.as_deref().and_then(State::parse);
+        let state = args.state.as_deref().and_then(StateFilter::parse);
         let waiting = args.waiting.then_some(true);
-        let list = List { state, waiting, tool: args.tool.clone(), limit: Some(limit), after: next };
+        let list = CallQuery { state, waiting, tool: args.tool.clone(), limit: Some(limit), after: next };
         let mut page = door.calls(args.session.as_deref(), &list).await?;
         items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
         unreadable.extend(page["unreadable"].as_array_mut().map(std::mem::take).unwrap_or_default());
@@ -39,20 +47,20 @@ async fn list(door: &Door, args: &Calls) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    // What was asked for last comes first: the record has its own order, by when something was first written.
+    // Newest request first: the store orders calls by their first write.
     items.sort_by(|a, b| b["opened_at"].as_str().cmp(&a["opened_at"].as_str()));
     unreadable.dedup();
     for session in &unreadable {
         let (name, what) = (text(&session["session"]), text(&session["what"]));
-        eprintln!("windlass: the calls of session {name} are not shown: {what}");
+        crate::logs::tell!("the calls of session {name} are not shown: {what}");
     }
     if args.json {
         show::json(&json!({"items": items, "next": next}))?;
     } else {
         show_list(&items)?;
         if next.is_some() {
-            eprintln!(
-                "windlass: there are more; --limit {} shows more of them",
+            crate::logs::tell!(
+                "there are more calls; use --limit {} to see more",
                 args.limit.saturating_mul(4)
             );
         }
@@ -88,9 +96,7 @@ fn show_list(calls: &[Value]) -> anyhow::Result<()> {
 fn show_story(call: &Value) -> anyhow::Result<()> {
     let lines = call["journal"].as_array().map(Vec::as_slice).unwrap_or_default();
     if lines.is_empty() {
-        return show::text(
-            "nothing is recorded of it yet: a call of class read is written down with its result",
-        );
+        return show::text("nothing is recorded yet: a call of class read is recorded with its result");
     }
     let mut headings = vec!["ENTRY", "TIME", "AFTER", "FACT", "STORY"];
     let nested = lines.iter().any(|line| line["depth"].is_number());
@@ -106,7 +112,7 @@ fn show_story(call: &Value) -> anyhow::Result<()> {
             text(&line["text"]).to_string(),
         ];
         if nested {
-            // What lies inside stands below the entry that made it, indented.
+            // Nested entries are indented below the entry that made them.
             let depth = line["depth"].as_u64().unwrap_or(0);
             let whose = line["call"].as_str().or(call["call"].as_str()).unwrap_or_default();
             let indent = "  ".repeat(usize::try_from(depth).unwrap_or_default());
@@ -117,8 +123,8 @@ fn show_story(call: &Value) -> anyhow::Result<()> {
     show::table(&headings, rows)
 }
 
-/// One call whole: what was asked, how it went, what the model was told, and what only operators are.
-fn show_facts(call: &Value) -> anyhow::Result<()> {
+/// Shows one call in full: the request, its course, the model's view, and the details only operators see.
+fn show_facts(call: &Value, names: &SecretNames) -> anyhow::Result<()> {
     let mut facts = Vec::new();
     for (name, field) in
         [("call", "call"), ("session", "session"), ("batch", "batch"), ("id", "id"), ("tool", "tool")]
@@ -126,7 +132,15 @@ fn show_facts(call: &Value) -> anyhow::Result<()> {
         facts.push((name, text(&call[field]).to_string()));
     }
     if let Some(args) = call.get("args") {
-        facts.push(("arguments", args.as_str().map_or_else(|| args.to_string(), str::to_string)));
+        let shown = match args.as_str() {
+            Some(text) => RedactedArgs::of_text(text, names),
+            None => RedactedArgs::of(args.clone(), names),
+        };
+        let as_given = args.as_str().filter(|_| !shown.is_masked()).map(str::to_string);
+        let shown = as_given
+            .or_else(|| shown.value().as_str().map(str::to_string))
+            .unwrap_or_else(|| shown.value().to_string());
+        facts.push(("arguments", shown));
     }
     facts.push(("asked for", text(&call["opened_at"]).to_string()));
     facts.push(("state", text(&call["state"]).to_string()));
@@ -137,15 +151,14 @@ fn show_facts(call: &Value) -> anyhow::Result<()> {
     facts.push(("attempts", call["attempts"].to_string()));
     facts.extend(call["parent"].as_str().map(|parent| ("inside", parent.to_string())));
     facts.extend(call["same_as"].as_str().map(|first| ("same as", first.to_string())));
-    if call["ran_ms"].is_number() {
-        facts.extend([("queued", ms(&call["queued_ms"])), ("waited", ms(&call["waited_ms"]))]);
-        facts.push(("ran", ms(&call["ran_ms"])));
+    for (name, spent) in [("queued", "queued_ms"), ("waited", "waited_ms"), ("ran", "ran_ms")] {
+        facts.extend(call[spent].is_number().then(|| (name, ms(&call[spent]))));
     }
     let detail = call["outcome"]["failure"]["detail"].as_str();
     facts.extend(detail.map(|detail| ("failed inside", detail.to_string())));
     show::table(&["WHAT", "RECORDED"], facts.into_iter().map(|(name, fact)| vec![name.to_string(), fact]))?;
     show::blank()?;
-    show::text(&show::model_text(call))
+    show::answer_text(&show::model_text(call))
 }
 
 fn text(value: &Value) -> &str {

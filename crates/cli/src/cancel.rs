@@ -1,18 +1,17 @@
 //! `windlass cancel`: asks calls to stop.
 
-use crate::args::Cancel;
-use crate::door::{At, Door, Way};
+use crate::args::CancelArgs;
+use crate::door::{At, Door, DoorRoute};
 use crate::show;
 use serde_json::json;
 use std::process::ExitCode;
-use windlass::Target;
-use windlass::ask::post_cancel;
+use windlass::ask::{Target, post_cancel};
 use windlass_server::wire::Cancelled;
 
-/// The session of a batch, if it is not said: that of `windlass run`.
+/// The default session of a batch: that of `windlass run`.
 const SESSION: &str = "default";
 
-pub async fn cancel(at: &At, args: Cancel) -> anyhow::Result<ExitCode> {
+pub async fn cancel(at: &At, args: CancelArgs) -> anyhow::Result<ExitCode> {
     let door = Door::change(at).await?;
     let call = match &args.call {
         Some(call) => door.find(call).await?,
@@ -25,13 +24,13 @@ pub async fn cancel(at: &At, args: Cancel) -> anyhow::Result<ExitCode> {
         None => Target::Session(session),
     };
     let told = match &door.way {
-        Way::Driver(owner) => owner.cancel(target, args.reason.clone()).await?,
-        Way::Folder(store) => {
+        DoorRoute::Driver(owner) => owner.cancel(target, args.reason.clone()).await?,
+        DoorRoute::Folder(store) => {
             let asked = post_cancel(&**store, target, args.reason.as_deref()).await?;
             Cancelled { asked: asked.asked, over: asked.over }
         }
     };
-    let left = matches!(door.way, Way::Folder(_)) && told.asked > 0;
+    let left = matches!(door.way, DoorRoute::Folder(_)) && told.asked > 0;
     if args.json {
         show::json(&json!({"asked": told.asked, "over": told.over, "left_for_next_owner": left}))?;
         return Ok(ExitCode::SUCCESS);
@@ -43,30 +42,32 @@ pub async fn cancel(at: &At, args: Cancel) -> anyhow::Result<ExitCode> {
         };
         show::text(&show::left_for_next(&of))?;
     } else {
-        show::text(&words(told, &args))?;
+        show::text(&words(told, &at.options(), &args))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn words(told: Cancelled, args: &Cancel) -> String {
+fn words(told: Cancelled, options: &str, args: &CancelArgs) -> String {
     let one = args.call.is_some();
     match told {
-        Cancelled { asked: 0, over: 0 } => "there is no call to cancel; nothing was changed".to_string(),
-        Cancelled { asked: 0, .. } if one => "the call is over already; nothing was changed".to_string(),
+        Cancelled { asked: 0, over: 0 } => "there is no call to cancel; nothing changed".to_string(),
+        Cancelled { asked: 0, .. } if one => "the call is already over; nothing changed".to_string(),
         Cancelled { asked: 0, over } => {
-            format!("nothing is open there ({over} over already); nothing was changed")
+            format!("no call is open there ({over} already over); nothing changed")
         }
         Cancelled { .. } if one => {
             let call = args.call.as_deref().unwrap_or_default();
-            format!("the call was asked to stop; `windlass calls {call} --journal` tells how it ends")
+            format!(
+                "the call was asked to stop; `windlass calls {call} --journal{options}` shows how it ends"
+            )
         }
         Cancelled { asked, over } => {
             let rest = if over > 0 {
-                format!(" ({over} of the batch or session over already)")
+                format!(" ({over} of the batch or session already over)")
             } else {
                 String::new()
             };
-            format!("asked to stop: {asked}{rest}; `windlass calls` tells how they end")
+            format!("asked to stop: {asked}{rest}; `windlass calls{options}` shows how they end")
         }
     }
 }

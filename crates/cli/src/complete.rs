@@ -1,15 +1,17 @@
-//! `windlass complete`: answers what a call waits for.
+//! `windlass complete`: completes a call that waits for an external answer.
 
-use crate::args::Complete;
-use crate::door::{At, Door, Way};
-use crate::{input, show};
+use crate::args::CompleteArgs;
+use crate::door::{At, Door, DoorRoute};
+use crate::{folder, input, show};
 use std::process::ExitCode;
-use windlass::SystemClock;
+use windlass::Limits;
 use windlass::ask::{completion, post_client_result, post_complete};
+use windlass::time::SystemClock;
 use windlass_server::wire;
 
-pub async fn complete(at: &At, args: Complete) -> anyhow::Result<ExitCode> {
-    let answer = answer(&args)?;
+pub async fn complete(at: &At, args: CompleteArgs) -> anyhow::Result<ExitCode> {
+    let limits = folder::limits(at)?;
+    let answer = answer(&args, &limits)?;
     let door = Door::change(at).await?;
     let key = args.key.as_deref().unwrap_or_default();
     let call = match &args.call {
@@ -17,16 +19,16 @@ pub async fn complete(at: &At, args: Complete) -> anyhow::Result<ExitCode> {
         None => None,
     };
     let left_for = match (&door.way, &call) {
-        (Way::Driver(owner), Some(call)) => {
+        (DoorRoute::Driver(owner), Some(call)) => {
             owner.client_result(call, &answer).await?;
             None
         }
-        (Way::Driver(owner), None) => {
+        (DoorRoute::Driver(owner), None) => {
             owner.complete(key, &answer).await?;
             None
         }
-        (Way::Folder(store), _) => {
-            let completion = completion(&answer.said()?)?;
+        (DoorRoute::Folder(store), _) => {
+            let completion = completion(&answer.said()?, &limits)?;
             let clock = SystemClock::default();
             let session = match &call {
                 Some(call) => post_client_result(&**store, call, &completion, &clock).await?,
@@ -39,9 +41,9 @@ pub async fn complete(at: &At, args: Complete) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(args: &Complete) -> anyhow::Result<wire::Complete> {
-    let ok = args.ok.as_deref().map(|text| input::value("--ok", text)).transpose()?;
+fn answer(args: &CompleteArgs, limits: &Limits) -> anyhow::Result<wire::CompletionBody> {
+    let ok = args.ok.as_deref().map(|text| input::value("--ok", text, limits)).transpose()?;
     let error = args.error.clone().zip(args.message.clone());
     let error = error.map(|(code, message)| wire::CompleteError { code, message });
-    Ok(wire::Complete { ok, error, cancelled: args.cancelled })
+    Ok(wire::CompletionBody { ok, error, cancelled: args.cancelled })
 }

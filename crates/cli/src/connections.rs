@@ -1,7 +1,7 @@
-//! `windlass connections`: says whether a session is connected to what its calls need.
+//! `windlass connections`: reports whether a session is connected to a provider.
 
 use crate::args::Connections;
-use crate::door::{At, Door, Way};
+use crate::door::{At, Door, DoorRoute};
 use crate::show;
 use serde_json::json;
 use std::process::ExitCode;
@@ -11,14 +11,16 @@ pub async fn connections(at: &At, args: Connections) -> anyhow::Result<ExitCode>
     let door = Door::change(at).await?;
     let (session, provider) = (&args.session, &args.provider);
     let waiting = match &door.way {
-        Way::Driver(owner) => owner.connect(session, provider, args.connected).await?.waiting,
-        Way::Folder(store) => post_connected(&**store, session, provider, args.connected).await?.waiting,
+        DoorRoute::Driver(owner) => owner.connect(session, provider, args.connected).await?.waiting,
+        DoorRoute::Folder(store) => {
+            post_connected(&**store, session, provider, args.connected).await?.waiting
+        }
     };
-    let left = matches!(door.way, Way::Folder(_)) && waiting > 0;
+    let left = matches!(door.way, DoorRoute::Folder(_)) && waiting > 0;
     if args.json {
         show::json(&json!({"waiting": waiting, "left_for_next_owner": left}))?;
     } else if waiting == 0 {
-        show::text(&format!("no call of session {session} waits for {provider}; nothing was changed"))?;
+        show::text(&format!("no call of session {session} waits for {provider}; nothing changed"))?;
     } else if left {
         show::text(&show::left_for_next(session))?;
     } else {

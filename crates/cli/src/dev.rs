@@ -1,10 +1,11 @@
-//! `windlass dev`: `windlass serve` with tools and calls to try, and what to type next.
+//! `windlass dev`: `windlass serve` with example tools and calls, and hints on what to type next.
 
 use crate::args::Dev;
 use crate::door::At;
 use crate::exit::Usage;
 use crate::folder::Owned;
-use crate::serve::{self, Server};
+use crate::logs;
+use crate::serve::{self, RunningServer};
 use crate::show;
 use anyhow::Context;
 use std::fs::{DirBuilder, OpenOptions};
@@ -12,31 +13,32 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::ExitCode;
+use windlass_server::ProblemCode;
 use windlass_server::access::Caller;
-use windlass_server::wire::Batch;
+use windlass_server::wire::BatchBody;
 
-/// The tools to try, as they are written into the folder.
+/// The example tools, as written into the folder.
 const TOOLS: &str = include_str!("dev/windlass.toml");
-/// The calls to watch. They are always the same, so that a second start shows that nothing runs twice.
+/// The example calls. They are the same at every start, so a second start shows that nothing runs twice.
 const BATCH: &str = include_str!("dev/batch.json");
 const SESSION: &str = "demo";
-/// The order that the batch asks approval for: its key is written to a file of this name.
+/// The batch asks approval for this order; the key is written to a file of this name.
 const KEY_FILE: &str = "order-7.key";
 const TOUR: &str = include_str!("dev/tour.txt");
 
-pub async fn dev((at, owned): (&At, &mut Owned), args: Dev) -> anyhow::Result<ExitCode> {
+pub async fn dev(at: &At, owned: &mut Owned, args: Dev) -> anyhow::Result<ExitCode> {
     serve::on_a_folder(at)?;
     declare(&at.data).with_context(|| Usage(format!("could not write tools into {}", at.data.display())))?;
-    let server = Server::start((at, owned), args.listen).await?;
+    let server = RunningServer::start(at, owned, args.listen).await?;
     if server.token.is_none() {
-        eprintln!("windlass: the file with the token is gone; `windlass token create` makes a token");
+        logs::tell!("the file with the token is gone; `windlass token create` creates a token");
     }
-    submit(&server).await?;
+    submit(&server, &at.data).await?;
     show::text(&tour(&at.data, &server.url()))?;
     server.until_stopped().await
 }
 
-/// Writes the tools into the folder, unless it has its own.
+/// Writes the example tools into the folder, unless it has a configuration.
 fn declare(data: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(data)?;
     match OpenOptions::new().write(true).create_new(true).open(data.join("windlass.toml")) {
@@ -46,11 +48,21 @@ fn declare(data: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Has the calls run, and waits for none of them: they are there to be watched.
-async fn submit(server: &Server) -> anyhow::Result<()> {
+/// Submits the example calls without waiting for them: they are there to be watched.
+async fn submit(server: &RunningServer, data: &Path) -> anyhow::Result<()> {
     let (api, runtime) = (server.owner.api(), server.owner.runtime());
-    let batch: Batch = serde_json::from_str(BATCH)?;
-    api.claim(&Caller::local(), SESSION).await?;
+    let batch: BatchBody = serde_json::from_str(BATCH)?;
+    match api.claim(&Caller::local(), SESSION).await {
+        // The tools can still be tried.
+        Err(problem) if problem.code == ProblemCode::Gone => {
+            logs::tell!(
+                "session {SESSION} was deleted, so the example calls are not run; remove {} to start over",
+                data.display()
+            );
+            return Ok(());
+        }
+        claimed => claimed?,
+    }
     runtime.submit(SESSION, batch.request(runtime.limits())?).await?;
     Ok(())
 }
@@ -59,10 +71,10 @@ fn tour(data: &Path, url: &str) -> String {
     let token = data.join("token");
     let text = |path: &Path| path.display().to_string();
     let filled = [
-        ("@DATA@", word(&text(data))),
-        ("@KEY@", word(&text(&data.join(KEY_FILE)))),
-        ("@TOKEN@", word(&text(&token))),
-        // A text of JSON is one of Python and TypeScript too.
+        ("@DATA@", show::word(&text(data))),
+        ("@KEY@", show::word(&text(&data.join(KEY_FILE)))),
+        ("@TOKEN@", show::word(&text(&token))),
+        // A JSON string is also a string literal of Python and TypeScript.
         ("@TOKEN_TEXT@", serde_json::Value::from(text(&token)).to_string()),
         ("@URL@", url.to_string()),
         ("@TOOLS@", text(&data.join("windlass.toml"))),
@@ -70,15 +82,6 @@ fn tour(data: &Path, url: &str) -> String {
     ];
     let tour = filled.iter().fold(TOUR.to_string(), |tour, (name, value)| tour.replace(name, value));
     tour.trim_end().to_string()
-}
-
-/// A text as one word of a shell.
-fn word(text: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_string();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

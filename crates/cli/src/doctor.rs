@@ -1,21 +1,24 @@
-//! `windlass doctor`: is the folder sound, and what is in force.
+//! `windlass doctor`: checks the folder and shows the settings in effect.
 
 use crate::args::Doctor;
 use crate::door::At;
-use crate::{exit, folder, show};
+use crate::{exit, folder, serve, show};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
-use windlass::chain;
+use windlass::error::chain;
+use windlass::limits::{Retention, RetentionOutlook};
+use windlass::store::sqlite::SqliteStore;
 use windlass::store::{SessionRow, Store, StoreError};
+use windlass::time::{Clock, SystemClock, wall_time};
 
-/// How many sessions are checked.
+/// The maximum number of sessions checked.
 const SESSIONS_MAX: u64 = 100_000;
 /// Journal rows are checked in pages of this size.
 const ROWS_PAGE: u64 = 1_000;
 
-/// What was found in one session.
-struct Checked {
+/// The findings about one session.
+struct SessionFinding {
     name: String,
     entries: u64,
     open: usize,
@@ -23,13 +26,16 @@ struct Checked {
 }
 
 pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
+    serve::on_a_folder(at)?;
     let configured = folder::configured(at)?;
     let data = &at.data;
-    let store = match folder::reader(data) {
+    let store = match SqliteStore::open_reader(data) {
         Ok(store) => Some(store),
         Err(StoreError::Open { .. }) if !data.join("windlass.db").exists() => None,
         Err(error) => return Err(error.into()),
     };
+    let taken = store.as_ref().and_then(SqliteStore::backup_taken);
+    let store = store.map(|store| Arc::new(store) as Arc<dyn Store>);
     let mut checked = Vec::new();
     if let Some(store) = &store {
         for session in store.sessions(None, SESSIONS_MAX).await? {
@@ -37,7 +43,7 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
         }
     }
     let sound = checked.iter().all(|session| session.damage.is_none());
-    let facts = vec![
+    let mut facts = vec![
         ("windlass", env!("CARGO_PKG_VERSION").to_string()),
         ("data folder", data.display().to_string()),
         (
@@ -45,9 +51,17 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
             configured.file.as_ref().map_or("none".to_string(), |file| file.display().to_string()),
         ),
         ("durability", configured.declared.durability.to_string()),
+        ("copy", store.as_ref().map_or("no store yet", |store| told_copy(store.is_copy())).to_string()),
         ("sessions", checked.len().to_string()),
         ("journal", if sound { "sound" } else { "damaged" }.to_string()),
+        ("retention", told_retention(&configured.declared.retention)),
     ];
+    if let Some(taken) = taken {
+        facts.push(("backup", format!("taken at {}; not started since", wall_time(taken))));
+    }
+    if let Some(store) = store.as_ref().filter(|_| sound) {
+        facts.extend(held(store, &configured.declared.retention).await?);
+    }
     let limits = configured.declared.limits.table();
     if args.json {
         let sessions: Vec<_> = checked
@@ -57,7 +71,7 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
         let facts: serde_json::Map<_, _> =
             facts.into_iter().map(|(name, fact)| (name.to_string(), fact.into())).collect();
         let limits: serde_json::Map<_, _> =
-            limits.into_iter().map(|(name, value, _)| (name.to_string(), value.into())).collect();
+            limits.into_iter().map(|limit| (limit.name.to_string(), limit.value.into())).collect();
         show::json(&json!({"facts": facts, "sessions": sessions, "limits": limits}))?;
     } else {
         show::table(&["WHAT", "FOUND"], facts.into_iter().map(|(name, fact)| vec![name.to_string(), fact]))?;
@@ -72,16 +86,55 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
         show::blank()?;
         let rows = limits
             .into_iter()
-            .map(|(name, value, why)| vec![name.to_string(), value.to_string(), why.to_string()]);
+            .map(|limit| vec![limit.name.to_string(), limit.value.to_string(), limit.reason.to_string()]);
         show::table(&["LIMIT", "VALUE", "WHY"], rows)?;
     }
     Ok(if sound { ExitCode::SUCCESS } else { exit::folder() })
 }
 
-/// Walks a session's journal from its head, which checks every row against the chain.
-async fn check(store: &Arc<dyn Store>, session: &SessionRow) -> Result<Checked, StoreError> {
+/// The rules of retention in effect.
+fn told_retention(rules: &Retention) -> String {
+    let age = rules.age_ms.map(|age_ms| format!("after {age_ms} ms"));
+    let session = rules.session_bytes.map(|bytes| format!("above {bytes} bytes of a session"));
+    let all = rules.store_bytes.map(|bytes| format!("above {bytes} bytes of the store"));
+    let told: Vec<String> = [age, session, all].into_iter().flatten().collect();
+    match told.is_empty() {
+        true => "off: nothing expires, unless a session has rules of its own".to_string(),
+        false => format!("on: calls that are over expire {}", told.join(", ")),
+    }
+}
+
+/// The findings about what the store holds, and what would expire now.
+async fn held(store: &Arc<dyn Store>, rules: &Retention) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let usage = store.usage().await?;
+    let outlook = RetentionOutlook::of(&**store, rules, SystemClock::default().now()).await?;
+    let oldest = outlook.oldest.map_or("none".to_string(), wall_time);
+    Ok(vec![
+        ("journal bytes", usage.journal_bytes.to_string()),
+        ("artifact bytes", usage.blob_bytes.to_string()),
+        ("record bytes", usage.record_bytes.to_string()),
+        ("message bytes", usage.message_bytes.to_string()),
+        ("file bytes", format!("{}, of which {} are free", usage.file_bytes, usage.free_bytes)),
+        ("batches", format!("{}, of which {} are expired", usage.batches, usage.expired_batches)),
+        ("oldest kept entry", oldest),
+        ("would expire now", format!("{} batches, {} bytes", outlook.batches, outlook.bytes)),
+    ])
+}
+
+/// The finding about whether the folder is a copy.
+fn told_copy(is_copy: bool) -> &'static str {
+    if is_copy {
+        "yes: the first start ends what was under way as unknown; if the original is gone, `windlass confirm --original-gone`"
+    } else {
+        "no"
+    }
+}
+
+/// Walks a session's journal from its head, which verifies every row against the hash chain.
+async fn check(store: &Arc<dyn Store>, session: &SessionRow) -> Result<SessionFinding, StoreError> {
     let open = store.open_batches(Some(session.no)).await?.len();
-    let mut checked = Checked { name: session.name.clone(), entries: session.head.0, open, damage: None };
+    let mut checked =
+        SessionFinding { name: session.name.clone(), entries: session.head.0, open, damage: None };
     let mut before = None;
     loop {
         match store.history(session.no, before, ROWS_PAGE).await {

@@ -1,62 +1,86 @@
-//! How a command reaches calls: at the server that was named, through the owner's socket where the folder is owned, else in
-//! the folder itself.
+//! How a command reaches calls: at the named server, through the owner's socket where the folder is owned,
+//! else in the folder itself.
 
 use crate::exit::Usage;
-use crate::folder;
+use crate::{folder, show};
 use anyhow::Context;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass::core::handle::{Handle, open_question_id};
-use windlass::core::limits::Limits;
-use windlass::inspect::{self, Recorded, Wanted};
+use windlass::inspect::{self, CallFilter, RecordedCall};
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Store, StoreError};
+use windlass::{Limits, Runtime};
+use windlass_core::handle::{Handle, open_question_id};
 use windlass_server::access::Caller;
 use windlass_server::client::{Client, ClientError};
 use windlass_server::sessions::Sessions;
 use windlass_server::view::{self, View, Whose};
-use windlass_server::wire::shown::{Page, Session};
-use windlass_server::wire::{LIMIT_MAX, List, Paging, Questions, State};
+use windlass_server::wire::shown::{PageView, SessionView};
+use windlass_server::wire::{CallQuery, LIMIT_MAX, Paging, QuestionQuery, StateFilter};
 
-/// How long such an owner is waited for.
+/// How long to wait for an owner that does not serve its socket yet.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
 const OWNER_LOOKS_EVERY: Duration = Duration::from_millis(20);
-/// So long is the id of a question.
+/// The length of a question's id.
 const QUESTION_CHARS: usize = 52;
-/// How many sessions are looked at for the beginning of a handle.
+/// The maximum number of sessions searched for a handle's prefix.
 const SESSIONS_MAX: u64 = 1_000;
 
-/// Where calls are: in a folder, or at a server.
+/// The place of the calls: a folder or a server.
 pub struct At {
     pub data: PathBuf,
-    /// The configuration, if it is not the folder's own.
+    /// Whether --data was given.
+    pub is_named: bool,
+    /// The configuration file, if it is not the folder's own.
     pub config: Option<PathBuf>,
-    pub server: Option<Server>,
+    pub server: Option<ServerAddress>,
+    /// The token file for the server; without one the token is in the environment.
+    pub token_file: Option<PathBuf>,
 }
 
-/// A server, and by what right it is asked.
-pub struct Server {
+/// The default data folder.
+const USUAL_DATA: &str = ".windlass";
+
+/// A server's address and the token for it.
+pub struct ServerAddress {
     pub url: String,
     pub token: Option<String>,
 }
 
 impl At {
-    /// Whoever drives the calls, if somebody does: the server that was named, or the folder's owner.
+    /// The options that point another command at the same calls, ready to append to it: empty, or options
+    /// with a leading space.
+    pub fn options(&self) -> String {
+        let path = |path: &PathBuf| show::word(&path.display().to_string());
+        match (&self.server, &self.token_file) {
+            (Some(server), Some(file)) => {
+                format!(" --server {} --token-file {}", show::word(&server.url), path(file))
+            }
+            (Some(server), None) => format!(" --server {}", show::word(&server.url)),
+            (None, _) if self.data == Path::new(USUAL_DATA) => String::new(),
+            (None, _) => format!(" --data {}", path(&self.data)),
+        }
+    }
+
+    /// The driver of the calls, if there is one: the named server, or the folder's owner.
     pub async fn driver(&self) -> Result<Option<Client>, ClientError> {
         match &self.server {
-            Some(Server { url, token }) => Client::at(url, token.clone()).map(Some),
+            Some(ServerAddress { url, token }) => Client::at(url, token.clone()).map(Some),
             None => Client::find(&self.data).await,
         }
     }
 }
 
-/// The way to calls.
+/// The connection to the calls.
 pub struct Door {
-    pub way: Way,
-    /// The record, where it can be read beside whoever drives the calls.
+    pub way: DoorRoute,
+    /// The store, where it can be read next to the driver.
     record: Option<Arc<dyn Store>>,
+    /// The tools as this command would load them; they know which arguments are secret. `None` if the
+    /// folder's configuration cannot be read.
+    tools: Option<Runtime>,
 }
 
 /// All items of a list, page by page.
@@ -73,46 +97,47 @@ async fn every(page: impl AsyncFn(&Paging) -> anyhow::Result<Value>) -> anyhow::
     }
 }
 
-/// Who does what is asked.
-pub enum Way {
-    /// Whoever drives the calls.
+/// The process that carries out a request.
+pub enum DoorRoute {
+    /// The driver of the calls.
     Driver(Client),
-    /// Nobody drives them: this command, in the folder.
+    /// No driver: this command works on the folder itself.
     Folder(Arc<dyn Store>),
 }
 
 impl Door {
-    /// To look.
+    /// Opens a door for reading.
     pub async fn look(at: &At) -> anyhow::Result<Door> {
         if at.server.is_some()
             && let Some(server) = at.driver().await?
         {
-            return Ok(Door { way: Way::Driver(server), record: None });
+            return Ok(Door { way: DoorRoute::Driver(server), record: None, tools: None });
         }
         let store = folder::reader(&at.data)?;
-        let way = at.driver().await?.map_or_else(|| Way::Folder(store.clone()), Way::Driver);
-        Ok(Door { way, record: Some(store) })
+        let way = at.driver().await?.map_or_else(|| DoorRoute::Folder(store.clone()), DoorRoute::Driver);
+        let tools = folder::tools_only(at).ok();
+        Ok(Door { way, record: Some(store), tools })
     }
 
-    /// To change something: by asking whoever drives the calls, or as the owner for as long as it takes to leave a request.
+    /// Opens a door for changes: asks the driver of the calls, or owns the folder long enough to leave a request.
     pub async fn change(at: &At) -> anyhow::Result<Door> {
         let looking = Door::look(at).await?;
-        if at.server.is_some() || matches!(looking.way, Way::Driver(_)) {
+        if at.server.is_some() || matches!(looking.way, DoorRoute::Driver(_)) {
             return Ok(looking);
         }
         let opened = async || SqliteStore::open(Options::new(&at.data)).map_err(anyhow::Error::from);
         match driver_or(at, opened).await? {
-            Reached::Driver(owner) => Ok(Door { way: Way::Driver(owner), ..looking }),
-            Reached::Own(store) => {
+            DoorReach::Driver(owner) => Ok(Door { way: DoorRoute::Driver(owner), ..looking }),
+            DoorReach::Own(store) => {
                 let store: Arc<dyn Store> = Arc::new(store);
-                Ok(Door { way: Way::Folder(store.clone()), record: Some(store) })
+                Ok(Door { way: DoorRoute::Folder(store.clone()), record: Some(store), ..looking })
             }
         }
     }
 
     /// A page of calls.
-    pub async fn calls(&self, session: Option<&str>, list: &List) -> anyhow::Result<Value> {
-        if let Way::Driver(driver) = &self.way {
+    pub async fn calls(&self, session: Option<&str>, list: &CallQuery) -> anyhow::Result<Value> {
+        if let DoorRoute::Driver(driver) = &self.way {
             match driver.calls(session, list).await {
                 Err(error @ ClientError::Unreachable { .. }) if self.record.is_some() => {
                     tell_unreachable(&error);
@@ -121,12 +146,12 @@ impl Door {
             }
         }
         let whose = session.map_or(Whose::All, Whose::One);
-        Ok(View::of_record(self.record()?.clone()).list(whose, list).await?)
+        Ok(View::of_record(self.record()?.clone()).list(whose, list).await?.to_value())
     }
 
     /// One call.
     pub async fn call(&self, call: &str, journal: bool) -> anyhow::Result<Value> {
-        if let Way::Driver(driver) = &self.way {
+        if let DoorRoute::Driver(driver) = &self.way {
             match driver.call(call, journal).await {
                 Err(error @ ClientError::Unreachable { .. }) if self.record.is_some() => {
                     tell_unreachable(&error);
@@ -134,17 +159,22 @@ impl Door {
                 answered => return Ok(answered?),
             }
         }
-        Ok(View::of_record(self.record()?.clone()).show(call, journal).await?)
+        let view = View::of_record(self.record()?.clone());
+        let view = self.tools.iter().fold(view, View::with_tools);
+        Ok(view.show(call, journal).await?.to_value())
     }
 
-    /// All questions that wait for an answer.
+    /// All open questions.
     pub async fn questions(&self, session: Option<&str>) -> anyhow::Result<Vec<Value>> {
         every(async |Paging { limit, after }| {
             let list =
-                Questions { session: session.map(str::to_string), limit: *limit, after: after.clone() };
+                QuestionQuery { session: session.map(str::to_string), limit: *limit, after: after.clone() };
             Ok(match &self.way {
-                Way::Driver(driver) => driver.questions(&list).await?,
-                Way::Folder(store) => View::of_record(store.clone()).questions(Whose::All, &list).await?,
+                DoorRoute::Driver(driver) => driver.questions(&list).await?,
+                DoorRoute::Folder(store) => {
+                    let view = View::of_record(store.clone());
+                    serde_json::to_value(view.questions(Whose::All, &list).await?)?
+                }
             })
         })
         .await
@@ -153,54 +183,54 @@ impl Door {
     /// The tasks of a session, newest first.
     pub async fn tasks(&self, session: &str) -> anyhow::Result<Vec<Value>> {
         every(async |paging| match &self.way {
-            Way::Driver(driver) => Ok(driver.tasks(session, paging).await?),
-            Way::Folder(store) => {
-                let recorded = windlass::Tasks::recorded(store.clone(), session);
+            DoorRoute::Driver(driver) => Ok(driver.tasks(session, paging).await?),
+            DoorRoute::Folder(store) => {
+                let recorded = windlass::tasks::Tasks::recorded(store.clone(), session);
                 Ok(serde_json::to_value(view::tasks(&recorded, paging).await?)?)
             }
         })
         .await
     }
 
-    /// What a task has said after this piece: some of it.
+    /// A page of a task's log, after this piece.
     pub async fn log(&self, session: &str, task: &str, after: Option<u64>) -> anyhow::Result<Vec<Value>> {
         let paging = Paging { limit: Some(LIMIT_MAX), after: after.map(|no| no.to_string()) };
         let answered = match &self.way {
-            Way::Driver(driver) => match driver.log((session, task), &paging).await {
-                // Whoever follows it goes on with what is recorded, until somebody owns the folder again.
+            DoorRoute::Driver(driver) => match driver.log(session, task, &paging).await {
+                // A follower continues with the recorded log until the folder has an owner again.
                 Err(ClientError::Unreachable { .. }) if self.record.is_some() => None,
                 answered => Some(answered?),
             },
-            Way::Folder(_) => None,
+            DoorRoute::Folder(_) => None,
         };
         let mut page = match answered {
             Some(page) => page,
             None => {
-                let tasks = windlass::Tasks::recorded(self.record()?.clone(), session);
-                serde_json::to_value(view::log((&tasks, task), &paging).await?)?
+                let tasks = windlass::tasks::Tasks::recorded(self.record()?.clone(), session);
+                serde_json::to_value(view::log(&tasks, task, &paging).await?)?
             }
         };
         Ok(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// What is in the inbox of a session.
+    /// The notices in a session's inbox.
     pub async fn inbox(&self, session: &str) -> anyhow::Result<Vec<Value>> {
         every(async |paging| match &self.way {
-            Way::Driver(driver) => Ok(driver.inbox(session, paging).await?),
-            Way::Folder(store) => {
-                let recorded = windlass::Inbox::recorded(store.clone(), session);
+            DoorRoute::Driver(driver) => Ok(driver.inbox(session, paging).await?),
+            DoorRoute::Folder(store) => {
+                let recorded = windlass::tasks::Inbox::recorded(store.clone(), session);
                 Ok(serde_json::to_value(view::inbox(&recorded, paging).await?)?)
             }
         })
         .await
     }
 
-    /// What was said to a task and what it said, oldest first.
+    /// The messages to and from a task, oldest first.
     pub async fn messages(&self, session: &str, task: &str) -> anyhow::Result<Vec<Value>> {
         let mut page = match &self.way {
-            Way::Driver(driver) => driver.messages((session, task)).await?,
-            Way::Folder(store) => {
-                let tasks = windlass::Tasks::recorded(store.clone(), session);
+            DoorRoute::Driver(driver) => driver.messages(session, task).await?,
+            DoorRoute::Folder(store) => {
+                let tasks = windlass::tasks::Tasks::recorded(store.clone(), session);
                 serde_json::json!({ "items": tasks.messages(task).await? })
             }
         };
@@ -210,9 +240,9 @@ impl Door {
     /// The schedules of a session, by id.
     pub async fn schedules(&self, session: &str) -> anyhow::Result<Vec<Value>> {
         every(async |paging| match &self.way {
-            Way::Driver(driver) => Ok(driver.schedules(session, paging).await?),
-            Way::Folder(store) => {
-                let recorded = windlass::Schedules::recorded(store.clone(), session);
+            DoorRoute::Driver(driver) => Ok(driver.schedules(session, paging).await?),
+            DoorRoute::Folder(store) => {
+                let recorded = windlass::schedules::Schedules::recorded(store.clone(), session);
                 Ok(serde_json::to_value(view::schedules(&recorded, paging).await?)?)
             }
         })
@@ -222,34 +252,35 @@ impl Door {
     /// The triggers of a session, by id.
     pub async fn triggers(&self, session: &str) -> anyhow::Result<Vec<Value>> {
         every(async |paging| match &self.way {
-            Way::Driver(driver) => Ok(driver.triggers(session, paging).await?),
-            Way::Folder(store) => {
-                let recorded = windlass::Triggers::recorded(store.clone(), session);
+            DoorRoute::Driver(driver) => Ok(driver.triggers(session, paging).await?),
+            DoorRoute::Folder(store) => {
+                let recorded = windlass::triggers::Triggers::recorded(store.clone(), session);
                 Ok(serde_json::to_value(view::triggers(&recorded, paging).await?)?)
             }
         })
         .await
     }
 
-    /// Whoever owns the folder: only an owner changes what it goes by.
+    /// The owner of the folder: only an owner changes its own schedules and triggers.
     pub fn driver(&self, so: &str) -> anyhow::Result<&Client> {
         match &self.way {
-            Way::Driver(driver) => Ok(driver),
-            Way::Folder(_) => {
-                let told =
-                    format!("nobody owns this folder, so {so}; start its owner first, with `windlass serve`");
+            DoorRoute::Driver(driver) => Ok(driver),
+            DoorRoute::Folder(_) => {
+                let told = format!("this folder has no owner, so {so}; start `windlass serve` first");
                 Err(Usage(told).into())
             }
         }
     }
 
     /// All sessions, by name.
-    pub async fn sessions(&self) -> anyhow::Result<Vec<Session>> {
+    pub async fn sessions(&self) -> anyhow::Result<Vec<SessionView>> {
         let (mut items, mut after) = (Vec::new(), None);
         loop {
             let page = match &self.way {
-                Way::Driver(driver) => driver.sessions(&Paging { limit: Some(LIMIT_MAX), after }).await?,
-                Way::Folder(store) => recorded_sessions(store, after.as_deref()).await?,
+                DoorRoute::Driver(driver) => {
+                    driver.sessions(&Paging { limit: Some(LIMIT_MAX), after }).await?
+                }
+                DoorRoute::Folder(store) => recorded_sessions(store, after.as_deref()).await?,
             };
             items.extend(page.items);
             after = page.next;
@@ -263,7 +294,7 @@ impl Door {
         self.record.as_ref().context("the record cannot be read from here")
     }
 
-    /// The id of the question that is meant: a whole one, or the only one that begins with this.
+    /// Finds a question by its id or a unique prefix of it.
     pub async fn find_question(&self, text: &str) -> anyhow::Result<String> {
         let prefix = text.to_lowercase();
         let is_whole = match &self.record {
@@ -285,7 +316,7 @@ impl Door {
         }
     }
 
-    /// The handle that is meant: a whole one, or the only one that begins with this.
+    /// Finds a handle by itself or a unique prefix of it.
     pub async fn find(&self, text: &str) -> anyhow::Result<String> {
         if let Some(handle) = Handle::parse(text) {
             return Ok(handle.to_string());
@@ -302,14 +333,14 @@ impl Door {
         }
     }
 
-    /// What is not recorded yet is known to its owner only, and what is recorded elsewhere to the server there.
+    /// Open calls with this prefix. Calls that are not recorded yet are known only to their owner; a server's record only to that server.
     async fn open_beginning_with(&self, prefix: &str) -> anyhow::Result<Vec<String>> {
         let mut found = Vec::new();
-        if matches!(self.way, Way::Folder(_)) {
+        if matches!(self.way, DoorRoute::Folder(_)) {
             return Ok(found);
         }
-        let state = self.record.is_some().then_some(State::Open);
-        let mut list = List { state, limit: Some(LIMIT_MAX), ..List::default() };
+        let state = self.record.is_some().then_some(StateFilter::Open);
+        let mut list = CallQuery { state, limit: Some(LIMIT_MAX), ..CallQuery::default() };
         loop {
             let page = self.calls(None, &list).await?;
             let calls =
@@ -325,14 +356,14 @@ impl Door {
     async fn recorded_beginning_with(&self, prefix: &str) -> anyhow::Result<Vec<String>> {
         let Some(record) = &self.record else { return Ok(Vec::new()) };
         let sessions = record.sessions(None, SESSIONS_MAX).await?;
-        let keep = |call: &Recorded| call.answer.handle().to_string().starts_with(prefix);
+        let keep = |call: &RecordedCall| call.answer.handle().to_string().starts_with(prefix);
         let (mut found, mut after) = (Vec::new(), None);
         loop {
-            // Two are as good as many.
-            let wanted = Wanted { after, limit: 2, open_only: false, keep: &keep };
+            // Two matches are enough to know that the prefix is ambiguous.
+            let wanted = CallFilter { after, limit: 2, open_only: false, keep: &keep };
             let page = inspect::page(record, &sessions, &wanted).await?;
             for (session, what) in page.unreadable {
-                eprintln!("windlass: the calls of session {session} are not looked at: {what}");
+                crate::logs::tell!("the calls of session {session} are skipped: {what}");
             }
             found.extend(page.calls.iter().map(|call| call.answer.handle().to_string()));
             after = page.next;
@@ -343,36 +374,39 @@ impl Door {
     }
 }
 
-/// A page of the sessions of a folder that nobody owns.
-async fn recorded_sessions(store: &Arc<dyn Store>, after: Option<&str>) -> anyhow::Result<Page<Session>> {
+/// A page of the sessions of a folder without an owner.
+async fn recorded_sessions(
+    store: &Arc<dyn Store>,
+    after: Option<&str>,
+) -> anyhow::Result<PageView<SessionView>> {
     let sessions = Sessions::new(store.clone(), &Limits::default());
     let (names, next) = sessions.page(&Caller::local(), after, LIMIT_MAX as usize).await?;
     let mut items = Vec::with_capacity(names.len());
     for name in &names {
         items.push(view::session(store, sessions.setting(name).await?, name).await?);
     }
-    Ok(Page { items, next })
+    Ok(PageView { items, next })
 }
 
-/// Who does something: whoever drives the calls, or this command, which owns the folder.
-pub enum Reached<T> {
+/// The result of reaching the calls: a driver, or the folder owned by this command.
+pub enum DoorReach<T> {
     Driver(Client),
     Own(T),
 }
 
-/// Whoever drives the calls, or what this command makes of the folder if nobody does. An owner that has just begun may not
-/// serve its socket yet, and one that ends may still hold the folder.
+/// Returns the driver of the calls, or `own` applied to the folder if there is none. A new owner may not
+/// serve its socket yet, and an ending one may still hold the folder.
 pub async fn driver_or<T>(
     at: &At,
     mut own: impl AsyncFnMut() -> anyhow::Result<T>,
-) -> anyhow::Result<Reached<T>> {
+) -> anyhow::Result<DoorReach<T>> {
     let deadline = Instant::now() + OWNER_WAIT;
     loop {
         if let Some(driver) = at.driver().await? {
-            return Ok(Reached::Driver(driver));
+            return Ok(DoorReach::Driver(driver));
         }
         let refused = match own().await {
-            Ok(own) => return Ok(Reached::Own(own)),
+            Ok(own) => return Ok(DoorReach::Own(own)),
             Err(refused) => refused,
         };
         match refused.downcast_ref::<StoreError>() {
@@ -380,7 +414,7 @@ pub async fn driver_or<T>(
                 tokio::time::sleep(OWNER_LOOKS_EVERY).await;
             }
             Some(StoreError::Owned { .. }) => {
-                let told = "the folder is owned, but its owner serves no control.sock to ask it at";
+                let told = "the folder has an owner, but it serves no control.sock";
                 return Err(refused.context(told));
             }
             _ => return Err(refused),
@@ -389,12 +423,13 @@ pub async fn driver_or<T>(
 }
 
 fn tell_unreachable(error: &ClientError) {
-    eprintln!("windlass: {error}; this is what is recorded");
+    crate::logs::tell!("{error}; showing recorded calls only");
 }
 
-/// The id that is meant: a whole one, or the only one that begins with this.
+/// Finds an id by itself or a unique prefix of it.
 pub fn the_one<'a>(
-    (what, list): (&str, &str),
+    what: &str,
+    list: &str,
     text: &str,
     ids: impl Iterator<Item = &'a str>,
 ) -> Result<String, Usage> {

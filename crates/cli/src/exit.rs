@@ -1,31 +1,34 @@
-//! What the exit code says, and how errors are told.
+//! Exit codes, and how errors are reported.
 
+use crate::show::ReaderGone;
 use serde_json::Value;
 use std::process::ExitCode;
-use windlass::core::code::Code;
+use windlass::BatchError;
+use windlass::error::{AskError, Lost, RegisterError, SessionError};
 use windlass::store::StoreError;
-use windlass::{AskError, BatchError, Lost, RegisterError};
-use windlass_server::Problem;
+use windlass::store::sqlite::backup::BackupError;
+use windlass_core::code::Code;
 use windlass_server::client::ClientError;
+use windlass_server::{Problem, ProblemCode};
 use windlass_tools::ConfigError;
 
 const FAILED: u8 = 1;
-/// What clap exits with, too.
+/// The exit code clap uses, too.
 const USAGE: u8 = 2;
 const UNKNOWN: u8 = 3;
 const REFUSED: u8 = 4;
 const OPEN: u8 = 5;
 const FOLDER: u8 = 6;
 
-/// Something was asked for in the wrong way.
+/// Wrong usage of the command line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// The code that tells how these calls ended: the worst of them decides.
+/// The exit code for these calls: the worst of them decides.
 pub fn of(calls: &[Value]) -> ExitCode {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-    let refused = [Code::Conflict.as_str(), Code::CallIdConflict.as_str()];
+    let refused = [Code::Conflict.as_str(), Code::CallIdConflict.as_str(), Code::Expired.as_str()];
     let worst = calls.iter().map(|call| match text(&call["state"]).as_str() {
         "succeeded" => 0,
         "unknown" => UNKNOWN,
@@ -38,83 +41,81 @@ pub fn of(calls: &[Value]) -> ExitCode {
     ExitCode::from(worst.max_by_key(rank).unwrap_or(0))
 }
 
-/// The code for calls that stay open.
+/// The exit code for calls that stay open.
 pub fn open() -> ExitCode {
     ExitCode::from(OPEN)
 }
 
-/// Leaves at once, with calls open.
+/// Exits at once, with calls open.
 pub fn leave_now() -> ! {
+    crate::logs::flush();
     std::process::exit(i32::from(OPEN))
 }
 
-/// The code for a folder that is not what it should be.
+/// The exit code for an unusable folder.
 pub fn folder() -> ExitCode {
     ExitCode::from(FOLDER)
 }
 
-/// Prints an error with its causes, and says by its code what kind it is.
+/// Prints an error with its causes, and returns the exit code for its kind.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("windlass: {error}");
-    for cause in error.chain().skip(1) {
-        eprintln!("  because {cause}");
+    // `| head` expects a silent exit.
+    if error.is::<ReaderGone>() {
+        return ExitCode::SUCCESS;
     }
+    let causes: String = error.chain().skip(1).map(|cause| format!("\n  because {cause}")).collect();
+    crate::logs::tell!("{error}{causes}");
     ExitCode::from(code(error))
 }
 
 fn code(error: &anyhow::Error) -> u8 {
+    // The same requests get the same codes, whoever answered them: a server, or the library in this process.
     if let Some(error) = error.downcast_ref::<BatchError>() {
-        return batch(error);
+        return of_problem(error.into());
+    }
+    if let Some(error) = error.downcast_ref::<SessionError>() {
+        return of_problem(error.into());
     }
     if let Some(error) = error.downcast_ref::<AskError>() {
-        return match error {
-            AskError::NotFound { .. } | AskError::NoKey | AskError::NoQuestion => USAGE,
-            AskError::Unfit { .. }
-            | AskError::Conflict
-            | AskError::Answered
-            | AskError::Over { .. }
-            | AskError::NoSignal { .. }
-            | AskError::TooManySignals { .. }
-            | AskError::KeyUsed
-            | AskError::Invalid { .. } => REFUSED,
-            AskError::Batch(error) => batch(error),
-        };
+        return of_problem(error.into());
     }
     if let Some(error) = error.downcast_ref::<ClientError>() {
         return match error {
-            // The same requests get the same codes, whoever answered them.
-            ClientError::Problem(problem) => problem_code(problem),
+            ClientError::Problem(problem) => of_answer(problem),
             ClientError::Unreachable { .. } | ClientError::Garbled { .. } => FOLDER,
             ClientError::NoAddress { .. } => USAGE,
         };
     }
     if let Some(problem) = error.downcast_ref::<Problem>() {
-        return problem_code(problem);
+        return of_answer(problem);
+    }
+    if let Some(error) = error.downcast_ref::<BackupError>() {
+        return if matches!(error, BackupError::Target { .. }) { USAGE } else { FOLDER };
     }
     if error.is::<StoreError>() || error.is::<Lost>() {
         return FOLDER;
     }
-    // What is written in windlass.toml is as much asked for as what is written on the command line.
+    // windlass.toml counts as user input, like the command line.
     let usage = error.is::<Usage>() || error.is::<ConfigError>() || error.is::<RegisterError>();
     if usage { USAGE } else { FAILED }
 }
 
-fn problem_code(problem: &Problem) -> u8 {
-    match problem.status {
-        // A batch that is refused is refused, whatever is wrong with it.
-        400 if problem.code == "bad_batch" => REFUSED,
-        400 | 404 => USAGE,
-        401 | 403 => FOLDER,
-        500.. if problem.code != "overloaded" => FOLDER,
-        _ => REFUSED,
-    }
+/// The exit code for an answer of a server, which may be newer than this command and have a code of its own.
+fn of_answer(problem: &Problem) -> u8 {
+    if problem.code == ProblemCode::Unlisted { of_status(problem.status) } else { of_problem(problem.code) }
 }
 
-fn batch(error: &BatchError) -> u8 {
-    match error {
-        BatchError::Shape { .. } | BatchError::Closed { .. } => REFUSED,
-        BatchError::SessionClosed { .. } | BatchError::Overloaded { .. } => REFUSED,
-        BatchError::Owned { .. } | BatchError::Unreadable { .. } | BatchError::Lost(_) => FOLDER,
+fn of_problem(code: ProblemCode) -> u8 {
+    // A batch that is refused is refused, whatever is wrong with it.
+    let is_batch = matches!(code, ProblemCode::BadBatch | ProblemCode::Overloaded);
+    if is_batch { REFUSED } else { of_status(code.status()) }
+}
+
+fn of_status(status: u16) -> u8 {
+    match status {
+        400 | 404 => USAGE,
+        401 | 403 | 500.. => FOLDER,
+        _ => REFUSED,
     }
 }
 
@@ -123,16 +124,51 @@ mod tests {
     use super::*;
 
     #[test]
+    fn damage_malformed_requests_and_missing_sessions_have_codes_of_their_own() {
+        let missing = || SessionError::NotFound { session: "s".to_string() };
+        let damaged = || SessionError::unreadable("entry 7");
+        let malformed = || windlass::sessions::check_session_name("no name").unwrap_err();
+        for (error, expected) in [
+            (anyhow::Error::new(missing()), USAGE),
+            (AskError::from(missing()).into(), USAGE),
+            (damaged().into(), FOLDER),
+            (AskError::from(damaged()).into(), FOLDER),
+            (BatchError::from(damaged()).into(), FOLDER),
+            (malformed().into(), USAGE),
+            (BatchError::from(malformed()).into(), REFUSED),
+            (SessionError::Gone { session: "s".to_string() }.into(), REFUSED),
+        ] {
+            assert_eq!(code(&error), expected, "{error:#}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_a_newer_server_is_understood_by_its_status() {
+        let problem = |status: u16, code: &str| {
+            let told =
+                serde_json::json!({"type": "", "title": "", "status": status, "detail": "", "code": code});
+            code_of(serde_json::from_value(told).unwrap())
+        };
+        assert_eq!([problem(404, "of tomorrow"), problem(503, "of tomorrow")], [USAGE, FOLDER]);
+        assert_eq!([problem(400, "bad_batch"), problem(400, "bad_query")], [REFUSED, USAGE]);
+        assert_eq!([problem(503, "overloaded"), problem(422, "of tomorrow")], [REFUSED, REFUSED]);
+    }
+
+    fn code_of(problem: Problem) -> u8 {
+        code(&ClientError::Problem(problem).into())
+    }
+
+    #[test]
     fn a_store_that_cannot_be_had_or_was_lost_is_told_apart() {
-        let lost = || BatchError::from(StoreError::Poisoned { because: "a fault".into() });
+        let lost = || SessionError::from(StoreError::Poisoned { because: "a fault".into() });
         let damaged = StoreError::Damaged {
-            session: windlass::core::ids::SessionNo(1),
+            session: windlass_core::ids::SessionNo(1),
             entry: 1,
             what: "its hash is another".to_owned(),
         };
         for error in [
             anyhow::Error::new(lost()),
-            anyhow::Error::new(BatchError::from(damaged)),
+            anyhow::Error::new(SessionError::from(damaged)),
             anyhow::Error::new(StoreError::Closed),
             anyhow::Error::new(lost()).context("while it ran"),
         ] {

@@ -6,14 +6,14 @@ use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass::core::limits::Limits;
+use windlass::sessions::JudgedCopy;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Durability, Store, StoreError};
-use windlass::{Config, Runtime, SystemClock};
+use windlass::{Config, Limits, Runtime};
 use windlass_tools::declared::Traces;
 use windlass_tools::{Declared, Launcher, builtin, kill_survivors, load};
 
-/// What is configured for a data folder.
+/// The configuration of a data folder.
 pub struct Configured {
     /// The file it came from, if there is one.
     pub file: Option<PathBuf>,
@@ -35,50 +35,96 @@ pub fn configured(at: &At) -> anyhow::Result<Configured> {
     Ok(Configured { file, declared })
 }
 
-/// A runtime that owns the folder, and where its traces go. Whatever the last owner's commands left behind is ended first.
-pub fn own(at: &At) -> anyhow::Result<(Runtime, Option<Traces>)> {
-    let configured = configured(at)?;
-    let limits = configured.declared.limits.clone();
-    let (durability, traces) = (configured.declared.durability, configured.declared.traces.clone());
-    if durability == Durability::Relaxed {
-        eprintln!("windlass: durability is relaxed: a power cut may lose what was acknowledged");
+/// The limits configured for a data folder. A server checks its own.
+pub fn limits(at: &At) -> anyhow::Result<Limits> {
+    match at.server {
+        Some(_) => Ok(Limits::default()),
+        None => Ok(configured(at)?.declared.limits),
     }
-    let store = SqliteStore::open(Options { limits: limits.clone(), durability, ..Options::new(&at.data) })?;
-    let runtime = with_tools((Arc::new(store), at), limits, configured)?;
-    let killed =
-        kill_survivors(|call| runtime.is_call(call)).context("could not look for commands left behind")?;
+}
+
+/// Makes a runtime that owns the folder, and its trace exporter. Kills processes left by the last owner's
+/// commands first, and handles a copied folder before anything in it continues.
+pub async fn own(at: &At) -> anyhow::Result<(Runtime, Option<Traces>)> {
+    let configured = configured(at)?;
+    let (limits, traces) = (configured.declared.limits.clone(), configured.declared.traces.clone());
+    if configured.declared.durability == Durability::Relaxed {
+        crate::logs::tell!("durability is relaxed: a power cut may lose acknowledged writes");
+    }
+    let store = open(at, &configured.declared)?;
+    if let Some(why) = store.no_ballast() {
+        crate::logs::tell!(
+            "warning: no ballast is reserved ({why}); on a full disk, running calls cannot finish"
+        );
+    }
+    let store: Arc<dyn Store> = Arc::new(store);
+    judge_copy(&store, at).await?;
+    let runtime = with_tools(store, at, limits, configured)?;
+    let killed = kill_survivors(|call| runtime.may_have_started(call))
+        .context("could not look for processes of the last owner's commands")?;
     if killed > 0 {
-        eprintln!("windlass: ended {killed} processes that the last owner's commands left behind");
+        crate::logs::tell!("ended {killed} processes that the last owner's commands left behind");
     }
     Ok((runtime, traces))
 }
 
-/// Stays until every call has ended: those that an earlier owner left open in the session go on here too, and must
-/// not lose their owner once more because the calls that were asked for are answered.
+/// Makes a runtime that owns the folder and drives no calls, for commands that only read and write records.
+pub fn keep(at: &At) -> anyhow::Result<Runtime> {
+    let configured = configured(at)?;
+    let limits = configured.declared.limits.clone();
+    let store = open(at, &configured.declared)?;
+    with_tools(Arc::new(store), at, limits, configured)
+}
+
+fn open(at: &At, declared: &Declared) -> Result<SqliteStore, StoreError> {
+    let (limits, durability) = (declared.limits.store(), declared.durability);
+    SqliteStore::open(Options { limits, durability, ..Options::new(&at.data) })
+}
+
+/// If the folder is a copy, ends the calls that were under way at its original as unknown, and says so. It
+/// uses a runtime of its own: this command must not wait for the calls that it takes over.
+async fn judge_copy(store: &Arc<dyn Store>, at: &At) -> anyhow::Result<()> {
+    if !store.is_copy() {
+        return Ok(());
+    }
+    let judging = Runtime::new(Config::on(store.clone()));
+    let judged = judging.judge_copy().await.context("could not judge the copy")?;
+    drop(judging);
+    if let Some(JudgedCopy { unknown, parked, schedules }) = judged {
+        crate::logs::tell!(
+            "{} is a copy, and its original may still be running: {unknown} calls that were under way are unknown \
+             now (`windlass calls --state unknown`), {parked} parked calls wait on, {schedules} schedules are disabled, no \
+             process was killed",
+            at.data.display()
+        );
+    }
+    Ok(())
+}
+
+/// Waits until every call has ended. Calls that an earlier owner left open in the session run here too, and
+/// must not lose their owner again just because the requested calls are answered.
 pub async fn finish(runtime: &Runtime) {
     if tokio::time::timeout(LEFT_TOLD_AFTER, runtime.idle()).await.is_ok() {
         return;
     }
     let open = runtime.open_calls();
-    eprintln!(
-        "windlass: {open} calls go on (tasks, or left open by an earlier owner); waiting for their end"
-    );
+    crate::logs::tell!("{open} calls go on (tasks, or left open by an earlier owner); waiting for their end");
     runtime.idle().await;
 }
 
-/// The store of the folder that this command owns, if it does: kept by whoever ends the command, so that it is the last
-/// to let go of it.
+/// The store of the folder, if this command owns it. The end of the command keeps it, so that it drops the
+/// last reference.
 pub type Owned = Option<Arc<dyn Store>>;
 
-/// Closes the store in good order, which tells the next owner that this one was not cut off: once all others have let
-/// go of it, and not later than that may take.
+/// Closes the store cleanly, which tells the next owner that this one did not crash. Waits for all other
+/// references to be dropped, at most `wait`.
 pub fn close(owned: Owned, wait: Duration) {
     let Some(store) = owned else { return };
     let deadline = Instant::now() + wait;
     while Arc::strong_count(&store) > 1 {
         if Instant::now() > deadline {
-            eprintln!(
-                "windlass: warning: a tool does not let go, so the next owner takes this end for a crash"
+            crate::logs::tell!(
+                "warning: a tool did not stop, so the next owner will treat this exit as a crash"
             );
             return;
         }
@@ -88,35 +134,33 @@ pub fn close(owned: Owned, wait: Duration) {
 
 const CLOSE_LOOKS_EVERY: Duration = Duration::from_millis(1);
 
-/// Longer than an answered call takes to be counted as over.
+/// Longer than it takes to count an answered call as over.
 const LEFT_TOLD_AFTER: Duration = Duration::from_millis(40);
 
-/// A runtime on nothing durable, to look at tools.
+/// Makes a runtime in memory, to look at tools.
 pub fn tools_only(at: &At) -> anyhow::Result<Runtime> {
     let configured = configured(at)?;
     let limits = configured.declared.limits.clone();
     let store = windlass::store::memory::MemoryStore::new()?;
-    with_tools((Arc::new(store), at), limits, configured)
+    with_tools(Arc::new(store), at, limits, configured)
 }
 
-/// A store to read from, also while another process owns the folder.
+/// Opens the store for reading, also while another process owns the folder.
 pub fn reader(data: &Path) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(SqliteStore::open_reader(data)?))
 }
 
 fn with_tools(
-    (store, at): (Arc<dyn Store>, &At),
+    store: Arc<dyn Store>,
+    at: &At,
     limits: Limits,
     configured: Configured,
 ) -> anyhow::Result<Runtime> {
-    let clock = Arc::new(SystemClock::default());
     let runtime = Runtime::new(Config {
-        store,
-        clock,
         limits,
-        hooks: Vec::new(),
         files: Some(at.data.join("files")),
-        shared: false,
+        retention: configured.declared.retention,
+        ..Config::on(store)
     });
     for tool in builtin() {
         runtime.register_shared(tool)?;

@@ -1,7 +1,7 @@
-//! `windlass inbox`: what the agent of a session is to be told.
+//! `windlass inbox`: lists, takes and acknowledges the notices for a session's agent.
 
-use crate::args::Inbox;
-use crate::door::{At, Door, Way};
+use crate::args::InboxArgs;
+use crate::door::{At, Door, DoorRoute};
 use crate::exit::Usage;
 use crate::show;
 use serde_json::{Value, json};
@@ -9,16 +9,16 @@ use std::process::ExitCode;
 use windlass_server::client::Client;
 use windlass_server::wire::Take;
 
-pub async fn inbox(at: &At, args: Inbox) -> anyhow::Result<ExitCode> {
+pub async fn inbox(at: &At, args: InboxArgs) -> anyhow::Result<ExitCode> {
     let door = Door::look(at).await?;
     if let Some(id) = &args.ack {
         driver(&door)?.acknowledge(&args.session, id).await?;
-        show::text("acknowledged: it is gone")?;
+        show::text("acknowledged: the notice is removed")?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(id) = &args.requeue {
         driver(&door)?.requeue(&args.session, id).await?;
-        show::text("put back: whoever takes next gets it")?;
+        show::text("requeued: the next reader gets it")?;
         return Ok(ExitCode::SUCCESS);
     }
     let items = match args.take {
@@ -39,21 +39,21 @@ pub async fn inbox(at: &At, args: Inbox) -> anyhow::Result<ExitCode> {
             text(notice, "id"),
             text(notice, "state"),
             text(notice, "title"),
-            show::short_handle(&text(notice, "task")),
-            text(notice, "task_state"),
+            show::short_handle(&text(notice, "call")),
+            text(notice, "call_state"),
             text(notice, "text").lines().skip(2).collect::<Vec<_>>().join(" "),
         ]
     });
-    show::table(&["ID", "STATE", "TITLE", "TASK", "ENDED", "TELLS"], rows)?;
+    show::table(&["ID", "STATE", "TITLE", "CALL", "ENDED", "TELLS"], rows)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Only whoever owns the session changes its inbox.
+/// Only the owner of the session changes its inbox.
 fn driver(door: &Door) -> anyhow::Result<&Client> {
     match &door.way {
-        Way::Driver(driver) => Ok(driver),
-        Way::Folder(_) => {
-            let told = "nobody owns this folder, so nothing is taken from its inboxes; start its owner first";
+        DoorRoute::Driver(driver) => Ok(driver),
+        DoorRoute::Folder(_) => {
+            let told = "this folder has no owner, so its inboxes cannot change; start `windlass serve` first";
             Err(Usage(told.to_string()).into())
         }
     }

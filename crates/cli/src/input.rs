@@ -1,20 +1,20 @@
-//! The file that `windlass run` takes: a batch, or calls line by line.
+//! Input of `windlass run`: a batch, or one call per line.
 
 use crate::exit::Usage;
 use anyhow::Context;
 use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
-use windlass::core::json;
-use windlass::core::limits::Limits;
-use windlass_server::wire::Batch;
-use windlass_server::wire::batch::Call;
+use windlass::Limits;
+use windlass_args::json;
+use windlass_server::wire::BatchBody;
+use windlass_server::wire::batch::CallBody;
 
-/// More than a full batch with arguments of full size is no batch.
+/// Larger than a full batch with arguments of full size.
 const INPUT_BYTES_MAX: u64 = 320 << 20;
 
 /// Reads a batch from a file, or from standard input for `-`.
-pub fn read(file: &Path) -> anyhow::Result<Batch> {
+pub fn read(file: &Path) -> anyhow::Result<BatchBody> {
     let name = if file == Path::new("-") { "standard input".to_string() } else { file.display().to_string() };
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
@@ -29,31 +29,31 @@ pub fn read(file: &Path) -> anyhow::Result<Batch> {
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Usage(format!("{name} is no text: byte {at} is not UTF-8; {HELP}"))
+        Usage(format!("{name} is not text: byte {at} is not UTF-8; {HELP}"))
     })?;
     parse(&text, &name)
 }
 
-/// A value from the command line.
-pub fn value(option: &str, text: &str) -> anyhow::Result<Value> {
+/// Parses a JSON value from the command line.
+pub fn value(option: &str, text: &str, limits: &Limits) -> anyhow::Result<Value> {
     let wrong = |problem| Usage(format!("{option} takes JSON, a text in quotes like '\"done\"': {problem}"));
-    Ok(json::parse_result(text, &Limits::default()).map_err(wrong)?)
+    Ok(json::parse_result(text, &limits.args()).map_err(wrong)?)
 }
 
 const HELP: &str = "it must be {\"calls\": [{\"id\", \"tool\", \"args\"}, …]}, or one such call per line";
 
-fn parse(text: &str, name: &str) -> anyhow::Result<Batch> {
+fn parse(text: &str, name: &str) -> anyhow::Result<BatchBody> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    // Serde would also read a list, as the fields of a batch in their order.
+    // Serde would also read a list as the fields of a batch, in their order.
     if text.trim_start().starts_with('[') {
         return Err(Usage(format!("{name} is a list; {HELP}")).into());
     }
-    let whole = serde_json::from_str::<Batch>(text);
+    let whole = serde_json::from_str::<BatchBody>(text);
     let batch = match whole {
         Ok(batch) => batch,
         Err(error) => match lines(text) {
-            Ok(calls) => Batch { calls, ..Batch::default() },
-            // The error of the form that was meant is the one that helps.
+            Ok(calls) => BatchBody { calls, ..BatchBody::default() },
+            // Reports the error of the format that was probably meant.
             Err(at_line) if looks_like_lines(text) => {
                 return Err(Usage(format!("{name}: {at_line}; {HELP}")).into());
             }
@@ -61,19 +61,18 @@ fn parse(text: &str, name: &str) -> anyhow::Result<Batch> {
         },
     };
     if batch.wait.is_some() || batch.timeout_ms.is_some() {
-        let told =
-            "`wait` and `timeout_ms` are for requests to a server; a run waits for the end of all calls";
+        let told = "`wait` and `timeout_ms` are for requests to a server; `windlass run` waits for all calls";
         return Err(Usage(format!("{name}: {told}")).into());
     }
     Ok(batch)
 }
 
-fn lines(text: &str) -> Result<Vec<Call>, String> {
+fn lines(text: &str) -> Result<Vec<CallBody>, String> {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     lines.map(|(line, number)| serde_json::from_str(line).map_err(|error| at_line(number, &error))).collect()
 }
 
-/// The error with the place in the file: serde counts from the line's own beginning.
+/// The error with its position in the file: serde counts from the beginning of the line.
 fn at_line(number: u64, error: &serde_json::Error) -> String {
     let (said, column) = (error.to_string(), error.column());
     let what = said.strip_suffix(&format!(" at line 1 column {column}")).unwrap_or(&said);
@@ -88,9 +87,10 @@ fn looks_like_lines(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass::{Args, BatchRequest, Deadlines, Siblings};
+    use windlass::batch::Siblings;
+    use windlass::{Args, BatchRequest, Deadlines};
 
-    /// As the runtime gets it.
+    /// Parses the text with the runtime's own rules.
     fn parse(text: &str, name: &str) -> anyhow::Result<BatchRequest> {
         Ok(super::parse(text, name)?.request(&Limits::default())?)
     }

@@ -1,34 +1,41 @@
-//! Owning the folder while a command drives calls: its socket is served, and a signal stops it in good order.
+//! Owning the folder while a command drives calls: it serves the control socket, and a signal stops it cleanly.
 
 use crate::door::At;
 use crate::exit::Usage;
 use crate::folder::Owned;
-use crate::{exit, folder};
+use crate::{exit, folder, logs};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use windlass::{OpenCall, Runtime};
+use tokio::sync::watch;
+use windlass::Runtime;
+use windlass::inspect::OpenCall;
+use windlass::store::Health;
+use windlass::wait::Wait;
 use windlass_server::Api;
 use windlass_server::control::Control;
 use windlass_server::otlp::Exporter;
 
-/// A runtime that owns its folder.
-pub struct Owner {
-    // Gone before the runtime, while the place in the folder is still ours.
+/// A runtime that owns its folder, with its socket and signals.
+pub struct RuntimeOwner {
+    // Dropped before the runtime, while the folder is still ours.
     control: Option<Control>,
     exporter: Option<Exporter>,
-    signals: Signals,
+    signals: ExitSignals,
     runtime: Runtime,
     api: Api,
+    /// The options that point other commands at its folder.
+    options: String,
 }
 
-impl Owner {
-    /// Owns the folder, and lets others see and steer from there.
-    pub async fn take((at, owned): (&At, &mut Owned)) -> anyhow::Result<Owner> {
-        let signals = Signals::new()?;
-        let (runtime, traces) = folder::own(at)?;
+impl RuntimeOwner {
+    /// Owns the folder and serves its socket, so that other terminals can read and control it.
+    pub async fn take(at: &At, owned: &mut Owned) -> anyhow::Result<RuntimeOwner> {
+        let signals = ExitSignals::new()?;
+        let (runtime, traces) = folder::own(at).await?;
+        tokio::spawn(tell_health(runtime.store().health()));
         let exporter = match &traces {
             Some(traces) => Some(
                 Exporter::start(&runtime, &traces.endpoint, traces.contents)
@@ -38,22 +45,21 @@ impl Owner {
         };
         *owned = Some(runtime.store().clone());
         let api = Api::new(&runtime, Some(&at.data));
-        api.sessions().adopt().await?;
         let control = Control::serve(&api, &at.data).inspect_err(|error| {
-            eprintln!(
-                "windlass: warning: other terminals cannot reach this one, {} cannot be served: {error}",
+            logs::tell!(
+                "warning: other terminals cannot connect, because {} cannot be served: {error}",
                 at.data.join("control.sock").display()
             );
         });
-        Ok(Owner { control: control.ok(), exporter, signals, runtime, api })
+        Ok(RuntimeOwner { control: control.ok(), exporter, signals, runtime, api, options: at.options() })
     }
 
-    /// What it serves.
+    /// The API it serves.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// Waits until it is told to stop, and says by what.
+    /// Waits for a signal to stop, and returns its name.
     pub async fn stopped(&mut self) -> &'static str {
         self.signals.next().await
     }
@@ -62,33 +68,33 @@ impl Owner {
         self.runtime.clone()
     }
 
-    /// Waits for this, unless a signal comes while calls are open: then `None`, and the command is to leave.
+    /// Waits for `work`, unless a signal comes while calls are open: then `None`, and the command must leave.
     pub async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(work);
-        let (mut asked, mut told) = (false, Told::default());
+        let (mut asked, mut told) = (false, WaitReport::default());
         let mut looks = tokio::time::interval(LOOKS_EVERY);
         loop {
             tokio::select! {
                 done = &mut work => return Some(done),
-                _ = looks.tick() => tell_waiting(&self.runtime, &mut told).await,
+                _ = looks.tick() => tell_waiting(&self.runtime, &mut told, &self.options).await,
                 name = self.signals.next() => {
                     if asked {
                         exit::leave_now();
                     }
                     if self.runtime.open_calls() > 0 {
-                        eprintln!("windlass: {name}: stopping; once more leaves at once");
+                        logs::tell!("{name}: stopping; send it again to exit at once");
                         return None;
                     }
-                    // Nothing is left to be stopped: the end is a moment away.
+                    // Nothing is left to stop: the end is a moment away.
                     asked = true;
                 }
             }
         }
     }
 
-    /// Gives the folder up with calls open, and says who goes on with them.
+    /// Releases the folder with calls open, and reports who continues them.
     pub async fn leave(self) -> ExitCode {
-        // If the store cannot be read, what is in memory is all that can be said.
+        // If the store cannot be read, report what is in memory.
         let open = self.runtime.open().await.unwrap_or_else(|_| self.runtime.live());
         leave_at_once_when_told_again();
         tell(&open);
@@ -96,7 +102,7 @@ impl Owner {
         exit::open()
     }
 
-    /// Gives the folder up.
+    /// Releases the folder.
     pub async fn close(self) {
         if let Some(control) = self.control {
             control.stop().await;
@@ -107,73 +113,113 @@ impl Owner {
     }
 }
 
-/// How soon people are told that a call waits for them.
+/// Reports when the store cannot write, and when it recovers.
+async fn tell_health(mut health: watch::Receiver<Health>) {
+    let mut was_bad = false;
+    loop {
+        let now = health.borrow_and_update().clone();
+        match &now {
+            Health::Ready if was_bad => crate::logs::tell!("the store writes again"),
+            Health::Ready => {}
+            Health::Stalled { because } if !was_bad => crate::logs::tell!(
+                "the store cannot write ({because}); running calls continue, new ones are refused, and the store keeps retrying"
+            ),
+            Health::Stalled { .. } => {}
+            Health::Closed { because } => {
+                crate::logs::tell!("the store is closed ({because}); restart windlass");
+            }
+        }
+        was_bad = now != Health::Ready;
+        if health.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// How often waiting calls are looked for.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);
 
-/// What was said of calls that wait.
+/// The waits reported so far.
 #[derive(Default)]
-struct Told {
+struct WaitReport {
     calls: HashSet<String>,
-    /// How many were not in memory when that was last looked at: they are read only if there are others.
+    /// How many calls were not in memory at the last look: they are read again only if the number changed.
     away: u64,
 }
 
-/// Says which calls wait for the world outside, each once.
-async fn tell_waiting(runtime: &Runtime, told: &mut Told) {
+/// Reports calls that wait for an external answer, each once.
+async fn tell_waiting(runtime: &Runtime, told: &mut WaitReport, options: &str) {
     if runtime.counts().parked == 0 {
         return;
     }
     let away = std::mem::replace(&mut told.away, runtime.away());
     let open = if away == told.away { None } else { runtime.open().await.ok() };
     for call in open.unwrap_or_else(|| runtime.live()) {
-        tell_waiting_for(&serde_json::to_value(call).unwrap_or_default(), &mut told.calls);
+        tell_waiting_for(&serde_json::to_value(call).unwrap_or_default(), &mut told.calls, options);
     }
 }
 
-/// Says what a call waits for if that is the world outside, once.
-pub fn tell_waiting_for(call: &Value, told: &mut HashSet<String>) {
+/// Reports what a call waits for if that is external, once.
+pub fn tell_waiting_for(call: &Value, told: &mut HashSet<String>, options: &str) {
     let text = |field: &str| call[field].as_str().unwrap_or_default();
-    let how = match text("state") {
-        "awaiting_completion" if text("waiting_for").starts_with("signal") => {
-            "whoever tells it: windlass signal CALL NAME JSON"
+    let call = crate::show::short_handle(text("call"));
+    let waiting_for = text("waiting_for");
+    let Some(wait) = waiting_for.split(' ').next().and_then(Wait::parse) else { return };
+    let how = match wait {
+        Wait::Signal => format!("send it: windlass signal {call} NAME JSON{options}"),
+        Wait::Completion => {
+            format!("answer with the key that its tool issued: windlass complete KEY --ok JSON{options}")
         }
-        "awaiting_completion" => {
-            "whoever has the key that its tool gave out answers: windlass complete KEY --ok JSON"
+        Wait::Input => format!(
+            "`windlass questions{options}` shows what it asks, `windlass answer ID JSON{options}` answers it"
+        ),
+        Wait::Connection => {
+            format!(
+                "once it is connected: windlass connections SESSION PROVIDER --connected{options}, or --declined"
+            )
         }
-        "awaiting_input" => "`windlass questions` shows what it asks, `windlass answer ID JSON` answers it",
-        "awaiting_connection" => {
-            "once that is there: windlass connections SESSION PROVIDER --connected, or --declined"
+        Wait::Client => {
+            format!("its caller runs it, then: windlass complete --call {call} --ok JSON{options}")
         }
-        _ => return,
+        Wait::ToolChanged => {
+            format!("windlass accept {call}{options} continues it, windlass cancel {call}{options} ends it")
+        }
+        // These end without anybody's help, or say themselves who helps.
+        Wait::Claim | Wait::Limit | Wait::Rate | Wait::Turn | Wait::Preparation | Wait::SameAs => return,
+        Wait::Nested | Wait::Owner | Wait::Retry | Wait::Sleep => return,
+        Wait::NoSuchTool | Wait::ToolPaused => return,
     };
     if told.insert(text("call").to_string()) {
-        eprintln!("windlass: {} ({}) waits for {}; {how}", text("id"), text("tool"), text("waiting_for"));
+        let line = crate::show::line;
+        logs::tell!("{} ({}) waits for {}; {how}", line(text("id")), line(text("tool")), line(waiting_for));
     }
 }
 
-/// Says which calls stay open, and who goes on with them.
+/// Reports which calls stay open, and who continues them.
 pub fn tell(open: &[OpenCall]) {
     let mut sessions: Vec<&str> = open.iter().map(|call| call.session.as_str()).collect();
     sessions.sort_unstable();
     sessions.dedup();
     for session in sessions {
         let calls: Vec<&OpenCall> = open.iter().filter(|call| call.session == session).collect();
-        eprintln!("windlass: {} of session {session} stay open:", counted(calls.len()));
+        let mut told = String::new();
         for call in calls.iter().take(TOLD_MAX) {
             let handle = crate::show::short_handle(&call.call);
-            eprintln!("  {handle}  {}  {}  {}", call.id, call.tool, call.state);
+            let (id, tool) = (crate::show::line(&call.id), crate::show::line(&call.tool));
+            told.push_str(&format!("\n  {handle}  {id}  {tool}  {}", call.state));
         }
         if calls.len() > TOLD_MAX {
-            eprintln!("  and {} more", calls.len() - TOLD_MAX);
+            told.push_str(&format!("\n  and {} more", calls.len() - TOLD_MAX));
         }
-        eprintln!(
-            "windlass: the next `windlass run` of session {session} on this folder goes on with them: what was running \
+        logs::tell!("{} of session {session} stay open:{told}", counted(calls.len()));
+        logs::tell!(
+            "the next `windlass run` of session {session} on this folder goes on with them: what was running \
              runs again if it may, else it is unknown until you resolve it"
         );
     }
 }
 
-/// So many calls are named.
+/// The maximum number of calls named.
 const TOLD_MAX: usize = 20;
 
 fn counted(calls: usize) -> String {
@@ -181,14 +227,14 @@ fn counted(calls: usize) -> String {
 }
 
 /// The signals that ask a process to end.
-struct Signals {
+struct ExitSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Signals {
-    fn new() -> std::io::Result<Signals> {
-        Ok(Signals {
+impl ExitSignals {
+    fn new() -> std::io::Result<ExitSignals> {
+        Ok(ExitSignals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
         })
@@ -202,12 +248,12 @@ impl Signals {
     }
 }
 
-/// From now on a signal leaves at once. On a thread of its own: it must work while everything else is being shut down.
+/// From now on another signal exits at once. Runs on its own thread: it must work during shutdown.
 pub fn leave_at_once_when_told_again() {
     std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let told = runtime.and_then(|runtime| {
-            runtime.block_on(async { Ok::<_, std::io::Error>(Signals::new()?.next().await) })
+            runtime.block_on(async { Ok::<_, std::io::Error>(ExitSignals::new()?.next().await) })
         });
         if told.is_ok() {
             exit::leave_now();

@@ -1,12 +1,12 @@
-//! `windlass questions`: what people are asked.
+//! `windlass questions`: lists open questions.
 
-use crate::args::Questions;
+use crate::args::QuestionsArgs;
 use crate::door::{At, Door};
 use crate::show;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-pub async fn questions(at: &At, args: Questions) -> anyhow::Result<ExitCode> {
+pub async fn questions(at: &At, args: QuestionsArgs) -> anyhow::Result<ExitCode> {
     let door = Door::look(at).await?;
     let items = door.questions(args.session.as_deref()).await?;
     if args.json {

@@ -1,8 +1,8 @@
 //! `windlass run`: a batch from a file.
 
-use crate::args::Run;
+use crate::args::RunArgs;
 use crate::door::At;
-use crate::driver::{self, Driven};
+use crate::driver::{self, BatchOutcome};
 use crate::folder::Owned;
 use crate::{exit, folder, input, show};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -11,14 +11,15 @@ use serde_json::Value;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
-use windlass::core::time::Timestamp;
-use windlass::{
-    BatchAnswer, BatchError, BatchRequest, Clock, OpenCall, Progress, Runtime, Siblings, Submitted,
-    SystemClock, fresh_key,
-};
+use windlass::batch::{Siblings, fresh_key};
+use windlass::inspect::OpenCall;
+use windlass::time::{Clock, SystemClock};
+use windlass::tool::Progress;
+use windlass::{BatchAnswer, BatchError, BatchRequest, Runtime, Submitted};
+use windlass_core::time::Timestamp;
 use windlass_server::access::Caller;
 
-pub async fn run((at, owned): (&At, &mut Owned), args: Run) -> anyhow::Result<ExitCode> {
+pub async fn run(at: &At, owned: &mut Owned, args: RunArgs) -> anyhow::Result<ExitCode> {
     let mut batch = input::read(&args.file)?;
     if args.key.is_some() {
         batch.key = args.key;
@@ -27,13 +28,13 @@ pub async fn run((at, owned): (&At, &mut Owned), args: Run) -> anyhow::Result<Ex
         batch.key = Some(fresh_key()?);
     }
     let derived = batch.key.is_none();
-    let mut owner = match driver::drive((at, owned), &args.session, &mut batch).await? {
-        Driven::Own(owner) => *owner,
-        Driven::Left(code) => return Ok(code),
-        Driven::Answered(answer) => {
-            print(&answer, (&answer, args.json))?;
+    let mut owner = match driver::drive(at, owned, &args.session, &mut batch).await? {
+        BatchOutcome::Own(owner) => *owner,
+        BatchOutcome::Left(code) => return Ok(code),
+        BatchOutcome::Answered(answer) => {
+            print(&answer, &answer, args.json)?;
             let recorded = answer["recorded"].as_u64().unwrap_or(0);
-            tell(&answer, (recorded, 0), derived);
+            tell(at, &answer, OnRecord { answered: recorded, open: 0 }, derived);
             return Ok(exit::of(show::calls(&answer)));
         }
     };
@@ -49,8 +50,8 @@ pub async fn run((at, owned): (&At, &mut Owned), args: Run) -> anyhow::Result<Ex
     let Some(answer) = owner.unless_stopped(settled).await else { return Ok(owner.leave().await) };
     let answer = answer?;
     let shown = serde_json::to_value(&answer)?;
-    print(&shown, (&answer, args.json))?;
-    tell(&shown, recorded(&answer, began), derived);
+    print(&shown, &answer, args.json)?;
+    tell(at, &shown, recorded(&answer, began), derived);
     show::inside(&answer.calls);
     let has_tasks = answer.calls.iter().any(|call| call.is_task());
     if has_tasks && args.no_wait {
@@ -71,7 +72,7 @@ pub async fn run((at, owned): (&At, &mut Owned), args: Run) -> anyhow::Result<Ex
     Ok(exit::of(show::calls(&shown)))
 }
 
-/// Shows how many calls are still open, on a terminal.
+/// Shows the number of open calls, on a terminal.
 async fn with_progress(
     runtime: &Runtime,
     submitted: Submitted,
@@ -99,17 +100,17 @@ async fn with_progress(
     }
 }
 
-/// What the running calls say of themselves: the first that says something.
+/// The first status message among the running calls.
 fn words(open: &[OpenCall]) -> String {
     let said = |call: &OpenCall| {
         let progress = call.progress.as_ref().map(Progress::to_string);
         let told: Vec<String> = progress.into_iter().chain(call.status.clone()).collect();
-        (!told.is_empty()).then(|| format!("{}: {}", call.id, told.join(", ")))
+        (!told.is_empty()).then(|| show::line(&format!("{}: {}", call.id, told.join(", "))))
     };
     open.iter().find_map(said).unwrap_or_default()
 }
 
-fn print(answer: &Value, (whole, as_json): (&impl Serialize, bool)) -> anyhow::Result<()> {
+fn print(answer: &Value, whole: &impl Serialize, as_json: bool) -> anyhow::Result<()> {
     let calls = show::calls(answer);
     if as_json {
         show::json(whole)?;
@@ -117,16 +118,16 @@ fn print(answer: &Value, (whole, as_json): (&impl Serialize, bool)) -> anyhow::R
         show::answers(calls)?;
     }
     if calls.is_empty() {
-        eprintln!("windlass: the batch is empty, so there was nothing to run");
+        crate::logs::tell!("the batch is empty; nothing to run");
     }
     Ok(())
 }
 
-/// Says what is not seen in the answers.
-fn tell(answer: &Value, recorded: (u64, u64), derived: bool) {
+/// Reports facts that the answers do not show.
+fn tell(at: &At, answer: &Value, recorded: OnRecord, derived: bool) {
     tell_recorded(answer, recorded, derived);
     tell_decided(&answer["decided"]);
-    show::unknown(show::calls(answer));
+    show::unknown(show::calls(answer), at);
 }
 
 fn tell_decided(decided: &Value) {
@@ -135,29 +136,37 @@ fn tell_decided(decided: &Value) {
         decided["winners"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let by = if winners.is_empty() { "no call".to_string() } else { winners.join(", ") };
     match decided["decision"].as_str() {
-        Some("reached") => eprintln!("windlass: {siblings} was reached by {by}"),
-        _ => eprintln!("windlass: {siblings} could not be reached any more; succeeded had {by}"),
+        Some("reached") => crate::logs::tell!("{siblings} was reached by {by}"),
+        _ => crate::logs::tell!("{siblings} could not be reached any more; succeeded had {by}"),
     }
 }
 
-/// How many answers were there before this command began, and how many calls were left open by an earlier owner.
-fn recorded(answer: &BatchAnswer, began: Timestamp) -> (u64, u64) {
-    let known = || answer.calls.iter().filter(|call| call.is_recorded() && !call.is_conflict());
-    let recorded = known().filter(|call| show::ended_before(call, began)).count() as u64;
-    (recorded, known().count() as u64 - recorded)
+/// The calls of a batch that were recorded before this command began.
+#[derive(Clone, Copy)]
+struct OnRecord {
+    /// So many were answered.
+    answered: u64,
+    /// So many were left open by an earlier owner.
+    open: u64,
 }
 
-fn tell_recorded(answer: &Value, (recorded, open): (u64, u64), derived: bool) {
+fn recorded(answer: &BatchAnswer, began: Timestamp) -> OnRecord {
+    let known = || answer.calls.iter().filter(|call| call.is_recorded() && !call.is_conflict());
+    let answered = known().filter(|call| show::ended_before(call, began)).count() as u64;
+    OnRecord { answered, open: known().count() as u64 - answered }
+}
+
+fn tell_recorded(answer: &Value, OnRecord { answered, open }: OnRecord, derived: bool) {
     let (key, all) = (answer["key"].as_str().unwrap_or_default(), show::calls(answer).len());
-    if recorded > 0 {
-        let how = if derived { "; --new runs them anew" } else { "" };
-        eprintln!(
-            "windlass: {recorded} of {all} answers were on record under key {key} and were not run again{how}"
+    if answered > 0 {
+        let how = if derived { "; --new runs them again" } else { "" };
+        crate::logs::tell!(
+            "{answered} of {all} answers were recorded under key {key} and did not run again{how}"
         );
     }
     if open > 0 {
-        eprintln!(
-            "windlass: {open} of {all} calls were left open by an earlier owner and were brought to their end"
+        crate::logs::tell!(
+            "{open} of {all} calls were left open by an earlier owner and were brought to their end"
         );
     }
 }

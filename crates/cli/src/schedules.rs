@@ -1,21 +1,23 @@
-//! `windlass schedules`: calls that are started at their times.
+//! `windlass schedules`: manages calls started at set times.
 
-use crate::args::{AddSchedule, ListSchedules, OneSchedule, PreviewSchedule, Schedules, SchedulesCommand};
+use crate::args::{
+    AddSchedule, ListSchedules, OneSchedule, PreviewScheduleArgs, SchedulesArgs, SchedulesCommand,
+};
 use crate::door::{self, At, Door};
 use crate::exit::Usage;
 use crate::show;
 use crate::standing::{self, Printed, text};
 use serde_json::json;
 use std::process::ExitCode;
-use windlass::core::limits::Limits;
-use windlass::{Clock, SystemClock};
+use windlass::Limits;
+use windlass::time::{Clock, SystemClock};
 use windlass_server::view;
-use windlass_server::wire::schedules::{EditSchedule, NewSchedule, PreviewSchedule as Wanted};
+use windlass_server::wire::schedules::{EditSchedule, PreviewQuery, ScheduleBody};
 
-/// What is told where nobody owns the folder.
+/// The consequence of a folder without an owner, for the error message.
 const UNCHANGED: &str = "its schedules cannot be changed";
 
-pub async fn schedules(at: &At, args: Schedules) -> anyhow::Result<ExitCode> {
+pub async fn schedules(at: &At, args: SchedulesArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         SchedulesCommand::Add(args) => add(at, args).await,
         SchedulesCommand::List(args) => list(at, args).await,
@@ -28,7 +30,7 @@ pub async fn schedules(at: &At, args: Schedules) -> anyhow::Result<ExitCode> {
 
 async fn add(at: &At, args: AddSchedule) -> anyhow::Result<ExitCode> {
     let rule = |text: &str| json!(text);
-    let wanted = NewSchedule {
+    let wanted = ScheduleBody {
         id: args.id,
         cron: args.times.cron,
         at: args.times.at,
@@ -38,7 +40,7 @@ async fn add(at: &At, args: AddSchedule) -> anyhow::Result<ExitCode> {
         title: args.title,
         catch_up: serde_json::from_value(rule(&args.catch_up))?,
         overlap: serde_json::from_value(rule(&args.overlap))?,
-        ..NewSchedule::default()
+        ..ScheduleBody::default()
     };
     let door = Door::look(at).await?;
     let made = door.driver(UNCHANGED)?.make_schedule(&args.session, &wanted).await?;
@@ -50,9 +52,13 @@ async fn list(at: &At, args: ListSchedules) -> anyhow::Result<ExitCode> {
     printed(args.json).list(&items)
 }
 
-fn preview(args: PreviewSchedule) -> anyhow::Result<ExitCode> {
-    let wanted =
-        Wanted { cron: args.times.cron, at: args.times.at, zone: args.times.zone, limit: Some(args.limit) };
+fn preview(args: PreviewScheduleArgs) -> anyhow::Result<ExitCode> {
+    let wanted = PreviewQuery {
+        cron: args.times.cron,
+        at: args.times.at,
+        zone: args.times.zone,
+        limit: Some(args.limit),
+    };
     let fires = view::fires(&wanted, SystemClock::default().now(), &Limits::default())
         .map_err(|error| Usage(error.to_string()))?;
     if args.json {
@@ -67,22 +73,22 @@ async fn set_enabled(at: &At, args: OneSchedule, enabled: bool) -> anyhow::Resul
     let door = Door::look(at).await?;
     let id = find(&door, &args).await?;
     let edit = EditSchedule { enabled: Some(enabled), ..EditSchedule::default() };
-    let edited = door.driver(UNCHANGED)?.edit_schedule((&args.session, &id), &edit).await?;
+    let edited = door.driver(UNCHANGED)?.edit_schedule(&args.session, &id, &edit).await?;
     printed(args.json).one(&edited)
 }
 
 async fn remove(at: &At, args: OneSchedule) -> anyhow::Result<ExitCode> {
     let door = Door::look(at).await?;
     let id = find(&door, &args).await?;
-    let told = door.driver(UNCHANGED)?.remove_schedule((&args.session, &id)).await?;
+    let told = door.driver(UNCHANGED)?.remove_schedule(&args.session, &id).await?;
     standing::removed(&told, args.json)
 }
 
-/// The id that is meant.
+/// Finds the schedule's id.
 async fn find(door: &Door, args: &OneSchedule) -> anyhow::Result<String> {
     let items = door.schedules(&args.session).await?;
     let ids = items.iter().filter_map(|item| item["id"].as_str());
-    Ok(door::the_one(("schedule", "windlass schedules list"), &args.schedule, ids)?)
+    Ok(door::the_one("schedule", "windlass schedules list", &args.schedule, ids)?)
 }
 
 fn printed(as_json: bool) -> Printed<10> {

@@ -1,10 +1,11 @@
-//! `windlass serve`: the API at an address, and all calls of the folder driven.
+//! `windlass serve`: serves the HTTP API and drives all calls of the folder.
 
 use crate::args::Serve;
 use crate::door::At;
 use crate::exit::Usage;
 use crate::folder::{self, Owned};
-use crate::owner::{self, Owner};
+use crate::logs;
+use crate::owner::{self, RuntimeOwner};
 use crate::show;
 use anyhow::Context;
 use std::net::SocketAddr;
@@ -12,62 +13,65 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use windlass::Runtime;
-use windlass_server::access::Rules;
+use windlass_server::access::AccessRules;
 use windlass_server::address::Address;
 
-/// How often it is looked whether running calls are over, when the server stops.
+/// How often a stopping server checks for running calls.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-pub async fn serve((at, owned): (&At, &mut Owned), args: Serve) -> anyhow::Result<ExitCode> {
-    Server::start((at, owned), args.listen).await?.until_stopped().await
+pub async fn serve(at: &At, owned: &mut Owned, args: Serve) -> anyhow::Result<ExitCode> {
+    RunningServer::start(at, owned, args.listen).await?.until_stopped().await
 }
 
-/// A server that runs.
-pub struct Server {
-    pub owner: Owner,
+/// A running server.
+pub struct RunningServer {
+    pub owner: RuntimeOwner,
     pub address: Address,
-    /// The file that holds its first token, if that is still there.
+    /// The file with its first token, if it still exists.
     pub token: Option<PathBuf>,
 }
 
-impl Server {
-    /// Owns the folder, goes on with its calls, listens, and says how to ask.
-    pub async fn start((at, owned): (&At, &mut Owned), listen: SocketAddr) -> anyhow::Result<Server> {
+impl RunningServer {
+    /// Owns the folder, continues its calls, listens, and prints how to connect.
+    pub async fn start(at: &At, owned: &mut Owned, listen: SocketAddr) -> anyhow::Result<RunningServer> {
         on_a_folder(at)?;
         let served = folder::configured(at)?.declared.server;
-        // First of all: calls that go on and are cut off because the address is another's may have to be resolved by hand.
+        // Listen first: calls that were started and then cut off, because the address is taken, might have to be resolved by hand.
         let listening = Address::listen(listen).await.with_context(|| Usage(cannot_listen(listen)))?;
-        let owner = Owner::take((at, owned)).await?;
+        let owner = RuntimeOwner::take(at, owned).await?;
         let (api, runtime) = (owner.api().clone(), owner.runtime());
         let token = api.tokens().first().await?;
         let taken_over = runtime.resume().await?;
-        let rules = Rules { hosts: served.hosts, origins: served.origins };
+        let rules = AccessRules { hosts: served.hosts, origins: served.origins };
         let address = Address::serve(&api, listening, rules)?;
-        greet((at, &runtime), (&address, token.as_ref()))?;
+        greet(at, &runtime, &address, token.as_ref())?;
+        let durability = runtime.store().durability();
+        tracing::info!(address = %address.address(), data = %at.data.display(), %durability, taken_over, "the server has started");
         if taken_over > 0 {
-            eprintln!("windlass: goes on with calls that an earlier owner left open: {taken_over}");
+            logs::tell!("continuing calls that an earlier owner left open: {taken_over}");
         }
-        Ok(Server { owner, address, token })
+        Ok(RunningServer { owner, address, token })
     }
 
     pub fn url(&self) -> String {
         format!("http://{}", self.address.address())
     }
 
-    /// Serves until a signal comes, and stops in good order.
+    /// Serves until a signal comes, then stops cleanly.
     pub async fn until_stopped(self) -> anyhow::Result<ExitCode> {
-        let Server { mut owner, address, .. } = self;
+        let RunningServer { mut owner, address, .. } = self;
         let (api, runtime) = (owner.api().clone(), owner.runtime());
         let signal = owner.stopped().await;
-        eprintln!("windlass: {signal}: stopping; once more leaves at once");
+        logs::tell!("{signal}: stopping; send it again to exit at once");
         owner::leave_at_once_when_told_again();
+        tracing::info!(signal, "the server is stopping");
         api.drain();
         let drain = Duration::from_millis(runtime.limits().drain_ms);
         tokio::join!(address.stop(), drained(&runtime, drain));
         owner::tell(&runtime.live());
         if runtime.away() > 0 {
-            eprintln!(
-                "windlass: {} more calls wait for the world outside, and go on with the next owner",
+            logs::tell!(
+                "{} more calls wait for external answers; the next owner continues them",
                 runtime.away()
             );
         }
@@ -77,21 +81,21 @@ impl Server {
     }
 }
 
-/// Refuses to start a server at another server.
+/// Refuses --server for commands that start a server.
 pub fn on_a_folder(at: &At) -> Result<(), Usage> {
     if at.server.is_some() {
-        return Err(Usage("a server is started on a data folder: leave out --server".to_string()));
+        return Err(Usage("this command works on a data folder: leave out --server".to_string()));
     }
     Ok(())
 }
 
-/// Most often another server is there already, so a place is named that is free.
+/// The error for an address that cannot be used. Usually another server has it, so the message suggests a free port.
 fn cannot_listen(listen: SocketAddr) -> String {
     let free = SocketAddr::new(listen.ip(), 0);
-    format!("could not listen at {listen}; choose another address, or let --listen {free} find a free port")
+    format!("could not listen on {listen}; choose another address, or let --listen {free} find a free port")
 }
 
-/// Waits until nothing runs or is about to, not longer than this. What waits for the world stays as it is.
+/// Waits until no call runs or is about to, at most `most`. Calls that wait for external answers stay as they are.
 async fn drained(runtime: &Runtime, most: Duration) {
     let deadline = Instant::now() + most;
     loop {
@@ -103,15 +107,12 @@ async fn drained(runtime: &Runtime, most: Duration) {
     }
 }
 
-fn greet(
-    (at, runtime): (&At, &Runtime),
-    (address, token): (&Address, Option<&PathBuf>),
-) -> anyhow::Result<()> {
+fn greet(at: &At, runtime: &Runtime, address: &Address, token: Option<&PathBuf>) -> anyhow::Result<()> {
     let (listen, data) = (address.address(), at.data.display());
     let durability = runtime.store().durability();
     let token = match token {
         Some(file) => format!("Authorization: Bearer $(cat {})", file.display()),
-        None => "Authorization: Bearer TOKEN; `windlass token create` makes one".to_string(),
+        None => "Authorization: Bearer TOKEN; `windlass token create` creates one".to_string(),
     };
     show::text(&format!(
         "windlass {} serves http://{listen}\n  \
@@ -122,8 +123,8 @@ fn greet(
         env!("CARGO_PKG_VERSION"),
     ))?;
     if !listen.ip().is_loopback() {
-        eprintln!(
-            "windlass: warning: other machines can reach {listen}, and this speaks plain HTTP; put a proxy with TLS in \
+        logs::tell!(
+            "warning: other machines can reach {listen}, over plain HTTP; put a proxy with TLS in \
              front of it, and list its name under [server] hosts"
         );
     }

@@ -1,12 +1,12 @@
-//! `windlass sessions`: whose they are, and what is open in them.
+//! `windlass sessions`: lists sessions with their principals and open calls.
 
-use crate::args::Sessions;
+use crate::args::SessionsArgs;
 use crate::door::{At, Door};
 use crate::show;
 use serde_json::json;
 use std::process::ExitCode;
 
-pub async fn sessions(at: &At, args: Sessions) -> anyhow::Result<ExitCode> {
+pub async fn sessions(at: &At, args: SessionsArgs) -> anyhow::Result<ExitCode> {
     let items = Door::look(at).await?.sessions().await?;
     if args.json {
         show::json(&json!({"items": items, "next": null}))?;
@@ -17,7 +17,8 @@ pub async fn sessions(at: &At, args: Sessions) -> anyhow::Result<ExitCode> {
         let title = session.title.unwrap_or_default();
         let closed = if session.closed { " (closed)" } else { "" };
         let parent = session.parent.map(|parent| format!("{parent}{closed}")).unwrap_or_default();
-        vec![session.id, session.principal, entries, open, parent, title]
+        let principal = session.principal.unwrap_or_default();
+        vec![session.id, principal, entries, open, parent, title]
     });
     show::table(&["SESSION", "PRINCIPAL", "ENTRIES", "OPEN BATCHES", "PARENT", "TITLE"], rows)?;
     Ok(ExitCode::SUCCESS)

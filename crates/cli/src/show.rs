@@ -1,18 +1,20 @@
-//! How things are printed: aligned tables for people, JSON for programs.
+//! Output: aligned tables for people, JSON for programs.
 
+use crate::door::At;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use windlass::CallAnswer;
-use windlass::core::time::Timestamp;
+use windlass_core::time::Timestamp;
+use windlass_core::visible;
 
-/// A text in a table is cut here; `--json` shows it whole.
+/// Cells are cut at this length; `--json` has the whole text.
 const CELL_CHARS_MAX: usize = 120;
-/// A sentence of a journal says all it has to say.
+/// Sentences of a journal are longer than cells.
 const STORY_CHARS_MAX: usize = 1_000;
 
-/// The columns whose text may be broken into lines.
+/// The columns whose text may wrap.
 const PROSE: [&str; 8] =
     ["ANSWER", "DESCRIPTION", "FOUND", "JOURNAL", "QUESTION", "RECORDED", "STORY", "WHY"];
 
@@ -37,7 +39,7 @@ pub fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyh
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
     }
-    // On a narrow terminal only prose is broken: a handle in two pieces can be neither read nor copied.
+    // On a narrow terminal only prose wraps: a handle in two pieces can be neither read nor copied.
     for (column, heading) in table.column_iter_mut().zip(headings) {
         if !PROSE.contains(heading) {
             column.set_constraint(ColumnConstraint::ContentWidth);
@@ -69,7 +71,7 @@ pub fn answers(calls: &[Value]) -> anyhow::Result<()> {
     table(&["ID", "TOOL", "STATE", "RAN", "CALL", "ANSWER"], rows)
 }
 
-/// The text parts of what the model is told, one after the other.
+/// The text parts of the model's view, concatenated.
 pub fn model_text(call: &Value) -> String {
     let parts = call["model"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
     let texts = parts.iter().filter_map(|part| match part["type"].as_str() {
@@ -80,59 +82,69 @@ pub fn model_text(call: &Value) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// So much of a handle tells a call from all others of a folder, as good as always.
+/// This much of a handle is almost always unique within a folder.
 const HANDLE_CHARS: usize = 8;
 
-/// As much of a handle as people need to type.
+/// The part of a handle that people need to type.
 pub fn short_handle(handle: &str) -> String {
     handle.chars().take(HANDLE_CHARS).collect()
 }
 
-/// Tells operators what the model is not told: what failed inside.
+/// Reports internal failures to operators; the model does not see them.
 pub fn inside(calls: &[CallAnswer]) {
     for call in calls.iter().filter(|call| !call.is_recorded()) {
         if let Some(detail) = call.failure().and_then(|failure| failure.detail.as_ref()) {
-            eprintln!("windlass: call {} ({}) failed inside: {}", call.handle(), call.id(), line(detail));
+            crate::logs::tell!(
+                "call {} ({}) failed inside: {}",
+                call.handle(),
+                line(call.id()),
+                line(detail)
+            );
         }
     }
 }
 
-/// Tells how tasks ended that a command has stayed for.
+/// Reports how the tasks ended that the command has waited for.
 pub fn tasks(calls: &[CallAnswer]) {
     for call in calls.iter().filter(|call| call.is_task()) {
         let text = call.model_text();
-        eprintln!("windlass: the task {} ({}) {}: {}", call.handle(), call.id(), call.state(), line(&text));
+        let id = line(call.id());
+        crate::logs::tell!("the task {} ({id}) {}: {}", call.handle(), call.state(), line(&text));
     }
 }
 
-/// Tells operators which calls need a person.
-pub fn unknown(calls: &[Value]) {
+/// Reports which calls need a person's decision, with commands to paste.
+pub fn unknown(calls: &[Value], at: &At) {
+    let options = at.options();
     for call in calls.iter().filter(|call| is_unknown(call)) {
         let text = |field: &str| call[field].as_str().unwrap_or_default();
-        let (handle, id, tool) = (text("call"), text("id"), text("tool"));
-        eprintln!(
-            "windlass: nobody knows whether {id} ({tool}) took effect, and it is not run again; look: windlass calls \
-             {handle} --journal, and say what you found: windlass resolve {handle}"
+        let (handle, id, tool) = (text("call"), line(text("id")), line(text("tool")));
+        crate::logs::tell!(
+            "nobody knows whether {id} ({tool}) took effect, and it will not run again. Check what it was about to do:\n  \
+             windlass calls {handle} --journal{options}\n\
+             and report what you found: that it did not happen, or that it did, with its result as JSON:\n  \
+             windlass resolve {handle} --did-not-happen{options}\n  \
+             windlass resolve {handle} --landed 'null'{options}"
         );
     }
 }
 
-/// Whether nobody knows if a call took effect.
+/// Whether it is unknown if a call took effect.
 fn is_unknown(call: &Value) -> bool {
     call["state"] == "unknown" || call["outcome"]["effect"] == "unknown"
 }
 
-/// Whether the answer was there before this command began: calls that an earlier owner left open end now.
+/// Whether the answer was recorded before this command began; calls that an earlier owner left open end now.
 pub fn ended_before(call: &CallAnswer, began: Timestamp) -> bool {
     call.call().end().is_some_and(|end| end.at < began)
 }
 
-/// Where nobody drives a session, what is asked of its calls waits for the next one who does.
+/// The message for a request that waits for the session's next owner.
 pub fn left_for_next(session: &str) -> String {
     format!("recorded; it takes effect when a process next drives session {session}, e.g. `windlass run`")
 }
 
-/// Says that a request about this call was left for the next owner.
+/// Reports that a request about this call was left for the next owner.
 pub fn left(call: &Value, as_json: bool) -> anyhow::Result<()> {
     if as_json {
         let mut shown = call.clone();
@@ -142,48 +154,71 @@ pub fn left(call: &Value, as_json: bool) -> anyhow::Result<()> {
     print(&left_for_next(call["session"].as_str().unwrap_or_default()))
 }
 
-/// Says that an answer was taken, by the owner or for the next one of this session.
+/// Reports that an answer was recorded, by the owner or for the session's next one.
 pub fn completed(left_for: Option<&str>, as_json: bool) -> anyhow::Result<()> {
     match left_for {
         _ if as_json => {
             json(&serde_json::json!({"completed": true, "left_for_next_owner": left_for.is_some()}))
         }
         Some(session) => print(&left_for_next(session)),
-        None => print("answered; the call goes on"),
+        None => print("answered; the call continues"),
     }
 }
 
-/// Prints a line; a reader that has gone away is no error.
+/// The reader of standard output is gone, as after `| head`.
+#[derive(Debug, thiserror::Error)]
+#[error("the reader of standard output is gone")]
+pub struct ReaderGone;
+
+/// Prints a line. A reader that has gone away is no error: the command's work does not depend on it.
 fn print(text: &str) -> anyhow::Result<()> {
-    match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+    match print_live(text) {
+        Err(error) if error.is::<ReaderGone>() => Ok(()),
+        printed => printed,
+    }
+}
+
+/// Prints a line of a command that only prints; fails when the reader is gone.
+pub fn print_live(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(ReaderGone.into()),
         other => Ok(other?),
     }
 }
 
-/// One line of bounded length, with controls made visible: what a tool wrote must not move the cursor.
+/// One line of bounded length, with control characters escaped: a tool's text must not move the cursor.
 fn shorten(text: &str, chars_max: usize) -> String {
-    let mut shown: String = text.chars().take(chars_max).map(visible).collect();
-    if text.chars().nth(chars_max).is_some() {
-        shown.push('…');
-    }
-    shown
+    visible::shortened(&text.replace('\n', LINE_END), chars_max)
 }
 
-/// A text on one line, whatever is in it.
+/// A text on one line.
 pub fn line(text: &str) -> String {
-    text.chars().map(visible).collect()
+    visible::line(&text.replace('\n', LINE_END))
 }
 
-fn visible(letter: char) -> char {
-    match letter {
-        '\n' => '⏎',
-        letter if letter.is_control() => '·',
-        letter => letter,
+/// Replaces a line break.
+const LINE_END: &str = "⏎";
+
+/// Prints a text of a tool or a model: unchanged for programs, with control characters escaped on a terminal. Line breaks and tabs stay.
+pub fn answer_text(text: &str) -> anyhow::Result<()> {
+    if !std::io::stdout().is_terminal() {
+        return print(text);
     }
+    let line = |line: &str| line.split('\t').map(visible::line).collect::<Vec<_>>().join("\t");
+    print(&text.split('\n').map(line).collect::<Vec<_>>().join("\n"))
 }
 
-/// Prints lines that are laid out already.
+/// Quotes a text as one shell word.
+pub fn word(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-:".contains(letter);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_string();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Prints lines that are already laid out.
 pub fn text(text: &str) -> anyhow::Result<()> {
     print(text)
 }

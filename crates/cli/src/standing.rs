@@ -1,11 +1,11 @@
-//! What `windlass schedules` and `windlass triggers` have in common: calls that a session has ordered in advance.
+//! Shared by `windlass schedules` and `windlass triggers`: calls that a session has ordered in advance.
 
 use crate::exit::Usage;
 use crate::show;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// The arguments of the call, as somebody wrote them.
+/// Parses the arguments of the call.
 pub fn given(args: Option<&str>) -> Result<Value, Usage> {
     match args {
         Some(text) => {
@@ -15,7 +15,7 @@ pub fn given(args: Option<&str>) -> Result<Value, Usage> {
     }
 }
 
-/// How they are printed.
+/// How schedules or triggers are printed.
 pub struct Printed<const N: usize> {
     pub as_json: bool,
     pub headings: [&'static str; N],
@@ -23,7 +23,7 @@ pub struct Printed<const N: usize> {
 }
 
 impl<const N: usize> Printed<N> {
-    /// One that was made or changed.
+    /// Prints one that was created or changed.
     pub fn one(&self, item: &Value) -> anyhow::Result<ExitCode> {
         if self.as_json {
             show::json(item)?;
@@ -32,7 +32,7 @@ impl<const N: usize> Printed<N> {
         self.table(std::slice::from_ref(item))
     }
 
-    /// All there are.
+    /// Prints all of them.
     pub fn list(&self, items: &[Value]) -> anyhow::Result<ExitCode> {
         if self.as_json {
             show::json(&json!({"items": items, "next": null}))?;
@@ -47,17 +47,17 @@ impl<const N: usize> Printed<N> {
     }
 }
 
-/// What stands in a field of one, if it is a text.
+/// A field's text, or empty.
 pub fn text(item: &Value, field: &str) -> String {
     item[field].as_str().unwrap_or_default().to_string()
 }
 
-/// Says that one is there no more.
+/// Reports a removal.
 pub fn removed(told: &Value, as_json: bool) -> anyhow::Result<ExitCode> {
     if as_json {
         show::json(told)?;
     } else {
-        show::text("removed: it starts nothing any more")?;
+        show::text("removed; it starts no more calls")?;
     }
     Ok(ExitCode::SUCCESS)
 }

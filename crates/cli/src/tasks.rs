@@ -1,19 +1,18 @@
-//! `windlass tasks` and `windlass logs`: calls that go on without their callers, and what they say.
+//! `windlass tasks` and `windlass logs`: calls that continue without their callers, and their output.
 
-use crate::args::{Logs, Messages, Say, Tasks, TasksCommand};
+use crate::args::{Logs, MessagesArgs, SayArgs, TasksArgs, TasksCommand};
 use crate::door::{At, Door};
 use crate::exit::Usage;
 use crate::show;
 use serde_json::{Value, json};
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 use windlass_server::wire;
 
-/// How often a log that is followed is looked at.
+/// How often a followed log is polled.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);
 
-pub async fn tasks(at: &At, args: Tasks) -> anyhow::Result<ExitCode> {
+pub async fn tasks(at: &At, args: TasksArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Some(TasksCommand::Messages(args)) => return messages(at, args).await,
         Some(TasksCommand::Say(args)) => return say(at, args).await,
@@ -50,7 +49,7 @@ pub async fn tasks(at: &At, args: Tasks) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn messages(at: &At, args: Messages) -> anyhow::Result<ExitCode> {
+async fn messages(at: &At, args: MessagesArgs) -> anyhow::Result<ExitCode> {
     let door = Door::look(at).await?;
     let (session, task) = find(&door, &args.task).await?;
     let items = door.messages(&session, &task).await?;
@@ -67,15 +66,15 @@ async fn messages(at: &At, args: Messages) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn say(at: &At, args: Say) -> anyhow::Result<ExitCode> {
+async fn say(at: &At, args: SayArgs) -> anyhow::Result<ExitCode> {
     let door = Door::look(at).await?;
     let (session, task) = find(&door, &args.task).await?;
-    let Say { text, in_reply_to, key, .. } = args;
-    let said = wire::Say { text, in_reply_to, key };
-    let said = door.driver("nothing is said to its tasks")?.say((&session, &task), &said).await?;
+    let SayArgs { text, in_reply_to, key, .. } = args;
+    let said = wire::SayBody { text, in_reply_to, key };
+    let said = door.driver("its tasks take no messages")?.say(&session, &task, &said).await?;
     match args.json {
         true => show::json(&said)?,
-        false => show::text("said; the task receives it once, in its turn")?,
+        false => show::text("sent; the task receives it once, in order")?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -85,15 +84,17 @@ async fn find(door: &Door, task: &str) -> anyhow::Result<(String, String)> {
     let id = door.find(task).await?;
     let call = door.call(&id, false).await?;
     if !call["task"].is_string() {
-        let told = format!("{task} is no task: only what goes on without its caller has a log and messages");
+        let told = format!(
+            "{task} is not a task: only calls that continue without their callers have a log and messages"
+        );
         return Err(Usage(told).into());
     }
     Ok((call["session"].as_str().unwrap_or_default().to_string(), id))
 }
 
-/// How far a task says that it is, and what it does.
+/// A task's progress and status.
 fn said(task: &Value) -> String {
-    let progress = serde_json::from_value::<windlass::Progress>(task["progress"].clone()).ok();
+    let progress = serde_json::from_value::<windlass::tool::Progress>(task["progress"].clone()).ok();
     let progress = progress.map(|progress| progress.to_string());
     let status = task["status"].as_str().map(str::to_string);
     progress.into_iter().chain(status).collect::<Vec<_>>().join(", ")
@@ -104,7 +105,7 @@ pub async fn logs(at: &At, args: Logs) -> anyhow::Result<ExitCode> {
     let (session, task) = find(&door, &args.task).await?;
     let mut after = None;
     loop {
-        // Looked at before the log is: what it said until then is read below.
+        // Read before the log: everything that the task wrote until then is read below.
         let is_over = door.call(&task, false).await?.get("outcome").is_some();
         loop {
             let page = door.log(&session, &task, after).await?;
@@ -116,32 +117,31 @@ pub async fn logs(at: &At, args: Logs) -> anyhow::Result<ExitCode> {
             break;
         }
         tokio::time::sleep(LOOKS_EVERY).await;
-        // Its owner may be another by now.
+        // The owner may have changed.
         door = Door::look(at).await?;
     }
     if args.follow && !args.json {
         let ended = door.call(&task, false).await?;
-        eprintln!("windlass: the task has ended: {}", ended["state"].as_str().unwrap_or_default());
+        crate::logs::tell!("the task has ended: {}", ended["state"].as_str().unwrap_or_default());
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn print(page: &[Value], mut last: u64, as_json: bool) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
     for piece in page {
         let no = piece["no"].as_u64().unwrap_or(0);
         if as_json {
-            writeln!(out, "{piece}")?;
+            show::print_live(&piece.to_string())?;
         } else {
             if no > last + 1 {
-                writeln!(out, "windlass| … what was said here is not kept …")?;
+                show::print_live("windlass| … output not retained …")?;
             }
             let stream = piece["stream"].as_str().unwrap_or_default();
             for line in piece["text"].as_str().unwrap_or_default().lines() {
-                writeln!(out, "{stream:>3}| {}", show::line(line))?;
+                show::print_live(&format!("{stream:>3}| {}", show::line(line)))?;
             }
         }
         last = no;
     }
-    Ok(out.flush()?)
+    Ok(())
 }

@@ -1,28 +1,28 @@
 //! `windlass token`: makes, lists and revokes the tokens of the server.
 
-use crate::args::{Token, TokenCreate, TokenWhat};
-use crate::door::{At, Reached, driver_or};
+use crate::args::{TokenArgs, TokenCreate, TokenWhat};
+use crate::door::{At, DoorReach, driver_or};
 use crate::exit::Usage;
 use crate::folder::{self, Owned};
 use crate::show;
 use serde_json::json;
 use std::process::ExitCode;
-use windlass_server::access::Scope;
+use windlass_server::access::TokenScope;
 use windlass_server::client::Client;
 use windlass_server::tokens::Tokens;
-use windlass_server::wire::shown::{self, Made};
+use windlass_server::wire::shown::{self, NewTokenView};
 use windlass_server::wire::{LIMIT_MAX, NewToken, Paging};
 
-/// Who keeps the tokens.
+/// The place where tokens are kept.
 enum Keeper {
     Driver(Client),
     Folder(Box<Tokens>),
 }
 
-pub async fn token((at, owned): (&At, &mut Owned), args: Token) -> anyhow::Result<ExitCode> {
-    let keeper = match driver_or(at, async || folder::own(at)).await? {
-        Reached::Driver(driver) => Keeper::Driver(driver),
-        Reached::Own((runtime, _)) => {
+pub async fn token(at: &At, owned: &mut Owned, args: TokenArgs) -> anyhow::Result<ExitCode> {
+    let keeper = match driver_or(at, async || folder::keep(at)).await? {
+        DoorReach::Driver(driver) => Keeper::Driver(driver),
+        DoorReach::Own(runtime) => {
             *owned = Some(runtime.store().clone());
             Keeper::Folder(Box::new(Tokens::new(&runtime, Some(&at.data))))
         }
@@ -36,7 +36,7 @@ pub async fn token((at, owned): (&At, &mut Owned), args: Token) -> anyhow::Resul
 }
 
 async fn create(keeper: &Keeper, args: TokenCreate) -> anyhow::Result<()> {
-    let named = |name: &String| Scope::ALL.into_iter().find(|scope| scope.as_str() == name);
+    let named = |name: &String| TokenScope::ALL.into_iter().find(|scope| scope.as_str() == name);
     let wanted = NewToken {
         principal: args.principal,
         scopes: args.scope.iter().filter_map(named).collect(),
@@ -44,19 +44,19 @@ async fn create(keeper: &Keeper, args: TokenCreate) -> anyhow::Result<()> {
         expires_in_s: args.expires_in_s,
         requests_per_minute: args.requests_per_minute,
     };
-    let made: Made = match keeper {
+    let made: NewTokenView = match keeper {
         Keeper::Driver(driver) => driver.make_token(&wanted).await?,
         Keeper::Folder(tokens) => tokens.make(wanted).await?,
     };
     if args.json {
         return show::json(&made);
     }
-    eprintln!("windlass: token {} of {}; it is shown this once:", made.shown.id, made.shown.principal);
+    crate::logs::tell!("token {} of {}; its secret is shown only once:", made.shown.id, made.shown.principal);
     show::text(&made.token)
 }
 
 async fn list(keeper: &Keeper, as_json: bool) -> anyhow::Result<()> {
-    let (mut items, mut after) = (Vec::<shown::Token>::new(), None);
+    let (mut items, mut after) = (Vec::<shown::TokenView>::new(), None);
     loop {
         let (page, next) = match keeper {
             Keeper::Driver(driver) => {
@@ -93,6 +93,6 @@ async fn revoke(keeper: &Keeper, id: &str, as_json: bool) -> anyhow::Result<()> 
     }
     match as_json {
         true => show::json(&json!({"revoked": true})),
-        false => show::text("revoked; within a second nobody is let in with it"),
+        false => show::text("revoked; the server rejects it within a second"),
     }
 }

@@ -1,16 +1,16 @@
-//! `windlass tools`: what can be called.
+//! `windlass tools`: lists the tools.
 
-use crate::args::Tools;
+use crate::args::ToolsArgs;
 use crate::door::At;
 use crate::exit::Usage;
 use crate::{folder, show};
 use serde_json::Value;
 use std::process::ExitCode;
-use windlass::core::tool::nearest_name;
+use windlass_args::names::nearest_name;
 use windlass_server::view;
 use windlass_server::wire::{LIMIT_MAX, Paging};
 
-pub async fn tools(at: &At, args: Tools) -> anyhow::Result<ExitCode> {
+pub async fn tools(at: &At, args: ToolsArgs) -> anyhow::Result<ExitCode> {
     let tools = all(at).await?;
     let text = |tool: &Value, field: &str| tool[field].as_str().unwrap_or_default().to_string();
     match args.name {
@@ -40,8 +40,8 @@ pub async fn tools(at: &At, args: Tools) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tools of whoever drives calls there; where nobody does, those that this command would have.
-async fn all(at: &At) -> anyhow::Result<Vec<Value>> {
+/// The tools of the driver; without one, the tools that this command would load.
+pub async fn all(at: &At) -> anyhow::Result<Vec<Value>> {
     let Some(driver) = at.driver().await? else {
         let tools = folder::tools_only(at)?.tools();
         return Ok(tools.iter().map(view::tool).map(serde_json::to_value).collect::<Result<_, _>>()?);

@@ -1,18 +1,18 @@
-//! `windlass triggers`: calls that are started by events.
+//! `windlass triggers`: manages calls started by events.
 
-use crate::args::{AddTrigger, ListTriggers, OneTrigger, Triggers, TriggersCommand};
+use crate::args::{AddTrigger, ListTriggers, OneTrigger, TriggersArgs, TriggersCommand};
 use crate::door::{self, At, Door};
 use crate::exit::Usage;
 use crate::standing::{self, Printed, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use windlass_server::wire::triggers::NewTrigger;
+use windlass_server::wire::triggers::TriggerBody;
 
-/// What is told where nobody owns the folder.
+/// The consequence of a folder without an owner, for the error message.
 const UNCHANGED: &str = "its triggers cannot be changed";
 
-pub async fn triggers(at: &At, args: Triggers) -> anyhow::Result<ExitCode> {
+pub async fn triggers(at: &At, args: TriggersArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         TriggersCommand::Add(args) => add(at, args).await,
         TriggersCommand::List(args) => list(at, args).await,
@@ -22,7 +22,7 @@ pub async fn triggers(at: &At, args: Triggers) -> anyhow::Result<ExitCode> {
 
 async fn add(at: &At, args: AddTrigger) -> anyhow::Result<ExitCode> {
     let filter = args.filters.iter().map(|text| condition(text)).collect::<Result<_, _>>()?;
-    let wanted = NewTrigger {
+    let wanted = TriggerBody {
         id: args.id,
         event: args.event,
         filter,
@@ -37,7 +37,7 @@ async fn add(at: &At, args: AddTrigger) -> anyhow::Result<ExitCode> {
     printed(args.json).one(&made)
 }
 
-/// A place of an event and what must stand there.
+/// Parses a condition of a filter: a JSON pointer and the value expected there.
 fn condition(text: &str) -> Result<(String, Value), Usage> {
     let Some((place, wanted)) = text.split_once('=') else {
         return Err(Usage(format!("a filter is written as /place=value; {text:?} has no `=`")));
@@ -55,8 +55,8 @@ async fn remove(at: &At, args: OneTrigger) -> anyhow::Result<ExitCode> {
     let door = Door::look(at).await?;
     let items = door.triggers(&args.session).await?;
     let ids = items.iter().filter_map(|item| item["id"].as_str());
-    let id = door::the_one(("trigger", "windlass triggers list"), &args.trigger, ids)?;
-    let told = door.driver(UNCHANGED)?.remove_trigger((&args.session, &id)).await?;
+    let id = door::the_one("trigger", "windlass triggers list", &args.trigger, ids)?;
+    let told = door.driver(UNCHANGED)?.remove_trigger(&args.session, &id).await?;
     standing::removed(&told, args.json)
 }
 

@@ -1,8 +1,8 @@
-//! What planning costs per call, with few and with many calls waiting.
+//! The cost of planning per call, with few and with many calls waiting.
 //!
 //! `cargo bench -p windlass-core --bench plan` prints nanoseconds per call and the ratio to 64 waiting. A call is
-//! entered, started, parked and left, as the runtime does it; the queue is kept at its length, so what is measured is one call passing through it.
-//! Arguments: seconds per figure, and words of which one must stand in a case's name.
+//! entered, started, parked and left, as the runtime does it; the queue is kept at its length, so the figure is one
+//! call passing through it. Arguments: seconds per figure, and words of which one must be in a case's name.
 #![allow(clippy::disallowed_methods, reason = "a benchmark tells the time it took")]
 
 use std::hint::black_box;
@@ -10,8 +10,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use windlass_core::claim::Claims;
 use windlass_core::ids::{BatchNo, CallId, Ordinal, SessionNo};
-use windlass_core::limits::Limits;
-use windlass_core::plan::{Ask, Cap, Planner, Ready, ToolNo, Wants};
+use windlass_core::limits::CallLimits;
+use windlass_core::plan::{Cap, Entrant, Planner, Ready, ToolNo, Wants};
 use windlass_core::tool::EffectClass;
 
 /// Calls that are timed together.
@@ -95,19 +95,19 @@ fn main() -> std::io::Result<()> {
 }
 
 fn parsed(text: &str) -> Claims {
-    Claims::parse([text], &Limits::default()).unwrap_or(Claims::NONE)
+    Claims::parse([text], &CallLimits::default()).unwrap_or(Claims::NONE)
 }
 
 /// Nanoseconds per call that enters, starts and leaves, while so many wait.
 fn measure(case: &Case, waiting: u64, seconds: f64) -> f64 {
-    let limits = Limits {
+    let limits = CallLimits {
         calls_running_max: case.running,
         session_calls_running_max: case.running,
-        ..Limits::default()
+        ..CallLimits::default()
     };
     let mut planner = Planner::new(&limits);
     let tool = match case.limited_tool {
-        true => planner.set_tool(0, "limited", (Cap { running_max: Some(8), rate: None }, &[])),
+        true => planner.set_tool(0, "limited", Cap { running_max: Some(8), rate: None }, &[]),
         false => ToolNo::UNLIMITED,
     };
     // Made before the clock runs: who claims what is told by the caller.
@@ -116,7 +116,7 @@ fn measure(case: &Case, waiting: u64, seconds: f64) -> f64 {
     let mut enter = |planner: &mut Planner| {
         let call = CallId { batch: BatchNo(next / 64), ordinal: Ordinal((next % 64) as u16) };
         let wants = Wants::Claims(claims[next as usize % claims.len()].clone());
-        let ask = Ask { wants, ..Ask::new(SessionNo(next % case.sessions), call, tool) };
+        let ask = Entrant { wants, ..Entrant::new(SessionNo(next % case.sessions), call, tool) };
         next += 1;
         black_box(planner.enter(next, ask).is_ok())
     };

@@ -1,4 +1,4 @@
-//! What is asked of a call from outside, as the owner of its session finds it in `inbound`.
+//! Messages from outside to a call, as the owner of its session finds them in `inbound`.
 
 use crate::ids::{BatchNo, CallId, Ordinal};
 use crate::operation::Completion;
@@ -6,58 +6,58 @@ use crate::outcome::JsonText;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
-/// Something that is asked of a session's owner.
+/// A message to a session's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Stop what is open there.
+    /// Stop open calls.
     Cancel {
-        /// Where.
+        /// Which calls.
         scope: Scope,
-        /// Why, if it was said.
+        /// The reason, if one was given.
         reason: Option<String>,
     },
-    /// It became known how a call ended.
+    /// The outcome of an unknown call is known.
     Resolve {
-        /// Which call.
+        /// The call.
         call: CallId,
         /// Its result, as JSON, if it took effect; `None` if it did not.
         landed: Option<JsonText>,
     },
-    /// A call may go on under what its tool has become.
+    /// A call may continue with the changed tool.
     Accept {
-        /// Which call.
+        /// The call.
         call: CallId,
     },
-    /// The world outside answers what a call waits for.
+    /// An external answer to a call's wait.
     Complete {
-        /// Which call.
+        /// The call.
         call: CallId,
         /// The name of its wait.
         name: Arc<str>,
         /// The answer.
         completion: Completion,
     },
-    /// The session was connected to something, or somebody declined to connect it.
+    /// The session was connected to a provider, or the connection was declined.
     Connect {
-        /// To what.
+        /// The provider.
         provider: Arc<str>,
         /// Whether it is connected.
         connected: bool,
     },
     /// A signal for a call.
     Signal {
-        /// Which call.
+        /// The call.
         call: CallId,
         /// The signal's name.
         name: Arc<str>,
-        /// What it says, as JSON.
+        /// Its payload, as JSON.
         payload: JsonText,
-        /// What makes it one signal, however often it is sent.
+        /// Its idempotency key.
         key: String,
     },
 }
 
-/// What a cancel reaches.
+/// The reach of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One call.
@@ -68,17 +68,17 @@ pub enum Scope {
     Session,
 }
 
-/// Why bytes are nothing that can be asked.
+/// Bytes that are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what is asked cannot be read: {what}; a newer Windlass may have written it")]
-pub struct Unreadable {
+#[error("the message cannot be read: {what}; a newer Windlass may have written it")]
+pub struct UnreadableAsk {
     what: String,
 }
 
 /// Keys and numbers here are released: add, never change.
 #[derive(Default, Encode, Decode)]
 #[cbor(map)]
-struct Fields {
+struct AskFields {
     /// 0: cancel, 1: resolve, 2: accept, 3: complete, 4: connect, 5: signal.
     #[n(0)]
     kind: u8,
@@ -104,12 +104,12 @@ struct Fields {
     key: Option<String>,
 }
 
-impl Fields {
-    fn of(kind: u8, call: CallId) -> Fields {
-        Fields { kind, batch: Some(call.batch.0), ordinal: Some(call.ordinal.0), ..Fields::default() }
+impl AskFields {
+    fn of(kind: u8, call: CallId) -> AskFields {
+        AskFields { kind, batch: Some(call.batch.0), ordinal: Some(call.ordinal.0), ..AskFields::default() }
     }
 
-    /// An answer is a value, or a code with a message; neither means that it was called off.
+    /// An answer is a value, or a code with a message; neither means that it was cancelled.
     fn completion(&mut self) -> Completion {
         match (self.ok.take(), self.code.take(), self.message.take()) {
             (Some(ok), _, _) => Completion::Ok(ok.into()),
@@ -120,8 +120,8 @@ impl Fields {
 }
 
 impl Ask {
-    /// What makes it one message: the same is asked once. Cancelling more than one call may be asked again later, when
-    /// there are others; `count` tells the times apart.
+    /// The idempotency key of the message. Cancelling more than one call may be requested again later, when
+    /// there are others; `count` distinguishes the requests.
     pub fn key(&self, count: u64) -> String {
         match self {
             Ask::Cancel { scope: Scope::Call(call), .. } => format!("cancel call {call}"),
@@ -131,7 +131,7 @@ impl Ask {
                 format!("resolve {call} as {landed:?}")
             }
             Ask::Resolve { call, .. } => format!("resolve {call}"),
-            // A tool may change again: then it is asked again.
+            // A tool may change again: then it is requested again.
             Ask::Accept { call } => format!("accept {call} at {count}"),
             Ask::Complete { call, name, completion } if crate::mutant::breaks("answer-changes") => {
                 format!("complete {call} {name} as {completion:?}")
@@ -152,28 +152,28 @@ impl Ask {
                     Scope::Batch(batch) => (Some(batch.0), None),
                     Scope::Session => (None, None),
                 };
-                Fields { kind: 0, batch, ordinal, reason: reason.clone(), ..Fields::default() }
+                AskFields { kind: 0, batch, ordinal, reason: reason.clone(), ..AskFields::default() }
             }
             Ask::Resolve { call, landed } => {
-                Fields { landed: landed.as_deref().map(str::to_string), ..Fields::of(1, *call) }
+                AskFields { landed: landed.as_deref().map(str::to_string), ..AskFields::of(1, *call) }
             }
-            Ask::Accept { call } => Fields::of(2, *call),
+            Ask::Accept { call } => AskFields::of(2, *call),
             Ask::Connect { provider, connected } => {
                 let (name, connected) = (Some(provider.to_string()), Some(*connected));
-                Fields { kind: 4, name, connected, ..Fields::default() }
+                AskFields { kind: 4, name, connected, ..AskFields::default() }
             }
-            Ask::Signal { call, name, payload, key } => Fields {
+            Ask::Signal { call, name, payload, key } => AskFields {
                 name: Some(name.to_string()),
                 ok: Some(payload.to_string()),
                 key: Some(key.clone()),
-                ..Fields::of(5, *call)
+                ..AskFields::of(5, *call)
             },
             Ask::Complete { call, name, completion } => {
-                let named = Fields { name: Some(name.to_string()), ..Fields::of(3, *call) };
+                let named = AskFields { name: Some(name.to_string()), ..AskFields::of(3, *call) };
                 match completion {
-                    Completion::Ok(value) => Fields { ok: Some(value.to_string()), ..named },
+                    Completion::Ok(value) => AskFields { ok: Some(value.to_string()), ..named },
                     Completion::Error { code, message } => {
-                        Fields { code: Some(code.clone()), message: Some(message.clone()), ..named }
+                        AskFields { code: Some(code.clone()), message: Some(message.clone()), ..named }
                     }
                     Completion::Cancelled => named,
                 }
@@ -187,9 +187,9 @@ impl Ask {
     }
 
     /// From bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Ask, Unreadable> {
-        let mut fields: Fields =
-            minicbor::decode(bytes).map_err(|error| Unreadable { what: error.to_string() })?;
+    pub fn decode(bytes: &[u8]) -> Result<Ask, UnreadableAsk> {
+        let mut fields: AskFields =
+            minicbor::decode(bytes).map_err(|error| UnreadableAsk { what: error.to_string() })?;
         let call = match (fields.batch, fields.ordinal) {
             (Some(batch), Some(ordinal)) => Some(CallId { batch: BatchNo(batch), ordinal: Ordinal(ordinal) }),
             _ => None,
@@ -215,7 +215,7 @@ impl Ask {
                 Ask::Signal { call, name: name.into(), payload: payload.into(), key }
             }
             (kind, _, _) => {
-                return Err(Unreadable { what: format!("its kind {kind} or its call is missing") });
+                return Err(UnreadableAsk { what: format!("its kind {kind} or its call is missing") });
             }
         })
     }

@@ -1,77 +1,95 @@
-//! A batch: the calls of one model turn, its own entry, and how a submission is compared with the record.
+//! A batch: the calls of one model turn, its own entry, and the comparison of a submission with the record.
 
-use crate::call::{Arguments, Call, Fact, Given, Illegal, Opened};
-use crate::canonical;
-use crate::entry::{Entry, Event};
-use crate::failure::named;
+use crate::call::{Call, Fact, Opened, Wake};
+use crate::entry::{Entry, EntryEvent};
 use crate::ids::{CallId, Ordinal};
-use crate::json;
-use crate::limits::Limits;
+use crate::limits::CallLimits;
 use crate::outcome::{JsonText, Outcome};
 use crate::siblings::{Siblings, Tally};
 use crate::time::Timestamp;
 use serde_json::Value;
+use windlass_args::arguments::Arguments;
+use windlass_args::canonical;
+use windlass_args::named;
 
-/// How many differing places a conflict names.
+/// The maximum number of differences in a conflict.
 const DIFFERENCES_MAX: usize = 8;
 
-/// A batch was asked for.
+/// The opening of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opening {
-    /// What makes it one batch, however often it is submitted.
+    /// The idempotency key of the batch.
     pub key: std::sync::Arc<str>,
-    /// The turn of the conversation, if the caller said so.
+    /// The turn of the conversation, if the caller gave one.
     pub turn: Option<String>,
-    /// What the host attached for tools and hooks, as a JSON object; outside identity.
+    /// The host's inputs for tools and hooks, as a JSON object; outside identity.
     pub inputs: Option<JsonText>,
-    /// What becomes of its other calls when one of them ends; outside identity.
+    /// How the end of one call affects the others; outside identity.
     pub siblings: Siblings,
-    /// Whether its calls come one after the other, until it is closed.
+    /// Whether it is streamed: calls are pushed until it is closed.
     pub streamed: bool,
-    /// The call inside which its calls run, if they do.
+    /// The call that makes it, if it is nested.
     pub parent: Option<Parent>,
+    /// When its session gets a notice of provisionally answered calls; outside identity.
+    pub wake: Wake,
 }
 
-/// The call inside which those of a batch run.
+/// A provisional answer, recorded before it is given: its calls had not ended, so a notice follows each end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProvisionalAnswer {
+    /// The provisionally answered calls, in order. None of them was answered so before.
+    pub calls: Vec<Ordinal>,
+}
+
+/// The wall clock moved while none of the batch's time passed: it had no owner, or the clock was set. It
+/// counts for none of the open calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockMove {
+    /// How far, in microseconds; negative if it was set back.
+    pub by_us: i64,
+}
+
+/// The call that makes a nested batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// Which.
+    /// The call.
     pub call: CallId,
-    /// How deep those inside it are: 1 if that call runs inside no other.
+    /// The depth of its nested calls: 1 if that call itself is not nested.
     pub depth: u32,
 }
 
 named! {
-    /// Who closed a batch whose calls came one after the other.
+    /// The closer of a streamed batch.
     ClosedBy {
         /// Its caller.
         Caller = "caller",
-        /// Nobody pushed for too long.
+        /// No push came for too long.
         Idle = "idle",
         /// Its owner was gone, and another took over.
         Restart = "restart",
     }
 }
 
-/// A batch, as its journal adds up to it.
+/// A batch, folded from its journal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// Its own entry.
     pub opening: Opening,
-    /// When it was asked for.
+    /// When it was requested.
     pub opened_at: Timestamp,
-    /// When the last of its entries was noted: until then somebody owned it.
+    /// When the last of its entries was noted: until then it had an owner.
     pub seen_at: Timestamp,
     /// Its calls, by ordinal.
     pub calls: Vec<Call>,
-    /// What their ends add up to, if it asks something of them together.
+    /// The tally of its calls' ends, if it has a sibling rule.
     pub tally: Option<Box<Tally>>,
-    /// Who closed it, if its calls came one after the other and it is closed.
+    /// Its closer, if it was streamed and is closed.
     pub closed: Option<ClosedBy>,
 }
 
-/// A journal that does not add up.
+/// A journal that cannot be folded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Broken {
     /// The first entry is not the batch's own.
     #[error("its first entry is not the opening of a batch")]
@@ -82,22 +100,14 @@ pub enum Broken {
         /// Its place in the batch's journal, from 0.
         place: usize,
     },
-    /// A fact that cannot follow.
-    #[error("entry {place}: {illegal}")]
-    Illegal {
-        /// Its place in the batch's journal, from 0.
-        place: usize,
-        /// Why not.
-        illegal: Illegal,
-    },
 }
 
 impl Batch {
-    /// Adds up the entries of a batch, in order.
+    /// Folds the entries of a batch, in order.
     pub fn fold<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Result<Batch, Broken> {
         let mut entries = entries.into_iter().enumerate();
         let mut batch = match entries.next() {
-            Some((_, Entry { at, event: Event::Batch(opening) })) => {
+            Some((_, Entry { at, event: EntryEvent::Batch(opening) })) => {
                 let tally = Tally::of(opening.siblings);
                 let (opening, calls, closed) = (opening.clone(), Vec::new(), None);
                 Batch { opening, opened_at: *at, seen_at: *at, calls, tally, closed }
@@ -110,16 +120,28 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Adds its next entry, which has this place in its journal, from 0.
+    /// Applies its next entry, at this place in its journal, from 0.
     pub fn apply(&mut self, place: usize, entry: &Entry) -> Result<(), Broken> {
-        self.seen_at = self.seen_at.max(entry.at);
+        self.seen_at = match &entry.event {
+            // Later entries are measured by the clock as it is now.
+            EntryEvent::ClockMoved(_) => entry.at,
+            EntryEvent::Batch(_)
+            | EntryEvent::Closed(_)
+            | EntryEvent::Answered(_)
+            | EntryEvent::Call { .. } => self.seen_at.max(entry.at),
+        };
         let (ordinal, fact) = match &entry.event {
-            Event::Call { ordinal, fact } => (ordinal, fact),
-            Event::Closed(by) if self.may_grow() => {
+            EntryEvent::Call { ordinal, fact } => (ordinal, fact),
+            EntryEvent::Closed(by) if self.may_grow() => {
                 self.close(*by);
                 return Ok(());
             }
-            Event::Batch(_) | Event::Closed(_) => return Err(Broken::Misplaced { place }),
+            EntryEvent::Answered(answer) => return self.answered(place, answer),
+            EntryEvent::ClockMoved(ClockMove { by_us }) => {
+                self.calls.iter_mut().for_each(|call| call.clock_moved(*by_us));
+                return Ok(());
+            }
+            EntryEvent::Batch(_) | EntryEvent::Closed(_) => return Err(Broken::Misplaced { place }),
         };
         let known = self.calls.len();
         match (self.calls.get_mut(usize::from(ordinal.0)), fact) {
@@ -128,15 +150,28 @@ impl Batch {
                 Ok(())
             }
             (Some(call), fact) => {
-                call.apply(entry.at, fact).map_err(|illegal| Broken::Illegal { place, illegal })?;
-                self.tell_tally(*ordinal, fact);
+                match call.apply(entry.at, fact) {
+                    Ok(()) => self.tell_tally(*ordinal, fact),
+                    // A contradiction is one call's: the others of its batch and session continue.
+                    Err(illegal) => call.contradicted(&illegal),
+                }
                 Ok(())
             }
             (None, _) => Err(Broken::Misplaced { place }),
         }
     }
 
-    /// An end counts; that it became known later how a call ended does not.
+    /// An end before this entry was in the answer; a later one is reported by a notice.
+    fn answered(&mut self, place: usize, answer: &ProvisionalAnswer) -> Result<(), Broken> {
+        for ordinal in &answer.calls {
+            let call = self.calls.get_mut(usize::from(ordinal.0));
+            let open = call.filter(|call| call.end().is_none() && !call.is_provisional);
+            open.ok_or(Broken::Misplaced { place })?.is_provisional = true;
+        }
+        Ok(())
+    }
+
+    /// An end counts; a later resolution does not.
     fn tell_tally(&mut self, ordinal: Ordinal, fact: &Fact) {
         let may_grow = self.may_grow();
         let (Some(tally), Fact::Ended(_)) = (&mut self.tally, fact) else { return };
@@ -152,30 +187,30 @@ impl Batch {
         self.tally.iter_mut().for_each(|tally| _ = tally.count(calls));
     }
 
-    /// Whether its calls come one after the other and it is not closed.
+    /// Whether it is streamed and not closed.
     pub fn may_grow(&self) -> bool {
         self.opening.streamed && self.closed.is_none()
     }
 
-    /// Whether something of it is still to come: the end of a call, or its close.
+    /// Whether it is not over: a call's end or its close is missing.
     pub fn is_open(&self) -> bool {
         self.may_grow() || self.calls.iter().any(|call| call.end().is_none())
     }
 }
 
-/// How a submitted call compares with the recorded one of the same id.
+/// The comparison of a submitted call with the recorded one of the same id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// The same call.
+    /// It is the same call.
     Same,
     /// Another tool under the same identity.
     OtherTool,
-    /// Other arguments; the JSON pointers that differ, the first few. Empty if one of them is no JSON.
+    /// Other arguments; the JSON pointers that differ, the first few. Empty if one of them is not JSON.
     OtherArgs(Vec<String>),
 }
 
-/// Compares what was submitted with what is recorded: canonical if both parse, else the bytes.
-pub fn compare(recorded: &Opened, submitted: &Opened, limits: &Limits) -> Compared {
+/// Compares a submission with the record: canonically if both parse, else by bytes.
+pub fn compare(recorded: &Opened, submitted: &Opened, limits: &CallLimits) -> Compared {
     if recorded.tool != submitted.tool {
         return Compared::OtherTool;
     }
@@ -191,8 +226,8 @@ pub fn compare(recorded: &Opened, submitted: &Opened, limits: &Limits) -> Compar
     }
 }
 
-/// The key of a batch whose caller gave none: the same for the same turn, ids, tools and arguments.
-pub fn derived_key(turn: Option<&str>, calls: &[&Opened], limits: &Limits) -> String {
+/// The key of a batch without one: equal for equal turns, ids, tools and arguments.
+pub fn derived_key(turn: Option<&str>, calls: &[&Opened], limits: &CallLimits) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut field = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes());
@@ -211,15 +246,6 @@ pub fn derived_key(turn: Option<&str>, calls: &[&Opened], limits: &Limits) -> St
 }
 
 /// Arguments as a value, if they are JSON. Absent, null and empty arguments are an empty object.
-fn value(args: &Arguments, limits: &Limits) -> Option<Value> {
-    parse_args(args, limits).ok()
-}
-
-/// Parses arguments as they were given. Absent, null and empty arguments are an empty object.
-pub fn parse_args(args: &Arguments, limits: &Limits) -> Result<Value, json::Problem> {
-    let text = args.text.trim_ascii();
-    match (args.given, text) {
-        (_, "" | "null") => Ok(Value::Object(serde_json::Map::new())),
-        (Given::Json | Given::Text, text) => json::parse(text, limits),
-    }
+fn value(args: &Arguments, limits: &CallLimits) -> Option<Value> {
+    args.parse(&limits.args).ok()
 }

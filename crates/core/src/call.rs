@@ -4,28 +4,37 @@
 //! and [`Call::next`] says what is to be done now. Nothing else decides. A fact is recorded before it is acted
 //! on, so whatever prefix of a journal survived a crash is a state from which the call goes on.
 
+mod clock;
+mod end;
 mod fact;
 mod fold;
+mod illegal;
 mod kind;
+mod rare;
+mod repeat;
 
+pub use clock::{CallClock, LatestEnd, Moment, TooLate, ToolSearch, Waited};
+pub use end::End;
 pub use fact::{
-    Accepted, Arguments, CancelAsked, Cause, Connected, Detached, DetachedBy, Ended, Fact, Given, Lost, Made,
-    Model, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result, Resumed, Returned, Same,
-    SameAs, Spent, Started, Stopped, Suspended, Then, Unconnected, Verdict, Wake,
+    Abort, Accepted, CancelAsked, Cause, Connected, Detached, DetachedBy, Ended, Fact, LostAttempt, Model,
+    Opened, Parked, PreparedCall, PreparedResult, Reason, ReconciledAttempt, Resolved, Resolver, Result,
+    Resumed, Returned, Same, SameAs, SetAside, Spent, Started, Stopped, Suspended, Then, Unconnected,
+    Verdict, Wake,
 };
-pub use fold::{Call, Deduped, End, Illegal, Pin, Role, State};
+pub use fold::{Call, Deduped, Pin, Role, State};
+pub use illegal::Illegal;
 pub use kind::Kind;
 
-use crate::attempt::Rules;
+use crate::attempt::{Deadline, Rules};
 use crate::failure::{Failure, Retry};
 use crate::ids::{AttemptNo, CallId};
-use crate::operation::{Answer, Completion};
+use crate::operation::{Completion, WaitOutcome};
 use crate::outcome::{Effect, Outcome, Success};
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
 use std::sync::Arc;
 
-/// What is to be done with a call now.
+/// The next step of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step<'a> {
     /// Find its tool, parse and validate its arguments.
@@ -43,15 +52,19 @@ pub enum Step<'a> {
         /// How long the tool asks to wait.
         after_ms: Option<u64>,
     },
-    /// What the tool left to the world outside is over: make its result of the answer.
+    /// The external wait of a returned tool is over: make the result from the answer.
     Return {
         /// Of which attempt.
         attempt: AttemptNo,
-        /// What was answered; `None` if nothing was, in time.
+        /// The answer; `None` if none came in time.
         answer: Option<&'a Completion>,
     },
     /// Wait until its time has come.
     Park(Parked),
+    /// Wait for its tool, which is not there, is another or is paused.
+    AwaitTool(Reason),
+    /// Its record contradicts itself: record that, and what the contradiction is.
+    SetAside(&'a Arc<str>),
     /// Its attempts are over: make the outcome and record it.
     Settle(Settlement<'a>),
     /// It ended.
@@ -63,7 +76,7 @@ pub enum Step<'a> {
 pub struct Start {
     /// Which one.
     pub attempt: AttemptNo,
-    /// What must be on disk before the tool is started.
+    /// The entries that must be on disk before the tool is started.
     pub intent: Intent,
     /// How it begins.
     pub begins: Begins,
@@ -81,12 +94,12 @@ pub enum Begins {
 }
 
 impl Start {
-    /// What is recorded of it.
-    pub fn fact(self, clock_jump_us: Option<i64>) -> Fact {
+    /// The fact to record.
+    pub fn fact(self) -> Fact {
         let Start { attempt, begins, .. } = self;
         match begins {
-            Begins::Anew => Fact::Started(Started { attempt, redrive: false, clock_jump_us }),
-            Begins::Redriven => Fact::Started(Started { attempt, redrive: true, clock_jump_us }),
+            Begins::Anew => Fact::Started(Started { attempt, redrive: false }),
+            Begins::Redriven => Fact::Started(Started { attempt, redrive: true }),
             Begins::Resumed => Fact::Resumed(Resumed { attempt }),
         }
     }
@@ -101,7 +114,7 @@ pub enum Intent {
     WithResult,
 }
 
-/// What an ended series of attempts adds up to.
+/// The result of an ended series of attempts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Settlement<'a> {
     /// As the last attempt returned.
@@ -112,15 +125,19 @@ pub enum Settlement<'a> {
     Landed(&'a Success),
     /// It failed, and was tried as often as its rule allows.
     Exhausted(&'a Failure),
+    /// It failed without returning that, and trying again would not help.
+    Failed(&'a Failure),
     /// An attempt took too long, and is not made again.
     TimedOut(Cause),
+    /// A deadline passed while it did not run.
+    Overdue(Deadline),
     /// The attempt certainly did not take effect, and is not made again.
     DidNotHappen,
     /// Its owner died each time it ran.
     Poison,
-    /// What it needs was not connected: declined, or not in time.
+    /// A connection it needs was declined, or did not come in time.
     Unconnected {
-        /// What it needs.
+        /// The missing connection.
         said: &'a Unconnected,
         /// Whether somebody declined.
         declined: bool,
@@ -132,8 +149,18 @@ pub enum Settlement<'a> {
 }
 
 impl Call {
-    /// What is to be done now.
-    pub fn next(&self, now: Timestamp) -> Step<'_> {
+    /// The next step now.
+    #[inline]
+    pub fn next(&self, now: &Moment) -> Step<'_> {
+        let step = self.step(self.decision_time(now));
+        if now.waited.is_none() && now.tool == ToolSearch::NotMissed {
+            return step;
+        }
+        self.unless_too_late(step, now)
+    }
+
+    /// The next step at this time, as far as the journal decides it.
+    fn step(&self, now: Timestamp) -> Step<'_> {
         match &self.state {
             State::Ended(end) => Step::Done(end),
             State::Running { attempt } => Step::Lose(*attempt),
@@ -141,7 +168,7 @@ impl Call {
             State::Opened | State::Ready | State::Retrying(_) | State::Unconnected { .. }
                 if self.cancel.is_some() =>
             {
-                Step::Settle(Settlement::Cancelled(self.effect()))
+                self.after_cancel(AttemptNo(self.attempts))
             }
             State::Opened => Step::Prepare,
             State::Ready if let Some(same) = self.unjoined() => Step::Join(same),
@@ -149,12 +176,13 @@ impl Call {
                 Some(answer) => Step::Settle(Settlement::Answered(answer)),
                 None => self.attempt(Begins::Anew),
             },
+            State::SetAside { why, recorded: false } => Step::SetAside(why),
+            State::SetAside { recorded: true, .. } => Step::Settle(self.unknown()),
             State::Retrying(parked) if now < parked.wake_at => Step::Park(*parked),
             State::Retrying(_) => self.attempt(Begins::Anew),
             State::Interrupted { attempt } => self.after_loss(*attempt),
-            State::Stopped { attempt, cause, may_have_acted, .. } => {
-                self.after_stop(*attempt, *cause, *may_have_acted)
-            }
+            State::Stopped { attempt, cause, .. } => self.after_stop(*attempt, *cause),
+            State::Aborted(abort) => self.after_abort(abort),
             State::Reconciled { verdict, .. } => self.after_verdict(verdict),
             State::Suspended(suspended) => self.after_suspension(suspended, now),
             State::Unconnected { said, declined: false } if now < said.parked.wake_at => {
@@ -169,10 +197,7 @@ impl Call {
     fn after_suspension<'a>(&'a self, suspended: &'a Suspended, now: Timestamp) -> Step<'a> {
         let attempt = suspended.attempt;
         if self.cancel.is_some() {
-            return match self.class() {
-                Some(EffectClass::Once) => self.ask_or_give_up(attempt),
-                _ => Step::Settle(Settlement::Cancelled(self.effect())),
-            };
+            return self.after_cancel(attempt);
         }
         let operations = self.operations.as_deref();
         let over = |name: &Arc<str>| operations.is_some_and(|operations| operations.is_over(name, now));
@@ -180,26 +205,47 @@ impl Call {
             return Step::Park(suspended.parked);
         }
         match suspended.then {
-            // That it goes on is recorded with what it does next: until then it is still put aside.
-            Then::Replay => {
-                Step::Attempt(Start { attempt, intent: Intent::WithResult, begins: Begins::Resumed })
-            }
             Then::Return => self.after_answer(suspended),
+            Then::Replay if !self.may_repeat() => self.ask_or_give_up(attempt),
+            Then::Replay => {
+                let intent = match self.class() {
+                    // That it goes on is recorded with what it does next: until then it is still put aside.
+                    Some(EffectClass::Stepped | EffectClass::Read) | None => Intent::WithResult,
+                    // Its tool became another meanwhile: from here on its body acts for itself.
+                    Some(EffectClass::Keyed | EffectClass::Once) => Intent::First,
+                };
+                Step::Attempt(Start { attempt, intent, begins: Begins::Resumed })
+            }
+        }
+    }
+
+    /// It was cancelled while no attempt runs. What must not be repeated is asked after, if its tool can be.
+    fn after_cancel(&self, attempt: AttemptNo) -> Step<'_> {
+        match self.may_repeat() {
+            true => Step::Settle(Settlement::Cancelled(self.effect())),
+            false => self.ask_or_give_up(attempt),
         }
     }
 
     fn after_answer<'a>(&'a self, suspended: &'a Suspended) -> Step<'a> {
         let answer = suspended.waits.iter().find_map(|name| self.operations.as_deref()?.wait(name).1);
         match answer {
-            Some(Answer::Given(Completion::Cancelled)) => Step::Settle(Settlement::Cancelled(self.effect())),
-            Some(Answer::Given(answer)) => Step::Return { attempt: suspended.attempt, answer: Some(answer) },
-            Some(Answer::TimedOut) | None => Step::Return { attempt: suspended.attempt, answer: None },
+            Some(WaitOutcome::Given(Completion::Cancelled)) => {
+                Step::Settle(Settlement::Cancelled(self.effect()))
+            }
+            Some(WaitOutcome::Given(answer)) => {
+                Step::Return { attempt: suspended.attempt, answer: Some(answer) }
+            }
+            Some(WaitOutcome::TimedOut) | None => Step::Return { attempt: suspended.attempt, answer: None },
         }
     }
 
     fn attempt(&self, begins: Begins) -> Step<'_> {
         // A recorded retry of what may be repeated is its own intent, unless a cancel could still say that nothing happened.
-        let repeated = matches!(self.state, State::Retrying(_)) && self.may_have_landed;
+        let repeated = matches!(self.state, State::Retrying(_)) && self.doubt == self.class();
+        if !self.may_repeat() {
+            return self.ask_or_give_up(AttemptNo(self.attempts));
+        }
         let intent = match self.class() {
             Some(EffectClass::Read) => Intent::WithResult,
             Some(EffectClass::Keyed | EffectClass::Stepped) if repeated => Intent::WithResult,
@@ -217,10 +263,7 @@ impl Call {
         let Retry::Safe { after_ms } = failure.retry else {
             return Step::Settle(Settlement::Returned(result));
         };
-        let repeatable = self.class() != Some(EffectClass::Once)
-            || failure.did_not_happen
-            || crate::mutant::breaks("once-retried");
-        match (repeatable && self.cancel.is_none(), self.tries < self.rules().attempts) {
+        match (self.may_retry() && self.cancel.is_none(), self.tries < self.rules().attempts) {
             (true, true) => Step::Retry { after_ms },
             (true, false) if self.tries > 1 => Step::Settle(Settlement::Exhausted(failure)),
             (true | false, true | false) => Step::Settle(Settlement::Returned(result)),
@@ -229,7 +272,7 @@ impl Call {
 
     fn after_loss(&self, attempt: AttemptNo) -> Step<'_> {
         match self.class() {
-            Some(EffectClass::Once) => self.ask_or_give_up(attempt),
+            Some(_) if !self.may_repeat() => self.ask_or_give_up(attempt),
             Some(_) if self.cancel.is_some() => Step::Settle(Settlement::Cancelled(self.effect())),
             Some(_) if self.is_poison() => Step::Settle(Settlement::Poison),
             Some(_) => self.attempt(Begins::Redriven),
@@ -237,15 +280,31 @@ impl Call {
         }
     }
 
-    fn after_stop(&self, attempt: AttemptNo, cause: Cause, may_have_acted: bool) -> Step<'_> {
-        let cancelled = self.cancel.is_some() || cause == Cause::Cancel;
-        match self.class() {
-            Some(EffectClass::Once) if may_have_acted => self.ask_or_give_up(attempt),
-            _ if cancelled => Step::Settle(Settlement::Cancelled(self.effect())),
-            _ if cause == Cause::Total || self.tries >= self.rules().attempts => {
-                Step::Settle(Settlement::TimedOut(cause))
-            }
-            _ => Step::Retry { after_ms: None },
+    fn after_stop(&self, attempt: AttemptNo, cause: Cause) -> Step<'_> {
+        let is_last = cause == Cause::Total || self.tries >= self.rules().attempts;
+        if !self.may_repeat() {
+            self.ask_or_give_up(attempt)
+        } else if self.cancel.is_some() || cause == Cause::Cancel {
+            Step::Settle(Settlement::Cancelled(self.effect()))
+        } else if is_last {
+            Step::Settle(Settlement::TimedOut(cause))
+        } else {
+            Step::Retry { after_ms: None }
+        }
+    }
+
+    fn after_abort<'a>(&'a self, abort: &'a Abort) -> Step<'a> {
+        let helps = matches!(abort.failure.retry, Retry::Safe { .. });
+        if !self.may_repeat() {
+            self.ask_or_give_up(abort.attempt)
+        } else if self.cancel.is_some() {
+            Step::Settle(Settlement::Cancelled(self.effect()))
+        } else if helps && self.tries < self.rules().attempts {
+            Step::Retry { after_ms: None }
+        } else if helps && self.tries > 1 {
+            Step::Settle(Settlement::Exhausted(&abort.failure))
+        } else {
+            Step::Settle(Settlement::Failed(&abort.failure))
         }
     }
 
@@ -267,18 +326,17 @@ impl Call {
 
     /// An attempt that must not be repeated did not return.
     fn ask_or_give_up(&self, attempt: AttemptNo) -> Step<'_> {
-        match (self.reconciles, self.cancel.is_some()) {
+        match (self.can_be_asked_after(), self.cancel.is_some()) {
             (true, _) => Step::Reconcile(attempt),
             (false, true) => Step::Settle(Settlement::Cancelled(self.effect())),
             (false, false) => Step::Settle(Settlement::Unknown),
         }
     }
 
-    /// What it has done so far: we never state what we do not know. The calls inside it may be unknown; theirs are other
-    /// journals.
+    /// Its effect so far, as far as it is known. The effects of nested calls are in their own journals.
     pub fn effect(&self) -> Effect {
         match (self.class(), self.operations.as_deref()) {
-            _ if self.may_have_landed => Effect::Unknown,
+            _ if self.doubt.is_some() => Effect::Unknown,
             (Some(EffectClass::Stepped), Some(operations)) => operations.effect(),
             _ => Effect::None,
         }
@@ -294,8 +352,14 @@ impl Call {
         self.deaths > 0 && self.deaths + 1 >= self.rules().deaths
     }
 
-    /// How its attempts are made.
+    /// How its attempts are made: with the deadlines of a task once it is one.
     pub fn rules(&self) -> Rules {
+        let rules = self.own_rules();
+        if self.task.is_some() { rules.for_task() } else { rules }
+    }
+
+    /// How its attempts are made while somebody waits for it.
+    pub fn own_rules(&self) -> Rules {
         match &self.rules {
             Some(rules) => **rules,
             None => Rules::unsaid(self.class().unwrap_or(EffectClass::Once)),
@@ -307,7 +371,26 @@ impl Call {
         self.pin.map(|pin| pin.class)
     }
 
-    /// What it waits to be connected to, if it does.
+    /// Whether nothing of it may go on in a copy of the data. What waits for an answer from outside goes on where that
+    /// answer is given, and what only has to be settled does nothing more; everything else is under way at the owner of the
+    /// original, or may be: it is queued, runs, waits for its next attempt, or sleeps.
+    pub fn is_under_way(&self, now: &Moment) -> bool {
+        match self.next(now) {
+            Step::Settle(_) | Step::SetAside(_) | Step::Done(_) => false,
+            Step::Park(parked) => !parked.reason.is_outside(),
+            Step::Prepare | Step::Join(_) | Step::Attempt(_) | Step::Lose(_) | Step::AwaitTool(_) => true,
+            Step::Reconcile(_) | Step::Retry { .. } | Step::Return { .. } => true,
+        }
+    }
+
+    /// Adds that its data is a copy: it goes on elsewhere, if anywhere, so nobody here ever knows what it did.
+    fn copy_found(&mut self, at: Timestamp) {
+        self.waited(at);
+        self.doubt = Some(EffectClass::Once);
+        self.state = State::Reconciled { attempt: AttemptNo(self.attempts), verdict: Verdict::Unknown };
+    }
+
+    /// The connection it waits for, if it does.
     pub fn unconnected(&self) -> Option<&Unconnected> {
         let State::Unconnected { said, declined: false } = &self.state else { return None };
         Some(said)
@@ -352,6 +435,12 @@ impl Call {
         self.task.as_ref().is_some_and(|task| task.by == DetachedBy::Scheduled)
     }
 
+    /// How long the attempts of an ended call ran, in microseconds; `None` if nobody measured any of them.
+    pub fn measured_us(&self) -> Option<u64> {
+        let ran_us = self.end()?.spent.ran_us;
+        (ran_us > 0 || self.lost == 0).then_some(ran_us)
+    }
+
     /// How it ended, once it did.
     pub fn end(&self) -> Option<&End> {
         match &self.state {
@@ -365,6 +454,8 @@ impl Call {
             | State::Reconciled { .. }
             | State::Suspended(_)
             | State::Unconnected { .. }
+            | State::SetAside { .. }
+            | State::Aborted(_)
             | State::Retrying(_) => None,
         }
     }

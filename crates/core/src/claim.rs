@@ -1,24 +1,24 @@
-//! What a call reads or writes: claims on names with `/` levels, where a name covers what is below it.
+//! Claims of calls: reads and writes of names with `/` levels, where a name covers all names below it.
 //!
-//! `write file:/src/a.rs` has the levels `file:`, `src` and `a.rs`; it collides with `read file:/src` and not with
-//! `read file:/doc`. A claim without a name is on the session, which covers every name but those whose first level
-//! begins with `global:`; these hold across sessions.
+//! `write file:/src/a.rs` has the levels `file:`, `src` and `a.rs`; it collides with `read file:/src` and not
+//! with `read file:/doc`. A claim without a name is on the session, which covers every name but those whose
+//! first level begins with `global:`; these hold across sessions.
 
 mod template;
 
-pub use template::{BadArgs, Template};
+pub use template::{BadArgs, ClaimTemplate};
 
-use crate::limits::Limits;
+use crate::limits::CallLimits;
 use crate::tool::EffectClass;
 use std::fmt;
 use std::sync::Arc;
 
-/// Whether a call only looks at what it claims.
+/// Whether a call only reads what it claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// It looks: together with others that look.
+    /// Reads: shared with other readers.
     Read,
-    /// It changes: alone.
+    /// Writes: exclusive.
     Write,
 }
 
@@ -26,35 +26,36 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Option<Box<str>>);
 
-/// A right that a call needs while it is unfinished.
+/// A right that a call needs until it is over.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Claim {
-    /// To look or to change.
+    /// Read or write.
     pub mode: Mode,
-    /// At what.
+    /// The resource.
     pub name: Name,
 }
 
-/// All that one call claims: none covers another, in one order whatever order they were declared in.
+/// All claims of one call: none covers another, in one order however they were declared.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Claims(List);
+pub struct Claims(ClaimList);
 
 /// Claims by default are shared by all calls and cost nothing.
 #[derive(Clone)]
-enum List {
+enum ClaimList {
     Fixed(&'static [Claim]),
     Own(Arc<[Claim]>),
 }
 
 /// Why a text is not a claim.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadClaim {
-    /// It does not begin with what is to be done.
+    /// It does not begin with a mode.
     #[error(
         "a claim begins with `read` or `write` and names a resource, as in `write file:/src/a.rs`; {text:?} does not"
     )]
     NoMode {
-        /// What was given.
+        /// The text.
         text: String,
     },
     /// Two `/` beside each other, or one at an end.
@@ -62,7 +63,7 @@ pub enum BadClaim {
         "the claim name {name:?} has an empty level: put one `/` between levels and none at the ends; to claim all of `file:`, name `file:`"
     )]
     EmptyLevel {
-        /// What was given.
+        /// The name.
         name: String,
     },
     /// A level that means another place than it names.
@@ -70,7 +71,7 @@ pub enum BadClaim {
         "the claim name {name:?} has a level `.` or `..`: name the place itself, so that two ways to it are one name"
     )]
     Dots {
-        /// What was given.
+        /// The name.
         name: String,
     },
     /// A character that cannot be shown.
@@ -78,32 +79,32 @@ pub enum BadClaim {
         "the claim name {name:?} has a control character: names are shown to people, so use printable text"
     )]
     Control {
-        /// What was given.
+        /// The name.
         name: String,
     },
-    /// More than is kept for a waiting call.
+    /// More than a waiting call may have.
     #[error(
-        "a call may have {what} up to {max}; this one has {found}: claim what covers it, such as a folder instead of its files"
+        "a call may have {what} up to {max}; this one has {found}: claim something larger, such as a folder instead of its files"
     )]
     TooMuch {
-        /// What there is too much of.
+        /// The kind of excess.
         what: &'static str,
-        /// How much was given.
+        /// The found amount.
         found: u64,
-        /// How much may be.
+        /// The maximum.
         max: u64,
     },
 }
 
-/// The first level of names that hold across sessions begins like this.
+/// The prefix of the first level of names that hold across sessions.
 const GLOBAL: &str = "global:";
 
 impl Name {
     /// All names of the session but the global ones.
     pub const SESSION: Name = Name(None);
 
-    /// Reads a name, and refuses one that could be a second name for something.
-    pub fn parse(text: &str, limits: &Limits) -> Result<Name, BadClaim> {
+    /// Parses a name, and refuses one that could be a second name for something.
+    pub fn parse(text: &str, limits: &CallLimits) -> Result<Name, BadClaim> {
         let name = || text.to_string();
         let within = |what, found: usize, max| match found as u64 {
             found if found > max => Err(BadClaim::TooMuch { what, found, max }),
@@ -155,14 +156,14 @@ impl fmt::Display for Name {
 }
 
 impl Claim {
-    /// Reads `read NAME` or `write NAME`; the word alone claims the session.
-    pub fn parse(text: &str, limits: &Limits) -> Result<Claim, BadClaim> {
+    /// Parses `read NAME` or `write NAME`; the word alone claims the session.
+    pub fn parse(text: &str, limits: &CallLimits) -> Result<Claim, BadClaim> {
         let (mode, name) = split(text)?;
         let name = name.map_or(Ok(Name::SESSION), |name| Name::parse(name, limits))?;
         Ok(Claim { mode, name })
     }
 
-    /// Whether whoever holds this claim may do what `other` claims.
+    /// Whether the holder of this claim may do what `other` claims.
     pub fn covers(&self, other: &Claim) -> bool {
         (self.mode == Mode::Write || other.mode == Mode::Read) && self.name.covers(&other.name)
     }
@@ -198,26 +199,31 @@ impl fmt::Display for Claim {
 }
 
 impl Claims {
-    /// A call that collides with nothing.
-    pub const NONE: Claims = Claims(List::Fixed(&[]));
+    /// The claims of a call that collides with nothing.
+    pub const NONE: Claims = Claims(ClaimList::Fixed(&[]));
 
     /// The claims of a call that declares none.
     pub fn of(class: EffectClass) -> Claims {
         const READS: &[Claim] = &[Claim { mode: Mode::Read, name: Name::SESSION }];
         const WRITES: &[Claim] = &[Claim { mode: Mode::Write, name: Name::SESSION }];
         match class {
-            EffectClass::Read => Claims(List::Fixed(READS)),
-            EffectClass::Keyed | EffectClass::Stepped | EffectClass::Once => Claims(List::Fixed(WRITES)),
+            EffectClass::Read => Claims(ClaimList::Fixed(READS)),
+            EffectClass::Keyed | EffectClass::Stepped | EffectClass::Once => Claims(ClaimList::Fixed(WRITES)),
         }
     }
 
+    /// Whether they are the defaults of a class, since the tool declares none.
+    pub fn are_default(&self) -> bool {
+        matches!(self.0, ClaimList::Fixed(claims) if !claims.is_empty())
+    }
+
     /// These claims, without those that another one covers.
-    pub fn new(mut claims: Vec<Claim>, limits: &Limits) -> Result<Claims, BadClaim> {
+    pub fn new(mut claims: Vec<Claim>, limits: &CallLimits) -> Result<Claims, BadClaim> {
         let found = claims.len() as u64;
         if found > limits.claims_max {
             return Err(BadClaim::TooMuch { what: "claims", found, max: limits.claims_max });
         }
-        // The widest first, so that each is compared with those that may cover it only.
+        // The widest first, so that each is compared only with those that may cover it.
         claims.sort_by(|left, right| {
             let width = |claim: &Claim| claim.name.levels().count();
             (width(left), right.mode, &left.name).cmp(&(width(right), left.mode, &right.name))
@@ -228,11 +234,14 @@ impl Claims {
                 kept.push(claim);
             }
         }
-        Ok(Claims(List::Own(kept.into())))
+        Ok(Claims(ClaimList::Own(kept.into())))
     }
 
-    /// Reads a declared list.
-    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>, limits: &Limits) -> Result<Claims, BadClaim> {
+    /// Parses a declared list.
+    pub fn parse<'a>(
+        texts: impl IntoIterator<Item = &'a str>,
+        limits: &CallLimits,
+    ) -> Result<Claims, BadClaim> {
         let claims: Result<_, _> = texts.into_iter().map(|text| Claim::parse(text, limits)).collect();
         Claims::new(claims?, limits)
     }
@@ -252,7 +261,7 @@ impl Claims {
         self.0.slice().is_empty()
     }
 
-    /// The first of `inner` that does not lie within these: what a nested call must not claim.
+    /// The first of `inner` that is not covered by these: a nested call must not claim it.
     pub fn uncovered<'a>(&self, inner: &'a Claims) -> Option<&'a Claim> {
         inner.iter().find(|claim| !self.iter().any(|outer| outer.covers(claim)))
     }
@@ -263,22 +272,22 @@ impl Claims {
     }
 }
 
-impl List {
+impl ClaimList {
     fn slice(&self) -> &[Claim] {
         match self {
-            List::Fixed(claims) => claims,
-            List::Own(claims) => claims,
+            ClaimList::Fixed(claims) => claims,
+            ClaimList::Own(claims) => claims,
         }
     }
 }
 
-impl PartialEq for List {
-    fn eq(&self, other: &List) -> bool {
+impl PartialEq for ClaimList {
+    fn eq(&self, other: &ClaimList) -> bool {
         self.slice() == other.slice()
     }
 }
 
-impl Eq for List {}
+impl Eq for ClaimList {}
 
 impl fmt::Debug for Claims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,24 +1,27 @@
 //! The closed list of codes a failure can carry. `docs/codes.md` has a paragraph for each.
 
+use windlass_args::code::ArgumentCode;
+
 /// Declares the codes once: the enum, their text, and the list that the docs are checked against.
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
-        /// What went wrong, as one of a closed list.
+        /// The reason of a failure, from a closed list.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
         pub enum Code {
             $($(#[doc = $doc])+ $name,)+
         }
 
         impl Code {
-            /// Every code there is.
+            /// All codes.
             pub const ALL: &'static [Code] = &[$(Code::$name),+];
 
-            /// The code as it stands in answers and journals.
+            /// The code in answers and journals.
             pub fn as_str(self) -> &'static str {
                 match self { $(Code::$name => $text),+ }
             }
 
-            /// Reads what [`as_str`](Self::as_str) wrote.
+            /// Parses the output of [`as_str`](Self::as_str).
             pub fn parse(text: &str) -> Option<Code> {
                 match text { $($text => Some(Code::$name),)+ _ => None }
             }
@@ -43,18 +46,22 @@ codes! {
     InvalidOutput = "invalid_output";
     /// There is no tool of that name.
     NoSuchTool = "no_such_tool";
-    /// The same identity was used before with other arguments or another tool.
+    /// An identity was used before with other arguments or another tool.
     Conflict = "conflict";
     /// Two different calls of one batch have the same id.
     CallIdConflict = "call_id_conflict";
     /// A deadline ran out.
     Timeout = "timeout";
+    /// It failed, and its next attempt would have come after its total deadline.
+    RetryTooLate = "retry_too_late";
     /// A tool said that its result comes later, and has given out no key by which it could come.
     PendingWithoutKey = "pending_without_key";
     /// The tool needs a connection that somebody declined.
     ConnectionDeclined = "connection_declined";
     /// It certainly did not take effect.
     DidNotHappen = "did_not_happen";
+    /// It was answered before, and its record has expired.
+    Expired = "expired";
     /// The owner died each time it ran.
     Poison = "poison";
     /// Too many attempts of the tool block their threads.
@@ -75,7 +82,7 @@ codes! {
     WouldDeadlock = "would_deadlock";
     /// The tool's provider did not give it.
     ProviderFailed = "provider_failed";
-    /// The same calls were made over and over, with the same results.
+    /// Identical calls were made over and over, with identical results.
     Loop = "loop";
     /// The tool said that it could not do its work.
     ToolFailed = "tool_failed";
@@ -83,6 +90,20 @@ codes! {
     ToolPanicked = "tool_panicked";
     /// Something went wrong inside Windlass.
     Internal = "internal";
+}
+
+impl From<ArgumentCode> for Code {
+    fn from(code: ArgumentCode) -> Code {
+        match code {
+            ArgumentCode::InvalidJson => Code::InvalidJson,
+            ArgumentCode::DuplicateKey => Code::DuplicateKey,
+            ArgumentCode::InexactNumber => Code::InexactNumber,
+            ArgumentCode::TooDeep => Code::TooDeep,
+            ArgumentCode::TooLarge => Code::TooLarge,
+            ArgumentCode::InvalidArgs => Code::InvalidArgs,
+            ArgumentCode::InvalidOutput => Code::InvalidOutput,
+        }
+    }
 }
 
 impl std::fmt::Display for Code {
@@ -101,5 +122,12 @@ mod tests {
             assert_eq!(Code::parse(code.as_str()), Some(code));
         }
         assert_eq!(Code::parse("nonsense"), None);
+    }
+
+    #[test]
+    fn codes_of_arguments_keep_their_text() {
+        for &code in ArgumentCode::ALL {
+            assert_eq!(Code::from(code).as_str(), code.as_str());
+        }
     }
 }

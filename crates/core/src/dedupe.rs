@@ -1,49 +1,49 @@
-//! Dedupe keys: which calls of a tool are the same, whoever asks for them.
+//! Dedupe keys: which calls of a tool are duplicates, whoever makes them.
 
-use crate::canonical;
-use crate::template::{Part, parts, properties};
 use serde_json::Value;
 use std::borrow::Cow;
+use windlass_args::canonical;
+use windlass_args::template::{TemplatePart, parts, properties};
 
-/// By what calls of a tool are the same, and for how long.
+/// The dedupe key of a tool's calls, and how long it is valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dedupe {
     /// The key. Where a tool declares it, `{x}` stands for an argument, as in `{order}`.
     pub key: String,
-    /// How long after the first was asked for its answer stands for others, in milliseconds; none means as long as the
-    /// session is there.
+    /// How long the answer of the first call is reused, in milliseconds from its request; `None` means for
+    /// the life of the session.
     pub for_ms: Option<u64>,
 }
 
 /// A declared key, ready to be filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    parts: Vec<Part>,
+pub struct KeyTemplate {
+    parts: Vec<TemplatePart>,
     text: String,
 }
 
 /// Why arguments give no key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the dedupe key `{template}` needs the argument `{property}`: give it")]
-pub struct Missing {
+pub struct MissingKey {
     /// The key as declared.
     pub template: String,
-    /// What is not there.
+    /// The missing property.
     pub property: String,
 }
 
-/// A key that says nothing.
+/// An empty key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its dedupe key is empty: name what makes two calls the same, as in `{{order}}`")]
 pub struct Empty;
 
-impl Template {
+impl KeyTemplate {
     /// Reads a declared key.
-    pub fn parse(text: &str) -> Result<Template, Empty> {
+    pub fn parse(text: &str) -> Result<KeyTemplate, Empty> {
         if text.is_empty() {
             return Err(Empty);
         }
-        Ok(Template { parts: parts(text), text: text.to_string() })
+        Ok(KeyTemplate { parts: parts(text), text: text.to_string() })
     }
 
     /// The properties it takes from the arguments.
@@ -51,18 +51,18 @@ impl Template {
         properties(self.parts.iter())
     }
 
-    /// The key of a call with these arguments. Each value stands there with its length, so that no two lists of values
+    /// The key of a call with these arguments. Each value is written with its length, so that no two lists of values
     /// give the same key; a number and its text are the same, a list or an object is its canonical JSON.
-    pub fn key(&self, args: &Value) -> Result<String, Missing> {
+    pub fn key(&self, args: &Value) -> Result<String, MissingKey> {
         let mut key = String::new();
         for part in &self.parts {
             match part {
-                Part::Text(text) => key.push_str(text),
-                Part::Property(property) => {
+                TemplatePart::Text(text) => key.push_str(text),
+                TemplatePart::Property(property) => {
                     let value = match args.get(property) {
                         None | Some(Value::Null) => {
                             let (template, property) = (self.text.clone(), property.clone());
-                            return Err(Missing { template, property });
+                            return Err(MissingKey { template, property });
                         }
                         Some(Value::String(text)) => Cow::Borrowed(text.as_str()),
                         Some(value) => Cow::Owned(canonical::text(value)),
@@ -80,8 +80,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn key(template: &str, args: &Value) -> Result<String, Missing> {
-        Template::parse(template).unwrap().key(args)
+    fn key(template: &str, args: &Value) -> Result<String, MissingKey> {
+        KeyTemplate::parse(template).unwrap().key(args)
     }
 
     #[test]
@@ -106,8 +106,8 @@ mod tests {
             let missing = key("o{order}", &args).unwrap_err();
             assert_eq!(missing.to_string(), "the dedupe key `o{order}` needs the argument `order`: give it");
         }
-        assert_eq!(Template::parse(""), Err(Empty));
+        assert_eq!(KeyTemplate::parse(""), Err(Empty));
         assert_eq!(key("whatever", &json!({})), Ok("whatever".to_string()));
-        assert_eq!(Template::parse("{a}/{b c}{d}").unwrap().properties().collect::<Vec<_>>(), ["a", "d"]);
+        assert_eq!(KeyTemplate::parse("{a}/{b c}{d}").unwrap().properties().collect::<Vec<_>>(), ["a", "d"]);
     }
 }

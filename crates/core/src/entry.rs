@@ -14,38 +14,43 @@
 
 mod wire;
 
-use crate::batch::{ClosedBy, Opening};
+use crate::batch::{ClockMove, ClosedBy, Opening, ProvisionalAnswer};
 use crate::call::{Fact, Kind, Opened};
 use crate::ids::Ordinal;
 use crate::time::Timestamp;
 
-/// A fact, and when it was noted.
+/// A fact, and the time it was noted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// By the wall clock.
+    /// The time, by the wall clock.
     pub at: Timestamp,
-    /// What.
-    pub event: Event,
+    /// The event.
+    pub event: EntryEvent,
 }
 
-/// What an entry tells of.
+/// The event of an entry.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// A batch was asked for.
+pub enum EntryEvent {
+    /// A batch was opened.
     Batch(Opening),
-    /// A batch whose calls came one after the other gets no more.
+    /// A streamed batch was closed.
     Closed(ClosedBy),
+    /// Calls of a batch were answered provisionally.
+    Answered(ProvisionalAnswer),
+    /// The wall clock moved while none of the batch's time passed.
+    ClockMoved(ClockMove),
     /// A fact about one of its calls.
     Call {
-        /// Which one.
+        /// The call.
         ordinal: Ordinal,
-        /// What.
+        /// The fact.
         fact: Fact,
     },
 }
 
-/// Why bytes are no row of entries.
+/// Why bytes are not a row of entries.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Unreadable {
     /// A format of a newer Windlass.
     #[error("the entries have format {format}; this Windlass reads {FORMAT}, use a newer one")]
@@ -59,12 +64,12 @@ pub enum Unreadable {
         /// The kind found.
         kind: u8,
     },
-    /// Not what was written.
+    /// The bytes are damaged.
     #[error("the entries are damaged at byte {offset}: {what}")]
     Damaged {
-        /// Where.
+        /// The offset.
         offset: usize,
-        /// What is wrong.
+        /// The damage.
         what: String,
     },
 }
@@ -86,37 +91,51 @@ impl Packer {
     /// Adds an entry.
     pub fn push(&mut self, entry: &Entry) {
         match &entry.event {
-            Event::Batch(opening) => self.batch(entry.at, opening),
-            Event::Closed(by) => self.closed(entry.at, *by),
-            Event::Call { ordinal, fact } => self.fact(entry.at, *ordinal, fact),
+            EntryEvent::Batch(opening) => self.batch(entry.at, opening),
+            EntryEvent::Closed(by) => self.closed(entry.at, *by),
+            EntryEvent::Answered(answer) => self.answered(entry.at, answer),
+            EntryEvent::ClockMoved(moved) => self.clock_moved(entry.at, *moved),
+            EntryEvent::Call { ordinal, fact } => self.fact(entry.at, *ordinal, fact),
         }
     }
 
-    /// Adds that a batch was asked for.
+    /// Adds the opening of a batch.
     pub fn batch(&mut self, at: Timestamp, opening: &Opening) {
-        let head = Head { kind: wire::BATCH_OPENED, subject: BATCH_SUBJECT, at };
+        let head = EntryHead { kind: wire::BATCH_OPENED, subject: BATCH_SUBJECT, at };
         self.entry(head, |bytes| wire::write_batch(opening, bytes), &[]);
     }
 
-    /// Adds that a batch gets no more calls.
+    /// Adds the close of a batch.
     pub fn closed(&mut self, at: Timestamp, by: ClosedBy) {
-        let head = Head { kind: wire::BATCH_CLOSED, subject: BATCH_SUBJECT, at };
+        let head = EntryHead { kind: wire::BATCH_CLOSED, subject: BATCH_SUBJECT, at };
         self.entry(head, |bytes| wire::write_closed(by, bytes), &[]);
     }
 
-    /// Adds that a call was asked for.
+    /// Adds a provisional answer.
+    pub fn answered(&mut self, at: Timestamp, answer: &ProvisionalAnswer) {
+        let head = EntryHead { kind: wire::BATCH_ANSWERED, subject: BATCH_SUBJECT, at };
+        self.entry(head, |bytes| wire::write_answered(answer, bytes), &[]);
+    }
+
+    /// Adds a move of the wall clock.
+    pub fn clock_moved(&mut self, at: Timestamp, moved: ClockMove) {
+        let head = EntryHead { kind: wire::BATCH_CLOCK_MOVED, subject: BATCH_SUBJECT, at };
+        self.entry(head, |bytes| wire::write_clock_moved(moved, bytes), &[]);
+    }
+
+    /// Adds the opening of a call.
     pub fn opened(&mut self, at: Timestamp, ordinal: Ordinal, opened: &Opened) {
-        let head = Head { kind: wire::kind_number(Kind::Opened), subject: ordinal.0, at };
+        let head = EntryHead { kind: wire::kind_number(Kind::Opened), subject: ordinal.0, at };
         self.entry(head, |bytes| wire::write_opened(opened, bytes), opened.args.text.as_bytes());
     }
 
     /// Adds a fact about a call.
     pub fn fact(&mut self, at: Timestamp, ordinal: Ordinal, fact: &Fact) {
-        let head = Head { kind: wire::kind_number(fact.kind()), subject: ordinal.0, at };
+        let head = EntryHead { kind: wire::kind_number(fact.kind()), subject: ordinal.0, at };
         self.entry(head, |bytes| wire::write_fact(fact, bytes), wire::payload(fact));
     }
 
-    /// Moves the entries of another here, behind those there are.
+    /// Moves the entries of another packer here, after the existing ones.
     pub fn append(&mut self, other: &mut Packer) {
         if self.bytes.capacity() == 0 {
             return std::mem::swap(self, other);
@@ -127,7 +146,37 @@ impl Packer {
         other.bytes.clear();
     }
 
-    /// Makes room for so many bytes.
+    /// Moves the entries of another packer here, before the existing ones; only the opening of the batch stays first.
+    pub fn prepend(&mut self, mut other: Packer) {
+        self.start(0);
+        let opens = self.bytes.get(1).is_some_and(|kind| *kind == wire::BATCH_OPENED);
+        let offset = if opens { self.entry_end(1) } else { 1 };
+        self.bytes.splice(offset..offset, other.bytes.drain(..).skip(1));
+        self.count += other.count;
+    }
+
+    /// Changes the time of each entry.
+    pub fn restamp(&mut self, change: impl Fn(Timestamp) -> Timestamp) {
+        let mut start = 1;
+        while start < self.bytes.len() {
+            let at = start + AT_OFFSET;
+            let was = Timestamp(i64::from_le_bytes(self.array(at)));
+            self.bytes[at..at + 8].copy_from_slice(&change(was).0.to_le_bytes());
+            start = self.entry_end(start);
+        }
+    }
+
+    /// The end of the entry that begins there.
+    fn entry_end(&self, start: usize) -> usize {
+        let length = |offset: usize| u32::from_le_bytes(self.array(start + offset)) as usize;
+        start + HEAD_BYTES + length(AT_OFFSET + 8) + length(AT_OFFSET + 12)
+    }
+
+    fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
+        std::array::from_fn(|place| self.bytes[offset + place])
+    }
+
+    /// Reserves capacity for this many bytes.
     pub fn reserve(&mut self, bytes: usize) {
         self.start(bytes);
     }
@@ -144,14 +193,14 @@ impl Packer {
 
     #[inline(never)]
     fn grow(&mut self, room: usize) {
-        // Where there is nothing to be moved, that need not be found out.
+        // Where there is nothing to move, that need not be computed.
         match self.bytes.is_empty() {
             true => self.bytes = Vec::with_capacity(room + 1),
             false => self.bytes.reserve(room + 1),
         }
     }
 
-    fn entry(&mut self, head: Head, fields: impl FnOnce(&mut Vec<u8>), payload: &[u8]) {
+    fn entry(&mut self, head: EntryHead, fields: impl FnOnce(&mut Vec<u8>), payload: &[u8]) {
         self.start(HEAD_BYTES + FIELDS_BYTES + payload.len());
         self.count += 1;
         let bytes = &mut self.bytes;
@@ -169,12 +218,12 @@ impl Packer {
         bytes[start..start + HEAD_BYTES].copy_from_slice(&written);
     }
 
-    /// How many entries were added.
+    /// The number of entries.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// How many bytes they take.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -191,8 +240,8 @@ impl Packer {
     }
 }
 
-/// What every entry begins with; the lengths follow when they are known.
-struct Head {
+/// The beginning of every entry; the lengths follow when they are known.
+struct EntryHead {
     kind: u8,
     subject: u16,
     at: Timestamp,
@@ -201,12 +250,15 @@ struct Head {
 /// The bytes before the fields.
 const HEAD_BYTES: usize = 19;
 
-/// Room for the fields of most entries.
+/// The bytes before the time of an entry.
+const AT_OFFSET: usize = 3;
+
+/// The capacity for the fields of most entries.
 const FIELDS_BYTES: usize = 64;
 
 /// Reads the entries of a row.
 pub fn unpack(row: &[u8]) -> Result<Vec<Entry>, Unreadable> {
-    let mut reader = Reader { row, offset: 0 };
+    let mut reader = EntryReader { row, offset: 0 };
     match reader.take(1)?[0] {
         FORMAT => {}
         format => return Err(Unreadable::Format { format }),
@@ -218,12 +270,12 @@ pub fn unpack(row: &[u8]) -> Result<Vec<Entry>, Unreadable> {
     Ok(entries)
 }
 
-struct Reader<'a> {
+struct EntryReader<'a> {
     row: &'a [u8],
     offset: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> EntryReader<'a> {
     fn entry(&mut self) -> Result<Entry, Unreadable> {
         let kind = self.take(1)?[0];
         let subject = u16::from_le_bytes(self.array()?);
@@ -235,11 +287,11 @@ impl<'a> Reader<'a> {
         let event = match subject {
             BATCH_SUBJECT => wire::read_batch(kind, fields),
             ordinal => wire::read_fact(kind, fields, payload)
-                .map(|fact| Event::Call { ordinal: Ordinal(ordinal), fact }),
+                .map(|fact| EntryEvent::Call { ordinal: Ordinal(ordinal), fact }),
         };
         let event = event.map_err(|problem| match problem {
-            wire::Problem::Kind => Unreadable::Kind { kind },
-            wire::Problem::Fields(what) => Unreadable::Damaged { offset: start, what },
+            wire::FieldProblem::Kind => Unreadable::Kind { kind },
+            wire::FieldProblem::Fields(what) => Unreadable::Damaged { offset: start, what },
         })?;
         Ok(Entry { at, event })
     }

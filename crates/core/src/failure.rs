@@ -1,63 +1,33 @@
-//! Why a call failed: for the model a sentence and a code, for operators the detail.
+//! Failures of calls: a sentence and a code for the model, the detail for operators.
 
 use crate::attempt::Deadline;
 use crate::code::Code;
-
-/// Declares an enum whose variants have a fixed text, in journals and answers alike.
-macro_rules! named {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name { $($(#[$vdoc])* $variant,)+ }
-
-        impl $name {
-            /// Every one there is.
-            pub const ALL: &'static [$name] = &[$($name::$variant),+];
-
-            /// The text in answers and journals.
-            pub fn as_str(self) -> &'static str {
-                match self { $($name::$variant => $text),+ }
-            }
-
-            /// Reads what [`as_str`](Self::as_str) wrote.
-            pub fn parse(text: &str) -> Option<$name> {
-                match text { $($text => Some($name::$variant),)+ _ => None }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-    };
-}
-pub(crate) use named;
+use windlass_args::named;
 
 named! {
-    /// What kind of failure it is.
+    /// The class of a failure.
     FailureClass {
-        /// The caller asked for something that cannot be.
+        /// The request is invalid.
         InvalidRequest = "invalid_request",
-        /// What is needed is not there now.
+        /// A needed service is unavailable.
         Unavailable = "unavailable",
         /// It took too long.
         Timeout = "timeout",
         /// The tool did its work and it went wrong.
         Execution = "execution",
-        /// A system outside said no.
+        /// An external system refused.
         External = "external",
         /// A limit was reached.
         ResourceLimit = "resource_limit",
-        /// It contradicts what is recorded.
+        /// It contradicts the record.
         Conflict = "conflict",
-        /// Something inside is broken; only operators see what.
+        /// An internal error; only operators see it.
         Internal = "internal",
     }
 }
 
 named! {
-    /// Who said that it failed.
+    /// The origin of a failure.
     Source {
         /// The tool.
         Tool = "tool",
@@ -67,53 +37,53 @@ named! {
         Policy = "policy",
         /// A hook.
         Hook = "hook",
-        /// The caller, by what it asked for.
+        /// The caller, by its request.
         Caller = "caller",
     }
 }
 
-/// Whether the same call may be tried again.
+/// Whether the same call may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Trying again gives the same, or does harm.
+    /// A retry gives the same result, or does harm.
     Never,
-    /// It may be tried again, after so many milliseconds if the tool said so.
+    /// A retry is safe, after this many milliseconds if the tool asked for it.
     Safe {
-        /// How long the tool asks to wait.
+        /// The delay the tool asked for.
         after_ms: Option<u64>,
     },
-    /// It was tried as often as its rule allows.
+    /// The maximum number of attempts was made.
     Exhausted {
-        /// How often.
+        /// The number of attempts.
         attempts: u32,
     },
 }
 
-/// Why a call failed.
+/// A failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What kind of failure.
+    /// Its class.
     pub class: FailureClass,
-    /// Who says so.
+    /// Its origin.
     pub source: Source,
-    /// Which of ours.
+    /// Windlass's code.
     pub code: Code,
-    /// A code of the tool's or of an outside system's own.
+    /// A code of the tool or of an external system.
     pub tool_code: Option<String>,
     /// For the model.
     pub message: String,
     /// For operators only.
     pub detail: Option<String>,
-    /// Whether it may be tried again.
+    /// Whether it may be retried.
     pub retry: Retry,
-    /// Whether it is certain that nothing happened: then even a `once` call may be tried again.
+    /// Whether it certainly had no effect: then even a `once` call may be retried.
     pub did_not_happen: bool,
-    /// The value that was refused, as JSON text, where there is one.
+    /// The refused value, as JSON text, if there is one.
     pub raw: Option<String>,
 }
 
 impl Failure {
-    /// A request that cannot be answered as it stands.
+    /// An invalid request.
     pub fn invalid_request(code: Code, message: impl Into<String>) -> Failure {
         Failure {
             class: FailureClass::InvalidRequest,
@@ -146,6 +116,17 @@ impl Failure {
         }
     }
 
+    /// A call that is not run because it was answered before, and its record has expired.
+    pub fn expired() -> Failure {
+        let message = "This call was answered before, and the record of its answer has expired. It is not run again. If it \
+                       is needed once more, make it as a new call in a new batch.";
+        Failure {
+            class: FailureClass::Unavailable,
+            source: Source::Runtime,
+            ..Failure::invalid_request(Code::Expired, message.to_string())
+        }
+    }
+
     /// The call certainly did not take effect, although it was started.
     pub fn did_not_happen() -> Failure {
         let message = "The call was interrupted and certainly did not take effect; it may be made again.";
@@ -158,7 +139,7 @@ impl Failure {
         }
     }
 
-    /// Something inside is broken. The model is told a fixed sentence with `reference`; operators get `detail`.
+    /// An internal error. The model gets a fixed sentence with `reference`; operators get `detail`.
     pub fn internal(code: Code, reference: &str, detail: impl Into<String>) -> Failure {
         Failure {
             class: FailureClass::Internal,

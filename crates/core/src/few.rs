@@ -1,8 +1,8 @@
-//! A map in order that mostly has one thing or none: alone, a thing needs no memory of its own.
+//! An ordered map that mostly has one entry or none: a single entry needs no allocation.
 
 use std::collections::BTreeMap;
 
-/// Things by key, in the order of the keys.
+/// Values by key, in the order of the keys.
 #[derive(Clone, Debug)]
 pub struct Few<K, V> {
     /// Its key is smaller than all others; there are no others without it.
@@ -17,7 +17,7 @@ impl<K, V> Default for Few<K, V> {
 }
 
 impl<K: Ord + Copy, V> Few<K, V> {
-    /// The thing under a key.
+    /// The value under a key.
     pub fn get(&self, key: &K) -> Option<&V> {
         match &self.first {
             Some((first, thing)) if first == key => Some(thing),
@@ -26,7 +26,7 @@ impl<K: Ord + Copy, V> Few<K, V> {
         }
     }
 
-    /// The thing under a key, to be changed.
+    /// The value under a key, mutable.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         match &mut self.first {
             Some((first, thing)) if first == key => Some(thing),
@@ -35,7 +35,7 @@ impl<K: Ord + Copy, V> Few<K, V> {
         }
     }
 
-    /// Puts a thing under a key, whatever was there.
+    /// Sets the value under a key.
     pub fn insert(&mut self, key: K, thing: V) {
         match &mut self.first {
             Some((first, _)) if *first < key => drop(self.others.insert(key, thing)),
@@ -48,7 +48,7 @@ impl<K: Ord + Copy, V> Few<K, V> {
         }
     }
 
-    /// Takes the thing under a key out.
+    /// Removes the value under a key.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         match &self.first {
             Some((first, _)) if first == key => {
@@ -70,7 +70,7 @@ impl<K: Ord + Copy, V> Few<K, V> {
         self.first().into_iter().chain(self.others.keys().copied())
     }
 
-    /// The things in the order of their keys.
+    /// The values in the order of their keys.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.first.iter().map(|(_, thing)| thing).chain(self.others.values())
     }

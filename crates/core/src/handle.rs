@@ -1,4 +1,4 @@
-//! Handles: how calls and artifacts are named outside.
+//! Handles: the public names of calls and artifacts.
 //!
 //! A handle is 128 bits that nobody can guess or forge without the store's secret, and that needs no index to
 //! be found again: the first half is a MAC over what is named, the second half is the number itself under a
@@ -18,9 +18,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What a handle names; a handle of one kind never opens as another.
+/// The kind of object a handle names; a handle of one kind never opens as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum HandleKind {
     /// A call: [`CallId::packed`](crate::ids::CallId::packed).
     Call,
     /// An artifact: [`ArtifactId::packed`](crate::ids::ArtifactId::packed).
@@ -33,19 +33,19 @@ pub struct Handle(pub u128);
 
 impl Handle {
     /// The handle of `number` under `secret`.
-    pub fn seal(secret: &Secret, kind: Kind, number: u64) -> Handle {
+    pub fn seal(secret: &Secret, kind: HandleKind, number: u64) -> Handle {
         let mac = mac(secret, kind, number);
         Handle(u128::from(mac) << 64 | u128::from(number ^ pad(secret, kind, mac)))
     }
 
     /// The number this handle was sealed with, or `None` if it was not sealed with this secret and kind.
-    pub fn open(self, secret: &Secret, kind: Kind) -> Option<u64> {
+    pub fn open(self, secret: &Secret, kind: HandleKind) -> Option<u64> {
         let claimed = (self.0 >> 64) as u64;
         let number = self.0 as u64 ^ pad(secret, kind, claimed);
         (mac(secret, kind, number) == claimed).then_some(number)
     }
 
-    /// Reads the text form, in either case.
+    /// Parses the text form, in either case.
     pub fn parse(text: &str) -> Option<Handle> {
         if text.len() != TEXT_LEN {
             return None;
@@ -83,30 +83,30 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// The key by which the world outside answers a wait of a call: all the authority that takes, stable over attempts and
-/// restarts. Like a handle it names what it is for, so a forged one is refused without a look-up.
+/// The key by which an external system completes a call's wait: the only permission needed, stable over attempts and
+/// restarts. Like a handle it contains what it is for, so a forged one is refused without a look-up.
 pub fn completion_key(secret: &Secret, call: CallId, name: &str) -> String {
-    seal_name(secret, COMPLETION, (call, name))
+    seal_name(secret, COMPLETION, call, name)
 }
 
-/// The call a completion key is for, and the [sum](completion_name) of its name; `None` if the key is no key of this
-/// store.
+/// The call of a completion key, and the [sum](completion_name) of its name; `None` if it is not a key of
+/// this store.
 pub fn open_completion_key(secret: &Secret, key: &str) -> Option<(CallId, u64)> {
     open_name(secret, COMPLETION, key)
 }
 
-/// The id of a question that a call asks. Made like a completion key, and never one: operators see it.
+/// The id of a call's question. Made like a completion key, and never one: operators see it.
 pub fn question_id(secret: &Secret, call: CallId, name: &str) -> String {
-    seal_name(secret, QUESTION, (call, name))
+    seal_name(secret, QUESTION, call, name)
 }
 
-/// The call that asks this question, and the [sum](completion_name) of its name; `None` if the id is none of this store.
+/// The call of a question's id, and the [sum](completion_name) of its name; `None` if it is not an id of this store.
 pub fn open_question_id(secret: &Secret, id: &str) -> Option<(CallId, u64)> {
     open_name(secret, QUESTION, id)
 }
 
-/// What is kept of a token: nobody who reads it can tell the token. A token has 256 bits of chance, so nothing slower than
-/// a keyed hash is needed.
+/// The stored hash of a token, from which nobody can derive the token. A token has 256 random bits, so
+/// nothing slower than a keyed hash is needed.
 pub fn token_hash(secret: &Secret, token: &str) -> String {
     let mut hasher = blake3::Hasher::new_keyed(&secret.0);
     hasher.update(b"token");
@@ -114,34 +114,38 @@ pub fn token_hash(secret: &Secret, token: &str) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// Adds up the digest by which bytes are found that are kept already. It is keyed: nobody without the secret can tell
-/// from a journal whether guessed bytes are those that are kept.
+/// Computes the digest by which stored bytes are found. It is keyed: nobody without the secret can tell from
+/// a journal whether guessed bytes are the stored ones.
 pub fn content_hasher(secret: &Secret) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new_keyed(&secret.0);
     hasher.update(b"content");
     hasher
 }
 
-/// What tells the uses of names apart: the words for the MAC and for the pad.
-type Use = (&'static [u8], &'static [u8]);
-
-const COMPLETION: Use = (b"completion mac", b"completion pad");
-const QUESTION: Use = (b"question mac", b"question pad");
-
-fn seal_name(secret: &Secret, (for_mac, for_pad): Use, (call, name): (CallId, &str)) -> String {
-    let named = u128::from(call.packed()) << 64 | u128::from(completion_name(secret, name));
-    let mac = wide(secret, for_mac, named);
-    format!("{}{}", Handle(mac), Handle(named ^ wide(secret, for_pad, mac)))
+/// The words that separate one kind of sealed name from the others, so that a text of one kind is never one of another.
+#[derive(Clone, Copy)]
+struct SealDomain {
+    mac: &'static [u8],
+    pad: &'static [u8],
 }
 
-fn open_name(secret: &Secret, (for_mac, for_pad): Use, text: &str) -> Option<(CallId, u64)> {
+const COMPLETION: SealDomain = SealDomain { mac: b"completion mac", pad: b"completion pad" };
+const QUESTION: SealDomain = SealDomain { mac: b"question mac", pad: b"question pad" };
+
+fn seal_name(secret: &Secret, domain: SealDomain, call: CallId, name: &str) -> String {
+    let named = u128::from(call.packed()) << 64 | u128::from(completion_name(secret, name));
+    let mac = wide(secret, domain.mac, named);
+    format!("{}{}", Handle(mac), Handle(named ^ wide(secret, domain.pad, mac)))
+}
+
+fn open_name(secret: &Secret, domain: SealDomain, text: &str) -> Option<(CallId, u64)> {
     let (mac, named) = text.split_at_checked(TEXT_LEN)?;
     let (mac, named) = (Handle::parse(mac)?.0, Handle::parse(named)?.0);
-    let named = named ^ wide(secret, for_pad, mac);
-    (wide(secret, for_mac, named) == mac).then(|| (CallId::unpacked((named >> 64) as u64), named as u64))
+    let named = named ^ wide(secret, domain.pad, mac);
+    (wide(secret, domain.mac, named) == mac).then(|| (CallId::unpacked((named >> 64) as u64), named as u64))
 }
 
-/// What stands for a name in a completion key.
+/// The hash of a name in a completion key.
 pub fn completion_name(secret: &Secret, name: &str) -> u64 {
     let mut hasher = blake3::Hasher::new_keyed(&secret.0);
     hasher.update(b"completion name");
@@ -179,18 +183,18 @@ fn wide(secret: &Secret, role: &[u8], input: u128) -> u128 {
     u128::from_le_bytes(first)
 }
 
-fn mac(secret: &Secret, kind: Kind, number: u64) -> u64 {
+fn mac(secret: &Secret, kind: HandleKind, number: u64) -> u64 {
     prf(secret, kind, 0, number)
 }
 
-fn pad(secret: &Secret, kind: Kind, mac: u64) -> u64 {
+fn pad(secret: &Secret, kind: HandleKind, mac: u64) -> u64 {
     prf(secret, kind, 1, mac)
 }
 
-fn prf(secret: &Secret, kind: Kind, role: u8, input: u64) -> u64 {
+fn prf(secret: &Secret, kind: HandleKind, role: u8, input: u64) -> u64 {
     let tag = match kind {
-        Kind::Call => 1,
-        Kind::Artifact => 2,
+        HandleKind::Call => 1,
+        HandleKind::Artifact => 2,
     };
     let mut message = [0; 10];
     message[..2].copy_from_slice(&[tag, role]);
@@ -208,18 +212,18 @@ mod tests {
     #[test]
     fn a_handle_opens_only_with_its_secret_and_kind() {
         let ours = Secret([7; 32]);
-        let handle = Handle::seal(&ours, Kind::Call, 42);
-        assert_eq!(handle.open(&ours, Kind::Call), Some(42));
-        assert_eq!(handle.open(&ours, Kind::Artifact), None);
-        assert_eq!(handle.open(&Secret([8; 32]), Kind::Call), None);
+        let handle = Handle::seal(&ours, HandleKind::Call, 42);
+        assert_eq!(handle.open(&ours, HandleKind::Call), Some(42));
+        assert_eq!(handle.open(&ours, HandleKind::Artifact), None);
+        assert_eq!(handle.open(&Secret([8; 32]), HandleKind::Call), None);
     }
 
     #[test]
     fn every_flipped_bit_is_refused() {
         let secret = Secret([7; 32]);
-        let handle = Handle::seal(&secret, Kind::Call, 42);
+        let handle = Handle::seal(&secret, HandleKind::Call, 42);
         for bit in 0..128 {
-            assert_eq!(Handle(handle.0 ^ 1 << bit).open(&secret, Kind::Call), None, "bit {bit}");
+            assert_eq!(Handle(handle.0 ^ 1 << bit).open(&secret, HandleKind::Call), None, "bit {bit}");
         }
     }
 

@@ -1,6 +1,6 @@
-//! Numbers by which the inside knows things. Outside, a thing is known by its [`Handle`](crate::handle::Handle).
+//! Internal numbers. Public names are [`Handle`](crate::handle::Handle)s.
 
-/// Declares a number with a meaning of its own, so that a batch can never be passed where a session is wanted.
+/// Declares a number type, so that a batch can never be passed for a session.
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -32,7 +32,7 @@ number! {
     EntryNo(u64)
 }
 number! {
-    /// The right to write to a session: a larger fence makes every smaller one worthless.
+    /// The right to write to a session: a larger fence invalidates every smaller one.
     Fence(u64)
 }
 number! {
@@ -40,16 +40,16 @@ number! {
     AttemptNo(u32)
 }
 number! {
-    /// Bytes kept beside a journal in chunks; outside they are known as an artifact.
+    /// Bytes stored beside a journal in chunks; its public name is an artifact.
     BlobNo(u64)
 }
 
-/// An artifact: a blob, and as what it is looked at.
+/// An artifact: a blob with a media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArtifactId {
     /// The blob.
     pub blob: BlobNo,
-    /// Which of the media types of the blob is the artifact's, from 0.
+    /// The index of the artifact's media type among the blob's, from 0.
     pub media: u16,
 }
 
@@ -66,14 +66,14 @@ impl ArtifactId {
 }
 
 impl Fence {
-    /// A fence that is larger than this one and, by chance, nobody else's who takes over after it: the count of
-    /// owners, and `chance`.
+    /// A fence that is larger than this one and, by chance, unique among those who take over after it: the
+    /// count of owners, and `chance`.
     pub fn after(self, chance: u32) -> Fence {
         Fence(((self.0 >> 32) + 1) << 32 | u64::from(chance))
     }
 }
 
-/// A call inside: its batch and its place there.
+/// The number of a call: its batch and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId {
     /// The batch it came with.
@@ -100,7 +100,7 @@ impl std::fmt::Display for CallId {
     }
 }
 
-/// How the first call of a dedupe key is found: a hash over the session, the tool and the key.
+/// The key for finding the first call of a dedupe key: a hash over the session, the tool and the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark(pub [u8; 16]);
 
@@ -118,11 +118,11 @@ impl Mark {
     }
 }
 
-/// How a batch is found by its session and key: a hash, so that one fixed-size index serves keys of any length.
+/// The key for finding a batch by its session and key: a hash, so that one fixed-size index serves keys of any length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lookup(pub [u8; 16]);
 
-/// A number and a key up to here are hashed in one piece.
+/// The maximum size for hashing a number and a key in one piece.
 const LOOKUP_BYTES_SHORT: usize = 64;
 
 impl Lookup {

@@ -1,43 +1,43 @@
-//! The loop guard: notices that a session makes the same calls over and over and gets the same results.
+//! The loop guard: detects that a session makes the same calls over and over with the same results.
 //!
-//! A batch counts as the set of its calls, each with its result. The guard sees a loop when the last
-//! `loop_batches_max` batches were the same, or when the last batches are a cycle of two to four batches gone through
-//! `loop_cycles_max` times. From then on every batch that has only calls of that loop is to be answered with
-//! [`Loop::failure`] instead of a run. One other call lifts it, because the batch it is in runs and is then the last.
+//! A batch counts as the set of its calls, each with its result. The guard sees a loop when the last `loop_batches_max`
+//! batches were the same, or when the last batches are a cycle of two to four batches repeated `loop_cycles_max` times.
+//! From then on every batch that has only calls of that loop is answered with [`Loop::failure`] instead of run. One
+//! other call lifts it, because the batch it is in runs and is then the last.
 //!
-//! It is fed by whoever owns the session, and holds nothing that the journal does not: [`Guard::note`] takes each batch
-//! once, when the last of its calls ended, so the batches of a session in the order of their last `ended` entries make
-//! the same guard again. What is needed of a call is in its `opened` (tool, arguments) and its `ended` (outcome). Only
+//! The owner of the session feeds it, and it holds nothing that the journal does not: [`LoopGuard::note`] takes each
+//! batch once, when the last of its calls ended, so the batches of a session in the order of their last `ended` entries
+//! make the same guard again. The `opened` (tool, arguments) and `ended` (outcome) entries of a call are enough. Only
 //! the last `loop_calls_max` calls matter, so reading may begin that far back.
 //!
-//! Every call of every session passes here, so what is compared are sums of 64 bits that are quick to make; they are
-//! never recorded. Two different results with one sum would have to stand in every round of a loop to be mistaken.
+//! Every call of every session passes here, so fast 64-bit sums are compared; they are never recorded. Two different
+//! results with one sum would have to occur in every round of a loop to be mistaken.
 
-use crate::batch::parse_args;
-use crate::call::{Arguments, Call, Given, Opened};
-use crate::canonical;
+use crate::call::{Call, Opened};
 use crate::code::Code;
 use crate::failure::{Failure, FailureClass, Source};
-use crate::limits::Limits;
+use crate::limits::CallLimits;
 use crate::outcome::{Outcome, Part, Success, Value};
 use std::collections::VecDeque;
+use windlass_args::arguments::{Arguments, Given};
+use windlass_args::canonical;
 
-/// The longest cycle of batches that is looked for.
+/// The longest cycle of batches that is detected.
 pub const CYCLE_BATCHES_MAX: usize = 4;
 
-/// A call by what it asks for: the tool and the arguments.
+/// The request of a call: the tool and the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked(u64);
+pub struct CallFingerprint(u64);
 
-impl Asked {
-    /// The call as it was asked for, before anything was made of it.
-    pub fn new(opened: &Opened, limits: &Limits) -> Asked {
+impl CallFingerprint {
+    /// The fingerprint of a call as requested, before preparation.
+    pub fn new(opened: &Opened, limits: &CallLimits) -> CallFingerprint {
         let Arguments { given, text } = &opened.args;
-        let of = |args: &str| Asked(Sum::default().text(&opened.tool).text(args).0);
+        let of = |args: &str| CallFingerprint(Sum::default().text(&opened.tool).text(args).0);
         match given {
             // Written by us: compact, and with sorted keys.
             Given::Json => of(text),
-            Given::Text => match parse_args(&opened.args, limits) {
+            Given::Text => match opened.args.parse(&limits.args) {
                 Ok(value) => of(&canonical::text(&value)),
                 Err(_) => of(text),
             },
@@ -45,13 +45,13 @@ impl Asked {
     }
 }
 
-/// What a call gave, as far as the same can be told from something else.
+/// The result of a call, as far as equality matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gave(u64);
 
 impl Gave {
-    /// What the outcome is. References under which operators find an internal error are new each time, and passed over;
-    /// equal bytes of a session have one name.
+    /// The fingerprint of an outcome. References of internal errors are new each time, and ignored; equal
+    /// bytes of a session have one name.
     pub fn new(outcome: &Outcome) -> Gave {
         let sum = Sum::default().text(outcome.name());
         Gave(match outcome {
@@ -82,7 +82,7 @@ fn of_success(sum: Sum, success: &Success) -> Sum {
     })
 }
 
-/// A sum of texts: equal for equal ones, and as good as never for others.
+/// A sum of texts: equal for equal ones, and practically never for others.
 #[derive(Clone, Copy)]
 struct Sum(u64);
 
@@ -100,7 +100,7 @@ impl Sum {
         self.bytes(text.as_bytes())
     }
 
-    /// Adds bytes and their number, so that no two lists of texts are the same bytes.
+    /// Adds bytes and their length, so that no two lists of texts are the same bytes.
     fn bytes(self, bytes: &[u8]) -> Sum {
         let mut sum = self.0 ^ bytes.len() as u64;
         let (words, rest) = bytes.as_chunks();
@@ -116,108 +116,141 @@ impl Sum {
     }
 }
 
-/// Fewer than eight bytes as a number, without a call for the copy of so few.
+/// Fewer than eight bytes as a number, without a call to copy so few.
 fn word(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// Both halves of the product: every bit of either number moves about half of them.
+/// Both halves of the product: every bit of either number affects about half of them.
 fn folded(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// A call that ended.
+/// An ended call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Seen {
-    /// What it asked for.
-    pub asked: Asked,
-    /// What it gave.
+pub struct EndedFingerprint {
+    /// Its request.
+    pub asked: CallFingerprint,
+    /// Its result.
     pub gave: Gave,
 }
 
-impl Seen {
-    /// What there was of a call. `None` for one that has not ended, and for one that was answered [`Code::Loop`]: it
-    /// says nothing about getting on.
-    pub fn new(call: &Call, limits: &Limits) -> Option<Seen> {
+impl EndedFingerprint {
+    /// The fingerprint of a call. `None` for one that has not ended, and for one that was answered with
+    /// [`Code::Loop`]: it says nothing about progress.
+    pub fn new(call: &Call, limits: &CallLimits) -> Option<EndedFingerprint> {
         let outcome = call.outcome()?;
         let refused = matches!(outcome, Outcome::Failed(failure) if failure.code == Code::Loop);
-        (!refused).then(|| Seen { asked: Asked::new(&call.opened, limits), gave: Gave::new(outcome) })
+        (!refused).then(|| EndedFingerprint {
+            asked: CallFingerprint::new(&call.opened, limits),
+            gave: Gave::new(outcome),
+        })
     }
 }
 
 /// The guard of one session. Holds at most `loop_calls_max` calls of 16 bytes; an unused one holds nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Guard {
+pub struct LoopGuard {
     /// The last batches, oldest first.
     batches: VecDeque<Seens>,
     calls: usize,
-    /// The shortest loop that the last batches are.
+    /// The shortest loop in the last batches.
     found: Option<Loop>,
 }
 
-/// A batch as it is remembered: the sorted set of its calls.
+/// A remembered batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seens {
-    calls: Box<[Seen]>,
-    /// How many calls it had, however many of them were the same.
+    calls: SeenCalls,
+    /// The number of calls, including duplicates.
     count: usize,
 }
 
-/// Whether a batch of so many calls can be part of a loop at all: as often as it would have to be there, it must be
-/// among the calls that are looked at. Of one that cannot be, nothing need be known but that it was there.
-pub fn can_loop(calls: usize, limits: &Limits) -> bool {
+/// The sorted set of the calls of a batch. Most batches have one, which needs no memory of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SeenCalls {
+    One(EndedFingerprint),
+    Many(Box<[EndedFingerprint]>),
+}
+
+impl SeenCalls {
+    fn as_slice(&self) -> &[EndedFingerprint] {
+        match self {
+            SeenCalls::One(call) => std::slice::from_ref(call),
+            SeenCalls::Many(calls) => calls,
+        }
+    }
+}
+
+/// Whether a batch of this many calls can be part of a loop at all: all its repetitions must fit in the calls
+/// that are remembered. Of one that cannot, only its existence matters.
+pub fn can_loop(calls: usize, limits: &CallLimits) -> bool {
     let rounds = limits.loop_batches_max.min(limits.loop_cycles_max).max(1);
     calls as u64 <= limits.loop_calls_max / rounds
 }
 
-impl Guard {
-    /// Takes a batch whose calls all ended.
+impl LoopGuard {
+    /// Takes a batch whose calls have all ended.
     ///
-    /// Leave out calls of exempt tools, and calls that joined another or were answered from the record: they say nothing
-    /// about getting on. If nothing is left the batch is passed over. If a batch [cannot be part of a loop](can_loop), or
-    /// one of its calls went to the background and has no result yet, [lift](Guard::lift) the guard instead.
-    pub fn note(&mut self, mut batch: Vec<Seen>, limits: &Limits) {
-        let count = batch.len();
-        if count == 0 {
-            return;
-        }
-        batch.sort_unstable();
-        batch.dedup();
-        self.calls += count;
-        self.batches.push_back(Seens { calls: batch.into(), count });
+    /// Leave out calls of exempt tools, and calls that joined another or were answered from the record: they say
+    /// nothing about progress. A batch without other calls is ignored. If a batch [cannot be part of a loop](can_loop),
+    /// or one of its calls became a task and has no result yet, [lift](LoopGuard::lift) the guard instead.
+    pub fn note(&mut self, batch: impl IntoIterator<Item = EndedFingerprint>, limits: &CallLimits) {
+        let mut batch = batch.into_iter();
+        let Some(first) = batch.next() else { return };
+        let seen = match batch.next() {
+            None => Seens { calls: SeenCalls::One(first), count: 1 },
+            Some(second) => {
+                let mut calls: Vec<_> = [first, second].into_iter().chain(batch).collect();
+                let count = calls.len();
+                calls.sort_unstable();
+                calls.dedup();
+                let calls =
+                    if let [one] = calls[..] { SeenCalls::One(one) } else { SeenCalls::Many(calls.into()) };
+                Seens { calls, count }
+            }
+        };
+        self.calls += seen.count;
+        self.batches.push_back(seen);
         while self.calls > size(limits.loop_calls_max) {
             self.calls -= self.batches.pop_front().map_or(self.calls, |oldest| oldest.count);
         }
         self.found = self.find(limits);
     }
 
-    /// Forgets what was seen.
+    /// Forgets all batches.
     pub fn lift(&mut self) {
-        *self = Guard::default();
+        *self = LoopGuard::default();
     }
 
-    /// The loop that the last batches are, if they are one.
+    /// The loop in the last batches, if there is one.
     pub fn found(&self) -> Option<Loop> {
         self.found
     }
 
-    /// Whether calls that are about to run only go on with a loop. Leave out calls of exempt tools; no calls are no
-    /// loop. Ask once for all calls of a batch, or for each call of a streamed one as it comes.
-    pub fn check(&self, calls: &[Asked]) -> Option<Loop> {
+    /// Whether calls that are about to run only continue a loop. Leave out calls of exempt tools; no calls
+    /// are no loop. Ask once for all calls of a batch, or for each call of a streamed one as it comes.
+    pub fn check(&self, calls: &[CallFingerprint]) -> Option<Loop> {
         let found = self.found.filter(|_| !calls.is_empty())?;
         let last = self.batches.iter().rev().take(found.batches);
-        let looping: Vec<Asked> = last.flat_map(|batch| batch.calls.iter()).map(|seen| seen.asked).collect();
+        let looping: Vec<CallFingerprint> =
+            last.flat_map(|batch| batch.calls.as_slice()).map(|seen| seen.asked).collect();
         calls.iter().all(|asked| looping.contains(asked)).then_some(found)
     }
 
-    fn find(&self, limits: &Limits) -> Option<Loop> {
+    fn find(&self, limits: &CallLimits) -> Option<Loop> {
+        let newest = self.batches.back()?;
         (1..=CYCLE_BATCHES_MAX).find_map(|batches| {
+            // Most batches differ from those before.
+            let before = self.batches.get(self.batches.len().checked_sub(1 + batches)?)?;
+            if before.calls != newest.calls {
+                return None;
+            }
             let times = if batches == 1 { limits.loop_batches_max } else { limits.loop_cycles_max };
             let times = size(times);
             let length = batches.checked_mul(times).filter(|&length| 0 < length)?;
             let start = self.batches.len().checked_sub(length)?;
-            // The newest first: most batches differ from the one before.
             let repeats = (start + batches..self.batches.len())
                 .rev()
                 .all(|place| self.batches[place].calls == self.batches[place - batches].calls);
@@ -226,17 +259,17 @@ impl Guard {
     }
 }
 
-/// A loop that was noticed.
+/// A detected loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loop {
-    /// How many batches it takes to go through it.
+    /// The number of batches in one cycle.
     pub batches: usize,
-    /// How often it was gone through, at least.
+    /// The minimum number of repetitions.
     pub times: usize,
 }
 
 impl Loop {
-    /// What a call is answered with instead of a run.
+    /// The answer to a call of the loop.
     pub fn failure(self) -> Failure {
         let Loop { batches, times } = self;
         let what = match batches {

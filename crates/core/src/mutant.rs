@@ -1,5 +1,5 @@
-//! Rules that a process can be told to break, to show that the proofs notice. Only with the feature `mutants`, and only the
-//! one that `WINDLASS_MUTANT` names; without the feature no rule is ever broken, and nothing of this is left.
+//! Rules that a process can be told to break, to show that the proofs notice. Only with the feature
+//! `mutants`, and only the one that `WINDLASS_MUTANT` names; without the feature this compiles to nothing.
 
 /// Whether this process breaks the rule of this name on purpose.
 #[cfg(not(feature = "mutants"))]

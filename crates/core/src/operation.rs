@@ -1,8 +1,8 @@
-//! What a tool did by name inside a call, and what a replay of its body is told of that.
+//! Named operations of a tool inside a call, and their replay.
 //!
-//! Every operation is matched by its name and never by its order, so steps may run in parallel and end in any order.
-//! What is recorded is returned; what is not is done now. An input that is not the recorded one is a
-//! [divergence](Mismatch): the body is another than the one that was recorded.
+//! Every operation is matched by its name and never by its order, so steps may run in parallel and end in any
+//! order. A recorded one is returned; a new one is done now. An input that differs from the recorded one is a
+//! [divergence](Mismatch): the body is another than the recorded one.
 
 mod attached;
 mod fold;
@@ -17,155 +17,156 @@ pub use question::Question;
 pub use signal::{signal_of, signal_slot};
 pub use told::Triggered;
 
-use crate::failure::{Failure, named};
-use crate::outcome::{Effect, JsonText, Kept};
+use crate::failure::Failure;
+use crate::outcome::{Effect, JsonText, KeptBytes};
 use crate::time::Timestamp;
-use attached::Attached;
+use attached::AttachedBytes;
 use mismatch::other_input;
-use signal::Signals;
+use signal::CallSignals;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use windlass_args::named;
 
-/// The name under which the result of a tool that its caller runs is waited for.
+/// The name of the wait for a result of a tool that its caller runs.
 pub const CLIENT: &str = "windlass.client";
 
-/// Names that begin so are ours: no tool can use them for what it does.
+/// The prefix of our own names: no tool can use them.
 pub const RESERVED: &str = "windlass.";
 
-/// Something a tool did, under its name.
+/// An operation of a tool, under its name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
     /// Unique in the call.
     pub name: Arc<str>,
-    /// What.
+    /// The operation.
     pub did: Did,
 }
 
-/// What a tool did.
+/// The kinds of operations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Did {
     /// A step that must not be repeated is about to run.
     StepStarted {
-        /// What it is given.
+        /// Its input.
         input: JsonText,
     },
     /// A step ran.
     StepEnded {
-        /// What it was given.
+        /// Its input.
         input: JsonText,
-        /// What came of it.
+        /// Its result.
         result: StepResult,
     },
-    /// It sleeps.
+    /// A sleep began.
     SleepBegan(Until),
-    /// It has slept.
+    /// A sleep ended.
     SleepEnded,
-    /// The key by which the world outside answers was given out.
+    /// A key for an external answer was issued.
     KeyTaken,
-    /// It waits for the answer, until then.
+    /// A wait for the answer began, until then.
     WaitBegan(Until),
     /// The answer came.
     Completed(Completion),
-    /// The answer did not come in time; what comes later changes nothing.
+    /// The answer did not come in time; a later one changes nothing.
     TimedOut,
-    /// It calls other tools, in a batch of its own whose journal says what became of that.
+    /// A call of other tools, in a batch of its own with its own journal.
     Called {
-        /// How often, from 1: what failed is called again when the call is tried again.
+        /// How often, from 1: failed calls are made again when the call is retried.
         generation: u32,
     },
-    /// It asks a person.
+    /// A question to a person.
     Asked(Arc<Question>),
-    /// It read key-value pairs of its session.
+    /// A read of key-value pairs of its session.
     PairsRead {
-        /// Which, as JSON.
+        /// The request, as JSON.
         asked: JsonText,
-        /// What was there, as JSON.
+        /// The result, as JSON.
         found: JsonText,
     },
-    /// It wrote or deleted a pair of its session, together with this fact; or it did not, because the pair had another
-    /// generation than was expected.
+    /// A write or delete of a pair of its session, together with this fact; or a refused one, because the
+    /// pair had another generation than expected.
     PairWritten {
-        /// What, as JSON.
+        /// The request, as JSON.
         asked: JsonText,
-        /// Whether it did.
+        /// Whether it was written.
         written: bool,
     },
-    /// It told of an event that its tool declares.
+    /// An event that its tool declares was emitted.
     Emitted {
         /// The kind of event.
         event: Arc<str>,
-        /// What happened, as JSON.
+        /// The payload, as JSON.
         payload: JsonText,
-        /// The calls that this started, in the order of the triggers.
+        /// The calls that it started, in the order of the triggers.
         triggered: Arc<[Triggered]>,
     },
-    /// It waits for a signal, until then. The name is that of the signal's [slot](signal_slot).
+    /// A wait for a signal, until then. The name is that of the signal's [slot](signal_slot).
     SignalAwaited(Until),
     /// The signal of that slot came.
     Signalled {
-        /// What it says, as JSON.
+        /// Its payload, as JSON.
         payload: JsonText,
     },
-    /// It attached bytes to its call, and they are kept beside the journal.
+    /// Bytes attached to its call, and stored beside the journal.
     Attached {
-        /// Which, as JSON: their digest, how many they are, and their media type.
+        /// The content, as JSON: digest, length, and media type.
         content: JsonText,
-        /// Where they are.
-        kept: Kept,
+        /// The stored bytes.
+        kept: KeptBytes,
     },
-    /// It started a task, whose own journal says what became of that.
+    /// A task was started, with its own journal.
     Spawned {
-        /// Which, as JSON.
+        /// The request, as JSON.
         asked: JsonText,
     },
-    /// It opened a child session, whose own journal says what became of that.
+    /// A child session was opened, with its own journal.
     ChildOpened {
-        /// Which, as JSON: its name under `session`, and what it may.
+        /// The request, as JSON: its name under `session`, and its rights.
         asked: JsonText,
     },
-    /// It said something to its session.
+    /// A message to its session.
     Said {
-        /// What, as JSON.
+        /// The message, as JSON.
         message: JsonText,
     },
 }
 
-/// Until when something is waited for.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Until {
     /// By the wall clock.
     pub wake_at: Timestamp,
-    /// How long at most, in microseconds, whatever the wall clock says.
+    /// The maximum length in microseconds, whatever the wall clock says.
     pub length_us: u64,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepResult {
     /// A value.
     Ok(JsonText),
-    /// A failure, kept as evidence: the step runs again when the call is tried again.
+    /// A failure, kept as evidence: the step runs again when the call is retried.
     Failed(Box<Failure>),
 }
 
-/// What the world outside answered.
+/// An external answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// It is done, with this value.
+    /// It succeeded, with this value.
     Ok(JsonText),
-    /// It went wrong.
+    /// It failed.
     Error {
-        /// A code of the other side's.
+        /// The error code of the external system.
         code: String,
         /// Written for the model.
         message: String,
     },
-    /// It was called off.
+    /// It was cancelled.
     Cancelled,
 }
 
 named! {
-    /// What an operation is.
+    /// The kind of an operation.
     Kind {
         /// A step.
         Step = "step",
@@ -177,28 +178,28 @@ named! {
         Call = "nested call",
         /// A question.
         Question = "question",
-        /// A look at key-value pairs.
+        /// A read of key-value pairs.
         PairsRead = "look at key-value pairs",
-        /// A change of a key-value pair.
+        /// A write of a key-value pair.
         PairWritten = "change of a key-value pair",
         /// An event.
         Event = "event",
         /// A signal.
         Signal = "signal",
-        /// Bytes that are kept.
+        /// An attachment.
         Attached = "attachment",
         /// A task that was started.
         Spawned = "started task",
         /// A child session.
         Child = "child session",
-        /// Something that was said to the session.
+        /// A message to the session.
         Said = "message",
     }
 }
 
-/// What is recorded of an operation.
+/// The record of an operation.
 #[derive(Clone, Debug, PartialEq)]
-enum Recorded {
+enum RecordedOperation {
     Step {
         input: JsonText,
         state: StepState,
@@ -211,12 +212,12 @@ enum Recorded {
     },
     Completion {
         until: Option<Until>,
-        end: Option<Answer>,
+        end: Option<WaitOutcome>,
     },
     Call(Called),
     Question {
         question: Arc<Question>,
-        end: Option<Answer>,
+        end: Option<WaitOutcome>,
     },
     PairsRead {
         asked: JsonText,
@@ -233,10 +234,10 @@ enum Recorded {
     },
     Signal {
         until: Option<Until>,
-        end: Option<Answer>,
+        end: Option<WaitOutcome>,
     },
-    Attached(Attached),
-    /// A task that was started, a child session that was opened, or something that was said.
+    Attached(AttachedBytes),
+    /// A task that was started, a child session that was opened, or a message.
     Told {
         kind: Kind,
         what: JsonText,
@@ -248,7 +249,7 @@ enum StepState {
     /// It must not be repeated, and was started.
     Open,
     Done(JsonText),
-    /// In which round of the call: a later one runs it again.
+    /// The round of the call: a later one runs it again.
     Failed {
         failure: Box<Failure>,
         round: u32,
@@ -260,41 +261,41 @@ enum StepState {
 pub struct Called {
     /// How often, from 1.
     pub generation: u32,
-    /// In which [round](crate::call::Call::round) of the call: a later one calls again what failed.
+    /// The [round](crate::call::Call::round) of the call: a later one repeats failed calls.
     pub round: u32,
 }
 
-/// How a wait for the world outside ended.
+/// The end of a wait for an external answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It answered.
+pub enum WaitOutcome {
+    /// An answer came.
     Given(Completion),
-    /// It did not, in time.
+    /// No answer came in time.
     TimedOut,
 }
 
 /// The operations of a call, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operations {
-    by_name: BTreeMap<Arc<str>, Recorded>,
+    by_name: BTreeMap<Arc<str>, RecordedOperation>,
     /// Whether a nested call is recorded.
     has_call: bool,
     /// Whether a child session is.
     has_child: bool,
-    /// Where the signals stand, if there are any.
-    signals: Signals,
+    /// The state of the signals, if there are any.
+    signals: CallSignals,
 }
 
-/// What a replay is told of a step.
+/// The replay of a step.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step<'a> {
-    /// It is to run.
+pub enum ReplayStep<'a> {
+    /// It must run.
     Run,
     /// It ran, with this result.
     Done(&'a JsonText),
-    /// It failed in this try of the call.
+    /// It failed in this round of the call.
     Failed(&'a Failure),
-    /// It was started before a crash, must not be repeated, and nobody knows what came of it.
+    /// It was started before a crash, must not be repeated, and its outcome is not known.
     Unknown,
 }
 
@@ -309,35 +310,35 @@ impl Operations {
         self.by_name.is_empty()
     }
 
-    /// Whether something is recorded under this name.
+    /// Whether this name is recorded.
     pub fn knows(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// What the steps and nested calls that are recorded have done together: `Landed` only if that is known of all of them. A
-    /// step that failed has done nothing only if it says so, each time. What became of a nested call its own journal says;
-    /// here it counts as one that has taken effect.
+    /// The combined effect of the recorded steps and nested calls: `Landed` only if that is known of all of
+    /// them. A failed step has no effect only if it says so, each time. The outcome of a nested call is in
+    /// its own journal; here it counts as having taken effect.
     pub fn effect(&self) -> Effect {
         let mut effect = Effect::None;
         for recorded in self.by_name.values() {
             match recorded {
-                Recorded::Step { state: StepState::Open, .. }
-                | Recorded::Step { state: StepState::Failed { .. }, doubted: true, .. } => {
+                RecordedOperation::Step { state: StepState::Open, .. }
+                | RecordedOperation::Step { state: StepState::Failed { .. }, doubted: true, .. } => {
                     return Effect::Unknown;
                 }
-                Recorded::Step { state: StepState::Done(_), .. }
-                | Recorded::Call(_)
-                | Recorded::Event { .. }
-                | Recorded::Told { .. }
-                | Recorded::PairWritten { written: true, .. } => effect = Effect::Landed,
-                Recorded::Step { state: StepState::Failed { .. }, doubted: false, .. }
-                | Recorded::Sleep { .. }
-                | Recorded::Completion { .. }
-                | Recorded::Question { .. }
-                | Recorded::PairsRead { .. }
-                | Recorded::PairWritten { written: false, .. }
-                | Recorded::Signal { .. }
-                | Recorded::Attached(_) => {}
+                RecordedOperation::Step { state: StepState::Done(_), .. }
+                | RecordedOperation::Call(_)
+                | RecordedOperation::Event { .. }
+                | RecordedOperation::Told { .. }
+                | RecordedOperation::PairWritten { written: true, .. } => effect = Effect::Landed,
+                RecordedOperation::Step { state: StepState::Failed { .. }, doubted: false, .. }
+                | RecordedOperation::Sleep { .. }
+                | RecordedOperation::Completion { .. }
+                | RecordedOperation::Question { .. }
+                | RecordedOperation::PairsRead { .. }
+                | RecordedOperation::PairWritten { written: false, .. }
+                | RecordedOperation::Signal { .. }
+                | RecordedOperation::Attached(_) => {}
             }
         }
         effect
@@ -351,7 +352,7 @@ impl Operations {
     /// How often other tools were called under each name.
     pub fn calls(&self) -> impl Iterator<Item = (&str, Called)> {
         self.by_name.iter().filter_map(|(name, recorded)| {
-            if let Recorded::Call(called) = recorded { Some((&**name, *called)) } else { None }
+            if let RecordedOperation::Call(called) = recorded { Some((&**name, *called)) } else { None }
         })
     }
 
@@ -359,67 +360,70 @@ impl Operations {
     pub fn called(&self, name: &str) -> Result<Option<Called>, Mismatch> {
         match self.by_name.get(name) {
             None => Ok(None),
-            Some(Recorded::Call(called)) => Ok(Some(*called)),
+            Some(RecordedOperation::Call(called)) => Ok(Some(*called)),
             Some(other) => Err(other.other()),
         }
     }
 
     /// The step of this name, given this input, in this [round](crate::call::Call::round) of its call.
-    pub fn step(&self, name: &str, input: &str, now: u32) -> Result<Step<'_>, Mismatch> {
-        let Some(recorded) = self.by_name.get(name) else { return Ok(Step::Run) };
-        let Recorded::Step { input: was, state, .. } = recorded else { return Err(recorded.other()) };
+    pub fn step(&self, name: &str, input: &str, now: u32) -> Result<ReplayStep<'_>, Mismatch> {
+        let Some(recorded) = self.by_name.get(name) else { return Ok(ReplayStep::Run) };
+        let RecordedOperation::Step { input: was, state, .. } = recorded else {
+            return Err(recorded.other());
+        };
         if **was != *input {
             return Err(other_input(was, input));
         }
         Ok(match state {
-            StepState::Open => Step::Unknown,
-            StepState::Done(value) => Step::Done(value),
-            StepState::Failed { failure, round } if *round == now => Step::Failed(failure),
-            StepState::Failed { .. } => Step::Run,
+            StepState::Open => ReplayStep::Unknown,
+            StepState::Done(value) => ReplayStep::Done(value),
+            StepState::Failed { failure, round } if *round == now => ReplayStep::Failed(failure),
+            StepState::Failed { .. } => ReplayStep::Run,
         })
     }
 
-    /// Until when the sleep of this name is, and whether it is over; `None`: it has not begun.
+    /// The end of the sleep of this name, and whether it is over; `None`: it has not begun.
     pub fn sleep(&self, name: &str) -> Result<Option<(Until, bool)>, Mismatch> {
         match self.by_name.get(name) {
             None => Ok(None),
-            Some(Recorded::Sleep { until, over }) => Ok(Some((*until, *over))),
+            Some(RecordedOperation::Sleep { until, over }) => Ok(Some((*until, *over))),
             Some(other) => Err(other.other()),
         }
     }
 
-    /// Whether the key of this name was given out.
+    /// Whether the key of this name was issued.
     pub fn has_key(&self, name: &str) -> Result<bool, Mismatch> {
         match self.by_name.get(name) {
             None => Ok(false),
-            Some(Recorded::Completion { .. }) => Ok(true),
+            Some(RecordedOperation::Completion { .. }) => Ok(true),
             Some(other) => Err(other.other()),
         }
     }
 
-    /// Until when the answer of this name is waited for, and how that ended, as far as it did.
-    pub fn wait(&self, name: &str) -> (Option<Until>, Option<&Answer>) {
+    /// The end of the wait of this name, and its outcome, as far as there is one.
+    pub fn wait(&self, name: &str) -> (Option<Until>, Option<&WaitOutcome>) {
         match self.by_name.get(name) {
-            Some(Recorded::Completion { until, end }) => (*until, end.as_ref()),
-            Some(Recorded::Question { question, end }) => (Some(question.until), end.as_ref()),
-            Some(Recorded::Signal { until, end }) => (*until, end.as_ref()),
+            Some(RecordedOperation::Completion { until, end }) => (*until, end.as_ref()),
+            Some(RecordedOperation::Question { question, end }) => (Some(question.until), end.as_ref()),
+            Some(RecordedOperation::Signal { until, end }) => (*until, end.as_ref()),
             _ => (None, None),
         }
     }
 
-    /// The names of the keys that were given out.
+    /// The names of the issued keys.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_name
             .iter()
-            .filter(|(_, recorded)| matches!(recorded, Recorded::Completion { .. }))
+            .filter(|(_, recorded)| matches!(recorded, RecordedOperation::Completion { .. }))
             .map(|(name, _)| name)
     }
 
-    /// The question of this name, if it was asked; one that is asked otherwise now is a mismatch.
+    /// The question of this name, if it was asked; a different question now is a mismatch.
     pub fn asked(&self, name: &str, now: &Question) -> Result<Option<&Arc<Question>>, Mismatch> {
         match self.by_name.get(name) {
             None => Ok(None),
-            Some(Recorded::Question { question, .. }) => match (question.identity(), now.identity()) {
+            Some(RecordedOperation::Question { question, .. }) => match (question.identity(), now.identity())
+            {
                 (was, is) if was == is => Ok(Some(question)),
                 (was, is) => Err(other_input(&was, &is)),
             },
@@ -429,73 +433,82 @@ impl Operations {
 
     /// Whether a person was asked under this name.
     pub fn is_question(&self, name: &str) -> bool {
-        matches!(self.by_name.get(name), Some(Recorded::Question { .. }))
+        matches!(self.by_name.get(name), Some(RecordedOperation::Question { .. }))
     }
 
     /// The questions that were asked, by name.
     pub fn questions(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Question>)> {
         self.by_name.iter().filter_map(|(name, recorded)| match recorded {
-            Recorded::Question { question, .. } => Some((name, question)),
-            Recorded::Step { .. }
-            | Recorded::Sleep { .. }
-            | Recorded::Completion { .. }
-            | Recorded::Call(_)
-            | Recorded::PairsRead { .. }
-            | Recorded::PairWritten { .. }
-            | Recorded::Event { .. }
-            | Recorded::Signal { .. }
-            | Recorded::Told { .. }
-            | Recorded::Attached(_) => None,
+            RecordedOperation::Question { question, .. } => Some((name, question)),
+            RecordedOperation::Step { .. }
+            | RecordedOperation::Sleep { .. }
+            | RecordedOperation::Completion { .. }
+            | RecordedOperation::Call(_)
+            | RecordedOperation::PairsRead { .. }
+            | RecordedOperation::PairWritten { .. }
+            | RecordedOperation::Event { .. }
+            | RecordedOperation::Signal { .. }
+            | RecordedOperation::Told { .. }
+            | RecordedOperation::Attached(_) => None,
         })
     }
 
-    /// The slot that the next signal of this name takes.
+    /// The slot of the next signal of this name.
     pub fn next_signal(&self, signal: &str) -> String {
         signal_slot(signal, self.signals.first_open(signal))
     }
 
-    /// How many signals have come and are not received yet.
+    /// The number of signals that have come and are not received yet.
     pub fn signals_unheard(&self) -> u64 {
         self.signals.unheard
     }
 
-    /// Whether a signal is waited for under this name.
+    /// Whether this name is a wait for a signal.
     pub fn is_signal(&self, name: &str) -> bool {
-        matches!(self.by_name.get(name), Some(Recorded::Signal { .. }))
+        matches!(self.by_name.get(name), Some(RecordedOperation::Signal { .. }))
     }
 
-    /// Whether what was waited for under this name is over.
+    /// Whether the wait of this name is over.
     pub fn is_over(&self, name: &str, now: Timestamp) -> bool {
         match self.by_name.get(name) {
-            Some(Recorded::Sleep { until, over }) => *over || now >= until.wake_at,
-            Some(Recorded::Completion { until, end }) => {
+            Some(RecordedOperation::Sleep { until, over }) => *over || now >= until.wake_at,
+            Some(RecordedOperation::Completion { until, end }) => {
                 end.is_some() || until.is_some_and(|until| now >= until.wake_at)
             }
-            Some(Recorded::Question { question, end }) => end.is_some() || now >= question.until.wake_at,
-            Some(Recorded::Signal { until, end }) => {
+            Some(RecordedOperation::Question { question, end }) => {
+                end.is_some() || now >= question.until.wake_at
+            }
+            Some(RecordedOperation::Signal { until, end }) => {
                 end.is_some() || until.is_some_and(|until| now >= until.wake_at)
             }
-            Some(Recorded::Step { .. } | Recorded::Call(_) | Recorded::Event { .. }) | None => false,
-            Some(Recorded::Told { .. }) => false,
-            Some(Recorded::PairsRead { .. } | Recorded::PairWritten { .. } | Recorded::Attached(_)) => false,
+            Some(
+                RecordedOperation::Step { .. } | RecordedOperation::Call(_) | RecordedOperation::Event { .. },
+            )
+            | None => false,
+            Some(RecordedOperation::Told { .. }) => false,
+            Some(
+                RecordedOperation::PairsRead { .. }
+                | RecordedOperation::PairWritten { .. }
+                | RecordedOperation::Attached(_),
+            ) => false,
         }
     }
 }
 
-impl Recorded {
+impl RecordedOperation {
     fn other(&self) -> Mismatch {
         let recorded = match self {
-            Recorded::Step { .. } => Kind::Step,
-            Recorded::Sleep { .. } => Kind::Sleep,
-            Recorded::Completion { .. } => Kind::Completion,
-            Recorded::Call(_) => Kind::Call,
-            Recorded::Question { .. } => Kind::Question,
-            Recorded::PairsRead { .. } => Kind::PairsRead,
-            Recorded::PairWritten { .. } => Kind::PairWritten,
-            Recorded::Event { .. } => Kind::Event,
-            Recorded::Signal { .. } => Kind::Signal,
-            Recorded::Attached(_) => Kind::Attached,
-            Recorded::Told { kind, .. } => *kind,
+            RecordedOperation::Step { .. } => Kind::Step,
+            RecordedOperation::Sleep { .. } => Kind::Sleep,
+            RecordedOperation::Completion { .. } => Kind::Completion,
+            RecordedOperation::Call(_) => Kind::Call,
+            RecordedOperation::Question { .. } => Kind::Question,
+            RecordedOperation::PairsRead { .. } => Kind::PairsRead,
+            RecordedOperation::PairWritten { .. } => Kind::PairWritten,
+            RecordedOperation::Event { .. } => Kind::Event,
+            RecordedOperation::Signal { .. } => Kind::Signal,
+            RecordedOperation::Attached(_) => Kind::Attached,
+            RecordedOperation::Told { kind, .. } => *kind,
         };
         Mismatch::OtherKind { recorded }
     }

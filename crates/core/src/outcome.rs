@@ -1,27 +1,28 @@
-//! How a call ends, and the parts an answer is made of.
+//! The outcomes of calls, and the parts of an answer.
 
-use crate::failure::{Failure, named};
+use crate::failure::Failure;
 use crate::handle::Handle;
 use std::sync::Arc;
+use windlass_args::named;
 
-/// JSON text as it was recorded: cheap to share, never parsed again on its way out.
+/// JSON text as recorded: cheap to share, never parsed again on its way out.
 pub type JsonText = Arc<str>;
 
-/// How a call ended. Every call gets exactly one.
+/// The outcome of a call. Every call gets exactly one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The tool did its work.
+    /// The tool succeeded.
     Succeeded(Success),
-    /// It did not.
+    /// It failed.
     Failed(Box<Failure>),
-    /// It was not allowed.
+    /// It was denied.
     Denied {
-        /// Why, for the model.
+        /// The reason, for the model.
         reason: String,
     },
-    /// It was stopped.
+    /// It was cancelled.
     Cancelled {
-        /// What it had done by then.
+        /// Its effect by then.
         effect: Effect,
     },
     /// It is not known whether it took effect.
@@ -29,7 +30,7 @@ pub enum Outcome {
 }
 
 named! {
-    /// What a cancelled call had done: we never state what we do not know.
+    /// The effect of a cancelled call, as far as it is known.
     Effect {
         /// Nothing.
         None = "none",
@@ -40,12 +41,12 @@ named! {
     }
 }
 
-/// What a tool returned.
+/// A tool's result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Success {
     /// The value, as compact JSON.
     pub value: Value,
-    /// What cannot be said in JSON: images, files.
+    /// Parts that JSON cannot express: images, files.
     pub parts: Vec<Part>,
 }
 
@@ -54,21 +55,21 @@ pub struct Success {
 pub enum Value {
     /// Compact JSON.
     Inline(JsonText),
-    /// Too long for an answer, and kept as an artifact.
+    /// Too long for an answer, and stored as an artifact.
     Kept {
-        /// Where.
-        kept: Kept,
-        /// What the bytes there are.
+        /// The stored bytes.
+        kept: KeptBytes,
+        /// Their form.
         form: Form,
     },
 }
 
 named! {
-    /// What the bytes of a kept value are.
+    /// The form of a stored value.
     Form {
         /// Its compact JSON.
         Json = "json",
-        /// The string that it is; a tool's output may hold bytes that are no UTF-8.
+        /// The string itself; a tool's output may hold bytes that are not UTF-8.
         Text = "text",
     }
 }
@@ -79,12 +80,12 @@ impl Default for Value {
     }
 }
 
-/// Bytes kept beside the journal.
+/// Bytes stored beside the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The name by which they can be read.
+pub struct KeptBytes {
+    /// Their name.
     pub artifact: Handle,
-    /// How many there are.
+    /// Their number.
     pub bytes: u64,
 }
 
@@ -102,18 +103,18 @@ pub enum Part {
         /// The bytes of the file.
         data: Arc<[u8]>,
     },
-    /// Bytes kept as an artifact.
+    /// Bytes stored as an artifact.
     File {
-        /// Where they are.
-        kept: Kept,
+        /// The stored bytes.
+        kept: KeptBytes,
         /// Such as `text/plain`.
         media_type: String,
-        /// What to call it.
+        /// Its file name.
         name: String,
     },
 }
 
-/// What the model sees of a call.
+/// The model's view of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelAnswer {
     /// The pieces, in order.
@@ -123,7 +124,7 @@ pub struct ModelAnswer {
 }
 
 impl Outcome {
-    /// The state of a call that ended so.
+    /// The state of a call with this outcome.
     pub fn name(&self) -> &'static str {
         match self {
             Outcome::Succeeded(_) => "succeeded",

@@ -1,14 +1,17 @@
-//! What may start now: the order of all unfinished calls, by what they claim and by what there is room for.
+//! The plan: which calls may start now, by their claims and the available room.
 //!
-//! The [`Planner`] is told what happens to calls and says which may go on. It does nothing by itself and asks nobody
-//! the time, so the same story gives the same plan. A call passes three stages: its session's queues, where it stands
-//! behind older calls that it collides with; the queues of `global:` names, which it joins only when nothing in its
-//! session stands before it; and a line for room to run. It holds its places in the queues until it leaves, so whoever
-//! collides with it waits; calls inside a call have queues of their own within it.
+//! The [`Planner`] receives all events of calls and says which may continue. It does nothing by itself and
+//! never reads the clock, so the same events give the same plan. A call passes three stages: its session's
+//! queues, behind older calls that it collides with; the queues of `global:` names, which it joins only when
+//! nothing in its session is before it; and a line for room to run. It keeps its places in the queues until
+//! it leaves, so colliding calls wait; calls inside a call have queues of their own within it.
 
+mod admit;
 mod away;
+mod count;
 mod line;
 mod numbers;
+mod outside;
 mod room;
 mod shift;
 mod slab;
@@ -18,56 +21,65 @@ mod stuck;
 mod trie;
 mod why;
 
+pub use admit::{Bound, Overloaded};
 pub use room::{Cap, Pool, ToolNo};
 pub use why::{Limit, Why};
 
 use crate::claim::{self, Claims};
 use crate::code::Code;
 use crate::few::Few;
-use crate::ids::{BatchNo, CallId, SessionNo};
-use crate::limits::Limits;
-use line::Lines;
-use numbers::Numbers;
-use room::Room;
+use crate::ids::{CallId, SessionNo};
+use crate::limits::CallLimits;
+use line::TurnLines;
+use numbers::CallNumbers;
+use outside::StillTime;
+use room::PlanRoom;
 use slab::{NONE, Slab};
-use trie::{Space, Trie};
+use std::collections::BTreeSet;
+use trie::{ClaimSpace, Trie};
 
 /// A call that asks for its turn.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct Entrant {
     /// Its session.
     pub session: SessionNo,
-    /// Which call.
+    /// The call.
     pub call: CallId,
     /// Its tool, from [`Planner::set_tool`].
     pub tool: ToolNo,
-    /// What it reads and writes.
+    /// Its claims.
     pub wants: Wants,
-    /// Higher goes before, among calls that do not collide. A call inside another has that one's.
+    /// Higher goes first, among calls that do not collide. A nested call has its parent's.
     pub priority: i8,
-    /// Which room it takes. A call inside another takes that one's.
+    /// The pool of room it takes. A nested call takes its parent's.
     pub pool: Pool,
-    /// The call inside which it runs.
+    /// The call that made it, if it is nested.
     pub parent: Option<CallId>,
-    /// What has happened to it before.
+    /// Its past.
     pub arrival: Arrival,
+    /// Whether it waits for an external answer, if it has started and is parked.
+    pub outside: bool,
+    /// Whether its batch was answered, or nobody waits for that.
+    pub answered: bool,
+    /// Whether it is being prepared: then it keeps its place, even if its batch was answered.
+    pub prepares: bool,
 }
 
-/// What a call reads and writes, as far as it is known.
+/// The claims of a call, as far as they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// This.
+    /// These claims.
     Claims(Claims),
-    /// What the call around it claims.
+    /// The claims of the call around it.
     Inherited,
-    /// It is not prepared: everybody younger waits, and so does it, until [`Planner::reclaim`].
+    /// It is not prepared: all younger calls wait, and so does it, until [`Planner::reclaim`].
     Unknown,
 }
 
-/// What has happened to a call before it was entered.
+/// The past of a call before it was entered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrival {
-    /// Nothing.
+    /// None.
     #[default]
     New,
     /// It is parked and never started.
@@ -78,42 +90,45 @@ pub enum Arrival {
     StartedParked,
 }
 
-impl Ask {
+impl Entrant {
     /// A new call that writes its session.
-    pub fn new(session: SessionNo, call: CallId, tool: ToolNo) -> Ask {
+    pub fn new(session: SessionNo, call: CallId, tool: ToolNo) -> Entrant {
         let wants = Wants::Claims(Claims::of(crate::tool::EffectClass::Once));
         let (pool, arrival) = (Pool::default(), Arrival::default());
-        Ask { session, call, tool, wants, priority: 0, pool, parent: None, arrival }
+        let (priority, parent) = (0, None);
+        let (outside, answered, prepares) = (false, false, false);
+        Entrant { session, call, tool, wants, priority, pool, parent, arrival, outside, answered, prepares }
     }
 }
 
-/// Why a call gets no turn, ever.
+/// Why a call never gets a turn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// It is in already.
-    #[error("call {call} has asked for its turn before")]
+#[non_exhaustive]
+pub enum TurnRefusal {
+    /// It was entered before.
+    #[error("call {call} has already asked for its turn")]
     Twice {
-        /// Which.
+        /// The call.
         call: CallId,
     },
-    /// It has started, or is not in.
-    #[error("what call {call} claims can no longer change: it has started or is over")]
+    /// It has started, or was not entered.
+    #[error("the claims of call {call} can no longer change: it has started or is over")]
     TooLate {
-        /// Which.
+        /// The call.
         call: CallId,
     },
     /// The call around it is not there, never started, or is over.
     #[error("the call {parent} is not running, so nothing can run inside it")]
     NoParent {
-        /// Which.
+        /// The parent.
         parent: CallId,
     },
     /// It claims more than the call around it.
     #[error(
-        "`{claim}` lies outside what the call around it claims: widen that tool's claims, or narrow this one's"
+        "`{claim}` is outside the claims of the call around it: widen that tool's claims, or narrow this one's"
     )]
     NotCovered {
-        /// What lies outside.
+        /// The claim outside.
         claim: claim::Claim,
     },
     /// The room it needs is held by calls that wait for it.
@@ -121,58 +136,52 @@ pub enum Refused {
         "{limit} is held by {held_by}, which waits for this call: raise the limit, or do not call this tool from there"
     )]
     WouldDeadlock {
-        /// What is full.
+        /// The full limit.
         limit: Limit,
-        /// Who holds it.
+        /// Its holder.
         held_by: CallId,
     },
 }
 
-impl Refused {
-    /// The code under which the call fails.
+impl TurnRefusal {
+    /// The failure code of the call.
     pub fn code(&self) -> Code {
         match self {
-            Refused::Twice { .. } | Refused::TooLate { .. } | Refused::NoParent { .. } => Code::Internal,
-            Refused::NotCovered { .. } => Code::ClaimNotCovered,
-            Refused::WouldDeadlock { .. } => Code::WouldDeadlock,
+            TurnRefusal::Twice { .. } | TurnRefusal::TooLate { .. } | TurnRefusal::NoParent { .. } => {
+                Code::Internal
+            }
+            TurnRefusal::NotCovered { .. } => Code::ClaimNotCovered,
+            TurnRefusal::WouldDeadlock { .. } => Code::WouldDeadlock,
         }
     }
 }
 
-/// There are too many calls to take more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many calls are waiting: come back in {} ms", retry_after_us.div_ceil(1_000))]
-pub struct Overloaded {
-    /// When there is probably room.
-    pub retry_after_us: u64,
-}
-
-/// What is to be done now.
+/// The calls to act on now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// These may go on: start, run again, or take up what they left to wait for calls inside. They count as running.
+    /// These may continue: start, run again, or resume after nested calls. They count as running.
     pub start: Vec<CallId>,
     /// These can never start: end them and [leave](Planner::leave).
-    pub refuse: Vec<(CallId, Refused)>,
+    pub refuse: Vec<(CallId, TurnRefusal)>,
 }
 
-/// How a call kept its place when its claims changed.
+/// The effect of changed claims on a call's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaimed {
-    /// The new claims lie within the old ones.
+    /// The new claims are within the old ones.
     KeptPlace,
-    /// They do not: younger calls that collide with them may have run, so it stands behind all now.
+    /// They are not: younger calls that collide with them may have run, so it is behind all others now.
     QueuedAnew,
 }
 
-/// How many calls there are in each state.
+/// The number of calls in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Waiting for a claim or for room.
     pub queued: u64,
     /// Running, by [`Pool`].
     pub running: [u64; 2],
-    /// Waiting for calls inside.
+    /// Waiting for nested calls.
     pub lending: u64,
     /// Parked.
     pub parked: u64,
@@ -182,146 +191,164 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Planner {
     trie: Trie,
-    lines: Lines,
-    room: Room,
-    calls: Slab<Call>,
-    call_nos: Numbers,
-    sessions: Slab<Session>,
+    lines: TurnLines,
+    room: PlanRoom,
+    calls: Slab<PlannedCall>,
+    call_nos: CallNumbers,
+    sessions: Slab<PlannedSession>,
     session_nos: Few<SessionNo, u32>,
     /// The queues of the names that hold across sessions.
-    global: Space,
+    global: ClaimSpace,
     age: u64,
     counts: Counts,
-    /// Those of the queued calls that have started before.
+    /// Queued calls that have started before.
     again: u64,
-    /// Parked calls that were [put away](Planner::put_away).
+    /// Parked calls that were [forgotten](Planner::forget_parked).
     away: u64,
+    /// Calls whose clocks stand still, so that those behind them are checked.
+    still: u64,
     limits: Maxima,
-    pace: Pace,
-    /// A call that came to the lines while nobody could start from one: it is put into its line only if something else happens
-    /// before it starts. Mostly nothing does.
+    pace: QueuePace,
+    /// A call that came to the lines while no other could start: it is put into its line only if something
+    /// else happens before it starts. Mostly nothing does.
     alone: u32,
-    /// Used by each change and empty between them; kept so that a change allocates nothing.
+    /// Scratch space, empty between changes; kept so that a change allocates nothing.
     cleared: Vec<u32>,
-    /// Calls that were found to wait for each other.
-    deadlocked: Vec<(CallId, Refused)>,
-    /// Whether something happened since that can have made calls wait for each other.
+    /// Calls found to wait for each other.
+    deadlocked: Vec<(CallId, TurnRefusal)>,
+    /// Whether a change since then can have made calls wait for each other.
     suspects_deadlock: bool,
-    /// Whether calls inside others wait for room that only lending calls hold, though these can go on for now.
+    /// Whether nested calls wait for room that only lending calls hold, though these can continue for now.
     watches_deadlock: bool,
 }
 
 #[derive(Debug)]
 struct Maxima {
     queued: u64,
+    session_queued: u64,
     parked: u64,
     lead_us: i64,
     retry_us: (u64, u64),
 }
 
-/// How fast the queue moves: for telling when to come back.
+/// The pace of the queue, to estimate when to retry.
 #[derive(Debug, Default)]
-struct Pace {
+struct QueuePace {
     started_us: u64,
     between_us: u64,
 }
 
 #[derive(Debug)]
-struct Session {
+struct PlannedSession {
     no: SessionNo,
-    space: Space,
+    space: ClaimSpace,
     calls: u32,
+    queued: u64,
     running: [u32; 2],
     lines: Vec<u32>,
+    /// Its calls that wait for others because of their claims.
+    blocked: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
-struct Call {
+struct PlannedCall {
     id: CallId,
     session: u32,
     tool: u32,
     parent: u32,
-    /// The queues of the calls inside, while there are any.
-    inside: Option<Box<Inside>>,
+    /// The queues of the nested calls, while there are any.
+    inside: Option<Box<InnerQueues>>,
     claims: Claims,
     /// Its place in the queues of its session or of the call around it.
     own: u32,
     /// Its place in the queues of the global names.
     global: u32,
-    /// Its line while it stands in one.
+    /// Its line while it is in one.
     line: u32,
     age: u64,
     lead_us: i64,
     pool: Pool,
-    stage: Stage,
+    stage: ClaimStage,
     doing: Doing,
-    flags: Flags,
+    flags: CallFlags,
+    stood: StillTime,
 }
 
 #[derive(Debug)]
-struct Inside {
-    space: Space,
+struct InnerQueues {
+    space: ClaimSpace,
     calls: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Flags {
+struct CallFlags {
     parked: bool,
     started: bool,
     answered: bool,
     unprepared: bool,
     claims_global: bool,
+    /// It has default claims, of its class or of the call around it, since its tool declares none.
+    defaulted: bool,
+    /// It is being prepared.
+    prepares: bool,
+    /// It has started, and waits for an external answer.
+    outside: bool,
+    /// It waits for nested calls that wait for external answers.
+    waits_inside: bool,
+    /// It waited behind a call whose clocks stood still, at the last check.
+    behind: bool,
     priority: i8,
 }
 
-/// How far a call's claims have come.
+/// The progress of a call's claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ClaimStage {
     /// It gave up its place.
     Away,
-    /// It stands in its own queues.
+    /// It is in its own queues.
     Own,
-    /// It stands in the global queues as well.
+    /// It is in the global queues as well.
     Global,
-    /// Nothing stands before it.
+    /// Nothing is before it.
     Clear,
 }
 
-/// What a call does as far as room is concerned.
+/// The state of a call with regard to room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Nothing,
-    /// It stands in a line for room.
+    /// It is in a line for room.
     Lined,
     Running,
-    /// It waits for calls inside, and holds its tool's room only.
+    /// It waits for nested calls, and holds only its tool's room.
     Lending,
-    /// It did so, and stands in a line to go on.
+    /// It did so, and is in a line to continue.
     Returning,
-    /// It left before the calls inside it did.
+    /// It left before its nested calls did.
     Left,
-    /// It can never start, and somebody was told.
+    /// It can never start, and that was reported.
     Refused,
 }
 
 impl Planner {
     /// A planner with no calls.
-    pub fn new(limits: &Limits) -> Planner {
+    pub fn new(limits: &CallLimits) -> Planner {
         Planner {
             trie: Trie::default(),
-            lines: Lines::default(),
-            room: Room::new(limits),
+            lines: TurnLines::default(),
+            room: PlanRoom::new(limits),
             calls: Slab::default(),
-            call_nos: Numbers::default(),
+            call_nos: CallNumbers::default(),
             sessions: Slab::default(),
             session_nos: Few::default(),
-            global: Space::EMPTY,
+            global: ClaimSpace::EMPTY,
             age: 0,
             counts: Counts::default(),
             again: 0,
             away: 0,
+            still: 0,
             limits: Maxima::of(limits),
-            pace: Pace::default(),
+            pace: QueuePace::default(),
             alone: NONE,
             cleared: Vec::new(),
             deadlocked: Vec::new(),
@@ -330,53 +357,51 @@ impl Planner {
         }
     }
 
-    /// Whether there is room for a batch of so many calls from outside. Calls inside others and due fires are entered
-    /// without asking.
-    pub fn admit(&self, now_us: u64, calls: u64) -> Result<(), Overloaded> {
-        let over = (self.counts.queued + calls).saturating_sub(self.limits.queued);
-        // What is admitted is queued first, and may be parked or not.
-        let over = over.max((self.counts.parked + self.away + 1).saturating_sub(self.limits.parked));
-        if over == 0 {
-            return Ok(());
-        }
-        // A queue that stands still is no faster than it has been standing.
-        let between_us = self.pace.between_us.max(now_us.saturating_sub(self.pace.started_us));
-        let (least, most) = self.limits.retry_us;
-        Err(Overloaded { retry_after_us: over.saturating_mul(between_us).clamp(least, most.max(least)) })
-    }
-
-    /// Puts a call behind all earlier ones of its session, or of the call around it.
-    pub fn enter(&mut self, now_us: u64, ask: Ask) -> Result<(), Refused> {
+    /// Enters a call behind all earlier ones of its session, or of the call around it.
+    pub fn enter(&mut self, now_us: u64, ask: Entrant) -> Result<(), TurnRefusal> {
         if self.call_nos.get(ask.call).is_some() {
-            return Err(Refused::Twice { call: ask.call });
+            return Err(TurnRefusal::Twice { call: ask.call });
         }
         let call = self.admitted(now_us, ask)?;
-        self.insert(call);
+        let number = self.insert(call);
+        self.look_behind(now_us, number);
         Ok(())
     }
 
-    /// A call is over, in whatever way and state: its end is handed on, or it was withdrawn before it started.
-    /// `false` if it was not in. While there are calls inside it, its claims stay until the last of them left.
+    /// A call is over, in any way and state: its end was sent, or it was withdrawn before it started. `false`
+    /// if it was not entered. While it has nested calls, its claims stay until the last of them left.
     pub fn leave(&mut self, call: CallId) -> bool {
         let Some(number) = self.find(call) else { return false };
         self.uncount(number);
         self.stop(number);
+        let left = self.calls[number].id.batch;
+        let was_still = self.calls[number].is_still();
+        if was_still {
+            self.resume_clocks(0, number);
+        }
         self.calls[number].doing = Doing::Left;
         if self.calls[number].inside.is_none() {
             self.finish(number);
         }
+        if was_still {
+            self.advance_batch(left);
+        }
         true
     }
 
-    /// A call stops until [`wake`](Self::wake): it holds no room. If it has started it keeps its claims; if not, it
-    /// keeps its place in its session until its batch was answered. `false` if it was not in, parked before, or refused.
+    /// A call stops until [`wake`](Self::wake): it holds no room. If it has started it keeps its claims; if not, it keeps its
+    /// place in its session until its batch was answered. `false` if it was not entered, parked before, or refused.
     pub fn park(&mut self, call: CallId) -> bool {
-        let parks = |call: &Call| !call.flags.parked && call.doing != Doing::Refused;
+        if let Some(number) = self.find(call) {
+            self.calls[number].flags.prepares = false;
+        }
+        let parks = |call: &PlannedCall| !call.flags.parked && call.doing != Doing::Refused;
         let Some(number) = self.find(call).filter(|&number| parks(&self.calls[number])) else {
             return false;
         };
         self.uncount(number);
         self.stop(number);
+        self.unblock(number);
         self.calls[number].flags.parked = true;
         self.count(number);
         if !self.calls[number].flags.started {
@@ -388,7 +413,7 @@ impl Planner {
         true
     }
 
-    /// A parked call goes on as soon as it may. `false` if it was not parked.
+    /// A parked call continues as soon as it may. `false` if it was not parked.
     pub fn wake(&mut self, now_us: u64, call: CallId) -> bool {
         let Some(number) = self.find(call).filter(|&number| self.calls[number].flags.parked) else {
             return false;
@@ -396,14 +421,12 @@ impl Planner {
         self.uncount(number);
         self.calls[number].flags.parked = false;
         self.count(number);
-        if self.calls[number].stage == Stage::Away {
-            self.queue_anew(now_us, number);
-        }
-        self.advance(number);
+        self.come_inside(now_us, number);
+        self.look_behind(now_us, number);
         true
     }
 
-    /// Whether a call is in: it was entered and has not left.
+    /// Whether a call was entered and has not left.
     pub fn is_in(&self, call: CallId) -> bool {
         self.find(call).is_some()
     }
@@ -413,20 +436,8 @@ impl Planner {
         self.find(call).is_some_and(|number| self.calls[number].doing == Doing::Running)
     }
 
-    /// A batch was answered: those of its calls that are parked and never started give up their places, and those
-    /// that are parked later will.
-    pub fn answered(&mut self, batch: BatchNo) {
-        for number in self.call_nos.of_batch(batch) {
-            let call = &mut self.calls[number];
-            call.flags.answered = true;
-            if call.flags.parked && !call.flags.started && call.stage == Stage::Own {
-                self.go_away(number);
-            }
-        }
-    }
-
-    /// A running call does nothing but wait for calls inside: its room in process and session is free meanwhile, that
-    /// of its tool and groups is not. `false` if it does not run.
+    /// A running call only waits for nested calls: its room in process and session is free meanwhile, that of
+    /// its tool and groups is not. `false` if it does not run.
     pub fn lend(&mut self, call: CallId) -> bool {
         let Some(number) = self.find(call) else { return false };
         self.uncount(number);
@@ -451,8 +462,8 @@ impl Planner {
         lends
     }
 
-    /// A call that lent its room wants to go on: [`start_ready`](Self::start_ready) will name it, before others of its
-    /// session. `false` if it lent nothing.
+    /// A call that lent its room wants to continue: [`start_ready`](Self::start_ready) will name it, before
+    /// others of its session. `false` if it lent nothing.
     pub fn take_back(&mut self, call: CallId) -> bool {
         let Some(number) = self.find(call).filter(|&number| self.calls[number].doing == Doing::Lending)
         else {
@@ -466,7 +477,7 @@ impl Planner {
         true
     }
 
-    /// Its caller no longer waits for a call: it counts among the tasks, even beyond their limit if it runs.
+    /// The caller no longer waits for a call: it counts among the tasks, even beyond their limit if it runs.
     pub fn detach(&mut self, call: CallId) -> bool {
         let Some(number) = self.find(call) else { return false };
         match self.calls[number].doing {
@@ -487,37 +498,38 @@ impl Planner {
         true
     }
 
-    /// What a call that never started claims is known now, or has changed with its arguments.
-    pub fn reclaim(&mut self, now_us: u64, call: CallId, claims: Claims) -> Result<Reclaimed, Refused> {
-        match self.find(call).filter(|&number| !self.calls[number].flags.started) {
-            Some(number) => self.change_claims(now_us, number, claims),
-            None => Err(Refused::TooLate { call }),
-        }
+    /// The claims of a call that never started are known now, or have changed with its arguments.
+    pub fn reclaim(&mut self, now_us: u64, call: CallId, claims: Claims) -> Result<Reclaimed, TurnRefusal> {
+        let found = self.find(call).filter(|&number| !self.calls[number].flags.started);
+        let number = found.ok_or(TurnRefusal::TooLate { call })?;
+        let reclaimed = self.change_claims(now_us, number, claims)?;
+        self.look_behind(now_us, number);
+        Ok(reclaimed)
     }
 
-    /// What a call claims, as far as it is known.
+    /// The claims of a call, if they are known.
     pub fn claims(&self, call: CallId) -> Option<&Claims> {
         self.find(call).map(|number| &self.calls[number].claims)
     }
 
-    /// When something may start without anything happening: a rate allows it then.
+    /// When a rate allows a start without another event.
     pub fn next_due(&self) -> Option<u64> {
         self.lines.next_due()
     }
 
-    /// Makes a tool known, or changes its limits and groups. The number stays the same for the same id.
-    pub fn set_tool(&mut self, now_us: u64, id: &str, (cap, groups): (Cap, &[&str])) -> ToolNo {
-        let no = self.room.set_tool(id, (cap, groups), now_us);
+    /// Adds a tool, or changes its limits and groups. The number stays the same for the same id.
+    pub fn set_tool(&mut self, now_us: u64, id: &str, cap: Cap, groups: &[&str]) -> ToolNo {
+        let no = self.room.set_tool(id, cap, groups, now_us);
         self.line_up_again();
         ToolNo(no)
     }
 
-    /// The number of a tool that was made known and is not gone.
+    /// The number of a tool that was added and is not gone.
     pub fn tool(&self, id: &str) -> Option<ToolNo> {
         self.room.find_tool(id)
     }
 
-    /// Whether a tool was made known, and is not gone with all its calls.
+    /// Whether a tool was added, and is not gone with all its calls.
     pub fn knows_tool(&self, id: &str) -> bool {
         self.room.knows_tool(id)
     }
@@ -528,22 +540,22 @@ impl Planner {
         self.line_up_again();
     }
 
-    /// Changes the limits in force. What runs beyond a lower one ends in its own time.
-    pub fn set_limits(&mut self, limits: &Limits) {
+    /// Changes the limits. Running calls above a lower one finish normally.
+    pub fn set_limits(&mut self, limits: &CallLimits) {
         self.room.set_limits(limits);
         self.limits = Maxima::of(limits);
         self.line_up_again();
     }
 
-    /// Lets at most so many calls of a session run at once, if that is fewer than of every session; none: as many.
+    /// Sets how many calls of a session run at once, if fewer than the general limit; `None`: the general limit.
     pub fn set_session(&mut self, session: SessionNo, running_max: Option<u32>) {
         if self.room.set_session(session, running_max) {
             self.line_up_again();
         }
     }
 
-    /// A tool is gone: calls of it wait until [`set_tool`](Self::set_tool) brings one of the same id. Its number is
-    /// forgotten with its last call.
+    /// A tool is gone: calls of it wait until [`set_tool`](Self::set_tool) adds one of the same id. Its
+    /// number is forgotten with its last call.
     pub fn remove_tool(&mut self, tool: ToolNo) {
         self.room.remove_tool(tool);
         self.line_up_again();
@@ -558,7 +570,7 @@ impl Planner {
         Counts { running: self.room.running.map(u64::from), parked, ..self.counts }
     }
 
-    /// How many things are kept: none once every call has left.
+    /// The number of remembered objects: 0 once every call has left.
     pub fn kept(&self) -> usize {
         self.trie.len() - self.global.roots()
             + self.lines.len()
@@ -575,10 +587,11 @@ impl Planner {
 }
 
 impl Maxima {
-    fn of(limits: &Limits) -> Maxima {
+    fn of(limits: &CallLimits) -> Maxima {
         let micros = |ms: u64| ms.saturating_mul(1_000);
         Maxima {
             queued: limits.calls_queued_max,
+            session_queued: limits.session_calls_queued_max,
             parked: limits.calls_parked_max,
             lead_us: i64::try_from(micros(limits.priority_lead_ms)).unwrap_or(i64::MAX / 1_024),
             retry_us: (micros(limits.overload_wait_ms_min), micros(limits.overload_wait_ms_max)),

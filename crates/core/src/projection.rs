@@ -1,27 +1,27 @@
-//! What the model sees of an outcome: everything if it is short, else its ends and the way to the rest.
+//! The model's view of an outcome: everything if it is short, else its ends and the way to the rest.
 //!
-//! Whoever projects asks [`fits`] first. If the text does not fit, the [`full_text`] is kept as an artifact and its
-//! handle is given to [`project`], so that the answer can say how to read on: a last part of the form
+//! Callers check [`fits`] first. If the text does not fit, the [`full_text`] is stored as an artifact and its
+//! handle is passed to [`project`], so that the answer can say how to read on: a last part of the form
 //! `{"truncated":true,"shown":…,"total":…,"next_offset":…,"artifact":…,"hint":…}`.
 
 mod cut;
 mod shrink;
 
 use crate::failure::Failure;
-use crate::json::unquoted;
-use crate::limits::Limits;
-use crate::outcome::{Effect, Kept, ModelAnswer, Outcome, Part, Success, Value};
+use crate::limits::CallLimits;
+use crate::outcome::{Effect, KeptBytes, ModelAnswer, Outcome, Part, Success, Value};
 use std::borrow::Cow;
 use std::fmt::Write;
+use windlass_args::json::unquoted;
 
-/// What the part that says how to read on may take beyond `answer_bytes_max`: it must never be what is cut.
+/// The maximum size of the read-on part, beyond `answer_bytes_max`: it must never be cut.
 pub const READ_ON_BYTES_MAX: u64 = 512;
 
-/// Smaller limits count as this: what is left out must be said somewhere.
+/// Smaller limits count as this: an omission must always be stated.
 pub const ANSWER_BYTES_MIN: u64 = 512;
 
-/// The default projection. `kept` is where the [`full_text`] of a success lies if it does not fit.
-pub fn project(outcome: &Outcome, kept: Option<Kept>, limits: &Limits) -> ModelAnswer {
+/// The default projection. `kept` is the stored [`full_text`] of a success that does not fit.
+pub fn project(outcome: &Outcome, kept: Option<KeptBytes>, limits: &CallLimits) -> ModelAnswer {
     match outcome {
         Outcome::Succeeded(success) => succeeded(success, kept, limits),
         Outcome::Failed(failure) => failed(failure, limits),
@@ -38,10 +38,10 @@ pub fn project(outcome: &Outcome, kept: Option<Kept>, limits: &Limits) -> ModelA
     }
 }
 
-/// All that a success has to say in text, whatever its length: its value, then the text among its parts, each on a
-/// new line. This is what an answer is cut from and what is kept as an artifact; offsets are bytes of it.
+/// All text of a success, of any length: its value, then the text among its parts, each on a new line.
+/// Answers are cut from it and artifacts store it; offsets are bytes of it.
 ///
-/// A value that lies in an artifact already has no text here.
+/// A value that is already an artifact has no text here.
 pub fn full_text(success: &Success) -> Cow<'_, str> {
     let value = match &success.value {
         Value::Inline(json) => value_text(json),
@@ -63,25 +63,32 @@ pub fn full_text(success: &Success) -> Cow<'_, str> {
 }
 
 /// Whether `text` can be shown whole.
-pub fn fits(text: &str, limits: &Limits) -> bool {
-    Room::of(limits).fits(text)
+pub fn fits(text: &str, limits: &CallLimits) -> bool {
+    TextRoom::of(limits).fits(text)
 }
 
-/// Output that went to an artifact and of which only the ends are in memory.
+/// The ends of a text that is shown beside others: it may take one part in `share` of an answer's size.
+pub fn excerpt<'a>(text: &'a str, share: usize, limits: &CallLimits) -> Cow<'a, str> {
+    let TextRoom { bytes, lines } = TextRoom::of(limits);
+    let room = TextRoom { bytes: bytes / share.max(1), lines: lines / share.max(1) };
+    if room.fits(text) { Cow::Borrowed(text) } else { Cow::Owned(cut::text(text, room).0) }
+}
+
+/// Output stored as an artifact, with only its ends in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends<'a> {
     /// The first bytes.
     pub head: &'a [u8],
     /// The last bytes; may overlap the first.
     pub tail: &'a [u8],
-    /// How many bytes there are.
+    /// The total number of bytes.
     pub total: u64,
 }
 
 /// The projection of a success whose text was streamed. Bytes that are not UTF-8 are shown as `�`.
 ///
-/// Ends of `answer_bytes_max` bytes each are enough; more are not looked at.
-pub fn project_ends(ends: Ends<'_>, kept: Option<Kept>, limits: &Limits) -> ModelAnswer {
+/// Ends of `answer_bytes_max` bytes each are enough; more are ignored.
+pub fn project_ends(ends: Ends<'_>, kept: Option<KeptBytes>, limits: &CallLimits) -> ModelAnswer {
     let mut answer = ModelAnswer::default();
     let held = (ends.head.len() + ends.tail.len()) as u64;
     if held >= ends.total {
@@ -93,22 +100,22 @@ pub fn project_ends(ends: Ends<'_>, kept: Option<Kept>, limits: &Limits) -> Mode
             return answer;
         }
     }
-    let (shown, read_on) = cut::ends(ends, Room::of(limits));
+    let (shown, read_on) = cut::ends(ends, TextRoom::of(limits));
     answer.parts.extend([Part::Text(shown), read_on.part(kept)]);
     answer
 }
 
-/// How much text an answer may have.
+/// The space for an answer's text.
 #[derive(Clone, Copy)]
-struct Room {
+struct TextRoom {
     bytes: usize,
     lines: usize,
 }
 
-impl Room {
-    fn of(limits: &Limits) -> Room {
+impl TextRoom {
+    fn of(limits: &CallLimits) -> TextRoom {
         const LINES_MIN: u64 = 8;
-        Room {
+        TextRoom {
             bytes: usize::try_from(limits.answer_bytes_max.max(ANSWER_BYTES_MIN)).unwrap_or(usize::MAX),
             lines: usize::try_from(limits.answer_lines_max.max(LINES_MIN)).unwrap_or(usize::MAX),
         }
@@ -122,7 +129,7 @@ impl Room {
 }
 
 #[inline]
-fn succeeded(success: &Success, kept: Option<Kept>, limits: &Limits) -> ModelAnswer {
+fn succeeded(success: &Success, kept: Option<KeptBytes>, limits: &CallLimits) -> ModelAnswer {
     let mut answer = ModelAnswer::default();
     match &success.value {
         // Nearly all answers: one short value.
@@ -132,13 +139,13 @@ fn succeeded(success: &Success, kept: Option<Kept>, limits: &Limits) -> ModelAns
                 answer.parts.push(Part::Text(text.into_owned()));
             } else {
                 let is_json = matches!(text, Cow::Borrowed(whole) if whole.len() == json.len());
-                answer.parts.extend(shortened(&text, is_json.then_some(limits), kept, Room::of(limits)));
+                answer.parts.extend(shortened(&text, is_json.then_some(limits), kept, TextRoom::of(limits)));
             }
         }
         Value::Inline(_) => with_parts(success, kept, limits, &mut answer),
         Value::Kept { kept: value, .. } => {
             let ends = Ends { head: b"", tail: b"", total: value.bytes };
-            let (_, read_on) = cut::ends(ends, Room::of(limits));
+            let (_, read_on) = cut::ends(ends, TextRoom::of(limits));
             answer.parts.push(read_on.part(Some(*value)));
             with_parts(success, kept, limits, &mut answer);
         }
@@ -146,9 +153,9 @@ fn succeeded(success: &Success, kept: Option<Kept>, limits: &Limits) -> ModelAns
     answer
 }
 
-fn with_parts(success: &Success, kept: Option<Kept>, limits: &Limits, answer: &mut ModelAnswer) {
-    let mut room = Room::of(limits);
-    let files = file_lines(&success.parts, Room { bytes: room.bytes / 4, lines: room.lines / 4 });
+fn with_parts(success: &Success, kept: Option<KeptBytes>, limits: &CallLimits, answer: &mut ModelAnswer) {
+    let mut room = TextRoom::of(limits);
+    let files = file_lines(&success.parts, TextRoom { bytes: room.bytes / 4, lines: room.lines / 4 });
     room.bytes -= files.len();
     room.lines -= files.lines().count();
     let text = full_text(success);
@@ -175,7 +182,7 @@ fn is_silent(success: &Success) -> bool {
     !success.parts.is_empty() && matches!(&success.value, Value::Inline(json) if json.as_ref() == "null")
 }
 
-/// What a value looks like as text: a string is itself, anything else its JSON.
+/// A value as text: a string is itself, anything else its JSON.
 fn value_text(json: &str) -> Cow<'_, str> {
     unquoted(json).unwrap_or(Cow::Borrowed(json))
 }
@@ -188,8 +195,8 @@ fn part_text(part: &Part) -> Option<&str> {
     }
 }
 
-/// One line for each file, as far as there is room.
-fn file_lines(parts: &[Part], room: Room) -> String {
+/// One line for each file, as far as there is space.
+fn file_lines(parts: &[Part], room: TextRoom) -> String {
     const MORE: usize = 48;
     const NAME_CHARS_MAX: usize = 100;
     let mut lines = String::new();
@@ -220,10 +227,10 @@ fn file_lines(parts: &[Part], room: Room) -> String {
     lines
 }
 
-/// A text that does not fit: what is shown of it, and how to read on. With `json`, it is JSON and stays so up to the
-/// size at which a result counts as bytes.
-fn shortened(text: &str, json: Option<&Limits>, kept: Option<Kept>, room: Room) -> [Part; 2] {
-    let is_parsed = json.is_some_and(|limits| text.len() as u64 <= limits.result_json_bytes_max);
+/// A text that does not fit: its shown part, and how to read on. With `json`, it is JSON and stays so up to
+/// the size at which a result counts as bytes.
+fn shortened(text: &str, json: Option<&CallLimits>, kept: Option<KeptBytes>, room: TextRoom) -> [Part; 2] {
+    let is_parsed = json.is_some_and(|limits| text.len() as u64 <= limits.args.result_json_bytes_max);
     let shrunk = if is_parsed { shrink::json(text, room.bytes) } else { None };
     let (shown, read_on) = match shrunk {
         Some(shown) => {
@@ -236,7 +243,7 @@ fn shortened(text: &str, json: Option<&Limits>, kept: Option<Kept>, room: Room) 
     [Part::Text(shown), read_on.part(kept)]
 }
 
-/// How much is shown of a text, and where to go on.
+/// The shown part of a text, and where to continue.
 struct ReadOn {
     shown: u64,
     total: u64,
@@ -245,7 +252,7 @@ struct ReadOn {
 }
 
 impl ReadOn {
-    fn part(&self, kept: Option<Kept>) -> Part {
+    fn part(&self, kept: Option<KeptBytes>) -> Part {
         let ReadOn { shown, total, next_offset, .. } = self;
         let mut text =
             format!("{{\"truncated\":true,\"shown\":{shown},\"total\":{total},\"next_offset\":{next_offset}");
@@ -276,18 +283,18 @@ fn cancelled(effect: Effect) -> &'static str {
 }
 
 /// Only the message: the detail is for operators.
-fn failed(failure: &Failure, limits: &Limits) -> ModelAnswer {
+fn failed(failure: &Failure, limits: &CallLimits) -> ModelAnswer {
     error(&failure.message, failure.code.as_str(), limits)
 }
 
-fn error(message: &str, code: &str, limits: &Limits) -> ModelAnswer {
-    let room = Room::of(limits);
+fn error(message: &str, code: &str, limits: &CallLimits) -> ModelAnswer {
+    let room = TextRoom::of(limits);
     let mut text = error_text(message, code);
-    // How much longer quoting makes a text is only known afterwards.
+    // The effect of quoting on the length is only known afterwards.
     let mut bytes = room.bytes;
     while text.len() > room.bytes {
         bytes /= 2;
-        let (shown, _) = cut::text(message, Room { bytes, ..room });
+        let (shown, _) = cut::text(message, TextRoom { bytes, ..room });
         text = error_text(&shown, code);
     }
     ModelAnswer { parts: vec![Part::Text(text)], is_error: true }

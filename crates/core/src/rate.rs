@@ -1,25 +1,25 @@
-//! So many per period: a bucket of tokens that is told the time.
+//! Rates: a token bucket that is told the time.
 
-/// How often something may start: a bucket that holds `count` tokens and fills evenly, once per period.
+/// A rate of starts: a bucket that holds `count` tokens and fills evenly, once per period.
 ///
-/// So `count` may start at once after a quiet period, and never more than `count` plus what one period fills in
+/// So `count` may start at once after a quiet period, and never more than `count` plus one period's refill
 /// within any period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many.
+    /// The number of starts.
     pub count: u32,
-    /// In how long, in microseconds; zero is no limit.
+    /// The period in microseconds; zero is no limit.
     pub period_us: u64,
 }
 
-/// What is left of a [`Rate`].
+/// The rest of a [`Rate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     rate: Rate,
-    /// In parts of a token, of which there are `period_us` in one; so every microsecond adds exactly `count` parts
-    /// and nothing is ever rounded.
+    /// In parts of a token, of which there are `period_us` in one; so every microsecond adds exactly `count`
+    /// parts and nothing is ever rounded.
     parts: u128,
-    /// Up to when it was filled.
+    /// The time of the last refill.
     filled_us: u64,
 }
 
@@ -34,7 +34,7 @@ impl Bucket {
         self.rate
     }
 
-    /// Changes the rate; what was taken under the old one stays taken, as a share of the whole.
+    /// Changes the rate; the used share of the old one stays used.
     pub fn change(&mut self, rate: Rate, now_us: u64) {
         self.fill(now_us);
         let (old, new) = (self.rate.parts_max(), rate.parts_max());
@@ -46,7 +46,7 @@ impl Bucket {
         self.rate = rate;
     }
 
-    /// When the next token is there: `now_us` or earlier if there is one already, never for a rate of nothing.
+    /// When the next token is available: `now_us` or earlier if there is one already, never for a rate of zero.
     pub fn due_us(&self, now_us: u64) -> u64 {
         let mut then = *self;
         then.fill(now_us);
@@ -61,7 +61,7 @@ impl Bucket {
         }
     }
 
-    /// Takes a token, there or not: what started, started. A bucket never owes.
+    /// Takes a token, available or not: the start has happened. A bucket never goes negative.
     pub fn take(&mut self, now_us: u64) {
         self.fill(now_us);
         self.parts = self.parts.saturating_sub(u128::from(self.rate.period_us));
@@ -85,7 +85,7 @@ impl Rate {
 mod tests {
     use super::*;
 
-    /// Takes at each of `times` what is there, and tells which were served.
+    /// Takes at each of `times` what is available, and returns which were served.
     fn check(count: u32, period_us: u64, times: &[u64]) -> Vec<u64> {
         let mut bucket = Bucket::full(Rate { count, period_us }, 0);
         let mut served = Vec::new();

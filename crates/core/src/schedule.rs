@@ -1,26 +1,27 @@
-//! When something is to be called again: the times of a schedule, and which of those that are due are used.
+//! Schedules: their times, and which due times are used.
 //!
-//! A time of a schedule is known by the instant it falls on, its nominal time. Cron is read on civil time; a civil time that a
-//! zone skips falls on the first instant after the gap, one that it has twice on the first of the two. So the nominal times of
-//! a schedule rise, and several that fall on one instant are one.
+//! A time of a schedule is identified by its instant, its nominal time. Cron is read on civil time; a civil
+//! time that a zone skips falls on the first instant after the gap, one that it has twice on the first of the
+//! two. So the nominal times of a schedule rise, and several that fall on one instant are one.
 
 mod cron;
 
 pub use cron::Cron;
 
-use crate::failure::named;
-use crate::limits::Limits;
+use crate::limits::CallLimits;
 use crate::time::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
+use windlass_args::named;
 
-/// What is wrong with a schedule, and what would be right.
+/// A mistake in a schedule, with what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// Both of cron and time, or neither.
+#[non_exhaustive]
+pub enum ScheduleProblem {
+    /// Both cron and time, or neither.
     #[error("{0}")]
     Rhythm(String),
-    /// The cron cannot be read, or never fits.
+    /// The cron cannot be parsed, or never matches.
     #[error("{0}")]
     Cron(String),
     /// There is no such zone.
@@ -28,10 +29,10 @@ pub enum Problem {
         "there is no time zone {0:?}; name one of the IANA database, such as \"Europe/Berlin\", or \"UTC\""
     )]
     Zone(String),
-    /// The one time cannot be read, or is over.
+    /// The single time cannot be parsed, or is over.
     #[error("{0}")]
     Time(String),
-    /// It would come too often.
+    /// It would fire too often.
     #[error(
         "the cron {cron:?} comes round after {minutes} min, and a schedule may do so every {min_ms} ms at the most; make it rarer"
     )]
@@ -58,31 +59,37 @@ enum Rhythm {
     Once(Timestamp),
 }
 
-/// The times as somebody writes them.
+/// The times as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written<'a> {
+pub struct WrittenTimes<'a> {
     /// Five fields.
     pub cron: Option<&'a str>,
-    /// One time, as RFC 3339 or as civil time in the zone.
+    /// One time, in RFC 3339 or civil time of the zone.
     pub at: Option<&'a str>,
-    /// An IANA zone; none is UTC.
+    /// An IANA zone; `None` is UTC.
     pub zone: Option<&'a str>,
 }
 
 impl Times {
-    /// Reads what somebody wrote, for a schedule that begins now.
-    pub fn new(written: Written<'_>, now: Timestamp, limits: &Limits) -> Result<Times, Problem> {
+    /// Parses the times of a new schedule.
+    pub fn new(
+        written: WrittenTimes<'_>,
+        now: Timestamp,
+        limits: &CallLimits,
+    ) -> Result<Times, ScheduleProblem> {
         let times = Times::read(written)?;
         match times.rhythm {
             Rhythm::Once(at) if at <= now => {
                 let (at, now) = (shown(at), shown(now));
-                Err(Problem::Time(format!("the time {at} is over, it is {now}; name one that is to come")))
+                Err(ScheduleProblem::Time(format!(
+                    "the time {at} is over, it is {now}; name one that is to come"
+                )))
             }
             Rhythm::Cron(cron) => {
                 let (minutes, min_ms) = (cron.shortest_minutes(), limits.schedule_interval_ms_min);
                 if minutes.saturating_mul(60_000) < min_ms {
                     let cron = written.cron.unwrap_or_default().to_string();
-                    return Err(Problem::TooOften { cron, minutes, min_ms });
+                    return Err(ScheduleProblem::TooOften { cron, minutes, min_ms });
                 }
                 Ok(times)
             }
@@ -90,10 +97,10 @@ impl Times {
         }
     }
 
-    /// Reads what is recorded: what was taken then is not judged anew.
-    pub fn read(written: Written<'_>) -> Result<Times, Problem> {
+    /// Parses recorded times, without checking them again.
+    pub fn read(written: WrittenTimes<'_>) -> Result<Times, ScheduleProblem> {
         let zone = match written.zone {
-            Some(name) => TimeZone::get(name).map_err(|_| Problem::Zone(name.to_string()))?,
+            Some(name) => TimeZone::get(name).map_err(|_| ScheduleProblem::Zone(name.to_string()))?,
             None => TimeZone::UTC,
         };
         let rhythm = match (written.cron, written.at) {
@@ -101,28 +108,28 @@ impl Times {
             (None, Some(at)) => Rhythm::Once(one_time(at, &zone)?),
             (Some(_), Some(_)) => {
                 let what = "a schedule has a cron or one time, and this has both; leave one of them out";
-                return Err(Problem::Rhythm(what.to_string()));
+                return Err(ScheduleProblem::Rhythm(what.to_string()));
             }
             (None, None) => {
                 let what = "a schedule needs a cron, as in \"0 9 * * MON-FRI\", or one time, as in \
                             \"2030-01-31T09:00:00Z\"";
-                return Err(Problem::Rhythm(what.to_string()));
+                return Err(ScheduleProblem::Rhythm(what.to_string()));
             }
         };
         Ok(Times { zone, rhythm })
     }
 
-    /// What its zone is called.
+    /// The name of its zone.
     pub fn zone(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// The first time after this instant. `None`: none is to come.
+    /// The first time after this instant. `None`: there is none.
     pub fn after(&self, instant: Timestamp) -> Option<Timestamp> {
         match self.rhythm {
             Rhythm::Once(at) => (at > instant).then_some(at),
             Rhythm::Cron(cron) => {
-                // While a civil time comes for the second time, those that follow it may be over.
+                // While a civil time occurs for the second time, the following ones may be over.
                 let mut civil = self.civil(instant)?;
                 loop {
                     civil = cron.after(civil)?;
@@ -135,7 +142,7 @@ impl Times {
         }
     }
 
-    /// The last time until this instant. `None`: none has come.
+    /// The last time until this instant. `None`: there is none.
     pub fn until(&self, instant: Timestamp) -> Option<Timestamp> {
         match self.rhythm {
             Rhythm::Once(at) => (at <= instant).then_some(at),
@@ -152,13 +159,13 @@ impl Times {
         }
     }
 
-    /// The next times after this instant, at most so many.
+    /// The next times after this instant, at most `most`.
     pub fn preview(&self, after: Timestamp, most: u64) -> Vec<Timestamp> {
         let next = |at: &Timestamp| self.after(*at);
         std::iter::successors(self.after(after), next).take(usize::try_from(most).unwrap_or(0)).collect()
     }
 
-    /// The time by the clocks of its zone, with its offset.
+    /// The local time in its zone, with its offset.
     pub fn local(&self, instant: Timestamp) -> String {
         let Some(at) = point(instant) else { return String::new() };
         at.to_zoned(self.zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
@@ -168,8 +175,8 @@ impl Times {
         Some(self.zone.to_datetime(point(instant)?))
     }
 
-    /// The latest civil time that the clocks of the zone have shown until then, shortly before: before they were last put back
-    /// they may have shown a later one.
+    /// The latest civil time that the zone's clocks have shown until shortly before: before they were last
+    /// set back they may have shown a later one.
     fn latest_civil(&self, instant: Timestamp) -> Option<DateTime> {
         let (at, shown) = (point(instant)?, self.civil(instant)?);
         let behind = at.checked_add(jiff::SignedDuration::from_nanos(1)).ok()?;
@@ -180,7 +187,7 @@ impl Times {
         Some(shown.max(self.zone.to_datetime(before)))
     }
 
-    /// On which instant a civil time falls.
+    /// The instant of a civil time.
     fn instant(&self, civil: DateTime) -> Option<Timestamp> {
         let (early, late) = match self.zone.to_ambiguous_timestamp(civil).offset() {
             AmbiguousOffset::Unambiguous { offset } => return timestamp(offset.to_timestamp(civil).ok()?),
@@ -190,17 +197,17 @@ impl Times {
                 (after.to_timestamp(civil).ok()?, before.to_timestamp(civil).ok()?)
             }
         };
-        // The clocks are put forward between these two.
+        // The clocks are set forward between these two.
         let changes = self.zone.following(early).take_while(|change| change.timestamp() <= late);
         let jump = changes.into_iter().find(|change| self.zone.to_datetime(change.timestamp()) > civil);
         timestamp(jump.map_or(late, |change| change.timestamp()))
     }
 }
 
-fn one_time(text: &str, zone: &TimeZone) -> Result<Timestamp, Problem> {
+fn one_time(text: &str, zone: &TimeZone) -> Result<Timestamp, ScheduleProblem> {
     let unreadable = || {
         let what = "as in \"2030-01-31T09:00:00Z\", or without the Z by the clocks of its zone";
-        Problem::Time(format!("the time {text:?} cannot be read; write it {what}"))
+        ScheduleProblem::Time(format!("the time {text:?} cannot be read; write it {what}"))
     };
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return timestamp(at).ok_or_else(unreadable);
@@ -224,21 +231,21 @@ fn shown(at: Timestamp) -> String {
 }
 
 named! {
-    /// What becomes of times that nobody was there for.
+    /// How to handle times missed while no process was running.
     CatchUp {
-        /// They are skipped.
+        /// Skip them.
         Skip = "skip",
-        /// The last of them is made up for.
+        /// Run once, for the last of them.
         One = "one",
-        /// They are made up for, the last ones up to a limit.
+        /// Run once for each of the latest missed times, up to a limit.
         All = "all",
     }
 }
 
 named! {
-    /// What becomes of a time at which an earlier run is open.
+    /// How to handle a time at which an earlier run is still open.
     Overlap {
-        /// It is skipped.
+        /// Skip it.
         Skip = "skip",
         /// The last such time waits for the end of the run.
         QueueOne = "queue_one",
@@ -249,18 +256,18 @@ named! {
     }
 }
 
-/// How times that are due are used.
+/// How due times are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// Those that nobody was there for.
+pub struct FiringRules {
+    /// The rule for missed times.
     pub catch_up: CatchUp,
-    /// Those at which an earlier run is open.
+    /// The rule for times at which an earlier run is open.
     pub overlap: Overlap,
 }
 
-/// Where a schedule stands.
+/// The position of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct ScheduleStanding {
     /// Its times until then were used or skipped.
     pub handled: Timestamp,
     /// The time that waits for the end of a run.
@@ -269,31 +276,32 @@ pub struct Standing {
     pub is_open: bool,
 }
 
-/// What is to be done with a schedule now.
+/// The decision about a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// The times that are used now, in order.
+pub struct ScheduleDecision {
+    /// The times to use now, in order.
     pub fire: Vec<Timestamp>,
     /// The time that waits for the end of a run.
     pub waits: Option<Timestamp>,
     /// Whether runs that are open are cancelled.
     pub cancels: bool,
-    /// How many times are skipped; no more are counted than the limit `schedule_missed_max`.
+    /// The number of skipped times; counted up to the limit `schedule_missed_max`.
     pub skipped: u64,
-    /// All times until then are dealt with.
+    /// All times until then are handled.
     pub handled: Timestamp,
 }
 
-/// Decides what is to be done with a schedule now. It takes no longer the longer nobody looked.
+/// Decides about a schedule now. The time of the last check does not affect its cost.
 pub fn decide(
-    (times, rules): (&Times, Rules),
-    standing: Standing,
+    times: &Times,
+    rules: FiringRules,
+    standing: ScheduleStanding,
     now: Timestamp,
-    limits: &Limits,
-) -> Decision {
-    let Standing { handled, waits, is_open } = standing;
+    limits: &CallLimits,
+) -> ScheduleDecision {
+    let ScheduleStanding { handled, waits, is_open } = standing;
     let due = latest(times, handled, now, limits.schedule_missed_max.max(1));
-    // Whatever was not looked at is dealt with too; a clock that was put back deals with nothing again.
+    // Unchecked times are handled too; a clock that was set back handles nothing again.
     let handled = due.first().copied().unwrap_or(handled);
     let count = due.len() as u64;
     let on_time = |at: &Timestamp| now.since(*at) <= limits.schedule_late_ms.saturating_mul(1_000);
@@ -306,10 +314,10 @@ pub fn decide(
     let total = count + u64::from(waits.is_some());
     let overlapped = overlap(rules.overlap, wanted, is_open);
     let kept = overlapped.fire.len() as u64 + u64::from(overlapped.waits.is_some());
-    Decision { skipped: total.saturating_sub(kept), handled, ..overlapped }
+    ScheduleDecision { skipped: total.saturating_sub(kept), handled, ..overlapped }
 }
 
-/// The times after `handled` until `now`, the latest first, at most so many.
+/// The times after `handled` until `now`, the latest first, at most `most`.
 fn latest(times: &Times, handled: Timestamp, now: Timestamp, most: u64) -> Vec<Timestamp> {
     let before = |at: &Timestamp| times.until(Timestamp(at.0 - 1));
     std::iter::successors(times.until(now), before)
@@ -319,7 +327,7 @@ fn latest(times: &Times, handled: Timestamp, now: Timestamp, most: u64) -> Vec<T
 }
 
 /// Which of these times are used now.
-fn overlap(rule: Overlap, mut wanted: Vec<Timestamp>, is_open: bool) -> Decision {
+fn overlap(rule: Overlap, mut wanted: Vec<Timestamp>, is_open: bool) -> ScheduleDecision {
     let (mut waits, mut cancels) = (None, false);
     match rule {
         Overlap::Allow => {}
@@ -339,5 +347,5 @@ fn overlap(rule: Overlap, mut wanted: Vec<Timestamp>, is_open: bool) -> Decision
             wanted.drain(..wanted.len().saturating_sub(1));
         }
     }
-    Decision { fire: wanted, waits, cancels, skipped: 0, handled: Timestamp(0) }
+    ScheduleDecision { fire: wanted, waits, cancels, skipped: 0, handled: Timestamp(0) }
 }

@@ -1,25 +1,25 @@
-//! What a batch asks of its calls together: that so many of them succeed.
+//! Sibling rules: how many calls of a batch must succeed.
 //!
-//! One rule: a batch needs `n` successes. A race needs one, `fail_fast` all. Once that is decided, either way, the calls
-//! that have not ended are cancelled, and the decision stands whatever happens later. Whoever folds a journal and whoever
-//! writes it count the same ends in the same order, so both know of the same decision.
+//! One rule: a batch needs `n` successes. A race needs one, `fail_fast` all. Once that is decided, either
+//! way, the calls that have not ended are cancelled, and the decision stands whatever happens later. Folding
+//! a journal and writing it count the same ends in the same order, so both reach the same decision.
 
 use crate::ids::Ordinal;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What becomes of the other calls of a batch when one of them ends.
+/// How the end of one call affects the other calls of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Siblings {
-    /// Nothing.
+    /// Not at all.
     #[default]
     Independent,
     /// They are cancelled at the first that does not succeed.
     FailFast,
     /// They are cancelled when the first has succeeded.
     Race,
-    /// They are cancelled when so many have succeeded, or when too few are left for that.
+    /// They are cancelled when this many have succeeded, or when too few are left for that.
     Quorum(u32),
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Siblings {
     }
 }
 
-/// How it was decided.
+/// The decision of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -54,25 +54,25 @@ impl Decision {
     }
 }
 
-/// The ends of a batch's calls, as far as they count.
+/// The tally of a batch's ended calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
     siblings: Siblings,
-    /// Those that succeeded, in the order in which they ended.
+    /// Those that succeeded, in the order of their ends.
     won: Vec<Ordinal>,
-    /// How many ended otherwise.
+    /// The number of other ends.
     failed: usize,
     decision: Option<Decision>,
 }
 
 impl Tally {
-    /// Nothing has ended yet. `None`: nothing is asked of the calls together.
+    /// An empty tally. `None`: there is no sibling rule.
     pub fn of(siblings: Siblings) -> Option<Box<Tally>> {
         let asks = siblings != Siblings::Independent;
         asks.then(|| Box::new(Tally { siblings, won: Vec::new(), failed: 0, decision: None }))
     }
 
-    /// A call ended. `calls`: how many there are, once that is known. Says what that decides; later ends decide nothing.
+    /// Counts an end. `calls`: their number, once it is known. Returns what that decides; later ends decide nothing.
     pub fn end(&mut self, call: Ordinal, succeeded: bool, calls: Option<usize>) -> Option<Decision> {
         if self.decision.is_some() {
             return None;
@@ -85,7 +85,7 @@ impl Tally {
         self.decide(calls)
     }
 
-    /// It became known how many calls there are. Says what that decides.
+    /// The number of calls is known now. Returns what that decides.
     pub fn count(&mut self, calls: usize) -> Option<Decision> {
         if self.decision.is_some() { None } else { self.decide(Some(calls)) }
     }
@@ -93,7 +93,7 @@ impl Tally {
     fn decide(&mut self, calls: Option<usize>) -> Option<Decision> {
         let needed = match self.siblings {
             Siblings::Independent => return None,
-            // As many as there are: every call that is added is needed too, so only a failure decides.
+            // As many as there are: every added call is needed too, so only a failure decides.
             Siblings::FailFast => {
                 self.decision = (self.failed > 0).then_some(Decision::Unreachable);
                 return self.decision;
@@ -112,24 +112,24 @@ impl Tally {
         self.decision
     }
 
-    /// What is asked.
+    /// The sibling rule.
     pub fn siblings(&self) -> Siblings {
         self.siblings
     }
 
-    /// What is decided for good.
+    /// The final decision.
     pub fn decision(&self) -> Option<Decision> {
         self.decision
     }
 
-    /// What it has come to with so many calls: the decision; or, where all are needed, that all have succeeded, which
-    /// stands until one is added.
+    /// The verdict with this number of calls: the decision; or, where all are needed, that all have
+    /// succeeded, which stands until one is added.
     pub fn verdict(&self, calls: Option<usize>) -> Option<Decision> {
         let all = self.siblings == Siblings::FailFast && calls == Some(self.won.len());
         self.decision.or(all.then_some(Decision::Reached))
     }
 
-    /// Those that had succeeded when it was decided, in the order in which they ended.
+    /// Those that had succeeded at the decision, in the order of their ends.
     pub fn won(&self) -> &[Ordinal] {
         &self.won
     }

@@ -1,4 +1,4 @@
-//! Points in time as the core is told them.
+//! Points in time, as passed to the core.
 
 /// Microseconds since 1970 in UTC, by the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

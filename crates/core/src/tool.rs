@@ -1,35 +1,35 @@
-//! What is known of a tool without running it.
+//! The declaration of a tool.
 
 use crate::attempt::{Deadlines, RetryRule};
 use crate::dedupe::Dedupe;
-use crate::failure::named;
 use crate::narration::Narration;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use windlass_args::named;
 
 named! {
-    /// What may happen to a call of this tool after a crash: the promise its author makes.
+    /// The effect class: the author's promise about what may happen to a call after a crash.
     EffectClass {
         /// Changes nothing outside: may run again.
         Read = "read",
         /// The other side deduplicates by our idempotency key: may run again under the same key.
         Keyed = "keyed",
-        /// The body is glue, and all effects are recorded steps: the body may run again, and what its steps did is not
-        /// done again.
+        /// The body is glue, and all effects are recorded steps: the body may run again without repeating its
+        /// steps.
         Stepped = "stepped",
         /// Must not be repeated: never runs again by itself.
         Once = "once",
     }
 }
 
-/// What people and policy are told of a tool; unset means unknown.
+/// Descriptive hints for people and policy; unset means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// It changes nothing. Makes the class `read` unless one is given.
     pub read_only: Option<bool>,
     /// It may destroy something.
     pub destructive: Option<bool>,
-    /// Doing it twice is doing it once. Makes the class `keyed` unless one is given.
+    /// Repeating it has no further effect. Makes the class `keyed` unless one is given.
     pub idempotent: Option<bool>,
     /// It reaches beyond this machine.
     pub open_world: Option<bool>,
@@ -37,11 +37,11 @@ pub struct Hints {
     pub requires_secrets: Option<bool>,
     /// It usually takes long.
     pub long_running: Option<bool>,
-    /// What it reads is private.
+    /// It reads private data.
     pub reads_private: Option<bool>,
-    /// What it reads may be written by strangers.
+    /// It may read data written by strangers.
     pub ingests_untrusted: Option<bool>,
-    /// It can send something out.
+    /// It can send data out.
     pub sends_out: Option<bool>,
 }
 
@@ -62,22 +62,22 @@ impl Hints {
     }
 }
 
-/// What changes how a tool is run.
+/// Flags that change how a tool is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// It computes or blocks: it runs off the async threads.
     pub cpu_bound: bool,
     /// It never blocks: it may be polled in the caller's own task.
     pub quick: bool,
-    /// Its full output is always kept as an artifact.
+    /// Its full output is always stored as an artifact.
     pub persist_output: bool,
-    /// It is meant to be asked again and again: the loop guard does not count its calls.
+    /// It is meant to be polled: the loop guard does not count its calls.
     pub polls: bool,
-    /// Its calls may go on without a caller. It must say what they claim.
+    /// Its calls may continue without a caller. It must declare their claims.
     pub background: bool,
     /// Its calls are only ever tasks: nobody calls it directly. It has the flag `background` too.
     pub background_only: bool,
-    /// It is called by the outside world alone: never from another tool, and never as a task.
+    /// It is called only from outside: never from another tool, and never as a task.
     pub stays_direct: bool,
 }
 
@@ -97,68 +97,68 @@ impl Flags {
 }
 
 named! {
-    /// A service of the host that a tool cannot do without.
+    /// A service of the host that a tool requires.
     Need {
         /// The files of the session.
         Files = "files",
     }
 }
 
-/// A tool as its author describes it.
+/// The declaration of a tool by its author.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolSpec {
-    /// What the model calls it: 1–64 of `[a-zA-Z0-9_-]`.
+    /// Its name for the model: 1–64 of `[a-zA-Z0-9_-]`.
     pub name: String,
-    /// Stays the same when the name changes; empty means the name.
+    /// A stable id, kept when the name changes; empty means the name.
     pub id: String,
-    /// What people call it; empty means the name.
+    /// Its title for people; empty means the name.
     pub title: String,
-    /// For the model: what it does and when to use it.
+    /// For the model: its purpose and when to use it.
     pub description: String,
-    /// JSON Schema 2020-12 of the arguments; none means any object.
+    /// JSON Schema 2020-12 of the arguments; `None` means any object.
     pub input_schema: Option<Value>,
     /// JSON Schema 2020-12 of the result.
     pub output_schema: Option<Value>,
-    /// The effect class; none means what the hints imply, else `once`.
+    /// The effect class; `None` means the one the hints imply, else `once`.
     pub class: Option<EffectClass>,
-    /// What is told.
+    /// Descriptive hints.
     pub hints: Hints,
-    /// What acts.
+    /// Flags.
     pub flags: Flags,
-    /// How long its calls may take; what is not said is the default.
+    /// The deadlines of its calls; absent fields have the default.
     pub deadlines: Deadlines,
-    /// How long an attempt may go on after it was told to stop, in milliseconds; none means the default.
+    /// How long an attempt may continue after it was asked to stop, in milliseconds; `None` means the default.
     pub grace_ms: Option<u64>,
-    /// How long a caller waits for a call of it once it runs, in milliseconds, if it may go on in the background; none means
-    /// the default.
+    /// How long a caller waits for a call of it once it runs, in milliseconds, if it may continue in the
+    /// background; `None` means the default.
     pub inline_ms: Option<u64>,
-    /// How often it may be tried; what is not said is the default.
+    /// How often it may be tried; absent fields have the default.
     pub retry: RetryRule,
-    /// What a call reads and writes, as in `write file:/{path}` where `{path}` stands for an argument; an empty list
-    /// collides with nothing; none means that class `read` reads the session and every other class writes it.
+    /// The claims of a call, as in `write file:/{path}` where `{path}` stands for an argument; an empty list collides
+    /// with nothing; `None` means that class `read` reads the session and every other class writes it.
     pub claims: Option<Vec<String>>,
-    /// Which of its calls are the same: one runs, the others get its answer; none means that each runs.
+    /// The dedupe key: one of the calls with the same key runs, the others get its answer; `None` means that each runs.
     pub dedupe: Option<Dedupe>,
-    /// How many of its calls run at once; none means as many as there is room for.
+    /// The maximum number of its calls running at once; `None` means as many as there is room for.
     pub running_max: Option<u32>,
-    /// How many of its calls start in how many milliseconds.
+    /// The maximum number of starts in a number of milliseconds.
     pub rate: Option<(u32, u64)>,
     /// The groups of tools whose limits its calls share.
     pub groups: Vec<String>,
-    /// What people are told of its calls; what is not said is made from its name, its title and the arguments.
+    /// The sentences for people about its calls; missing ones are made from its name, its title and the arguments.
     pub narration: Vec<Narration>,
-    /// The kinds of events it tells of, each with the JSON Schema of its payload; `{}` takes anything.
+    /// The kinds of events it emits, each with the JSON Schema of its payload; `{}` takes anything.
     pub emits: BTreeMap<String, Value>,
     /// The signals its calls take, each with the JSON Schema of its payload; `{}` takes anything.
     pub signals: BTreeMap<String, Value>,
-    /// The services of the host it cannot do without: where one is missing it is refused, instead of failing later.
+    /// The services of the host it requires: where one is missing the tool is refused, instead of failing later.
     pub needs: Vec<Need>,
-    /// The author's version of what the tool does; a change makes it another contract.
+    /// The author's version of the tool's behaviour; a change makes it another contract.
     pub version: String,
 }
 
 impl ToolSpec {
-    /// The class in force.
+    /// The effective class.
     pub fn effect_class(&self) -> EffectClass {
         match self.class {
             Some(class) => class,
@@ -168,17 +168,17 @@ impl ToolSpec {
         }
     }
 
-    /// The stable id in force.
+    /// The effective stable id.
     pub fn stable_id(&self) -> &str {
         if self.id.is_empty() { &self.name } else { &self.id }
     }
 
-    /// The title in force.
+    /// The effective title.
     pub fn display_title(&self) -> &str {
         if self.title.is_empty() { &self.name } else { &self.title }
     }
 
-    /// What a call is pinned to: id, input schema, class, version.
+    /// The digest that a call is pinned to: id, input schema, class, version.
     pub fn contract_digest(&self) -> Digest {
         let mut hasher = FieldHasher::new("contract");
         hasher.field(self.stable_id().as_bytes());
@@ -188,7 +188,7 @@ impl ToolSpec {
         hasher.digest()
     }
 
-    /// Everything else that is shown of the tool.
+    /// The digest of everything else that is shown of the tool.
     pub fn display_digest(&self) -> Digest {
         let mut hasher = FieldHasher::new("display");
         for text in [&self.name, self.display_title(), &self.description] {
@@ -224,11 +224,11 @@ impl ToolSpec {
     }
 }
 
-/// Why a name cannot be a tool's.
+/// An invalid name of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a tool name is 1 to 64 of a-z, A-Z, 0-9, _ and -; {name:?} is not: rename the tool")]
 pub struct BadName {
-    /// What was given.
+    /// The name.
     pub name: String,
 }
 
@@ -237,37 +237,6 @@ pub fn check_name(name: &str) -> Result<(), BadName> {
     let fits = (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
     if fits { Ok(()) } else { Err(BadName { name: name.to_string() }) }
-}
-
-/// The form in which two names must differ, so that no model confuses them.
-pub fn folded_name(name: &str) -> String {
-    name.to_ascii_lowercase().replace('-', "_")
-}
-
-/// The one of `known` that was probably meant by `asked`, if any is near enough.
-pub fn nearest_name<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let folded = folded_name(asked);
-    known
-        .map(|name| (edit_distance(&folded, &folded_name(name)), name))
-        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
-        .min()
-        .map(|(_, name)| name)
-}
-
-/// Insertions, deletions and replacements between the two; both are short, so the square is small.
-fn edit_distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().take(128).collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, here) in left.chars().take(128).enumerate() {
-        let mut corner = row[0];
-        row[0] = line + 1;
-        for (place, there) in right.iter().enumerate() {
-            let replaced = corner + usize::from(here != *there);
-            corner = row[place + 1];
-            row[place + 1] = replaced.min(corner + 1).min(row[place] + 1);
-        }
-    }
-    row[right.len()]
 }
 
 /// A digest of part of a tool's description.
@@ -296,7 +265,7 @@ impl FieldHasher {
     }
 
     fn json(&mut self, value: Option<&Value>) {
-        let text = value.map(crate::canonical::text).unwrap_or_default();
+        let text = value.map(windlass_args::canonical::text).unwrap_or_default();
         self.field(text.as_bytes());
     }
 
@@ -331,16 +300,6 @@ mod tests {
         for bad in ["", "a b", "ä", "a.b", &"x".repeat(65)] {
             assert!(check_name(bad).is_err(), "{bad}");
         }
-        assert_eq!(folded_name("Read-File"), folded_name("read_file"));
-    }
-
-    #[test]
-    fn the_nearest_name_is_near() {
-        let known = ["read_file", "write_file", "echo"];
-        let near = |asked| nearest_name(asked, known.into_iter());
-        assert_eq!(near("readFile"), Some("read_file"));
-        assert_eq!(near("ecko"), Some("echo"));
-        assert_eq!(near("launch_rocket"), None);
     }
 
     #[test]

@@ -1,58 +1,57 @@
-//! What an event starts: which events a trigger takes, and what the call that it starts is given.
+//! Triggers: which events match, and the arguments of the calls they start.
 
-use crate::canonical;
-use crate::limits::Limits;
+use crate::limits::CallLimits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use windlass_args::canonical;
 
-/// What is wrong with a trigger, and what would be right.
+/// A mistake in a trigger, with what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// It looks at too many places.
-    #[error(
-        "the filter looks at {count} places, and may look at {max}; leave some out, or tell of them in one"
-    )]
+#[non_exhaustive]
+pub enum TriggerProblem {
+    /// Too many conditions.
+    #[error("the filter looks at {count} places, and may look at {max}; leave some out, or combine them")]
     TooMany {
-        /// At how many.
+        /// The number.
         count: u64,
         /// The limit `trigger_conditions_max`.
         max: u64,
     },
-    /// A place that is no JSON pointer.
+    /// A place that is not a JSON pointer.
     #[error(
-        "the filter looks at {0:?}, which is no JSON pointer; write \"/field\" for a field of the payload, and \"~1\" and \"~0\" \
+        "the filter looks at {0:?}, which is not a JSON pointer; write \"/field\" for a field of the payload, and \"~1\" and \"~0\" \
          for \"/\" and \"~\" in its name"
     )]
     Pointer(String),
-    /// Arguments that are no object.
+    /// Arguments that are not an object.
     #[error("the arguments of a call are an object; give them by name")]
     Args,
-    /// The event has no place of its own.
+    /// The event's argument is also given.
     #[error(
-        "the argument {0:?} is given, and is to be the event too; take it out of the arguments, or name another"
+        "the argument {0:?} is given, and also receives the event; remove it from the arguments, or name another"
     )]
     Taken(String),
 }
 
-/// Which events of a kind are meant: those that have certain values at certain places.
+/// A filter of events: expected values at certain places.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Filter(Map<String, Value>);
 
 impl Filter {
-    /// By JSON pointers into the payload, and what must stand there. None at all means every event.
-    pub fn new(conditions: Map<String, Value>, limits: &Limits) -> Result<Filter, Problem> {
+    /// By JSON pointers into the payload, with the expected values. An empty filter matches every event.
+    pub fn new(conditions: Map<String, Value>, limits: &CallLimits) -> Result<Filter, TriggerProblem> {
         let (count, max) = (conditions.len() as u64, limits.trigger_conditions_max);
         if count > max {
-            return Err(Problem::TooMany { count, max });
+            return Err(TriggerProblem::TooMany { count, max });
         }
         match conditions.keys().find(|place| !is_pointer(place)) {
-            Some(place) => Err(Problem::Pointer(place.clone())),
+            Some(place) => Err(TriggerProblem::Pointer(place.clone())),
             None => Ok(Filter(conditions)),
         }
     }
 
-    /// Whether an event with this payload is meant. Numbers are compared by their value, objects whatever the order of their keys.
+    /// Whether an event with this payload matches. Numbers are compared by value, objects regardless of the order of keys.
     pub fn takes(&self, payload: &Value) -> bool {
         let is_there = |(place, wanted): (&String, &Value)| {
             payload
@@ -62,39 +61,39 @@ impl Filter {
         self.0.iter().all(is_there)
     }
 
-    /// The places, and what must stand there.
+    /// The places, with the expected values.
     pub fn conditions(&self) -> &Map<String, Value> {
         &self.0
     }
 }
 
-/// After RFC 6901: empty, or names behind slashes in which `~` is written as `~0` and `/` as `~1`.
+/// By RFC 6901: empty, or names after slashes in which `~` is written as `~0` and `/` as `~1`.
 fn is_pointer(text: &str) -> bool {
     let mut rest = text.split('~').skip(1);
     (text.is_empty() || text.starts_with('/')) && rest.all(|rest| rest.starts_with(['0', '1']))
 }
 
-/// What the call of a trigger is given: fixed arguments, and the payload of the event under a name of its own, if it has one.
+/// The arguments of a trigger's call: fixed ones, and the payload of the event under a name of its own, if it has one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Given {
+pub struct TriggerArguments {
     args: Map<String, Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     event_as: Option<String>,
 }
 
-impl Given {
-    /// Such arguments; none at all are an empty object.
-    pub fn new(args: Value, event_as: Option<String>) -> Result<Given, Problem> {
+impl TriggerArguments {
+    /// Checks such arguments; without any they are an empty object.
+    pub fn new(args: Value, event_as: Option<String>) -> Result<TriggerArguments, TriggerProblem> {
         let args = match args {
             Value::Null => Map::new(),
             Value::Object(args) => args,
             Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                return Err(Problem::Args);
+                return Err(TriggerProblem::Args);
             }
         };
         match event_as {
-            Some(name) if args.contains_key(&name) => Err(Problem::Taken(name)),
-            event_as => Ok(Given { args, event_as }),
+            Some(name) if args.contains_key(&name) => Err(TriggerProblem::Taken(name)),
+            event_as => Ok(TriggerArguments { args, event_as }),
         }
     }
 
@@ -103,12 +102,12 @@ impl Given {
         &self.args
     }
 
-    /// The name under which the event is given, if it is.
+    /// The argument that receives the event, if any.
     pub fn event_as(&self) -> Option<&str> {
         self.event_as.as_deref()
     }
 
-    /// The arguments of the call that an event with this payload starts. A payload is never read as anything but a value.
+    /// The arguments of the call that an event with this payload starts. A payload is never interpreted as anything but a value.
     pub fn with(&self, payload: &Value) -> Value {
         let mut args = self.args.clone();
         args.extend(self.event_as.clone().map(|name| (name, payload.clone())));

@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::Path;
 use std::process::{Command, Output as Ran};
+use windlass::error::StepError;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::{
-    Args, BatchRequest, CallRequest, Config, Cx, EffectClass, Output, Runtime, StepError, Tool, ToolError,
-    ToolFuture, ToolSpec,
+    Args, BatchRequest, CallRequest, Config, Cx, EffectClass, Output, Runtime, Tool, ToolError, ToolFuture,
+    ToolSpec,
 };
-use windlass_testkit::proof::ledger::{Client, Effect, Ledger, Request, Worker};
+use windlass_testkit::proof::ledger::{Effect, Ledger, LedgerClient, LedgerRequest, TrialWorker};
 use windlass_testkit::proof::points::actions;
 use windlass_testkit::proof::programs::Build;
 
@@ -35,7 +36,7 @@ async fn order(args: Value, cx: &Cx, shop: &Shop) -> Result<Output, ToolError> {
 }
 
 /// The way to the shop.
-struct Shop(Client);
+struct Shop(LedgerClient);
 
 impl Shop {
     async fn asked(&self, what: &str, cx: &Cx) -> Result<String, ToolError> {
@@ -55,7 +56,7 @@ impl Shop {
     async fn ask(&self, kind: &'static str, what: &str, cx: &Cx) -> Result<String, ToolError> {
         let (key, call) = (cx.step_key(what), format!("{}/{}", cx.batch_key(), what));
         let (handle, attempt) = (cx.handle().to_string(), cx.attempt().0);
-        let request = Request { kind, key, call, handle, attempt, hash: 0, order: "ok".to_owned() };
+        let request = LedgerRequest { kind, key, call, handle, attempt, hash: 0, order: "ok".to_owned() };
         let answer = self.0.effect(&request).await.map_err(|error| ToolError::internal(error.to_string()))?;
         answer.map(|(verdict, _)| verdict).ok_or_else(|| ToolError::new("the shop hung up"))
     }
@@ -111,7 +112,7 @@ impl Show {
     }
 }
 
-/// What is wrong with a run.
+/// The problems of a run.
 fn problems(said: &str, calm: &str, effects: &[Effect]) -> Vec<String> {
     let mut problems = Vec::new();
     if said != calm {
@@ -168,7 +169,7 @@ fn show() -> Result<(), Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [folder, ledger, trial] = &args[..] else { return show() };
-    let worker = Worker { trial: trial.parse()?, number: 1 };
-    let shop = Shop(Client::new(ledger.clone(), worker));
+    let worker = TrialWorker { trial: trial.parse()?, number: 1 };
+    let shop = Shop(LedgerClient::new(ledger.clone(), worker));
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work(folder, shop))
 }

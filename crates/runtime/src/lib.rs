@@ -2,106 +2,304 @@
 //!
 //! A model asks for tool calls in a batch; [`Runtime::submit`] checks them, runs them in the order of their
 //! effects, records everything, and answers. A crash loses nothing that was acknowledged and repeats nothing
-//! that was recorded. Read `drive` first: it is the path of every call.
+//! that was recorded.
+//!
+//! The root has the names that nearly every program needs; the rest is in modules by topic. Each name has one path.
+//!
+//! ```
+//! use windlass::store::memory::MemoryStore;
+//! use windlass::{Args, BatchRequest, CallRequest, Config, EffectClass, Runtime, ToolSpec, tool_fn};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = Runtime::new(Config::new(MemoryStore::new()?));
+//! let spec = ToolSpec { name: "add".into(), class: Some(EffectClass::Read), ..ToolSpec::default() };
+//! runtime.register(tool_fn(spec, |args, _cx| async move {
+//!     let sum = args["a"].as_i64().unwrap_or(0) + args["b"].as_i64().unwrap_or(0);
+//!     Ok(serde_json::json!(sum).into())
+//! }))?;
+//!
+//! let args = Args::Json(serde_json::json!({ "a": 2, "b": 3 }));
+//! let call = CallRequest { id: Some("c1".into()), tool: "add".into(), args, ..CallRequest::default() };
+//! let batch = BatchRequest { calls: vec![call], ..BatchRequest::default() };
+//! let answer = runtime.submit("chat-7", batch).await?.settled().await?;
+//! assert_eq!(answer.calls[0].model_text(), "5");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Contributors: `public-names.txt` beside this crate's manifest lists every public path, and a test compares it.
+//! Read `path::drive` first: it is the path of every call.
 #![warn(missing_docs)]
+#![deny(clippy::await_holding_invalid_type)]
 
+#[doc(hidden)]
 #[macro_use]
 pub mod points;
 
-mod answer;
-mod artifacts;
-pub mod ask;
-mod away;
-mod background;
-mod batch;
-mod children;
-mod client;
-mod clock;
-mod drive;
-mod error;
-pub mod events;
-mod files;
-mod gate;
-mod held;
-mod hooks;
-mod inbox;
-mod inside;
-pub mod inspect;
-mod lane;
-mod log;
-mod loops;
-mod observer;
-mod pairs;
-mod progress;
-mod provider;
-mod registry;
-mod removal;
-mod request;
+mod api;
+mod attempt;
+mod features;
+mod mailbox;
+mod path;
+mod read;
 mod runtime;
-mod same;
-mod schedules;
-mod scope;
 mod session;
-mod signal;
-mod stage;
-mod standing;
-mod story;
-mod stream;
-mod submit;
-mod tasks;
-mod threads;
-mod tool;
-pub mod trace;
-mod triggers;
-mod turns;
-mod waits;
-mod wheel;
-mod worker;
+mod tools;
 
-pub use answer::{BatchAnswer, CallAnswer, wall_time};
-pub use artifacts::{Artifact, ArtifactError, ArtifactInfo, ArtifactWriter};
-pub use ask::{AskError, Asked, Connecting, Resolution, Signal, Target};
-pub use batch::Decided;
-pub use children::{Child, ChildError, ChildSpec, Settings, SettingsFuture};
-pub use client::client_tool;
-pub use clock::{Clock, SystemClock};
-pub use error::{BatchError, LimitError, Lost, chain};
-pub use events::{Event, Events, EventsError, News, Page, Words};
-pub use files::{FileEntry, FileError, FileKind, SessionFiles};
-pub use hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
-pub use inbox::{Inbox, InboxError, Notice, NoticeKind};
-pub use inside::{
-    Attachment, ChildSession, Completed, CompletionKey, Misuse, NestedBatch, Pairs, Pending, StepError,
-};
-pub use log::{LogPiece, Stream};
-pub use observer::{NestedCall, Observer};
-pub use pairs::{Pair, PairError, PairKey, PairList, SessionPairs};
-pub use progress::Progress;
-pub use provider::{LoadFuture, Provider, Summary};
-pub use registry::{Listed, NoSuchTool, RegisterError, Registered};
-pub use request::{Args, BatchRequest, CallRequest, NewTask};
-pub use runtime::{Config, RunningLimits, Runtime, SessionLimits, ZeroLimit, check_session_name};
-pub use schedules::{NewSchedule, Schedule, ScheduleEdit, ScheduleError, Schedules, preview};
-pub use scope::{Overlay, OverlayGuard};
-pub use stream::{StreamRequest, StreamedBatch};
-pub use submit::{Submitted, fresh_key};
-pub use tasks::{Direction, Task, TaskKind, TaskMessage, Tasks};
-pub use tool::{
-    Connection, Cx, Output, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled, Tool,
-    ToolError, ToolFuture, tool_fn, with_reconcile,
-};
-pub use triggers::{NewTrigger, Trigger, TriggerError, Triggers};
-pub use waits::OpenCall;
-pub use windlass_core as core;
+pub use api::answer::{BatchAnswer, CallAnswer};
+pub use api::error::BatchError;
+pub use api::limits::Limits;
+pub use api::output::{Output, ToolError};
+pub use path::submit::Submitted;
+pub use session::cx::Cx;
+pub use session::inner::{Config, Runtime};
+pub use tools::request::{Args, BatchRequest, CallRequest};
+pub use tools::tool::{Tool, ToolFuture, tool_fn};
 pub use windlass_core::attempt::{Deadlines, RetryRule};
-pub use windlass_core::call::Wake;
-pub use windlass_core::claim::{Claim, Claims};
-pub use windlass_core::dedupe::Dedupe;
-pub use windlass_core::plan::{Cap, Counts};
-pub use windlass_core::rate::Rate;
-pub use windlass_core::siblings::{Decision, Siblings};
-pub use windlass_core::tool::{EffectClass, Flags, Hints, Need, ToolSpec};
+/// The declaration that a tool is registered with:
+///
+/// ```
+/// use windlass::{Deadlines, EffectClass, RetryRule, ToolSpec};
+///
+/// let spec = ToolSpec {
+///     name: "send_mail".into(),
+///     description: "Sends a mail to one address. Use it only after the user has seen the text.".into(),
+///     input_schema: Some(serde_json::json!({
+///         "type": "object",
+///         "properties": { "to": { "type": "string" }, "text": { "type": "string" } },
+///         "required": ["to", "text"],
+///     })),
+///     class: Some(EffectClass::Keyed),
+///     claims: Some(vec!["write mailbox:{to}".into()]),
+///     deadlines: Deadlines { attempt_ms: Some(10_000), ..Deadlines::default() },
+///     retry: RetryRule { attempts: Some(5), ..RetryRule::default() },
+///     ..ToolSpec::default()
+/// };
+/// assert_eq!(spec.stable_id(), "send_mail");
+/// ```
+pub use windlass_core::tool::ToolSpec;
+pub use windlass_core::tool::{EffectClass, Flags};
+/// Makes a tool of an async function. The function's name then makes the tool: `runtime.register(charge())`.
+///
+/// The doc comment is the description that the model reads. Either one parameter named `args` has the type of all
+/// arguments, which derives `Deserialize` and `JsonSchema`; or each plain parameter is a property of its own. `cx: &Cx` is
+/// the [context](Cx). Whatever the tool holds is `#[state] name: &Type`; the tool is then made with it: `charge(db)`. The
+/// value's type gives the output schema, unless it is [`Output`] or `serde_json::Value`, or `output_schema = false`. An ordinary error
+/// that `?` returns is internal: hidden from the model, and logged whole.
+///
+/// ```
+/// use windlass::{Cx, ToolError, tool};
+///
+/// /// Charges the customer's card. Use it only after the order is confirmed.
+/// #[tool(class = "keyed", claims = ["write customer:{customer}"], timeout_ms = 10_000, retry(attempts = 5))]
+/// async fn charge(
+///     /// The customer's number.
+///     customer: u64,
+///     cents: u32,
+///     #[state] refused: &Vec<u64>,
+///     cx: &Cx,
+/// ) -> Result<String, ToolError> {
+///     if refused.contains(&customer) {
+///         return Err(ToolError::new("The card was refused. Ask the customer for another one."));
+///     }
+///     // The same key over attempts and restarts: the payment provider deduplicates by it.
+///     Ok(format!("charged {cents} cents under {}", cx.idempotency_key()))
+/// }
+///
+/// # fn register(runtime: &windlass::Runtime) -> Result<(), windlass::error::RegisterError> {
+/// runtime.register(charge(vec![7]))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// | options | |
+/// |---|---|
+/// | `class = "read"`, `"keyed"`, `"stepped"`, `"once"` | the [effect class](EffectClass); `once` unless hints say otherwise |
+/// | `name`, `id`, `title`, `version` | texts of the [specification](ToolSpec); the name is the function's |
+/// | `claims = ["write file:{path}"]`, `dedupe = "{order}"` | what a call reads and writes, and which calls are the same |
+/// | `timeout_ms`, `queue_ms`, `silence_ms`, `total_ms`, `grace_ms`, `inline_ms` | [deadlines](Deadlines); `timeout_ms` is for one attempt |
+/// | `retry(attempts = 3, base_ms = 200, cap_ms = 30_000)` | the [retry rule](RetryRule) |
+/// | `running_max`, `per_minute`, `groups = ["…"]` | limits |
+/// | `background`, `background_only`, `cpu_bound`, `quick`, `persist_output`, `polls`, `stays_direct` | [flags](Flags) |
+/// | `read_only`, `destructive`, `idempotent`, `open_world`, … | [hints](tool::Hints), also `= false` |
+/// | `emits(kind: Payload)`, `signals(name: Payload)` | kinds of events and signals, with the types of their payloads |
+pub use windlass_macros::tool;
 pub use windlass_store as store;
+
+/// Tools: claims, hints and dedupe keys of their specifications, hooks, providers, overlays, preparation,
+/// reconciliation, and tools that the caller runs.
+pub mod tool {
+    pub use crate::api::output::{Prepared, Reconciled};
+    pub use crate::api::progress::Progress;
+    pub use crate::features::client::client_tool;
+    pub use crate::session::log::Stream;
+    pub use crate::tools::hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
+    pub use crate::tools::provider::{LoadFuture, Provider, Summary};
+    pub use crate::tools::registry::{Listed, Registered};
+    pub use crate::tools::scope::{Overlay, OverlayGuard};
+    pub use crate::tools::tool::{PrepareCx, PrepareFuture, Reconcile, ReconcileFuture, with_reconcile};
+    pub use windlass_args::json::parse_result;
+    pub use windlass_args::names::{folded_name, nearest_name};
+    pub use windlass_core::claim::{Claim, ClaimTemplate, Claims};
+    pub use windlass_core::dedupe::{Dedupe, KeyTemplate};
+    pub use windlass_core::tool::{Hints, Need, check_name};
+}
+
+/// Batches: streams of calls, batches inside calls, siblings that decide about each other, and views of
+/// answers.
+pub mod batch {
+    pub use crate::api::decided::Decided;
+    pub use crate::api::keys::fresh_key;
+    pub use crate::api::observer::{NestedCall, Observer};
+    pub use crate::api::view::{CallState, CallView, ModelView};
+    pub use crate::path::nested::NestedBatch;
+    pub use crate::path::stream::{StreamRequest, StreamedBatch};
+    pub use crate::tools::request::ProviderData;
+    pub use windlass_core::siblings::{Decision, Siblings};
+}
+
+/// Outcomes of calls as they are recorded, and the answer that the model gets.
+pub mod outcome {
+    pub use windlass_core::outcome::{
+        Effect, Form, JsonText, KeptBytes, ModelAnswer, Outcome, Part, Success, Value,
+    };
+}
+
+/// Events of a session: followed live, or read from any entry on.
+pub mod events {
+    pub use crate::session::events::{
+        Event, Events, News, Outline, Page, Record, RunningAttempt, Subject, Words,
+    };
+    pub use windlass_core::call::Kind;
+}
+
+/// Tasks (calls that outlive their batch), their messages and logs, and the inbox of notices about them.
+pub mod tasks {
+    pub use crate::features::inbox::{Inbox, Notice};
+    pub use crate::features::tasks::{Direction, NewMessage, Task, TaskKind, TaskMessage, Tasks};
+    pub use crate::session::log::LogPiece;
+    pub use crate::session::notices::NoticeKind;
+    pub use crate::tools::request::NewTask;
+    pub use windlass_core::call::Wake;
+}
+
+/// Schedules: calls at times in a time zone.
+pub mod schedules {
+    pub use crate::features::schedules::{NewSchedule, Schedule, ScheduleEdit, Schedules, preview};
+    pub use windlass_core::schedule::{CatchUp, Overlap, WrittenTimes};
+}
+
+/// Triggers: calls started by events that tools emit.
+pub mod triggers {
+    pub use crate::features::triggers::{NewTrigger, Trigger, Triggers};
+}
+
+/// Sessions: their principals and settings, child sessions, pairs, files, and artifacts.
+pub mod sessions {
+    pub use crate::attempt::inside::Attachment;
+    pub use crate::features::children::{ChildSession, ChildSpec, SettingsFuture};
+    pub use crate::features::files::{FileEntry, FileKind, SessionFiles};
+    pub use crate::features::pairs::{Pair, PairKey, PairList, Pairs, SessionPairs};
+    pub use crate::runtime::JudgedCopy;
+    pub use crate::session::artifacts::{Artifact, ArtifactInfo, ArtifactWriter};
+    pub use crate::session::kin::Child;
+    pub use crate::session::principal::{
+        GoneSession, LOCAL, OpenedSession, SessionOpening, SessionStanding, Settings,
+    };
+    pub use crate::tools::request::check_session_name;
+}
+
+/// Reasons why a call waits, and completions: external answers to a call.
+pub mod wait {
+    pub use crate::api::output::Connection;
+    pub use crate::api::pending::{Completed, CompletionKey, Pending};
+    pub use crate::read::waits::{WaitingFor, standing_sentence};
+    pub use windlass_core::wait::Wait;
+}
+
+/// Requests to calls from outside: cancel, resolve, complete, answer, signal. The functions post them to a
+/// store that another process may own.
+pub mod ask {
+    pub use crate::api::answer::Asked;
+    pub use crate::mailbox::ask::{AnswerRules, check_reason, completion};
+    pub use crate::mailbox::ask::{Connecting, Resolution, Signal, Target};
+    pub use crate::mailbox::ask::{
+        post_accept, post_answer, post_cancel, post_client_result, post_complete, post_connected,
+        post_resolve,
+    };
+}
+
+/// Recorded calls, batches and questions, read from a store with or without an owner.
+pub mod inspect {
+    pub use crate::read::inspect::{CallFilter, CallsPage, Line, OpenQuestion, RecordedCall};
+    pub use crate::read::inspect::{
+        batch, call, call_with_tools, calls, page, questions, session_of, waiting_for,
+    };
+    pub use crate::read::waits::OpenCall;
+    pub use windlass_core::call::{Call, End};
+}
+
+/// Spans of ended calls, and the names of all metrics.
+pub mod trace {
+    pub use crate::read::trace::{CallSpan, METRICS};
+}
+
+/// Sentences about calls for people, in their language.
+pub mod narration {
+    pub use windlass_core::narration::{KNOWN, Locale, Narration, Narrative, Phase, names};
+}
+
+/// Limits of sessions and groups of tools, and the counts that they bound.
+pub mod limits {
+    pub use crate::api::limits::{RunningLimits, SessionLimits};
+    pub use crate::api::retention::Retention;
+    pub use crate::features::retention::{ExpiryReport, RetentionOutlook};
+    pub use windlass_args::limits::NamedLimit;
+    pub use windlass_core::plan::{Cap, Counts};
+    pub use windlass_core::rate::Rate;
+}
+
+/// Errors of the library, and failures of calls.
+pub mod error {
+    pub use crate::api::data_error::{ArtifactError, FileError};
+    pub use crate::api::error::{DamageCause, LimitError, Lost, SessionError, chain};
+    pub use crate::api::limits::{SessionBoundError, ZeroLimit};
+    pub use crate::api::misuse::{Misuse, StepError};
+    pub use crate::features::children::ChildError;
+    pub use crate::features::inbox::InboxError;
+    pub use crate::features::pairs::PairError;
+    pub use crate::features::schedules::ScheduleError;
+    pub use crate::features::triggers::TriggerError;
+    pub use crate::mailbox::ask::AskError;
+    pub use crate::session::events::EventsError;
+    pub use crate::tools::registry::{NoSuchTool, RegisterError};
+    pub use windlass_core::claim::BadClaim;
+    pub use windlass_core::code::Code;
+    pub use windlass_core::failure::{Failure, FailureClass, Retry, Source};
+}
+
+/// Handles that callers see, and numbers of sessions, batches, calls and entries.
+pub mod ids {
+    pub use windlass_core::handle::Handle;
+    pub use windlass_core::ids::{AttemptNo, BatchNo, CallId, EntryNo, Fence, Ordinal, SessionNo};
+}
+
+/// Clocks and timestamps.
+pub mod time {
+    pub use crate::api::answer::wall_time;
+    pub use crate::api::clock::{Clock, SystemClock};
+    pub use windlass_core::time::Timestamp;
+}
+
+/// For the code that `#[tool]` writes.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::tools::typed::{arguments, input_schema, output, output_schema, schema};
+    pub use schemars;
+    pub use serde;
+    pub use serde_json::Value;
+}
 
 /// The README's program compiles.
 #[cfg(doctest)]
@@ -146,4 +344,9 @@ struct Children;
 /// The programs in the page on what tools do inside a call compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/inside.md")]
-struct Inside;
+struct InsidePage;
+
+/// The program in the page on typed tools compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/typed-tools.md")]
+struct TypedTools;

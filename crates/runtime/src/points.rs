@@ -1,7 +1,7 @@
-//! The runtime's own kill points, as `windlass_store::points` has those of the store. They exist only with the feature
-//! `kill-points`; without it, `point!` is the wait itself and nothing else.
+//! The runtime's own kill points, like the store's in `windlass_store::points`. They exist only with the
+//! feature `kill-points`; without it, `point!` is just the wait itself.
 
-/// Names a wait for the store, which is an expression that gives a `Result`.
+/// Names a wait for the store: an expression that returns a `Result`.
 #[cfg(not(feature = "kill-points"))]
 macro_rules! point {
     ($name:literal, $wait:expr) => {
@@ -9,7 +9,7 @@ macro_rules! point {
     };
 }
 
-/// Names a wait for the store, which is an expression that gives a `Result`.
+/// Names a wait for the store: an expression that returns a `Result`.
 #[cfg(feature = "kill-points")]
 macro_rules! point {
     ($name:literal, $wait:expr) => {
@@ -20,13 +20,13 @@ macro_rules! point {
     };
 }
 
-/// Names a moment between two waits, at which a process can die; nothing can fail there.
+/// Names a moment between two waits, at which a process can die; it cannot fail.
 #[cfg(not(feature = "kill-points"))]
 macro_rules! moment {
     ($name:literal) => {};
 }
 
-/// Names a moment between two waits, at which a process can die; nothing can fail there.
+/// Names a moment between two waits, at which a process can die; it cannot fail.
 #[cfg(feature = "kill-points")]
 macro_rules! moment {
     ($name:literal) => {
@@ -37,13 +37,13 @@ macro_rules! moment {
 /// Passes a moment, or dies there.
 #[cfg(feature = "kill-points")]
 pub(crate) fn pass(name: &'static str) {
-    // Who is told to fail where nothing is written goes on.
+    // A moment writes nothing, so an injected failure is ignored.
     let _passed = windlass_store::points::arrive(name)
         .and_then(|visit| visit.leave(Ok::<(), windlass_store::points::Told>(())));
 }
 
-/// Every point of the runtime; those that begin with `at.` are moments. One that is visited and not listed, or listed
-/// and never visited, fails the suite.
+/// All points of the runtime; moments begin with `at.`. A point that is visited and not listed, or listed and
+/// never visited, fails the suite.
 #[cfg(feature = "kill-points")]
 pub const NAMES: &[&str] = &[
     "lane.durable",

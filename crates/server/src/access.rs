@@ -1,8 +1,8 @@
-//! Who asks, and what they may: tokens stand for principals, and have scopes. Whoever opens the folder's own socket is the
-//! local principal, and may everything.
+//! Authentication and authorisation: tokens stand for principals and have scopes. A caller on the folder's
+//! own socket is the local principal, with all scopes.
 
 use crate::guest::Guest;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
 use crate::tokens::Tokens;
 use axum::extract::Request;
 use hyper::HeaderMap;
@@ -12,102 +12,116 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The principal of whoever has the data folder.
-pub const LOCAL: &str = "local";
+/// The principal of the data folder's owner.
+pub use windlass::sessions::LOCAL;
 
-/// What a token may be used for.
+/// The permissions of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
-    /// To open sessions, submit and cancel calls, and post the results of tools that the caller runs.
+#[schemars(rename = "Scope")]
+pub enum TokenScope {
+    /// Open sessions, submit and cancel calls, and post the results of tools that the caller runs.
     Calls,
-    /// To look.
+    /// Read.
     Read,
-    /// To answer what calls wait for: questions, connections, unknown calls, changed tools.
+    /// Answer calls that wait: questions, connections, unknown calls, changed tools.
     Complete,
-    /// To manage tokens and tools, and to reach the sessions of all principals with its other scopes.
+    /// Manage tokens and tools, and use the token's other scopes on the sessions of all principals.
     Admin,
 }
 
-impl Scope {
-    /// Every one there is.
-    pub const ALL: [Scope; 4] = [Scope::Calls, Scope::Read, Scope::Complete, Scope::Admin];
+impl TokenScope {
+    /// All scopes.
+    pub const ALL: [TokenScope; 4] =
+        [TokenScope::Calls, TokenScope::Read, TokenScope::Complete, TokenScope::Admin];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
-            Scope::Calls => "calls",
-            Scope::Read => "read",
-            Scope::Complete => "complete",
-            Scope::Admin => "admin",
+            TokenScope::Calls => "calls",
+            TokenScope::Read => "read",
+            TokenScope::Complete => "complete",
+            TokenScope::Admin => "admin",
         }
     }
 }
 
-/// Whoever asks.
+/// The author of a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Whom it stands for.
+    /// The principal it acts for.
     pub principal: Arc<str>,
-    /// What it may.
-    pub scopes: Arc<[Scope]>,
+    /// The scopes it has.
+    pub scopes: Arc<[TokenScope]>,
+    /// The hash of its token; `None` on the folder's own socket.
+    pub(crate) token: Option<Arc<str>>,
 }
 
 impl Caller {
-    /// Whoever has the data folder.
+    /// The owner of the data folder.
     pub fn local() -> Caller {
-        Caller { principal: LOCAL.into(), scopes: Scope::ALL.into() }
+        Caller { principal: LOCAL.into(), scopes: TokenScope::ALL.into(), token: None }
     }
 
-    /// Whether it may do this.
-    pub fn has(&self, scope: Scope) -> bool {
+    /// Whether it has this scope.
+    pub fn has(&self, scope: TokenScope) -> bool {
         self.scopes.contains(&scope)
     }
 
-    /// Whether what belongs to this principal is there for it.
-    pub fn reaches(&self, principal: &str) -> bool {
-        *self.principal == *principal || self.has(Scope::Admin)
+    /// Whether it may see objects of this principal; objects without a principal are visible to admins.
+    pub fn reaches(&self, principal: Option<&str>) -> bool {
+        principal == Some(&*self.principal) || self.has(TokenScope::Admin)
     }
 }
 
-/// By which way requests come in.
+/// The listener a request came in through.
 #[derive(Clone)]
-pub enum Door {
-    /// The folder's own socket, which only its owner can open.
+pub enum Entrance {
+    /// The folder's own socket, which only the folder's owner can open.
     Socket,
-    /// An address that everybody on it can reach.
-    Address(Arc<Rules>),
+    /// A network address.
+    Address(Arc<AccessRules>),
 }
 
-/// What is asked of requests that come in at an address.
+/// The checks for requests that come in at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// Names under which the server may be asked for, beside those of this machine.
+pub struct AccessRules {
+    /// Host names accepted in addition to those of this machine.
     pub hosts: Vec<String>,
-    /// Pages that may ask, by their origin; others may not.
+    /// Origins of web pages that may send requests.
     pub origins: Vec<String>,
 }
 
-impl Rules {
-    /// These rules for a server that listens at this address: whoever asks for the address itself may.
-    pub fn at(mut self, address: IpAddr) -> Rules {
+impl AccessRules {
+    /// These rules for a server that listens on this address, which is accepted as a host, too.
+    pub fn at(mut self, address: IpAddr) -> AccessRules {
         if !address.is_unspecified() {
             self.hosts.push(address.to_string());
         }
         self
     }
 
-    /// Refuses what a web page could have made a browser send: a name that is not ours leads here by a trick of the
-    /// network, and pages of other origins have no business here.
-    pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).map(name_of).unwrap_or_default();
-        let known = ["localhost", "127.0.0.1", "::1"].contains(&host)
-            || self.hosts.iter().any(|name| name.eq_ignore_ascii_case(host));
-        if !known {
+    fn is_ours(&self, host: &str) -> bool {
+        let known =
+            ["localhost", "127.0.0.1", "::1"].into_iter().chain(self.hosts.iter().map(String::as_str));
+        name_of(host).is_some_and(|name| known.into_iter().any(|known| name.is(known)))
+    }
+
+    /// Refuses requests that a foreign web page could have made a browser send: a foreign host name (DNS
+    /// rebinding), or a foreign origin.
+    pub(crate) fn check(&self, shows: Shows<'_>) -> Result<(), Problem> {
+        let headers = shows.headers;
+        let mut hosts = headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
+        let (host, more) = (hosts.next().unwrap_or_default(), hosts.next());
+        // Proxies go by the host name in the request target, so it must be ours as well.
+        let target = shows.target.into_iter();
+        let foreign = target.chain([host]).find(|host| !self.is_ours(host));
+        if let Some(foreign) = foreign.or(more) {
             let told = format!(
-                "this server is not asked for as {host:?}; use localhost, or list the name under [server] hosts"
+                "this server has no host name {foreign:?}; use localhost, or list the name under [server] hosts, and send \
+                 it once"
             );
-            return Err(Problem::new("host_not_allowed", told));
+            return Err(Problem::new(ProblemCode::HostNotAllowed, told));
         }
         let foreign = |origin: &&hyper::header::HeaderValue| {
             !origin.to_str().is_ok_and(|origin| self.origins.iter().any(|known| known == origin))
@@ -115,43 +129,72 @@ impl Rules {
         match headers.get_all(ORIGIN).iter().find(foreign) {
             None => Ok(()),
             Some(origin) => {
-                let told = format!("pages of {origin:?} may not ask here; list it under [server] origins");
-                Err(Problem::new("origin_not_allowed", told))
+                let told = format!(
+                    "pages of {origin:?} may not send requests here; list the origin under [server] origins"
+                );
+                Err(Problem::new(ProblemCode::OriginNotAllowed, told))
             }
         }
     }
 }
 
-/// The name in a `Host` header, without its port.
-fn name_of(host: &str) -> &str {
-    if let Some(inner) = host.strip_prefix('[') {
-        return inner.split(']').next().unwrap_or_default();
-    }
-    host.rsplit_once(':').map_or(host, |(name, _)| name)
+/// The name in a `Host` header, without its port; `None` if it is malformed.
+fn name_of(host: &str) -> Option<HostName<'_>> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(inner) => {
+            let (address, behind) = inner.split_once(']')?;
+            (HostName::Address(IpAddr::V6(address.parse().ok()?)), behind)
+        }
+        None => {
+            let (name, port) = host.split_at(host.find(':').unwrap_or(host.len()));
+            (HostName::Name(name), port)
+        }
+    };
+    let is_port = |port: &str| !port.starts_with('+') && port.parse::<u16>().is_ok();
+    (port.is_empty() || port.strip_prefix(':').is_some_and(is_port)).then_some(name)
 }
 
-/// What a request shows of whoever it is from.
+/// The host in a request.
+#[derive(Debug, PartialEq, Eq)]
+enum HostName<'a> {
+    Name(&'a str),
+    Address(IpAddr),
+}
+
+impl HostName<'_> {
+    fn is(&self, known: &str) -> bool {
+        match self {
+            HostName::Name(name) => name.eq_ignore_ascii_case(known),
+            HostName::Address(address) => known.trim_matches(['[', ']']).parse() == Ok(*address),
+        }
+    }
+}
+
+/// The parts of a request that identify its sender.
 #[derive(Clone, Copy)]
 pub(crate) struct Shows<'a> {
+    /// The host name in the request target, if it has one.
+    pub(crate) target: Option<&'a str>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) guest: Option<&'a Guest>,
 }
 
 impl<'a> Shows<'a> {
     pub(crate) fn of(request: &'a Request) -> Shows<'a> {
-        Shows { headers: request.headers(), guest: request.extensions().get() }
+        let target = request.uri().authority().map(|authority| authority.as_str());
+        Shows { target, headers: request.headers(), guest: request.extensions().get() }
     }
 }
 
-/// Whoever a request is from, by its token.
+/// The caller of a request, by its token.
 pub(crate) async fn caller(shows: Shows<'_>, tokens: &Tokens) -> Result<Caller, Problem> {
     let given = shows.headers.get(AUTHORIZATION).and_then(|given| given.to_str().ok());
     let Some((kind, token)) = given.and_then(|given| given.split_once(' ')) else {
-        let told = "a token is needed: send `Authorization: Bearer TOKEN`; the first is in DIR/token";
-        return Err(Problem::new("no_token", told));
+        let told = "a token is required: send `Authorization: Bearer TOKEN`; the first token is in DIR/token";
+        return Err(Problem::new(ProblemCode::NoToken, told));
     };
     if !kind.eq_ignore_ascii_case("bearer") {
-        return Err(Problem::new("no_token", "send the token as `Authorization: Bearer TOKEN`"));
+        return Err(Problem::new(ProblemCode::NoToken, "send the token as `Authorization: Bearer TOKEN`"));
     }
     tokens.check(token.trim(), shows.guest).await
 }
@@ -162,32 +205,85 @@ mod tests {
 
     #[test]
     fn names_are_read_with_and_without_ports() {
-        for (host, name) in
-            [("a:1", "a"), ("a", "a"), ("[::1]:7420", "::1"), ("[::1]", "::1"), ("127.0.0.1:9", "127.0.0.1")]
-        {
-            assert_eq!(name_of(host), name);
+        let v6 = |text: &str| Some(HostName::Address(text.parse().unwrap()));
+        for (host, name) in [
+            ("a:1", Some(HostName::Name("a"))),
+            ("a", Some(HostName::Name("a"))),
+            ("127.0.0.1:9", Some(HostName::Name("127.0.0.1"))),
+            ("[::1]:7420", v6("::1")),
+            ("[0:0:0:0:0:0:0:1]", v6("::1")),
+            ("[::1].evil.example", None),
+            ("[::1]evil.example", None),
+            ("[::1]:7420.evil.example", None),
+            ("[localhost]", None),
+            ("[::1", None),
+            ("localhost:evil.example", None),
+            ("localhost:80:80", None),
+            ("localhost:", None),
+            ("localhost:+80", None),
+            ("localhost:99999", None),
+        ] {
+            assert_eq!(name_of(host), name, "{host}");
         }
+    }
+
+    fn check(target: Option<&str>, hosts: &[&str], origin: Option<&str>) -> Result<(), String> {
+        let rules =
+            AccessRules { hosts: vec!["tools.example".into()], origins: vec!["https://ui.example".into()] };
+        let rules = rules.at("fd00::7".parse().unwrap());
+        let mut headers = HeaderMap::new();
+        for host in hosts {
+            headers.append(HOST, host.parse().unwrap());
+        }
+        origin.map(|origin| headers.insert(ORIGIN, origin.parse().unwrap()));
+        rules
+            .check(Shows { target, headers: &headers, guest: None })
+            .map_err(|problem| problem.code.to_string())
     }
 
     #[test]
     fn what_is_not_ours_is_refused() {
-        let rules = Rules { hosts: vec!["tools.example".into()], origins: vec!["https://ui.example".into()] };
-        let check = |host: Option<&str>, origin: Option<&str>| {
-            let mut headers = HeaderMap::new();
-            host.map(|host| headers.insert(HOST, host.parse().unwrap()));
-            origin.map(|origin| headers.insert(ORIGIN, origin.parse().unwrap()));
-            rules.check(&headers).map_err(|problem| problem.code)
-        };
-        for host in ["localhost:7420", "127.0.0.1", "[::1]:1", "TOOLS.example:443"] {
-            assert_eq!(check(Some(host), None), Ok(()), "{host}");
+        for host in [
+            "localhost:7420",
+            "LOCALHOST",
+            "LocalHost:80",
+            "127.0.0.1",
+            "[::1]:1",
+            "[0::1]",
+            "TOOLS.example:443",
+            "[fd00:0::7]:7420",
+        ] {
+            assert_eq!(check(None, &[host], None), Ok(()), "{host}");
+            assert_eq!(check(Some(host), &[host], None), Ok(()), "{host}");
         }
-        for host in [None, Some(""), Some("evil.example"), Some("localhost.evil.example"), Some("127.0.0.2")]
-        {
-            assert_eq!(check(host, None), Err("host_not_allowed".into()), "{host:?}");
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "localhost.",
+            "127.0.0.2",
+            "[::1].evil.example",
+            "[::2]",
+            "::1",
+            "localhost:evil.example",
+            "localhost@evil.example",
+            "evil.example:80@localhost",
+            "tools.example.evil",
+            "xtools.example",
+            " localhost",
+        ] {
+            let refused = Err("host_not_allowed".to_string());
+            assert_eq!(check(None, &[host], None), refused, "{host:?}");
+            assert_eq!(check(Some(host), &["localhost"], None), refused, "as target: {host:?}");
+            assert_eq!(check(None, &["localhost", host], None), refused, "as second: {host:?}");
         }
-        assert_eq!(check(Some("localhost"), Some("https://ui.example")), Ok(()));
+        for hosts in [&[][..], &["localhost", "localhost"], &["evil.example", "localhost"]] {
+            assert_eq!(check(None, hosts, None), Err("host_not_allowed".into()), "{hosts:?}");
+        }
+        assert_eq!(check(None, &["localhost"], Some("https://ui.example")), Ok(()));
         for origin in ["https://evil.example", "null", "http://localhost:7420", "https://ui.example.evil"] {
-            assert_eq!(check(Some("localhost"), Some(origin)), Err("origin_not_allowed".into()), "{origin}");
+            let refused = check(None, &["localhost"], Some(origin));
+            assert_eq!(refused, Err("origin_not_allowed".into()), "{origin}");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! The server at an address: the same API as on the folder's socket, for whoever has a token.
+//! The server at an address: the API of the folder's socket, for callers with a token.
 
-use crate::access::{Door, Rules};
+use crate::access::{AccessRules, Entrance};
 use crate::api::Api;
+use crate::crowd::Crowd;
 use crate::router::router;
-use crate::serving::{Bounds, Listener, Serving};
+use crate::serving::{ConnectionBounds, Listener, Serving};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,31 +17,32 @@ pub struct Address {
     serving: Serving,
 }
 
-/// An address that is ours; whoever asks there waits until it is served.
+/// A bound address; clients that connect wait until it is served.
 pub struct Listening(TcpListener);
 
 impl Address {
-    /// Takes this address, before anything is done that a taken one would cut off; port 0 is any that is free.
+    /// Binds the address, before anything starts that a taken address would cut off; port 0 picks a free port.
     pub async fn listen(address: SocketAddr) -> io::Result<Listening> {
         TcpListener::bind(address).await.map(Listening)
     }
 
     /// Serves the API at an address until it is stopped.
-    pub fn serve(api: &Api, Listening(listener): Listening, rules: Rules) -> io::Result<Address> {
+    pub fn serve(api: &Api, Listening(listener): Listening, rules: AccessRules) -> io::Result<Address> {
         let address = listener.local_addr()?;
         let limits = api.runtime().limits();
-        let bounds = Bounds::of(limits, Duration::from_millis(limits.drain_ms));
-        let door = Door::Address(Arc::new(rules.at(address.ip())));
+        let bounds =
+            ConnectionBounds::of(limits, Crowd::new(limits, true), Duration::from_millis(limits.drain_ms));
+        let door = Entrance::Address(Arc::new(rules.at(address.ip())));
         let serving = Serving::start(Listener::Address(listener), router(api, &door), bounds);
         Ok(Address { address, serving })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets nobody in any more, and answers what is under way, not longer than `drain_ms`.
+    /// Stops accepting connections, and answers running requests, for at most `drain_ms`.
     pub async fn stop(self) {
         self.serving.stop().await;
     }

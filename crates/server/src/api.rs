@@ -1,30 +1,32 @@
-//! What every handler works with: the runtime, whose sessions and tokens there are, and whether the server is stopping.
+//! Shared state of all handlers: the runtime, sessions, tokens, and whether the server is stopping.
 
-use crate::access::{Caller, LOCAL, Scope};
-use crate::extract::Bodies;
-use crate::problem::Problem;
-use crate::sessions::{self, Sessions};
+use crate::access::{Caller, TokenScope};
+use crate::bodies::Bodies;
+use crate::problem::{Problem, ProblemCode};
+use crate::sessions::Sessions;
 use crate::tokens::Tokens;
 use crate::undisturbed::undisturbed;
-use crate::view::{self, SESSIONS_MAX, View, Whose};
-use crate::wire::Wait;
+use crate::view::{self, SESSIONS_MAX, ShownBatch, View, Whose};
+use crate::wire::AnswerWait;
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use windlass::core::handle::{Handle, Kind, open_question_id};
-use windlass::core::ids::CallId;
-use windlass::core::narration::Locale;
-use windlass::core::time::Timestamp;
-use windlass::{AskError, BatchAnswer, Runtime, Submitted};
+use windlass::error::AskError;
+use windlass::sessions::SessionStanding;
+use windlass::{BatchAnswer, Runtime, Submitted};
+use windlass_core::handle::{Handle, HandleKind, open_question_id};
+use windlass_core::ids::CallId;
+use windlass_core::narration::Locale;
+use windlass_core::time::Timestamp;
 
-/// What every handler works with. Cheap to clone; all clones are one.
+/// Shared state of all handlers. Cheap to clone; all clones are one.
 #[derive(Clone)]
-pub struct Api(Arc<Inner>);
+pub struct Api(Arc<ApiParts>);
 
-struct Inner {
+struct ApiParts {
     runtime: Runtime,
     sessions: Sessions,
     tokens: Tokens,
@@ -33,20 +35,20 @@ struct Inner {
 }
 
 impl Api {
-    /// The API of this runtime, whose store lies in `folder`, if it does.
+    /// The API of this runtime, whose store is in `folder`, if it has one.
     pub fn new(runtime: &Runtime, folder: Option<&Path>) -> Api {
         let (runtime, tokens) = (runtime.clone(), Tokens::new(runtime, folder));
         let sessions = Sessions::of(&runtime);
-        let (bodies, draining) = (Bodies::new(runtime.limits().bodies_bytes_max), watch::Sender::new(false));
-        Api(Arc::new(Inner { runtime, sessions, tokens, bodies, draining }))
+        let (bodies, draining) = (Bodies::new(runtime.limits()), watch::Sender::new(false));
+        Api(Arc::new(ApiParts { runtime, sessions, tokens, bodies, draining }))
     }
 
-    /// Takes no more work, and lets those who wait for calls go with what there is.
+    /// Takes no more work, and answers waiting requests with the current state.
     pub fn drain(&self) {
         self.0.draining.send_replace(true);
     }
 
-    /// Whether it takes no more work.
+    /// Whether it has stopped taking work.
     pub fn is_draining(&self) -> bool {
         *self.0.draining.borrow()
     }
@@ -56,12 +58,12 @@ impl Api {
         &self.0.runtime
     }
 
-    /// Whose sessions there are.
+    /// The sessions and their principals.
     pub fn sessions(&self) -> &Sessions {
         &self.0.sessions
     }
 
-    /// The tokens there are.
+    /// The tokens.
     pub fn tokens(&self) -> &Tokens {
         &self.0.tokens
     }
@@ -74,54 +76,75 @@ impl Api {
         self.0.runtime.clock().now()
     }
 
-    /// The session is there for the caller; one that nobody has used is the caller's from now on.
+    /// Checks that the caller may use the session; an unused one becomes the caller's.
     pub async fn claim(&self, caller: &Caller, session: &str) -> Result<(), Problem> {
-        match self.owner(session).await? {
-            Some(owner) => sessions::reached(caller, &owner, session),
-            None => self.0.sessions.claim(caller, session, self.now()).await,
-        }
+        self.record_live(session).await?;
+        self.0.sessions.claim(caller, session, self.now()).await
     }
 
-    /// The session is there for the caller, or it is told as one that is not.
+    /// Checks that the caller may use the session; reports it as missing otherwise.
     pub(crate) async fn session(&self, caller: &Caller, session: &str) -> Result<(), Problem> {
-        let owner = self.owner(session).await?.ok_or_else(|| sessions::not_found(session))?;
-        sessions::reached(caller, &owner, session)
+        self.record_live(session).await?;
+        self.0.sessions.check(caller, session).await
     }
 
-    /// Whose a session is. One that this process uses without anybody having asked here is the local principal's, also before
-    /// anything of it is recorded.
-    async fn owner(&self, session: &str) -> Result<Option<Arc<str>>, Problem> {
-        let Inner { runtime, sessions, .. } = &*self.0;
-        let owner = sessions.owner(session).await?;
-        if owner.is_some() || runtime.live_in(session).is_empty() {
-            return Ok(owner);
+    /// Records a session that this process uses without an API request, before any other record of it: it
+    /// belongs to the local principal.
+    async fn record_live(&self, session: &str) -> Result<(), Problem> {
+        let ApiParts { runtime, sessions, .. } = &*self.0;
+        let is_unused = sessions.standing(session).await? == SessionStanding::Unused;
+        if is_unused && !runtime.live_in(session).is_empty() {
+            sessions.claim(&Caller::local(), session, self.now()).await?;
         }
-        sessions.claim(&Caller::local(), session, self.now()).await?;
-        sessions.owner(session).await
+        Ok(())
     }
 
-    /// The language in which people are told what happens in a session.
+    /// The language of a session's messages for people.
     pub(crate) async fn locale(&self, session: &str) -> Result<Locale, Problem> {
         let setting = self.0.sessions.setting(session).await?;
-        Ok(setting.and_then(|setting| setting.locale).map_or(Locale::English, Locale::from))
+        Ok(setting.and_then(|setting| setting.about.locale).map_or(Locale::English, |tag| Locale::of(&tag)))
     }
 
-    /// Work is taken.
+    /// Checks that the store takes writes.
+    pub(crate) fn can_write(&self) -> Result<(), Problem> {
+        match self.0.runtime.store().health().borrow().problem() {
+            None => Ok(()),
+            Some(_) => Err(Problem::store_unavailable()),
+        }
+    }
+
+    /// The response to a changing request, unless the store stops taking writes first: then the caller is not
+    /// left waiting. Work already begun continues, as if the caller had disconnected.
+    pub(crate) async fn while_it_writes(&self, work: impl Future<Output = Response>) -> Response {
+        let mut health = self.0.runtime.store().health();
+        let stalled = async {
+            if health.wait_for(|health| health.problem().is_some()).await.is_err() {
+                // A store that never stalls sends no change.
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stalled => Problem::store_unavailable().into_response(),
+            response = work => response,
+        }
+    }
+
+    /// Checks that the server takes work.
     pub(crate) fn takes_work(&self) -> Result<(), Problem> {
         if !self.is_draining() {
             return Ok(());
         }
-        let told = "the server is stopping and takes no more calls; ask its successor";
-        Err(Problem { retry_after_ms: Some(1_000), ..Problem::new("draining", told) })
+        let told = "the server is stopping and takes no more calls; try again once it has restarted";
+        Err(Problem { retry_after_ms: Some(1_000), ..Problem::new(ProblemCode::Draining, told) })
     }
 
-    /// Removes a session with everything it had. If the server stops before that is done, the next one goes on.
+    /// Removes a session with all its data. If the server stops first, the next one finishes the removal.
     pub(crate) async fn remove(&self, session: String) -> Result<(), Problem> {
-        let owner = self.0.sessions.owner(&session).await?.unwrap_or_else(|| LOCAL.into());
         let mut draining = self.0.draining.subscribe();
         let removing = undisturbed({
-            let (runtime, settings) = (self.0.runtime.clone(), sessions::settings(&owner, &session));
-            async move { runtime.remove_session(&session, settings).await.map(drop) }
+            let runtime = self.0.runtime.clone();
+            async move { runtime.remove_session(&session).await.map(drop) }
         });
         tokio::select! {
             removed = removing => removed,
@@ -129,75 +152,93 @@ impl Api {
         }
     }
 
-    /// The call of this handle is there for the caller; answers its session.
+    /// Checks that the caller may use this call; returns its session.
     pub(crate) async fn call(&self, caller: &Caller, handle: &str) -> Result<String, Problem> {
         let not_found = || Problem::from(AskError::NotFound { what: format!("call {handle:?}") });
         let secret = self.0.runtime.store().secret();
-        let call = Handle::parse(handle).and_then(|handle| handle.open(secret, Kind::Call));
+        let call = Handle::parse(handle).and_then(|handle| handle.open(secret, HandleKind::Call));
         let call = call.map(CallId::unpacked).ok_or_else(not_found)?;
         self.session_of(caller, call).await?.ok_or_else(not_found)
     }
 
-    /// The question of this id is there for the caller.
+    /// Checks that the caller may use this question.
     pub(crate) async fn question(&self, caller: &Caller, id: &str) -> Result<(), Problem> {
         let not_found = || Problem::from(AskError::NoQuestion);
         let (call, _) = open_question_id(self.0.runtime.store().secret(), id).ok_or_else(not_found)?;
         self.session_of(caller, call).await?.map(drop).ok_or_else(not_found)
     }
 
-    /// The session of a call, if it is there for the caller.
+    /// The session of a call, if the caller may use it.
     async fn session_of(&self, caller: &Caller, call: CallId) -> Result<Option<String>, Problem> {
         let Some(session) = self.0.runtime.session_of(call).await? else { return Ok(None) };
         match self.session(caller, &session).await {
             Ok(()) => Ok(Some(session)),
-            Err(problem) if problem.code == "not_found" => Ok(None),
+            Err(problem) if problem.code == ProblemCode::NotFound => Ok(None),
             Err(problem) => Err(problem),
         }
     }
 
-    /// Looks at something of all sessions that are there for the caller, or says that there are too many to look at all.
-    pub(crate) async fn in_reach(
+    /// Visits all sessions that the caller may use; fails if there are too many.
+    pub(crate) async fn in_reach<T>(
         &self,
         caller: &Caller,
-        look: impl AsyncFnOnce(Whose<'_>) -> Result<Value, AskError>,
-    ) -> Result<Value, Problem> {
-        if caller.has(Scope::Admin) {
-            return Ok(look(Whose::All).await?);
+        look: impl AsyncFnOnce(Whose<'_>) -> Result<T, AskError>,
+    ) -> Result<(T, Option<String>), Problem> {
+        if caller.has(TokenScope::Admin) {
+            return Ok((look(Whose::All).await?, None));
         }
         let limit = usize::try_from(SESSIONS_MAX).unwrap_or(usize::MAX);
         let (names, more) = self.0.sessions.page(caller, None, limit).await?;
-        let mut shown = look(Whose::These(&names)).await?;
-        if more.is_some() {
-            shown["left_out"] = view::left_out().into();
-        }
-        Ok(shown)
+        Ok((look(Whose::These(&names)).await?, more.map(|_| view::left_out())))
     }
 
-    /// For how long the answer to a batch waits.
-    pub(crate) fn waits(&self, (wait, ms): (Wait, Option<u64>)) -> Result<(Wait, Duration), Problem> {
+    /// How long the answer to a batch waits.
+    pub(crate) fn waits(&self, wait: AnswerWait, ms: Option<u64>) -> Result<BatchWait, Problem> {
         let limits = self.0.runtime.limits();
         let (ms, max) = (ms.unwrap_or(limits.wait_ms), limits.wait_ms_max);
         if ms > max {
             let told = format!("timeout_ms is at most {max}, and {ms} is more; ask again when it is over");
-            return Err(Problem::new("bad_batch", told));
+            return Err(Problem::new(ProblemCode::BadBatch, told));
         }
-        Ok((wait, Duration::from_millis(ms)))
+        Ok(BatchWait { until: wait, most: Duration::from_millis(ms) })
     }
 
-    /// The answer to a batch, once what it waits for is so or took too long.
+    /// The answer to a batch, once its wait is satisfied or has timed out.
     pub(crate) async fn answer(
         &self,
-        (session, submitted): (&str, Submitted),
-        (wait, most): (Wait, Duration),
+        session: &str,
+        submitted: Submitted,
+        wait: BatchWait,
     ) -> Result<Shown, Problem> {
         let asked_at = self.now();
+        self.wait_for(&submitted, wait).await?;
+        let answer = submitted.now().await?;
+        Ok(self.shown(session, answer, asked_at))
+    }
+
+    /// The response to a push. A push that waits for nothing gets a receipt: the batch is answered when it is closed.
+    pub(crate) async fn pushed(
+        &self,
+        session: &str,
+        submitted: Submitted,
+        wait: BatchWait,
+    ) -> Result<Shown, Problem> {
+        if wait.until != AnswerWait::None {
+            return self.answer(session, submitted, wait).await;
+        }
+        let asked_at = self.now();
+        Ok(self.shown(session, submitted.receipt().await?, asked_at))
+    }
+
+    /// Waits until the condition holds or times out.
+    async fn wait_for(&self, submitted: &Submitted, wait: BatchWait) -> Result<(), Problem> {
         let mut draining = self.0.draining.subscribe();
         let waiting = async {
-            match wait {
-                Wait::None => Ok(()),
-                Wait::Settled => submitted.ended().await,
-                Wait::Inline => {
-                    // It is acknowledged while calls wait for people, so it is recorded before it waits.
+            match wait.until {
+                AnswerWait::None => Ok(()),
+                AnswerWait::Settled => submitted.ended().await,
+                AnswerWait::Inline => {
+                    // The batch is acknowledged while calls wait for people, so it is recorded before waiting.
                     submitted.admitted().await?;
                     submitted.stands_still().await
                 }
@@ -205,10 +246,13 @@ impl Api {
         };
         tokio::select! {
             waited = waiting => waited?,
-            () = tokio::time::sleep(most) => {}
+            () = tokio::time::sleep(wait.most) => {}
             _ = draining.wait_for(|draining| *draining) => {}
         }
-        let answer = submitted.now().await?;
+        Ok(())
+    }
+
+    fn shown(&self, session: &str, answer: BatchAnswer, asked_at: Timestamp) -> Shown {
         let before = |call: &&windlass::CallAnswer| {
             call.is_recorded()
                 && !call.is_conflict()
@@ -216,18 +260,23 @@ impl Api {
         };
         let recorded = answer.calls.iter().filter(before).count();
         if answer.calls.iter().all(|call| call.call().end().is_some()) {
-            // Its answers say all there is to say.
-            return Ok(Shown::Over { answer, recorded });
+            // The answers are complete.
+            return Shown::Over { answer, recorded };
         }
         let mut shown = View::of_session(&self.0.runtime, session).batch(&answer);
-        if recorded > 0 {
-            shown["recorded"] = recorded.into();
-        }
-        Ok(Shown::Open(shown))
+        shown.recorded = (recorded > 0).then_some(recorded);
+        Shown::Open(shown)
     }
 }
 
-/// The answer to a batch, as it is written.
+/// How long the answer to a batch waits, and for which calls.
+#[derive(Clone, Copy)]
+pub(crate) struct BatchWait {
+    until: AnswerWait,
+    most: Duration,
+}
+
+/// A rendered answer to a batch.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum Shown {
@@ -235,12 +284,12 @@ pub(crate) enum Shown {
     Over {
         #[serde(flatten)]
         answer: BatchAnswer,
-        /// So many of them had before it was asked for.
+        /// The number of calls that had ended before the request.
         #[serde(skip_serializing_if = "is_none")]
         recorded: usize,
     },
-    /// As it stands.
-    Open(Value),
+    /// The current state.
+    Open(ShownBatch),
 }
 
 fn is_none(count: &usize) -> bool {

@@ -1,15 +1,16 @@
-//! Asking whoever drives calls: the owner of a folder through its socket, or a server at an address.
+//! The API's client: asks the owner of a folder through its socket, or a server at an address.
 
 use crate::events::Follow;
 use crate::following::Following;
 use crate::problem::Problem;
 use crate::socket;
-use crate::wire::schedules::{EditSchedule, NewSchedule};
-use crate::wire::shown::{Made, Page, Revoked, Session, Token};
-use crate::wire::triggers::NewTrigger;
+use crate::wire::schedules::{EditSchedule, ScheduleBody};
+use crate::wire::shown::{NewTokenView, PageView, Revoked, SessionView, TokenView};
+use crate::wire::triggers::TriggerBody;
 use crate::wire::{
-    Acknowledged, Answer, Batch, Cancel, Cancelled, Complete, Completed, Connect, Connecting, List, NewToken,
-    Nothing, Paging, Questions, Requeued, Resolve, SaidTo, Say, Signal, Signalled, Take,
+    Acknowledged, AnswerBody, BatchBody, CallQuery, CancelBody, Cancelled, CompletionBody, CompletionReceipt,
+    Connect, ConnectionReach, NewToken, Nothing, Paging, QuestionQuery, Requeued, ResolveBody, SaidTo,
+    SayBody, SignalBody, SignalReceipt, Take,
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -27,24 +28,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use windlass::Target;
+use windlass::ask::Target;
 
-/// A page of calls with large answers is still smaller.
+/// Larger than a page of calls with large answers.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// An owner that answers later has stopped.
+/// An owner that takes longer has stopped.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
-/// A tool that is asked about a call may take its time.
+/// A tool that is asked about a call may take long.
 const TOOL_WAIT: Duration = Duration::from_secs(15 * 60);
 
-/// Letters that stand for themselves in a path.
+/// Characters that need no escaping in a path.
 const LITERAL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Asks whoever drives calls.
+/// A client of the process that drives calls.
 pub struct Client {
     whom: Whom,
 }
 
-/// Who is asked.
+/// The peer of a client.
 enum Whom {
     /// The owner of this folder.
     Owner(PathBuf),
@@ -52,108 +53,110 @@ enum Whom {
     Server { authority: String, token: Option<String> },
 }
 
-/// Why the owner was not asked, or what it answered instead.
+/// A request that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// It refused, or there is no such thing.
+    /// The peer refused, or the object does not exist.
     #[error(transparent)]
     Problem(#[from] Problem),
-    /// It cannot be reached, or went away.
-    #[error("{whom}; if it ended by now, try again")]
+    /// The peer is unreachable, or went away.
+    #[error("{whom}; if it has exited since, try again")]
     Unreachable {
-        /// Who does not answer, and where.
+        /// The peer and its address.
         whom: String,
-        /// What happened.
+        /// The cause.
         #[source]
-        source: Failed,
+        source: ClientFailure,
     },
-    /// Something else than Windlass answered, or another version of it.
-    #[error("{whom} gave an answer that is not understood: {what}; is it another version?")]
+    /// The answer is not Windlass's, or another version's.
+    #[error("{whom} gave an invalid answer: {what}; is it another version?")]
     Garbled {
-        /// Who answered.
+        /// The peer.
         whom: String,
-        /// What is wrong with it.
+        /// The mismatch.
         what: String,
     },
-    /// There is no asking at such an address.
-    #[error("{url:?} is no address of a server: {what}")]
+    /// The URL is not a server's address.
+    #[error("{url:?} is not the address of a server: {what}")]
     NoAddress {
-        /// What was given.
+        /// The URL.
         url: String,
-        /// What is wrong with it.
+        /// The mistake.
         what: &'static str,
     },
 }
 
-/// Any connection to whoever is asked.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+/// A connection to the peer.
+trait ClientStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ClientStream for T {}
 
 impl Client {
-    /// Whoever serves the socket of this folder; `None` if nobody does.
+    /// A client of the process that serves this folder's socket; `None` if there is none.
     pub async fn find(folder: &Path) -> Result<Option<Client>, ClientError> {
         let client = Client { whom: Whom::Owner(folder.to_path_buf()) };
         let found = socket::connect(folder).await.map_err(|error| client.unreachable(error))?;
         Ok(found.map(|_| client))
     }
 
-    /// The server at this address, `http://HOST:PORT`. Nobody is asked yet.
+    /// A client of the server at `http://HOST:PORT`. Sends nothing yet.
     pub fn at(url: &str, token: Option<String>) -> Result<Client, ClientError> {
         let no_address = |what| ClientError::NoAddress { url: url.to_string(), what };
         let uri: Uri = url.parse().map_err(|_| no_address("write it as http://HOST:PORT"))?;
         match uri.scheme_str() {
             Some("http") => {}
-            Some("https") => return Err(no_address("this speaks plain http; ask at the proxy's inner side")),
+            Some("https") => {
+                return Err(no_address("only plain http is supported; use the address behind the TLS proxy"));
+            }
             _ => return Err(no_address("write it as http://HOST:PORT")),
         }
         if !matches!(uri.path_and_query().map(|path| path.as_str()), None | Some("/")) {
-            return Err(no_address("leave out what stands behind the port"));
+            return Err(no_address("leave out everything after the port"));
         }
         let host = uri.host().ok_or_else(|| no_address("write it as http://HOST:PORT"))?;
         let authority = format!("{host}:{}", uri.port_u16().unwrap_or(80));
         Ok(Client { whom: Whom::Server { authority, token } })
     }
 
-    /// Submits a batch; answers it as it stands after what it waits for.
-    pub async fn submit(&self, session: &str, batch: &Batch) -> Result<Value, ClientError> {
+    /// Submits a batch; returns its state after the wait.
+    pub async fn submit(&self, session: &str, batch: &BatchBody) -> Result<Value, ClientError> {
         let wait = Duration::from_millis(batch.timeout_ms.unwrap_or(0)) + ANSWER_WAIT;
         self.post(format!("/v1/sessions/{}/batches", encoded(session)), batch, wait).await
     }
 
     /// A page of sessions.
-    pub async fn sessions(&self, paging: &Paging) -> Result<Page<Session>, ClientError> {
+    pub async fn sessions(&self, paging: &Paging) -> Result<PageView<SessionView>, ClientError> {
         self.get(format!("/v1/sessions?{}", paged(paging))).await
     }
 
     /// A page of tools.
-    pub async fn tools(&self, paging: &Paging) -> Result<Page<Value>, ClientError> {
+    pub async fn tools(&self, paging: &Paging) -> Result<PageView<Value>, ClientError> {
         self.get(format!("/v1/tools?{}", paged(paging))).await
     }
 
     /// A page of tokens.
-    pub async fn tokens(&self, paging: &Paging) -> Result<Page<Token>, ClientError> {
+    pub async fn tokens(&self, paging: &Paging) -> Result<PageView<TokenView>, ClientError> {
         self.get(format!("/v1/tokens?{}", paged(paging))).await
     }
 
-    /// Makes a token.
-    pub async fn make_token(&self, wanted: &NewToken) -> Result<Made, ClientError> {
+    /// Creates a token.
+    pub async fn make_token(&self, wanted: &NewToken) -> Result<NewTokenView, ClientError> {
         self.post("/v1/tokens".to_string(), wanted, ANSWER_WAIT).await
     }
 
-    /// Makes a token worthless.
+    /// Revokes a token.
     pub async fn revoke_token(&self, id: &str) -> Result<Revoked, ClientError> {
         let path = format!("/v1/tokens/{}", encoded(id));
         self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
     }
 
     /// A page of calls, of one session or of all.
-    pub async fn calls(&self, session: Option<&str>, list: &List) -> Result<Value, ClientError> {
+    pub async fn calls(&self, session: Option<&str>, list: &CallQuery) -> Result<Value, ClientError> {
         let path = match session {
             Some(session) => format!("/v1/sessions/{}/calls", encoded(session)),
             None => "/v1/calls".to_string(),
         };
-        // Taken apart, so that no field is forgotten.
-        let List { state, waiting, tool, limit, after } = list;
+        // Destructured, so that no field is forgotten.
+        let CallQuery { state, waiting, tool, limit, after } = list;
         let fields = [
             ("state", state.map(|state| state.as_str().to_string())),
             ("waiting", waiting.map(|waiting| waiting.to_string())),
@@ -169,7 +172,7 @@ impl Client {
         self.get(format!("/v1/calls/{}?journal={journal}", encoded(call))).await
     }
 
-    /// Asks calls to stop.
+    /// Cancels calls.
     pub async fn cancel(&self, target: Target<'_>, reason: Option<String>) -> Result<Cancelled, ClientError> {
         let path = match target {
             Target::Call(call) => format!("/v1/calls/{}/cancel", encoded(call)),
@@ -178,33 +181,41 @@ impl Client {
                 format!("/v1/sessions/{}/batches/{}/cancel", encoded(session), encoded(key))
             }
         };
-        self.post(path, &Cancel { reason }, ANSWER_WAIT).await
+        self.post(path, &CancelBody { reason }, ANSWER_WAIT).await
     }
 
-    /// Says how a call that ended as unknown ended after all; answers the call.
-    pub async fn resolve(&self, call: &str, resolve: &Resolve) -> Result<Value, ClientError> {
+    /// Resolves a call that ended as unknown; returns the call.
+    pub async fn resolve(&self, call: &str, resolve: &ResolveBody) -> Result<Value, ClientError> {
         let wait = if resolve.ask_tool { TOOL_WAIT } else { ANSWER_WAIT };
         self.post(format!("/v1/calls/{}/resolve", encoded(call)), resolve, wait).await
     }
 
-    /// Lets a call go on although its tool has changed; answers the call.
+    /// Lets a call continue although its tool has changed; returns the call.
     pub async fn accept(&self, call: &str) -> Result<Value, ClientError> {
         self.post(format!("/v1/calls/{}/accept", encoded(call)), &Nothing {}, ANSWER_WAIT).await
     }
 
-    /// Answers what a call waits for, by its key.
-    pub async fn complete(&self, key: &str, complete: &Complete) -> Result<Completed, ClientError> {
+    /// Completes a wait by its key.
+    pub async fn complete(
+        &self,
+        key: &str,
+        complete: &CompletionBody,
+    ) -> Result<CompletionReceipt, ClientError> {
         self.post(format!("/v1/completions/{}", encoded(key)), complete, ANSWER_WAIT).await
     }
 
-    /// Posts the result of a tool that its caller runs, under the call.
-    pub async fn client_result(&self, call: &str, result: &Complete) -> Result<Completed, ClientError> {
+    /// Posts the result of a tool that its caller runs, under the call's handle.
+    pub async fn client_result(
+        &self,
+        call: &str,
+        result: &CompletionBody,
+    ) -> Result<CompletionReceipt, ClientError> {
         self.post(format!("/v1/calls/{}/result", encoded(call)), result, ANSWER_WAIT).await
     }
 
-    /// A page of the questions that wait for an answer.
-    pub async fn questions(&self, list: &Questions) -> Result<Value, ClientError> {
-        let Questions { session, limit, after } = list;
+    /// A page of open questions.
+    pub async fn questions(&self, list: &QuestionQuery) -> Result<Value, ClientError> {
+        let QuestionQuery { session, limit, after } = list;
         let fields = [
             ("session", session.clone()),
             ("limit", limit.map(|limit| limit.to_string())),
@@ -214,8 +225,8 @@ impl Client {
     }
 
     /// Answers a question.
-    pub async fn answer(&self, id: &str, answer: Value) -> Result<Completed, ClientError> {
-        self.post(format!("/v1/questions/{}", encoded(id)), &Answer { answer }, ANSWER_WAIT).await
+    pub async fn answer(&self, id: &str, answer: Value) -> Result<CompletionReceipt, ClientError> {
+        self.post(format!("/v1/questions/{}", encoded(id)), &AnswerBody { answer }, ANSWER_WAIT).await
     }
 
     /// A page of a session's tasks.
@@ -223,19 +234,19 @@ impl Client {
         self.get(format!("/v1/sessions/{}/tasks?{}", encoded(session), paged(paging))).await
     }
 
-    /// A page of what a task has said.
-    pub async fn log(&self, (session, task): (&str, &str), paging: &Paging) -> Result<Value, ClientError> {
+    /// A page of a task's log.
+    pub async fn log(&self, session: &str, task: &str, paging: &Paging) -> Result<Value, ClientError> {
         let path = format!("/v1/sessions/{}/tasks/{}/log", encoded(session), encoded(task));
         self.get(format!("{path}?{}", paged(paging))).await
     }
 
-    /// What was said to a task and what it said.
-    pub async fn messages(&self, (session, task): (&str, &str)) -> Result<Value, ClientError> {
+    /// The messages to and from a task.
+    pub async fn messages(&self, session: &str, task: &str) -> Result<Value, ClientError> {
         self.get(format!("/v1/sessions/{}/tasks/{}/messages", encoded(session), encoded(task))).await
     }
 
-    /// Says something to a task.
-    pub async fn say(&self, (session, task): (&str, &str), said: &Say) -> Result<SaidTo, ClientError> {
+    /// Sends a message to a task.
+    pub async fn say(&self, session: &str, task: &str, said: &SayBody) -> Result<SaidTo, ClientError> {
         let path = format!("/v1/sessions/{}/tasks/{}/messages", encoded(session), encoded(task));
         self.post(path, said, ANSWER_WAIT).await
     }
@@ -250,13 +261,13 @@ impl Client {
         self.post(format!("/v1/sessions/{}/inbox/take", encoded(session)), take, ANSWER_WAIT).await
     }
 
-    /// A notice was heard.
+    /// Acknowledges a notice.
     pub async fn acknowledge(&self, session: &str, id: &str) -> Result<Acknowledged, ClientError> {
         let path = format!("/v1/sessions/{}/inbox/{}/ack", encoded(session), encoded(id));
         self.post(path, &Nothing {}, ANSWER_WAIT).await
     }
 
-    /// A notice was not heard.
+    /// Returns a notice to the inbox.
     pub async fn requeue(&self, session: &str, id: &str) -> Result<Requeued, ClientError> {
         let path = format!("/v1/sessions/{}/inbox/{}/requeue", encoded(session), encoded(id));
         self.post(path, &Nothing {}, ANSWER_WAIT).await
@@ -267,23 +278,24 @@ impl Client {
         self.get(format!("{}?{}", schedules(session), paged(paging))).await
     }
 
-    /// Makes a schedule.
-    pub async fn make_schedule(&self, session: &str, new: &NewSchedule) -> Result<Value, ClientError> {
+    /// Creates a schedule.
+    pub async fn make_schedule(&self, session: &str, new: &ScheduleBody) -> Result<Value, ClientError> {
         self.post(schedules(session), new, ANSWER_WAIT).await
     }
 
     /// Changes a schedule.
     pub async fn edit_schedule(
         &self,
-        (session, id): (&str, &str),
+        session: &str,
+        id: &str,
         edit: &EditSchedule,
     ) -> Result<Value, ClientError> {
         let path = format!("{}/{}", schedules(session), encoded(id));
-        self.send((Method::PATCH, path), edit, ANSWER_WAIT).await
+        self.send(Method::PATCH, path, edit, ANSWER_WAIT).await
     }
 
     /// Removes a schedule.
-    pub async fn remove_schedule(&self, (session, id): (&str, &str)) -> Result<Value, ClientError> {
+    pub async fn remove_schedule(&self, session: &str, id: &str) -> Result<Value, ClientError> {
         let path = format!("{}/{}", schedules(session), encoded(id));
         self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
     }
@@ -293,34 +305,34 @@ impl Client {
         self.get(format!("{}?{}", triggers(session), paged(paging))).await
     }
 
-    /// Makes a trigger.
-    pub async fn make_trigger(&self, session: &str, new: &NewTrigger) -> Result<Value, ClientError> {
+    /// Creates a trigger.
+    pub async fn make_trigger(&self, session: &str, new: &TriggerBody) -> Result<Value, ClientError> {
         self.post(triggers(session), new, ANSWER_WAIT).await
     }
 
     /// Removes a trigger.
-    pub async fn remove_trigger(&self, (session, id): (&str, &str)) -> Result<Value, ClientError> {
+    pub async fn remove_trigger(&self, session: &str, id: &str) -> Result<Value, ClientError> {
         let path = format!("{}/{}", triggers(session), encoded(id));
         self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
     }
 
     /// Sends a signal to a call.
-    pub async fn signal(&self, call: &str, signal: &Signal) -> Result<Signalled, ClientError> {
+    pub async fn signal(&self, call: &str, signal: &SignalBody) -> Result<SignalReceipt, ClientError> {
         self.post(format!("/v1/calls/{}/signal", encoded(call)), signal, ANSWER_WAIT).await
     }
 
-    /// Says whether a session is connected to something.
+    /// Reports whether a session is connected to a provider.
     pub async fn connect(
         &self,
         session: &str,
         provider: &str,
         connected: bool,
-    ) -> Result<Connecting, ClientError> {
+    ) -> Result<ConnectionReach, ClientError> {
         let path = format!("/v1/sessions/{}/connections/{}", encoded(session), encoded(provider));
         self.post(path, &Connect { connected }, ANSWER_WAIT).await
     }
 
-    /// Follows what happens in a session, from behind a cursor or from now on.
+    /// Follows the events of a session, after a cursor or from now on.
     pub async fn follow(&self, session: &str, follow: &Follow) -> Result<Following, ClientError> {
         let Follow { after, locale } = follow;
         let fields = [("after", after.map(|after| after.to_string())), ("locale", locale.clone())];
@@ -350,12 +362,13 @@ impl Client {
         body: &impl Serialize,
         wait: Duration,
     ) -> Result<T, ClientError> {
-        self.send((Method::POST, path), body, wait).await
+        self.send(Method::POST, path, body, wait).await
     }
 
     async fn send<T: DeserializeOwned>(
         &self,
-        (method, path): (Method, String),
+        method: Method,
+        path: String,
         body: &impl Serialize,
         wait: Duration,
     ) -> Result<T, ClientError> {
@@ -363,7 +376,11 @@ impl Client {
         self.ask(self.request(method, path, body.into()), wait).await
     }
 
-    async fn ask<T: DeserializeOwned>(&self, request: Asking, wait: Duration) -> Result<T, ClientError> {
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        request: RequestResult,
+        wait: Duration,
+    ) -> Result<T, ClientError> {
         let request = request.map_err(|error| self.garbled(error.to_string()))?;
         let stream = self.connect_to().await.map_err(|error| self.unreachable(error))?;
         let (status, body) = tokio::time::timeout(wait, exchange(stream, request))
@@ -381,7 +398,7 @@ impl Client {
         problem.map_or_else(|_| self.garbled(format!("status {status}")), ClientError::Problem)
     }
 
-    async fn connect_to(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect_to(&self) -> io::Result<Box<dyn ClientStream>> {
         match &self.whom {
             Whom::Owner(folder) => {
                 let stream = socket::connect(folder).await?;
@@ -391,7 +408,7 @@ impl Client {
         }
     }
 
-    fn request(&self, method: Method, path: String, body: Bytes) -> Asking {
+    fn request(&self, method: Method, path: String, body: Bytes) -> RequestResult {
         let request = Request::builder().method(method).uri(path);
         let request = match &self.whom {
             Whom::Owner(_) => request.header(HOST, "windlass"),
@@ -420,7 +437,7 @@ impl Client {
         }
     }
 
-    fn unreachable(&self, source: impl Into<Failed>) -> ClientError {
+    fn unreachable(&self, source: impl Into<ClientFailure>) -> ClientError {
         ClientError::Unreachable { whom: self.silent(), source: source.into() }
     }
 
@@ -429,20 +446,23 @@ impl Client {
     }
 }
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
-type Asking = Result<Request<Full<Bytes>>, hyper::http::Error>;
+type ClientFailure = Box<dyn std::error::Error + Send + Sync>;
+type RequestResult = Result<Request<Full<Bytes>>, hyper::http::Error>;
 
-async fn ask(stream: Box<dyn Stream>, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failed> {
+async fn ask(
+    stream: Box<dyn ClientStream>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, ClientFailure> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It carries the request for us and ends with the answer.
+    // The task carries the request and ends with the answer.
     tokio::spawn(connection);
     Ok(sender.send_request(request).await?)
 }
 
 async fn exchange(
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ClientStream>,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), Failed> {
+) -> Result<(StatusCode, Bytes), ClientFailure> {
     let response = ask(stream, request).await?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await?;
@@ -461,7 +481,7 @@ fn paged(Paging { limit, after }: &Paging) -> String {
     query([("limit", limit.map(|limit| limit.to_string())), ("after", after.clone())])
 }
 
-/// What stands behind the question mark.
+/// The query string.
 fn query<const N: usize>(fields: [(&str, Option<String>); N]) -> String {
     let said = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
     said.collect::<Vec<_>>().join("&")

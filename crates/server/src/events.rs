@@ -1,14 +1,14 @@
-//! `GET /v1/sessions/{s}/events`: what happens in a session, as server-sent events.
+//! `GET /v1/sessions/{s}/events`: the events of a session, as server-sent events.
 //!
-//! An event has its cursor as `id`, so a browser that reconnects continues by itself. What running calls say comes
-//! without one. The stream takes the next page only when the connection has room, so whoever reads slowly costs a page
-//! that all share, and whoever reads nothing is closed by the connection's patience.
+//! An event has its cursor as `id`, so a browser that reconnects continues by itself. Events that are not recorded (a
+//! call runs, its progress) come without one. The stream takes the next page only when the connection has space, so a
+//! slow reader costs a page that all readers share, and the connection's patience closes one that reads nothing.
 
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::{Asked, Named};
+use crate::extract::{PathParams, QueryParams};
 use crate::guest::Guest;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -21,32 +21,35 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
-use windlass::core::ids::EntryNo;
-use windlass::core::narration::Locale;
-use windlass::{BatchError, Events, EventsError, News, Page};
+use windlass::error::EventsError;
+use windlass::events::{Events, News, Page};
+use windlass_core::ids::EntryNo;
+use windlass_core::narration::Locale;
 
-/// What is to be told.
+/// Query of the event stream.
 #[derive(Clone, Debug, Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Follow {
-    /// From behind this cursor; 0 is before the first. If it is not said, and `Last-Event-ID` neither, from now on.
+    /// Start after this cursor; 0 is before the first event. Without it and without `Last-Event-ID`: from now on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// The language of the sentences for people; that of the session, or English, if it is not said.
+    /// The locale of sentences for people, such as `de-AT`; default: the session's, or English. Every tag is
+    /// accepted; without messages in its language the sentences are English.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locale: Option<String>,
 }
 
-/// Follows a session for as long as the other end stays.
+/// Streams the events of a session while the client stays connected.
 pub async fn events(
-    (State(api), caller): (State<Api>, Caller),
-    Named(session): Named<String>,
-    Asked(follow): Asked<Follow>,
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams(session): PathParams<String>,
+    QueryParams(follow): QueryParams<Follow>,
     request: Request,
 ) -> Result<Response, Problem> {
     api.session(&caller, &session).await?;
     let runtime = api.runtime();
-    // Whoever reconnects says where it was, in whatever address it keeps.
+    // A client that reconnects sends its position in the header, whatever URL it kept.
     let after = last_event(request.headers())?.or(follow.after).map(EntryNo);
     let events = runtime.events(&session, after).await?;
     let guest = request.extensions().get::<Guest>().cloned();
@@ -59,9 +62,10 @@ pub async fn events(
     };
     let keepalive = Duration::from_millis(runtime.limits().event_keepalive_ms);
     let quiet = Box::pin(sleep(keepalive));
-    let stream = Stream { events, guest, locale, keepalive, quiet, told_at: Instant::now(), begun: false };
+    let stream =
+        EventStream { events, guest, locale, keepalive, quiet, told_at: Instant::now(), begun: false };
     let head = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
-    Ok((head, Body::new(Pulled { then: Stream::next, next: Box::pin(stream.next()), over: false }))
+    Ok((head, Body::new(Pulled { then: EventStream::next, next: Box::pin(stream.next()), over: false }))
         .into_response())
 }
 
@@ -72,45 +76,50 @@ fn last_event(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         return Ok(None);
     }
     let told = "the header Last-Event-ID takes the id of an event of this session, which is a number";
-    cursor.and_then(|cursor| cursor.parse().ok()).map(Some).ok_or_else(|| Problem::new("bad_query", told))
+    cursor
+        .and_then(|cursor| cursor.parse().ok())
+        .map(Some)
+        .ok_or_else(|| Problem::new(ProblemCode::BadQuery, told))
 }
 
 impl From<EventsError> for Problem {
     fn from(error: EventsError) -> Problem {
         let told = error.to_string();
         match error {
-            EventsError::TooMany { .. } => {
-                Problem { retry_after_ms: Some(READERS_WAIT_MS), ..Problem::new("overloaded", told) }
-            }
-            EventsError::PastEnd { .. } => Problem::new("bad_query", told),
-            EventsError::Batch(BatchError::Shape { .. }) => Problem::new("bad_path", told),
-            EventsError::Batch(error) => windlass::AskError::from(error).into(),
+            EventsError::TooMany { .. } => Problem {
+                retry_after_ms: Some(READERS_WAIT_MS),
+                ..Problem::new(ProblemCode::Overloaded, told)
+            },
+            EventsError::PastEnd { .. } => Problem::new(ProblemCode::BadQuery, told),
+            EventsError::Session(error) => error.into(),
+            // A kind that this server does not know yet.
+            _ => Problem::new(ProblemCode::Internal, told),
         }
     }
 }
 
-/// When a reader that found no place may come back.
+/// When a reader may retry after all reader slots were taken.
 const READERS_WAIT_MS: u64 = 5_000;
 
-struct Stream {
+struct EventStream {
     events: Events,
     guest: Option<Guest>,
     locale: Locale,
     keepalive: Duration,
-    /// Runs on while news come: how long it was quiet is found out when it is over.
+    /// Keeps running while events come: the quiet time is computed when it fires.
     quiet: Pin<Box<Sleep>>,
-    /// When something was last told.
+    /// The time of the last frame.
     told_at: Instant,
     begun: bool,
 }
 
-/// The next piece of the stream, and the stream that follows it; `None` at its end.
-type Piece = Option<(Bytes, Option<Stream>)>;
+/// The next piece of the stream, and the rest of the stream; `None` at its end.
+type EventPiece = Option<(Bytes, Option<EventStream>)>;
 
-impl Stream {
-    async fn next(mut self) -> Piece {
+impl EventStream {
+    async fn next(mut self) -> EventPiece {
         if !std::mem::replace(&mut self.begun, true) {
-            // Whoever reconnects before the first event continues from here, too.
+            // A client that reconnects before the first event continues from here, too.
             return Some((format!("id: {}\n\n", self.events.cursor()).into(), Some(self)));
         }
         let going = async {
@@ -137,22 +146,24 @@ impl Stream {
             Ok(News::Words(words)) => {
                 let mut text = Vec::new();
                 for words in words {
-                    frame(&mut text, (None, "progress"), |text| words.write_json(text, self.locale));
+                    frame(&mut text, None, words.kind(), |text| words.write_json(text, self.locale));
                 }
                 (text.into(), Some(self))
             }
+            // A kind of news that this server does not know yet.
+            Ok(_) => (Bytes::new(), Some(self)),
             Err(error) => {
                 let mut text = Vec::new();
-                let problem = Problem::from(windlass::AskError::from(error));
-                // Writing to memory does not fail, and a problem has text keys only.
-                frame(&mut text, (None, "problem"), |text| _ = serde_json::to_writer(text, &problem));
+                let problem = Problem::from(windlass::error::AskError::from(error));
+                // Writing to memory does not fail, and a problem has only string keys.
+                frame(&mut text, None, "problem", |text| _ = serde_json::to_writer(text, &problem));
                 (text.into(), None)
             }
         })
     }
 }
 
-/// Waits until then. The timer may be set for an earlier time: setting it anew with every frame would cost more.
+/// Waits until then. The timer may be set for an earlier time: resetting it with every frame would cost more.
 async fn been_quiet(quiet: &mut Pin<Box<Sleep>>, until: Instant) {
     loop {
         quiet.as_mut().await;
@@ -163,20 +174,25 @@ async fn been_quiet(quiet: &mut Pin<Box<Sleep>>, until: Instant) {
     }
 }
 
-/// About how long a frame is.
+/// The approximate size of a frame.
 const FRAME_BYTES: usize = 640;
 
 fn frames(page: &Page, locale: Locale) -> Vec<u8> {
     let mut text = Vec::with_capacity(page.events.len() * FRAME_BYTES);
+    if let Some(upto) = page.expired {
+        frame(&mut text, Some(upto), "expired", |text| {
+            // Writing to memory does not fail.
+            let _ = write!(text, r#"{{"kind":"expired","after":{},"cursor":{upto}}}"#, page.after);
+        });
+    }
     for event in &page.events {
-        let head = (Some(event.cursor), event.kind.as_str());
-        frame(&mut text, head, |text| event.write_json(text, locale));
+        frame(&mut text, Some(event.cursor), event.kind.as_str(), |text| event.write_json(text, locale));
     }
     text
 }
 
-/// One event. Compact JSON is one line, whatever it holds.
-fn frame(text: &mut Vec<u8>, (cursor, kind): (Option<EntryNo>, &str), data: impl FnOnce(&mut Vec<u8>)) {
+/// Writes one event. Compact JSON is always one line.
+fn frame(text: &mut Vec<u8>, cursor: Option<EntryNo>, kind: &str, data: impl FnOnce(&mut Vec<u8>)) {
     if let Some(cursor) = cursor {
         // Writing to memory does not fail.
         let _ = writeln!(text, "id: {cursor}");
@@ -188,14 +204,16 @@ fn frame(text: &mut Vec<u8>, (cursor, kind): (Option<EntryNo>, &str), data: impl
     text.extend_from_slice(b"\n\n");
 }
 
-/// A body that is made piece by piece, when there is room for the next; each in the memory of the one before.
+/// A body made piece by piece, when there is space for the next; each reuses the memory of the last.
 struct Pulled<F, N> {
     then: F,
     next: Pin<Box<N>>,
     over: bool,
 }
 
-impl<N: Future<Output = Piece> + Send, F: Fn(Stream) -> N + Unpin> hyper::body::Body for Pulled<F, N> {
+impl<N: Future<Output = EventPiece> + Send, F: Fn(EventStream) -> N + Unpin> hyper::body::Body
+    for Pulled<F, N>
+{
     type Data = Bytes;
     type Error = Infallible;
 

@@ -1,8 +1,11 @@
-//! Requests become values, or problems: limits first, then our own JSON, then the shape.
+//! Extractors: requests become values, or problems: limits first, then our own JSON, then the shape.
 
 use crate::access::Caller;
 use crate::api::Api;
-use crate::problem::Problem;
+use crate::bodies::{IncomingBody, RequestRoom, Sender};
+use crate::guest::Guest;
+use crate::problem::{Problem, ProblemCode};
+use crate::wire;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -10,54 +13,56 @@ use hyper::body::Body as _;
 use hyper::http::request::Parts;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
-use windlass::core::json;
+use windlass::error::AskError;
+use windlass_args::json;
+use windlass_core::handle::open_completion_key;
 
-/// What stands in the path.
-pub struct Named<T>(pub T);
+/// Path parameters.
+pub struct PathParams<T>(pub T);
 
-/// What stands behind the question mark.
-pub struct Asked<T>(pub T);
+/// Query parameters.
+pub struct QueryParams<T>(pub T);
 
-/// What stands in the body: a JSON object, `{}` if there is none.
+/// The JSON object in the body; `{}` if the body is empty.
 pub struct Body<T>(pub T);
 
-/// A body as it is: bytes of a file.
+/// A body of bytes, such as a file's.
 pub struct Raw(pub Bytes);
 
-/// The same of a body with calls, whose arguments are kept as they are written.
-pub struct Calls<T>(pub T);
+/// A [`Body`] with calls, whose arguments are kept as written.
+pub struct CallsPayload<T>(pub T);
 
-impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Named<T> {
+impl<T: DeserializeOwned + Send> FromRequestParts<Api> for PathParams<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Named<T>, Problem> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<PathParams<T>, Problem> {
         let path = Path::<T>::from_request_parts(parts, api).await;
-        path.map(|Path(named)| Named(named)).map_err(|rejection| {
-            Problem::new("bad_path", format!("the path is not understood: {}", cause(&rejection)))
+        path.map(|Path(named)| PathParams(named)).map_err(|rejection| {
+            Problem::new(ProblemCode::BadPath, format!("the path is invalid: {}", cause(&rejection)))
         })
     }
 }
 
-impl<T: DeserializeOwned> FromRequestParts<Api> for Asked<T> {
+impl<T: DeserializeOwned> FromRequestParts<Api> for QueryParams<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Asked<T>, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<QueryParams<T>, Problem> {
         let query = Query::<T>::try_from_uri(&parts.uri);
-        query.map(|Query(asked)| Asked(asked)).map_err(|rejection| {
-            Problem::new("bad_query", format!("the query is not understood: {}", cause(&rejection)))
+        query.map(|Query(asked)| QueryParams(asked)).map_err(|rejection| {
+            Problem::new(ProblemCode::BadQuery, format!("the query is invalid: {}", cause(&rejection)))
         })
     }
 }
 
-/// Whoever asks, as the router found out before the handler was called.
+/// The caller, as the router determined it before the handler ran.
 impl FromRequestParts<Api> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Caller, Problem> {
         let caller = parts.extensions.get::<Caller>().cloned();
-        caller.ok_or_else(|| Problem::new("no_token", "nobody is known to have asked this"))
+        caller.ok_or_else(|| Problem::new(ProblemCode::NoToken, "nobody is known to have asked this"))
     }
 }
 
@@ -66,11 +71,13 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
 
     async fn from_request(request: Request, api: &Api) -> Result<Body<T>, Problem> {
         let limits = api.runtime().limits();
-        let (body, _room) = read(request, api, limits.result_json_bytes_max).await?;
-        let value = json::parse_result(text(&body)?, limits)?;
-        // Serde would also read a list, as the fields in their order.
+        let received = read(request, api, limits.result_json_bytes_max).await?;
+        let text = received.text()?;
+        received.make_room(api, text).await?;
+        let value = json::parse_result(text, &limits.args())?;
+        // Serde would also read a list as the fields, in their order.
         if !value.is_object() {
-            return Err(Problem::new("bad_body", "the body must be a JSON object"));
+            return Err(Problem::new(ProblemCode::BadBody, "the body must be a JSON object"));
         }
         serde_json::from_value(value).map(Body).map_err(not_understood)
     }
@@ -80,99 +87,152 @@ impl FromRequest<Api> for Raw {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Api) -> Result<Raw, Problem> {
-        let (body, _room) = read(request, api, api.runtime().limits().file_bytes_max).await?;
-        Ok(Raw(body))
+        let received = read(request, api, api.runtime().limits().file_bytes_max).await?;
+        Ok(Raw(received.bytes.into()))
     }
 }
 
-impl<T: DeserializeOwned> FromRequest<Api> for Calls<T> {
+impl<T: DeserializeOwned> FromRequest<Api> for CallsPayload<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, api: &Api) -> Result<Calls<T>, Problem> {
+    async fn from_request(request: Request, api: &Api) -> Result<CallsPayload<T>, Problem> {
         let limits = api.runtime().limits();
-        let (body, _room) = read(request, api, limits.batch_bytes_max).await?;
-        let text = text(&body)?;
+        let received = read(request, api, limits.batch_bytes_max).await?;
+        let text = received.text()?;
         if !text.trim_start().starts_with('{') {
-            return Err(Problem::new("bad_body", "the body must be a JSON object"));
+            return Err(Problem::new(ProblemCode::BadBody, "the body must be a JSON object"));
         }
-        serde_json::from_str(text).map(Calls).map_err(|error| match error.classify() {
+        wire::batch::count_calls(text, limits)?;
+        let weight = received.make_room(api, text).await?;
+        if weight > limits.json_memory_bytes_max.saturating_add(text.len() as u64) {
+            let told = format!(
+                "the calls have so many values that they would take more than {} bytes of memory; submit them in parts",
+                limits.json_memory_bytes_max
+            );
+            return Err(Problem::new(ProblemCode::TooLarge, told));
+        }
+        serde_json::from_str(text).map(CallsPayload).map_err(|error| match error.classify() {
             Category::Data => not_understood(error),
             Category::Io | Category::Syntax | Category::Eof => {
-                Problem::new("invalid_json", format!("the body is no JSON: {error}"))
+                Problem::new(ProblemCode::InvalidJson, format!("the body is not JSON: {error}"))
             }
         })
     }
 }
 
-/// The whole body, if it is not too large, there is room for it and it comes in time; and its room, until it is read.
-async fn read(request: Request, api: &Api, bytes_max: u64) -> Result<(Bytes, Room<'_>), Problem> {
-    let too_large =
-        || Problem::new("too_large", format!("the body is larger than {bytes_max} bytes; send less"));
-    // What says that it is too large need not come first.
+/// The completion key in the path, if it is one of ours: a caller without a valid key must not make us read a body.
+pub struct PathCompletionKey(pub String);
+
+impl FromRequestParts<Api> for PathCompletionKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<PathCompletionKey, Problem> {
+        let PathParams(key) = PathParams::<String>::from_request_parts(parts, api).await?;
+        let store = api.runtime().store();
+        let (call, _) = open_completion_key(store.secret(), &key).ok_or(AskError::NoKey)?;
+        let user: Arc<str> = format!("key of {}", call.packed()).into();
+        if let Some(guest) = parts.extensions.get::<Guest>() {
+            guest.is_known(&KEY_HOLDERS.into()).await?;
+        }
+        parts.extensions.insert(Sender::Key(user));
+        Ok(PathCompletionKey(key))
+    }
+}
+
+/// All holders of completion keys share one principal's slots; no principal has this name.
+const KEY_HOLDERS: &str = "(completion keys)";
+
+/// The request's part of the budget of bodies.
+impl FromRequestParts<Api> for RequestRoom {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<RequestRoom, Problem> {
+        Ok(parts.extensions.get::<RequestRoom>().cloned().unwrap_or_default())
+    }
+}
+
+/// A complete body.
+struct Received<'a> {
+    bytes: Vec<u8>,
+    sender: Sender,
+    room: RequestRoom,
+    _incoming: IncomingBody<'a>,
+}
+
+impl Received<'_> {
+    fn text(&self) -> Result<&str, Problem> {
+        let text = std::str::from_utf8(&self.bytes).map_err(|error| {
+            Problem::new(ProblemCode::InvalidJson, format!("the body is not text: {error}"))
+        })?;
+        Ok(if text.trim().is_empty() { "{}" } else { text })
+    }
+
+    /// Reserves memory for the values of the body, until its request is answered; returns the estimate.
+    async fn make_room(&self, api: &Api, text: &str) -> Result<u64, Problem> {
+        let depth_max = api.runtime().limits().args_depth_max.saturating_add(WRAPPED);
+        let weight = json::weight(text, depth_max);
+        let most = api.runtime().limits().json_memory_bytes_max;
+        api.bodies().values(&self.sender, weight.min(most), &self.room).await?;
+        Ok(weight)
+    }
+}
+
+/// How many levels deep arguments are in a body.
+const WRAPPED: u64 = 4;
+/// The initial allocation for a body.
+const FIRST_BYTES: usize = 64 << 10;
+
+/// Reads the whole body, if it is not too large, there is space for it and it arrives in time.
+async fn read(request: Request, api: &Api, bytes_max: u64) -> Result<Received<'_>, Problem> {
+    let too_large = || {
+        Problem::new(ProblemCode::TooLarge, format!("the body is larger than {bytes_max} bytes; send less"))
+    };
+    // A body that announces too large a size is refused before it arrives.
     if request.body().size_hint().lower() > bytes_max {
         return Err(too_large());
     }
     let wait = Duration::from_millis(api.runtime().limits().body_wait_ms);
-    let is_known = request.extensions().get::<Caller>().is_some();
-    // One that does not say how large it is may be as large as any.
-    let bytes = request.body().size_hint().upper().unwrap_or(bytes_max).min(bytes_max);
-    let room = api.bodies().room(is_known, bytes, wait).await?;
-    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    let body = Limited::new(request.into_body(), bytes_max).collect();
-    match tokio::time::timeout(wait, body).await {
-        Err(_) => Err(Problem::new("bad_body", "the body did not come in time; send it at once")),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Problem::new("bad_body", "the body ended in the middle; send it again")),
-        Ok(Ok(body)) => Ok((body.to_bytes(), room)),
-    }
-}
-
-/// How much lies in memory of bodies that are being read. Strangers have room of their own, so that they cannot take that of
-/// those who have a token.
-pub struct Bodies {
-    callers: Semaphore,
-    strangers: Semaphore,
-}
-
-/// Room for one body, until this is dropped.
-type Room<'a> = SemaphorePermit<'a>;
-
-/// Room is counted in pieces of this size.
-const PIECE_BYTES: u64 = 1 << 10;
-/// So large a part of the room is for strangers.
-const STRANGERS_PART: u64 = 4;
-
-impl Bodies {
-    pub fn new(bytes_max: u64) -> Bodies {
-        let pool = |bytes: u64| Semaphore::new(usize::try_from(bytes / PIECE_BYTES).unwrap_or(1).max(1));
-        let strangers = bytes_max / STRANGERS_PART;
-        Bodies { callers: pool(bytes_max - strangers), strangers: pool(strangers) }
-    }
-
-    async fn room(&self, is_known: bool, bytes: u64, wait: Duration) -> Result<Room<'_>, Problem> {
-        let pool = if is_known { &self.callers } else { &self.strangers };
-        let pieces = u32::try_from(bytes.div_ceil(PIECE_BYTES)).unwrap_or(u32::MAX);
-        match tokio::time::timeout(wait, pool.acquire_many(pieces)).await {
-            Ok(Ok(room)) => Ok(room),
-            Ok(Err(_)) | Err(_) => {
-                let told = "too many large bodies are being read; come back in a second";
-                Err(Problem { retry_after_ms: Some(1_000), ..Problem::new("overloaded", told) })
+    let (parts, body) = request.into_parts();
+    let caller = parts.extensions.get::<Caller>().map(|caller| Sender::Caller(caller.principal.clone()));
+    let sender = caller.or_else(|| parts.extensions.get::<Sender>().cloned());
+    let sender =
+        sender.ok_or_else(|| Problem::new(ProblemCode::NoToken, "nobody is known to have sent this body"))?;
+    let room = parts.extensions.get::<RequestRoom>().cloned().unwrap_or_default();
+    // A body without an announced size may be as large as allowed.
+    let announced = body.size_hint().upper().unwrap_or(bytes_max).min(bytes_max);
+    let mut incoming = api.bodies().announced(sender.clone(), announced).await?;
+    let limit = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    let mut body = Limited::new(body, limit);
+    let mut bytes = Vec::with_capacity(usize::try_from(announced).unwrap_or(0).min(FIRST_BYTES));
+    let receiving = async {
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(frame) => {
+                    let Some(piece) = frame.data_ref() else { continue };
+                    incoming.came((bytes.len() + piece.len()) as u64).await?;
+                    bytes.extend_from_slice(piece);
+                }
+                Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
+                Err(_) => {
+                    return Err(Problem::new(ProblemCode::BadBody, "the body is incomplete; send it again"));
+                }
             }
         }
+        Ok(())
+    };
+    match tokio::time::timeout(wait, receiving).await {
+        Err(_) => {
+            Err(Problem::new(ProblemCode::BadBody, "the body did not arrive in time; send it without pauses"))
+        }
+        Ok(received) => received.map(|()| Received { bytes, sender, room, _incoming: incoming }),
     }
-}
-
-fn text(body: &Bytes) -> Result<&str, Problem> {
-    let text = std::str::from_utf8(body)
-        .map_err(|error| Problem::new("invalid_json", format!("the body is no text: {error}")))?;
-    Ok(if text.trim().is_empty() { "{}" } else { text })
 }
 
 fn not_understood(error: serde_json::Error) -> Problem {
-    Problem::new("bad_body", format!("the body is not understood: {error}"))
+    Problem::new(ProblemCode::BadBody, format!("the body is invalid: {error}"))
 }
 
-/// What lies at the bottom of an error: the layers above only say that they failed.
+/// The root cause of an error: the layers above only say that they failed.
 fn cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(below) = cause.source() {

@@ -1,43 +1,43 @@
-//! The other end of a stream of events: server-sent events, read piece by piece.
+//! The client's end of an event stream: server-sent events, parsed piece by piece.
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::Value;
 
-/// A line that is longer is none of ours.
+/// Longer than any line of ours.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// A stream of events that somebody sends.
+/// An event stream from a server.
 pub struct Following {
     body: Incoming,
-    reader: Reader,
+    reader: FollowReader,
 }
 
-/// What was told.
+/// An event.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
-    /// The cursor, if it has one.
+pub struct FollowedNews {
+    /// Its cursor, if it has one.
     pub cursor: Option<u64>,
-    /// What happened; `progress` and `problem` beside the kinds of events.
+    /// Its kind: `progress`, `problem`, or a kind of event.
     pub kind: String,
-    /// The rest.
+    /// Its data.
     pub data: Value,
 }
 
-/// What is sent is no stream of events of ours.
+/// The stream is not one of ours.
 #[derive(Debug, thiserror::Error)]
-#[error("the stream of events is not understood: {what}; is it another version?")]
+#[error("the event stream is invalid: {what}; is it another version?")]
 pub struct Garbled {
     what: String,
 }
 
 impl Following {
     pub(crate) fn new(body: Incoming) -> Following {
-        Following { body, reader: Reader::default() }
+        Following { body, reader: FollowReader::default() }
     }
 
-    /// Waits for the next event. `None`: the other end is gone; whoever reconnects continues behind the last cursor.
-    pub async fn next(&mut self) -> Result<Option<Told>, Garbled> {
+    /// Waits for the next event. `None`: the connection ended; a new one continues after the last cursor.
+    pub async fn next(&mut self) -> Result<Option<FollowedNews>, Garbled> {
         loop {
             if let Some(told) = self.reader.next()? {
                 return Ok(Some(told));
@@ -48,32 +48,32 @@ impl Following {
                         self.reader.bytes.extend_from_slice(bytes);
                     }
                 }
-                // However it went: what was not told whole is told anew.
+                // However it ended: an incomplete event is sent again.
                 Some(Err(_)) | None => return Ok(None),
             }
         }
     }
 
-    /// Where somebody who reconnects continues.
+    /// The position at which a new connection continues.
     pub fn cursor(&self) -> Option<u64> {
         self.reader.last
     }
 }
 
 #[derive(Default)]
-struct Reader {
+struct FollowReader {
     bytes: Vec<u8>,
-    /// Up to here the bytes were read.
+    /// The number of bytes parsed.
     read: usize,
-    event: Told,
+    event: FollowedNews,
     data: String,
-    /// The last cursor of an event that was whole.
+    /// The last cursor of a complete event.
     last: Option<u64>,
 }
 
-impl Reader {
-    /// The next whole event among the bytes that came.
-    fn next(&mut self) -> Result<Option<Told>, Garbled> {
+impl FollowReader {
+    /// The next complete event in the buffer.
+    fn next(&mut self) -> Result<Option<FollowedNews>, Garbled> {
         let garbled = |what: &str| Garbled { what: what.to_string() };
         while let Some(length) = self.bytes[self.read..].iter().position(|byte| *byte == b'\n') {
             let line = self.bytes[self.read..self.read + length].to_vec();
@@ -104,14 +104,14 @@ impl Reader {
         Ok(None)
     }
 
-    fn whole(&mut self) -> Result<Option<Told>, Garbled> {
+    fn whole(&mut self) -> Result<Option<FollowedNews>, Garbled> {
         let (event, data) = (std::mem::take(&mut self.event), std::mem::take(&mut self.data));
         self.last = event.cursor.or(self.last);
         if data.is_empty() {
             return Ok(None);
         }
         let data = serde_json::from_str(&data).map_err(|error| Garbled { what: error.to_string() })?;
-        Ok(Some(Told { data, ..event }))
+        Ok(Some(FollowedNews { data, ..event }))
     }
 }
 
@@ -124,15 +124,15 @@ mod tests {
     fn events_are_read_however_they_are_cut() {
         let sent = "id: 3\n\n:\n\nid: 4\nevent: opened\ndata: {\"a\": \"ü\"}\n\nevent: progress\ndata: 7\n\nid: 5\ndata: 8\n";
         for size in 1..sent.len() {
-            let (mut reader, mut told) = (Reader::default(), Vec::new());
+            let (mut reader, mut told) = (FollowReader::default(), Vec::new());
             for piece in sent.as_bytes().chunks(size) {
                 reader.bytes.extend_from_slice(piece);
                 while let Some(event) = reader.next().unwrap() {
                     told.push(event);
                 }
             }
-            let opened = Told { cursor: Some(4), kind: "opened".into(), data: json!({"a": "ü"}) };
-            let progress = Told { cursor: None, kind: "progress".into(), data: json!(7) };
+            let opened = FollowedNews { cursor: Some(4), kind: "opened".into(), data: json!({"a": "ü"}) };
+            let progress = FollowedNews { cursor: None, kind: "progress".into(), data: json!(7) };
             assert_eq!(told, [opened, progress], "in pieces of {size}");
             assert_eq!(reader.last, Some(4), "what did not end does not count");
         }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_line_that_does_not_end_is_no_reason_to_grow() {
-        let mut reader = Reader { bytes: vec![b'x'; LINE_BYTES_MAX + 1], ..Reader::default() };
+        let mut reader = FollowReader { bytes: vec![b'x'; LINE_BYTES_MAX + 1], ..FollowReader::default() };
         assert!(reader.next().is_err());
     }
 }

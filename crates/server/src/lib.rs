@@ -1,22 +1,27 @@
-//! The HTTP API of Windlass: at an address for whoever has a token, and on the socket by which commands reach a folder's
-//! owner.
+//! The HTTP API of Windlass: at an address for callers with a token, and on the socket by which commands
+//! reach a folder's owner.
 //!
-//! Read `router` first: it is the whole surface on one screen, and everything else follows from it. [`address`] and
-//! [`control`] are the two doors to it, [`client`] asks there. What is shown is made in [`view`], from the record and from
-//! what the owner knows beyond it; a command that finds no owner uses the same view on the record alone, so both ways show
-//! the same.
+//! A program that embeds a runtime serves its API with one call, [`mount`]. A runtime alone serves nothing.
+//!
+//! Read `router` first: it is the whole surface on one screen, and everything else follows from it.
+//! [`address`] and [`control`] are its two listeners, [`client`] its client. [`view`] renders calls and lists
+//! from the record and from the owner's memory; a command that finds no owner uses the same view on the
+//! record alone, so both show the same.
 #![warn(missing_docs)]
 
 pub mod access;
 pub mod address;
 mod api;
+mod bodies;
 pub mod client;
 pub mod control;
+mod crowd;
 pub mod events;
 mod extract;
 pub mod following;
-pub mod guest;
+mod guest;
 mod metrics;
+mod mount;
 pub mod openapi;
 pub mod otlp;
 mod patience;
@@ -25,12 +30,20 @@ mod router;
 mod routes;
 mod serving;
 pub mod sessions;
+mod shares;
 mod socket;
 pub mod tokens;
 mod undisturbed;
 pub mod view;
+mod watched;
 pub mod wire;
 
 pub use api::Api;
-pub use problem::{CODES, Problem};
+pub use mount::{Mount, MountError, MountedApi, mount};
+pub use problem::{Problem, ProblemCode};
 pub use router::router;
+
+/// The program in the page on the server compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/server.md")]
+struct ServerPage;

@@ -1,4 +1,4 @@
-//! `GET /metrics`: what is counted, as Prometheus reads it.
+//! `GET /metrics`: metrics in Prometheus text format.
 
 use crate::api::Api;
 use axum::extract::State;

@@ -1,14 +1,14 @@
-//! The description of the API, made from the same table as the router.
+//! The OpenAPI description, made from the router's table.
 
-use crate::access::Scope;
-use crate::problem::{CODES, Problem};
+use crate::access::TokenScope;
+use crate::problem::{Problem, ProblemCode};
 use crate::router::{Route, surface};
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The description, as OpenAPI 3.1 has it.
+/// The description as OpenAPI 3.1.
 pub fn document() -> Value {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into());
@@ -22,8 +22,10 @@ pub fn document() -> Value {
             .or_default()
             .insert(route.method.as_str().to_lowercase(), described);
     }
-    let scopes: Map<String, Value> =
-        Scope::ALL.iter().map(|scope| (scope.as_str().to_string(), json!(told(*scope)))).collect();
+    let scopes: Map<String, Value> = TokenScope::ALL
+        .iter()
+        .map(|scope| (scope.as_str().to_string(), json!(scope_description(*scope))))
+        .collect();
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -79,14 +81,14 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Schema) -
     described
 }
 
-/// The names in a path that stand for something.
+/// The parameters in a path.
 fn names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/')
         .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
         .map(|name| name.trim_start_matches('*'))
 }
 
-/// Each field of a query is a parameter of its own.
+/// One parameter for each field of a query.
 fn query_parameters(query: &Schema, generator: &SchemaGenerator) -> Vec<Value> {
     let named = query.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next());
     let whole = match named {
@@ -101,41 +103,68 @@ fn query_parameters(query: &Schema, generator: &SchemaGenerator) -> Vec<Value> {
     fields.into_iter().map(parameter).collect()
 }
 
-/// What may be wrong with a request, by status.
+/// The problem codes of a route, by status.
 fn problems(route: &Route) -> BTreeMap<u16, BTreeSet<&'static str>> {
-    let mut codes: Vec<&str> = vec!["host_not_allowed", "origin_not_allowed"];
+    let mut codes = vec![ProblemCode::HostNotAllowed, ProblemCode::OriginNotAllowed];
     codes.extend(route.problems);
     if route.needs.is_some() {
-        codes.extend(["no_token", "wrong_token", "missing_scope", "too_many_requests", "internal"]);
+        codes.extend([
+            ProblemCode::NoToken,
+            ProblemCode::WrongToken,
+            ProblemCode::MissingScope,
+            ProblemCode::TooManyRequests,
+            ProblemCode::Internal,
+            ProblemCode::Unreadable,
+        ]);
+    }
+    if !route.method.is_safe() {
+        codes.push(ProblemCode::StoreUnavailable);
     }
     if names(route.path).next().is_some() {
-        codes.extend(["bad_path", "not_found"]);
+        codes.extend([ProblemCode::BadPath, ProblemCode::NotFound]);
+    }
+    // A handle of a removed session answers `not_found`; during the removal, `gone`.
+    if ["{session}", "{call}", "/completions/", "/questions/"].iter().any(|part| route.path.contains(part)) {
+        codes.push(ProblemCode::Gone);
+    }
+    if ["{call}", "{key}", "{task}", "/completions/", "/questions/"]
+        .iter()
+        .any(|part| route.path.contains(part))
+    {
+        codes.push(ProblemCode::Expired);
     }
     if route.query.is_some() {
-        codes.push("bad_query");
+        codes.push(ProblemCode::BadQuery);
     }
     if route.body.is_some() && route.body_media == "application/json" {
-        codes.extend(["invalid_json", "duplicate_key", "too_deep", "inexact_number"]);
+        codes.extend([
+            ProblemCode::InvalidJson,
+            ProblemCode::DuplicateKey,
+            ProblemCode::TooDeep,
+            ProblemCode::InexactNumber,
+        ]);
     }
     if route.body.is_some() {
-        codes.push("bad_body");
-        codes.extend(["too_large", "overloaded"]);
+        codes.push(ProblemCode::BadBody);
+        codes.extend([ProblemCode::TooLarge, ProblemCode::Overloaded]);
     }
     let mut by_status: BTreeMap<u16, BTreeSet<&'static str>> = BTreeMap::new();
-    for (code, status) in CODES.iter().filter(|(code, _)| codes.contains(code)) {
-        by_status.entry(*status).or_default().insert(code);
+    for code in codes {
+        by_status.entry(code.status()).or_default().insert(code.as_str());
     }
     by_status
 }
 
-fn told(scope: Scope) -> &'static str {
+fn scope_description(scope: TokenScope) -> &'static str {
     match scope {
-        Scope::Calls => "Open sessions, submit and cancel calls, post results of tools that the caller runs.",
-        Scope::Read => "Look.",
-        Scope::Complete => {
+        TokenScope::Calls => {
+            "Open sessions, submit and cancel calls, post results of tools that the caller runs."
+        }
+        TokenScope::Read => "Look.",
+        TokenScope::Complete => {
             "Answer what calls wait for: questions, connections, unknown calls, changed tools."
         }
-        Scope::Admin => {
+        TokenScope::Admin => {
             "Manage tokens and tools, and reach the sessions of all principals with its other scopes."
         }
     }

@@ -1,7 +1,7 @@
-//! Spans of calls for a collector of OpenTelemetry: OTLP as JSON over HTTP, to a collector that is near.
+//! Exports spans of calls to a nearby OpenTelemetry collector: OTLP as JSON over HTTP.
 //!
-//! Calls never wait for it: spans wait in a queue of their own, and what the collector does not take is dropped and
-//! counted as `windlass_spans_lost_total`.
+//! Calls never wait for it: spans have a queue of their own, and spans that the collector does not take are
+//! dropped and counted as `windlass_spans_lost_total`.
 
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -14,19 +14,19 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use windlass::Runtime;
-use windlass::core::handle::Handle;
-use windlass::core::time::Timestamp;
-use windlass::trace::Span;
+use windlass::trace::CallSpan;
+use windlass_core::handle::Handle;
+use windlass_core::time::Timestamp;
 
-/// So many spans wait for the collector.
+/// The capacity of the queue.
 const SPANS_MAX: usize = 8_192;
-/// So many go into one request.
+/// The maximum number of spans in one request.
 const REQUEST_SPANS: usize = 512;
-/// A request is sent at most so often: spans that end together go together.
+/// The minimum time between requests: spans that end together are sent together.
 const SEND_EVERY: Duration = Duration::from_millis(500);
 /// A collector that takes longer has stopped.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// How long the end waits until the last spans are taken.
+/// How long shutdown waits for the last spans.
 const END_WAIT: Duration = Duration::from_secs(2);
 
 /// Sends spans until it is ended.
@@ -35,21 +35,21 @@ pub struct Exporter {
     sending: JoinHandle<()>,
 }
 
-/// Why spans are not sent.
+/// A failure to start the exporter.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The address is none.
-    #[error("{endpoint:?} is no address of a collector; write one like \"http://127.0.0.1:4318\"")]
+    /// The address is invalid.
+    #[error("{endpoint:?} is not the address of a collector; use one like \"http://127.0.0.1:4318\"")]
     Address {
-        /// What was given.
+        /// The address as given.
         endpoint: String,
     },
-    /// Somebody has the spans already.
-    #[error("the spans of this runtime are sent elsewhere already")]
+    /// Another exporter has the spans.
+    #[error("another exporter already has the spans of this runtime")]
     Taken,
 }
 
-/// Where the collector is.
+/// The address of the collector.
 #[derive(Clone)]
 struct Collector {
     authority: String,
@@ -65,7 +65,7 @@ impl Exporter {
         Ok(Exporter { end, sending: tokio::spawn(send_all(collector, spans, ending)) })
     }
 
-    /// Sends what waits, if the collector takes it in time.
+    /// Sends pending spans, if the collector takes them in time.
     pub async fn end(self) {
         let _ = self.end.send(());
         let _ = tokio::time::timeout(END_WAIT, self.sending).await;
@@ -84,7 +84,11 @@ fn collector(endpoint: &str) -> Result<Collector, ExportError> {
     Ok(Collector { authority: format!("{}:{port}", authority.host()), path: path.to_string() })
 }
 
-async fn send_all(collector: Collector, mut spans: mpsc::Receiver<Span>, mut ending: oneshot::Receiver<()>) {
+async fn send_all(
+    collector: Collector,
+    mut spans: mpsc::Receiver<CallSpan>,
+    mut ending: oneshot::Receiver<()>,
+) {
     let mut is_ending = false;
     loop {
         let mut taken = Vec::new();
@@ -116,9 +120,9 @@ async fn send_all(collector: Collector, mut spans: mpsc::Receiver<Span>, mut end
     }
 }
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type ExportFailure = Box<dyn std::error::Error + Send + Sync>;
 
-async fn send(collector: &Collector, spans: &[Span]) -> Result<(), Failed> {
+async fn send(collector: &Collector, spans: &[CallSpan]) -> Result<(), ExportFailure> {
     let body = serde_json::to_vec(&request(spans))?;
     let request = Request::builder()
         .method(Method::POST)
@@ -132,16 +136,16 @@ async fn send(collector: &Collector, spans: &[Span]) -> Result<(), Failed> {
         tokio::spawn(connection);
         let response = sender.send_request(request).await?;
         let status = response.status();
-        // Read to its end, so that the collector is not cut off in the middle.
+        // Read to the end, so that the collector is not cut off.
         let _ = http_body_util::Limited::new(response.into_body(), 64 << 10).collect().await;
-        Ok::<_, Failed>(status)
+        Ok::<_, ExportFailure>(status)
     };
     let status = tokio::time::timeout(ANSWER_WAIT, answered).await??;
     if status.is_success() { Ok(()) } else { Err(format!("it answered {status}").into()) }
 }
 
-/// `ExportTraceServiceRequest`, as its JSON mapping has it.
-fn request(spans: &[Span]) -> Value {
+/// `ExportTraceServiceRequest`, in its JSON mapping.
+fn request(spans: &[CallSpan]) -> Value {
     let spans: Vec<Value> = spans.iter().map(shown).collect();
     let scope = json!({"name": "windlass", "version": env!("CARGO_PKG_VERSION")});
     json!({"resourceSpans": [{
@@ -150,7 +154,7 @@ fn request(spans: &[Span]) -> Value {
     }]})
 }
 
-fn shown(span: &Span) -> Value {
+fn shown(span: &CallSpan) -> Value {
     let mut attributes = vec![
         attribute("gen_ai.operation.name", "execute_tool"),
         attribute("gen_ai.tool.name", &span.tool),
@@ -194,7 +198,7 @@ fn attribute(key: &str, value: &str) -> Value {
     json!({"key": key, "value": {"stringValue": value}})
 }
 
-/// Half of a handle is as good as random.
+/// Half of a handle is practically random.
 fn span_id(call: Handle) -> String {
     format!("{:016x}", (call.0 >> 64) as u64)
 }

@@ -1,4 +1,4 @@
-//! A connection that is closed if its other end takes nothing of what is written to it.
+//! A connection that closes when its peer stops reading.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream whose writes fail when nothing was taken for so long: otherwise whoever never reads holds it for ever.
+/// A stream whose writes fail when the peer has taken nothing for so long: otherwise a peer that never reads would hold it for ever.
 pub struct Patient<S> {
     stream: S,
     wait: Duration,
-    /// Runs while a write waits.
+    /// Runs while a write is blocked.
     deadline: Pin<Box<Sleep>>,
     waits: bool,
 }
 
 impl<S> Patient<S> {
-    /// So patient.
+    /// Wraps a stream with this patience.
     pub fn new(stream: S, wait: Duration) -> Patient<S> {
         Patient { stream, wait, deadline: Box::pin(sleep(wait)), waits: false }
     }

@@ -1,13 +1,21 @@
-//! What went wrong, as RFC 9457 has it: `application/problem+json` with a `code` of a closed list.
+//! Problems, as RFC 9457 defines them: `application/problem+json` with a `code` of a closed list.
+
+mod code;
+
+pub use code::ProblemCode;
 
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use windlass::core::json;
+use windlass::BatchError;
+use windlass::batch::fresh_key;
+use windlass::error::{AskError, ChildError, Lost, SessionError, chain};
 use windlass::store::StoreError;
-use windlass::{AskError, BatchError, ChildError, Lost, chain};
+use windlass_args::json;
+use windlass_core::code::Code;
+use windlass_core::failure::Failure;
 
 /// A request that was not answered, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Deserialize, Serialize, JsonSchema)]
@@ -16,145 +24,177 @@ pub struct Problem {
     /// `about:blank`: the status says what kind it is.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What the status is called.
+    /// The name of the status.
     pub title: String,
     /// The status.
     pub status: u16,
-    /// What is wrong, where, and what to do.
+    /// The mistake, its place, and what to do.
     pub detail: String,
-    /// Which of ours; listed in `docs/server.md`.
-    pub code: String,
+    /// The kind of the problem.
+    pub code: ProblemCode,
     /// When to come back, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
-/// Every code a problem can have, with its status. `docs/server.md` has a line for each.
-pub const CODES: [(&str, u16); 40] = [
-    ("bad_path", 400),
-    ("bad_query", 400),
-    ("bad_body", 400),
-    ("bad_batch", 400),
-    ("invalid_json", 400),
-    ("duplicate_key", 400),
-    ("too_deep", 400),
-    ("inexact_number", 400),
-    ("no_token", 401),
-    ("wrong_token", 401),
-    ("missing_scope", 403),
-    ("host_not_allowed", 403),
-    ("origin_not_allowed", 403),
-    ("not_found", 404),
-    ("method_not_allowed", 405),
-    ("unfit", 409),
-    ("conflict", 409),
-    ("session_closed", 409),
-    ("over", 410),
-    ("too_large", 413),
-    ("no_such_range", 416),
-    ("invalid_args", 422),
-    ("empty_batch", 422),
-    ("invalid_session", 422),
-    ("too_many_children", 422),
-    ("invalid_token", 422),
-    ("too_many_tokens", 422),
-    ("invalid_pair", 422),
-    ("too_many_pairs", 422),
-    ("invalid_file", 422),
-    ("invalid_schedule", 422),
-    ("too_many_schedules", 422),
-    ("invalid_trigger", 422),
-    ("too_many_triggers", 422),
-    ("too_many_requests", 429),
-    ("no_such_signal", 422),
-    ("too_many_signals", 429),
-    ("overloaded", 503),
-    ("draining", 503),
-    ("internal", 500),
-];
-
 impl Problem {
-    /// A problem of this code, which decides its status.
-    pub fn new(code: &str, detail: impl Into<String>) -> Problem {
-        let status = CODES.iter().find(|(known, _)| *known == code).map_or(500, |(_, status)| *status);
+    /// A problem of this code, which decides its status. One that is `internal` or `unreadable` shows a fixed sentence with a
+    /// reference, under which the log has `detail`: causes are for operators.
+    pub fn new(code: ProblemCode, detail: impl Into<String>) -> Problem {
+        let status = code.status();
         let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
         Problem {
             kind: "about:blank".to_string(),
             title: title.unwrap_or_default().to_string(),
             status,
-            detail: detail.into(),
-            code: code.to_string(),
+            detail: shown(code, detail.into()),
+            code,
             retry_after_ms: None,
         }
     }
+
+    /// The store cannot write now. Why is said to operators: everybody may ask whether the server is ready.
+    pub(crate) fn store_unavailable() -> Problem {
+        let told = "the store cannot write now, so nothing is taken; what runs goes on, and the server will too once the \
+                    store can write; its log says why";
+        Problem { retry_after_ms: Some(1_000), ..Problem::new(ProblemCode::StoreUnavailable, told) }
+    }
+}
+
+/// The text that the caller reads. Of a failure inside it says only where the log has it.
+fn shown(code: ProblemCode, detail: String) -> String {
+    if !code.is_hidden() {
+        return detail;
+    }
+    let what = match code == ProblemCode::Unreadable {
+        true => "The records of this session are damaged, and other sessions are not affected",
+        false => "An internal error occurred",
+    };
+    let reference: String = fresh_key().unwrap_or_default().chars().take(REFERENCE_CHARS).collect();
+    tracing::error!(reference, detail, "a request failed inside");
+    format!("{what}; the operator finds it under reference {reference}. What was acknowledged is safe.")
+}
+
+/// As much of a random key as tells errors apart.
+const REFERENCE_CHARS: usize = 16;
+
+impl Problem {
+    /// The call that a schedule or a trigger is to make would be refused, with the code that the call would have.
+    pub fn refused(failure: &Failure) -> Problem {
+        Problem::new(failure.code.into(), failure.message.clone())
+    }
+}
+
+/// The code of an error of the library, which decides the status of an answer and the exit code of a command.
+impl From<&AskError> for ProblemCode {
+    fn from(error: &AskError) -> ProblemCode {
+        match error {
+            AskError::NotFound { .. } | AskError::NoKey | AskError::NoQuestion => ProblemCode::NotFound,
+            AskError::Unfit { .. } => ProblemCode::Unfit,
+            AskError::Conflict | AskError::Answered | AskError::KeyUsed => ProblemCode::Conflict,
+            AskError::NoSignal { .. } => ProblemCode::NoSuchSignal,
+            AskError::TooManySignals { .. } => ProblemCode::TooManySignals,
+            AskError::Over { .. } => ProblemCode::Over,
+            AskError::Invalid { .. } => ProblemCode::InvalidArgs,
+            AskError::LongReason { .. } => ProblemCode::BadBody,
+            AskError::FilesLeft { .. } => ProblemCode::Internal,
+            AskError::Shape { .. } | AskError::Session(SessionError::Shape { .. }) => ProblemCode::BadQuery,
+            AskError::Session(error) => error.into(),
+            // A kind that this server does not know yet.
+            _ => ProblemCode::Internal,
+        }
+    }
+}
+
+impl From<&BatchError> for ProblemCode {
+    fn from(error: &BatchError) -> ProblemCode {
+        match error {
+            BatchError::Shape { .. } => ProblemCode::BadBatch,
+            BatchError::Closed { .. } => ProblemCode::Over,
+            BatchError::Overloaded { .. } => ProblemCode::Overloaded,
+            BatchError::Stalled { .. } => ProblemCode::StoreUnavailable,
+            BatchError::Session(SessionError::Shape { .. }) => ProblemCode::BadBatch,
+            BatchError::Session(error) => error.into(),
+            _ => ProblemCode::Internal,
+        }
+    }
+}
+
+impl From<&SessionError> for ProblemCode {
+    fn from(error: &SessionError) -> ProblemCode {
+        match error {
+            // Names of sessions stand in the path.
+            SessionError::Shape { .. } => ProblemCode::BadPath,
+            SessionError::NotFound { .. } => ProblemCode::NotFound,
+            SessionError::Closed { .. } => ProblemCode::SessionClosed,
+            SessionError::Owned { .. } => ProblemCode::Conflict,
+            SessionError::Expired { .. } => ProblemCode::Expired,
+            SessionError::Gone { .. } | SessionError::Lost(Lost::Removed) => ProblemCode::Gone,
+            SessionError::Unreadable { .. } => ProblemCode::Unreadable,
+            SessionError::Lost(_) => ProblemCode::Internal,
+            _ => ProblemCode::Internal,
+        }
+    }
+}
+
+/// The text of an error for a problem of this code: causes are for the log.
+fn told(code: ProblemCode, error: &dyn std::error::Error) -> String {
+    if code.is_hidden() { chain(error) } else { error.to_string() }
 }
 
 impl From<AskError> for Problem {
     fn from(error: AskError) -> Problem {
-        let told = error.to_string();
-        match error {
-            AskError::NotFound { .. } | AskError::NoKey | AskError::NoQuestion => {
-                Problem::new("not_found", told)
-            }
-            AskError::Unfit { .. } => Problem::new("unfit", told),
-            AskError::Conflict | AskError::Answered | AskError::KeyUsed => Problem::new("conflict", told),
-            AskError::NoSignal { .. } => Problem::new("no_such_signal", told),
-            AskError::TooManySignals { .. } => Problem::new("too_many_signals", told),
-            AskError::Over { .. } => Problem::new("over", told),
-            AskError::Invalid { .. } => Problem::new("invalid_args", told),
-            AskError::Batch(BatchError::Shape { .. }) => Problem::new("bad_query", told),
-            AskError::Batch(error) => Problem::from(error),
-        }
+        let code = ProblemCode::from(&error);
+        Problem::new(code, told(code, &error))
     }
 }
 
-/// Why a batch was not taken.
 impl From<BatchError> for Problem {
     fn from(error: BatchError) -> Problem {
-        let told = error.to_string();
-        match error {
-            BatchError::Shape { .. } => Problem::new("bad_batch", told),
-            BatchError::Closed { .. } => Problem::new("over", told),
-            BatchError::SessionClosed { .. } => Problem::new("session_closed", told),
-            BatchError::Overloaded { retry_after_ms, .. } => {
-                Problem { retry_after_ms: Some(retry_after_ms), ..Problem::new("overloaded", told) }
-            }
-            BatchError::Owned { .. } | BatchError::Lost(Lost::Removed) => Problem::new("conflict", told),
-            error @ (BatchError::Unreadable { .. } | BatchError::Lost(_)) => {
-                Problem::new("internal", chain(&error))
-            }
+        let code = ProblemCode::from(&error);
+        if code == ProblemCode::StoreUnavailable {
+            return Problem::store_unavailable();
         }
+        let mut problem = Problem::new(code, told(code, &error));
+        if let BatchError::Overloaded { retry_after_ms, .. } = error {
+            problem.retry_after_ms = Some(retry_after_ms);
+        }
+        problem
+    }
+}
+
+impl From<SessionError> for Problem {
+    fn from(error: SessionError) -> Problem {
+        let code = ProblemCode::from(&error);
+        Problem::new(code, told(code, &error))
     }
 }
 
 /// Why a child session was not opened.
 impl From<ChildError> for Problem {
     fn from(error: ChildError) -> Problem {
-        let told = error.to_string();
-        match error {
-            ChildError::Conflict { .. } => Problem::new("conflict", told),
-            ChildError::Closed { .. } => Problem::new("session_closed", told),
-            ChildError::NoSuchTool { .. } | ChildError::TooManyTools { .. } => {
-                Problem::new("invalid_session", told)
-            }
-            ChildError::TooMany { .. } | ChildError::TooDeep { .. } => {
-                Problem::new("too_many_children", told)
-            }
-            ChildError::Batch(BatchError::Shape { .. }) => Problem::new("invalid_session", told),
-            ChildError::Batch(error) => Problem::from(error),
-        }
+        let code = match &error {
+            ChildError::Conflict { .. } => ProblemCode::Conflict,
+            ChildError::Closed { .. } => ProblemCode::SessionClosed,
+            ChildError::NoSuchTool { .. } | ChildError::TooManyTools { .. } => ProblemCode::InvalidSession,
+            ChildError::TooMany { .. } | ChildError::TooDeep { .. } => ProblemCode::TooManyChildren,
+            ChildError::Session(SessionError::Shape { .. }) => ProblemCode::InvalidSession,
+            ChildError::Session(error) => error.into(),
+            _ => ProblemCode::Internal,
+        };
+        Problem::new(code, told(code, &error))
     }
 }
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
-        Problem::from(BatchError::from(error))
+        Problem::from(SessionError::from(error))
     }
 }
 
-impl From<json::Problem> for Problem {
-    fn from(problem: json::Problem) -> Problem {
-        Problem::new(problem.code.as_str(), problem.to_string())
+impl From<json::JsonProblem> for Problem {
+    fn from(problem: json::JsonProblem) -> Problem {
+        Problem::new(Code::from(problem.code).into(), problem.to_string())
     }
 }
 
@@ -176,23 +216,13 @@ impl IntoResponse for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_code_is_explained() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/server.md");
-        let page = std::fs::read_to_string(page).unwrap();
-        for (code, status) in CODES {
-            assert!(
-                page.contains(&format!("| `{code}` | {status} |")),
-                "docs/server.md has no line for {code}"
-            );
-        }
-    }
+    use std::sync::Arc;
+    use windlass::store::Refused;
 
     #[test]
     fn what_the_json_reader_says_has_a_code_here() {
         let refuse = |text: &str| {
-            let problem = json::parse(text, &windlass::core::limits::Limits::default()).unwrap_err();
+            let problem = json::parse(text, &windlass::Limits::default().args()).unwrap_err();
             Problem::from(problem).status
         };
         for text in ["{", r#"{"a": 1, "a": 2}"#, &"[".repeat(70), "1e400"] {
@@ -201,10 +231,76 @@ mod tests {
         assert_eq!(refuse(&format!("\"{}\"", "x".repeat(2 << 20))), 413);
     }
 
+    /// Makes a problem, and returns it with the log of that.
+    fn logged(make: impl FnOnce() -> Problem) -> (Problem, String) {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let file = Arc::new(log.reopen().unwrap());
+        let subscriber = tracing_subscriber::fmt().json().with_writer(file).finish();
+        let problem = tracing::subscriber::with_default(subscriber, make);
+        (problem, std::fs::read_to_string(log.path()).unwrap())
+    }
+
+    #[test]
+    fn an_internal_problem_shows_no_cause_and_the_log_has_all_of_them_under_its_reference() {
+        let cause = || std::io::Error::other("disk /dev/secret gave EIO");
+        let failed = || StoreError::Io { doing: "write", source: Box::new(cause()) };
+        let lost = "the store is lost to this runtime; what was acknowledged is safe, open it anew";
+        let cases = [
+            (logged(|| failed().into()), format!("{lost}: the store could not write: {}", cause())),
+            (logged(|| AskError::from(SessionError::from(failed())).into()), cause().to_string()),
+            (logged(|| ChildError::from(SessionError::from(failed())).into()), cause().to_string()),
+            (
+                logged(|| SessionError::Lost(Lost::Refused(Refused::Exists)).into()),
+                Refused::Exists.to_string(),
+            ),
+            (
+                logged(|| Problem::new(ProblemCode::Internal, "/dev/secret is full")),
+                "/dev/secret is full".to_string(),
+            ),
+        ];
+        for ((problem, log), expected) in cases {
+            assert_eq!((problem.status, problem.code), (500, ProblemCode::Internal));
+            assert!(problem.detail.starts_with("An internal error occurred"), "{problem}");
+            assert!(!problem.detail.contains("secret"), "{problem}");
+            let line: serde_json::Value = serde_json::from_str(&log).unwrap();
+            let fields = &line["fields"];
+            let reference = fields["reference"].as_str().unwrap();
+            assert!(problem.detail.contains(&format!("reference {reference}.")), "{problem} {log}");
+            assert!(fields["detail"].as_str().unwrap().ends_with(&expected), "{expected}: {log}");
+        }
+    }
+
+    #[test]
+    fn damage_malformed_requests_and_missing_sessions_are_told_apart() {
+        let damaged = || SessionError::unreadable("entry 7 of /dev/secret");
+        let missing = || SessionError::NotFound { session: "s".to_string() };
+        let malformed = || windlass::sessions::check_session_name("no name").unwrap_err();
+        let seen = |problem: Problem| (problem.status, problem.code.as_str());
+        for problem in
+            [damaged().into(), AskError::from(damaged()).into(), BatchError::from(damaged()).into()]
+        {
+            assert_eq!(seen(problem), (500, "unreadable"));
+        }
+        for problem in
+            [missing().into(), AskError::from(missing()).into(), BatchError::from(missing()).into()]
+        {
+            assert_eq!(seen(problem), (404, "not_found"));
+        }
+        assert_eq!(seen(malformed().into()), (400, "bad_path"));
+        assert_eq!(seen(AskError::from(malformed()).into()), (400, "bad_query"));
+        assert_eq!(seen(BatchError::from(malformed()).into()), (400, "bad_batch"));
+        let (problem, log) = logged(|| damaged().into());
+        assert!(problem.detail.starts_with("The records of this session are damaged"), "{problem}");
+        assert!(
+            !problem.detail.contains("secret") && log.contains("entry 7 of /dev/secret"),
+            "{problem} {log}"
+        );
+    }
+
     #[test]
     fn an_overload_says_when_to_come_back() {
-        let overloaded = BatchError::Overloaded { open: 2, max: 1, retry_after_ms: 1_500 };
-        let response = Problem::from(AskError::from(overloaded)).into_response();
+        let overloaded = BatchError::Overloaded { of: "wait", open: 2, max: 1, retry_after_ms: 1_500 };
+        let response = Problem::from(overloaded).into_response();
         assert_eq!((response.status().as_u16(), &response.headers()[RETRY_AFTER]), (503, &2.into()));
     }
 }

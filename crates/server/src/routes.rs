@@ -1,5 +1,5 @@
-//! The handlers, one file per kind of object. A handler reads the request, finds out whether what it names is there for
-//! the caller, asks the runtime, and shows what it said. Nothing is decided here.
+//! The handlers, one file per kind of object. A handler reads the request, checks that the caller may use the
+//! object, asks the runtime, and renders the answer. Nothing is decided here.
 
 pub mod artifacts;
 pub mod asks;
@@ -16,25 +16,26 @@ pub mod tokens;
 pub mod tools;
 pub mod triggers;
 
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
 use hyper::header::CONTENT_TYPE;
 use serde::Serialize;
 
-/// What a handler answers.
-pub type Answered = Result<Response, Problem>;
+/// A handler's result.
+pub type HandlerResult = Result<Response, Problem>;
 
-fn json(value: &impl Serialize) -> Answered {
+fn json(value: &impl Serialize) -> HandlerResult {
     with_status(StatusCode::OK, value)
 }
 
-/// Something that is there now, and whether it was not before.
-fn opened(is_new: bool, value: &impl Serialize) -> Answered {
+/// The response for an object that exists now: 201 if it is new.
+fn opened(is_new: bool, value: &impl Serialize) -> HandlerResult {
     with_status(if is_new { StatusCode::CREATED } else { StatusCode::OK }, value)
 }
 
-fn with_status(status: StatusCode, value: &impl Serialize) -> Answered {
-    let text = serde_json::to_string(value).map_err(|error| Problem::new("internal", error.to_string()))?;
+fn with_status(status: StatusCode, value: &impl Serialize) -> HandlerResult {
+    let text = serde_json::to_string(value)
+        .map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))?;
     Ok((status, [(CONTENT_TYPE, "application/json")], text).into_response())
 }

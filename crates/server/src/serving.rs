@@ -1,5 +1,6 @@
-//! Letting people in, by whichever door: bounded in how many, how slow and how large they may be, and stopped in good order.
+//! Serving connections, at either listener: bounded in number, slowness and size, and stopped gracefully.
 
+use crate::crowd::{Crowd, Displaced};
 use crate::guest::Guest;
 use crate::patience::Patient;
 use axum::Router;
@@ -14,32 +15,32 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use windlass::core::limits::Limits;
+use windlass::Limits;
 
-/// After a connection could not be had (too many open files), how long until the next is tried.
+/// The pause after a failed accept (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The least room for headers that the HTTP library takes.
+/// The HTTP library's minimum for the header buffer.
 const HEADER_BYTES_MIN: usize = 8 << 10;
 
-/// Where people come in.
+/// A listening socket.
 pub(crate) enum Listener {
     Socket(UnixListener),
     Address(TcpListener),
 }
 
-/// Whoever came in.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+/// An accepted connection.
+trait ServedStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ServedStream for T {}
 
 impl Listener {
-    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    async fn accept(&self) -> io::Result<Box<dyn ServedStream>> {
         match self {
             Listener::Socket(listener) => Ok(Box::new(listener.accept().await?.0)),
             Listener::Address(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // Answers are written whole: waiting for more to send with them only makes them late.
+                // Answers are written whole: delaying them to send more together only makes them late.
                 let _ = stream.set_nodelay(true);
                 Ok(Box::new(stream))
             }
@@ -47,29 +48,29 @@ impl Listener {
     }
 }
 
-/// A door that is open until it is stopped.
+/// A listener being served until it is stopped.
 pub(crate) struct Serving {
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
 }
 
-/// What bounds those who come in.
-#[derive(Clone, Copy)]
-pub(crate) struct Bounds {
-    /// Those who follow events are counted elsewhere.
-    pub(crate) connections_max: usize,
+/// The limits of a listener's connections.
+#[derive(Clone)]
+pub(crate) struct ConnectionBounds {
+    /// Event streams are counted elsewhere.
+    pub(crate) crowd: Arc<Crowd>,
     pub(crate) header_bytes_max: usize,
     pub(crate) header_wait: Duration,
     pub(crate) stall: Duration,
-    /// How long requests under way may go on when the door is closed.
+    /// How long running requests may continue after the listener is closed.
     pub(crate) stop_wait: Duration,
 }
 
-impl Bounds {
-    pub(crate) fn of(limits: &Limits, stop_wait: Duration) -> Bounds {
+impl ConnectionBounds {
+    pub(crate) fn of(limits: &Limits, crowd: Arc<Crowd>, stop_wait: Duration) -> ConnectionBounds {
         let size = |max: u64| usize::try_from(max).unwrap_or(usize::MAX);
-        Bounds {
-            connections_max: size(limits.connections_max),
+        ConnectionBounds {
+            crowd,
             header_bytes_max: size(limits.header_bytes_max).max(HEADER_BYTES_MIN),
             header_wait: Duration::from_millis(limits.header_wait_ms),
             stall: Duration::from_millis(limits.answer_stall_ms),
@@ -79,12 +80,12 @@ impl Bounds {
 }
 
 impl Serving {
-    pub(crate) fn start(listener: Listener, router: Router, bounds: Bounds) -> Serving {
+    pub(crate) fn start(listener: Listener, router: Router, bounds: ConnectionBounds) -> Serving {
         let (stop, stopping) = watch::channel(false);
-        Serving { stop, serving: tokio::spawn(serve(listener, router, (bounds, stopping))) }
+        Serving { stop, serving: tokio::spawn(serve(listener, router, bounds, stopping)) }
     }
 
-    /// Lets nobody in any more, answers what is under way, and lets go of what it serves.
+    /// Stops accepting connections, answers running requests, and releases the API.
     pub(crate) async fn stop(mut self) {
         self.stop.send_replace(true);
         let _ = (&mut self.serving).await;
@@ -97,28 +98,31 @@ impl Drop for Serving {
     }
 }
 
-async fn serve(listener: Listener, router: Router, (bounds, mut stopping): (Bounds, watch::Receiver<bool>)) {
-    let (mut connections, places) = (JoinSet::new(), Arc::new(Semaphore::new(bounds.connections_max)));
-    'serving: loop {
-        let place = tokio::select! {
+async fn serve(
+    listener: Listener,
+    router: Router,
+    bounds: ConnectionBounds,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
             _ = stopping.changed() => break,
-            Ok(place) = places.clone().acquire_owned() => place,
-        };
-        let stream = loop {
-            tokio::select! {
-                _ = stopping.changed() => break 'serving,
-                Some(_) = connections.join_next() => {}
-                accepted = listener.accept() => match accepted {
-                    Ok(stream) => break stream,
-                    Err(error) => {
-                        tracing::warn!(%error, "could not let somebody in");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
+            Some(_) = connections.join_next() => continue,
+            accepted = accept(&listener, &bounds) => match accepted {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
                 }
             }
         };
-        let guest = Guest::new(place, stopping.clone());
-        connections.spawn(answer(stream, router.clone(), (bounds, guest, stopping.clone())));
+        let (arrival, displaced) = bounds.crowd.enter();
+        let guest = Guest::new(arrival, stopping.clone());
+        let connection =
+            ServedConnection { bounds: bounds.clone(), guest, displaced, stopping: stopping.clone() };
+        connections.spawn(connection.answer(stream, router.clone()));
     }
     drop((listener, router));
     let ended = async { while connections.join_next().await.is_some() {} };
@@ -127,32 +131,49 @@ async fn serve(listener: Listener, router: Router, (bounds, mut stopping): (Boun
     }
 }
 
-async fn answer(
-    stream: Box<dyn Stream>,
-    router: Router,
-    (bounds, guest, mut stopping): (Bounds, Guest, watch::Receiver<bool>),
-) {
-    let mut http = http1::Builder::new();
-    // More than a hundred headers it refuses by itself; browsers and proxies send a few dozen. To say that number costs
-    // every request a list of so many.
-    http.timer(TokioTimer::new())
-        .header_read_timeout(bounds.header_wait)
-        .max_buf_size(bounds.header_bytes_max);
-    let router = TowerToHyperService::new(router);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(guest.clone());
-        router.call(request)
-    });
-    let connection = http.serve_connection(TokioIo::new(Patient::new(stream, bounds.stall)), service);
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        _ = stopping.changed() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+/// Accepts the next connection, once there is space for it.
+async fn accept(listener: &Listener, bounds: &ConnectionBounds) -> io::Result<Box<dyn ServedStream>> {
+    bounds.crowd.make_room().await;
+    listener.accept().await
+}
+
+/// A connection and its limits.
+struct ServedConnection {
+    bounds: ConnectionBounds,
+    guest: Guest,
+    displaced: Displaced,
+    stopping: watch::Receiver<bool>,
+}
+
+impl ServedConnection {
+    async fn answer(self, stream: Box<dyn ServedStream>, router: Router) {
+        let ServedConnection { bounds, guest, displaced, mut stopping } = self;
+        let mut http = http1::Builder::new();
+        // The library itself refuses more than a hundred headers; browsers and proxies send a few dozen.
+        // Setting the number would cost every request a list of that size.
+        http.timer(TokioTimer::new())
+            .header_read_timeout(bounds.header_wait)
+            .max_buf_size(bounds.header_bytes_max);
+        let router = TowerToHyperService::new(router);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(guest.clone());
+            router.call(request)
+        });
+        let connection = http.serve_connection(TokioIo::new(Patient::new(stream, bounds.stall)), service);
+        tokio::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = displaced => {
+                tracing::debug!("a connection that had shown no token was closed for newer ones");
+                return;
+            }
+            _ = stopping.changed() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
     }
 }

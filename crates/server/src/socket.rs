@@ -1,4 +1,4 @@
-//! Where the socket lies, and how it is reached however long the path of its folder is.
+//! The path of the socket, and how to reach it however long the path of its folder is.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 const NAME: &str = "control.sock";
-/// It gets its real name when it is closed to others and answers.
+/// Renamed to the real name once permissions are set and it listens.
 const UNFINISHED: &str = "control.sock.new";
-/// The system takes 108 bytes with the zero at the end, and some take fewer.
+/// The system allows 108 bytes with the terminating zero, and some systems fewer.
 const PATH_BYTES_MAX: usize = 100;
-/// So many may wait to be let in.
+/// The backlog of the socket.
 const WAITING_MAX: u32 = 64;
 
-/// A folder, under a path that is short enough for the addresses of sockets.
+/// A folder, under a path short enough for socket addresses.
 struct Folder {
     path: PathBuf,
-    /// A path through this process's own open files is good as long as the file is.
+    /// A path through this process's open files is valid while the file is open.
     _open: Option<File>,
 }
 
@@ -33,7 +33,7 @@ impl Folder {
     }
 }
 
-/// Takes the socket's place in a folder that the caller owns: whatever socket lies there is of a dead owner.
+/// Binds the socket in a folder that the caller owns: an existing socket belongs to a dead owner.
 pub fn bind(folder: &Path) -> io::Result<UnixListener> {
     let folder = Folder::new(folder)?;
     let (unfinished, place) = (folder.path.join(UNFINISHED), folder.path.join(NAME));
@@ -46,19 +46,19 @@ pub fn bind(folder: &Path) -> io::Result<UnixListener> {
     remove_if_there(&unfinished)?;
     let socket = UnixSocket::new_stream()?;
     socket.bind(&unfinished)?;
-    // Nobody can connect before it listens, and then only its owner can.
+    // Nobody can connect before it listens, and afterwards only its owner can.
     std::fs::set_permissions(&unfinished, Permissions::from_mode(0o600))?;
     let listener = socket.listen(WAITING_MAX)?;
     std::fs::rename(&unfinished, &place)?;
     Ok(listener)
 }
 
-/// Leaves the place, while the folder is still owned.
+/// Removes the socket, while the folder is still owned.
 pub fn remove(folder: &Path) -> io::Result<()> {
     remove_if_there(&folder.join(NAME))
 }
 
-/// A connection to whoever serves the socket; `None` if nobody does.
+/// Connects to the process that serves the socket; `None` if there is none.
 pub async fn connect(folder: &Path) -> io::Result<Option<UnixStream>> {
     let connected = match Folder::new(folder) {
         Ok(folder) => UnixStream::connect(folder.path.join(NAME)).await,
@@ -71,7 +71,7 @@ pub async fn connect(folder: &Path) -> io::Result<Option<UnixStream>> {
     }
 }
 
-/// No socket, one whose owner is gone or goes while we wait to be let in, or no folder.
+/// Whether an error means that there is no owner: no socket, no folder, or an owner that is gone or exits while we connect.
 fn is_nobody(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotADirectory, NotFound};
     matches!(error.kind(), ConnectionRefused | ConnectionReset | NotADirectory | NotFound)

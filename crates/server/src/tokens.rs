@@ -1,58 +1,62 @@
-//! Tokens: who they stand for, what they may, how often. What is kept of one is a keyed hash.
+//! Tokens: principals, scopes and rates. Only a keyed hash of each token is stored.
 
-use crate::access::{Caller, LOCAL, Scope};
+use crate::access::{Caller, LOCAL, TokenScope};
 use crate::guest::Guest;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
 use crate::wire::NewToken;
-use crate::wire::shown::{Made, Token};
+use crate::wire::shown::{NewTokenView, TokenView};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use windlass::core::handle::token_hash;
-use windlass::core::limits::Limits;
-use windlass::core::rate::{Bucket, Rate};
-use windlass::core::time::Timestamp;
-use windlass::store::{Change, Guard, Hold, Record, RecordPage, Refused, Row, STORE, Space, Store};
-use windlass::{Clock, Runtime, fresh_key, wall_time};
+use windlass::batch::fresh_key;
+use windlass::store::{Change, Guard, Hold, RecordPage, Refused, Row, STORE, Space, Store, StoredRecord};
+use windlass::time::{Clock, wall_time};
+use windlass::{Limits, Runtime};
+use windlass_core::handle::token_hash;
+use windlass_core::rate::{Bucket, Rate};
+use windlass_core::time::Timestamp;
 
 const MINUTE_US: u64 = 60_000_000;
-/// So long a token can be good, in seconds: a hundred years.
+/// The maximum lifetime of a token in seconds: a hundred years.
 const EXPIRES_IN_S_MAX: u64 = 3_155_760_000;
 const TITLE_CHARS_MAX: usize = 200;
-/// Longer than any token of ours; whatever is longer need not be hashed.
+/// Longer than any token of ours; anything longer need not be hashed.
 const TOKEN_BYTES_MAX: usize = 256;
-/// Tokens are looked through in pages of this size.
+/// Shorter than any token of ours, and too long to guess.
+const TOKEN_CHARS_MIN: usize = 32;
+/// The page size for reading tokens.
 const PAGE: u64 = 200;
 
 /// The tokens of a store.
 pub struct Tokens {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
+    runtime: Runtime,
     limits: Limits,
-    /// The folder in which the first token lies, if it does.
+    /// The folder with the first token, if there is one.
     folder: Option<PathBuf>,
-    /// What was read of tokens a moment ago, by their hash.
-    known: Mutex<HashMap<String, Known>>,
+    /// Recently read tokens, by their hash.
+    known: Mutex<HashMap<String, CachedToken>>,
 }
 
-struct Known {
-    kept: Arc<Kept>,
+struct CachedToken {
+    kept: Arc<KeptToken>,
     read_us: u64,
     bucket: Bucket,
 }
 
-/// What is kept of a token, under its hash.
+/// The stored record of a token, under its hash.
 #[derive(Debug, Deserialize, Serialize)]
-struct Kept {
+struct KeptToken {
     id: String,
     principal: Arc<str>,
-    scopes: Arc<[Scope]>,
+    scopes: Arc<[TokenScope]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     title: Option<String>,
-    /// In microseconds since 1970, as the next one.
+    /// In microseconds since 1970, like the next field.
     created_at: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at: Option<i64>,
@@ -61,26 +65,38 @@ struct Kept {
 }
 
 impl Tokens {
-    /// The tokens of a runtime's store. The first one lies in `folder`, if there is one.
+    /// The tokens of a runtime's store. The first one is in `folder`, if there is one.
     pub fn new(runtime: &Runtime, folder: Option<&Path>) -> Tokens {
         let (store, clock) = (runtime.store().clone(), runtime.clock().clone());
         let folder = folder.map(Path::to_path_buf);
-        Tokens { store, clock, limits: runtime.limits().clone(), folder, known: Mutex::default() }
+        let (runtime, limits) = (runtime.clone(), runtime.limits().clone());
+        Tokens { store, clock, runtime, limits, folder, known: Mutex::default() }
     }
 
-    /// Makes the first token and writes it into the folder, if the store has none. Returns where it lies, if it does.
+    /// Creates the first token and writes it into the folder, if the store has none. Returns the file's path, if it exists.
     pub async fn first(&self) -> Result<Option<PathBuf>, FirstError> {
         let Some(place) = self.folder.as_ref().map(|folder| folder.join(FILE)) else { return Ok(None) };
-        if self.page(None, 1).await?.is_empty() {
-            // The file first: one that is written and not recorded is recorded at the next start, and never lost.
-            let token = match std::fs::read_to_string(&place) {
-                Ok(token) => token.trim().to_string(),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => write_new(&place, &fresh()?)?,
-                Err(error) => return Err(error.into()),
+        let written = match std::fs::read_to_string(&place) {
+            Ok(token) => Some(token.trim().to_string()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error.into()),
+        };
+        let is_first = self.page(None, 1).await?.is_empty();
+        if let Some(token) = &written
+            && !could_be_ours(token)
+            && (is_first || self.is_recorded(token).await?)
+        {
+            return Err(FirstError::Weak { place, chars: token.chars().count() });
+        }
+        if is_first {
+            // The file first: a token that is written and not recorded is recorded at the next start, and never lost.
+            let token = match written {
+                Some(token) => token,
+                None => write_new(&place, &fresh()?)?,
             };
             let wanted = NewToken {
                 principal: LOCAL.to_string(),
-                scopes: Scope::ALL.to_vec(),
+                scopes: TokenScope::ALL.to_vec(),
                 title: Some("the first one".to_string()),
                 expires_in_s: None,
                 requests_per_minute: None,
@@ -90,7 +106,7 @@ impl Tokens {
         Ok(place.exists().then_some(place))
     }
 
-    /// Whoever this token stands for, if it is good and was not used too often. `guest`: whoever shows it, if that is known.
+    /// The caller of this token, if it is valid and within its rate. `guest`: the connection, if it is known.
     pub async fn check(&self, token: &str, guest: Option<&Guest>) -> Result<Caller, Problem> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(wrong());
@@ -102,12 +118,12 @@ impl Tokens {
         if let Some(known) = self.lock().get_mut(&*hash)
             && now_us.saturating_sub(known.read_us) < fresh_us
         {
-            return self.used(known, now_us);
+            return self.used(known, &hash, now_us);
         }
         let record = self.store.record(STORE, Space::Token, &hash).await?;
         let mut known = self.lock();
         match record.as_ref().and_then(read).map(Arc::new) {
-            Some(kept) => self.used(self.renewed(&mut known, (&hash, kept), now_us), now_us),
+            Some(kept) => self.used(self.renewed(&mut known, &hash, kept, now_us), &hash, now_us),
             None => {
                 known.remove(&*hash);
                 Err(wrong())
@@ -115,38 +131,66 @@ impl Tokens {
         }
     }
 
-    /// Makes a token. It is told once, and never again.
-    pub async fn make(&self, wanted: NewToken) -> Result<Made, Problem> {
-        let token = fresh()?;
-        let kept = self.keep(&token, wanted).await?;
-        Ok(Made { token, shown: shown(&kept) })
+    /// Whether the token of this hash is still valid, for a long request or response. Does not count as a use.
+    pub(crate) async fn still_good(&self, hash: &str) -> Result<(), Problem> {
+        let now_us = self.clock.elapsed_us();
+        // Callers check twice in `token_known_ms`.
+        let fresh_us = self.limits.token_known_ms.saturating_mul(1_000) / 2;
+        let fresh = |known: &&CachedToken| now_us.saturating_sub(known.read_us) < fresh_us;
+        let known = self.lock().get(hash).filter(fresh).map(|known| known.kept.clone());
+        if let Some(kept) = known {
+            return self.not_expired(&kept);
+        }
+        let record = self.store.record(STORE, Space::Token, hash).await?;
+        let mut known = self.lock();
+        let Some(kept) = record.as_ref().and_then(read).map(Arc::new) else {
+            known.remove(hash);
+            return Err(wrong());
+        };
+        self.not_expired(&kept)?;
+        self.renewed(&mut known, hash, kept, now_us);
+        Ok(())
     }
 
-    /// A page of tokens, and where the next begins.
+    fn not_expired(&self, kept: &KeptToken) -> Result<(), Problem> {
+        match kept.expires_at {
+            Some(at) if self.has_expired(kept, at) => Err(wrong()),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Creates a token. Its secret is returned only here.
+    pub async fn make(&self, wanted: NewToken) -> Result<NewTokenView, Problem> {
+        let token = fresh()?;
+        let kept = self.keep(&token, wanted).await?;
+        Ok(NewTokenView { token, shown: shown(&kept) })
+    }
+
+    /// A page of tokens, and the next page's cursor.
     pub async fn list(
         &self,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<(Vec<Token>, Option<String>), Problem> {
+    ) -> Result<(Vec<TokenView>, Option<String>), Problem> {
         let mut all = Vec::new();
         let mut page = self.page(None, PAGE).await?;
         while let Some(last) = page.last().map(|record| record.key.clone()) {
             all.extend(page.iter().filter_map(read));
             page = self.page(Some(&last), PAGE).await?;
         }
-        // By the ids that are shown: a hash is nobody's business.
+        // Ordered by the public ids: hashes are never shown.
         all.sort_by(|a, b| a.id.cmp(&b.id));
         let mut rest = all.iter().filter(|kept| after.is_none_or(|after| kept.id.as_str() > after));
-        let items: Vec<Token> = rest.by_ref().take(limit).map(shown).collect();
+        let items: Vec<TokenView> = rest.by_ref().take(limit).map(shown).collect();
         let next = rest.next().and(items.last()).map(|last| last.id.clone());
         Ok((items, next))
     }
 
-    /// Makes a token worthless. `false`: there is none of this id.
+    /// Revokes a token. `false`: there is none with this id.
     pub async fn revoke(&self, id: &str) -> Result<bool, Problem> {
         let mut page = self.page(None, PAGE).await?;
         while let Some(last) = page.last().map(|record| record.key.clone()) {
-            let is_it = |record: &&Record| read(record).is_some_and(|kept| kept.id == id);
+            let is_it = |record: &&StoredRecord| read(record).is_some_and(|kept| kept.id == id);
             if let Some(record) = page.iter().find(is_it) {
                 self.remove_file(&record.key)?;
                 let row = Row::Remove { space: Space::Token, key: record.key.clone() };
@@ -159,7 +203,12 @@ impl Tokens {
         Ok(false)
     }
 
-    async fn keep(&self, token: &str, wanted: NewToken) -> Result<Kept, Problem> {
+    async fn is_recorded(&self, token: &str) -> Result<bool, Problem> {
+        let hash = token_hash(self.store.secret(), token);
+        Ok(self.store.record(STORE, Space::Token, &hash).await?.is_some())
+    }
+
+    async fn keep(&self, token: &str, wanted: NewToken) -> Result<KeptToken, Problem> {
         check_wanted(&wanted)?;
         let now = self.clock.now();
         let NewToken { principal, mut scopes, title, expires_in_s, requests_per_minute } = wanted;
@@ -167,7 +216,7 @@ impl Tokens {
         scopes.dedup();
         let until =
             |seconds: u64| now.0.saturating_add(i64::try_from(seconds * 1_000_000).unwrap_or(i64::MAX));
-        let kept = Kept {
+        let kept = KeptToken {
             id: fresh_key()?.chars().take(ID_CHARS).collect(),
             principal: principal.into(),
             scopes: scopes.into(),
@@ -176,47 +225,54 @@ impl Tokens {
             expires_at: expires_in_s.map(until),
             requests_per_minute,
         };
-        let value = serde_json::to_vec(&kept).map_err(|error| Problem::new("internal", error.to_string()))?;
+        let value = serde_json::to_vec(&kept)
+            .map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))?;
         let key = token_hash(self.store.secret(), token);
         let room = Guard::Room { space: Space::Token, key: key.clone(), max: self.limits.tokens_max };
         self.commit(vec![room], Row::Put { space: Space::Token, key, value: value.into() }).await?;
         Ok(kept)
     }
 
-    /// What was just read of a token; how often it was used stands.
+    /// Updates a cached token; its use count stays.
     fn renewed<'a>(
         &self,
-        known: &'a mut HashMap<String, Known>,
-        (hash, kept): (&str, Arc<Kept>),
+        known: &'a mut HashMap<String, CachedToken>,
+        hash: &str,
+        kept: Arc<KeptToken>,
         read_us: u64,
-    ) -> &'a mut Known {
+    ) -> &'a mut CachedToken {
         let known = known.entry(hash.to_string()).or_insert_with(|| {
             let usual = u32::try_from(self.limits.token_requests_per_minute).unwrap_or(u32::MAX);
             let count = kept.requests_per_minute.unwrap_or(usual);
             let bucket = Bucket::full(Rate { count, period_us: MINUTE_US }, read_us);
-            Known { kept: kept.clone(), read_us, bucket }
+            CachedToken { kept: kept.clone(), read_us, bucket }
         });
         (known.kept, known.read_us) = (kept, read_us);
         known
     }
 
+    /// Whether a token has expired: its time has come, or it has reached its maximum age though the clock was set back.
+    fn has_expired(&self, kept: &KeptToken, expires_at: i64) -> bool {
+        let length_us = u64::try_from(expires_at.saturating_sub(kept.created_at)).unwrap_or(0);
+        self.clock.now().0 >= expires_at || self.runtime.age_us(Timestamp(kept.created_at)) >= length_us
+    }
+
     /// Counts a request.
-    fn used(&self, known: &mut Known, now_us: u64) -> Result<Caller, Problem> {
-        let Known { kept, bucket, .. } = known;
-        if kept.expires_at.is_some_and(|at| self.clock.now().0 >= at) {
-            return Err(wrong());
-        }
+    fn used(&self, known: &mut CachedToken, hash: &Arc<str>, now_us: u64) -> Result<Caller, Problem> {
+        let CachedToken { kept, bucket, .. } = known;
+        self.not_expired(kept)?;
         let due_us = bucket.due_us(now_us);
         if due_us <= now_us {
             bucket.take(now_us);
-            return Ok(Caller { principal: kept.principal.clone(), scopes: kept.scopes.clone() });
+            let (principal, scopes) = (kept.principal.clone(), kept.scopes.clone());
+            return Ok(Caller { principal, scopes, token: Some(hash.clone()) });
         }
         let wait_ms = due_us.saturating_sub(now_us).div_ceil(1_000);
-        let told = format!("this token was used too often; come back in {wait_ms} ms");
-        Err(Problem { retry_after_ms: Some(wait_ms), ..Problem::new("too_many_requests", told) })
+        let told = format!("this token has exceeded its rate; try again in {wait_ms} ms");
+        Err(Problem { retry_after_ms: Some(wait_ms), ..Problem::new(ProblemCode::TooManyRequests, told) })
     }
 
-    /// The token in the folder is worthless with what is kept of it; else the next start would take it for a new one.
+    /// The token in the folder is revoked with its record; otherwise the next start would record it as a new one.
     fn remove_file(&self, hash: &str) -> Result<(), Problem> {
         let Some(place) = self.folder.as_ref().map(|folder| folder.join(FILE)) else { return Ok(()) };
         let Ok(token) = std::fs::read_to_string(&place) else { return Ok(()) };
@@ -224,11 +280,11 @@ impl Tokens {
             return Ok(());
         }
         std::fs::remove_file(&place).map_err(|error| {
-            Problem::new("internal", format!("{} cannot be removed: {error}", place.display()))
+            Problem::new(ProblemCode::Internal, format!("{} cannot be removed: {error}", place.display()))
         })
     }
 
-    async fn page(&self, after: Option<&str>, limit: u64) -> Result<Vec<Record>, Problem> {
+    async fn page(&self, after: Option<&str>, limit: u64) -> Result<Vec<StoredRecord>, Problem> {
         let page = RecordPage { session: STORE, space: Space::Token, prefix: "", after, limit };
         Ok(self.store.records(page).await?)
     }
@@ -238,42 +294,61 @@ impl Tokens {
         match self.store.commit(vec![change]).await?.pop() {
             Some(Err(Refused::Full)) => {
                 let told = format!(
-                    "there are {} tokens already; revoke one that nobody uses",
+                    "there are {} tokens already; revoke one that is not used",
                     self.limits.tokens_max
                 );
-                Err(Problem::new("too_many_tokens", told))
+                Err(Problem::new(ProblemCode::TooManyTokens, told))
             }
-            Some(Err(refused)) => Err(Problem::new("internal", refused.to_string())),
+            Some(Err(refused)) => Err(Problem::new(ProblemCode::Internal, refused.to_string())),
             Some(Ok(_)) | None => Ok(()),
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Known>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, CachedToken>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where the first token lies, in the data folder.
+/// The file of the first token, in the data folder.
 const FILE: &str = "token";
-/// As much of an id as tells tokens apart.
+/// The part of the hash that serves as an id.
 const ID_CHARS: usize = 16;
 
-/// Why the first token could not be had.
+/// A failure to get the first token.
 #[derive(Debug, thiserror::Error)]
 pub enum FirstError {
     /// The store.
-    #[error("the first token could not be kept")]
+    #[error("the first token could not be stored")]
     Store(#[from] Problem),
     /// The file.
     #[error("the file of the first token could not be read or written")]
     File(#[from] std::io::Error),
+    /// The file's content would become a token with all scopes, and could be guessed.
+    #[error(
+        "{} holds {chars} characters, which is not a server's token: a token has {TOKEN_CHARS_MIN} to {TOKEN_BYTES_MAX} \
+         printable characters without spaces; remove the file, revoke that token if it was used, and start again to get a \
+         new one",
+        place.display()
+    )]
+    Weak {
+        /// Its path.
+        place: PathBuf,
+        /// Its length.
+        chars: usize,
+    },
+}
+
+/// Whether a text is long enough to be a token, and can be sent in a header.
+fn could_be_ours(token: &str) -> bool {
+    (TOKEN_CHARS_MIN..=TOKEN_BYTES_MAX).contains(&token.len())
+        && token.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 fn wrong() -> Problem {
-    Problem::new("wrong_token", "there is no such token, it is expired or was revoked")
+    Problem::new(ProblemCode::WrongToken, "there is no such token, it is expired or was revoked")
 }
 
-/// A principal may be named so.
+/// Checks the name of a principal.
 pub(crate) fn check_principal(name: &str) -> Result<(), Problem> {
     let fits = (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
@@ -281,23 +356,21 @@ pub(crate) fn check_principal(name: &str) -> Result<(), Problem> {
         return Ok(());
     }
     let told = format!("a principal is named by 1 to 64 of a-z, A-Z, 0-9, _, . and -; {name:?} is not");
-    Err(Problem::new("invalid_token", told))
+    Err(Problem::new(ProblemCode::InvalidToken, told))
 }
 
 fn check_wanted(wanted: &NewToken) -> Result<(), Problem> {
     check_principal(&wanted.principal)?;
-    let wrong = |told: &str| Err(Problem::new("invalid_token", told));
+    let wrong = |told: &str| Err(Problem::new(ProblemCode::InvalidToken, told));
     if wanted.scopes.is_empty() {
-        return wrong(
-            "a token without scopes is good for nothing; give it some of calls, read, complete, admin",
-        );
+        return wrong("a token needs scopes; give it some of calls, read, complete, admin");
     }
     if wanted.title.as_ref().is_some_and(|title| title.chars().count() > TITLE_CHARS_MAX) {
-        return wrong("a title has at most 200 characters; say it shorter");
+        return wrong("a title has at most 200 characters; shorten it");
     }
     if wanted.requests_per_minute == Some(0) {
         return wrong(
-            "requests_per_minute is 0, with which nothing could be asked; leave it out, or say more",
+            "requests_per_minute is 0, so the token could never be used; leave it out, or set at least 1",
         );
     }
     if !wanted.expires_in_s.is_none_or(|seconds| (1..=EXPIRES_IN_S_MAX).contains(&seconds)) {
@@ -308,19 +381,19 @@ fn check_wanted(wanted: &NewToken) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What nobody can guess: 256 bits.
+/// A new secret of 256 bits.
 fn fresh() -> Result<String, Problem> {
     Ok(format!("wl_{}{}", fresh_key()?, fresh_key()?))
 }
 
-fn read(record: &Record) -> Option<Kept> {
+fn read(record: &StoredRecord) -> Option<KeptToken> {
     serde_json::from_slice(&record.value)
         .inspect_err(|error| tracing::error!(%error, "a token that cannot be read is worthless"))
         .ok()
 }
 
-fn shown(kept: &Kept) -> Token {
-    Token {
+fn shown(kept: &KeptToken) -> TokenView {
+    TokenView {
         id: kept.id.clone(),
         principal: kept.principal.to_string(),
         scopes: kept.scopes.to_vec(),
@@ -331,7 +404,7 @@ fn shown(kept: &Kept) -> Token {
     }
 }
 
-/// Writes a token where only the owner of the folder can read it, whole or not at all.
+/// Writes a token so that only the owner of the folder can read it, whole or not at all.
 fn write_new(place: &Path, token: &str) -> std::io::Result<String> {
     let unfinished = place.with_extension("new");
     if let Err(error) = std::fs::remove_file(&unfinished)

@@ -1,37 +1,38 @@
-//! Work that is done to its end although whoever asked for it may leave.
+//! Work that runs to its end even if its caller disconnects.
 
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 
-/// Does something to its end, whoever asked for it goes away or not: what was begun is never left half done. It is done
-/// in the task of whoever asks, and goes on in one of its own only if that one leaves.
+/// Runs work to its end, even if its caller disconnects: nothing is left half done. It runs in the caller's
+/// task, and moves to its own task only if the caller leaves.
 pub(crate) async fn undisturbed<T: Send + 'static, E: Into<Problem> + Send + 'static>(
     work: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> Result<T, Problem> {
     match (Undisturbed { work: Some(Box::pin(work)) }).await {
-        Some(done) => done.map_err(Into::into),
-        None => Err(Problem::new("internal", "the request was not done: it panicked")),
+        Ok(done) => done.map_err(Into::into),
+        Err(what) => Err(Problem::new(ProblemCode::Internal, format!("the request panicked: {what}"))),
     }
 }
 
-/// Work that outlives whoever waits for it.
+/// Work that outlives its waiter.
 struct Undisturbed<F: Future<Output: Send> + Send + 'static> {
     work: Option<Pin<Box<F>>>,
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Future for Undisturbed<F> {
-    /// `None`: it panicked.
-    type Output = Option<F::Output>;
+    /// The message of a panic, if it panicked.
+    type Output = Result<F::Output, String>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
-        let Some(mut work) = self.work.take() else { return Poll::Ready(None) };
-        // What panicked is over, and whoever asked hears so; the connection goes on.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<F::Output, String>> {
+        let Some(mut work) = self.work.take() else { return Poll::Ready(Err("it is over".to_string())) };
+        // A panic ends the request with an error; the connection stays open.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
-            Ok(Poll::Ready(done)) => Poll::Ready(Some(done)),
-            Err(_) => Poll::Ready(None),
+            Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
+            Err(panic) => Poll::Ready(Err(message(&*panic))),
             Ok(Poll::Pending) => {
                 self.work = Some(work);
                 Poll::Pending
@@ -46,6 +47,12 @@ impl<F: Future<Output: Send> + Send + 'static> Drop for Undisturbed<F> {
             tokio.spawn(work);
         }
     }
+}
+
+/// The message of a panic.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_string())
 }
 
 #[cfg(test)]
@@ -95,6 +102,6 @@ mod tests {
     async fn a_panic_is_told_and_goes_no_further() {
         let work: Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>> =
             Box::pin(async { panic!("as it happens") });
-        assert_eq!(undisturbed(work).await.expect_err("it panicked").code, "internal");
+        assert_eq!(undisturbed(work).await.expect_err("it panicked").code, ProblemCode::Internal);
     }
 }

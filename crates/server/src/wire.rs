@@ -1,55 +1,54 @@
-//! What goes over the wire: queries and bodies as they are written. Unknown fields are refused, so that a misspelt one
-//! is told and not ignored.
+//! The wire format: queries and bodies. Unknown fields are refused, so that a misspelt one is reported and
+//! not ignored.
 
 pub mod batch;
 pub mod schedules;
 pub mod shown;
 pub mod triggers;
 
-pub use batch::{Batch, Close, Push, Wait};
+pub use batch::{AnswerWait, BatchBody, Close, Push};
 
-use crate::access::Scope;
-use crate::problem::Problem;
+use crate::access::TokenScope;
+use crate::problem::{Problem, ProblemCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use windlass::SessionLimits;
-use windlass::core::narration::Locale;
+use windlass::limits::SessionLimits;
 
-/// A page of a list holds so many, if the query does not say.
+/// The default page size of a list.
 pub const LIMIT: u64 = 50;
-/// A page of a list holds at most so many: calls with their answers are large.
+/// The maximum page size of a list: calls with their answers are large.
 pub const LIMIT_MAX: u64 = 200;
-/// A reason is kept in the journal of each call it reaches.
-pub const REASON_CHARS_MAX: usize = 1_000;
 
-/// Which calls are to be listed.
+/// Which calls to list.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct List {
-    /// In this state.
+#[schemars(rename = "List")]
+pub struct CallQuery {
+    /// Only calls in this state.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<State>,
-    /// That wait for something, or that do not.
+    pub state: Option<StateFilter>,
+    /// Only calls that wait, or only calls that do not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<bool>,
-    /// Of this tool, as it was asked for.
+    /// Only calls of this tool, as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// At most so many, [`LIMIT`] if not said.
+    /// At most this many; 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// Those that come after this call: `next` of the page before.
+    /// Start after this call: `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
-/// A state by which calls are chosen.
+/// A state to filter calls by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "each is named like the state")]
-pub enum State {
+#[schemars(rename = "State")]
+pub enum StateFilter {
     Queued,
     Running,
     Retrying,
@@ -62,92 +61,97 @@ pub enum State {
     Denied,
     Cancelled,
     Unknown,
-    /// Any in which it is not over.
+    /// Every state that is not final.
     Open,
 }
 
-impl State {
-    /// Every one there is.
-    pub const ALL: [State; 13] = [
-        State::Queued,
-        State::Running,
-        State::Retrying,
-        State::AwaitingCompletion,
-        State::AwaitingInput,
-        State::AwaitingConnection,
-        State::AwaitingClient,
-        State::Succeeded,
-        State::Failed,
-        State::Denied,
-        State::Cancelled,
-        State::Unknown,
-        State::Open,
+impl StateFilter {
+    /// All states.
+    pub const ALL: [StateFilter; 13] = [
+        StateFilter::Queued,
+        StateFilter::Running,
+        StateFilter::Retrying,
+        StateFilter::AwaitingCompletion,
+        StateFilter::AwaitingInput,
+        StateFilter::AwaitingConnection,
+        StateFilter::AwaitingClient,
+        StateFilter::Succeeded,
+        StateFilter::Failed,
+        StateFilter::Denied,
+        StateFilter::Cancelled,
+        StateFilter::Unknown,
+        StateFilter::Open,
     ];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Queued => "queued",
-            State::Running => "running",
-            State::Retrying => "retrying",
-            State::AwaitingCompletion => "awaiting_completion",
-            State::AwaitingInput => "awaiting_input",
-            State::AwaitingConnection => "awaiting_connection",
-            State::AwaitingClient => "awaiting_client",
-            State::Succeeded => "succeeded",
-            State::Failed => "failed",
-            State::Denied => "denied",
-            State::Cancelled => "cancelled",
-            State::Unknown => "unknown",
-            State::Open => "open",
+            StateFilter::Queued => "queued",
+            StateFilter::Running => "running",
+            StateFilter::Retrying => "retrying",
+            StateFilter::AwaitingCompletion => "awaiting_completion",
+            StateFilter::AwaitingInput => "awaiting_input",
+            StateFilter::AwaitingConnection => "awaiting_connection",
+            StateFilter::AwaitingClient => "awaiting_client",
+            StateFilter::Succeeded => "succeeded",
+            StateFilter::Failed => "failed",
+            StateFilter::Denied => "denied",
+            StateFilter::Cancelled => "cancelled",
+            StateFilter::Unknown => "unknown",
+            StateFilter::Open => "open",
         }
     }
 
-    /// Reads what [`as_str`](Self::as_str) wrote.
-    pub fn parse(text: &str) -> Option<State> {
-        State::ALL.into_iter().find(|state| state.as_str() == text)
+    /// Parses the output of [`as_str`](Self::as_str).
+    pub fn parse(text: &str) -> Option<StateFilter> {
+        StateFilter::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// Whether calls in it are not over.
+    /// Whether it is not final.
     pub fn is_open(self) -> bool {
         match self {
-            State::Queued
-            | State::Running
-            | State::Retrying
-            | State::AwaitingCompletion
-            | State::AwaitingInput
-            | State::AwaitingConnection
-            | State::AwaitingClient
-            | State::Open => true,
-            State::Succeeded | State::Failed | State::Denied | State::Cancelled | State::Unknown => false,
+            StateFilter::Queued
+            | StateFilter::Running
+            | StateFilter::Retrying
+            | StateFilter::AwaitingCompletion
+            | StateFilter::AwaitingInput
+            | StateFilter::AwaitingConnection
+            | StateFilter::AwaitingClient
+            | StateFilter::Open => true,
+            StateFilter::Succeeded
+            | StateFilter::Failed
+            | StateFilter::Denied
+            | StateFilter::Cancelled
+            | StateFilter::Unknown => false,
         }
     }
 }
 
-/// How one call is to be shown.
+/// How to show one call.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Show {
-    /// With its journal.
+    /// Include its journal.
     #[serde(default)]
     pub journal: bool,
 }
 
-/// Something to say to a task.
+/// A message to a task.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Say {
-    /// What.
+#[schemars(rename = "Say")]
+pub struct SayBody {
+    /// The message.
     pub text: String,
-    /// The id of the message that this answers.
+    /// The id of the message this one replies to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_reply_to: Option<String>,
-    /// What makes it one message, however often it is sent.
+    /// Idempotency key: the same message sent again under it counts once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 
-/// It was said to the task, which may not have heard it yet.
+/// The message was recorded; the task may not have received it yet.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct SaidTo {
     /// Always true.
@@ -158,99 +162,101 @@ pub struct SaidTo {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "CancelRequest")]
-pub struct Cancel {
-    /// Why, for whoever reads the journal.
+pub struct CancelBody {
+    /// The reason, recorded in the journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What became of a request to cancel.
+/// The result of a request to cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Cancelled {
-    /// So many open calls were asked to stop.
+    /// The number of open calls asked to stop.
     pub asked: u64,
-    /// So many were over already; nothing changed for them.
+    /// The number of calls already over; nothing changed for them.
     pub over: u64,
 }
 
-/// What is known of a call that ended as unknown: exactly one of the fields.
+/// The outcome of a call that ended as unknown: exactly one of the fields.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ResolveRequest")]
-pub struct Resolve {
-    /// It took effect, and this is its result; `null` is one.
+pub struct ResolveBody {
+    /// It took effect, with this result; `null` is one.
     #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
     pub landed: Option<Value>,
-    /// It did not.
+    /// It did not take effect.
     #[serde(default, skip_serializing_if = "is_false")]
     pub did_not_happen: bool,
-    /// Its tool is to be asked.
+    /// Ask its tool.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ask_tool: bool,
 }
 
-/// What the world outside answers: exactly one of the fields.
+/// An external answer: exactly one of the fields.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "CompletionRequest")]
-pub struct Complete {
-    /// It is done, with this value; `null` is one.
+pub struct CompletionBody {
+    /// It succeeded, with this value; `null` is one.
     #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
     pub ok: Option<Value>,
-    /// It went wrong.
+    /// It failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<CompleteError>,
-    /// It was called off.
+    /// It was cancelled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cancelled: bool,
 }
 
-/// What went wrong outside.
+/// An external failure.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "CompletionError")]
 pub struct CompleteError {
-    /// A code of the other side's.
+    /// The error code of the external system.
     pub code: String,
     /// Written for the model.
     pub message: String,
 }
 
-impl Complete {
-    /// The answer that is meant.
-    pub fn said(self) -> Result<windlass::Completed, Problem> {
+impl CompletionBody {
+    /// Converts the body to the runtime's completion.
+    pub fn said(self) -> Result<windlass::wait::Completed, Problem> {
         match (self.ok, self.error, self.cancelled) {
-            (Some(value), None, false) => Ok(windlass::Completed::Ok(value)),
+            (Some(value), None, false) => Ok(windlass::wait::Completed::Ok(value)),
             (None, Some(CompleteError { code, message }), false) => {
-                Ok(windlass::Completed::Error { code, message })
+                Ok(windlass::wait::Completed::Error { code, message })
             }
-            (None, None, true) => Ok(windlass::Completed::Cancelled),
+            (None, None, true) => Ok(windlass::wait::Completed::Cancelled),
             _ => {
-                let told = "say exactly one of {\"ok\": value}, {\"error\": {\"code\", \"message\"}}, {\"cancelled\": true}";
-                Err(Problem::new("bad_body", told))
+                let told = "give exactly one of {\"ok\": value}, {\"error\": {\"code\", \"message\"}}, {\"cancelled\": true}";
+                Err(Problem::new(ProblemCode::BadBody, told))
             }
         }
     }
 }
 
-/// An answer was taken.
+/// The answer was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-pub struct Completed {
-    /// Always: it is durable.
+#[schemars(rename = "Completed")]
+pub struct CompletionReceipt {
+    /// Always true: it is durable.
     pub completed: bool,
 }
 
-/// Which questions are to be listed.
+/// Which questions to list.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Questions {
-    /// Of this session.
+#[schemars(rename = "Questions")]
+pub struct QuestionQuery {
+    /// Only questions of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// At most so many, [`LIMIT`] if not said.
+    /// At most this many; 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// Those that come after this question: `next` of the page before.
+    /// Start after this question: `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
@@ -259,67 +265,70 @@ pub struct Questions {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "AnswerRequest")]
-pub struct Answer {
-    /// Any JSON that fits what is asked.
+pub struct AnswerBody {
+    /// Any JSON that matches the question's schema.
     pub answer: Value,
 }
 
 /// A signal for a call.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Signal {
+#[schemars(rename = "Signal")]
+pub struct SignalBody {
     /// Its name, as the call's tool declares it.
     pub name: String,
-    /// Any JSON that fits what is declared.
+    /// Any JSON that matches the declared schema.
     pub payload: Value,
-    /// What makes it one signal, however often it is sent.
+    /// Idempotency key: the same signal sent again under it counts once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 
-/// A signal was taken.
+/// The signal was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-pub struct Signalled {
-    /// Always: it is durable.
+#[schemars(rename = "Signalled")]
+pub struct SignalReceipt {
+    /// Always true: it is durable.
     pub signalled: bool,
 }
 
-/// Whether a session is connected to something.
+/// Whether a session is connected to a provider.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ConnectionRequest")]
 pub struct Connect {
-    /// It is; `false` if somebody declined to connect it.
+    /// Whether it is connected; `false` if the connection was declined.
     pub connected: bool,
 }
 
-/// Whom that reaches.
+/// The calls that a connection affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-pub struct Connecting {
-    /// So many calls waited for it.
+#[schemars(rename = "Connecting")]
+pub struct ConnectionReach {
+    /// The number of calls that waited for it.
     pub waiting: u64,
 }
 
-/// Which of a list are asked for.
+/// The page of a list to return.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Paging {
-    /// At most so many, [`LIMIT`] if not said.
+    /// At most this many; 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// Those that come after this one: `next` of the page before.
+    /// Start after this item: `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
-/// How many notices are taken, and for how long.
+/// How many notices to take, and for how long.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Take {
-    /// At most so many, [`LIMIT`] if not said.
+    /// At most this many; 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// For how long nobody else gets them, in milliseconds; a minute if not said.
+    /// How long the notices stay reserved, in milliseconds; one minute by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
 }
@@ -327,125 +336,114 @@ pub struct Take {
 /// A notice was acknowledged.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct Acknowledged {
-    /// Always: it is gone.
+    /// Always true: the notice is removed.
     pub acknowledged: bool,
 }
 
-/// A notice was put back.
+/// A notice was returned to the inbox.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct Requeued {
-    /// Always: whoever takes next gets it.
+    /// Always true: the next reader gets it.
     pub requeued: bool,
 }
 
-/// Which key-value pairs are to be listed.
+/// Which key-value pairs to list.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Pairs {
-    /// How their keys begin.
+#[schemars(rename = "Pairs")]
+pub struct PairQuery {
+    /// Only keys with this prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// At most so many, [`LIMIT`] if not said.
+    /// At most this many; 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// Those that come after this key: `next` of the page before.
+    /// Start after this key: `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
-/// A key-value pair that is to be written.
+/// A key-value pair to write.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PairRequest")]
 pub struct NewPair {
     /// Any JSON.
     pub value: Value,
-    /// The generation that it must have now; 0 if it must not be there. Without this it is written whatever it is.
+    /// The generation that the pair must have now; 0 if it must not exist. Without it the pair is written unconditionally.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
 }
 
-/// Which files are to be listed.
+/// Which files to list.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
-    /// The folder they lie in; the session's own if not said.
+    /// The folder; by default the session's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
-    /// At most so many, [`LIMIT`] if not said.
+    /// At most this many; 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// Those that come after this name: `next` of the page before.
+    /// Start after this name: `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
-/// Something is there no more.
+/// The object does not exist any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Deleted {
-    /// Always.
+    /// Always true.
     pub deleted: bool,
 }
 
-/// A session that is opened before its first use.
+/// A session to open before its first use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "SessionRequest")]
 pub struct NewSession {
-    /// Its name: 1 to 64 of `[a-zA-Z0-9_.-]`; made if absent.
+    /// Its name: 1 to 64 of `[a-zA-Z0-9_.-]`; generated by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What people call it.
+    /// A title for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What programs want to know it by.
+    /// Labels for programs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The language of the sentences for people in its events, unless whoever follows it says otherwise.
+    /// The locale of sentences for people in its events, such as `de-AT`; a reader of the events may choose
+    /// another. Every tag is accepted; without messages in its language the sentences are English.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub locale: Option<Language>,
-    /// What bounds it more tightly than every session is bounded.
+    pub locale: Option<String>,
+    /// Limits of its own, tighter than the general ones.
     #[serde(default, skip_serializing_if = "SessionBounds::is_none")]
     pub limits: SessionBounds,
-    /// The session whose child it is: it has at most the tools of that, and goes with it.
+    /// The parent session: the child has at most the parent's tools, and is removed with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Of a child: the tools that it has of its parent's, by name. Absent: all of them.
+    /// For a child: the tools it has of its parent's, by name. Absent: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
 }
 
-/// A language in which people are told what happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Language {
-    /// English.
-    En,
-    /// German.
-    De,
-}
-
-impl From<Language> for Locale {
-    fn from(language: Language) -> Locale {
-        match language {
-            Language::En => Locale::English,
-            Language::De => Locale::German,
-        }
-    }
-}
-
-/// What bounds a session.
+/// Limits of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "SessionLimits")]
 pub struct SessionBounds {
-    /// Calls of it that run at once: 1 to `session_calls_running_max`.
+    /// How many of its calls run at once: 1 to `session_calls_running_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_running_max: Option<u64>,
+    /// Its batches expire this many milliseconds after their last entry; 0: not by their age. Otherwise as the server is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_age_ms: Option<u64>,
+    /// Its oldest batches expire while its journal has more bytes than this; 0: not by its size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_bytes: Option<u64>,
 }
 
 impl SessionBounds {
-    /// Whether nothing does.
+    /// Whether no limit is set.
     pub fn is_none(&self) -> bool {
         *self == SessionBounds::default()
     }
@@ -453,42 +451,44 @@ impl SessionBounds {
 
 impl From<SessionBounds> for SessionLimits {
     fn from(bounds: SessionBounds) -> SessionLimits {
-        SessionLimits { calls_running_max: bounds.calls_running_max }
+        let SessionBounds { calls_running_max, retention_age_ms, retention_bytes } = bounds;
+        SessionLimits { calls_running_max, retention_age_ms, retention_bytes }
     }
 }
 
 impl From<SessionLimits> for SessionBounds {
     fn from(limits: SessionLimits) -> SessionBounds {
-        SessionBounds { calls_running_max: limits.calls_running_max }
+        let SessionLimits { calls_running_max, retention_age_ms, retention_bytes } = limits;
+        SessionBounds { calls_running_max, retention_age_ms, retention_bytes }
     }
 }
 
-/// A token that is wanted.
+/// A token to create.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "TokenRequest")]
 pub struct NewToken {
-    /// Whom it stands for: 1 to 64 of `[a-zA-Z0-9_.-]`.
+    /// The principal it stands for: 1 to 64 of `[a-zA-Z0-9_.-]`.
     pub principal: String,
-    /// What it may be used for.
-    pub scopes: Vec<Scope>,
-    /// What it is for, for people.
+    /// Its permissions.
+    pub scopes: Vec<TokenScope>,
+    /// A note for people on its purpose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// For how long it is good, in seconds; without this until it is revoked.
+    /// Its lifetime in seconds; by default until it is revoked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in_s: Option<u64>,
-    /// Requests in a minute; `token_requests_per_minute` if not said.
+    /// Requests per minute; `token_requests_per_minute` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u32>,
 }
 
-/// A body that says nothing.
+/// An empty body.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-/// A field that is there with `null` is there.
+/// A field with the value `null` counts as present.
 fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }

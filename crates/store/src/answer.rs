@@ -6,44 +6,44 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
-/// What a store will have said: at once (memory, a page in the cache), or later (a commit, a network), without
-/// a boxed future where none is needed.
+/// A store's answer: available at once (memory, a cached page), or later (a commit, a network), without a
+/// boxed future where none is needed.
 #[must_use = "a store's answer says whether it was done"]
-pub struct Answer<T>(Inner<T>);
+pub struct Answer<T>(AnswerKind<T>);
 
-enum Inner<T> {
+enum AnswerKind<T> {
     Ready(Option<Result<T, StoreError>>),
     Reply(oneshot::Receiver<Result<T, StoreError>>),
     Boxed(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
 }
 
 impl<T> Answer<T> {
-    /// Known already.
+    /// An answer that is already known.
     pub fn ready(answer: Result<T, StoreError>) -> Answer<T> {
-        Answer(Inner::Ready(Some(answer)))
+        Answer(AnswerKind::Ready(Some(answer)))
     }
 
-    /// What a thread of the store will reply. If the thread is gone, so is the store.
+    /// The reply of a store thread. If the thread is gone, so is the store.
     pub fn reply(receiver: oneshot::Receiver<Result<T, StoreError>>) -> Answer<T> {
-        Answer(Inner::Reply(receiver))
+        Answer(AnswerKind::Reply(receiver))
     }
 
-    /// What it is, if that is known by now.
+    /// The answer, if it is known by now.
     pub fn known(self) -> Result<Result<T, StoreError>, Answer<T>> {
         match self.0 {
-            Inner::Ready(answer) => Ok(answer.unwrap_or(Err(StoreError::Closed))),
-            Inner::Reply(mut receiver) => match receiver.try_recv() {
+            AnswerKind::Ready(answer) => Ok(answer.unwrap_or(Err(StoreError::Closed))),
+            AnswerKind::Reply(mut receiver) => match receiver.try_recv() {
                 Ok(reply) => Ok(reply),
                 Err(TryRecvError::Empty) => Err(Answer::reply(receiver)),
                 Err(TryRecvError::Closed) => Ok(Err(StoreError::Closed)),
             },
-            Inner::Boxed(_) => Err(self),
+            AnswerKind::Boxed(_) => Err(self),
         }
     }
 
-    /// Anything else.
+    /// Any other future.
     pub fn boxed(future: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Answer<T> {
-        Answer(Inner::Boxed(Box::pin(future)))
+        Answer(AnswerKind::Boxed(Box::pin(future)))
     }
 }
 
@@ -52,11 +52,11 @@ impl<T: Unpin> Future for Answer<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Inner::Ready(answer) => Poll::Ready(answer.take().unwrap_or(Err(StoreError::Closed))),
-            Inner::Reply(receiver) => {
+            AnswerKind::Ready(answer) => Poll::Ready(answer.take().unwrap_or(Err(StoreError::Closed))),
+            AnswerKind::Reply(receiver) => {
                 Pin::new(receiver).poll(cx).map(|reply| reply.unwrap_or(Err(StoreError::Closed)))
             }
-            Inner::Boxed(future) => future.as_mut().poll(cx),
+            AnswerKind::Boxed(future) => future.as_mut().poll(cx),
         }
     }
 }

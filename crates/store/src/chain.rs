@@ -1,15 +1,15 @@
-//! The hash chain of a session's journal, and the keys under which rows lie.
+//! The hash chain of a session's journal, and the keys of rows.
 
 use crate::{JournalRow, StoreError};
 use windlass_core::ids::{BatchNo, BlobNo};
 
-/// What a row is chained to: the hash of everything before it.
-pub(crate) type Link = [u8; 32];
+/// The link of a row: the hash of everything before it.
+pub(crate) type ChainLink = [u8; 32];
 
-/// What the first row of a session is chained to.
-pub(crate) const START: Link = [0; 32];
+/// The link of a session's first row.
+pub(crate) const START: ChainLink = [0; 32];
 
-/// All of a journal row that its link vouches for.
+/// The parts of a journal row that its link covers.
 pub(crate) struct Linked<'a> {
     pub session: u64,
     pub batch: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Linked<'a> {
 
 impl Linked<'_> {
     /// The link of this row after `prev`. The fixed part fills one block of the hash, so it costs one step.
-    pub fn link(&self, prev: &Link) -> Link {
+    pub fn link(&self, prev: &ChainLink) -> ChainLink {
         let mut fixed = [0; 64];
         fixed[..32].copy_from_slice(prev);
         fixed[32..40].copy_from_slice(&self.session.to_le_bytes());
@@ -35,8 +35,8 @@ impl Linked<'_> {
     }
 }
 
-/// Whether a journal row is the one whose link was kept, after one of this link.
-pub(crate) fn verify(row: &JournalRow, prev: &Link, link: &Link) -> Result<(), StoreError> {
+/// Verifies a journal row against its stored link and the previous one.
+pub(crate) fn verify(row: &JournalRow, prev: &ChainLink, link: &ChainLink) -> Result<(), StoreError> {
     let linked = Linked {
         session: row.session.0,
         batch: row.batch.0,
@@ -48,12 +48,12 @@ pub(crate) fn verify(row: &JournalRow, prev: &Link, link: &Link) -> Result<(), S
     if linked.link(prev) == *link { Ok(()) } else { Err(damaged(row, "its hash is another")) }
 }
 
-/// What is wrong with a journal row.
+/// The error for a damaged journal row.
 pub(crate) fn damaged(row: &JournalRow, what: &str) -> StoreError {
     StoreError::Damaged { session: row.session, entry: row.first.0, what: what.to_owned() }
 }
 
-/// The key of a journal row. [`Change::fits`](crate::Change) has made sure that the parts do not overlap.
+/// The key of a journal row. [`Change::fits`](crate::Change) has checked that the parts do not overlap.
 pub(crate) fn row_key(batch: BatchNo, row: u32) -> i64 {
     int(batch.0 << 20 | u64::from(row))
 }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_link_vouches_for_every_part() {
-        let link = |change: fn(&mut Linked<'_>), prev: &Link| {
+        let link = |change: fn(&mut Linked<'_>), prev: &ChainLink| {
             let mut row = Linked { session: 1, batch: 2, row: 3, first: 4, count: 5, data: b"data" };
             change(&mut row);
             row.link(prev)

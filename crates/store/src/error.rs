@@ -1,28 +1,29 @@
-//! What can go wrong with a store, for operators.
+//! Errors of a store, for operators.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use windlass_core::ids::{BlobNo, SessionNo};
 
-/// What can go wrong with a store. None of it is ever shown to a model.
+/// An error of a store. Never shown to a model.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// Another process owns the data folder.
     #[error("{folder} is in use by {holder}; wait for it to end, or stop it, and try again", folder = folder.display())]
     Owned {
         /// The data folder.
         folder: PathBuf,
-        /// Who holds it, as it wrote itself into the lock.
+        /// The owner, as it wrote itself into the lock.
         holder: String,
     },
-    /// The folder or file cannot be used at all.
+    /// The folder or file cannot be used.
     #[error("could not open the store at {path}; {help}", path = path.display())]
     Open {
-        /// What was to be opened.
+        /// Its path.
         path: PathBuf,
-        /// What to do.
+        /// Advice for the operator.
         help: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
@@ -31,9 +32,9 @@ pub enum StoreError {
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The file's format.
         found: u32,
-        /// The newest one known here.
+        /// The newest known format.
         known: u32,
     },
     /// The SQLite library has a known fault that can damage files.
@@ -44,44 +45,52 @@ pub enum StoreError {
         /// The oldest safe one.
         needed: &'static str,
     },
-    /// A record is not what was written.
+    /// A record differs from what was written.
     #[error(
         "the journal of session {session} is damaged at entry {entry} ({what}); restore it from a backup"
     )]
     Damaged {
-        /// The session; others go on.
+        /// The session; others are not affected.
         session: SessionNo,
-        /// The first entry that is wrong.
+        /// The first damaged entry.
         entry: u64,
-        /// What is wrong with it.
+        /// The damage.
         what: String,
     },
-    /// A piece of a blob is not what was written.
+    /// A piece of a blob differs from what was written.
     #[error("blob {blob} is damaged in piece {piece}; restore it from a backup")]
     DamagedBlob {
         /// The blob; others can be read.
         blob: BlobNo,
-        /// The first piece that is wrong.
+        /// The first damaged piece.
         piece: u32,
     },
-    /// The database said no while reading or writing.
+    /// The database failed while reading or writing.
     #[error("the store could not {doing}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A write failed before, so nobody knows what is on the disk until it is read again.
+    /// A write failed before, and not because of the disk: it would fail again.
     #[error(
-        "the store was closed after a failed write ({because}); open it anew, nothing acknowledged is lost"
+        "the store was closed after a failed write ({because}); open it again, nothing acknowledged is lost"
     )]
     Poisoned {
-        /// Why that failed.
+        /// The cause of that failure.
         because: Arc<str>,
     },
-    /// The store was opened with no right to write.
+    /// The store cannot write now and its queue is full; it continues by itself.
+    #[error(
+        "the store cannot write now ({because}) and its queue is full; it recovers by itself, try again later"
+    )]
+    Stalled {
+        /// The reason.
+        because: Arc<str>,
+    },
+    /// The store was opened for reading only.
     #[error("the store at {folder} was opened for reading only", folder = folder.display())]
     ReadOnly {
         /// The data folder.

@@ -1,10 +1,10 @@
-//! Kill points: every write has a name, and a process can be told to die or to fail there. They exist only with the
-//! feature `kill-points`; without it, `point!` is the write itself and nothing else.
+//! Kill points: every write has a name, and a process can be told to die or to fail there. They exist only
+//! with the feature `kill-points`; without it, `point!` is just the write itself.
 //!
-//! `WINDLASS_KILL_POINT` says where: a name, which visit of it (from 1), and what happens, with blanks between.
-//! `WINDLASS_KILL_VISITS` names a file to which each visit adds its name.
+//! `WINDLASS_KILL_POINT` says where: a name, which visit of it (from 1), and the action, separated by blanks.
+//! `WINDLASS_KILL_VISITS` names a file to which each visit appends its name.
 
-/// Names a write, which is an expression that gives a `Result`.
+/// Names a write: an expression that returns a `Result`.
 #[cfg(not(feature = "kill-points"))]
 macro_rules! point {
     ($name:literal, $write:expr) => {
@@ -12,7 +12,7 @@ macro_rules! point {
     };
 }
 
-/// Names a write, which is an expression that gives a `Result`.
+/// Names a write: an expression that returns a `Result`.
 #[cfg(feature = "kill-points")]
 macro_rules! point {
     ($name:literal, $write:expr) => {
@@ -24,7 +24,7 @@ macro_rules! point {
 }
 
 #[cfg(feature = "kill-points")]
-pub use told::{ACTIONS, Action, NAMES, Told, Visit, arrive};
+pub use told::{ACTIONS, Action, NAMES, PointVisit, Told, arrive};
 
 #[cfg(feature = "kill-points")]
 mod told {
@@ -34,7 +34,7 @@ mod told {
     use std::sync::{Mutex, OnceLock, PoisonError};
     use std::time::Duration;
 
-    /// Every point of the store. One that is visited and not listed, or listed and never visited, fails the suite.
+    /// All points of the store. A point that is visited and not listed, or listed and never visited, fails the suite.
     pub const NAMES: &[&str] = &[
         "lock.introduce",
         "file.new",
@@ -42,6 +42,8 @@ mod told {
         "file.sync",
         "file.rename",
         "file.sync-folder",
+        "open.identity",
+        "open.reserve",
         "log.catch-up",
         "log.home",
         "log.empty",
@@ -69,11 +71,11 @@ mod told {
         "index.commit",
     ];
 
-    /// What happens at a point.
+    /// The action at a point.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Action {
-        /// The process dies before the write. It first waits a moment: whatever the rest of it can do without the
-        /// write, such as acknowledging it, is done by then.
+        /// The process dies before the write. It first waits a moment: whatever the rest of the process can
+        /// do without the write, such as acknowledging it, happens in that time.
         Die,
         /// The process dies after the write.
         DieAfter,
@@ -91,7 +93,7 @@ mod told {
         ("fail-after", Action::FailAfter),
     ];
 
-    /// How long the rest of the process goes on before it dies.
+    /// How long the rest of the process runs on before it dies.
     const LAST_MOMENT: Duration = Duration::from_millis(20);
 
     struct Plan {
@@ -100,19 +102,19 @@ mod told {
         action: Action,
     }
 
-    /// A write that was told to fail.
+    /// An injected failure of a write.
     #[derive(Debug, thiserror::Error)]
-    #[error("told to fail at {0}")]
+    #[error("injected failure at {0}")]
     pub struct Told(&'static str);
 
-    /// A point that was reached.
-    pub struct Visit {
+    /// A visit of a point.
+    pub struct PointVisit {
         name: &'static str,
         action: Option<Action>,
     }
 
     /// Reaches a point, before its write.
-    pub fn arrive(name: &'static str) -> Result<Visit, Told> {
+    pub fn arrive(name: &'static str) -> Result<PointVisit, Told> {
         let action = visited(name);
         match action {
             Some(Action::Die) => {
@@ -120,11 +122,11 @@ mod told {
                 die()
             }
             Some(Action::Fail) => Err(Told(name)),
-            Some(Action::DieAfter | Action::FailAfter) | None => Ok(Visit { name, action }),
+            Some(Action::DieAfter | Action::FailAfter) | None => Ok(PointVisit { name, action }),
         }
     }
 
-    impl Visit {
+    impl PointVisit {
         /// Leaves a point, after its write.
         pub fn leave<T, E: From<Told>>(self, written: Result<T, E>) -> Result<T, E> {
             match self.action {
@@ -135,7 +137,7 @@ mod told {
         }
     }
 
-    /// Counts a visit and says what is to happen in it.
+    /// Counts a visit and returns its action.
     fn visited(name: &'static str) -> Option<Action> {
         static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
         static VISITS: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
@@ -144,7 +146,7 @@ mod told {
         *visit += 1;
         if let Some(path) = std::env::var_os("WINDLASS_KILL_VISITS") {
             let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            // Whoever counts the visits misses one that is not there.
+            // A missing visit is noticed by the reader of the file.
             let _counted = file.and_then(|mut file| file.write_all(format!("{name}\n").as_bytes()));
         }
         let plan = PLAN.get_or_init(plan).as_ref()?;
@@ -159,10 +161,10 @@ mod told {
         Some(Plan { name: name.to_owned(), visit: visit.parse().ok()?, action: *action })
     }
 
-    /// As `kill -9` does it: nothing is unwound, nothing flushed.
+    /// Dies as `kill -9` does: nothing is unwound, nothing flushed.
     fn die() -> ! {
         loop {
-            // A process may always kill itself; until the signal is there, nothing must go on.
+            // A process may always kill itself; until the signal arrives, nothing must continue.
             let _sent =
                 rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         }

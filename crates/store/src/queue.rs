@@ -1,101 +1,124 @@
-//! What waits for a writer, whichever database it writes to. Its order is the order in which `commit` was called, so it is filled by the
-//! caller and not by a future that may be polled late.
+//! The queue of a writer, for any database. Its order is the order in which `commit` was called, so the
+//! caller fills it and not a future that may be polled late.
 
 use crate::change::{Change, Receipt, Refused};
-use crate::{Inbound, Posted, Removal, Removed, StoreError};
+use crate::sqlite::RemovalRest;
+use crate::{Inbound, Original, Posted, Removal, Removed, StoreError};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use windlass_core::ids::Mark;
 
-/// To whom the answer goes.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+/// The receiver of the answer.
+pub(crate) type WriteReply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// One thing to be written.
-pub(crate) enum Request {
+/// A request to write.
+pub(crate) enum WriteRequest {
     Commit {
         changes: Vec<Change>,
-        reply: Reply<Vec<Result<Receipt, Refused>>>,
+        reply: WriteReply<Vec<Result<Receipt, Refused>>>,
     },
     Post {
         message: Inbound,
-        reply: Reply<Posted>,
+        reply: WriteReply<Posted>,
     },
-    /// `marks`: those of the session that go too, if nothing else is left of it.
+    /// `rest`: what to remove of the session too, if nothing else is left of it.
     Remove {
         piece: Removal,
-        marks: Vec<Mark>,
-        reply: Reply<Result<Removed, Refused>>,
+        rest: RemovalRest,
+        reply: WriteReply<Result<Removed, Refused>>,
+    },
+    /// Returns free pages to the file system.
+    Shrink {
+        pages: u64,
+        reply: WriteReply<bool>,
+    },
+    /// Records that the store belongs to the file it was opened in.
+    OwnFile {
+        original: Original,
+        reply: WriteReply<()>,
     },
 }
 
-/// What a request of a group is told once the group is durable.
-pub(crate) enum Told {
+/// The answer to a request of a group, once the group is durable.
+pub(crate) enum WriteOutcome {
     Commit(Vec<Result<Receipt, Refused>>),
     Post(Posted),
     Remove(Result<Removed, Refused>),
+    Shrink(bool),
+    OwnFile,
 }
 
-impl Request {
-    /// Answers with what was done.
-    pub fn answer(self, told: Told) {
-        // Whoever asked may be gone; what it asked for is durable all the same.
+impl WriteRequest {
+    /// Answers with the outcome.
+    pub fn answer(self, told: WriteOutcome) {
+        // The caller may be gone; the write is durable all the same.
         match (self, told) {
-            (Request::Commit { reply, .. }, Told::Commit(receipts)) => drop(reply.send(Ok(receipts))),
-            (Request::Post { reply, .. }, Told::Post(posted)) => drop(reply.send(Ok(posted))),
-            (Request::Remove { reply, .. }, Told::Remove(removed)) => drop(reply.send(Ok(removed))),
+            (WriteRequest::Commit { reply, .. }, WriteOutcome::Commit(receipts)) => {
+                drop(reply.send(Ok(receipts)))
+            }
+            (WriteRequest::Post { reply, .. }, WriteOutcome::Post(posted)) => drop(reply.send(Ok(posted))),
+            (WriteRequest::Remove { reply, .. }, WriteOutcome::Remove(removed)) => {
+                drop(reply.send(Ok(removed)))
+            }
+            (WriteRequest::Shrink { reply, .. }, WriteOutcome::Shrink(more)) => drop(reply.send(Ok(more))),
+            (WriteRequest::OwnFile { reply, .. }, WriteOutcome::OwnFile) => drop(reply.send(Ok(()))),
             (request, _) => request.fail(poisoned("it answered something else".into())),
         }
     }
 
     /// Answers with an error.
     pub fn fail(self, error: StoreError) {
-        // Whoever asked may be gone; then nobody needs the answer.
+        // The caller may be gone; then nobody needs the answer.
         match self {
-            Request::Commit { reply, .. } => drop(reply.send(Err(error))),
-            Request::Post { reply, .. } => drop(reply.send(Err(error))),
-            Request::Remove { reply, .. } => drop(reply.send(Err(error))),
+            WriteRequest::Commit { reply, .. } => drop(reply.send(Err(error))),
+            WriteRequest::Post { reply, .. } => drop(reply.send(Err(error))),
+            WriteRequest::Remove { reply, .. } => drop(reply.send(Err(error))),
+            WriteRequest::Shrink { reply, .. } => drop(reply.send(Err(error))),
+            WriteRequest::OwnFile { reply, .. } => drop(reply.send(Err(error))),
         }
     }
 
     pub fn changes(&self) -> usize {
         match self {
-            Request::Commit { changes, .. } => changes.len().max(1),
-            Request::Post { .. } | Request::Remove { .. } => 1,
+            WriteRequest::Commit { changes, .. } => changes.len().max(1),
+            WriteRequest::Post { .. } | WriteRequest::Remove { .. } => 1,
+            WriteRequest::Shrink { .. } | WriteRequest::OwnFile { .. } => 1,
         }
     }
 }
 
-/// For whom the writer waits before it writes. Whoever was just answered has often more to say at once: a call
-/// whose intent is durable, its end. To write the first of them alone makes all others wait for two commits, which is
-/// worse than to wait for them where a commit takes long.
+/// Whom the writer waits for before it writes. A caller that was just answered often writes again at once: a
+/// call whose intent is durable, its end. Writing the first of them alone makes all others wait for two
+/// commits, which is worse than waiting for them where a commit takes long.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Gather {
-    /// How many changes are expected.
+    /// The number of expected changes.
     pub changes: usize,
-    /// How long it waits for them.
+    /// The maximum wait for them.
     pub patience: Duration,
 }
 
-/// The queue in front of the writer.
-pub(crate) struct Queue {
-    state: Mutex<State>,
+/// The queue of the writer.
+pub(crate) struct WriteQueue {
+    state: Mutex<QueueState>,
     filled: Condvar,
     emptied: Condvar,
     changes_max: usize,
 }
 
 #[derive(Default)]
-struct State {
-    requests: VecDeque<Request>,
+struct QueueState {
+    requests: VecDeque<WriteRequest>,
     changes: usize,
-    /// The writer sleeps until so many changes wait.
+    /// The writer sleeps until this many changes wait.
     sleeps_until: Option<usize>,
-    ended: Option<Ended>,
+    /// The reason why the writer cannot write now.
+    stalled: Option<Arc<str>>,
+    ended: Option<QueueEnd>,
 }
 
-enum Ended {
+enum QueueEnd {
     Closed,
     Poisoned(Arc<str>),
 }
@@ -104,23 +127,27 @@ fn poisoned(because: Arc<str>) -> StoreError {
     StoreError::Poisoned { because }
 }
 
-impl Queue {
-    /// A queue that holds about this many changes.
-    pub fn new(changes_max: usize) -> Queue {
-        Queue { state: Mutex::default(), filled: Condvar::new(), emptied: Condvar::new(), changes_max }
+impl WriteQueue {
+    /// A queue for about this many changes.
+    pub fn new(changes_max: usize) -> WriteQueue {
+        WriteQueue { state: Mutex::default(), filled: Condvar::new(), emptied: Condvar::new(), changes_max }
     }
 
-    /// Puts a request at the end. When the queue is full this blocks until the writer has taken some: waiting
-    /// in a future instead would let a later commit of the same session overtake.
-    pub fn push(&self, request: Request) {
+    /// Appends a request. When the queue is full this blocks until the writer has taken some: waiting in a
+    /// future instead would let a later commit of the same session overtake. While the writer is stalled
+    /// nobody is blocked, since that may last: requests that do not fit are refused.
+    pub fn push(&self, request: WriteRequest) {
         let mut state = self.lock();
-        while state.changes >= self.changes_max && state.ended.is_none() {
+        let is_full = |state: &QueueState| state.changes >= self.changes_max;
+        while is_full(&state) && state.ended.is_none() && state.stalled.is_none() {
             state = self.emptied.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        match &state.ended {
-            Some(Ended::Closed) => request.fail(StoreError::Closed),
-            Some(Ended::Poisoned(because)) => request.fail(poisoned(because.clone())),
-            None => {
+        let full = is_full(&state);
+        match (&state.ended, &state.stalled) {
+            (Some(QueueEnd::Closed), _) => request.fail(StoreError::Closed),
+            (Some(QueueEnd::Poisoned(because)), _) => request.fail(poisoned(because.clone())),
+            (None, Some(because)) if full => request.fail(StoreError::Stalled { because: because.clone() }),
+            (None, _) => {
                 state.changes += request.changes();
                 state.requests.push_back(request);
                 if state.sleeps_until.is_some_and(|wanted| state.changes >= wanted) {
@@ -131,8 +158,8 @@ impl Queue {
         }
     }
 
-    /// Everything that waits, up to about `changes_max` changes; `None` when the queue is closed and empty.
-    pub fn take(&self, changes_max: usize, gather: Gather) -> Option<Vec<Request>> {
+    /// Takes all pending requests, up to about `changes_max` changes; `None` when the queue is closed and empty.
+    pub fn take(&self, changes_max: usize, gather: Gather) -> Option<Vec<WriteRequest>> {
         let mut state = self.lock();
         while state.requests.is_empty() {
             if state.ended.is_some() {
@@ -144,7 +171,7 @@ impl Queue {
         let expected = gather.changes.min(changes_max);
         if state.changes < expected {
             state.sleeps_until = Some(expected);
-            let few = |state: &mut State| state.changes < expected && state.ended.is_none();
+            let few = |state: &mut QueueState| state.changes < expected && state.ended.is_none();
             let woken = self.filled.wait_timeout_while(state, gather.patience, few);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.sleeps_until = None;
@@ -168,19 +195,32 @@ impl Queue {
         Some(taken)
     }
 
-    /// Lets nobody in any more; what waits is still written.
+    /// Sets the reason why the writer cannot write; `None`: it can again.
+    pub fn stall(&self, because: Option<Arc<str>>) {
+        self.lock().stalled = because;
+        self.emptied.notify_all();
+    }
+
+    /// Waits until the queue is closed, at most `wait`. Returns whether it is.
+    pub fn is_closed_within(&self, wait: Duration) -> bool {
+        let state = self.lock();
+        let woken = self.filled.wait_timeout_while(state, wait, |state| state.ended.is_none());
+        woken.unwrap_or_else(PoisonError::into_inner).0.ended.is_some()
+    }
+
+    /// Closes the queue to new requests; pending ones are still written.
     pub fn close(&self) {
         let mut state = self.lock();
-        state.ended.get_or_insert(Ended::Closed);
+        state.ended.get_or_insert(QueueEnd::Closed);
         self.filled.notify_all();
         self.emptied.notify_all();
     }
 
-    /// After a failed write: whoever waits, and whoever comes, is told.
+    /// After a failed write: fails pending and future requests.
     pub fn poison(&self, because: &Arc<str>) {
         let waiting = {
             let mut state = self.lock();
-            state.ended = Some(Ended::Poisoned(because.clone()));
+            state.ended = Some(QueueEnd::Poisoned(because.clone()));
             state.changes = 0;
             std::mem::take(&mut state.requests)
         };
@@ -190,25 +230,25 @@ impl Queue {
         }
     }
 
-    /// The writer is gone: what should still wait was not written, and nothing more will be.
+    /// The writer is gone: requests that still wait were not written, and none will be.
     pub fn end(&self) {
-        let closed = matches!(self.lock().ended, Some(Ended::Closed));
-        // One that failed before has said so.
-        if !matches!(self.lock().ended, Some(Ended::Poisoned(_))) {
+        let closed = matches!(self.lock().ended, Some(QueueEnd::Closed));
+        // A poisoned queue has already answered.
+        if !matches!(self.lock().ended, Some(QueueEnd::Poisoned(_))) {
             self.poison(&"its writer is gone".into());
         }
         if closed {
-            self.lock().ended = Some(Ended::Closed);
+            self.lock().ended = Some(QueueEnd::Closed);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Held by the thread of a writer: however that ends, a panic included, nobody may wait for a writer that is gone.
-pub(crate) struct EndOnDrop<'a>(pub &'a Queue);
+/// Held by the thread of a writer: however that ends, panics included, nobody may wait for a dead writer.
+pub(crate) struct EndOnDrop<'a>(pub &'a WriteQueue);
 
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
@@ -216,28 +256,28 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Tells everybody in a group that it failed, and why.
-pub(crate) fn fail_group<E>(group: Vec<Request>, error: E)
+/// Fails all requests of a group with one error.
+pub(crate) fn fail_group<E>(group: Vec<WriteRequest>, error: E)
 where
     E: std::error::Error + Send + Sync + 'static,
 {
     let error = Arc::new(error);
     for request in group {
-        request.fail(StoreError::Io { doing: "write", source: Box::new(Shared(Arc::clone(&error))) });
+        request.fail(StoreError::Io { doing: "write", source: Box::new(GroupFailure(Arc::clone(&error))) });
     }
 }
 
-/// One failure, told to everybody in the group.
+/// One failure, shared by all requests of the group.
 #[derive(Debug)]
-struct Shared<E>(Arc<E>);
+struct GroupFailure<E>(Arc<E>);
 
-impl<E: std::fmt::Display> std::fmt::Display for Shared<E> {
+impl<E: std::fmt::Display> std::fmt::Display for GroupFailure<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl<E: std::error::Error + 'static> std::error::Error for Shared<E> {
+impl<E: std::error::Error + 'static> std::error::Error for GroupFailure<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&*self.0)
     }

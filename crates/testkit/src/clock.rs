@@ -5,28 +5,28 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-use windlass::Clock;
-use windlass::core::time::Timestamp;
+use windlass::time::Clock;
+use windlass_core::time::Timestamp;
 
 /// Stands still until it is moved. One runtime at a time can wait on it; clones are one clock.
 #[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<Inner>);
+pub struct ManualClock(Arc<ManualClockState>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    times: Mutex<Times>,
+struct ManualClockState {
+    times: Mutex<ManualTimes>,
     moved: Notify,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct ManualTimes {
     wall: i64,
     elapsed_us: u64,
 }
 
-impl Default for Times {
-    fn default() -> Times {
-        Times { wall: 1_800_000_000_000_000, elapsed_us: 0 }
+impl Default for ManualTimes {
+    fn default() -> ManualTimes {
+        ManualTimes { wall: 1_800_000_000_000_000, elapsed_us: 0 }
     }
 }
 
@@ -45,13 +45,13 @@ impl ManualClock {
         self.change(|times| times.wall += by_us);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Times)) {
+    fn change(&self, change: impl FnOnce(&mut ManualTimes)) {
         change(&mut self.0.times.lock().unwrap_or_else(PoisonError::into_inner));
         // Kept for whoever is just about to wait.
         self.0.moved.notify_one();
     }
 
-    fn times(&self) -> Times {
+    fn times(&self) -> ManualTimes {
         *self.0.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,8 +2,8 @@
 //! as before, or with an error; never with something else.
 
 use crate::chance::Chance;
-use crate::fault_store::{Fault, FaultStore, Method, Plan, Reach};
-use crate::scenario::{self, Answer, Batch, Client, Reply, Runs};
+use crate::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
+use crate::scenario::{self, BatchReplyKind, CallReply, ClientRounds, RunCounts, ScenarioBatch};
 use anyhow::{Context, bail, ensure};
 use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,10 +46,10 @@ pub struct Specimen {
     /// Pages by what they belong to.
     pages: BTreeMap<String, Vec<u64>>,
     sessions: BTreeMap<String, SessionNo>,
-    work: Vec<Client>,
+    work: Vec<ClientRounds>,
     expected: BTreeMap<String, String>,
     /// The answers of the calls that had ended.
-    ended: BTreeMap<String, Answer>,
+    ended: BTreeMap<String, CallReply>,
 }
 
 /// How a flip was met.
@@ -68,14 +68,14 @@ impl Specimen {
     pub async fn make() -> anyhow::Result<Specimen> {
         let (closed, killed) = (TempDir::new()?, TempDir::new()?);
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(Options::new(closed.path()))?);
-        let (mut work, runs) = (scenario::work(), Runs::default());
+        let (mut work, runs) = (scenario::work(), RunCounts::default());
         let owner = scenario::runtime(store.clone(), &runs)?;
         scenario::run(&owner, work.clone(), |_| {}).await;
         drop(owner);
         let left_open = scenario::open_work("d");
         // The intent is written, the end is not.
-        let plan = Plan::Nth(Method::Commit, 2, Fault::FailBefore);
-        let faulty = FaultStore::new(store.clone(), plan, Reach::Store);
+        let plan = FaultPlan::Nth(Method::Commit, 2, Fault::FailBefore);
+        let faulty = FaultStore::new(store.clone(), plan, FaultReach::Store);
         let owner = scenario::runtime(Arc::new(faulty.clone()), &runs)?;
         scenario::run(&owner, left_open.clone(), |_| {}).await;
         faulty.close();
@@ -94,8 +94,10 @@ impl Specimen {
         let records = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
         ensure!(store.commit(vec![records]).await?.iter().all(Result::is_ok), "the records were refused");
         // The last transaction of a log cannot be vouched for: let it be one that nobody asks about.
-        let last = Inbound { session: SessionNo(999), key: "last".to_owned(), body: b"last".to_vec() };
-        store.post(last).await?;
+        let rows =
+            vec![Row::Put { space: Space::Worker, key: "last".to_owned(), value: b"last".as_slice().into() }];
+        let last = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
+        ensure!(store.commit(vec![last]).await?.iter().all(Result::is_ok), "the last record was refused");
         copy(closed.path(), killed.path())?;
         let mut sessions = BTreeMap::new();
         for session in store.sessions(None, 100).await? {
@@ -175,7 +177,7 @@ impl Specimen {
                 }
             }
         }
-        let runs = Runs::default();
+        let runs = RunCounts::default();
         let owner = scenario::runtime(store.clone(), &runs)?;
         let resumed = owner.resume().await;
         questions += u64::from(resumed.is_err());
@@ -191,12 +193,12 @@ impl Specimen {
     async fn submit(
         &self,
         owner: &windlass::Runtime,
-        batch: &Batch,
+        batch: &ScenarioBatch,
         sessions: &mut BTreeSet<String>,
     ) -> anyhow::Result<u64> {
         let told = scenario::submit(owner.clone(), batch.clone()).await;
         match told.reply {
-            Reply::Answered(answers) => {
+            BatchReplyKind::Answered(answers) => {
                 for answer in answers {
                     let name = format!("{}/{}/{}", batch.session, batch.key, answer.id);
                     let expected = self.ended.get(&name);
@@ -204,11 +206,11 @@ impl Specimen {
                 }
                 Ok(0)
             }
-            Reply::Failed { .. } => {
+            BatchReplyKind::Failed { .. } => {
                 sessions.insert(batch.session.clone());
                 Ok(1)
             }
-            Reply::Hung => bail!("{} was never answered", batch.key),
+            BatchReplyKind::Hung => bail!("{} was never answered", batch.key),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A store that fails by plan: before or after the work, with an error, with silence, or late.
 //!
-//! Wrapped around any other store. What it does is decided by its [`Plan`] alone, so a run repeats; what it did is
+//! Wrapped around any other store. What it does is decided by its [`FaultPlan`] alone, so a run repeats; what it did is
 //! counted, so that a proof can show that its faults happened.
 
 use crate::chance::Chance;
@@ -13,11 +13,12 @@ use tokio::sync::{Notify, oneshot, watch};
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
-    Answer, BatchRow, BlobSize, Change, Durability, Inbound, JournalRow, Posted, Receipt, Record, RecordPage,
-    Refused, Removal, Removed, STORE, Sequence, SessionRow, Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Change, Durability, Inbound, JournalRow, Posted, Receipt, RecordPage,
+    Refused, Removal, Removed, STORE, Sequence, SessionPage, SessionRow, Space, Store, StoreError,
+    StoredRecord,
 };
 
-/// What can be asked of a store.
+/// The methods of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
     Commit,
@@ -41,7 +42,7 @@ pub enum Method {
     CountRecords,
 }
 
-/// What happens instead of an answer.
+/// A fault instead of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// Nothing is done, and an error says so.
@@ -63,7 +64,7 @@ impl Fault {
 
 /// When which fault happens.
 #[derive(Clone, Debug)]
-pub enum Plan {
+pub enum FaultPlan {
     Never,
     /// Once: when this method is asked for the n-th time, from 1.
     Nth(Method, u64, Fault),
@@ -77,7 +78,7 @@ pub enum Plan {
 
 /// How far a failed write reaches. After one, nobody knows what is written, so what comes behind it must not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum FaultReach {
     /// No more writes at all, as on one file.
     Store,
     /// No more writes to that session, as with one connection per owner.
@@ -91,8 +92,8 @@ const SLOW_MS_MAX: u64 = 3;
 #[derive(Clone)]
 pub struct FaultStore {
     inner: Arc<dyn Store>,
-    reach: Reach,
-    state: Arc<Mutex<State>>,
+    reach: FaultReach,
+    state: Arc<Mutex<FaultState>>,
     /// Whether commits are done and not answered.
     silent: Arc<watch::Sender<bool>>,
     /// Whether whoever uses it stands still.
@@ -101,8 +102,8 @@ pub struct FaultStore {
     bell: Arc<Notify>,
 }
 
-struct State {
-    plan: Plan,
+struct FaultState {
+    plan: FaultPlan,
     chance: Chance,
     asked: BTreeMap<Method, u64>,
     happened: BTreeMap<(Method, Fault), u64>,
@@ -113,7 +114,7 @@ struct State {
     closed: bool,
     /// Whether writes are kept back.
     holding: bool,
-    /// What was to be written since then, in order.
+    /// The writes since then, in order.
     held: Vec<Write>,
     /// How many of those were refused for their fence, and how many were not.
     fenced: (u64, u64),
@@ -124,12 +125,12 @@ type Write = Box<dyn FnOnce(&dyn Store) + Send>;
 
 impl FaultStore {
     /// Faults by `plan` over `inner`.
-    pub fn new(inner: Arc<dyn Store>, plan: Plan, reach: Reach) -> FaultStore {
+    pub fn new(inner: Arc<dyn Store>, plan: FaultPlan, reach: FaultReach) -> FaultStore {
         let seed = match plan {
-            Plan::Seeded { seed, .. } => seed,
-            Plan::Never | Plan::Nth(..) => 0,
+            FaultPlan::Seeded { seed, .. } => seed,
+            FaultPlan::Never | FaultPlan::Nth(..) => 0,
         };
-        let state = State {
+        let state = FaultState {
             plan,
             chance: Chance::new(seed),
             asked: BTreeMap::new(),
@@ -157,8 +158,8 @@ impl FaultStore {
         self.lock().fenced
     }
 
-    /// Whoever uses it stands still, as a process that was stopped does: from now on nothing is answered, and no write is done.
-    /// Called with `false` it goes on: with what it had read, and the writes in their order.
+    /// Freezes its user, like a stopped process: from now on nothing is answered, and no write is done. With
+    /// `false` it continues: with its earlier reads, and the writes in their order.
     pub fn freeze(&self, frozen: bool) {
         let mut state = self.lock();
         self.hold(&mut state, frozen);
@@ -175,7 +176,7 @@ impl FaultStore {
         self.lock().held.len()
     }
 
-    fn hold(&self, state: &mut State, holding: bool) {
+    fn hold(&self, state: &mut FaultState, holding: bool) {
         state.holding = holding;
         for write in std::mem::take(&mut state.held) {
             write(&*self.inner);
@@ -205,7 +206,7 @@ impl FaultStore {
         self.lock().closed = true;
     }
 
-    /// What happened, and how often.
+    /// The injected faults, with their counts.
     pub fn happened(&self) -> BTreeMap<(Method, Fault), u64> {
         self.lock().happened.clone()
     }
@@ -252,7 +253,7 @@ impl FaultStore {
         let fault = state.draw(method);
         if fault.is_some_and(|(fault, _)| fault != Fault::Slow) {
             state.poisoned.extend(sessions);
-            state.poisoned_whole = self.reach == Reach::Store;
+            state.poisoned_whole = self.reach == FaultReach::Store;
         }
         if !state.holding {
             return self.disturb(fault, ask);
@@ -289,21 +290,21 @@ impl FaultStore {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl FaultState {
     fn draw(&mut self, method: Method) -> Option<(Fault, Duration)> {
         let asked = self.asked.entry(method).or_default();
         *asked += 1;
         let fault = match self.plan {
-            Plan::Nth(planned, nth, fault) if planned == method && nth == *asked => Some(fault),
-            Plan::Seeded { one_in, faults, .. } if self.chance.below(one_in) == 0 => {
+            FaultPlan::Nth(planned, nth, fault) if planned == method && nth == *asked => Some(fault),
+            FaultPlan::Seeded { one_in, faults, .. } if self.chance.below(one_in) == 0 => {
                 faults.get(self.chance.below(faults.len() as u64) as usize).copied()
             }
-            Plan::Never | Plan::Nth(..) | Plan::Seeded { .. } => None,
+            FaultPlan::Never | FaultPlan::Nth(..) | FaultPlan::Seeded { .. } => None,
         }?;
         *self.happened.entry((method, fault)).or_default() += 1;
         Some((fault, Duration::from_millis(self.chance.below(SLOW_MS_MAX) + 1)))
@@ -315,6 +316,22 @@ fn broken() -> StoreError {
 }
 
 impl Store for FaultStore {
+    fn health(&self) -> tokio::sync::watch::Receiver<windlass_store::Health> {
+        self.inner.health()
+    }
+
+    fn is_copy(&self) -> bool {
+        self.inner.is_copy()
+    }
+
+    fn own_file(&self, original: windlass_store::Original) -> Answer<()> {
+        self.inner.own_file(original)
+    }
+
+    fn may_have_started(&self, batch: BatchNo) -> bool {
+        self.inner.may_have_started(batch)
+    }
+
     fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
         let sessions: Vec<SessionNo> = changes.iter().map(|change| change.session).collect();
         let is_held = self.lock().holding;
@@ -372,8 +389,32 @@ impl Store for FaultStore {
         self.read(Method::Sessions, |inner| inner.sessions(after, limit))
     }
 
+    fn sessions_by_name(&self, page: SessionPage<'_>) -> Answer<Vec<SessionRow>> {
+        self.read(Method::Sessions, |inner| inner.sessions_by_name(page))
+    }
+
+    fn sessions_with(&self, space: Space, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
+        self.read(Method::Sessions, |inner| inner.sessions_with(space, after, limit))
+    }
+
     fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
         self.read(Method::Batch, |inner| inner.batch(lookup))
+    }
+
+    fn batch_by_no(&self, no: BatchNo) -> Answer<Option<BatchRow>> {
+        self.read(Method::Batch, |inner| inner.batch_by_no(no))
+    }
+
+    fn kept_batches(&self, after: BatchNo, limit: u64) -> Answer<Vec<windlass_store::KeptBatch>> {
+        self.read(Method::Journal, |inner| inner.kept_batches(after, limit))
+    }
+
+    fn usage(&self) -> Answer<windlass_store::StoreUsage> {
+        self.inner.usage()
+    }
+
+    fn shrink(&self, pages: u64) -> Answer<bool> {
+        self.inner.shrink(pages)
     }
 
     fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
@@ -408,11 +449,11 @@ impl Store for FaultStore {
         self.read(Method::Marked, |inner| inner.marked(mark))
     }
 
-    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
+    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<StoredRecord>> {
         self.read(Method::Record, |inner| inner.record(session, space, key))
     }
 
-    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
+    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
         self.read(Method::Records, |inner| inner.records(page))
     }
 

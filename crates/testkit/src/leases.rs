@@ -10,31 +10,31 @@ pub mod process;
 pub mod stopped;
 
 use crate::chance::Chance;
-use crate::fault_store::{FaultStore, Plan, Reach};
+use crate::fault_store::{FaultPlan, FaultReach, FaultStore};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use windlass::core::batch::Batch;
-use windlass::core::call::Fact;
-use windlass::core::entry::{self, Event};
-use windlass::core::limits::Limits;
+use windlass::time::SystemClock;
 use windlass::{
-    Args, BatchRequest, CallRequest, Config, Cx, EffectClass, Flags, Runtime, Submitted, SystemClock,
-    ToolError, ToolSpec, tool_fn,
+    Args, BatchRequest, CallRequest, Config, Cx, EffectClass, Flags, Limits, Runtime, Submitted, ToolError,
+    ToolSpec, tool_fn,
 };
+use windlass_core::batch::Batch;
+use windlass_core::call::Fact;
+use windlass_core::entry::{self, EntryEvent};
 use windlass_store::{JournalRow, Space, Store};
 
-/// What is short enough for a thousand trials, and long enough for a busy machine.
+/// Short enough for a thousand trials, and long enough for a busy machine.
 pub fn limits() -> Limits {
     Limits { heartbeat_ms: 40, lease_ms: 200, knock_ms: 50, grace_ms: 20, ..Limits::default() }
 }
 
-/// Whoever has to wait longer than this waits for nothing.
+/// A longer wait is in vain.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What happened in trials; none of it may be zero.
+/// Events of the trials; none of them may be zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Happened {
     pub trials: u64,
@@ -67,7 +67,7 @@ impl Happened {
     }
 }
 
-/// What the tool of the worker that stands still does.
+/// The behaviour of the stopped worker's tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
     /// It acts, and stops when it is told to.
@@ -78,18 +78,18 @@ pub enum Behaviour {
     Late,
 }
 
-/// What a trial is about.
+/// The subject of a trial.
 #[derive(Clone, Copy, Debug)]
-pub struct Trial {
+pub struct LeaseTrial {
     pub class: EffectClass,
     pub behaviour: Behaviour,
     /// Whether the tool runs where calls are driven, rather than on a thread of its own.
     pub quick: bool,
 }
 
-impl Trial {
-    pub fn chosen(chance: &mut Chance) -> Trial {
-        Trial {
+impl LeaseTrial {
+    pub fn chosen(chance: &mut Chance) -> LeaseTrial {
+        LeaseTrial {
             class: chance.one_of(&[EffectClass::Read, EffectClass::Keyed, EffectClass::Once]),
             behaviour: chance.one_of(&[
                 Behaviour::Obeys,
@@ -118,12 +118,12 @@ pub fn batch() -> BatchRequest {
     BatchRequest { key: Some("b".into()), calls: vec![call], ..BatchRequest::default() }
 }
 
-/// Who acted, under which key.
-type Ledger = Arc<Mutex<Vec<(&'static str, String)>>>;
+/// The actors, with their keys.
+type ActionLog = Arc<Mutex<Vec<(&'static str, String)>>>;
 
-/// What the tool of the worker that stands still says.
+/// The reply of the stopped worker's tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum StoppedToolWords {
     Begun,
     Acted,
     ToldToStop,
@@ -132,11 +132,11 @@ enum Said {
 }
 
 /// Says that an attempt is over, however it ends.
-struct Leaving(mpsc::UnboundedSender<Said>);
+struct AttemptExit(mpsc::UnboundedSender<StoppedToolWords>);
 
-impl Drop for Leaving {
+impl Drop for AttemptExit {
     fn drop(&mut self) {
-        let _ = self.0.send(Said::Over);
+        let _ = self.0.send(StoppedToolWords::Over);
     }
 }
 
@@ -148,10 +148,12 @@ struct Side {
 
 impl Side {
     fn new(shared: &Arc<dyn Store>) -> Side {
-        let store = FaultStore::new(shared.clone(), Plan::Never, Reach::Session);
+        let store = FaultStore::new(shared.clone(), FaultPlan::Never, FaultReach::Session);
         let clock = Arc::new(SystemClock::default());
         let (hooks, files, shared) = (Vec::new(), None, true);
-        let config = Config { store: Arc::new(store.clone()), clock, limits: limits(), hooks, files, shared };
+        let retention = windlass::limits::Retention::default();
+        let store_now = Arc::new(store.clone());
+        let config = Config { store: store_now, clock, limits: limits(), retention, hooks, files, shared };
         Side { store, runtime: Runtime::new(config) }
     }
 
@@ -177,9 +179,9 @@ impl Side {
 }
 
 /// Makes one trial in a session of its own. `None`: it is void.
-pub async fn run(shared: &Arc<dyn Store>, session: &str, trial: Trial) -> Result<Option<Happened>> {
-    let (first, second, ledger) = (Side::new(shared), Side::new(shared), Ledger::default());
-    let (go, mut said) = register(&first, &second, (trial, &ledger))?;
+pub async fn run(shared: &Arc<dyn Store>, session: &str, trial: LeaseTrial) -> Result<Option<Happened>> {
+    let (first, second, ledger) = (Side::new(shared), Side::new(shared), ActionLog::default());
+    let (go, mut said) = register(&first, &second, trial, &ledger)?;
     let id = first.id(None).await?;
     let Some(waiting) = begin(&first, session, &mut said).await? else { return Ok(None) };
     first.store.freeze(true);
@@ -208,7 +210,7 @@ pub async fn run(shared: &Arc<dyn Store>, session: &str, trial: Trial) -> Result
     tokio::time::timeout(PATIENCE, first.runtime.idle()).await.context("its calls never came to rest")?;
     ensure!(shared.history(no, None, 1_000).await? == story, "it wrote something when it went on");
     let outcome = answer(&second, session).await?;
-    let happened = judge(trial, (&story, &outcome), &ledger)?;
+    let happened = judge(trial, &story, &outcome, &ledger)?;
     let (refused, taken) = first.store.fenced();
     ensure!(taken == 0, "{taken} writes that were on their way were not refused for their fence");
     let told_to_stop = u64::from(heard);
@@ -220,8 +222,9 @@ pub async fn run(shared: &Arc<dyn Store>, session: &str, trial: Trial) -> Result
 fn register(
     first: &Side,
     second: &Side,
-    (trial, ledger): (Trial, &Ledger),
-) -> Result<(mpsc::UnboundedSender<()>, mpsc::UnboundedReceiver<Said>)> {
+    trial: LeaseTrial,
+    ledger: &ActionLog,
+) -> Result<(mpsc::UnboundedSender<()>, mpsc::UnboundedReceiver<StoppedToolWords>)> {
     let (go, goes) = mpsc::unbounded_channel();
     let (says, said) = mpsc::unbounded_channel();
     let (goes, acts) = (Arc::new(tokio::sync::Mutex::new(goes)), ledger.clone());
@@ -229,18 +232,18 @@ fn register(
         let (goes, says, acts, cx) = (goes.clone(), says.clone(), acts.clone(), cx.clone());
         async move {
             let say = |what| _ = says.send(what);
-            let _leaving = Leaving(says.clone());
-            say(Said::Begun);
+            let _leaving = AttemptExit(says.clone());
+            say(StoppedToolWords::Begun);
             if trial.behaviour == Behaviour::Late {
                 goes.lock().await.recv().await;
             }
-            act(&acts, ("first", trial.class, &cx));
-            say(Said::Acted);
+            act(&acts, "first", trial.class, &cx);
+            say(StoppedToolWords::Acted);
             if trial.behaviour == Behaviour::Late {
                 return Ok(serde_json::json!("first").into());
             }
             cx.stopping().await;
-            say(Said::ToldToStop);
+            say(StoppedToolWords::ToldToStop);
             match trial.behaviour {
                 Behaviour::Obeys => Err(ToolError::stopped()),
                 Behaviour::Ignores | Behaviour::Late => std::future::pending().await,
@@ -249,13 +252,13 @@ fn register(
     }))?;
     let acts = ledger.clone();
     second.runtime.register(tool_fn(trial.spec(), move |_, cx: &Cx| {
-        act(&acts, ("second", trial.class, cx));
+        act(&acts, "second", trial.class, cx);
         async move { Ok(serde_json::json!("second").into()) }
     }))?;
     Ok((go, said))
 }
 
-fn act(ledger: &Ledger, (who, class, cx): (&'static str, EffectClass, &Cx)) {
+fn act(ledger: &ActionLog, who: &'static str, class: EffectClass, cx: &Cx) {
     if class != EffectClass::Read {
         ledger.lock().unwrap_or_else(PoisonError::into_inner).push((who, cx.idempotency_key()));
     }
@@ -265,7 +268,7 @@ fn act(ledger: &Ledger, (who, class, cx): (&'static str, EffectClass, &Cx)) {
 async fn begin(
     first: &Side,
     session: &str,
-    said: &mut mpsc::UnboundedReceiver<Said>,
+    said: &mut mpsc::UnboundedReceiver<StoppedToolWords>,
 ) -> Result<Option<Submitted>> {
     // A worker that lost its lease by now is told so; then there is nothing to try.
     let Ok(waiting) = first.runtime.submit(session, batch()).await else { return Ok(None) };
@@ -273,25 +276,28 @@ async fn begin(
         return Ok(None);
     }
     let begun = tokio::time::timeout(PATIENCE, said.recv()).await.context("the tool never began")?;
-    ensure!(begun == Some(Said::Begun), "the tool said {begun:?} first");
+    ensure!(begun == Some(StoppedToolWords::Begun), "the tool said {begun:?} first");
     Ok(Some(waiting))
 }
 
 /// Waits until the tool has acted and is over. Whether it was told to stop.
-async fn hear(said: &mut mpsc::UnboundedReceiver<Said>) -> Result<bool> {
+async fn hear(said: &mut mpsc::UnboundedReceiver<StoppedToolWords>) -> Result<bool> {
     let mut next =
         async || tokio::time::timeout(PATIENCE, said.recv()).await.context("the tool was never stopped");
     let acted = next().await?;
-    ensure!(acted == Some(Said::Acted), "the tool said {acted:?}");
+    ensure!(acted == Some(StoppedToolWords::Acted), "the tool said {acted:?}");
     let told = next().await?;
-    if told == Some(Said::Over) {
+    if told == Some(StoppedToolWords::Over) {
         return Ok(false);
     }
-    ensure!(told == Some(Said::ToldToStop) && next().await? == Some(Said::Over), "the tool said {told:?}");
+    ensure!(
+        told == Some(StoppedToolWords::ToldToStop) && next().await? == Some(StoppedToolWords::Over),
+        "the tool said {told:?}"
+    );
     Ok(true)
 }
 
-/// What is told of the call from now on, by whichever worker has it.
+/// The final answer of the call, from whichever worker has it.
 async fn answer(second: &Side, session: &str) -> Result<String> {
     let asked = async || match second.runtime.submit(session, batch()).await {
         Ok(submitted) => Ok(submitted.settled().await.ok().map(|answer| answer.calls[0].state().to_string())),
@@ -302,7 +308,7 @@ async fn answer(second: &Side, session: &str) -> Result<String> {
 }
 
 /// Whether there is one outcome, and whether it is true.
-fn judge(trial: Trial, (story, outcome): (&[JournalRow], &str), ledger: &Ledger) -> Result<Happened> {
+fn judge(trial: LeaseTrial, story: &[JournalRow], outcome: &str, ledger: &ActionLog) -> Result<Happened> {
     ensure!(outcome == recorded(story)?, "{outcome} is told, and another outcome is recorded");
     let acts = ledger.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let by = |who: &str| acts.iter().filter(|(by, _)| *by == who).count();
@@ -331,7 +337,7 @@ fn recorded(story: &[JournalRow]) -> Result<&'static str> {
     for row in story.iter().rev() {
         entries.extend(entry::unpack(&row.data)?);
     }
-    let ended = |event: &Event| matches!(event, Event::Call { fact: Fact::Ended(_), .. });
+    let ended = |event: &EntryEvent| matches!(event, EntryEvent::Call { fact: Fact::Ended(_), .. });
     let ends = entries.iter().filter(|entry| ended(&entry.event)).count();
     ensure!(ends == 1, "there are {ends} ends");
     let batch = Batch::fold(&entries)?;

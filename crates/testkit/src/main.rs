@@ -8,14 +8,16 @@ use std::time::Duration;
 use windlass_testkit::proof::kill::Plans;
 use windlass_testkit::proof::programs::Build;
 use windlass_testkit::proof::trial::{Planned, Programs};
-use windlass_testkit::proof::{kill, mutants, points, poison, rows};
-use windlass_testkit::results::Record;
+use windlass_testkit::proof::{backup, kill, mutants, points, poison, rows};
+use windlass_testkit::results::ProofRecord;
+use windlass_testkit::sibling;
 
 const USAGE: &str =
     "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--tasks] [--mutant RULE]
        windlass-testkit points [--short]
        windlass-testkit table [--short]
        windlass-testkit poison
+       windlass-testkit backup [--count N] [--seed S]
        windlass-testkit mutants [--only RULE]
 each also takes [--results FILE]";
 /// Where every proof leaves a line.
@@ -33,6 +35,7 @@ fn main() -> Result<ExitCode> {
         Some("points") => points(&args[1..]),
         Some("table") => table(&args[1..]),
         Some("poison") => poison(&args[1..]),
+        Some("backup") => backup(&args[1..]),
         Some("mutants") => mutants(&args[1..]),
         _ => bail!("{USAGE}"),
     }
@@ -40,7 +43,7 @@ fn main() -> Result<ExitCode> {
 
 fn kill(args: &[String]) -> Result<ExitCode> {
     let given = |name, usual| option(args, name).map(|given| given.unwrap_or(usual));
-    let options = kill::Options {
+    let options = kill::KillOptions {
         kills: given("--count", 1_000)?,
         seed: given("--seed", 1)?,
         time_max: Duration::from_secs(given("--seconds", 24 * 3_600)?),
@@ -60,7 +63,7 @@ fn kill(args: &[String]) -> Result<ExitCode> {
 fn points(args: &[String]) -> Result<ExitCode> {
     let programs = Build::like_this_program()?.with_points().programs()?;
     let every_visit = !args.iter().any(|arg| arg == "--short");
-    let options = points::Options {
+    let options = points::PointOptions {
         planned: Planned::EveryWrite,
         names: programs.points()?,
         only: None,
@@ -76,7 +79,7 @@ fn points(args: &[String]) -> Result<ExitCode> {
 fn table(args: &[String]) -> Result<ExitCode> {
     let programs = Build::like_this_program()?.with_points().programs()?;
     let thorough = !args.iter().any(|arg| arg == "--short");
-    let report = rows::run(&programs, &rows::Options { thorough, only: None, lanes: lanes() })?;
+    let report = rows::run(&programs, &rows::RowOptions { thorough, only: None, lanes: lanes() })?;
     println!("{report:#?}");
     finish(args, &report.record(), &report.violations)
 }
@@ -85,6 +88,18 @@ fn poison(args: &[String]) -> Result<ExitCode> {
     let report = poison::run(&Build::like_this_program()?.programs()?)?;
     println!("{report:#?}");
     finish(args, &report.record(), &report.violations)
+}
+
+fn backup(args: &[String]) -> Result<ExitCode> {
+    let trials = backup::BackupTrials {
+        count: option(args, "--count")?.unwrap_or(100),
+        seed: option(args, "--seed")?.unwrap_or(1),
+    };
+    let programs = backup::BackupPrograms { owner: sibling("scenario")?, backup: sibling("backup")? };
+    let running = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let report = running.block_on(backup::run(&programs, &trials))?;
+    println!("{report:#?}");
+    finish(args, &report.record(&trials), &report.violations)
 }
 
 fn mutants(args: &[String]) -> Result<ExitCode> {
@@ -99,7 +114,7 @@ fn lanes() -> u64 {
     2 * std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64)
 }
 
-fn finish(args: &[String], record: &Record, violations: &[String]) -> Result<ExitCode> {
+fn finish(args: &[String], record: &ProofRecord, violations: &[String]) -> Result<ExitCode> {
     let results = text(args, "--results")?.map_or(RESULTS, String::as_str);
     record.append(Path::new(results))?;
     println!("{}", record.line());

@@ -24,7 +24,7 @@ const READY: &str = "database system is ready to accept connections";
 
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// What the server is started with. A socket only: no port can be taken. It waits for the disk as it would elsewhere.
+/// The settings of the server. A socket only: no port can be taken. It syncs as in production.
 const SETTINGS: &str = "
 listen_addresses = ''
 fsync = on

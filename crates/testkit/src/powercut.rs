@@ -2,7 +2,9 @@
 //! on it, and mounted again. What the process had acknowledged must be there.
 
 use crate::chance::Chance;
-use crate::scenario::{self, Answer, Client, Left, Reply, Runs, Told};
+use crate::scenario::{
+    self, BatchReplyKind, CallReply, ClientReplies, ClientRounds, RunCounts, ScenarioRemains,
+};
 use crate::shim::parse;
 use anyhow::{Context, bail, ensure};
 use std::io::{BufRead, BufReader};
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use windlass_store::sqlite::Options;
-use windlass_store::{SqliteStore, Store};
+use windlass_store::{Original, SqliteStore, Store};
 
 /// Small, so that it is made and mounted quickly; large enough for many cuts' worth of writes.
 const IMAGE_MIB: u64 = 96;
@@ -22,26 +24,27 @@ const CUTS_PER_IMAGE: u64 = 50;
 const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
 /// The rig, mounted.
-pub struct Rig {
+pub struct PowerCutRig {
     folder: TempDir,
     mounted: bool,
     cuts: u64,
 }
 
-/// What one cut led to.
+/// The result of one cut.
 #[derive(Debug, Default)]
 pub struct Cut {
-    pub left: Left,
+    pub left: ScenarioRemains,
     /// Acknowledged calls that were gone; only ever counted where durability is relaxed.
     pub lost: u64,
     pub acknowledged: u64,
 }
 
-impl Rig {
+impl PowerCutRig {
     /// Makes the file system and mounts it; the reason why not, if this machine cannot.
-    pub fn new() -> Result<Rig, String> {
+    pub fn new() -> Result<PowerCutRig, String> {
         let rig = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new());
-        let mut rig = Rig { folder: rig.map_err(|error| error.to_string())?, mounted: false, cuts: 0 };
+        let mut rig =
+            PowerCutRig { folder: rig.map_err(|error| error.to_string())?, mounted: false, cuts: 0 };
         let attempt = (|| {
             std::fs::create_dir(rig.place())?;
             std::fs::write(rig.path("cut.c"), include_str!("powercut/cut.c"))?;
@@ -52,7 +55,7 @@ impl Rig {
     }
 
     /// Lets `worker` commit, cuts the power at a moment of chance, and checks what is left.
-    pub async fn cut(&mut self, worker: &Path, (mode, chance): (&str, &mut Chance)) -> anyhow::Result<Cut> {
+    pub async fn cut(&mut self, worker: &Path, mode: &str, chance: &mut Chance) -> anyhow::Result<Cut> {
         if self.cuts > 0 && self.cuts.is_multiple_of(CUTS_PER_IMAGE) {
             self.unmount()?;
             self.format()?;
@@ -60,7 +63,7 @@ impl Rig {
         self.cuts += 1;
         let data = self.place().join("data");
         let runs = self.path(&format!("runs-{}", self.cuts));
-        let told = self.disturb(worker, mode, (&data, &runs, chance))?;
+        let told = self.disturb(worker, mode, &data, &runs, chance)?;
         self.unmount()?;
         self.mount()?;
         // Looked at elsewhere, so that whoever still holds a file there does not keep the place mounted.
@@ -75,19 +78,21 @@ impl Rig {
         let cut = if mode == "relaxed" {
             relaxed(copy.path(), &told).await
         } else {
-            full(copy.path(), &told, &Runs::in_file(&runs)?).await?
+            full(copy.path(), &told, &RunCounts::in_file(&runs)?).await?
         };
         std::fs::remove_file(&runs)?;
         Ok(cut)
     }
 
-    /// What the process told before it was cut off.
+    /// The output of the process before it was cut off.
     fn disturb(
         &self,
         worker: &Path,
         mode: &str,
-        (data, runs, chance): (&Path, &Path, &mut Chance),
-    ) -> anyhow::Result<Vec<Told>> {
+        data: &Path,
+        runs: &Path,
+        chance: &mut Chance,
+    ) -> anyhow::Result<Vec<ClientReplies>> {
         let mut child = Command::new(worker)
             .arg(mode)
             .args([data, runs])
@@ -153,7 +158,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for PowerCutRig {
     fn drop(&mut self) {
         if self.mounted && self.unmount().is_err() {
             drop(run(Command::new("umount").arg("-l").arg(self.place())));
@@ -178,21 +183,23 @@ pub(crate) fn until_stopped(process: u32) -> anyhow::Result<()> {
 }
 
 /// Nothing acknowledged may be lost, and the work can go on.
-async fn full(data: &Path, told: &[Told], runs: &Runs) -> anyhow::Result<Cut> {
-    let told: Vec<Told> =
-        told.iter().filter(|told| matches!(told.reply, Reply::Answered(_))).cloned().collect();
+async fn full(data: &Path, told: &[ClientReplies], runs: &RunCounts) -> anyhow::Result<Cut> {
+    let told: Vec<ClientReplies> =
+        told.iter().filter(|told| matches!(told.reply, BatchReplyKind::Answered(_))).cloned().collect();
     let store = SqliteStore::open(Options::new(data)).context("afterwards the folder does not open")?;
-    let left = scenario::check(Arc::new(store), &asked(&told), (&told, runs)).await?;
+    // What the rig looks at elsewhere is the folder itself, not a second one.
+    store.own_file(Original::Gone).await?;
+    let left = scenario::check(Arc::new(store), &asked(&told), &told, runs).await?;
     Ok(Cut { acknowledged: left.acknowledged, left, lost: 0 })
 }
 
 /// How much was lost: that something is, shows that the rig cuts.
-async fn relaxed(data: &Path, told: &[Told]) -> Cut {
+async fn relaxed(data: &Path, told: &[ClientReplies]) -> Cut {
     let answers = told.iter().flat_map(|told| match &told.reply {
-        Reply::Answered(answers) => answers.iter().map(|answer| (told, answer)).collect(),
-        Reply::Failed { .. } | Reply::Hung => Vec::new(),
+        BatchReplyKind::Answered(answers) => answers.iter().map(|answer| (told, answer)).collect(),
+        BatchReplyKind::Failed { .. } | BatchReplyKind::Hung => Vec::new(),
     });
-    let answers: Vec<(&Told, &Answer)> = answers.collect();
+    let answers: Vec<(&ClientReplies, &CallReply)> = answers.collect();
     let recorded = match SqliteStore::open(Options::new(data)) {
         Ok(store) => scenario::recorded(&(Arc::new(store) as Arc<dyn Store>)).await.unwrap_or_default(),
         Err(_) => Default::default(),
@@ -201,11 +208,11 @@ async fn relaxed(data: &Path, told: &[Told]) -> Cut {
         let name = format!("{}/{}/{}", told.session, told.batch, answer.id);
         !recorded.get(&name).is_some_and(|seen| seen.ended && seen.answer == **answer)
     });
-    Cut { lost: lost.count() as u64, acknowledged: answers.len() as u64, left: Left::default() }
+    Cut { lost: lost.count() as u64, acknowledged: answers.len() as u64, left: ScenarioRemains::default() }
 }
 
-/// What the clients had asked for: what they were told, and the one batch each was waiting for.
-fn asked(told: &[Told]) -> Vec<Client> {
+/// The requests of the clients: the answered ones, and the one batch each was waiting for.
+pub(crate) fn asked(told: &[ClientReplies]) -> Vec<ClientRounds> {
     (0..scenario::CLIENTS)
         .map(|client| {
             let session = format!("s{client}");

@@ -1,4 +1,4 @@
-//! What a proof did, as one line of a file from which figures are generated.
+//! The record of a proof, as one line of a file from which figures are generated.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a proof did.
+/// The record of a proof.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct ProofRecord {
     /// Which proof.
     pub proof: &'static str,
     /// How many trials of its kind.
@@ -21,11 +21,11 @@ pub struct Record {
     pub took: Duration,
     /// How many promises were broken.
     pub violations: usize,
-    /// What else it counted.
+    /// Further counts.
     pub more: Value,
 }
 
-impl Record {
+impl ProofRecord {
     /// Adds a line to the results.
     pub fn append(&self, path: &Path) -> Result<()> {
         if let Some(folder) = path.parent() {

@@ -4,20 +4,20 @@
 mod check;
 mod tools;
 
-pub use check::{Left, check, recorded};
-pub use tools::Runs;
+pub use check::{ScenarioRemains, check, recorded};
+pub use tools::RunCounts;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use windlass::error::{Lost, SessionError};
 use windlass::store::Store;
 use windlass::{
-    Args, BatchAnswer, BatchError, BatchRequest, CallRequest, Config, EffectClass, Lost, Runtime, SystemClock,
+    Args, BatchAnswer, BatchError, BatchRequest, CallRequest, Config, EffectClass, Limits, Runtime,
 };
-use windlass_core::limits::Limits;
 
-/// Whoever waits longer for an answer hangs: nothing of this work takes a second.
+/// A longer wait for an answer is a hang: nothing of this work takes a second.
 const HANG: Duration = Duration::from_secs(60);
 /// How long a call waits for a tool that is not there, if it was taken over before it could be refused. The others wait
 /// for their turn as long as their tools say.
@@ -25,34 +25,34 @@ const MISSING_MS: u64 = 100;
 
 /// One batch of the work.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct ScenarioBatch {
     pub session: String,
     pub key: String,
-    pub calls: Vec<Call>,
+    pub calls: Vec<ScenarioCall>,
 }
 
 /// One call of a batch.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct ScenarioCall {
     pub id: String,
     pub tool: &'static str,
     pub args: Value,
 }
 
-/// What one client does: rounds, in order; the batches of a round are submitted at once.
-pub type Client = Vec<Vec<Batch>>;
+/// The rounds of one client, in order; the batches of a round are submitted at once.
+pub type ClientRounds = Vec<Vec<ScenarioBatch>>;
 
-/// What a client was told about a batch.
+/// The reply to a client about a batch.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub struct Told {
+pub struct ClientReplies {
     pub session: String,
     pub batch: String,
-    pub reply: Reply,
+    pub reply: BatchReplyKind,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub enum Reply {
-    Answered(Vec<Answer>),
+pub enum BatchReplyKind {
+    Answered(Vec<CallReply>),
     /// A typed error: its kind, and what it says.
     Failed {
         kind: String,
@@ -62,9 +62,9 @@ pub enum Reply {
     Hung,
 }
 
-/// What a client was told about a call.
+/// The reply to a client about a call.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub struct Answer {
+pub struct CallReply {
     pub id: String,
     pub handle: String,
     pub state: String,
@@ -72,7 +72,7 @@ pub struct Answer {
 }
 
 /// The work: three clients, a session each, every class and every end a call has today.
-pub fn work() -> Vec<Client> {
+pub fn work() -> Vec<ClientRounds> {
     let a = vec![
         vec![batch("a", "a1", &["look", "put", "send"])],
         vec![batch("a", "a2", &["long", "send", "look", "look", "put", "look"])],
@@ -90,7 +90,7 @@ pub fn work() -> Vec<Client> {
 }
 
 /// Less of it, for rigs that do it hundreds of times in processes of their own.
-pub fn short_work() -> Vec<Client> {
+pub fn short_work() -> Vec<ClientRounds> {
     let a = vec![
         vec![batch("a", "a1", &["look", "put", "send"])],
         vec![batch("a", "a2", &["kept", "send"])],
@@ -101,12 +101,12 @@ pub fn short_work() -> Vec<Client> {
 }
 
 /// Work whose call has effects, so that its intent is a commit of its own.
-pub fn open_work(session: &str) -> Vec<Client> {
+pub fn open_work(session: &str) -> Vec<ClientRounds> {
     vec![vec![vec![batch(session, &format!("{session}1"), &["send"])]]]
 }
 
 /// Calls of every class and every end that a call comes to by itself, in little space.
-pub fn golden_work() -> Vec<Client> {
+pub fn golden_work() -> Vec<ClientRounds> {
     let tools = ["look", "put", "send", "kept", "fail", "broken", "panics", "no_such_tool", "invalid"];
     vec![vec![vec![batch("golden", "g1", &tools)], vec![batch("golden", "g2", &["send", "look"])]]]
 }
@@ -115,7 +115,7 @@ pub fn golden_work() -> Vec<Client> {
 pub const CLIENTS: u64 = 4;
 
 /// Work that goes on until something ends it: round `round` of client `client`.
-pub fn endless(client: u64, round: u64) -> Batch {
+pub fn endless(client: u64, round: u64) -> ScenarioBatch {
     let tools: &[&'static str] = match round % 8 {
         3 => &["put", "long"],
         5 => &["look", "look", "send", "put"],
@@ -125,16 +125,16 @@ pub fn endless(client: u64, round: u64) -> Batch {
     batch(&format!("s{client}"), &format!("s{client}-{round}"), tools)
 }
 
-fn batch(session: &str, key: &str, tools: &[&'static str]) -> Batch {
-    let calls = tools.iter().enumerate().map(|(place, tool)| Call {
+fn batch(session: &str, key: &str, tools: &[&'static str]) -> ScenarioBatch {
+    let calls = tools.iter().enumerate().map(|(place, tool)| ScenarioCall {
         id: format!("{key}.{place}"),
         tool,
         args: if *tool == "invalid" { json!({"n": "none"}) } else { json!({"n": place}) },
     });
-    Batch { session: session.to_owned(), key: key.to_owned(), calls: calls.collect() }
+    ScenarioBatch { session: session.to_owned(), key: key.to_owned(), calls: calls.collect() }
 }
 
-impl Batch {
+impl ScenarioBatch {
     fn request(&self) -> BatchRequest {
         let calls = self.calls.iter().map(|call| CallRequest {
             id: Some(call.id.clone()),
@@ -156,11 +156,9 @@ pub fn class(tool: &str) -> EffectClass {
 }
 
 /// A runtime with the tools of this work on a store.
-pub fn runtime(store: Arc<dyn Store>, runs: &Runs) -> anyhow::Result<Runtime> {
-    let clock = Arc::new(SystemClock::default());
+pub fn runtime(store: Arc<dyn Store>, runs: &RunCounts) -> anyhow::Result<Runtime> {
     let limits = Limits { queue_ms: MISSING_MS, ..Limits::default() };
-    let runtime =
-        Runtime::new(Config { store, clock, limits, hooks: Vec::new(), files: None, shared: false });
+    let runtime = Runtime::new(Config { limits, ..Config::on(store) });
     tools::register(&runtime, runs)?;
     Ok(runtime)
 }
@@ -168,9 +166,9 @@ pub fn runtime(store: Arc<dyn Store>, runs: &Runs) -> anyhow::Result<Runtime> {
 /// Does the work, all clients at once, and returns what they were told; `tell` hears each at once.
 pub async fn run(
     runtime: &Runtime,
-    work: Vec<Client>,
-    tell: impl Fn(&Told) + Clone + Send + 'static,
-) -> Vec<Told> {
+    work: Vec<ClientRounds>,
+    tell: impl Fn(&ClientReplies) + Clone + Send + 'static,
+) -> Vec<ClientReplies> {
     let clients: Vec<_> = work
         .into_iter()
         .map(|rounds| {
@@ -198,24 +196,26 @@ pub async fn run(
 }
 
 /// Submits one batch and waits for its answer.
-pub async fn submit(runtime: Runtime, batch: Batch) -> Told {
+pub async fn submit(runtime: Runtime, batch: ScenarioBatch) -> ClientReplies {
     let asked = async { runtime.submit(&batch.session, batch.request()).await?.settled().await };
     let reply = match tokio::time::timeout(HANG, asked).await {
-        Ok(Ok(answer)) => Reply::Answered(answers(&answer)),
-        Ok(Err(error)) => Reply::Failed { kind: kind(&error).to_owned(), text: windlass::chain(&error) },
-        Err(_) => Reply::Hung,
+        Ok(Ok(answer)) => BatchReplyKind::Answered(answers(&answer)),
+        Ok(Err(error)) => {
+            BatchReplyKind::Failed { kind: kind(&error).to_owned(), text: windlass::error::chain(&error) }
+        }
+        Err(_) => BatchReplyKind::Hung,
     };
-    Told { session: batch.session, batch: batch.key, reply }
+    ClientReplies { session: batch.session, batch: batch.key, reply }
 }
 
-fn answers(answer: &BatchAnswer) -> Vec<Answer> {
+fn answers(answer: &BatchAnswer) -> Vec<CallReply> {
     let calls = answer.calls.iter();
-    calls.map(Answer::of).collect()
+    calls.map(CallReply::of).collect()
 }
 
-impl Answer {
-    fn of(call: &windlass::CallAnswer) -> Answer {
-        Answer {
+impl CallReply {
+    fn of(call: &windlass::CallAnswer) -> CallReply {
+        CallReply {
             id: call.id().to_owned(),
             handle: call.handle().to_string(),
             state: call.state().to_owned(),
@@ -224,19 +224,33 @@ impl Answer {
     }
 }
 
-/// Which error it is.
+/// The kind of an error, as scenarios write it.
 pub fn kind(error: &BatchError) -> &'static str {
     match error {
         BatchError::Shape { .. } => "shape",
         BatchError::Closed { .. } => "closed",
-        BatchError::SessionClosed { .. } => "session closed",
         BatchError::Overloaded { .. } => "overloaded",
-        BatchError::Owned { .. } => "owned",
-        BatchError::Unreadable { .. } => "unreadable",
-        BatchError::Lost(Lost::Store(_)) => "lost store",
-        BatchError::Lost(Lost::Refused(_)) => "lost session",
-        BatchError::Lost(Lost::Lease) => "lost lease",
-        BatchError::Lost(Lost::Removed) => "removed",
-        BatchError::Lost(Lost::Broken(_)) => "broken",
+        BatchError::Stalled { .. } => "stalled",
+        BatchError::Session(error) => session_kind(error),
+        _ => "another",
+    }
+}
+
+fn session_kind(error: &SessionError) -> &'static str {
+    match error {
+        SessionError::Shape { .. } => "session shape",
+        SessionError::Expired { .. } => "expired",
+        SessionError::NotFound { .. } => "no session",
+        SessionError::Closed { .. } => "session closed",
+        SessionError::Gone { .. } => "session gone",
+        SessionError::Owned { .. } => "owned",
+        SessionError::Unreadable { .. } => "unreadable",
+        SessionError::Lost(Lost::Store(_)) => "lost store",
+        SessionError::Lost(Lost::Refused(_)) => "lost session",
+        SessionError::Lost(Lost::Lease) => "lost lease",
+        SessionError::Lost(Lost::Removed) => "removed",
+        SessionError::Lost(Lost::Broken(_)) => "broken",
+        SessionError::Lost(_) => "lost otherwise",
+        _ => "another of the session",
     }
 }

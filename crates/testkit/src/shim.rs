@@ -1,6 +1,6 @@
 //! Breaking the n-th file operation of a process, and looking at what is left.
 
-use crate::scenario::{self, Client, Left, Runs, Told};
+use crate::scenario::{self, ClientReplies, ClientRounds, RunCounts, ScenarioRemains};
 use anyhow::{Context, ensure};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const FOLDER: i32 = 6;
 /// Its exit code when the shim ended it.
 const DIED: i32 = 77;
 
-/// What happens to the operation.
+/// The faults of an operation.
 pub const KINDS: [&str; 5] = ["eio", "torn", "enospc_forever", "eio_forever", "die"];
 
 /// The shim, compiled.
@@ -26,15 +26,15 @@ pub struct Shim {
     folder: TempDir,
 }
 
-/// What one broken operation led to.
+/// The result of one broken operation.
 #[derive(Debug)]
-pub struct Broken {
+pub struct FaultFinding {
     /// The operation, as the shim noted it; `None` if the process had ended before it came to that.
     pub hit: Option<String>,
     /// Whether the process got all its answers in spite of it.
     pub unharmed: bool,
-    /// What was left.
-    pub left: Left,
+    /// The remains.
+    pub left: ScenarioRemains,
 }
 
 impl Shim {
@@ -58,7 +58,7 @@ impl Shim {
     }
 
     /// Runs the short work in the process `worker` with its n-th operation broken, and checks what is left.
-    pub async fn run(&self, worker: &Path, (nth, kind): (u64, &str)) -> anyhow::Result<Broken> {
+    pub async fn run(&self, worker: &Path, nth: u64, kind: &str) -> anyhow::Result<FaultFinding> {
         let scene = in_memory()?;
         let (data, runs, report) =
             (scene.path().join("data"), scene.path().join("runs"), scene.path().join("report"));
@@ -81,9 +81,9 @@ impl Shim {
         let told = parse(&ended.told);
         let store = SqliteStore::open(Options::new(&data))
             .with_context(|| format!("afterwards the folder does not open ({})", ended.errors))?;
-        let runs = Runs::in_file(&runs)?;
-        let left = scenario::check(Arc::new(store), &work(), (&told, &runs)).await?;
-        Ok(Broken { hit, unharmed: ended.code == 0, left })
+        let runs = RunCounts::in_file(&runs)?;
+        let left = scenario::check(Arc::new(store), &work(), &told, &runs).await?;
+        Ok(FaultFinding { hit, unharmed: ended.code == 0, left })
     }
 
     fn library(&self) -> PathBuf {
@@ -96,26 +96,26 @@ fn in_memory() -> std::io::Result<TempDir> {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new())
 }
 
-fn work() -> Vec<Client> {
+fn work() -> Vec<ClientRounds> {
     scenario::short_work()
 }
 
-/// What was told, line by line; a line that was cut was not told.
-pub fn parse(told: &str) -> Vec<Told> {
+/// The replies, line by line; a cut line was not a reply.
+pub fn parse(told: &str) -> Vec<ClientReplies> {
     told.split_inclusive('\n')
         .filter(|line| line.ends_with('\n'))
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
 }
 
-struct Ended {
+struct ShimExit {
     code: i32,
     told: String,
     errors: String,
 }
 
 /// Waits for a process, not for ever.
-fn wait(mut child: Child) -> anyhow::Result<Ended> {
+fn wait(mut child: Child) -> anyhow::Result<ShimExit> {
     let mut pipes = (child.stdout.take(), child.stderr.take());
     let told = std::thread::spawn(move || read(&mut pipes.0));
     let errors = std::thread::spawn(move || read(&mut pipes.1));
@@ -132,7 +132,7 @@ fn wait(mut child: Child) -> anyhow::Result<Ended> {
         std::thread::sleep(Duration::from_millis(2));
     };
     let (told, errors) = (told.join().unwrap_or_default(), errors.join().unwrap_or_default());
-    Ok(Ended { code: status.code().unwrap_or(-1), told, errors })
+    Ok(ShimExit { code: status.code().unwrap_or(-1), told, errors })
 }
 
 fn read(pipe: &mut Option<impl Read>) -> String {

@@ -1,27 +1,38 @@
 //! The one suite every store passes: what the contract of [`Store`] says in prose, as cases.
 //!
-//! A backend takes part with one line, `windlass_testkit::store_suite!(name, make)`, where `make` gives a [`Made`],
+//! A backend takes part with one line, `windlass_testkit::store_suite!(name, make)`, where `make` gives a [`SuiteStore`],
 //! or an `Option` of one if what it needs may be missing.
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
 mod blobs;
+mod expiry;
 mod marks;
 mod messages;
 mod onwards;
 mod owners;
+mod principals;
 mod records;
 mod removal;
 mod workers;
 
 pub use blobs::{a_blob_is_cut_from_its_end, whoever_cuts_a_blob_needs_the_right};
+pub use expiry::{
+    a_batch_expires_once_and_stays_known, a_journal_is_read_whatever_expired,
+    a_removed_session_leaves_no_expired_batch, an_expiry_is_all_of_its_change_or_nothing,
+    what_may_not_expire_is_refused,
+};
 pub use marks::a_mark_is_where_it_was_last_set;
 pub use messages::{a_message_is_adopted_once, a_message_is_kept_once};
 pub use onwards::a_journal_is_read_on_from_any_entry;
 pub use owners::{a_session_is_opened_once, a_stale_owner_changes_nothing, of_two_who_take_one_wins};
+pub use principals::{
+    a_gone_name_is_not_opened_again, a_removed_session_hears_nothing_and_is_listed_nowhere,
+    a_session_belongs_to_the_principal_that_opened_it,
+};
 pub use records::{
     a_guard_on_a_record_refuses_the_whole_change, a_record_is_what_was_put_last,
     a_space_has_room_for_so_many, records_are_read_in_pages_by_key, records_of_the_store_are_nobodys,
-    records_that_are_too_large_are_refused,
+    records_that_are_too_large_are_refused, sessions_are_found_by_what_they_keep,
 };
 pub use removal::{
     a_session_is_removed_from_its_end, a_stale_owner_removes_nothing, nothing_of_a_removed_session_is_left,
@@ -30,7 +41,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
 use windlass_store::{
-    BATCH_ROWS_MAX, Change, Guard, Hold, Inbound, JournalRow, Posted, Receipt, Refused, Row, Sequence, Store,
+    BATCH_ROWS_MAX, Change, Hold, Inbound, JournalRow, Posted, Receipt, Refused, Row, Sequence, Store,
 };
 pub use workers::{
     a_heartbeat_is_refused_once_its_record_is_gone, a_taking_is_refused_once_its_owner_is_heard_of,
@@ -39,7 +50,7 @@ pub use workers::{
 };
 
 /// A store to be tested, and the folder it lives in.
-pub struct Made {
+pub struct SuiteStore {
     /// The store, empty.
     pub store: Arc<dyn Store>,
     /// Another handle of it, as another worker has.
@@ -77,11 +88,20 @@ macro_rules! store_suite {
             a_guard_on_a_record_refuses_the_whole_change,
             a_space_has_room_for_so_many,
             records_are_read_in_pages_by_key,
+            sessions_are_found_by_what_they_keep,
             records_of_the_store_are_nobodys,
             records_that_are_too_large_are_refused,
             a_session_is_removed_from_its_end,
             nothing_of_a_removed_session_is_left,
             a_stale_owner_removes_nothing,
+            a_batch_expires_once_and_stays_known,
+            what_may_not_expire_is_refused,
+            an_expiry_is_all_of_its_change_or_nothing,
+            a_journal_is_read_whatever_expired,
+            a_removed_session_leaves_no_expired_batch,
+            a_session_belongs_to_the_principal_that_opened_it,
+            a_removed_session_hears_nothing_and_is_listed_nowhere,
+            a_gone_name_is_not_opened_again,
             numbers_are_reserved_once,
             any_text_and_bytes_are_kept,
             the_secret_stays,
@@ -100,7 +120,7 @@ macro_rules! store_suite {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $shared() {
-                    let made: Option<$crate::store_suite::Made> = $make.into();
+                    let made: Option<$crate::store_suite::SuiteStore> = $make.into();
                     // Whoever could not make one has said why.
                     let Some(made) = made else { return };
                     $crate::store_suite::$shared(&made.store, &made.other).await;
@@ -109,7 +129,7 @@ macro_rules! store_suite {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
-                    let made: Option<$crate::store_suite::Made> = $make.into();
+                    let made: Option<$crate::store_suite::SuiteStore> = $make.into();
                     // Whoever could not make one has said why.
                     let Some(made) = made else { return };
                     $crate::store_suite::$case(&made.store).await;
@@ -141,7 +161,7 @@ pub async fn a_change_is_applied_whole_or_not_at_all(store: &Arc<dyn Store>) {
 
     // Opening is part of the change.
     let no = SessionNo(next(store, Sequence::Session).await);
-    let hold = Hold::Open { name: "t".to_owned() };
+    let hold = Hold::Open { name: "t".to_owned(), principal: None };
     let refused = Change { session: no, hold, guards: vec![], rows: vec![journal(taken, 0, 1)] };
     assert_eq!(one(store, refused).await, Err(Refused::Exists));
     assert_eq!(store.session("t").await.unwrap(), None);
@@ -193,7 +213,7 @@ pub async fn entries_are_numbered_in_order_without_gaps(store: &Arc<dyn Store>) 
     assert_eq!(store.session("s").await.unwrap().unwrap().head, EntryNo(expected + 2));
 }
 
-/// The guard and the row itself refuse a look-up that is recorded.
+/// A look-up and a number that are recorded are refused.
 pub async fn a_batch_is_recorded_once(store: &Arc<dyn Store>) {
     let session = open(store, "s").await;
     let batch = begin(store, session, "k").await;
@@ -202,16 +222,13 @@ pub async fn a_batch_is_recorded_once(store: &Arc<dyn Store>) {
     let before = snapshot(store, session).await;
     let no = BatchNo(next(store, Sequence::Batch).await);
     let again = Row::Batch { no, lookup: lookup(session, "k") };
-    let guards = vec![Guard::Absent(lookup(session, "k"))];
-    for (guards, rows) in [
-        (guards.clone(), vec![again.clone(), journal(no, 0, 1)]),
-        (guards.clone(), vec![journal(batch, 1, 1)]),
-        (guards, vec![journal(no, 0, 1), again.clone()]),
-        (vec![], vec![again]),
-        (vec![], vec![Row::Batch { no: batch, lookup: lookup(session, "other") }]),
+    for rows in [
+        vec![again.clone(), journal(no, 0, 1)],
+        vec![journal(no, 0, 1), again.clone()],
+        vec![again],
+        vec![Row::Batch { no: batch, lookup: lookup(session, "other") }],
     ] {
-        let change = Change { guards, ..held(session, rows) };
-        assert_eq!(one(store, change).await, Err(Refused::Exists));
+        assert_eq!(one(store, held(session, rows)).await, Err(Refused::Exists));
     }
     assert_eq!(snapshot(store, session).await, before);
     assert_eq!(store.journal(no).await.unwrap(), []);
@@ -465,7 +482,7 @@ pub async fn concurrent_commits_keep_each_order(store: &Arc<dyn Store>) {
 /// Opens a session under fence 1.
 pub async fn open(store: &Arc<dyn Store>, name: &str) -> SessionNo {
     let session = SessionNo(next(store, Sequence::Session).await);
-    let hold = Hold::Open { name: name.to_owned() };
+    let hold = Hold::Open { name: name.to_owned(), principal: None };
     one(store, Change { session, hold, guards: vec![], rows: vec![] }).await.unwrap();
     session
 }
@@ -475,8 +492,7 @@ pub async fn begin(store: &Arc<dyn Store>, session: SessionNo, key: &str) -> Bat
     let no = BatchNo(next(store, Sequence::Batch).await);
     let lookup = lookup(session, key);
     let rows = vec![Row::Batch { no, lookup }, journal(no, 0, 1)];
-    let change = Change { guards: vec![Guard::Absent(lookup)], ..held(session, rows) };
-    one(store, change).await.unwrap();
+    one(store, held(session, rows)).await.unwrap();
     no
 }
 

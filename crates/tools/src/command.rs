@@ -1,12 +1,13 @@
 //! The tool that runs a command of this machine.
 //!
-//! What the command is given: words made from the arguments ([`Template`]), the arguments as JSON on standard
-//! input, and an environment that is empty but for `PATH`, the `WINDLASS_` variables of the call and what the
-//! declaration lists. What it says: standard output is the result, standard error the log, and the exit code
-//! how it went: 0 is a result, 75 means that nothing happened and it may be tried again, 73 that the result comes later by
-//! the key it was given ([`Later`]), everything else failed.
+//! The command's input: words made from the arguments ([`CommandTemplate`]), the arguments as JSON on
+//! standard input, and an environment that is empty but for `PATH`, the `WINDLASS_` variables of the call and
+//! the declared ones. Its output: standard output is the result, standard error the log, and the exit code
+//! the outcome: 0 is a result, 75 means that nothing happened and a retry is safe, 73 that the result comes
+//! later by the issued key ([`Later`]), everything else is a failure. A command that was ended by a signal,
+//! or whose launcher was, has no known outcome: then its class decides, as after a crash.
 
-/// What shells and virtual machines exit with when SIGTERM ended them or what they ran.
+/// The exit code of shells and virtual machines when SIGTERM ended them or their command.
 const EXIT_TERMINATED: i32 = 128 + 15;
 
 mod ending;
@@ -17,12 +18,13 @@ mod stdout;
 mod template;
 mod tree;
 
-pub use ending::{EXIT_PENDING, EXIT_SAFE, End, failure};
-pub use run::{Ended, Invocation, Piece, Running, StartError, spawn};
-pub use stderr::{Event, Tail};
-pub use stdout::{Held, TEXT};
+use ending::cut_off;
+pub use ending::{CommandEnd, EXIT_PENDING, EXIT_SAFE, failure, start_failed};
+pub use run::{CommandOutcome, CommandPiece, Invocation, RunningCommand, StartError, spawn};
+pub use stderr::{CommandEvent, Tail};
+pub use stdout::{BoundedOutput, TEXT};
 pub(crate) use template::has_place;
-pub use template::{Template, TemplateError};
+pub use template::{CommandTemplate, TemplateError};
 
 use crate::launcher::{Launcher, kill_survivors};
 use serde_json::Value;
@@ -30,36 +32,36 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use windlass::core::failure::FailureClass;
-use windlass::core::outcome::Part;
-use windlass::{
-    ArtifactWriter, CompletionKey, Cx, Misuse, Output, Reconcile, ReconcileFuture, Reconciled, StepError,
-    Stream, Tool, ToolError, ToolFuture, ToolSpec,
-};
+use windlass::error::{FailureClass, Misuse, StepError};
+use windlass::outcome::Part;
+use windlass::sessions::ArtifactWriter;
+use windlass::tool::{Reconcile, ReconcileFuture, Reconciled, Stream};
+use windlass::wait::CompletionKey;
+use windlass::{Cx, Output, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// A command as a tool.
 #[derive(Clone, Debug)]
 pub struct CommandTool {
-    /// What is known of it.
+    /// Its declaration.
     pub spec: ToolSpec,
-    /// The words it is started with.
-    pub words: Template,
-    /// The words of the command that tells whether an attempt took effect, if there is one.
-    pub reconcile: Option<Template>,
+    /// The words of its command line.
+    pub words: CommandTemplate,
+    /// The words of the command that determines whether an attempt took effect, if there is one.
+    pub reconcile: Option<CommandTemplate>,
     /// How its result may come later, if it may.
     pub later: Option<Later>,
     /// The folder it is started in.
     pub cwd: PathBuf,
-    /// What its environment has beside what every command gets.
+    /// Its environment, in addition to what every command gets.
     pub env: Vec<(String, String)>,
     /// How it is started.
     pub launcher: Launcher,
 }
 
-/// The result may come later: the command is given a key, and whoever has it says the result.
+/// The result may come later: the command gets a key, and the holder of the key posts the result.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Later {
-    /// How long that is waited for, where the command's declaration says so.
+    /// The maximum wait, if it is declared.
     pub within: Option<Duration>,
 }
 
@@ -77,16 +79,17 @@ impl Tool for CommandTool {
                 Some(_) => Some(cx.completion(COMPLETION).await?),
                 None => None,
             };
-            let done = self.follow((&self.words, key.as_ref()), &args, cx).await?;
+            let done = self.follow(&self.words, key.as_ref(), &args, cx).await?;
             if done.was_stopped() {
                 return Err(ToolError::stopped());
             }
-            if let End::Exited(EXIT_PENDING) = done.ended.end {
+            if let CommandEnd::Exited(EXIT_PENDING) = done.ended.end {
                 return Ok(self.pending(key));
             }
-            match failure(self.spec.display_title(), &done.ended, &done.stdout) {
+            match failure(&done.ended, &done.stdout) {
                 Some(error) => Err(error),
-                None => done.into_output(cx).await,
+                // Its effect stands, even if its result cannot be stored.
+                None => done.into_output(&self.spec, cx).await.map_err(cut_off),
             }
         })
     }
@@ -100,36 +103,42 @@ impl Reconcile for CommandTool {
     fn reconcile<'a>(&'a self, args: Value, cx: &'a Cx) -> ReconcileFuture<'a> {
         let Some(words) = &self.reconcile else { return Box::pin(async { Ok(Reconciled::Unknown) }) };
         Box::pin(async move {
-            // What still runs could take effect after it was found that it did not.
+            // A process that still runs could take effect after this check.
             end_earlier_attempts(cx).await?;
-            let done = self.follow((words, None), &args, cx).await?;
-            match failure(self.spec.display_title(), &done.ended, &done.stdout) {
-                None => Ok(Reconciled::Landed(done.into_output(cx).await?)),
-                Some(_) if matches!(done.ended.end, End::Exited(EXIT_SAFE)) => Ok(Reconciled::DidNotHappen),
+            let done = self.follow(words, None, &args, cx).await?;
+            match failure(&done.ended, &done.stdout) {
+                None => Ok(Reconciled::Landed(done.into_output(&self.spec, cx).await?)),
+                Some(_) if matches!(done.ended.end, CommandEnd::Exited(EXIT_SAFE)) => {
+                    Ok(Reconciled::DidNotHappen)
+                }
                 Some(error) => Err(error),
             }
         })
     }
 }
 
-/// A command that has ended, and what it said.
-struct Done {
-    ended: Ended,
-    stdout: Held,
-    /// What is too much to be held.
+/// A command that has ended, and its output.
+struct CommandResult {
+    ended: CommandOutcome,
+    stdout: BoundedOutput,
+    /// Output that is too large for memory.
     kept: Option<ArtifactWriter>,
     asked_to_end: bool,
 }
 
-impl Done {
-    /// Whether it ended by what we did to end it, and not by itself.
+impl CommandResult {
+    /// Whether our stop ended it.
     fn was_stopped(&self) -> bool {
         self.asked_to_end
-            && matches!(self.ended.end, End::Signalled(SIGTERM | SIGKILL) | End::Exited(EXIT_TERMINATED))
+            && matches!(
+                self.ended.end,
+                CommandEnd::Signalled(SIGTERM | SIGKILL) | CommandEnd::Exited(EXIT_TERMINATED)
+            )
     }
 
-    async fn into_output(self, cx: &Cx) -> Result<Output, ToolError> {
-        let Done { stdout, mut kept, .. } = self;
+    async fn into_output(self, spec: &ToolSpec, cx: &Cx) -> Result<Output, ToolError> {
+        let CommandResult { stdout, mut kept, .. } = self;
+        let promises = spec.output_schema.is_some();
         let media_type = stdout.media_type();
         let (value, bytes) = stdout.into_result(cx.limits());
         if let Some(bytes) = bytes {
@@ -137,7 +146,8 @@ impl Done {
         }
         let Some(kept) = kept else { return Ok(value.into()) };
         let kept = kept.finish(media_type).await?;
-        if media_type == TEXT {
+        // Where a value was promised, the runtime refuses bytes.
+        if media_type == TEXT || promises {
             return Ok(Output { kept: Some(kept), ..Output::default() });
         }
         let file = Part::File { kept, media_type: media_type.into(), name: "stdout".into() };
@@ -152,14 +162,15 @@ const SIGTERM: i32 = rustix::process::Signal::TERM.as_raw();
 const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 impl CommandTool {
-    /// Runs a command to its end. Told to stop, it asks the command to end and goes on reading: what the command
-    /// makes of its grace counts. Dropping this future drops `running`, and with it goes all that was started.
+    /// Runs a command to its end. When asked to stop, it asks the command to end and keeps reading: output
+    /// within the grace counts. Dropping this future drops `running`, and kills everything it started.
     async fn follow(
         &self,
-        (words, key): (&Template, Option<&CompletionKey>),
+        words: &CommandTemplate,
+        key: Option<&CompletionKey>,
         args: &Value,
         cx: &Cx,
-    ) -> Result<Done, ToolError> {
+    ) -> Result<CommandResult, ToolError> {
         if cx.is_stopping() {
             return Err(ToolError::stopped().did_not_happen());
         }
@@ -168,8 +179,9 @@ impl CommandTool {
         let tail = if self.spec.emits.is_empty() { tail } else { tail.with_events() };
         let mut invocation = self.invocation(words, args, cx)?;
         invocation.env.extend(key.map(|key| ("WINDLASS_COMPLETION_KEY".into(), key.as_str().into())));
-        let mut running = spawn(&self.launcher, invocation, tail).await?;
-        let mut stdout = Held::new(limits.result_json_bytes_max as usize);
+        let started = spawn(&self.launcher, invocation, tail).await;
+        let mut running = started.map_err(|error| start_failed(&error))?;
+        let mut stdout = BoundedOutput::new(limits.result_json_bytes_max as usize);
         let mut kept: Option<ArtifactWriter> = None;
         let mut asked_to_end = false;
         let mut told = BTreeMap::new();
@@ -181,26 +193,27 @@ impl CommandTool {
                     running.terminate().await;
                     continue;
                 }
-                piece = running.next() => piece.map_err(unreadable)?,
+                piece = running.next() => piece.map_err(unreadable).map_err(cut_off)?,
             };
             match piece {
                 None => break,
-                Some(Piece::Stderr(piece)) => {
+                Some(CommandPiece::Stderr(piece)) => {
                     cx.output(Stream::Err, piece);
                     running.take_progress().into_iter().for_each(|progress| cx.progress(progress));
                     for event in running.take_events() {
-                        tell(event, &mut told, cx).await?;
+                        tell(event, &mut told, cx).await.map_err(cut_off)?;
                     }
                 }
-                Some(Piece::Stdout(piece)) => {
+                Some(CommandPiece::Stdout(piece)) => {
                     cx.output(Stream::Out, piece);
                     if let Some(overflow) = stdout.take(piece) {
-                        kept.get_or_insert_with(|| cx.keep()).write(&overflow).await?;
+                        let kept = kept.get_or_insert_with(|| cx.keep());
+                        kept.write(&overflow).await.map_err(|error| cut_off(error.into()))?;
                     }
                 }
             }
         }
-        Ok(Done { ended: running.end().await, stdout, kept, asked_to_end })
+        Ok(CommandResult { ended: running.end().await, stdout, kept, asked_to_end })
     }
 
     fn pending(&self, key: Option<CompletionKey>) -> Output {
@@ -210,7 +223,7 @@ impl CommandTool {
         }
     }
 
-    fn invocation(&self, words: &Template, args: &Value, cx: &Cx) -> Result<Invocation, ToolError> {
+    fn invocation(&self, words: &CommandTemplate, args: &Value, cx: &Cx) -> Result<Invocation, ToolError> {
         let words = words.fill(args).map_err(|error| ToolError {
             class: FailureClass::InvalidRequest,
             did_not_happen: true,
@@ -230,14 +243,14 @@ impl CommandTool {
     }
 }
 
-/// Tells of an event, known by its kind and by how many of that kind came before it. The command goes on whatever is wrong with
-/// an event, since what it does has begun: the log says so.
-async fn tell(event: Event, told: &mut BTreeMap<String, u64>, cx: &Cx) -> Result<(), ToolError> {
+/// Emits an event, identified by its kind and its number within the kind. The command continues despite a
+/// wrong event, since its work has begun: the log reports it.
+async fn tell(event: CommandEvent, told: &mut BTreeMap<String, u64>, cx: &Cx) -> Result<(), ToolError> {
     let count = told.entry(event.kind.clone()).or_insert(0);
     *count += 1;
     match cx.emit(&format!("{} {count}", event.kind), &event.kind, &event.payload).await {
         Ok(()) => Ok(()),
-        // An attempt before this one has told of it in other words, and those stand.
+        // An earlier attempt emitted it with another payload, which stands.
         Err(StepError::Misused(Misuse::Diverged { .. })) => Ok(()),
         Err(StepError::Misused(misuse)) => {
             cx.output(Stream::Err, format!("windlass: an event was not told: {misuse}\n").as_bytes());
@@ -247,7 +260,7 @@ async fn tell(event: Event, told: &mut BTreeMap<String, u64>, cx: &Cx) -> Result
     }
 }
 
-/// Kills what is left of earlier attempts of this call: whoever dropped them did not wait for their end.
+/// Kills the remains of earlier attempts of this call: dropping them did not wait for their end.
 async fn end_earlier_attempts(cx: &Cx) -> Result<(), ToolError> {
     let call = cx.handle().to_string();
     let killed = tokio::task::spawn_blocking(move || kill_survivors(|handle| handle == call)).await;
@@ -260,5 +273,8 @@ async fn end_earlier_attempts(cx: &Cx) -> Result<(), ToolError> {
 }
 
 fn unreadable(error: std::io::Error) -> ToolError {
-    ToolError::internal(format!("the output of a command could not be read: {}", windlass::chain(&error)))
+    ToolError::internal(format!(
+        "the output of a command could not be read: {}",
+        windlass::error::chain(&error)
+    ))
 }

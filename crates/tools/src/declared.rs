@@ -1,7 +1,7 @@
 //! `windlass.toml`: limits, and commands as tools.
 //!
-//! Every key is known or an error, with the place and what was probably meant: a setting that is silently ignored
-//! is worse than none.
+//! Every key is known or an error, with the place and a suggestion: a setting that is silently ignored is
+//! worse than none.
 
 mod dedupe;
 mod flags;
@@ -13,38 +13,41 @@ mod rules;
 mod server;
 mod tool;
 
-pub use place::{ConfigError, Problem};
+pub use place::{ConfigError, DeclarationProblem};
 pub use server::Served;
 
 use crate::launcher::Launcher;
-use place::{Source, key_span};
+use place::{DeclarationSource, key_span};
 use serde::Deserialize;
 use std::path::Path;
 use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
-use windlass::core::limits::Limits;
+use windlass::limits::{Cap, NamedLimit, Retention};
 use windlass::store::Durability;
-use windlass::{Cap, Tool};
+use windlass::store::limits::BALLAST_BYTES_MAX;
+use windlass::{Limits, Tool};
 
-/// What a `windlass.toml` declares.
+/// The content of a `windlass.toml`.
 #[derive(Clone)]
 pub struct Declared {
-    /// What an acknowledged commit survives: everything, unless less is asked for.
+    /// The durability of an acknowledged commit: full by default.
     pub durability: Durability,
-    /// The limits in force.
+    /// The effective limits.
     pub limits: Limits,
+    /// When records of calls expire.
+    pub retention: Retention,
     /// The tools, by name.
     pub tools: Vec<Arc<dyn Tool>>,
-    /// What bounds tools together, by the name of their group.
+    /// Limits shared by tools, by the name of their group.
     pub groups: Vec<(String, Cap)>,
-    /// Who may ask the server.
+    /// Access to the server.
     pub server: Served,
-    /// Where traces are sent, if they are.
+    /// The receiver of traces, if there is one.
     pub traces: Option<Traces>,
 }
 
-/// Where traces are sent.
+/// The receiver of traces.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Traces {
     /// The address of a collector, such as `http://127.0.0.1:4318`.
@@ -54,20 +57,25 @@ pub struct Traces {
     pub contents: bool,
 }
 
-/// Reads the text of a `windlass.toml`. `file` says where it is: paths in it are relative to its folder.
+/// Parses a `windlass.toml`. `file` is its path: paths in it are relative to its folder.
 ///
 /// Schemas are checked when the tools are registered, like those of any tool.
 pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, ConfigError> {
-    let source = Source { text, file };
+    let source = DeclarationSource { text, file };
     let mut root = DeTable::parse(text).map_err(|error| source.rejected(error))?.into_inner();
     keys::check(&source, &root, &keys::FILE)?;
     let mut declared = Declared::default();
     if let Some(value) = root.remove("durability") {
         declared.durability = durability(&source, &value)?;
     }
-    // Tools last: they are read by the limits, and name the groups.
+    // Tools last: they are checked against the limits, and name the groups.
     if let Some(value) = root.remove("limits") {
         declared.limits = limits(&source, value)?;
+    }
+    if let Some(value) = root.remove("retention") {
+        keys::check_retention(&source, source.table(&value, "retention")?)?;
+        let retention = Retention::deserialize(ValueDeserializer::from(value));
+        declared.retention = retention.map_err(|error| source.rejected(error))?;
     }
     if let Some(value) = root.remove("server") {
         declared.server = server::read(&source, value)?;
@@ -81,17 +89,18 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
         declared.traces = Some(traces.map_err(|error| source.rejected(error))?);
     }
     if let Some(value) = root.remove("tools") {
-        declared.tools = tools(&source, value, (&declared, &launcher))?;
+        declared.tools = tools(&source, value, &declared, &launcher)?;
     }
     Ok(declared)
 }
 
 impl Default for Declared {
-    /// What is in force without a file.
+    /// The defaults without a file.
     fn default() -> Declared {
         Declared {
             durability: Durability::Full,
             limits: Limits::default(),
+            retention: Retention::default(),
             tools: Vec::new(),
             groups: Vec::new(),
             traces: None,
@@ -106,6 +115,7 @@ impl std::fmt::Debug for Declared {
         f.debug_struct("Declared")
             .field("durability", &self.durability)
             .field("limits", &self.limits)
+            .field("retention", &self.retention)
             .field("tools", &names)
             .field("groups", &self.groups)
             .field("traces", &self.traces)
@@ -114,7 +124,10 @@ impl std::fmt::Debug for Declared {
     }
 }
 
-fn durability(source: &Source<'_>, value: &Spanned<DeValue<'_>>) -> Result<Durability, ConfigError> {
+fn durability(
+    source: &DeclarationSource<'_>,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<Durability, ConfigError> {
     match value.get_ref().as_str() {
         Some("full") => Ok(Durability::Full),
         Some("relaxed") => Ok(Durability::Relaxed),
@@ -125,28 +138,36 @@ fn durability(source: &Source<'_>, value: &Spanned<DeValue<'_>>) -> Result<Durab
     }
 }
 
-fn limits(source: &Source<'_>, value: Spanned<DeValue<'_>>) -> Result<Limits, ConfigError> {
+fn limits(source: &DeclarationSource<'_>, value: Spanned<DeValue<'_>>) -> Result<Limits, ConfigError> {
     let table = source.table(&value, "limits")?.clone();
     keys::check_limits(source, &table)?;
     let limits =
         Limits::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
-    // A maximum of nothing stops everything, mostly far from here.
-    match limits.table().into_iter().find(|(_, max, _)| *max == 0) {
-        Some((name, ..)) => Err(source.error(key_span(&table, name), Problem::Zero { limit: name })),
+    if limits.ballast_bytes > BALLAST_BYTES_MAX {
+        let told =
+            format!("`ballast_bytes` is at most {BALLAST_BYTES_MAX} (1 GiB): it is kept from all others");
+        return Err(source.value_error(key_span(&table, "ballast_bytes"), told));
+    }
+    // A maximum of zero stops everything, mostly far from here.
+    match limits.table().into_iter().find(|limit| limit.value == 0) {
+        Some(NamedLimit { name, .. }) => {
+            Err(source.error(key_span(&table, name), DeclarationProblem::Zero { limit: name }))
+        }
         None => Ok(limits),
     }
 }
 
 fn tools(
-    source: &Source<'_>,
+    source: &DeclarationSource<'_>,
     value: Spanned<DeValue<'_>>,
-    (declared, launcher): (&Declared, &Launcher),
+    declared: &Declared,
+    launcher: &Launcher,
 ) -> Result<Vec<Arc<dyn Tool>>, ConfigError> {
     let folder = source.folder()?;
     let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
-    let room = (&declared.limits, &declared.groups);
-    for table in source.table(&value, "tools")?.clone() {
-        tools.push(Arc::new(tool::read(source, table, room)?.into_tool(&folder, launcher)));
+    let Declared { limits, groups, .. } = declared;
+    for (name, table) in source.table(&value, "tools")?.clone() {
+        tools.push(Arc::new(tool::read(source, name, table, limits, groups)?.into_tool(&folder, launcher)));
     }
     Ok(tools)
 }

@@ -1,13 +1,13 @@
 //! The launcher: our own binary started again between us and a command, so that nothing of the command stays.
 //!
-//! It is a process of its own because it must outlive its owner by a moment: when the owner dies, however it
-//! dies, the kernel closes the owner's end of the socket that is the launcher's standard input, and the launcher
-//! kills the command and everything the command started. As child subreaper it inherits whatever is orphaned
-//! below it, also what left the process group or the terminal session.
+//! It is a process of its own because it must outlive its owner by a moment: when the owner dies, in any way, the kernel closes
+//! the owner's end of the socket that is the launcher's standard input, and the launcher kills the command and all its
+//! descendants. As child subreaper it inherits every orphan below it, even those that left the process group or the terminal
+//! session.
 //!
-//! The socket speaks, from the owner: the length of the command's standard input (8 bytes, little endian), those
-//! bytes, then single bytes: `TERMINATE` and `KILL`; its end means `KILL`. From the launcher: one `Report`, when nothing of the command is left. Program, arguments, environment and folder of the
-//! command are the launcher's own, so they need no encoding.
+//! The protocol of the socket, from the owner: the length of the command's standard input (8 bytes, little endian), those bytes,
+//! then single bytes: `TERMINATE` and `KILL`; its end means `KILL`. From the launcher: one `LauncherReport`, when nothing of the
+//! command is left. Program, arguments, environment and folder of the command are the launcher's own, so they need no encoding.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 /// The hidden first argument that makes our binary a launcher: then `main` calls [`launch_main`] and nothing else.
 pub const LAUNCH_ARG: &str = "__launch";
 
-/// The environment variable that carries the handle of the call, by which survivors are found.
+/// The environment variable with the handle of the call, by which survivors are found.
 pub const CALL_VARIABLE: &str = "WINDLASS_CALL";
 
 /// How to start a launcher.
@@ -36,7 +36,7 @@ pub const CALL_VARIABLE: &str = "WINDLASS_CALL";
 pub struct Launcher {
     /// The program.
     pub program: PathBuf,
-    /// What comes before the command's own words; the first is [`LAUNCH_ARG`].
+    /// The arguments before the command's own words; the first is [`LAUNCH_ARG`].
     pub args: Vec<OsString>,
 }
 
@@ -53,12 +53,12 @@ impl Launcher {
 
 /// Asks the launcher to send SIGTERM to the command's process group.
 pub(crate) const TERMINATE: u8 = b'T';
-/// Asks the launcher to kill the command and everything it started.
+/// Asks the launcher to kill the command and all its descendants.
 pub(crate) const KILL: u8 = b'K';
 
-/// What the launcher says last.
+/// The launcher's last message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Report {
+pub(crate) enum LauncherReport {
     /// The command ended with this code.
     Exited(i32),
     /// The command was ended by this signal.
@@ -67,27 +67,27 @@ pub(crate) enum Report {
     NotStarted(i32),
 }
 
-impl Report {
+impl LauncherReport {
     pub(crate) const LEN: usize = 5;
 
-    pub(crate) fn encode(self) -> [u8; Report::LEN] {
+    pub(crate) fn encode(self) -> [u8; LauncherReport::LEN] {
         let (tag, number) = match self {
-            Report::Exited(code) => (b'E', code),
-            Report::Signalled(signal) => (b'S', signal),
-            Report::NotStarted(errno) => (b'N', errno),
+            LauncherReport::Exited(code) => (b'E', code),
+            LauncherReport::Signalled(signal) => (b'S', signal),
+            LauncherReport::NotStarted(errno) => (b'N', errno),
         };
         let [a, b, c, d] = number.to_le_bytes();
         [tag, a, b, c, d]
     }
 
-    /// Reads a report; none if the launcher died before it said one.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Report> {
+    /// Parses a report; `None` if the launcher died before it sent one.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<LauncherReport> {
         let &[tag, a, b, c, d] = bytes else { return None };
         let number = i32::from_le_bytes([a, b, c, d]);
         match tag {
-            b'E' => Some(Report::Exited(number)),
-            b'S' => Some(Report::Signalled(number)),
-            b'N' => Some(Report::NotStarted(number)),
+            b'E' => Some(LauncherReport::Exited(number)),
+            b'S' => Some(LauncherReport::Signalled(number)),
+            b'N' => Some(LauncherReport::NotStarted(number)),
             _ => None,
         }
     }
@@ -99,10 +99,15 @@ mod tests {
 
     #[test]
     fn a_report_arrives_as_it_was_sent() {
-        for report in [Report::Exited(75), Report::Signalled(9), Report::NotStarted(2), Report::Exited(-1)] {
-            assert_eq!(Report::decode(&report.encode()), Some(report));
+        for report in [
+            LauncherReport::Exited(75),
+            LauncherReport::Signalled(9),
+            LauncherReport::NotStarted(2),
+            LauncherReport::Exited(-1),
+        ] {
+            assert_eq!(LauncherReport::decode(&report.encode()), Some(report));
         }
-        assert_eq!(Report::decode(b""), None);
-        assert_eq!(Report::decode(b"X\0\0\0\0"), None);
+        assert_eq!(LauncherReport::decode(b""), None);
+        assert_eq!(LauncherReport::decode(b"X\0\0\0\0"), None);
     }
 }

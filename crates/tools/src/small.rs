@@ -10,31 +10,31 @@ mod sleep;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
-use windlass::core::failure::FailureClass;
+use windlass::error::FailureClass;
 use windlass::{Cx, Output, Tool, ToolError, ToolFuture, ToolSpec};
 
-/// Every built-in tool, in the order of their names.
+/// All built-in tools, in the order of their names.
 pub fn builtin() -> Vec<Arc<dyn Tool>> {
     vec![
-        Arc::new(Plain { spec: arithmetic::add, run: arithmetic::run_add }),
-        Arc::new(Plain { spec: arithmetic::divide, run: arithmetic::run_divide }),
-        Arc::new(Plain { spec: echo::spec, run: echo::run }),
-        Arc::new(Plain { spec: fail::spec, run: fail::run }),
-        Arc::new(get_current_time::GetCurrentTime { now: jiff::Timestamp::now }),
-        Arc::new(Plain { spec: arithmetic::multiply, run: arithmetic::run_multiply }),
+        Arc::new(PlainTool { spec: arithmetic::add, run: arithmetic::run_add }),
+        Arc::new(PlainTool { spec: arithmetic::divide, run: arithmetic::run_divide }),
+        Arc::new(PlainTool { spec: echo::spec, run: echo::run }),
+        Arc::new(PlainTool { spec: fail::spec, run: fail::run }),
+        Arc::new(get_current_time::GetCurrentTime { now: std::time::SystemTime::now }),
+        Arc::new(PlainTool { spec: arithmetic::multiply, run: arithmetic::run_multiply }),
         Arc::new(read_artifact::ReadArtifact),
-        Arc::new(sleep::Sleep),
-        Arc::new(Plain { spec: arithmetic::subtract, run: arithmetic::run_subtract }),
+        Arc::new(sleep::SleepTool),
+        Arc::new(PlainTool { spec: arithmetic::subtract, run: arithmetic::run_subtract }),
     ]
 }
 
-/// A tool that needs nothing but its arguments.
-struct Plain {
+/// A tool that needs only its arguments.
+struct PlainTool {
     spec: fn() -> ToolSpec,
     run: fn(Value) -> Result<Value, ToolError>,
 }
 
-impl Tool for Plain {
+impl Tool for PlainTool {
     fn spec(&self) -> ToolSpec {
         (self.spec)()
     }
@@ -44,7 +44,7 @@ impl Tool for Plain {
     }
 }
 
-/// The arguments as a type. They fit the schema, so this fails only where a type says more than a schema can.
+/// The arguments as a type. They fit the schema, so this fails only where a type is stricter than a schema can be.
 fn parse<T: DeserializeOwned>(args: Value) -> Result<T, ToolError> {
     serde_json::from_value(args).map_err(|error| ToolError {
         class: FailureClass::InvalidRequest,

@@ -4,9 +4,9 @@ use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use windlass_bench::floor::{self, PerCall, Shape};
+use windlass_bench::floor::{self, ArgumentShape, PerCall};
 use windlass_bench::table::{aligned, thousands};
-use windlass_bench::{Rate, table};
+use windlass_bench::{MeasuredRate, table};
 
 /// Calls at once, or rows that share a commit.
 const GROUPS: [usize; 4] = [1, 8, 64, 512];
@@ -15,7 +15,7 @@ const GROUPS: [usize; 4] = [1, 8, 64, 512];
 const ROW_BYTES: usize = 600;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let asked = Asked::parse(std::env::args().skip(1))?;
+    let asked = FloorOptions::parse(std::env::args().skip(1))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "durable, in {} (WAL, synchronous=FULL)\n", asked.dir.display())?;
     writeln!(out, "{}", aligned(&durable(&asked.dir, asked.span)?))?;
@@ -24,15 +24,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-struct Asked {
+struct FloorOptions {
     span: Duration,
     dir: PathBuf,
 }
 
-impl Asked {
-    fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked, Box<dyn Error>> {
+impl FloorOptions {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<FloorOptions, Box<dyn Error>> {
         // Not the system's folder for temporary files: that one often lies in memory.
-        let mut asked = Asked { span: Duration::from_secs(1), dir: PathBuf::from(".") };
+        let mut asked = FloorOptions { span: Duration::from_secs(1), dir: PathBuf::from(".") };
         while let Some(word) = words.next() {
             let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
             match word.as_str() {
@@ -45,10 +45,10 @@ impl Asked {
     }
 }
 
-fn durable(dir: &Path, span: Duration) -> Result<Vec<Vec<String>>, floor::Error> {
+fn durable(dir: &Path, span: Duration) -> Result<Vec<Vec<String>>, floor::FloorError> {
     let fsync = floor::fsync(dir, span)?;
     let mut rows = vec![["floor", "per second", "p50 ms", "× fsync"].map(str::to_owned).to_vec()];
-    let mut add = |name: String, rate: Rate| {
+    let mut add = |name: String, rate: MeasuredRate| {
         rows.push(vec![
             name,
             thousands(rate.per_second()),
@@ -70,7 +70,7 @@ fn durable(dir: &Path, span: Duration) -> Result<Vec<Vec<String>>, floor::Error>
     Ok(rows)
 }
 
-fn in_memory(span: Duration) -> Result<Vec<Vec<String>>, floor::Error> {
+fn in_memory(span: Duration) -> Result<Vec<Vec<String>>, floor::FloorError> {
     let row = |name: &str, call: PerCall| {
         let ns = call.rate.p50.as_nanos().to_string();
         vec![name.to_owned(), ns, table::thousands(call.rate.per_second())]
@@ -78,7 +78,7 @@ fn in_memory(span: Duration) -> Result<Vec<Vec<String>>, floor::Error> {
     Ok(vec![
         ["floor", "ns per call", "per second"].map(str::to_owned).to_vec(),
         row("1: dyn call, arguments cloned", floor::dyn_call(span)?),
-        row("2: lean call, echo", floor::lean_call(span, Shape::Echo)?),
-        row("2: lean call, 40 properties", floor::lean_call(span, Shape::Wide)?),
+        row("2: lean call, echo", floor::lean_call(span, ArgumentShape::Echo)?),
+        row("2: lean call, 40 properties", floor::lean_call(span, ArgumentShape::Wide)?),
     ])
 }

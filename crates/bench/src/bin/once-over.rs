@@ -7,11 +7,11 @@ use std::error::Error;
 use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
-use windlass_bench::floor::{self, Shape};
-use windlass_bench::memory::{self, Calls, Given};
+use windlass_bench::floor::{self, ArgumentShape};
+use windlass_bench::memory::{self, ArgumentForm, CallLoad};
 use windlass_bench::table::{aligned, thousands};
 
-/// What is counted: between the beginning and the end of this.
+/// The counted function: from its beginning to its end.
 const COUNTED: &str = "--toggle-collect=*allocations*during*";
 
 /// A row: its name, what it stands on, and how many times as much it may take.
@@ -30,15 +30,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn run(row: &str) -> Result<(), Box<dyn Error>> {
-    let (span, usual) = (Duration::ZERO, Calls { shape: Shape::Echo, batch: 64, given: Given::Json });
+    let (span, usual) =
+        (Duration::ZERO, CallLoad { shape: ArgumentShape::Echo, batch: 64, given: ArgumentForm::Json });
     match row {
-        "floor" => floor::lean_call(span, Shape::Echo)?,
-        "floor-40-properties" => floor::lean_call(span, Shape::Wide)?,
+        "floor" => floor::lean_call(span, ArgumentShape::Echo)?,
+        "floor-40-properties" => floor::lean_call(span, ArgumentShape::Wide)?,
         "parse" => floor::parse(span)?,
         "batches-of-64" => memory::calls(span, usual)?,
-        "batches-of-1" => memory::calls(span, Calls { batch: 1, ..usual })?,
-        "40-properties" => memory::calls(span, Calls { shape: Shape::Wide, ..usual })?,
-        "text" => memory::calls(span, Calls { given: Given::Text, ..usual })?,
+        "batches-of-1" => memory::calls(span, CallLoad { batch: 1, ..usual })?,
+        "40-properties" => memory::calls(span, CallLoad { shape: ArgumentShape::Wide, ..usual })?,
+        "text" => memory::calls(span, CallLoad { given: ArgumentForm::Text, ..usual })?,
         other => return Err(format!("there is no row {other:?}").into()),
     };
     Ok(())

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use windlass_bench::parked::{self, Shape};
+use windlass_bench::parked::{self, SessionShape};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut calls, mut dir, mut phase, mut folder) = (100_000, PathBuf::from("."), None, None);
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             other => return Err(format!("{other} {value} is not known").into()),
         }
     }
-    let known = Shape::named(&shape).ok_or_else(|| format!("there is no shape {shape}"))?;
+    let known = SessionShape::named(&shape).ok_or_else(|| format!("there is no shape {shape}"))?;
     let (Some(phase), Some(folder)) = (phase, folder) else { return all(&dir, calls, &shape) };
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let table = threads.block_on(async {

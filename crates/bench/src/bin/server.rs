@@ -4,11 +4,11 @@ use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
-use windlass_bench::served::{Asked, table};
+use windlass_bench::served::{ServedOptions, table};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (span, dir) = (Duration::from_secs(5), PathBuf::from("."));
-    let mut asked = Asked { span, dir, connections: 64, readers: 1_000 };
+    let mut asked = ServedOptions { span, dir, connections: 64, readers: 1_000 };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;

@@ -1,8 +1,8 @@
 //! One call in memory, nothing durable.
 
-use super::{Error, apart};
+use super::{FloorError, apart};
 use crate::allocations;
-use crate::rate::{Laps, Rate};
+use crate::rate::{Laps, MeasuredRate};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,24 +16,24 @@ const LAP_CALLS: u64 = 256;
 /// Calls of which allocations and instructions are counted.
 pub const COUNTED_CALLS: u64 = LAP_CALLS;
 
-/// Properties of [`Shape::Wide`].
+/// Properties of [`ArgumentShape::Wide`].
 const WIDE_PROPERTIES: usize = 40;
 
 /// The time-out of a lean call: long, since what counts is the cost of having one.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What one call costs.
+/// The cost of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct PerCall {
     /// How many, and the time of one.
-    pub rate: Rate,
+    pub rate: MeasuredRate,
     /// How many allocations each makes, where they are counted (see [`allocations`]).
     pub allocations: Option<f64>,
 }
 
 /// Which arguments a call has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum ArgumentShape {
     /// `{message: string}`, closed.
     Echo,
     /// Forty properties of all types, all required, closed.
@@ -41,22 +41,22 @@ pub enum Shape {
 }
 
 /// The input schema of the tool that is called.
-pub fn schema(shape: Shape) -> Value {
+pub fn schema(shape: ArgumentShape) -> Value {
     let properties: Map<String, Value> = names(shape).map(|(index, name)| (name, property(index))).collect();
     let required: Vec<&String> = properties.keys().collect();
     json!({ "type": "object", "required": required, "properties": properties, "additionalProperties": false })
 }
 
 /// Arguments that fit [`schema`].
-pub fn args(shape: Shape) -> Value {
+pub fn args(shape: ArgumentShape) -> Value {
     names(shape).map(|(index, name)| (name, value(index))).collect::<Map<_, _>>().into()
 }
 
 /// Floor 1: an async call through `dyn`, with the arguments cloned.
-pub fn dyn_call(span: Duration) -> Result<PerCall, Error> {
+pub fn dyn_call(span: Duration) -> Result<PerCall, FloorError> {
     apart(|| {
-        let tool: Box<dyn Tool> = Box::new(Echo);
-        let args = args(Shape::Echo);
+        let tool: Box<dyn FloorCall> = Box::new(Echo);
+        let args = args(ArgumentShape::Echo);
         measured(span, || async {
             black_box(tool.call(black_box(&args).clone()).await);
             Ok(())
@@ -66,65 +66,66 @@ pub fn dyn_call(span: Duration) -> Result<PerCall, Error> {
 
 /// Floor 2, "lean": look the tool up, validate with a compiled validator, call it under a time-out, and make the
 /// text for the model.
-pub fn lean_call(span: Duration, shape: Shape) -> Result<PerCall, Error> {
+pub fn lean_call(span: Duration, shape: ArgumentShape) -> Result<PerCall, FloorError> {
     apart(|| {
-        let wrong = |problem: jsonschema::ValidationError<'_>| Error::Schema(problem.to_string());
+        let wrong = |problem: jsonschema::ValidationError<'_>| FloorError::Schema(problem.to_string());
         let validator = jsonschema::validator_for(&schema(shape)).map_err(wrong)?;
-        let tools: HashMap<String, Registered> =
-            HashMap::from([("echo".to_owned(), Registered { validator, tool: Box::new(Echo) })]);
+        let tools: HashMap<String, FloorTool> =
+            HashMap::from([("echo".to_owned(), FloorTool { validator, tool: Box::new(Echo) })]);
         let args = args(shape);
         measured(span, || async {
             let args = black_box(&args).clone();
-            let registered = tools.get(black_box("echo")).ok_or_else(|| Error::Schema("no tool".into()))?;
+            let registered =
+                tools.get(black_box("echo")).ok_or_else(|| FloorError::Schema("no tool".into()))?;
             registered.validator.validate(&args).map_err(wrong)?;
             let value = tokio::time::timeout(TIMEOUT, registered.tool.call(args)).await;
-            let value = value.map_err(|_| Error::Schema("the call timed out".into()))?;
+            let value = value.map_err(|_| FloorError::Schema("the call timed out".into()))?;
             black_box(value.to_string());
             Ok(())
         })
     })
 }
 
-/// What the arguments of one call cost as text: serde_json's parse.
-pub fn parse(span: Duration) -> Result<PerCall, Error> {
+/// The cost of one call's arguments as text: serde_json's parse.
+pub fn parse(span: Duration) -> Result<PerCall, FloorError> {
     apart(|| {
-        let text = args(Shape::Echo).to_string();
+        let text = args(ArgumentShape::Echo).to_string();
         measured(span, || async {
             let value: Value = serde_json::from_str(black_box(&text))
-                .map_err(|problem| Error::Schema(problem.to_string()))?;
+                .map_err(|problem| FloorError::Schema(problem.to_string()))?;
             black_box(value);
             Ok(())
         })
     })
 }
 
-trait Tool: Send + Sync {
+trait FloorCall: Send + Sync {
     fn call(&self, args: Value) -> Pin<Box<dyn Future<Output = Value> + Send + '_>>;
 }
 
 /// Returns its message, in an object of its own.
 struct Echo;
 
-impl Tool for Echo {
+impl FloorCall for Echo {
     fn call(&self, args: Value) -> Pin<Box<dyn Future<Output = Value> + Send + '_>> {
         Box::pin(async move { echo(&args) })
     }
 }
 
-/// What the tool does, here and in Windlass.
+/// The work of the tool, here and in Windlass.
 pub(crate) fn echo(args: &Value) -> Value {
     json!({ "message": args["message"] })
 }
 
-struct Registered {
+struct FloorTool {
     validator: jsonschema::Validator,
-    tool: Box<dyn Tool>,
+    tool: Box<dyn FloorCall>,
 }
 
 /// Makes one call after the other on a runtime of one thread.
-fn measured<F>(span: Duration, call: impl Fn() -> F) -> Result<PerCall, Error>
+fn measured<F>(span: Duration, call: impl Fn() -> F) -> Result<PerCall, FloorError>
 where
-    F: Future<Output = Result<(), Error>>,
+    F: Future<Output = Result<(), FloorError>>,
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     runtime
@@ -137,7 +138,7 @@ where
                 }
                 laps.note(began);
             }
-            Ok::<_, Error>(laps)
+            Ok::<_, FloorError>(laps)
         })
         .and_then(|laps| {
             let mut rate = laps.rate(LAP_CALLS);
@@ -148,7 +149,7 @@ where
                     for _ in 0..COUNTED_CALLS {
                         call().await?;
                     }
-                    Ok::<_, Error>(())
+                    Ok::<_, FloorError>(())
                 })
             });
             called?;
@@ -157,10 +158,10 @@ where
 }
 
 /// The properties by index; the first is what the tool returns.
-fn names(shape: Shape) -> impl Iterator<Item = (usize, String)> {
+fn names(shape: ArgumentShape) -> impl Iterator<Item = (usize, String)> {
     let count = match shape {
-        Shape::Echo => 1,
-        Shape::Wide => WIDE_PROPERTIES,
+        ArgumentShape::Echo => 1,
+        ArgumentShape::Wide => WIDE_PROPERTIES,
     };
     (0..count)
         .map(|index| (index, if index == 0 { "message".to_owned() } else { format!("property_{index:02}") }))

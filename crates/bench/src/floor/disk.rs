@@ -1,13 +1,13 @@
 //! The disk: how often it says that bytes are safe.
 
-use super::Error;
-use crate::rate::{Laps, Rate};
+use super::FloorError;
+use crate::rate::{Laps, MeasuredRate};
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Appends 4 KiB and waits until the disk has them, again and again: print it beside every durable table.
-pub fn fsync(dir: &Path, span: Duration) -> Result<Rate, Error> {
+pub fn fsync(dir: &Path, span: Duration) -> Result<MeasuredRate, FloorError> {
     let folder = tempfile::tempdir_in(dir)?;
     let mut file = std::fs::File::create(folder.path().join("appended"))?;
     let page = [0x5a; 4096];
@@ -27,6 +27,6 @@ mod tests {
 
     #[test]
     fn a_floor_says_why_it_cannot_be_measured() {
-        assert!(matches!(fsync(Path::new("no such folder"), Duration::ZERO), Err(Error::Io(_))));
+        assert!(matches!(fsync(Path::new("no such folder"), Duration::ZERO), Err(FloorError::Io(_))));
     }
 }

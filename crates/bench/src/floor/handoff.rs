@@ -1,7 +1,7 @@
 //! One writer thread behind a channel: what a durable call costs at least when many run at once.
 
-use super::{Error, apart, sqlite};
-use crate::rate::{Laps, Rate};
+use super::{FloorError, apart, sqlite};
+use crate::rate::{Laps, MeasuredRate};
 use rusqlite::Connection;
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -12,14 +12,14 @@ use tokio::sync::{mpsc, oneshot};
 const GROUP_MAX: usize = 1_024;
 
 /// A row on its way to the writer, and where to say that it is durable.
-pub(crate) struct Row {
+pub(crate) struct HandoffRow {
     payload: Vec<u8>,
     durable: oneshot::Sender<()>,
 }
 
 /// One writer thread that commits everything that is waiting in one transaction, until nobody can send any more.
 pub(crate) struct Handoff {
-    rows: mpsc::Sender<Row>,
+    rows: mpsc::Sender<HandoffRow>,
 }
 
 impl Handoff {
@@ -27,7 +27,7 @@ impl Handoff {
     pub(crate) fn start(
         folder: &Path,
         concurrent: usize,
-    ) -> Result<(Handoff, JoinHandle<Result<(), Error>>), Error> {
+    ) -> Result<(Handoff, JoinHandle<Result<(), FloorError>>), FloorError> {
         let mut db = sqlite::open(folder)?;
         let (rows, mut waiting) = mpsc::channel(concurrent.max(1));
         Ok((Handoff { rows }, std::thread::spawn(move || write(&mut db, &mut waiting))))
@@ -36,7 +36,7 @@ impl Handoff {
     /// Waits until a row of so many bytes is durable. `false`: the writer has stopped.
     pub(crate) async fn commit(&self, bytes: usize) -> bool {
         let (durable, told) = oneshot::channel();
-        let row = Row { payload: vec![0x5a; bytes], durable };
+        let row = HandoffRow { payload: vec![0x5a; bytes], durable };
         self.rows.send(row).await.is_ok() && told.await.is_ok()
     }
 }
@@ -48,7 +48,7 @@ pub fn sqlite_handoff(
     concurrent: usize,
     row_bytes: usize,
     span: Duration,
-) -> Result<Rate, Error> {
+) -> Result<MeasuredRate, FloorError> {
     let folder = tempfile::tempdir_in(dir)?;
     let mut db = sqlite::open(folder.path())?;
     let (rows, mut waiting) = mpsc::channel(concurrent.max(1));
@@ -64,7 +64,7 @@ pub fn sqlite_handoff(
 }
 
 /// Commits what is waiting until nobody can send any more.
-fn write(db: &mut Connection, waiting: &mut mpsc::Receiver<Row>) -> Result<(), Error> {
+fn write(db: &mut Connection, waiting: &mut mpsc::Receiver<HandoffRow>) -> Result<(), FloorError> {
     let mut group = Vec::with_capacity(GROUP_MAX);
     while waiting.blocking_recv_many(&mut group, GROUP_MAX) > 0 {
         sqlite::insert(db, group.iter().map(|row| row.payload.as_slice()))?;
@@ -78,20 +78,20 @@ fn write(db: &mut Connection, waiting: &mut mpsc::Receiver<Row>) -> Result<(), E
 
 /// The tasks: each sends a row and waits until it is durable.
 fn tasks(
-    rows: mpsc::Sender<Row>,
+    rows: mpsc::Sender<HandoffRow>,
     concurrent: usize,
     row_bytes: usize,
     span: Duration,
-) -> Result<Rate, Error> {
+) -> Result<MeasuredRate, FloorError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build()?;
     runtime.block_on(async {
         let mut all = Laps::start(span);
-        let task = |rows: mpsc::Sender<Row>| async move {
+        let task = |rows: mpsc::Sender<HandoffRow>| async move {
             let mut laps = Laps::start(span);
             while laps.more() {
                 let began = Instant::now();
                 let (durable, told) = oneshot::channel();
-                let row = Row { payload: vec![0x5a; row_bytes], durable };
+                let row = HandoffRow { payload: vec![0x5a; row_bytes], durable };
                 // If the writer stopped, it says itself why.
                 if rows.send(row).await.is_err() || told.await.is_err() {
                     break;

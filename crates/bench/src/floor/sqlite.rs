@@ -1,16 +1,16 @@
 //! SQLite without Windlass: rows and attempts in a write-ahead log, `synchronous=FULL`.
 
-use super::Error;
-use crate::rate::{Laps, Rate};
+use super::FloorError;
+use crate::rate::{Laps, MeasuredRate};
 use rusqlite::{Connection, params};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What a row of the first two floors carries.
+/// The payload of a row in the first two floors.
 const PAYLOAD: [u8; 300] = [0x5a; 300];
 
 /// Rows of 300 bytes, one commit per `group` of them. Its median is one commit.
-pub fn sqlite_rows(dir: &Path, group: usize, span: Duration) -> Result<Rate, Error> {
+pub fn sqlite_rows(dir: &Path, group: usize, span: Duration) -> Result<MeasuredRate, FloorError> {
     let folder = tempfile::tempdir_in(dir)?;
     let mut db = open(folder.path())?;
     let mut laps = Laps::start(span);
@@ -24,7 +24,7 @@ pub fn sqlite_rows(dir: &Path, group: usize, span: Duration) -> Result<Rate, Err
 
 /// Attempts of two commits each: the intent is inserted, then a guarded update adds the result. `group` attempts
 /// share each commit. Its median is one attempt, both commits.
-pub fn sqlite_attempts(dir: &Path, group: usize, span: Duration) -> Result<Rate, Error> {
+pub fn sqlite_attempts(dir: &Path, group: usize, span: Duration) -> Result<MeasuredRate, FloorError> {
     let folder = tempfile::tempdir_in(dir)?;
     let mut db = open(folder.path())?;
     let mut laps = Laps::start(span);
@@ -48,7 +48,7 @@ pub fn sqlite_attempts(dir: &Path, group: usize, span: Duration) -> Result<Rate,
             for no in first..last {
                 let changed = end.execute(params![no, PAYLOAD])?;
                 if changed != 1 {
-                    return Err(Error::Guard { changed });
+                    return Err(FloorError::Guard { changed });
                 }
             }
         }
@@ -60,11 +60,11 @@ pub fn sqlite_attempts(dir: &Path, group: usize, span: Duration) -> Result<Rate,
 }
 
 /// A new file with a write-ahead log that is synced at every commit.
-pub(super) fn open(dir: &Path) -> Result<Connection, Error> {
+pub(super) fn open(dir: &Path) -> Result<Connection, FloorError> {
     let db = Connection::open(dir.join("floor.db"))?;
     let found: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if found != "wal" {
-        return Err(Error::NoWal { found });
+        return Err(FloorError::NoWal { found });
     }
     db.execute_batch(
         "PRAGMA synchronous = FULL;

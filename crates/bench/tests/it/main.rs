@@ -1,9 +1,9 @@
 //! The floors can be measured. How fast they are is no test's business.
 
 use std::time::Duration;
-use windlass_bench::Rate;
+use windlass_bench::MeasuredRate;
 use windlass_bench::allocations::{self, CountingAlloc};
-use windlass_bench::floor::{self, PerCall, Shape};
+use windlass_bench::floor::{self, ArgumentShape, PerCall};
 
 #[global_allocator]
 static ALLOCATOR: &CountingAlloc = allocations::COUNTING;
@@ -12,10 +12,10 @@ const SPAN: Duration = Duration::from_millis(5);
 
 /// All in one test: allocations are counted for the whole process, so that nothing may run beside it.
 #[test]
-fn every_floor_can_be_measured() -> Result<(), floor::Error> {
+fn every_floor_can_be_measured() -> Result<(), floor::FloorError> {
     let folder = tempfile::tempdir()?;
     let dir = folder.path();
-    let rates: [(&str, Rate); 5] = [
+    let rates: [(&str, MeasuredRate); 5] = [
         ("fsync", floor::fsync(dir, SPAN)?),
         ("rows", floor::sqlite_rows(dir, 8, SPAN)?),
         ("attempts", floor::sqlite_attempts(dir, 8, SPAN)?),
@@ -29,8 +29,8 @@ fn every_floor_can_be_measured() -> Result<(), floor::Error> {
 
     let calls: [(&str, PerCall); 3] = [
         ("dyn", floor::dyn_call(SPAN)?),
-        ("echo", floor::lean_call(SPAN, Shape::Echo)?),
-        ("wide", floor::lean_call(SPAN, Shape::Wide)?),
+        ("echo", floor::lean_call(SPAN, ArgumentShape::Echo)?),
+        ("wide", floor::lean_call(SPAN, ArgumentShape::Wide)?),
     ];
     let counts = calls.map(|(name, call)| {
         assert!(call.rate.p50 > Duration::ZERO, "{name}: {call:?}");

@@ -1,4 +1,4 @@
-//! The words of what goes on without its caller.
+//! Arguments of the commands about background work: tasks, logs, inbox.
 
 use clap::{Args, Subcommand};
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 #[derive(Args)]
 #[command(
     after_help = "\
-A call of a tool with background = true that takes longer than its caller waits goes on as a task.
+A call of a tool with background = true becomes a task when it takes longer than its caller waits.
 
 Examples:
   windlass tasks --session default
@@ -14,11 +14,11 @@ Examples:
   windlass tasks say 01j8a6zc 'use the other mirror'",
     args_conflicts_with_subcommands = true
 )]
-pub struct Tasks {
-    /// What to do, if not to list them
+pub struct TasksArgs {
+    /// The subcommand; without one, tasks are listed
     #[command(subcommand)]
     pub command: Option<TasksCommand>,
-    /// Of this session only
+    /// Only the tasks of this session
     #[arg(long)]
     pub session: Option<String>,
     /// Print JSON
@@ -28,17 +28,17 @@ pub struct Tasks {
 
 #[derive(Subcommand)]
 pub enum TasksCommand {
-    /// Print what was said to a task and what it said
-    Messages(Messages),
-    /// Say something to a task whose tool takes messages
-    Say(Say),
+    /// Print the messages to and from a task
+    Messages(MessagesArgs),
+    /// Send a message to a task whose tool takes messages
+    Say(SayArgs),
 }
 
 /// `windlass tasks messages`
 #[derive(Args)]
 #[command(after_help = "Example: windlass tasks messages 01j8a6zc")]
-pub struct Messages {
-    /// The task, or the beginning of its id
+pub struct MessagesArgs {
+    /// The task: its id, or a prefix of it
     pub task: String,
     /// Print JSON
     #[arg(long)]
@@ -48,18 +48,18 @@ pub struct Messages {
 /// `windlass tasks say`
 #[derive(Args)]
 #[command(after_help = "\
-The task receives it as the signal `message`, which its tool must declare. What is said twice with one key is said once.
+The task receives it as the signal `message`, which its tool must declare. With --key, repeating the same message is safe.
 
 Example: windlass tasks say 01j8a6zc 'use the other mirror' --in-reply-to out.asks")]
-pub struct Say {
-    /// The task, or the beginning of its id
+pub struct SayArgs {
+    /// The task: its id, or a prefix of it
     pub task: String,
-    /// What to say
+    /// The message
     pub text: String,
-    /// The id of the message that this answers
+    /// The id of the message this one replies to
     #[arg(long, value_name = "MESSAGE")]
     pub in_reply_to: Option<String>,
-    /// What makes it one message, however often it is sent
+    /// Idempotency key: the same message sent again under this key counts once
     #[arg(long)]
     pub key: Option<String>,
     /// Print JSON
@@ -70,17 +70,17 @@ pub struct Say {
 /// `windlass logs`
 #[derive(Args)]
 #[command(after_help = "\
-Each line begins with where it comes from: out, err, or windlass for what is said between attempts. Of a long log the
-beginning and the end are kept.
+Each line begins with its source: out, err, or windlass for messages between attempts. Only the beginning and the end of a
+long log are retained.
 
 Example: windlass logs 01j8a6zc -f")]
 pub struct Logs {
-    /// The task, or the beginning of its id
+    /// The task: its id, or a prefix of it
     pub task: String,
-    /// Stay, and print what it says until it ends
+    /// Keep printing new output until the task ends
     #[arg(short, long)]
     pub follow: bool,
-    /// Print JSON, one piece a line
+    /// Print JSON, one piece per line
     #[arg(long)]
     pub json: bool,
 }
@@ -88,26 +88,26 @@ pub struct Logs {
 /// `windlass inbox`
 #[derive(Args)]
 #[command(after_help = "\
-A notice is taken for a time; if it is not acknowledged until then it is taken again.
+A taken notice is reserved for a time; if it is not acknowledged by then, it is delivered again.
 
 Examples:
   windlass inbox
   windlass inbox --take 1 --json
   windlass inbox --ack 127-00062d…")]
-pub struct Inbox {
+pub struct InboxArgs {
     /// The session
     #[arg(long, default_value = "default")]
     pub session: String,
-    /// Take the next ones, at most so many
+    /// Take the next notices, at most this many
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["ack", "requeue"])]
     pub take: Option<u64>,
-    /// For how long nobody else gets them, in milliseconds; a minute if not said
+    /// How long the taken notices stay reserved, in milliseconds [default: one minute]
     #[arg(long, requires = "take", value_name = "MS")]
     pub lease_ms: Option<u64>,
-    /// A notice was heard: remove it
+    /// Acknowledge a notice: it was delivered, remove it
     #[arg(long, value_name = "ID", conflicts_with = "requeue")]
     pub ack: Option<String>,
-    /// A notice was not heard: put it back
+    /// Return a notice to the inbox: it was not delivered
     #[arg(long, value_name = "ID")]
     pub requeue: Option<String>,
     /// Print JSON

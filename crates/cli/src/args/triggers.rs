@@ -1,52 +1,53 @@
-//! The words of what is started by events.
+//! Arguments of `windlass triggers`.
 
 use clap::{Args, Subcommand};
 
 /// `windlass triggers`
 #[derive(Args)]
-pub struct Triggers {
-    /// What to do
+#[command(after_help = "Example: windlass triggers list --session default")]
+pub struct TriggersArgs {
+    /// The subcommand
     #[command(subcommand)]
     pub command: TriggersCommand,
 }
 
 #[derive(Subcommand)]
 pub enum TriggersCommand {
-    /// Make a trigger
+    /// Create a trigger
     Add(AddTrigger),
     /// List the triggers of a session
     List(ListTriggers),
-    /// Remove a trigger; what it has started goes on
+    /// Remove a trigger; calls it has started continue
     Remove(OneTrigger),
 }
 
 /// `windlass triggers add`
 #[derive(Args)]
 #[command(after_help = "\
-The tool needs background = true. Each event starts a task; its end is told in the inbox of the session. A filter names a
-place of the event by a JSON pointer, and the JSON that must stand there; what is no JSON is taken for a text.
+The tool needs background = true. Each event starts a task; when it ends, the session's inbox gets a notice. A filter is a
+JSON pointer into the event and the JSON value expected there; a value that is not JSON is taken as a string.
 
 Example: windlass triggers add sold deliver '{\"by\": \"bike\"}' --filter /item=door --event-as order")]
 pub struct AddTrigger {
     /// The kind of event, as a tool declares it
     pub event: String,
-    /// The tool that is called
+    /// The tool to call
     pub tool: String,
     /// Its arguments, as JSON
     pub args: Option<String>,
-    /// Only events that have this; may be given several times
+    /// Only events with this value at this JSON pointer; repeatable
     #[arg(long = "filter", value_name = "/PLACE=VALUE")]
     pub filters: Vec<String>,
-    /// The argument that is given the event
+    /// The argument that receives the event's payload
     #[arg(long, value_name = "ARGUMENT")]
     pub event_as: Option<String>,
     /// The session
     #[arg(long, default_value = "default")]
     pub session: String,
-    /// The id of the trigger; one is made if not said
+    /// The id of the trigger [default: generated]
     #[arg(long)]
     pub id: Option<String>,
-    /// What people call the tasks that it starts
+    /// A title for the tasks it starts
     #[arg(long)]
     pub title: Option<String>,
     /// Print JSON
@@ -70,7 +71,7 @@ pub struct ListTriggers {
 #[derive(Args)]
 #[command(after_help = "Example: windlass triggers remove doors")]
 pub struct OneTrigger {
-    /// The trigger, or the beginning of its id
+    /// The trigger: its id, or a prefix of it
     pub trigger: String,
     /// The session
     #[arg(long, default_value = "default")]

@@ -5,25 +5,50 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::time::Duration;
-use windlass::Progress;
+use std::time::{Duration, Instant};
+use windlass::tool::Progress;
 
 /// More bars than this would push the lines off the screen.
 const BARS_MAX: usize = 12;
-/// How wide the sentence is, so that what stands behind it is aligned.
+/// The width of the sentence, so that the columns after it are aligned.
 const SENTENCE_CHARS: usize = 48;
 
-/// Where events are shown.
-pub struct Lines {
+/// Two start times of an attempt count as one if they differ by less: one is taken at the start, one when the start is recorded.
+const SAME_START_MS: i64 = 1_000;
+/// How many running attempts are remembered.
+const RUNNING_MAX: usize = 4_096;
+
+/// How long a line waits for others that may have happened before it.
+pub const HOLD: Duration = Duration::from_millis(100);
+/// The maximum number of pending lines.
+const PENDING_MAX: usize = 1_024;
+
+/// A line waiting to be printed.
+struct PendingLine {
+    at: String,
+    line: String,
+}
+
+/// The display of events.
+pub struct EventLines {
     json: bool,
     colours: bool,
+    /// Attempts shown while they ran, by handle, with their start times: their starts are recorded later and
+    /// not shown again.
+    running: BTreeMap<String, (u64, Option<i64>)>,
+    /// The time of the last event shown.
+    last_at: String,
+    /// Lines waiting for others that may have happened earlier.
+    pending: Vec<PendingLine>,
+    /// The time at which the first pending line arrived.
+    pending_since: Option<Instant>,
     /// On a terminal, the bars of running calls by handle.
     bars: Option<(MultiProgress, BTreeMap<String, ProgressBar>)>,
 }
 
-/// How a line looks.
+/// The style of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum LineStyle {
     Begins,
     Waits,
     Well,
@@ -31,53 +56,113 @@ enum Look {
     Aside,
 }
 
-impl Look {
-    /// The sign at the beginning of the line, and its colour.
+impl LineStyle {
+    /// The symbol at the beginning of the line, and its colour.
     fn sign(self) -> (&'static str, &'static str) {
         match self {
-            Look::Begins => ("▶", "36"),
-            Look::Waits => ("◷", "33"),
-            Look::Well => ("✓", "32"),
-            Look::Badly => ("✗", "31"),
-            Look::Aside => ("·", "2"),
+            LineStyle::Begins => ("▶", "36"),
+            LineStyle::Waits => ("◷", "33"),
+            LineStyle::Well => ("✓", "32"),
+            LineStyle::Badly => ("✗", "31"),
+            LineStyle::Aside => ("·", "2"),
         }
     }
 }
 
-impl Lines {
-    /// As JSON lines, or for people.
-    pub fn new(json: bool) -> Lines {
+impl EventLines {
+    /// Makes a display: JSON lines, or text for people.
+    pub fn new(json: bool) -> EventLines {
         let terminal = std::io::stdout().is_terminal() && !json;
         let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|wish| wish.is_empty());
         let target = ProgressDrawTarget::stdout_with_hz(10);
         let bars = terminal.then(|| (MultiProgress::with_draw_target(target), BTreeMap::new()));
-        Lines { json, colours, bars }
+        EventLines {
+            json,
+            colours,
+            running: BTreeMap::new(),
+            last_at: String::new(),
+            pending: Vec::new(),
+            pending_since: None,
+            bars,
+        }
     }
 
-    /// Tells an event.
+    /// Shows an event.
     pub fn tell(&mut self, kind: &str, event: &Value) -> anyhow::Result<()> {
         if self.json {
-            return show::text(&event.to_string());
+            return show::print_live(&event.to_string());
         }
         if kind != "progress"
+            && !self.is_told(kind, event)
             && let Some(line) = self.line(kind, event)
         {
-            self.print(&line)?;
+            self.pending_since.get_or_insert_with(Instant::now);
+            self.pending.push(PendingLine { at: text(event, "at").to_string(), line });
         }
         self.move_bar(kind, event);
         Ok(())
     }
 
-    /// Says something of our own.
-    pub fn note(&self, text: &str) {
-        match &self.bars {
-            // Beside the bars, which would be drawn over it.
-            Some((bars, _)) => drop(bars.println(format!("windlass: {text}"))),
-            None => eprintln!("windlass: {text}"),
+    /// Whether lines are pending.
+    pub fn is_holding(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Whether the first pending line has waited long enough.
+    pub fn is_due(&self) -> bool {
+        let waited = self.pending_since.is_some_and(|since| since.elapsed() >= HOLD);
+        waited || self.pending.len() >= PENDING_MAX
+    }
+
+    /// Prints pending lines in the order of their times: an event recorded late may have happened before one
+    /// that is already recorded, and a running attempt started before its request was recorded.
+    pub fn flush(&mut self) -> anyhow::Result<()> {
+        self.pending_since = None;
+        let mut lines = std::mem::take(&mut self.pending);
+        lines.sort_by(|a, b| a.at.cmp(&b.at));
+        for PendingLine { at, line } in lines {
+            self.print(&line)?;
+            self.last_at = at.max(std::mem::take(&mut self.last_at));
+        }
+        Ok(())
+    }
+
+    /// Whether an attempt's start was shown before, or was recorded so late that other events were shown in
+    /// the meantime: a `read` call is recorded with its result, which says how long it ran.
+    fn is_told(&mut self, kind: &str, event: &Value) -> bool {
+        let (call, began) = (text(event, "call"), began(event));
+        // An attempt that was lost with its owner starts again under its number.
+        let is_same = self.running.get(call).is_some_and(|(attempt, at)| match (at, began.1) {
+            (Some(before), Some(at)) => *attempt == began.0 && (before - at).abs() < SAME_START_MS,
+            (None, _) | (_, None) => *attempt == began.0,
+        });
+        match kind {
+            "running" if !is_same => {
+                if self.running.len() < RUNNING_MAX {
+                    self.running.insert(call.to_string(), began);
+                }
+                false
+            }
+            "running" => true,
+            "started" => is_same || text(event, "at") < self.last_at.as_str(),
+            "ended" => {
+                self.running.remove(call);
+                false
+            }
+            _ => false,
         }
     }
 
-    /// No call runs any more, as far as is known.
+    /// Prints a message of our own.
+    pub fn note(&self, text: &str) {
+        match &self.bars {
+            // Printed through the bars, which would overwrite it.
+            Some((bars, _)) => drop(bars.println(format!("windlass: {text}"))),
+            None => crate::logs::tell!("{text}"),
+        }
+    }
+
+    /// No call runs any more, as far as is known: removes the bars.
     pub fn clear(&mut self) {
         if let Some((_, bars)) = &mut self.bars {
             std::mem::take(bars).values().for_each(ProgressBar::finish_and_clear);
@@ -87,14 +172,14 @@ impl Lines {
     fn print(&self, line: &str) -> anyhow::Result<()> {
         match &self.bars {
             Some((bars, running)) if !running.is_empty() => Ok(bars.println(line)?),
-            Some(_) | None => show::text(line),
+            Some(_) | None => show::print_live(line),
         }
     }
 
     /// `12:03:04.567 ✓ Read AGENTS.md    c1 01j8a6zc  3 ms`
     fn line(&self, kind: &str, event: &Value) -> Option<String> {
         let (look, sentence) = sentence(kind, event)?;
-        // A day and its zone are the same on every line; --json has them.
+        // The day and the zone are the same on every line; --json has them.
         let time = text(event, "at").get(11..23).unwrap_or_default();
         let (sign, colour) = look.sign();
         let inside = if event["parent"].is_string() { "└ " } else { "" };
@@ -103,10 +188,10 @@ impl Lines {
         let mut behind =
             format!("{} {}", show::line(text(event, "id")), show::short_handle(text(event, "call")));
         if kind == "ended" {
-            behind.push_str(&format!("  {} ms", event["ran_ms"]));
+            behind.extend(event["ran_ms"].as_u64().map(|ms| format!("  {ms} ms")));
         }
         let (dim, plain) = ("2", &sentence);
-        let sentence = if look == Look::Aside { self.painted(dim, plain) } else { plain.clone() };
+        let sentence = if look == LineStyle::Aside { self.painted(dim, plain) } else { plain.clone() };
         Some(format!(
             "{} {} {sentence}{padding}  {}",
             self.painted(dim, time),
@@ -119,12 +204,12 @@ impl Lines {
         if self.colours { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_string() }
     }
 
-    /// A call that runs has a bar, until its attempt is over.
+    /// Updates the bar of a running call; it is removed at the end of the attempt.
     fn move_bar(&mut self, kind: &str, event: &Value) {
         let Some((multi, bars)) = &mut self.bars else { return };
         let call = text(event, "call");
         match kind {
-            "started" | "resumed" | "progress" => {
+            "started" | "running" | "resumed" | "progress" => {
                 if !bars.contains_key(call) {
                     if bars.len() >= BARS_MAX {
                         return;
@@ -148,6 +233,13 @@ impl Lines {
     }
 }
 
+/// The number of an attempt, and its start as a millisecond of the day.
+fn began(event: &Value) -> (u64, Option<i64>) {
+    let part = |range: std::ops::Range<usize>| text(event, "at").get(range)?.parse::<i64>().ok();
+    let ms = || Some(((part(11..13)? * 60 + part(14..16)?) * 60 + part(17..19)?) * 1_000 + part(20..23)?);
+    (event["attempt"].as_u64().unwrap_or(0), ms())
+}
+
 const SPINNER: &str = "  {spinner} {msg}  {elapsed}";
 const BAR: &str = "  {bar:20} {percent:>3} %  {msg}  {elapsed}";
 
@@ -159,7 +251,7 @@ fn say(bar: &ProgressBar, event: &Value) {
     let progress = serde_json::from_value::<Progress>(event["progress"].clone()).ok();
     if let Some(share) = progress.as_ref().and_then(Progress::share) {
         bar.set_style(style(BAR));
-        // A share lies between 0 and 1.
+        // A share is between 0 and 1.
         bar.set_position((share * 100.0).round() as u64);
     }
     let said = event["narration"].as_str().or(event["status"].as_str());
@@ -168,16 +260,16 @@ fn say(bar: &ProgressBar, event: &Value) {
     }
 }
 
-/// What people are told of an event; most that have no sentence of their own are not worth a line.
-fn sentence(kind: &str, event: &Value) -> Option<(Look, String)> {
+/// The sentence for an event; most events without a sentence of their own are not worth a line.
+fn sentence(kind: &str, event: &Value) -> Option<(LineStyle, String)> {
     let name = || show::line(text(event, "name"));
     let tool = || show::line(text(event, "tool"));
     if let Some(told) = event["narration"].as_str() {
         let look = match (kind, text(event, "state")) {
-            ("started", _) => Look::Begins,
-            ("ended" | "resolved", "succeeded") => Look::Well,
-            ("ended" | "resolved", _) => Look::Badly,
-            _ => Look::Waits,
+            ("started" | "running", _) => LineStyle::Begins,
+            ("ended" | "resolved", "succeeded") => LineStyle::Well,
+            ("ended" | "resolved", _) => LineStyle::Badly,
+            _ => LineStyle::Waits,
         };
         return Some((look, show::line(told)));
     }
@@ -196,7 +288,7 @@ fn sentence(kind: &str, event: &Value) -> Option<(Look, String)> {
         ),
         _ => return None,
     };
-    Some((Look::Aside, told))
+    Some((LineStyle::Aside, told))
 }
 
 fn text<'a>(event: &'a Value, field: &str) -> &'a str {

@@ -100,7 +100,7 @@ fn bad_arguments_are_the_failure_of_their_call_alone() {
     // What is recorded is recognised, however it was written.
     let again = rig.run_on(&["run", "-", "--json"], calls.join("\n")).expect(1);
     assert_eq!(again.stdout, ran.stdout);
-    assert!(again.stderr.contains("11 of 11 answers were on record"), "{again}");
+    assert!(again.stderr.contains("11 of 11 answers were recorded"), "{again}");
     rig.run(&["calls"]).expect(0);
     rig.run(&["doctor"]).expect(0);
 }

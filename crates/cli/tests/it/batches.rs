@@ -60,7 +60,7 @@ fn fifty_answers_come_in_order_and_again_byte_for_byte() {
 
     let again = run(&["--json"]);
     assert_eq!(again.stdout, first.stdout);
-    let said = "windlass: 50 of 50 answers were on record under key k and were not run again\n";
+    let said = "windlass: 50 of 50 answers were recorded under key k and did not run again\n";
     assert_eq!(again.stderr, said);
     let (table, table_again) = (run(&[]), run(&[]));
     assert_eq!(table.stdout, table_again.stdout);
@@ -107,7 +107,7 @@ fn other_arguments_under_the_same_key_conflict_for_that_call_only() {
     assert_eq!((&failure["class"], &failure["code"]), (&json!("conflict"), &json!("conflict")));
     insta::assert_snapshot!(text(&failure["message"]), @r#"The call "c7" of this batch is recorded with other arguments at /b. The recorded one is untouched and this one was not run; give it another id to run it."#);
     insta::assert_snapshot!(text(&json["calls"][10]["outcome"]["failure"]["message"]), @r#"The call "c10" of this batch is recorded with another tool. The recorded one is untouched and this one was not run; give it another id to run it."#);
-    insta::assert_snapshot!(ran.stderr, @"windlass: 48 of 50 answers were on record under key k and were not run again");
+    insta::assert_snapshot!(ran.stderr, @"windlass: 48 of 50 answers were recorded under key k and did not run again");
     assert_eq!(rig.lines("notes"), notes, "nothing was started");
 }
 
@@ -119,8 +119,8 @@ fn a_key_is_derived_from_the_calls() {
     assert_eq!(first.stderr, "");
     let again = rig.run(&["run", "two.json"]).expect(0);
     assert_eq!(again.stdout, first.stdout);
-    assert!(again.stderr.starts_with("windlass: 2 of 2 answers were on record under key "), "{again}");
-    assert!(again.stderr.ends_with(" and were not run again; --new runs them anew\n"), "{again}");
+    assert!(again.stderr.starts_with("windlass: 2 of 2 answers were recorded under key "), "{again}");
+    assert!(again.stderr.ends_with(" and did not run again; --new runs them again\n"), "{again}");
     assert_eq!(rig.lines("notes").len(), 2);
     // Blanks and the order of keys are no difference.
     let spelled = r#"{"calls": [{"tool": "note", "args": { "n" : 1 }, "id": "a"}, {"id": "b", "args": "{\"n\": 2}", "tool": "note"}]}"#;
@@ -191,7 +191,7 @@ fn a_call_added_to_a_recorded_batch_runs_alone() {
     assert_eq!(more.states(), ["a succeeded", "c succeeded", "b succeeded"]);
     assert_eq!(more.json()["calls"][2], first.json()["calls"][1]);
     assert_eq!(rig.lines("notes"), ["1 a", "2 b", "3 c"]);
-    assert_eq!(more.stderr, "windlass: 2 of 3 answers were on record under key k and were not run again\n");
+    assert_eq!(more.stderr, "windlass: 2 of 3 answers were recorded under key k and did not run again\n");
     let again = run(&[note("a", 1), note("c", 3), note("b", 2)]);
     assert_eq!(again.stdout, more.stdout);
     assert_eq!(rig.lines("notes").len(), 3);
@@ -212,7 +212,7 @@ fn one_call_with_an_id_is_one_call_however_often() {
     let first = rig.run(&["call", "note", r#"{"n": 1}"#, "--id", "x"]).expect(0);
     let again = rig.run(&["call", "note", r#"{"n": 1}"#, "--id", "x"]).expect(0);
     assert_eq!((first.stdout.as_str(), &again.stdout), ("{\"noted\":1}\n", &first.stdout));
-    assert_eq!(again.stderr, "windlass: this answer was on record; the tool was not run again\n");
+    assert_eq!(again.stderr, "windlass: this answer was recorded before; the tool did not run again\n");
     rig.run(&["call", "note", r#"{"n": 2}"#, "--id", "x"]).expect(4);
     assert_eq!(rig.lines("notes").len(), 1);
     rig.run(&["call", "note", r#"{"n": 1}"#]).expect(0);

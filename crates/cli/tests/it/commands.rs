@@ -19,6 +19,8 @@ command = ["sh", "-c", "echo 'first' >&2; echo 'the disk is on fire' >&2; exit 3
 
 [tools.signalled]
 command = ["sh", "-c", "kill -15 $$"]
+class = "read"
+retry = { attempts = 1 }
 
 [tools.bytes]
 command = ["printf", 'a\377\376b']
@@ -159,12 +161,26 @@ fn survivors_of_a_killed_launcher_are_ended_by_the_next_owner() {
         line.contains("stubborn.sh") && line.starts_with("windlass\0")
     });
     let launcher = launcher.and_then(Pid::from_raw).expect("a launcher");
-    kill_process(launcher, Signal::STOP).expect("it is ours");
+    // The owner is the one that is stopped: a launcher that is stopped when its owner dies is woken by the kernel
+    // (SIGHUP and SIGCONT to a group that becomes orphaned), and may still end the command before it dies.
+    let stopped = Pid::from_child(&owner);
+    kill_process(stopped, Signal::STOP).expect("it is ours");
+    until("every thread of the owner is stopped", || threads_are_stopped(stopped));
+    kill_process(launcher, Signal::KILL).expect("it is ours");
+    let launcher = launcher.as_raw_nonzero().get();
+    until("the launcher is gone", || !rig.processes().contains(&launcher));
     owner.kill().expect("it can be killed");
     owner.wait().expect("our child");
-    kill_process(launcher, Signal::KILL).expect("it is ours");
     assert!(!rig.processes().is_empty(), "the command should be an orphan now");
     let next = rig.run(&["call", "add", r#"{"a": 1, "b": 2}"#]).expect(0);
     assert!(next.stderr.contains("processes that the last owner's commands left behind"), "{next}");
     assert_eq!(rig.processes(), [0; 0]);
+}
+
+fn threads_are_stopped(process: Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).expect("it is there");
+    threads.flatten().all(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        status.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    })
 }

@@ -25,6 +25,7 @@ fn mistakes_are_named_with_their_place_and_nothing_runs() {
         ),
         ("a phase that is none", "[tools.t]\ncommand = [\"true\"]\nnarration = { begun = \"x\" }\n"),
         ("a limit that is none", "[limits]\nbatch_calls_max = 0\n"),
+        ("a ballast that fills the disk", "[limits]\nballast_bytes = 1073741825\n"),
     ];
     let mut told = String::new();
     for (name, toml) in cases {

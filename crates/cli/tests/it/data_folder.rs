@@ -109,7 +109,7 @@ fn a_flipped_bit_stops_one_session_and_is_named() {
     let hurt = rig.run(&say("hurt", "x")).expect(6);
     told.push_str(&format!("# the hurt session\n{}", rig.told(&hurt)));
     let whole = rig.run(&say("whole", "x")).expect(0);
-    assert!(whole.stderr.contains("was on record"), "{whole}");
+    assert!(whole.stderr.contains("was recorded"), "{whole}");
     rig.run(&say("whole", "y")).expect(0);
     let calls = rig.run(&["calls", "--json"]).expect(6);
     assert_eq!(

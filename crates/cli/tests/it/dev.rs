@@ -109,7 +109,7 @@ fn a_port_that_is_taken_is_told_with_the_way_out() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = taken.local_addr().expect("an address").to_string();
     let refused = rig.run(&["dev", "--listen", &at]).expect(2);
-    assert!(refused.stderr.contains(&format!("could not listen at {at}")), "{refused}");
+    assert!(refused.stderr.contains(&format!("could not listen on {at}")), "{refused}");
     assert!(refused.stderr.contains("let --listen 127.0.0.1:0 find a free port"), "{refused}");
     let elsewhere = Rig::new();
     elsewhere.run(&["--server", "http://127.0.0.1:1", "dev"]).expect(2);
@@ -137,5 +137,23 @@ fn the_client_in_python_runs_as_it_is_documented() {
     assert!(first.stdout.contains("suspended approval Waiting for approval of order-8\n"), "{first}");
     assert!(first.stdout.ends_with(ends), "{first}");
     assert_eq!(run().stdout, ends, "the second time all is on record");
+    kill(server);
+}
+
+#[test]
+fn dev_starts_again_after_the_session_of_its_examples_was_deleted() {
+    if !is_there("curl") {
+        return;
+    }
+    let rig = Rig::new();
+    let (server, told) = dev(&rig);
+    let url = told.split_whitespace().find(|word| word.starts_with("http://")).expect("an address");
+    let delete = format!(
+        "curl -s -X DELETE -H \"Authorization: Bearer $(cat .windlass-dev/token)\" {url}/v1/sessions/demo"
+    );
+    assert!(paste(&rig, &delete).expect(0).stdout.contains("deleted"));
+    kill(server);
+    let (server, told) = dev(&rig);
+    assert!(told.contains("windlass watch demo"), "it serves its tools: {told}");
     kill(server);
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// How many bytes the command writes; set it lower where the disk is slow.
 const SIZE: &str = "WINDLASS_TEST_FLOOD_BYTES";
-/// What a large output may cost (SPEC §15), and what windlass takes before it has seen a byte of it.
+/// The memory limit for a large output (SPEC §15), and the use before its first byte.
 const MEMORY_KIB_MAX: u64 = 64 << 10;
 const PROGRAM_KIB: u64 = 32 << 10;
 /// The number on the first line.

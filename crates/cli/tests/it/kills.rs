@@ -40,7 +40,7 @@ fn rig() -> Rig {
     rig
 }
 
-/// What ran of a call: its attempts with their keys, as they began and were done.
+/// The runs of a call: its attempts with their keys, as they began and were done.
 #[derive(Default, Debug, Clone, PartialEq)]
 struct Effects {
     begun: Vec<(u32, String)>,
@@ -183,7 +183,7 @@ fn what_was_left_open_is_finished_by_the_next_batch_of_the_session() {
     let ran = rig.run(&["run", "batch.json", "--json"]);
     check(&rig, &ran, 1);
     assert_eq!(effects(&rig), calls, "all had ended before");
-    assert!(ran.stderr.contains("10 of 10 answers were on record"), "{ran}");
+    assert!(ran.stderr.contains("10 of 10 answers were recorded"), "{ran}");
 }
 
 /// A command that kills windlass each time it runs is set aside after three deaths, and its neighbours are not.

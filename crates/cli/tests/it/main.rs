@@ -1,20 +1,26 @@
 //! The real binary, from outside: what people and programs get for what they type.
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
 
+mod backup;
 mod bad_input;
 mod batches;
 mod commands;
 mod configuration;
+mod copies;
 mod data_folder;
 mod dev;
 mod examples;
 mod flood;
 mod kills;
+mod logs;
+mod memory;
+mod people;
 mod rig;
 mod schedules;
 mod second_terminal;
 mod serve;
 mod signals;
+mod stall;
 mod tasks;
 mod triggers;
 mod waiting;

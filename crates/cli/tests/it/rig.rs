@@ -15,7 +15,7 @@ pub struct Rig {
     folder: TempDir,
 }
 
-/// What a run of the binary came to.
+/// The result of a run of the binary.
 pub struct Ran {
     /// None if a signal ended it.
     pub code: Option<i32>,
@@ -71,7 +71,9 @@ impl Rig {
             .args(args)
             .current_dir(self.folder.path())
             .env_remove("RUST_BACKTRACE")
-            .env_remove("NO_COLOR");
+            .env_remove("NO_COLOR")
+            // What is logged differs from run to run; `logs` looks at it.
+            .env("WINDLASS_LOG", "off");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

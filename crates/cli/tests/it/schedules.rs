@@ -46,5 +46,5 @@ fn schedules_are_added_listed_switched_and_removed() {
     let listed = rig.run(&["schedules", "list"]).expect(0).stdout;
     assert!(listed.contains("morning") && listed.contains("0 9 * * MON-FRI"), "{listed}");
     let refused = rig.run(&["schedules", "remove", "morning"]).expect(2);
-    assert!(refused.stderr.contains("start its owner first"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("start `windlass serve` first"), "{}", refused.stderr);
 }

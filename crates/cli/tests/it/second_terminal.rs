@@ -58,7 +58,7 @@ fn a_running_call_is_cancelled_from_a_second_terminal() {
     let why = format!("claim of {call} (hold)");
     assert_eq!((text(&waits["id"]), text(&waits["waiting_for"])), ("b".into(), why));
     let cancelled = rig.run(&["cancel", &call[..8], "--reason", "wrong customer"]).expect(0);
-    insta::assert_snapshot!(cancelled.stdout.replace(&call[..8], "[call]"), @"the call was asked to stop; `windlass calls [call] --journal` tells how it ends");
+    insta::assert_snapshot!(cancelled.stdout.replace(&call[..8], "[call]"), @"the call was asked to stop; `windlass calls [call] --journal` shows how it ends");
     until("the next one runs", || rig.lines("held").len() == 2);
     assert_eq!(rig.run(&["cancel", "--batch", "k", "--json"]).expect(0).json()["asked"], 1);
     let ran = finish(first).expect(1);
@@ -70,7 +70,7 @@ fn a_running_call_is_cancelled_from_a_second_terminal() {
 
     // What is over stays as it is, with and without an owner; that is no failure.
     let again = rig.run(&["cancel", &call]).expect(0);
-    assert_eq!(again.stdout, "the call is over already; nothing was changed\n");
+    assert_eq!(again.stdout, "the call is already over; nothing changed\n");
     let again = rig.run(&["cancel", "--session", "default", "--json"]).expect(0);
     assert_eq!((&again.json()["asked"], &again.json()["left_for_next_owner"]), (&0.into(), &false.into()));
 }
@@ -123,7 +123,7 @@ fn a_call_that_is_not_recorded_yet_is_seen_and_cancelled() {
     let shown = rig.run(&["calls", &call[..6]]).expect(0);
     assert!(shown.stdout.contains("running") && shown.stdout.ends_with("The call is running.\n"), "{shown}");
     let story = rig.run(&["calls", &call[..6], "--journal"]).expect(0);
-    assert!(story.stdout.starts_with("nothing is recorded of it yet"), "{story}");
+    assert!(story.stdout.starts_with("nothing is recorded yet"), "{story}");
     rig.run(&["cancel", &call[..6]]).expect(0);
     let ran = finish(first).expect(1);
     assert_eq!(ran.json()["outcome"]["effect"], "none");
@@ -171,7 +171,7 @@ fn an_unknown_call_is_resolved_for_the_next_owner() {
     let story = rig.run(&["calls", &call, "--journal"]).expect(0).stdout;
     assert!(story.contains(r#"an operator says that it took effect, with {"went":"by hand"}"#), "{story}");
     let late = rig.run(&["resolve", &call, "--did-not-happen"]).expect(4);
-    assert_eq!(late.stderr, "windlass: the call was resolved before, and otherwise; that stands\n");
+    assert_eq!(late.stderr, "windlass: the call was resolved differently before; that resolution stands\n");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn an_unknown_call_is_resolved_through_the_owner_at_once() {
     let call = unknown(&rig);
     let owner = start(&rig, &["call", "hold", "--session", "other"]);
     let ran = rig.run(&["resolve", &call[..8], "--did-not-happen"]).expect(0);
-    assert_eq!(ran.stdout, "the call is failed now; whoever submits it again gets that answer\n");
+    assert_eq!(ran.stdout, "the call is failed now; submitting it again returns that answer\n");
     assert_eq!(rig.run(&["resolve", &call, "--landed", "1"]).expect(4).stdout, "");
     assert_eq!(rig.run(&["resolve", &handle(&rig, "b"), "--landed", "1"]).expect(4).stdout, "");
     assert_eq!(listed(&rig, &["--state", "unknown"]).len(), 0);
@@ -198,7 +198,10 @@ fn the_tool_is_asked_by_the_owner_or_by_whoever_becomes_it() {
     let call = unknown(&rig);
     let ask = || rig.run(&["resolve", &call[..8], "--ask-tool"]);
     let cannot_tell = ask().expect(4).stderr;
-    assert!(cannot_tell.starts_with("windlass: the tool could not be asked: hold failed"), "{cannot_tell}");
+    assert!(
+        cannot_tell.starts_with("windlass: the tool could not be asked: The command exited with code 1"),
+        "{cannot_tell}"
+    );
     let owner = start(&rig, &["call", "hold", "--session", "other"]);
     assert_eq!(ask().expect(4).stderr, cannot_tell);
     rig.write("go", "");
@@ -207,7 +210,7 @@ fn the_tool_is_asked_by_the_owner_or_by_whoever_becomes_it() {
     rig.write("landed", r#"{"went": "it says"}"#);
     assert_eq!(
         ask().expect(0).stdout,
-        "the call is succeeded now; whoever submits it again gets that answer\n"
+        "the call is succeeded now; submitting it again returns that answer\n"
     );
     let lock = std::fs::read_to_string(rig.path(".windlass/owner.lock")).expect("it is there");
     assert_eq!(lock.len(), 1, "the folder was given up in good order: {lock}");
@@ -249,10 +252,10 @@ fn a_call_whose_tool_has_changed_waits_until_it_is_accepted() {
     until("it waits", || waits(&rig));
     let call = handle(&rig, "a");
     let story = rig.run(&["calls", &call, "--journal"]).expect(0).stdout;
-    assert!(story.contains("`windlass accept` lets it go on"), "{story}");
+    assert!(story.contains("`windlass accept` lets it continue"), "{story}");
     assert_eq!(
         rig.run(&["accept", &call[..8]]).expect(0).stdout,
-        "accepted; the call goes on under what its tool has become\n"
+        "accepted; the call continues with the changed tool\n"
     );
     until("it goes on", || rig.lines("held").len() >= 2);
     let later = handle(&rig, "b");
@@ -315,10 +318,10 @@ fn an_owner_without_a_socket_runs_and_is_told_of() {
     // What is recorded can be read; to steer it needs the socket.
     assert_eq!(listed(&rig, &["--state", "open"]).len(), 2);
     let cancel = rig.run(&["cancel", "--batch", "k"]).expect(6);
-    assert!(cancel.stderr.contains("its owner serves no control.sock"), "{cancel}");
+    assert!(cancel.stderr.contains("it serves no control.sock"), "{cancel}");
     rig.write("go", "");
     let ran = finish(owner).expect(0);
-    assert!(ran.stderr.contains("warning: other terminals cannot reach this one"), "{ran}");
+    assert!(ran.stderr.contains("warning: other terminals cannot connect"), "{ran}");
     assert_eq!(rig.lines(".windlass/control.sock").len(), 0);
     assert_eq!(std::fs::read(rig.path(".windlass/control.sock")).expect("left alone"), b"mine");
 }
@@ -347,6 +350,6 @@ fn long_lists_come_in_full_and_say_what_they_leave_out() {
     assert_eq!(listed(&rig, &["--after", &after]).len(), 5);
     let cut = rig.run(&["calls", "--limit", "2"]).expect(0);
     assert_eq!(cut.stdout.lines().count(), 3);
-    assert_eq!(cut.stderr, "windlass: there are more; --limit 8 shows more of them\n");
+    assert_eq!(cut.stderr, "windlass: there are more calls; use --limit 8 to see more\n");
     assert_eq!(listed(&rig, &["--state", "failed"]).len(), 0);
 }

@@ -1,6 +1,6 @@
 //! A real `windlass serve`: started, asked over TCP and through the folder, stopped in good order, and killed under load.
 
-use crate::rig::{Rig, finish, kill, text, until};
+use crate::rig::{Ran, Rig, finish, kill, text, until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -94,7 +94,7 @@ fn try_serve_at(rig: &Rig, listen: &str) -> Option<Server> {
 }
 
 /// Asks the server there; `None` if it goes away or is not there.
-fn ask(rig: &Rig, at: &str, (method, path, body): (&str, &str, &Value)) -> Option<(u16, Value)> {
+fn ask(rig: &Rig, at: &str, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
     let token = std::fs::read_to_string(rig.path(".windlass/token")).expect("a token");
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let mut stream = TcpStream::connect(at).ok()?;
@@ -116,8 +116,8 @@ fn ask(rig: &Rig, at: &str, (method, path, body): (&str, &str, &Value)) -> Optio
 }
 
 impl Server {
-    fn ask(&self, rig: &Rig, method: &str, (path, body): (&str, &Value)) -> Option<(u16, Value)> {
-        ask(rig, &self.at, (method, path, body))
+    fn ask(&self, rig: &Rig, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+        ask(rig, &self.at, method, path, body)
     }
 
     fn terminate(&self) {
@@ -134,21 +134,21 @@ fn it_says_how_to_ask_and_every_command_asks_it() {
     assert!(server.greeting.contains("durability full"), "{}", server.greeting);
     let batch = json!({"key": "k", "calls": [{"id": "a", "tool": "add", "args": {"a": 1, "b": 2}}]});
     let (status, answer) =
-        server.ask(&rig, "POST", ("/v1/sessions/web/batches", &batch)).expect("it is answered");
+        server.ask(&rig, "POST", "/v1/sessions/web/batches", &batch).expect("it is answered");
     assert_eq!((status, &answer["calls"][0]["state"]), (200, &json!("succeeded")));
     // `run` and `call` have theirs driven by it, and say what was on record.
     rig.write("batch.json", batch.to_string());
     let ran = rig.run(&["run", "batch.json", "--json"]).expect(0);
     assert_eq!(ran.states(), ["a succeeded"]);
     let again = rig.run(&["run", "batch.json"]).expect(0);
-    assert!(again.stderr.contains("1 of 1 answers were on record under key k"), "{again}");
+    assert!(again.stderr.contains("1 of 1 answers were recorded under key k"), "{again}");
     assert_eq!(rig.run(&["call", "echo", r#"{"message": "hi"}"#]).expect(0).json()["echoed"], "hi");
     rig.run(&["call", "nope"]).expect(1);
     rig.run(&["call", "add", "--id", "x", r#"{"a": 1, "b": 1}"#]).expect(0);
     rig.run(&["call", "add", "--id", "x", r#"{"a": 1, "b": 2}"#]).expect(4);
     rig.run(&["call", "add", "--session", "a b", r#"{"a": 1, "b": 2}"#]).expect(4);
     let child = json!({"id": "web.agent", "parent": "web", "tools": ["add"]});
-    let (status, _) = server.ask(&rig, "POST", ("/v1/sessions", &child)).expect("it is answered");
+    let (status, _) = server.ask(&rig, "POST", "/v1/sessions", &child).expect("it is answered");
     assert_eq!(status, 201);
     let sessions = rig.run(&["sessions", "--json"]).expect(0).json();
     let names: Vec<String> =
@@ -179,7 +179,7 @@ fn it_says_how_to_ask_and_every_command_asks_it() {
     let ci = |args: &[&str]| rig.run(&[&["--server", &url, "--token-file", "ci"], args].concat());
     assert_eq!(ci(&["calls", "--json"]).expect(0).json()["items"], json!([]), "nothing of it is ci's");
     let refused = ci(&["call", "add"]).expect(6);
-    assert!(refused.stderr.contains("has not the scope \"calls\""), "{refused}");
+    assert!(refused.stderr.contains("lacks the scope \"calls\""), "{refused}");
     remote(&["token", "revoke", &text(&made["id"])]).expect(0);
     ci(&["calls"]).expect(6);
     assert_eq!(
@@ -195,7 +195,7 @@ fn it_says_how_to_ask_and_every_command_asks_it() {
     let second = serve(&rig);
     assert_eq!(rig.lines(".windlass/token"), token);
     let (_, shown) =
-        second.ask(&rig, "GET", ("/v1/sessions/web/batches/k", &Value::Null)).expect("it is answered");
+        second.ask(&rig, "GET", "/v1/sessions/web/batches/k", &Value::Null).expect("it is answered");
     assert_eq!(shown["calls"], answer["calls"]);
     second.terminate();
     finish(second.child).expect(0);
@@ -229,7 +229,7 @@ fn a_second_server_and_a_wrong_address_are_told() {
     assert!(second.stderr.contains("is in use by process"), "{second}");
     let other = Rig::new();
     let taken = other.run(&["serve", "--listen", &server.at]).expect(2);
-    assert!(taken.stderr.contains("could not listen at"), "{taken}");
+    assert!(taken.stderr.contains("could not listen on"), "{taken}");
     for url in ["https://localhost:1", "localhost", "http://localhost:1/x"] {
         rig.run(&["--server", url, "calls"]).expect(2);
     }
@@ -250,26 +250,28 @@ const ROUNDS: u64 = 8;
 fn a_removal_that_was_killed_is_finished_by_the_next_server() {
     let rig = rig();
     let call = |n: usize| json!({"id": format!("a{n}"), "tool": "add", "args": {"a": n, "b": 1}});
-    let fill = |server: &Server, key: usize| {
+    let path = |round: u64| format!("/v1/sessions/s{round}");
+    let fill = |server: &Server, round: u64, key: usize| {
         let calls: Vec<Value> = (0..50).map(|n| call(key * 50 + n)).collect();
         let batch = json!({"key": format!("k{key}"), "wait": "settled", "calls": calls});
-        let asked = server.ask(&rig, "POST", ("/v1/sessions/s/batches", &batch));
+        let asked = server.ask(&rig, "POST", &format!("{}/batches", path(round)), &batch);
         assert_eq!(asked.expect("it is answered").0, 200);
     };
     let mut cut = 0;
     for round in 0..ROUNDS {
         let server = serve(&rig);
-        (0..20).for_each(|key| fill(&server, key));
+        let (path, batches) = (&path(round), &format!("{}/batches", path(round)));
+        (0..20).for_each(|key| fill(&server, round, key));
         let held = json!({"key": "held", "wait": "none", "calls": [{"id": "h", "tool": "stuck"}]});
-        server.ask(&rig, "POST", ("/v1/sessions/s/batches", &held)).expect("it is answered");
+        server.ask(&rig, "POST", batches, &held).expect("it is answered");
         let entries = |at: &str| {
-            let shown = ask(&rig, at, ("GET", "/v1/sessions/s", &Value::Null));
+            let shown = ask(&rig, at, "GET", path, &Value::Null);
             shown.filter(|(status, _)| *status == 200).and_then(|(_, shown)| shown["entries"].as_u64())
         };
         let Server { child, at, .. } = server;
         let all = entries(&at).expect("it is there");
         std::thread::scope(|scope| {
-            let removed = scope.spawn(|| ask(&rig, &at, ("DELETE", "/v1/sessions/s", &Value::Null)));
+            let removed = scope.spawn(|| ask(&rig, &at, "DELETE", path, &Value::Null));
             // Sooner and later in it: at once, or when so much of it is gone.
             let left = all - all * round / ROUNDS;
             until("it goes", || round == 0 || entries(&at).is_none_or(|entries| entries < left));
@@ -277,29 +279,46 @@ fn a_removal_that_was_killed_is_finished_by_the_next_server() {
             cut += usize::from(removed.join().expect("no panic").is_none());
         });
         let next = serve(&rig);
-        let path = "/v1/sessions/s";
         let mut removed = false;
-        until("the session is gone", || match next.ask(&rig, "GET", (path, &Value::Null)) {
-            Some((404, _)) => true,
+        until("the session is gone", || match next.ask(&rig, "GET", path, &Value::Null) {
+            Some((410, _)) => true,
             // Killed before that it is to go was recorded: nothing was promised, and it is asked for again.
             Some((200, _)) if !removed => {
-                removed = next.ask(&rig, "DELETE", (path, &Value::Null)).is_some_and(|told| told.0 == 200);
+                removed = next.ask(&rig, "DELETE", path, &Value::Null).is_some_and(|told| told.0 == 200);
                 removed
             }
             _ => false,
         });
-        until("its name is free", || {
-            let batch = json!({"key": "k0", "wait": "settled", "calls": [call(0)]});
-            let asked = next.ask(&rig, "POST", ("/v1/sessions/s/batches", &batch)).expect("it is answered");
-            assert!(asked.0 == 409 || asked.1.get("recorded").is_none(), "it met the old one: {}", asked.1);
-            asked.0 == 200
-        });
-        let (_, shown) = next.ask(&rig, "GET", (path, &Value::Null)).expect("it is answered");
-        assert!(shown["entries"].as_u64().is_some_and(|entries| entries < 20), "{shown}");
-        next.ask(&rig, "DELETE", (path, &Value::Null)).expect("it is answered");
+        // Its name is not free: the same batch must not run a second time.
+        let batch = json!({"key": "k0", "wait": "settled", "calls": [call(0)]});
+        let (status, told) = next.ask(&rig, "POST", batches, &batch).expect("it is answered");
+        assert_eq!((status, &told["code"]), (410, &json!("gone")), "{told}");
+        let (_, listed) = next.ask(&rig, "GET", "/v1/sessions", &Value::Null).expect("it is answered");
+        assert_eq!(listed["items"], json!([]));
         kill(next.child);
     }
     assert!(cut > 0, "no removal was cut off");
+}
+
+/// With or without an owner, a command that uses a deleted session is refused, and nothing is opened under its name.
+#[test]
+fn a_command_is_told_that_a_session_was_deleted() {
+    let rig = rig();
+    let add = |session: &str| rig.run(&["call", "add", "--session", session, r#"{"a": 1, "b": 2}"#]);
+    add("s").expect(0);
+    let server = serve(&rig);
+    let deleted = server.ask(&rig, "DELETE", "/v1/sessions/s", &Value::Null).expect("it is answered");
+    assert_eq!(deleted, (200, json!({"deleted": true})));
+    let told = |ran: Ran| {
+        let ran = ran.expect(4);
+        assert!(ran.stderr.contains("was removed, and its name is not used again"), "{}", ran.stderr);
+    };
+    told(add("s"));
+    add("t").expect(0);
+    kill(server.child);
+    told(add("s"));
+    let listed = rig.run(&["sessions", "--json"]).expect(0);
+    assert!(!listed.stdout.contains(r#""s""#) && listed.stdout.contains(r#""t""#), "{}", listed.stdout);
 }
 
 /// How often the server is killed; a longer soak sets this.
@@ -316,7 +335,7 @@ fn killed_under_load_nothing_is_lost_and_nothing_is_doubled() {
     let answered: BTreeMap<String, Value> = std::thread::scope(|scope| {
         let load = |client| {
             let (rig, at, over) = (&rig, &at, &over);
-            scope.spawn(move || load(rig, at, (client, over)))
+            scope.spawn(move || load(rig, at, client, over))
         };
         let clients: Vec<_> = (0..CLIENTS).map(load).collect();
         for round in 1..=kills {
@@ -332,7 +351,7 @@ fn killed_under_load_nothing_is_lost_and_nothing_is_doubled() {
 }
 
 /// Sends batches, each again until it is answered whole; returns what was answered, by call.
-fn load(rig: &Rig, at: &str, (client, over): (usize, &AtomicBool)) -> BTreeMap<String, Value> {
+fn load(rig: &Rig, at: &str, client: usize, over: &AtomicBool) -> BTreeMap<String, Value> {
     let mut answered = BTreeMap::new();
     let mut batch = 0;
     while !over.load(Ordering::SeqCst) {
@@ -342,7 +361,7 @@ fn load(rig: &Rig, at: &str, (client, over): (usize, &AtomicBool)) -> BTreeMap<S
         let calls: Vec<Value> = tools.map(call).collect();
         let body = json!({"key": format!("{client}-{batch}"), "wait": "settled", "calls": calls});
         let path = format!("/v1/sessions/s{client}/batches");
-        until("the batch is answered", || match ask(rig, at, ("POST", &path, &body)) {
+        until("the batch is answered", || match ask(rig, at, "POST", &path, &body) {
             Some((200, answer)) => {
                 let calls = answer["calls"].as_array().expect("calls");
                 let whole = calls.iter().all(|call| call.get("outcome").is_some());
@@ -359,7 +378,7 @@ fn load(rig: &Rig, at: &str, (client, over): (usize, &AtomicBool)) -> BTreeMap<S
     answered
 }
 
-/// What the world saw against what clients were told.
+/// Compares the effects with the replies to clients.
 fn check(rig: &Rig, answered: &BTreeMap<String, Value>) {
     let mut seen: BTreeMap<String, (Vec<String>, usize)> = BTreeMap::new();
     for line in rig.lines("log") {

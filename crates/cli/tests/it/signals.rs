@@ -39,7 +39,7 @@ fn the_first_signal_stops_in_good_order_and_the_next_run_goes_on() {
         let ran = finish(child).expect(5);
         assert_eq!(ran.stdout, "");
         let told: Vec<&str> = ran.stderr.lines().collect();
-        assert_eq!(told[0], format!("windlass: {name}: stopping; once more leaves at once"));
+        assert_eq!(told[0], format!("windlass: {name}: stopping; send it again to exit at once"));
         assert_eq!(told[1], "windlass: 2 calls of session default stay open:");
         assert!(told[2].ends_with("a  hold  running") && told[3].ends_with("b  hold  queued"), "{ran}");
         assert!(

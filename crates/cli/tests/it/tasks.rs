@@ -68,7 +68,7 @@ fn a_task_is_followed_survives_its_owner_and_is_told_of_once() {
     assert!(rig.run(&["tasks", "messages", &task]).expect(0).stdout.contains("DIRECTION"));
     let unowned = rig.run(&["tasks", "say", &task, "late"]).expect(2);
     assert!(
-        unowned.stderr.contains("nothing is said to its tasks; start its owner first"),
+        unowned.stderr.contains("its tasks take no messages; start `windlass serve` first"),
         "{}",
         unowned.stderr
     );

@@ -61,7 +61,7 @@ fn triggers_are_added_used_listed_and_removed() {
     let listed = rig.run(&["triggers", "list"]).expect(0).stdout;
     assert!(listed.contains("doors") && listed.contains("/item=\"door\""), "{listed}");
     let refused = rig.run(&["triggers", "remove", "doors"]).expect(2);
-    assert!(refused.stderr.contains("start its owner first"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("start `windlass serve` first"), "{}", refused.stderr);
     let owner = rig.start(&["serve", "--listen", "127.0.0.1:0"]);
     until("it is served", || rig.run(&["triggers", "remove", "doo"]).code == Some(0));
     assert_eq!(rig.run(&["triggers", "list", "--json"]).expect(0).json()["items"], serde_json::json!([]));

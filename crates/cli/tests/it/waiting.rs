@@ -5,9 +5,10 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use windlass::store::StoreError;
 use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::tool::client_tool;
 use windlass::{
     BatchRequest, CallRequest, Config, Cx, EffectClass, Runtime, Tool, ToolError, ToolFuture, ToolSpec,
-    client_tool, tool_fn,
+    tool_fn,
 };
 use windlass_server::control::Control;
 
@@ -59,12 +60,12 @@ fn a_second_terminal_answers_and_the_first_prints_it() {
     BufReader::new(first.stderr.take().expect("piped")).read_line(&mut told).expect("it is told");
     let (waits, how) = told.split_once(" until ").expect("until when");
     assert_eq!(waits, "windlass: a (ask) waits for completion");
-    let complete = "whoever has the key that its tool gave out answers: windlass complete KEY --ok JSON\n";
+    let complete = "answer with the key that its tool issued: windlass complete KEY --ok JSON\n";
     assert!(how.ends_with(complete), "{told}");
     let waits = &listed(&rig, &["--waiting"])[0];
     assert!(text(&waits["waiting_for"]).starts_with("completion until 2"), "{waits}");
     let answered = rig.run(&["complete", &key, "--ok", r#"{"approved": true}"#]).expect(0);
-    assert_eq!(answered.stdout, "answered; the call goes on\n");
+    assert_eq!(answered.stdout, "answered; the call continues\n");
     let ran = finish(first).expect(0);
     assert_eq!(ran.json()["calls"][0]["outcome"]["value"]["approved"], true);
     assert!(!format!("{ran}{told}").contains(&key), "the key is told to nobody: {ran}");
@@ -72,7 +73,7 @@ fn a_second_terminal_answers_and_the_first_prints_it() {
     // The first answer stands, the same again is fine; nobody owns the folder now.
     rig.run(&["complete", &key, "--ok", r#"{"approved": true}"#]).expect(0);
     let other = rig.run(&["complete", &key, "--cancelled"]).expect(4);
-    assert_eq!(other.stderr, "windlass: it was answered before, and otherwise; the first answer stands\n");
+    assert_eq!(other.stderr, "windlass: it was answered differently before; the first answer stands\n");
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn an_error_a_cancel_and_nobody_end_the_call() {
     assert_eq!(late.json()["outcome"]["failure"]["code"], "timeout");
     let key = rig.lines("keys").last().expect("a key").clone();
     let over = rig.run(&["complete", &key, "--ok", "1"]).expect(4);
-    assert_eq!(over.stderr, "windlass: what this answers is over: its deadline has passed\n");
+    assert_eq!(over.stderr, "windlass: the wait for this answer is over: its deadline has passed\n");
 }
 
 #[test]
@@ -194,7 +195,7 @@ async fn asked(runtime: &Runtime, key: &str) -> windlass::Submitted {
     submitted
 }
 
-/// What people see and do about the question, in words that are the same with and without an owner.
+/// The output about the question and its answer, in words that are the same with and without an owner.
 fn answer(rig: &Rig) -> String {
     let questions = rig.run(&["questions", "--json"]).expect(0).json();
     let id = text(&questions["items"][0]["id"]);
@@ -237,7 +238,7 @@ async fn a_question_is_listed_and_answered_with_and_without_an_owner() {
     assert_eq!(left.calls[0].model_text(), r#"{"colour":"red"}"#);
     let submitted = asked(&runtime, "owned").await;
     let left_for = "recorded; it takes effect when a process next drives session s, e.g. `windlass run`";
-    assert_eq!(answer(&rig), without.replace(left_for, "answered; the call goes on"));
+    assert_eq!(answer(&rig), without.replace(left_for, "answered; the call continues"));
     assert_eq!(submitted.settled().await.expect("answered").calls[0].model_text(), r#"{"colour":"red"}"#);
     control.stop().await;
 }
@@ -291,7 +292,7 @@ async fn a_connection_is_declined_with_and_without_an_owner() {
     let submitted = waiting(&runtime, "owned").await;
     assert_eq!(decline(), "calls that waited for smtp and fail now: 1\n");
     submitted.settled().await.expect("answered");
-    assert_eq!(decline(), "no call of session s waits for smtp; nothing was changed\n");
+    assert_eq!(decline(), "no call of session s waits for smtp; nothing changed\n");
     rig.run(&["connections", "nowhere", "smtp", "--connected"]).expect(2);
     control.stop().await;
 }

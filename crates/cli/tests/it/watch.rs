@@ -130,7 +130,7 @@ fn spans_of_a_command_reach_the_collector_before_it_ends() {
     rig.write("windlass.toml", "[traces]\nendpoint = \"127.0.0.1\"\n");
     let refused = rig.run(&["call", "add", r#"{"a": 2, "b": 3}"#]).expect(2);
     assert!(
-        refused.stderr.contains("[traces] of windlass.toml: \"127.0.0.1\" is no address of a collector"),
+        refused.stderr.contains("[traces] of windlass.toml: \"127.0.0.1\" is not the address of a collector"),
         "{refused}"
     );
 }

@@ -1,4 +1,4 @@
-//! What people read: help, tables, and how both behave without a terminal.
+//! Texts for people: help, tables, and how both behave without a terminal.
 
 use crate::rig::{Rig, finish};
 use std::io::{BufRead, BufReader};
@@ -21,6 +21,7 @@ fn help_is_worth_reading() {
         &["help", "questions"],
         &["help", "answer"],
         &["help", "connections"],
+        &["help", "backup"],
         &["help", "doctor"],
     ] {
         let ran = rig.run(args).expect(0);
@@ -76,7 +77,7 @@ fn tables_are_aligned_and_tools_cannot_move_the_cursor() {
         .collect();
     assert_eq!(rows[0], ["ID", "TOOL", "STATE", "RAN", "CALL", "ANSWER"]);
     assert_eq!(rows[2][..3], ["longer", "evil", "succeeded"]);
-    assert_eq!(rows[2][5], "·[2J·[31mred⏎second line");
+    assert_eq!(rows[2][5], r"\u{1b}[2J\u{1b}[31mred⏎second line");
     let listed = rig.run(&["calls"]).expect(0);
     assert_eq!(listed.stdout.lines().count(), 4);
     // The beginning of a handle, as the table shows it, is enough.

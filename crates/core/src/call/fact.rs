@@ -1,15 +1,17 @@
 //! The facts a call's journal is made of. A released kind never changes; fields may be added.
 
 use crate::attempt::{Deadline, Deadlines, Rules};
-use crate::failure::{Failure, named};
+use crate::failure::Failure;
 use crate::ids::{AttemptNo, CallId, Mark};
 use crate::operation::Operation;
 use crate::outcome::{JsonText, ModelAnswer, Outcome, Success};
-use crate::repair::Repair;
-use crate::text::Text;
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 use std::sync::Arc;
+use windlass_args::arguments::Arguments;
+use windlass_args::named;
+use windlass_args::repair::Repair;
+use windlass_args::text::Text;
 
 /// One fact about a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,11 +19,11 @@ pub enum Fact {
     /// It was asked for.
     Opened(Opened),
     /// Its tool was found and its arguments fit.
-    Prepared(Prepared),
+    Prepared(PreparedCall),
     /// An attempt starts.
     Started(Started),
     /// An attempt was running when its owner died.
-    Lost(Lost),
+    Lost(LostAttempt),
     /// An attempt returned.
     Returned(Returned),
     /// The call is over.
@@ -29,7 +31,7 @@ pub enum Fact {
     /// An attempt was stopped.
     Stopped(Stopped),
     /// The tool said whether an attempt that did not return took effect.
-    Reconciled(Reconciled),
+    Reconciled(ReconciledAttempt),
     /// It waits, and for what.
     Parked(Parked),
     /// Somebody asked to cancel it.
@@ -54,6 +56,15 @@ pub enum Fact {
     Connected(Connected),
     /// It goes on without a caller: it is a task from now on.
     Detached(Box<Detached>),
+    /// The data was found to be a copy while the call was under way: the owner of the original may go on with it, so here
+    /// nobody does.
+    CopyFound,
+    /// Its record contradicts itself: it ends as unknown, and only its operator can say how it ended.
+    SetAside(SetAside),
+    /// An attempt was cut off from outside: nobody knows what it did.
+    Aborted(Box<Abort>),
+    /// It was to be a task from the start and was refused at once: it never was one.
+    StartRefused,
 }
 
 /// It was asked for: what was submitted, before anything was made of it. Identity compares this.
@@ -78,28 +89,9 @@ pub struct Opened {
     pub task: Option<Box<Detached>>,
 }
 
-/// Arguments as they were given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arguments {
-    /// Whether they came parsed or as text.
-    pub given: Given,
-    /// Compact JSON, or the text.
-    pub text: Text,
-}
-
-named! {
-    /// The form in which arguments were given.
-    Given {
-        /// As JSON.
-        Json = "json",
-        /// As the raw text the model wrote, which may be no JSON at all.
-        Text = "text",
-    }
-}
-
 /// Its tool was found and its arguments fit: the call is pinned to the tool's contract.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prepared {
+pub struct PreparedCall {
     /// The contract of the tool.
     pub contract: Digest,
     /// The class it had.
@@ -108,8 +100,8 @@ pub struct Prepared {
     pub rules: Option<Arc<Rules>>,
     /// Whether the tool can be asked if an attempt took effect.
     pub reconciles: bool,
-    /// What was made of the call on the way; most calls run as they were asked for.
-    pub made: Option<Arc<Made>>,
+    /// The result of preparation; most calls run as requested.
+    pub made: Option<Arc<PreparedResult>>,
     /// Which calls are the same as it, where its tool says so.
     pub same: Option<Box<Same>>,
 }
@@ -130,14 +122,14 @@ pub struct SameAs {
     pub first: CallId,
 }
 
-/// What preparation made of a call. Fixed once it is recorded.
+/// The result of preparing a call. Fixed once it is recorded.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Made {
+pub struct PreparedResult {
     /// The arguments that run, as JSON, where they are not those that were asked for.
     pub args: Option<JsonText>,
-    /// What was changed in the arguments to make them fit.
+    /// The repairs of its arguments.
     pub repairs: Vec<Repair>,
-    /// What the tool attached for its attempts, as JSON.
+    /// The payload that the tool attached for its attempts, as JSON.
     pub payload: Option<JsonText>,
     /// The answer, where the tool had it at once.
     pub answer: Option<Success>,
@@ -150,13 +142,11 @@ pub struct Started {
     pub attempt: AttemptNo,
     /// Whether it is because an earlier one was lost.
     pub redrive: bool,
-    /// By how much the wall clock jumped while the call waited, in microseconds, where that is worth telling.
-    pub clock_jump_us: Option<i64>,
 }
 
 /// An attempt was running when its owner died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostAttempt {
     /// Which one.
     pub attempt: AttemptNo,
     /// Whether the death counts against the call: not where its owner left in good order, nor where another call
@@ -209,10 +199,10 @@ impl Cause {
 
 /// The tool said whether an attempt that did not return took effect.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reconciled {
+pub struct ReconciledAttempt {
     /// Which one.
     pub attempt: AttemptNo,
-    /// What it said.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -239,7 +229,7 @@ pub struct Parked {
 }
 
 named! {
-    /// What a parked call waits for.
+    /// The reason of a parked call's wait.
     Reason {
         /// The time of its next attempt.
         Retry = "retry",
@@ -287,12 +277,12 @@ pub struct Suspended {
     pub parked: Parked,
     /// The names of the operations it waits for: the first that is over wakes it.
     pub waits: Vec<Arc<str>>,
-    /// What goes on then.
+    /// The continuation.
     pub then: Then,
 }
 
 named! {
-    /// What goes on when a suspended attempt is woken.
+    /// The continuation of a suspended attempt that is woken.
     Then {
         /// Its body runs again, and is told what is recorded.
         Replay = "replay",
@@ -337,7 +327,7 @@ pub struct Detached {
     pub by: DetachedBy,
     /// When its session is told of it.
     pub wake: Wake,
-    /// What people call it; none means the title of its tool.
+    /// Its title for people; `None` means the title of its tool.
     pub title: Option<Arc<str>>,
     /// The call that started it, if one did.
     pub starter: Option<CallId>,
@@ -374,7 +364,7 @@ named! {
 }
 
 impl Wake {
-    /// What `signal_on_completion` says, which is true unless it is said.
+    /// The rule that `signal_on_completion` means, which is true by default.
     pub fn signals(on_completion: Option<bool>) -> Wake {
         if on_completion.unwrap_or(true) { Wake::OnEnd } else { Wake::Silent }
     }
@@ -405,19 +395,37 @@ pub struct Accepted {
     pub reconciles: bool,
 }
 
+/// An attempt ended without telling what it did: what ran it was killed or lost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Abort {
+    /// Which one.
+    pub attempt: AttemptNo,
+    /// How long it ran, in microseconds, by the monotonic clock.
+    pub ran_us: u64,
+    /// The failure, as far as it is known. Its `retry` says whether running it again may help.
+    pub failure: Failure,
+}
+
+/// A call is set aside, because a fact about it cannot follow what is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// The contradiction, for operators.
+    pub why: Arc<str>,
+}
+
 /// It became known whether a call that ended as unknown took effect. The outcome and the answer are those from now on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     /// How it ended after all.
     pub outcome: Outcome,
-    /// What the model is told from now on.
+    /// The model's view from now on.
     pub model: ModelAnswer,
-    /// Who says so.
+    /// The resolver.
     pub by: Resolver,
 }
 
 named! {
-    /// Who resolved a call.
+    /// The resolver of a call.
     Resolver {
         /// An operator.
         Operator = "operator",
@@ -433,11 +441,11 @@ pub struct Returned {
     pub attempt: AttemptNo,
     /// How long it ran, in microseconds, by the monotonic clock.
     pub ran_us: u64,
-    /// What it returned.
+    /// The result.
     pub result: Result,
 }
 
-/// What an attempt returned.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Result {
     /// A value.
@@ -451,13 +459,13 @@ pub enum Result {
 pub struct Ended {
     /// How; `None` if exactly as its last attempt returned, which is then not written twice.
     pub outcome: Option<Outcome>,
-    /// What the model is told, fixed for ever.
+    /// The model's view, fixed for ever.
     pub model: Model,
     /// Where its time went.
     pub spent: Spent,
 }
 
-/// What the model is told, written once: most answers are the value itself.
+/// The model's view, written once: most answers are the value itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Model {
     /// The value's compact JSON, as it stands in the journal.

@@ -1,38 +1,44 @@
 //! The state that facts add up to.
 
+use super::end::End;
 use super::fact::{
-    CancelAsked, Cause, Connected, Detached, Ended, Fact, Lost, Made, Model, Opened, Parked, Prepared,
-    Reason, Reconciled, Resolved, Resolver, Result, Returned, Same, Spent, Started, Stopped, Suspended, Then,
-    Unconnected, Verdict,
+    Abort, CancelAsked, Cause, Connected, Detached, Ended, Fact, LostAttempt, Model, Opened, Parked,
+    PreparedCall, PreparedResult, Reason, ReconciledAttempt, Resolved, Result, Returned, Same, Started,
+    Stopped, Suspended, Then, Unconnected, Verdict,
 };
-use super::kind::Kind;
+use super::illegal::Illegal;
 use crate::attempt::Rules;
 use crate::ids::{AttemptNo, CallId};
 use crate::operation::{Did, Operation, Operations};
-use crate::outcome::{Effect, ModelAnswer, Outcome, Part, Value};
+use crate::outcome::{Outcome, Value};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
+use crate::wait::Wait;
 use std::sync::Arc;
 
 /// A call, as its journal adds up to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// What was asked for.
+    /// The request.
     pub opened: Opened,
     /// When.
     pub opened_at: Timestamp,
-    /// What it is pinned to, once prepared.
+    /// The contract it is pinned to, once prepared.
     pub pin: Option<Pin>,
     /// How its attempts are made, once prepared; see [`Call::rules`].
     pub rules: Option<Arc<Rules>>,
-    /// What preparation made of it.
-    pub made: Option<Arc<Made>>,
+    /// The result of its preparation.
+    pub made: Option<Arc<PreparedResult>>,
     /// How it stands to calls that are the same, where its tool says which are.
     pub dedupe: Option<Box<Deduped>>,
     /// Whether its tool can be asked if an attempt took effect.
     pub reconciles: bool,
-    /// Whether an attempt may have taken effect without telling us.
-    pub may_have_landed: bool,
+    /// The class of the attempts that may have taken effect without telling us, if any may; `Once` if they differ.
+    pub doubt: Option<EffectClass>,
+    /// Whether steps are in doubt: they have keys of their own, so whoever is asked by the key of the call knows nothing of them.
+    pub doubted_steps: bool,
+    /// The class its last attempt was started under.
+    pub started_as: Option<EffectClass>,
     /// How many attempts were started.
     pub attempts: u32,
     /// How many of them count against the rule of its tool: not those that were lost and may be repeated.
@@ -41,21 +47,27 @@ pub struct Call {
     pub connections: u32,
     /// How many deaths of its owner count against it.
     pub deaths: u32,
+    /// How many attempts were lost with their owner: nobody measured how long these ran.
+    pub lost: u32,
     /// When the first attempt started.
     pub first_started_at: Option<Timestamp>,
     /// How long it waited for its next attempts, or for what its attempts wait for, in microseconds.
     pub waited_us: u64,
     /// How much of that it waited for the world outside: time that no deadline of the call counts.
     pub excused_us: u64,
+    /// How far the wall clock moved since it was asked for while none of its time passed, in microseconds.
+    pub moved_us: i64,
     /// How long its attempts ran, in microseconds.
     pub ran_us: u64,
-    /// Who asked to cancel it, if somebody did.
+    /// The request to cancel it, if there was one.
     pub cancel: Option<CancelAsked>,
-    /// What it waits for, and since when.
+    /// Its wait, and since when.
     pub parked: Option<(Parked, Timestamp)>,
     /// How it became a task, if it is one.
     pub task: Option<Box<Detached>>,
-    /// What its tool did by name, if it did anything.
+    /// Whether its caller was answered before it had ended: an entry of its batch says so.
+    pub is_provisional: bool,
+    /// Its tool's named operations, if there are any.
     pub operations: Option<Box<Operations>>,
     /// Where it stands.
     pub state: State,
@@ -81,7 +93,7 @@ pub enum Role {
     SameAs(CallId),
 }
 
-/// What a call is pinned to.
+/// The contract that a call is pinned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin {
     /// The tool's contract.
@@ -111,7 +123,7 @@ pub enum State {
     Returned {
         /// Which one.
         attempt: AttemptNo,
-        /// What.
+        /// The result.
         result: Result,
     },
     /// An attempt was stopped.
@@ -125,11 +137,13 @@ pub enum State {
         /// The last of what it had written.
         output: Option<Arc<str>>,
     },
+    /// An attempt was cut off from outside.
+    Aborted(Box<Abort>),
     /// An attempt that did not return was asked after.
     Reconciled {
         /// Which one.
         attempt: AttemptNo,
-        /// What the tool said of it.
+        /// The tool's verdict.
         verdict: Verdict,
     },
     /// It waits for its next attempt.
@@ -138,10 +152,17 @@ pub enum State {
     Suspended(Box<Suspended>),
     /// It waits until its session is connected to something, for its next attempt.
     Unconnected {
-        /// What its last attempt said.
+        /// The report of its last attempt.
         said: Box<Unconnected>,
         /// Whether somebody declined to connect it.
         declined: bool,
+    },
+    /// Its record contradicts itself.
+    SetAside {
+        /// The contradiction, for operators.
+        why: Arc<str>,
+        /// Whether that is recorded; else the fold of its journal found it.
+        recorded: bool,
     },
     /// It is over.
     Ended(End),
@@ -156,72 +177,15 @@ impl State {
             | State::Interrupted { .. }
             | State::Returned { .. }
             | State::Stopped { .. }
-            | State::Reconciled { .. } => "running",
-            State::Retrying(_) => "retrying",
-            State::Unconnected { .. } => "awaiting_connection",
-            State::Suspended(suspended) => match suspended.parked.reason {
-                Reason::Completion | Reason::Signal => "awaiting_completion",
-                Reason::Input => "awaiting_input",
-                Reason::Client => "awaiting_client",
-                Reason::Connection => "awaiting_connection",
-                Reason::Sleep
-                | Reason::Retry
-                | Reason::ToolChanged
-                | Reason::NoSuchTool
-                | Reason::ToolPaused => "running",
-            },
+            | State::Aborted(_)
+            | State::Reconciled { .. }
+            | State::SetAside { .. } => "running",
+            State::Retrying(parked) => Wait::from(parked.reason).state(),
+            State::Unconnected { said, .. } => Wait::from(said.parked.reason).state(),
+            State::Suspended(suspended) => Wait::from(suspended.parked.reason).state(),
             State::Ended(end) => end.outcome.name(),
         }
     }
-}
-
-/// How a call ended.
-#[derive(Clone, Debug, PartialEq)]
-pub struct End {
-    /// The outcome.
-    pub outcome: Outcome,
-    /// What the model is told, as it was recorded; see [`End::model`].
-    pub told: Model,
-    /// Where its time went.
-    pub spent: Spent,
-    /// When.
-    pub at: Timestamp,
-    /// When it became known how it ended, where it ended as unknown.
-    pub resolved: Option<(Resolver, Timestamp)>,
-}
-
-impl End {
-    /// What the model is told, read from what was recorded: never projected anew. Made when somebody asks, since mostly it
-    /// is the value once more.
-    pub fn model(&self) -> ModelAnswer {
-        answer(&self.outcome, &self.told)
-    }
-
-    /// Whether it is not known if the call took effect, so that it can be resolved.
-    pub fn is_unknown(&self) -> bool {
-        matches!(self.outcome, Outcome::Unknown | Outcome::Cancelled { effect: Effect::Unknown })
-    }
-
-    /// Whether calls that are the same get this end rather than run: it took effect, or may have.
-    pub fn stands(&self) -> bool {
-        match &self.outcome {
-            Outcome::Succeeded(_) | Outcome::Unknown => true,
-            Outcome::Cancelled { effect } => *effect != Effect::None,
-            Outcome::Failed(_) | Outcome::Denied { .. } => false,
-        }
-    }
-}
-
-/// A fact that cannot follow what is recorded: the journal is damaged, or the code that wrote it is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a call that is {state} cannot have {fact} (attempt {attempts})")]
-pub struct Illegal {
-    /// Where the call stood.
-    pub state: &'static str,
-    /// What was to be applied.
-    pub fact: Kind,
-    /// How many attempts it had.
-    pub attempts: u32,
 }
 
 impl Call {
@@ -236,17 +200,22 @@ impl Call {
             made: None,
             dedupe: None,
             reconciles: false,
-            may_have_landed: false,
+            doubt: None,
+            doubted_steps: false,
+            started_as: None,
             attempts: 0,
             tries: 0,
             connections: 0,
             deaths: 0,
+            lost: 0,
             first_started_at: None,
             waited_us: 0,
             excused_us: 0,
+            moved_us: 0,
             ran_us: 0,
             cancel: None,
             parked: None,
+            is_provisional: false,
             operations: None,
             state: State::Opened,
         }
@@ -282,13 +251,10 @@ impl Call {
             (State::Running { attempt }, Fact::Stopped(stopped)) if *attempt == stopped.attempt => {
                 self.stopped(stopped);
             }
-            (
-                State::Interrupted { attempt } | State::Stopped { attempt, .. },
-                Fact::Reconciled(reconciled),
-            ) if *attempt == reconciled.attempt && self.reconciles => self.reconciled(reconciled),
-            (State::Suspended(suspended), Fact::Reconciled(reconciled))
-                if suspended.attempt == reconciled.attempt && self.reconciles =>
-            {
+            (State::Running { attempt }, Fact::Aborted(abort)) if *attempt == abort.attempt => {
+                self.aborted(abort);
+            }
+            (_, Fact::Reconciled(reconciled)) if self.can_reconcile(reconciled) => {
                 self.reconciled(reconciled);
             }
             (State::Suspended(suspended), Fact::Returned(returned))
@@ -310,10 +276,12 @@ impl Call {
                 self.task = Some(detached.clone());
             }
             (state, Fact::Accepted(accepted)) if is_open(state) && self.pin.is_some() => {
+                self.leaves_class(accepted.class);
                 self.pin = Some(Pin { contract: accepted.contract, class: accepted.class });
                 self.reconciles = accepted.reconciles;
                 self.parked = None;
             }
+            (state, Fact::CopyFound) if is_open(state) => self.copy_found(at),
             (state, Fact::Ended(ended))
                 if is_open(state) && !matches!(state, State::Running { .. }) && self.can_end(ended) =>
             {
@@ -322,7 +290,7 @@ impl Call {
             (State::Ended(end), Fact::Resolved(resolved)) if can_resolve(end, resolved) => {
                 self.resolved(at, resolved);
             }
-            (_, fact) => return Err(self.illegal(fact)),
+            (_, fact) => return self.apply_rare(fact),
         }
         Ok(())
     }
@@ -337,6 +305,7 @@ impl Call {
                 if suspended.attempt == resumed.attempt && suspended.then == Then::Replay =>
             {
                 self.waited(at);
+                self.started_as = self.class();
                 self.state = State::Running { attempt: resumed.attempt };
             }
             (State::Running { attempt }, Fact::Unconnected(said)) if *attempt == said.attempt => {
@@ -358,10 +327,6 @@ impl Call {
             (_, fact) => return Err(self.illegal(fact)),
         }
         Ok(())
-    }
-
-    fn illegal(&self, fact: &Fact) -> Illegal {
-        Illegal { state: self.state.name(), fact: fact.kind(), attempts: self.attempts }
     }
 
     /// Whether this can happen to it now.
@@ -412,12 +377,14 @@ impl Call {
         self.ran_us += suspended.ran_us;
         self.parked = Some((suspended.parked, at));
         // The tool has returned, and what it set off goes on outside.
-        self.may_have_landed |= self.acts() && suspended.then == Then::Return;
+        if self.acts() && suspended.then == Then::Return {
+            self.doubted();
+        }
         self.state = State::Suspended(Box::new(suspended.clone()));
     }
 
     /// A wait is over.
-    fn waited(&mut self, at: Timestamp) {
+    pub(super) fn waited(&mut self, at: Timestamp) {
         if let Some((parked, since)) = self.parked.take() {
             self.waited_us += at.since(since);
             self.excused_us += if parked.reason.is_outside() { at.since(since) } else { 0 };
@@ -433,13 +400,34 @@ impl Call {
         self.dedupe.as_ref().is_none_or(|dedupe| dedupe.role == Role::First)
     }
 
+    /// Journals from before the class of an attempt was kept apart may go on with what is `once` no more.
     fn may_run_again(&self, started: &Started) -> bool {
-        let repeatable = self.pin.is_some_and(|pin| pin.class != EffectClass::Once);
+        let repeatable = self.pin.is_some_and(|pin| pin.class != EffectClass::Once) || self.may_repeat();
         self.is_next(started) && started.redrive && repeatable
     }
 
-    /// An end needs an outcome of its own, unless an attempt returned one; and a model answer that is the
-    /// value needs a value in the journal.
+    /// Whether the tool can have told of this attempt: it did not return, or its tool changed while the next one was waited
+    /// for, which must not be made any more.
+    fn can_reconcile(&self, reconciled: &ReconciledAttempt) -> bool {
+        let attempt = match &self.state {
+            State::Interrupted { attempt } | State::Stopped { attempt, .. } => *attempt,
+            State::Aborted(abort) => abort.attempt,
+            State::Suspended(suspended) => suspended.attempt,
+            State::Ready | State::Retrying(_) if !self.may_repeat() => AttemptNo(self.attempts),
+            State::Opened
+            | State::Ready
+            | State::Retrying(_)
+            | State::Running { .. }
+            | State::Returned { .. }
+            | State::Reconciled { .. }
+            | State::Unconnected { .. }
+            | State::SetAside { .. }
+            | State::Ended(_) => return false,
+        };
+        attempt == reconciled.attempt && self.reconciles
+    }
+
+    /// An end needs an outcome unless an attempt returned one; an answer that is the value needs a value.
     fn can_end(&self, ended: &Ended) -> bool {
         let value = match (&ended.outcome, &self.state) {
             (Some(Outcome::Succeeded(success)), _)
@@ -453,7 +441,7 @@ impl Call {
         }
     }
 
-    fn prepared(&mut self, prepared: &Prepared) {
+    fn prepared(&mut self, prepared: &PreparedCall) {
         self.pin = Some(Pin { contract: prepared.contract, class: prepared.class });
         self.rules = prepared.rules.clone();
         self.reconciles = prepared.reconciles;
@@ -484,41 +472,61 @@ impl Call {
         self.parked = None;
         self.attempts += 1;
         self.first_started_at.get_or_insert(at);
+        self.started_as = self.class();
         self.state = State::Running { attempt: started.attempt };
     }
 
-    fn lost(&mut self, lost: Lost) {
+    fn lost(&mut self, lost: LostAttempt) {
         self.deaths += u32::from(lost.blamed);
+        self.lost += 1;
         // What may be repeated is driven again, apart from its retries; what must not be has been tried.
-        self.tries += u32::from(self.class() == Some(EffectClass::Once));
-        self.may_have_landed |= self.class() != Some(EffectClass::Read);
+        self.tries += u32::from(self.attempt_class() == Some(EffectClass::Once));
+        self.doubted();
         self.state = State::Interrupted { attempt: lost.attempt };
     }
 
     fn returned(&mut self, returned: &Returned) {
         self.ran_us += returned.ran_us;
         self.tries += 1;
-        self.may_have_landed |=
-            self.acts() && matches!(&returned.result, Result::Failed(failure) if !failure.did_not_happen);
+        if self.acts() && matches!(&returned.result, Result::Failed(failure) if !failure.did_not_happen) {
+            self.doubted();
+        }
         self.state = State::Returned { attempt: returned.attempt, result: returned.result.clone() };
     }
 
     fn stopped(&mut self, stopped: &Stopped) {
         self.ran_us += stopped.ran_us;
         self.tries += 1;
-        self.may_have_landed |= self.class() != Some(EffectClass::Read) && stopped.may_have_acted;
+        if stopped.may_have_acted {
+            self.doubted();
+        }
         let Stopped { attempt, cause, may_have_acted, .. } = *stopped;
         let output = stopped.output.clone();
         self.state = State::Stopped { attempt, cause, may_have_acted, output };
     }
 
-    fn reconciled(&mut self, reconciled: &Reconciled) {
-        // Of a call that must not be repeated no other attempt can be open: this one settles it.
-        self.may_have_landed &= reconciled.verdict != Verdict::DidNotHappen;
+    fn aborted(&mut self, abort: &Abort) {
+        self.ran_us += abort.ran_us;
+        self.tries += 1;
+        if self.acts() {
+            self.doubted();
+        }
+        self.state = State::Aborted(Box::new(abort.clone()));
+    }
+
+    fn reconciled(&mut self, reconciled: &ReconciledAttempt) {
+        // All attempts have one key, so the verdict is about all of them.
+        if reconciled.verdict == Verdict::DidNotHappen {
+            self.doubt = None;
+        }
         self.state = State::Reconciled { attempt: reconciled.attempt, verdict: reconciled.verdict.clone() };
     }
 
     fn park(&mut self, at: Timestamp, parked: Parked) {
+        // What it waited for in the world outside is over: now it waits for its tool.
+        if matches!(self.state, State::Suspended(_)) {
+            self.waited(at);
+        }
         self.parked = Some((parked, at));
         if parked.reason == Reason::Retry {
             self.state = State::Retrying(parked);
@@ -527,7 +535,7 @@ impl Call {
 
     /// Whether its body has effects of its own: those of a stepped call are its steps, each of which says what it did.
     fn acts(&self) -> bool {
-        !matches!(self.class(), Some(EffectClass::Read | EffectClass::Stepped))
+        !matches!(self.attempt_class(), Some(EffectClass::Read | EffectClass::Stepped))
     }
 
     fn ended(&mut self, at: Timestamp, ended: &Ended) {
@@ -555,7 +563,7 @@ impl Call {
     }
 }
 
-fn is_open(state: &State) -> bool {
+pub(super) fn is_open(state: &State) -> bool {
     !matches!(state, State::Ended(_))
 }
 
@@ -563,11 +571,10 @@ fn is_open(state: &State) -> bool {
 fn can_park(state: &State, reason: Reason) -> bool {
     match (state, reason) {
         (State::Returned { result: Result::Failed(_), .. } | State::Stopped { .. }, Reason::Retry) => true,
-        (State::Reconciled { verdict: Verdict::DidNotHappen, .. }, Reason::Retry) => true,
+        (State::Reconciled { verdict: Verdict::DidNotHappen, .. } | State::Aborted(_), Reason::Retry) => true,
         (_, Reason::Retry) => false,
-        (State::Running { .. } | State::Returned { .. } | State::Reconciled { .. } | State::Ended(_), _) => {
-            false
-        }
+        (State::Running { .. } | State::Returned { .. } | State::Reconciled { .. }, _) => false,
+        (State::SetAside { .. } | State::Ended(_), _) => false,
         (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection | Reason::Client) => {
             false
         }
@@ -580,20 +587,4 @@ fn can_park(state: &State, reason: Reason) -> bool {
 fn can_resolve(end: &End, resolved: &Resolved) -> bool {
     let open = end.is_unknown() || crate::mutant::breaks("resolution-changes");
     open && matches!(resolved.outcome, Outcome::Succeeded(_) | Outcome::Failed(_))
-}
-
-fn answer(outcome: &Outcome, model: &Model) -> ModelAnswer {
-    let value = match outcome {
-        Outcome::Succeeded(success) => match &success.value {
-            Value::Inline(text) => &**text,
-            Value::Kept { .. } => "",
-        },
-        Outcome::Failed(_) | Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown => "",
-    };
-    let text = match model {
-        Model::Own(answer) => return answer.clone(),
-        Model::ValueText => value.to_string(),
-        Model::ValueString => serde_json::from_str(value).unwrap_or_default(),
-    };
-    ModelAnswer { parts: vec![Part::Text(text)], is_error: false }
 }

@@ -1,8 +1,8 @@
 //! The kinds of facts, and how they are named to people.
 
 use super::fact::Fact;
-use crate::failure::named;
 use crate::operation::Did;
+use windlass_args::named;
 
 named! {
     /// The kind of a fact, as it is named to people.
@@ -83,6 +83,14 @@ named! {
         Said = "said",
         /// [`Fact::Detached`]
         Detached = "detached",
+        /// [`Fact::CopyFound`]
+        CopyFound = "copy_found",
+        /// [`Fact::SetAside`]
+        SetAside = "set_aside",
+        /// [`Fact::Aborted`]
+        Aborted = "aborted",
+        /// [`Fact::StartRefused`]
+        StartRefused = "start_refused",
     }
 }
 
@@ -130,6 +138,10 @@ impl Fact {
             Fact::Unconnected(_) => Kind::Unconnected,
             Fact::Connected(_) => Kind::Connected,
             Fact::Detached(_) => Kind::Detached,
+            Fact::CopyFound => Kind::CopyFound,
+            Fact::SetAside(_) => Kind::SetAside,
+            Fact::Aborted(_) => Kind::Aborted,
+            Fact::StartRefused => Kind::StartRefused,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Claims of declared tools: a text in which `{x}` stands for a property of the arguments.
 
 use super::{BadClaim, Claim, Mode, Name, split};
-use crate::limits::Limits;
-use crate::template::{Part, parts, properties};
+use crate::limits::CallLimits;
 use serde_json::Value;
+use windlass_args::template::{TemplatePart, parts, properties};
 
 /// A claim with places for arguments, as in `write service:{service}`.
 ///
@@ -11,21 +11,22 @@ use serde_json::Value;
 /// and nothing may lead above the template's own part. So `file:/{path}` of `./src/a.rs` is `file:/src/a.rs`, and of
 /// `.` it is `file:`. Inside a level `{x}` stays within it: a `/` of the value is written `%2F`, a `%` `%25`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct ClaimTemplate {
     mode: Mode,
-    levels: Vec<Vec<Part>>,
+    levels: Vec<Vec<TemplatePart>>,
     text: String,
 }
 
 /// Why arguments give no claim.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadArgs {
-    /// The claim cannot be known without it.
+    /// A required argument is missing.
     #[error("the claim `{template}` needs the argument `{property}`: give it")]
     Missing {
         /// The claim as declared.
         template: String,
-        /// What is not there.
+        /// The missing property.
         property: String,
     },
     /// A list or an object names nothing.
@@ -35,37 +36,38 @@ pub enum BadArgs {
     NotScalar {
         /// The claim as declared.
         template: String,
-        /// What is of the wrong kind.
+        /// The property.
         property: String,
     },
-    /// `..` would claim what the declaration does not speak of.
+    /// `..` would claim something outside the declaration.
     #[error("`{property}` leads out of what the claim `{template}` names: give a path that stays within it")]
     LeadsOut {
         /// The claim as declared.
         template: String,
-        /// Which path.
+        /// The property.
         property: String,
     },
-    /// What came out is no name.
+    /// The resulting name is invalid.
     #[error("the claim `{template}` with these arguments is not one")]
     Bad {
         /// The claim as declared.
         template: String,
-        /// What is wrong with it.
+        /// The mistake.
         #[source]
         problem: BadClaim,
     },
 }
 
-impl Template {
-    /// Reads a declared claim. What stands in braces and could not be a property's name is literal text.
-    pub fn parse(text: &str, limits: &Limits) -> Result<Template, BadClaim> {
+impl ClaimTemplate {
+    /// Parses a declared claim. Text in braces that cannot be a property's name is literal.
+    pub fn parse(text: &str, limits: &CallLimits) -> Result<ClaimTemplate, BadClaim> {
         let (mode, name) = split(text)?;
-        let levels: Vec<Vec<Part>> =
+        let levels: Vec<Vec<TemplatePart>> =
             name.map(|name| name.split('/').map(parts).collect()).unwrap_or_default();
-        let template = Template { mode, levels, text: text.to_string() };
-        // With every place filled by a plain word, whatever is wrong is wrong with the declaration.
-        let filled = template.levels.iter().map(|level| level.iter().map(Part::sample).collect::<String>());
+        let template = ClaimTemplate { mode, levels, text: text.to_string() };
+        // With every place filled by a plain word, any mistake is the declaration's.
+        let filled =
+            template.levels.iter().map(|level| level.iter().map(TemplatePart::sample).collect::<String>());
         let filled: Vec<String> = filled.collect();
         if !filled.is_empty() {
             Name::parse(&filled.join("/"), limits)?;
@@ -79,11 +81,11 @@ impl Template {
     }
 
     /// The claim of a call with these arguments.
-    pub fn claim(&self, args: &Value, limits: &Limits) -> Result<Claim, BadArgs> {
+    pub fn claim(&self, args: &Value, limits: &CallLimits) -> Result<Claim, BadArgs> {
         let mut levels: Vec<String> = Vec::with_capacity(self.levels.len());
         for level in &self.levels {
             match level.as_slice() {
-                [Part::Property(property)] => self.path(property, args, &mut levels)?,
+                [TemplatePart::Property(property)] => self.path(property, args, &mut levels)?,
                 parts => {
                     let level: Result<String, BadArgs> =
                         parts.iter().map(|part| self.inside(part, args)).collect();
@@ -117,10 +119,10 @@ impl Template {
     }
 
     /// The text of a part that stays within its level.
-    fn inside(&self, part: &Part, args: &Value) -> Result<String, BadArgs> {
+    fn inside(&self, part: &TemplatePart, args: &Value) -> Result<String, BadArgs> {
         Ok(match part {
-            Part::Text(text) => text.clone(),
-            Part::Property(name) => self.value(name, args)?.replace('%', "%25").replace('/', "%2F"),
+            TemplatePart::Text(text) => text.clone(),
+            TemplatePart::Property(name) => self.value(name, args)?.replace('%', "%25").replace('/', "%2F"),
         })
     }
 

@@ -1,28 +1,29 @@
 //! The fields of each kind of entry. Keys and numbers here are released: add, never change.
 
 mod attempt;
+mod batch;
 mod fields;
 mod operation;
 mod outcome;
 
-use super::Event;
-use crate::batch::{ClosedBy, Opening, Parent};
+pub(super) use batch::{
+    BATCH_ANSWERED, BATCH_CLOCK_MOVED, BATCH_CLOSED, BATCH_OPENED, read_batch, write_answered, write_batch,
+    write_clock_moved, write_closed,
+};
+
 use crate::call::{
-    Arguments, Ended, Fact, Given, Kind, Lost, Model, Opened, Prepared, Result as Attempted, Returned, Same,
-    SameAs, Spent, Started,
+    Ended, Fact, Kind, LostAttempt, Model, Opened, PreparedCall, Result as Attempted, Returned, Same, SameAs,
+    SetAside, Spent, Started,
 };
 use crate::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use crate::outcome::{ModelAnswer, Success, Value};
-use crate::siblings::Siblings;
 use crate::tool::{Digest, EffectClass};
 use attempt::{DeadlineFields, DetachedFields, MadeFields, RuleFields};
 use fields::Fields;
 use minicbor::{Decode, Encode};
 use outcome::{FailureFields, KeptFields, OutcomeFields, PartFields, read_parts, write_parts};
 use std::sync::Arc;
-
-pub(super) const BATCH_OPENED: u8 = 1;
-pub(super) const BATCH_CLOSED: u8 = 20;
+use windlass_args::arguments::{Arguments, Given};
 
 pub(super) fn kind_number(kind: Kind) -> u8 {
     match kind {
@@ -40,6 +41,8 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Resolved => 13,
         Kind::SameAs => 14,
         Kind::First => 15,
+        Kind::SetAside => 16,
+        Kind::Aborted => 17,
         Kind::StepStarted => 30,
         Kind::StepEnded => 31,
         Kind::SleepBegan => 32,
@@ -64,51 +67,23 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Said => 57,
         Kind::ChildOpened => 58,
         Kind::Detached => 65,
+        Kind::StartRefused => 69,
+        Kind::CopyFound => 70,
     }
 }
 
 /// Why fields cannot be read.
-pub(super) enum Problem {
+pub(super) enum FieldProblem {
     /// The kind is not known.
     Kind,
-    /// They are not what was written.
+    /// They are damaged.
     Fields(String),
 }
 
-impl From<minicbor::decode::Error> for Problem {
-    fn from(error: minicbor::decode::Error) -> Problem {
-        Problem::Fields(error.to_string())
+impl From<minicbor::decode::Error> for FieldProblem {
+    fn from(error: minicbor::decode::Error) -> FieldProblem {
+        FieldProblem::Fields(error.to_string())
     }
-}
-
-#[derive(Encode, Decode)]
-#[cbor(map)]
-struct BatchFields<'a> {
-    #[b(0)]
-    key: &'a str,
-    #[b(1)]
-    turn: Option<&'a str>,
-    #[b(2)]
-    inputs: Option<&'a str>,
-    /// Absent: independent.
-    #[b(20)]
-    siblings: Option<&'a str>,
-    #[n(21)]
-    quorum: Option<u32>,
-    #[n(22)]
-    streamed: Option<bool>,
-    /// The call inside which its calls run, as one number; and how deep they are.
-    #[n(23)]
-    parent: Option<u64>,
-    #[n(24)]
-    depth: Option<u32>,
-}
-
-#[derive(Encode, Decode)]
-#[cbor(map)]
-struct ClosedFields<'a> {
-    #[b(0)]
-    by: &'a str,
 }
 
 #[derive(Decode)]
@@ -170,7 +145,14 @@ struct SameAsFields {
 
 #[derive(Encode, Decode)]
 #[cbor(map)]
-struct FirstFields {}
+struct NoFields {}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+struct SetAsideFields<'a> {
+    #[b(0)]
+    why: &'a str,
+}
 
 #[derive(Decode)]
 #[cbor(map)]
@@ -179,8 +161,7 @@ struct StartedFields {
     attempt: u32,
     #[n(1)]
     redrive: bool,
-    #[n(2)]
-    clock_jump_us: Option<i64>,
+    // Key 2 was a jump of the wall clock before the attempt: an entry of its batch records it now.
 }
 
 #[derive(Encode, Decode)]
@@ -227,26 +208,6 @@ struct EndedFields {
     ran_us: u64,
 }
 
-/// Appends the fields of a batch's own entry.
-pub(super) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
-    let Opening { key, turn, inputs, siblings, streamed, parent } = opening;
-    let (siblings, quorum) = match siblings {
-        Siblings::Independent => (None, None),
-        Siblings::FailFast => (Some("fail_fast"), None),
-        Siblings::Race => (Some("race"), None),
-        Siblings::Quorum(n) => (Some("quorum"), Some(*n)),
-    };
-    let (turn, inputs) = (turn.as_deref(), inputs.as_deref());
-    let streamed = streamed.then_some(true);
-    let (parent, depth) = parent.map(|Parent { call, depth }| (call.packed(), depth)).unzip();
-    encode(&BatchFields { key, turn, inputs, siblings, quorum, streamed, parent, depth }, bytes);
-}
-
-/// Appends the fields of a batch's close.
-pub(super) fn write_closed(by: ClosedBy, bytes: &mut Vec<u8>) {
-    encode(&ClosedFields { by: by.as_str() }, bytes);
-}
-
 /// Appends the fields of a call's first entry: [`OpenedFields`].
 pub(super) fn write_opened(opened: &Opened, bytes: &mut Vec<u8>) {
     let fields = Fields::begin(bytes).text(0, &opened.id).text(1, &opened.tool);
@@ -260,7 +221,7 @@ pub(super) fn write_opened(opened: &Opened, bytes: &mut Vec<u8>) {
 }
 
 /// Appends the fields of a preparation: [`PreparedFields`].
-fn write_prepared(prepared: &Prepared, bytes: &mut Vec<u8>) {
+fn write_prepared(prepared: &PreparedCall, bytes: &mut Vec<u8>) {
     let fields = Fields::begin(bytes).bytes(0, &prepared.contract.0).text(1, prepared.class.as_str());
     let fields = fields.maybe(2, prepared.rules.as_deref().map(RuleFields::from));
     let fields = fields.maybe(3, prepared.reconciles.then_some(true));
@@ -272,7 +233,7 @@ fn write_prepared(prepared: &Prepared, bytes: &mut Vec<u8>) {
 /// Appends the fields of a start: [`StartedFields`].
 fn write_started(started: &Started, bytes: &mut Vec<u8>) {
     let fields = Fields::begin(bytes).number(0, u64::from(started.attempt.0));
-    fields.truth(1, started.redrive).maybe(2, started.clock_jump_us).end();
+    fields.truth(1, started.redrive).end();
 }
 
 /// Appends the fields of a result: [`ReturnedFields`].
@@ -322,13 +283,17 @@ pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
         Fact::SameAs(SameAs { first }) => {
             encode(&SameAsFields { batch: first.batch.0, ordinal: first.ordinal.0 }, bytes);
         }
-        Fact::First => encode(&FirstFields {}, bytes),
+        Fact::First => encode(&NoFields {}, bytes),
+        Fact::CopyFound => encode(&NoFields {}, bytes),
         Fact::Operation(operation) => operation::write(operation, bytes),
         Fact::Suspended(suspended) => encode(&operation::SuspendedFields::from(&**suspended), bytes),
         Fact::Resumed(resumed) => encode(&operation::ResumedFields::from(resumed), bytes),
         Fact::Unconnected(said) => encode(&attempt::UnconnectedFields::from(&**said), bytes),
         Fact::Connected(connected) => encode(&attempt::ConnectedFields::from(*connected), bytes),
         Fact::Detached(detached) => encode(&attempt::DetachedFields::from(&**detached), bytes),
+        Fact::SetAside(SetAside { why }) => encode(&SetAsideFields { why }, bytes),
+        Fact::Aborted(abort) => encode(&attempt::AbortFields::from(&**abort), bytes),
+        Fact::StartRefused => encode(&NoFields {}, bytes),
     }
 }
 
@@ -338,7 +303,7 @@ fn encode<T: Encode<()>>(fields: &T, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The bytes that stand behind the fields as they are: arguments, and the value a tool returned.
+/// The bytes after the fields: arguments, and the value a tool returned.
 pub(super) fn payload(fact: &Fact) -> &[u8] {
     match fact {
         Fact::Opened(opened) => opened.args.text.as_bytes(),
@@ -354,6 +319,9 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
         | Fact::Unconnected(_)
         | Fact::Connected(_)
         | Fact::Detached(_)
+        | Fact::SetAside(_)
+        | Fact::Aborted(_)
+        | Fact::StartRefused
         | Fact::Started(_)
         | Fact::Lost(_)
         | Fact::Ended(_)
@@ -363,55 +331,25 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
         | Fact::Accepted(_)
         | Fact::Resolved(_)
         | Fact::SameAs(_)
-        | Fact::First => &[],
+        | Fact::First
+        | Fact::CopyFound => &[],
     }
 }
 
-pub(super) fn read_batch(kind: u8, fields: &[u8]) -> Result<Event, Problem> {
-    match kind {
-        BATCH_OPENED => read_opening(minicbor::decode(fields)?).map(Event::Batch),
-        BATCH_CLOSED => {
-            let ClosedFields { by } = minicbor::decode(fields)?;
-            known(ClosedBy::parse(by), by).map(Event::Closed)
-        }
-        _ => Err(Problem::Kind),
-    }
-}
-
-fn read_opening(fields: BatchFields<'_>) -> Result<Opening, Problem> {
-    let (turn, inputs) = (fields.turn.map(str::to_string), fields.inputs.map(Arc::from));
-    let siblings = match (fields.siblings, fields.quorum) {
-        (None, _) => Siblings::Independent,
-        (Some("fail_fast"), _) => Siblings::FailFast,
-        (Some("race"), _) => Siblings::Race,
-        (Some("quorum"), Some(n)) => Siblings::Quorum(n),
-        (Some(other), _) => {
-            return Err(wrong(&format!("{other:?} is nothing that can be asked of siblings")));
-        }
-    };
-    let streamed = fields.streamed.unwrap_or(false);
-    let parent = match (fields.parent, fields.depth) {
-        (Some(call), Some(depth)) => Some(Parent { call: CallId::unpacked(call), depth }),
-        (None, None) => None,
-        _ => return Err(wrong("a batch inside a call has that call and a depth, or neither")),
-    };
-    Ok(Opening { key: fields.key.into(), turn, inputs, siblings, streamed, parent })
-}
-
-pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact, Problem> {
-    let known = Kind::ALL.iter().find(|known| kind_number(**known) == kind).ok_or(Problem::Kind)?;
+pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact, FieldProblem> {
+    let known = Kind::ALL.iter().find(|known| kind_number(**known) == kind).ok_or(FieldProblem::Kind)?;
     Ok(match known {
         Kind::Opened => Fact::Opened(read_opened(minicbor::decode(fields)?, payload)?),
         Kind::Prepared => Fact::Prepared(read_prepared(minicbor::decode(fields)?)?),
         Kind::Started => {
             let fields: StartedFields = minicbor::decode(fields)?;
-            let StartedFields { attempt, redrive, clock_jump_us } = fields;
-            Fact::Started(Started { attempt: AttemptNo(attempt), redrive, clock_jump_us })
+            let StartedFields { attempt, redrive } = fields;
+            Fact::Started(Started { attempt: AttemptNo(attempt), redrive })
         }
         Kind::Lost => {
             let fields: LostFields = minicbor::decode(fields)?;
             let blamed = fields.innocent != Some(true);
-            Fact::Lost(Lost { attempt: AttemptNo(fields.attempt), blamed })
+            Fact::Lost(LostAttempt { attempt: AttemptNo(fields.attempt), blamed })
         }
         Kind::Returned => Fact::Returned(read_returned(minicbor::decode(fields)?, payload)?),
         Kind::Ended => Fact::Ended(read_ended(minicbor::decode(fields)?)?),
@@ -425,10 +363,8 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
             let SameAsFields { batch, ordinal } = minicbor::decode(fields)?;
             Fact::SameAs(SameAs { first: CallId { batch: BatchNo(batch), ordinal: Ordinal(ordinal) } })
         }
-        Kind::First => {
-            let FirstFields {} = minicbor::decode(fields)?;
-            Fact::First
-        }
+        Kind::First => without_fields(fields, Fact::First)?,
+        Kind::CopyFound => without_fields(fields, Fact::CopyFound)?,
         Kind::StepStarted
         | Kind::StepEnded
         | Kind::SleepBegan
@@ -455,10 +391,22 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         }
         Kind::Connected => Fact::Connected(attempt::read_connected(&minicbor::decode(fields)?)),
         Kind::Detached => Fact::Detached(Box::new(attempt::read_detached(minicbor::decode(fields)?)?)),
+        Kind::SetAside => {
+            let SetAsideFields { why } = minicbor::decode(fields)?;
+            Fact::SetAside(SetAside { why: why.into() })
+        }
+        Kind::Aborted => Fact::Aborted(Box::new(attempt::read_abort(minicbor::decode(fields)?)?)),
+        Kind::StartRefused => without_fields(fields, Fact::StartRefused)?,
     })
 }
 
-fn read_opened(fields: OpenedFields<'_>, payload: &[u8]) -> Result<Opened, Problem> {
+/// A fact without content. Fields may be added to it one day, so the bytes there must be fields.
+fn without_fields(fields: &[u8], fact: Fact) -> Result<Fact, FieldProblem> {
+    let NoFields {} = minicbor::decode(fields)?;
+    Ok(fact)
+}
+
+fn read_opened(fields: OpenedFields<'_>, payload: &[u8]) -> Result<Opened, FieldProblem> {
     Ok(Opened {
         id: fields.id.into(),
         tool: fields.tool.into(),
@@ -474,8 +422,8 @@ fn read_opened(fields: OpenedFields<'_>, payload: &[u8]) -> Result<Opened, Probl
     })
 }
 
-fn read_prepared(fields: PreparedFields<'_>) -> Result<Prepared, Problem> {
-    Ok(Prepared {
+fn read_prepared(fields: PreparedFields<'_>) -> Result<PreparedCall, FieldProblem> {
+    Ok(PreparedCall {
         contract: digest(fields.contract)?,
         class: known(EffectClass::parse(fields.class), fields.class)?,
         rules: fields.rules.map(|fields| Arc::new(fields.read())),
@@ -485,11 +433,11 @@ fn read_prepared(fields: PreparedFields<'_>) -> Result<Prepared, Problem> {
     })
 }
 
-fn digest(bytes: &[u8]) -> Result<Digest, Problem> {
+fn digest(bytes: &[u8]) -> Result<Digest, FieldProblem> {
     bytes.try_into().map(Digest).map_err(|_| wrong("a contract digest has 32 bytes"))
 }
 
-fn read_returned(fields: ReturnedFields, payload: &[u8]) -> Result<Returned, Problem> {
+fn read_returned(fields: ReturnedFields, payload: &[u8]) -> Result<Returned, FieldProblem> {
     let result = match (fields.failure, fields.kept) {
         (Some(failure), _) => Attempted::Failed(Box::new(failure.read()?)),
         (None, Some(kept)) => {
@@ -502,7 +450,7 @@ fn read_returned(fields: ReturnedFields, payload: &[u8]) -> Result<Returned, Pro
     Ok(Returned { attempt: AttemptNo(fields.attempt), ran_us: fields.ran_us, result })
 }
 
-fn read_ended(fields: EndedFields) -> Result<Ended, Problem> {
+fn read_ended(fields: EndedFields) -> Result<Ended, FieldProblem> {
     let model = match fields.model {
         0 => Model::ValueText,
         1 => Model::ValueString,
@@ -516,14 +464,14 @@ fn read_ended(fields: EndedFields) -> Result<Ended, Problem> {
     Ok(Ended { outcome: fields.outcome.map(OutcomeFields::read).transpose()?, model, spent })
 }
 
-fn text(payload: &[u8]) -> Result<Arc<str>, Problem> {
+fn text(payload: &[u8]) -> Result<Arc<str>, FieldProblem> {
     std::str::from_utf8(payload).map(Arc::from).map_err(|_| wrong("a payload is not text"))
 }
 
-fn known<T>(parsed: Option<T>, text: &str) -> Result<T, Problem> {
+fn known<T>(parsed: Option<T>, text: &str) -> Result<T, FieldProblem> {
     parsed.ok_or_else(|| wrong(&format!("{text:?} is not known here")))
 }
 
-fn wrong(what: &str) -> Problem {
-    Problem::Fields(what.to_string())
+fn wrong(what: &str) -> FieldProblem {
+    FieldProblem::Fields(what.to_string())
 }

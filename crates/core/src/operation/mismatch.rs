@@ -1,25 +1,25 @@
-//! Why an operation cannot be what a body asks for.
+//! Why an operation does not match a body's request.
 
 use super::Kind;
-use crate::canonical;
 use std::fmt;
+use windlass_args::canonical;
 
-/// How many differing places a divergence names.
+/// The maximum number of differences in a divergence.
 const DIFFERENCES_MAX: usize = 8;
 
-/// Why an operation cannot be what is asked for.
+/// Why an operation does not match the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// Its name is another kind of operation's.
+    /// Another kind of operation has its name.
     OtherKind {
-        /// The kind that is recorded.
+        /// The recorded kind.
         recorded: Kind,
     },
-    /// It was given another input.
+    /// The input differs.
     OtherInput {
         /// The JSON pointers that differ, the first few.
         pointers: Vec<String>,
-        /// What is recorded there, and what is given now, for the first of them.
+        /// The recorded and the given value, for the first of them.
         first: Option<(String, String)>,
     },
 }
@@ -51,7 +51,7 @@ pub(super) fn other_input(recorded: &str, given: &str) -> Mismatch {
     Mismatch::OtherInput { pointers, first }
 }
 
-/// What stands at a place, shortened for a person.
+/// The value at a place, shortened for people.
 fn shown(value: &serde_json::Value, pointer: &str) -> String {
     /// Enough to recognise a value.
     const SHOWN_CHARS: usize = 64;

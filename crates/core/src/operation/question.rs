@@ -1,23 +1,23 @@
-//! What a person is asked.
+//! Questions to people.
 
 use super::Until;
 use crate::outcome::JsonText;
 use crate::time::Timestamp;
 use std::sync::Arc;
 
-/// What a person is asked.
+/// A question to a person.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
     /// The question, for a person.
     pub text: Arc<str>,
-    /// What an answer must fit, as JSON.
+    /// The schema of an answer, as JSON.
     pub schema: Option<JsonText>,
-    /// Until when it is waited for.
+    /// The end of the wait for an answer.
     pub until: Until,
 }
 
 impl Question {
-    /// What makes it this question and no other.
+    /// The identity of the question.
     pub(super) fn identity(&self) -> String {
         let schema = self.schema.as_deref().unwrap_or("null");
         format!("{{\"question\":{},\"schema\":{schema}}}", serde_json::Value::from(&*self.text))

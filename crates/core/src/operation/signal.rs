@@ -1,36 +1,36 @@
-//! Signals: the first that comes fills the first slot of its name, the first that is received is that of the first slot,
-//! and so on. A slot that nobody filled in time stays empty, and what comes later fills the next.
+//! Signals: the first that comes fills the first slot of its name, the first receipt takes the first slot,
+//! and so on. A slot that was not filled in time stays empty, and a later signal fills the next.
 
 use super::RESERVED;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The name under which the signal of this name and number, from 1, is waited for.
+/// The name of the wait for the signal of this name and number, from 1.
 pub fn signal_slot(signal: &str, number: u32) -> String {
     format!("{RESERVED}signal.{signal}.{number}")
 }
 
-/// The signal and the number of a slot; `None` if it is the name of something else.
+/// The signal and the number of a slot; `None` if it is another name.
 pub fn signal_of(slot: &str) -> Option<(&str, u32)> {
     let (signal, number) = slot.strip_prefix(RESERVED)?.strip_prefix("signal.")?.rsplit_once('.')?;
     Some((signal, number.parse().ok()?))
 }
 
-/// Where the signals of a call stand.
+/// The state of a call's signals.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Signals {
-    /// The first slot of each signal that is open, where it is not the first of all.
+pub(super) struct CallSignals {
+    /// The first open slot of each signal, if it is not the first of all.
     first_open: BTreeMap<Arc<str>, u32>,
-    /// How many have come that nobody waited for yet.
+    /// The number of signals that came without a wait.
     pub(super) unheard: u64,
 }
 
-impl Signals {
+impl CallSignals {
     pub(super) fn first_open(&self, signal: &str) -> u32 {
         self.first_open.get(signal).copied().unwrap_or(1)
     }
 
-    /// A slot was filled, or is not waited for any more.
+    /// A slot was filled, or its wait is over.
     pub(super) fn ended(&mut self, signal: &str, number: u32, has_ended: impl Fn(u32) -> bool) {
         let mut first = self.first_open(signal);
         if number == first {
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_first_open_slot_is_behind_all_that_ended_in_a_row() {
-        let (mut signals, mut ended) = (Signals::default(), Vec::new());
+        let (mut signals, mut ended) = (CallSignals::default(), Vec::new());
         for (number, first) in [(2, 1), (1, 3), (4, 3), (5, 3), (3, 6)] {
             ended.push(number);
             signals.ended("a", number, |number| ended.contains(&number));

@@ -1,13 +1,13 @@
-//! What a tool has told others: events, messages to its session, tasks that it started, sessions that it opened; and what a
-//! replay is told of that.
+//! Outgoing operations of a tool: events, messages to its session, tasks that it started, sessions that it
+//! opened; and their replay.
 
 use super::mismatch::{Mismatch, other_input};
-use super::{Kind, Operations, Recorded};
+use super::{Kind, Operations, RecordedOperation};
 use crate::ids::CallId;
 use crate::outcome::JsonText;
 use std::sync::Arc;
 
-/// What an event made of one trigger: once, since an event is told once.
+/// A call that an event started through a trigger: once, since an event is emitted once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Triggered {
     /// The trigger's id.
@@ -17,12 +17,16 @@ pub struct Triggered {
 }
 
 impl Operations {
-    /// Whether this event was told of under this name; another one is a mismatch.
-    pub fn has_emitted(&self, name: &str, (kind, now): (&str, &str)) -> Result<bool, Mismatch> {
+    /// Whether this event was emitted under this name; another one is a mismatch.
+    pub fn has_emitted(&self, name: &str, kind: &str, now: &str) -> Result<bool, Mismatch> {
         match self.by_name.get(name) {
             None => Ok(false),
-            Some(Recorded::Event { event, payload, .. }) if **event == *kind && **payload == *now => Ok(true),
-            Some(Recorded::Event { event, payload, .. }) => {
+            Some(RecordedOperation::Event { event, payload, .. })
+                if **event == *kind && **payload == *now =>
+            {
+                Ok(true)
+            }
+            Some(RecordedOperation::Event { event, payload, .. }) => {
                 let told = |kind: &str, payload: &str| {
                     format!("{{\"kind\":{},\"payload\":{payload}}}", serde_json::Value::from(kind))
                 };
@@ -32,22 +36,22 @@ impl Operations {
         }
     }
 
-    /// What the events that were told of have started, in the order of their names.
+    /// The calls started by emitted events, in the order of their names.
     pub fn triggered(&self) -> impl Iterator<Item = &Triggered> {
         let events = self.by_name.values().filter_map(|recorded| {
-            if let Recorded::Event { triggered, .. } = recorded { Some(triggered) } else { None }
+            if let RecordedOperation::Event { triggered, .. } = recorded { Some(triggered) } else { None }
         });
         events.flat_map(|triggered| triggered.iter())
     }
 
     /// Whether this task was started under this name; another one is a mismatch.
     pub fn has_spawned(&self, name: &str, now: &str) -> Result<bool, Mismatch> {
-        self.has_told(name, (Kind::Spawned, now))
+        self.has_told(name, Kind::Spawned, now)
     }
 
     /// Whether this child session was opened under this name; another one is a mismatch.
     pub fn has_opened(&self, name: &str, now: &str) -> Result<bool, Mismatch> {
-        self.has_told(name, (Kind::Child, now))
+        self.has_told(name, Kind::Child, now)
     }
 
     /// Whether a child session was opened.
@@ -60,28 +64,32 @@ impl Operations {
         self.told_as(Kind::Child)
     }
 
-    /// Whether this was said under this name; something else is a mismatch.
+    /// Whether this message was sent under this name; another one is a mismatch.
     pub fn has_said(&self, name: &str, now: &str) -> Result<bool, Mismatch> {
-        self.has_told(name, (Kind::Said, now))
+        self.has_told(name, Kind::Said, now)
     }
 
-    /// What was said, by name.
+    /// The sent messages, by name.
     pub fn said(&self) -> impl Iterator<Item = (&str, &JsonText)> {
         self.told_as(Kind::Said)
     }
 
     fn told_as(&self, wanted: Kind) -> impl Iterator<Item = (&str, &JsonText)> {
         let told = self.by_name.iter().filter_map(|(name, recorded)| {
-            if let Recorded::Told { kind, what } = recorded { Some((*kind, &**name, what)) } else { None }
+            if let RecordedOperation::Told { kind, what } = recorded {
+                Some((*kind, &**name, what))
+            } else {
+                None
+            }
         });
         told.filter(move |(kind, ..)| *kind == wanted).map(|(_, name, what)| (name, what))
     }
 
-    fn has_told(&self, name: &str, (wanted, now): (Kind, &str)) -> Result<bool, Mismatch> {
+    fn has_told(&self, name: &str, wanted: Kind, now: &str) -> Result<bool, Mismatch> {
         match self.by_name.get(name) {
             None => Ok(false),
-            Some(Recorded::Told { kind, what }) if *kind == wanted && **what == *now => Ok(true),
-            Some(Recorded::Told { kind, what }) if *kind == wanted => Err(other_input(what, now)),
+            Some(RecordedOperation::Told { kind, what }) if *kind == wanted && **what == *now => Ok(true),
+            Some(RecordedOperation::Told { kind, what }) if *kind == wanted => Err(other_input(what, now)),
             Some(other) => Err(other.other()),
         }
     }

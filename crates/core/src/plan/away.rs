@@ -1,21 +1,21 @@
 //! Parked calls that are only counted: nobody can wait for them, or nobody who could is there.
 
 use super::slab::NONE;
-use super::{Flags, Planner};
+use super::{CallFlags, Planner};
 use crate::claim::Claims;
 use crate::ids::CallId;
 
 impl Planner {
-    /// Forgets a parked call that nobody can wait for: it has started, claims nothing, and is neither inside another nor
-    /// around one. It is counted as parked until it [comes back](Self::come_back). `false`: it must be remembered.
-    pub fn put_away(&mut self, call: CallId) -> bool {
+    /// Forgets a parked call that nobody can wait for: it has started, has no claims, and is neither nested nor has
+    /// nested calls. It is counted as parked until it [comes back](Self::come_back). `false`: it must be remembered.
+    pub fn forget_parked(&mut self, call: CallId) -> bool {
         let claims_nothing = self.claims(call).is_some_and(Claims::is_empty);
         claims_nothing && self.can_be_forgotten(call) && self.forget(call)
     }
 
-    /// Forgets the parked calls of a session of which nothing else is in: whoever comes to it enters them again first. All of
-    /// them or, if one keeps other sessions waiting or must be remembered for another reason, none: `false`.
-    pub fn put_session_away(&mut self, calls: &[CallId]) -> bool {
+    /// Forgets the parked calls of a session without other calls: they are entered again before any new call of the session. All
+    /// of them or, if one keeps other sessions waiting or must be remembered for another reason, none: `false`.
+    pub fn forget_parked_session(&mut self, calls: &[CallId]) -> bool {
         let is_its_own = |call: &CallId| {
             self.find(*call).is_some_and(|number| !self.calls[number].flags.claims_global)
                 && self.can_be_forgotten(*call)
@@ -23,10 +23,10 @@ impl Planner {
         calls.iter().all(is_its_own) && calls.iter().all(|call| self.forget(*call))
     }
 
-    /// Whether it is parked, has started, and is neither inside another call nor around one.
+    /// Whether it is parked, has started, and is neither nested nor has nested calls.
     fn can_be_forgotten(&self, call: CallId) -> bool {
         let Some(call) = self.find(call).map(|number| &self.calls[number]) else { return false };
-        let Flags { parked, started, unprepared, .. } = call.flags;
+        let CallFlags { parked, started, unprepared, .. } = call.flags;
         parked && started && !unprepared && call.inside.is_none() && call.parent == NONE
     }
 
@@ -35,12 +35,12 @@ impl Planner {
         self.leave(call)
     }
 
-    /// A call that was put away is to be [entered](Self::enter) again, or is over.
+    /// A call that was put away will be [entered](Self::enter) again, or is over.
     pub fn come_back(&mut self) {
         self.away = self.away.saturating_sub(1);
     }
 
-    /// How many calls that have started before wait for room to go on.
+    /// The number of calls that have started before and wait for room.
     pub fn again(&self) -> u64 {
         self.again
     }

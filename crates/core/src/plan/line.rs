@@ -1,9 +1,9 @@
-//! Whose turn it is: the calls that nothing stands before, in lines by session and gate.
+//! Turns: the calls with nothing before them, in lines by session and gate.
 //!
-//! A gate is what a tool's own limits are to its calls; all tools without limits share one. The calls of one session
-//! at one gate are a line, and the lines at a gate stand in a ring: whose session was served goes to its end, in all
-//! rings at once. The next to be served is the one that stands longest at a gate that is open. A gate that was found
-//! shut is not looked at again until something happens that may open it.
+//! A gate is the set of a tool's own limits; all tools without limits share one. The calls of one session at
+//! one gate are a line, and the lines at a gate are in a ring: a served session goes to its end, in all rings
+//! at once. The next to be served is the line that has been waiting longest at an open gate. A gate that was
+//! found shut is not checked again until an event may have opened it.
 
 use super::room::Pool;
 use super::slab::{NONE, Slab};
@@ -11,19 +11,19 @@ use super::sorted::Sorted;
 
 /// The place of a call in its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn {
-    /// When it came, less what its priority is worth.
+pub(super) struct LineTurn {
+    /// Its arrival, minus the worth of its priority.
     pub(super) lead_us: i64,
     pub(super) age: u64,
     pub(super) call: u32,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct TurnLine {
     pub(super) session: u32,
     pub(super) gate: u32,
     pub(super) pool: Pool,
-    turns: Sorted<Turn>,
+    turns: Sorted<LineTurn>,
     /// Whether it is in the ring of its gate: it is not empty and its session has room.
     pub(super) stands: bool,
     pub(super) since: u64,
@@ -32,78 +32,78 @@ pub(super) struct Line {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ring {
+struct LineRing {
     first: u32,
     last: u32,
-    /// Whether the gate may be open: it is among those to be looked at.
+    /// Whether the gate may be open: it is among those to check.
     open: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Gate {
-    rings: [Ring; 2],
+struct LineGate {
+    rings: [LineRing; 2],
     due_us: Option<u64>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Lines {
-    lines: Slab<Line>,
-    gates: Vec<Gate>,
-    /// The gates to be looked at, the one whose first line stands longest first.
+pub(super) struct TurnLines {
+    lines: Slab<TurnLine>,
+    gates: Vec<LineGate>,
+    /// The gates to check, the one whose first line has been waiting longest first.
     open: [Sorted<(u64, u32)>; 2],
     /// The gates that open by themselves, and when.
     due: Sorted<(u64, u32)>,
     clock: u64,
 }
 
-const RING: Ring = Ring { first: NONE, last: NONE, open: false };
+const RING: LineRing = LineRing { first: NONE, last: NONE, open: false };
 
-impl Lines {
-    /// The line of a session at a gate, among those the session has; `None` if it has none there.
+impl TurnLines {
+    /// The line of a session at a gate, among the session's lines; `None` if it has none there.
     pub(super) fn find(&self, lines: &[u32], gate: u32, pool: Pool) -> Option<u32> {
         lines.iter().copied().find(|&line| self.lines[line].gate == gate && self.lines[line].pool == pool)
     }
 
     pub(super) fn open_line(&mut self, session: u32, gate: u32, pool: Pool) -> u32 {
         if self.gates.len() <= gate as usize {
-            self.gates.resize(gate as usize + 1, Gate { rings: [RING; 2], due_us: None });
+            self.gates.resize(gate as usize + 1, LineGate { rings: [RING; 2], due_us: None });
         }
-        self.lines.insert(Line { session, gate, pool, before: NONE, after: NONE, ..Line::default() })
+        self.lines.insert(TurnLine { session, gate, pool, before: NONE, after: NONE, ..TurnLine::default() })
     }
 
-    /// Forgets a line that is empty.
+    /// Removes an empty line.
     pub(super) fn close_line(&mut self, line: u32) {
         self.leave_ring(line);
         self.lines.remove(line);
     }
 
-    pub(super) fn push(&mut self, line: u32, turn: Turn) {
+    pub(super) fn push(&mut self, line: u32, turn: LineTurn) {
         self.lines[line].turns.insert(turn);
     }
 
-    pub(super) fn remove(&mut self, line: u32, turn: Turn) {
+    pub(super) fn remove(&mut self, line: u32, turn: LineTurn) {
         self.lines[line].turns.remove(&turn);
         if self.lines[line].turns.is_empty() {
             self.leave_ring(line);
         }
     }
 
-    pub(super) fn first(&self, line: u32) -> Option<Turn> {
+    pub(super) fn first(&self, line: u32) -> Option<LineTurn> {
         self.lines[line].turns.first()
     }
 
-    pub(super) fn line(&self, line: u32) -> &Line {
+    pub(super) fn line(&self, line: u32) -> &TurnLine {
         &self.lines[line]
     }
 
-    /// All that stand in a line, in order.
-    pub(super) fn turns(&self, line: u32) -> Vec<Turn> {
+    /// All turns in a line, in order.
+    pub(super) fn turns(&self, line: u32) -> Vec<LineTurn> {
         self.lines[line].turns.iter().collect()
     }
 
     /// Puts a line that is not empty at the end of its ring.
     pub(super) fn join_ring(&mut self, number: u32) {
-        let Line { gate, pool, stands, .. } = self.lines[number];
+        let TurnLine { gate, pool, stands, .. } = self.lines[number];
         if stands || self.lines[number].turns.is_empty() {
             return;
         }
@@ -122,9 +122,9 @@ impl Lines {
         }
     }
 
-    /// Takes a line out of its ring: it is empty, or its session has no room.
+    /// Removes a line from its ring: it is empty, or its session has no room.
     pub(super) fn leave_ring(&mut self, number: u32) {
-        let Line { gate, pool, stands, since, before, after, .. } = self.lines[number];
+        let TurnLine { gate, pool, stands, since, before, after, .. } = self.lines[number];
         if !stands {
             return;
         }
@@ -151,9 +151,9 @@ impl Lines {
         }
     }
 
-    /// Moves a line to the end of its ring; where it is alone, it still stands there anew.
+    /// Moves a line to the end of its ring; if it is alone, its wait starts again.
     pub(super) fn requeue(&mut self, number: u32) {
-        let Line { gate, pool, stands, since, before, after, .. } = self.lines[number];
+        let TurnLine { gate, pool, stands, since, before, after, .. } = self.lines[number];
         if !stands {
             return;
         }
@@ -170,13 +170,13 @@ impl Lines {
         }
     }
 
-    /// The gate to be looked at next, and the line that stands there longest.
+    /// The gate to check next, and the line that has been waiting there longest.
     pub(super) fn next(&self, pool: Pool) -> Option<(u32, u32)> {
         let (_, gate) = self.open[pool as usize].first()?;
         Some((gate, self.gates[gate as usize].rings[pool as usize].first))
     }
 
-    /// Whether there is no gate to be looked at.
+    /// Whether there is no gate to check.
     pub(super) fn are_shut(&self) -> bool {
         self.open.iter().all(Sorted::is_empty)
     }
@@ -185,7 +185,7 @@ impl Lines {
         self.gates[gate as usize].rings[pool as usize].open
     }
 
-    /// A gate was found shut; if it opens by itself, then at `due_us`.
+    /// A gate was found shut; it opens by itself at `due_us`, if given.
     pub(super) fn shut(&mut self, gate: u32, pool: Pool, due_us: Option<u64>) {
         let ring = &mut self.gates[gate as usize].rings[pool as usize];
         if std::mem::take(&mut ring.open) {
@@ -195,7 +195,7 @@ impl Lines {
         self.set_due(gate, due_us);
     }
 
-    /// Something happened that may open a gate.
+    /// An event may have opened a gate.
     pub(super) fn reopen(&mut self, gate: u32) {
         let Some(found) = self.gates.get_mut(gate as usize) else { return };
         for (ring, open) in found.rings.iter_mut().zip(&mut self.open) {
@@ -205,7 +205,7 @@ impl Lines {
         }
     }
 
-    /// Reopens every gate, after a change that may concern any.
+    /// Reopens every gate, after a change that may affect any.
     pub(super) fn reopen_all(&mut self) {
         (0..self.gates.len() as u32).for_each(|gate| self.reopen(gate));
     }
@@ -236,7 +236,7 @@ impl Lines {
         }
     }
 
-    /// How many lines there are, and gates that wait for a time.
+    /// The number of lines, and of gates that wait for a time.
     pub(super) fn len(&self) -> usize {
         self.lines.len() + self.due.len()
     }

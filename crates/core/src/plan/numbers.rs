@@ -1,61 +1,61 @@
-//! The numbers of calls, by call. The calls of a batch come, are asked for and go together, so they lie together.
+//! The numbers of calls, by call. The calls of a batch come and go together, so they are stored together.
 
 use super::slab::NONE;
 use crate::few::Few;
 use crate::ids::{BatchNo, CallId, Ordinal};
 
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
-    batches: Few<BatchNo, Batch>,
+pub(super) struct CallNumbers {
+    batches: Few<BatchNo, BatchNumbers>,
     len: usize,
 }
 
 #[derive(Debug)]
-enum Batch {
-    /// Of many batches only one call waits: that needs no list.
+enum BatchNumbers {
+    /// In many batches only one call waits: that needs no list.
     One(Ordinal, u32),
-    /// By ordinal, [`NONE`] where no call is; and how many there are.
+    /// By ordinal, [`NONE`] where there is no call; and their number.
     Many(Vec<u32>, u32),
 }
 
-impl Numbers {
+impl CallNumbers {
     pub(super) fn get(&self, call: CallId) -> Option<u32> {
         match self.batches.get(&call.batch)? {
-            Batch::One(ordinal, number) => (*ordinal == call.ordinal).then_some(*number),
-            Batch::Many(numbers, _) => {
+            BatchNumbers::One(ordinal, number) => (*ordinal == call.ordinal).then_some(*number),
+            BatchNumbers::Many(numbers, _) => {
                 numbers.get(usize::from(call.ordinal.0)).copied().filter(|number| *number != NONE)
             }
         }
     }
 
-    /// Adds a call that is not there.
+    /// Adds a new call.
     pub(super) fn insert(&mut self, call: CallId, number: u32) {
         self.len += 1;
         let batch = match self.batches.get_mut(&call.batch) {
             None => {
-                self.batches.insert(call.batch, Batch::One(call.ordinal, number));
+                self.batches.insert(call.batch, BatchNumbers::One(call.ordinal, number));
                 return;
             }
             Some(batch) => batch,
         };
-        if let Batch::One(ordinal, number) = *batch {
+        if let BatchNumbers::One(ordinal, number) = *batch {
             let mut numbers = Vec::new();
             put(&mut numbers, ordinal, number);
-            *batch = Batch::Many(numbers, 1);
+            *batch = BatchNumbers::Many(numbers, 1);
         }
-        if let Batch::Many(numbers, count) = batch {
+        if let BatchNumbers::Many(numbers, count) = batch {
             put(numbers, call.ordinal, number);
             *count += 1;
         }
     }
 
-    /// Takes a call out that is there.
+    /// Removes a call.
     pub(super) fn remove(&mut self, call: CallId) {
         let Some(batch) = self.batches.get_mut(&call.batch) else { return };
         self.len -= 1;
         let is_last = match batch {
-            Batch::One(..) => true,
-            Batch::Many(numbers, count) => {
+            BatchNumbers::One(..) => true,
+            BatchNumbers::Many(numbers, count) => {
                 put(numbers, call.ordinal, NONE);
                 *count -= 1;
                 *count == 0
@@ -68,12 +68,12 @@ impl Numbers {
 
     /// Those of a batch, in the order of its calls.
     pub(super) fn of_batch(&self, batch: BatchNo) -> Vec<u32> {
-        self.batches.get(&batch).into_iter().flat_map(Batch::numbers).collect()
+        self.batches.get(&batch).into_iter().flat_map(BatchNumbers::numbers).collect()
     }
 
     /// All of them, in the order of calls.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> {
-        self.batches.values().flat_map(Batch::numbers)
+        self.batches.values().flat_map(BatchNumbers::numbers)
     }
 
     /// How many there are.
@@ -82,11 +82,11 @@ impl Numbers {
     }
 }
 
-impl Batch {
+impl BatchNumbers {
     fn numbers(&self) -> impl Iterator<Item = u32> {
         let numbers = match self {
-            Batch::One(_, number) => std::slice::from_ref(number),
-            Batch::Many(numbers, _) => numbers,
+            BatchNumbers::One(_, number) => std::slice::from_ref(number),
+            BatchNumbers::Many(numbers, _) => numbers,
         };
         numbers.iter().copied().filter(|number| *number != NONE)
     }

@@ -1,19 +1,19 @@
-//! Room to run: limits of the process, of tools and of groups of tools, rates, and tools that are gone.
+//! Room to run: limits of the process, of tools and of groups of tools, rates, and missing tools.
 
 use super::slab::Slab;
 use crate::ids::SessionNo;
-use crate::limits::Limits;
+use crate::limits::CallLimits;
 use crate::rate::{Bucket, Rate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which room a call takes: calls and tasks have room apart, so that neither keeps the other from starting.
+/// The pool of room a call takes: calls and tasks have separate room, so that neither keeps the other from starting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pool {
-    /// Someone waits for it.
+    /// A caller waits for it.
     #[default]
     Calls,
-    /// Its caller went on.
+    /// No caller waits for it.
     Tasks,
 }
 
@@ -21,25 +21,25 @@ impl Pool {
     pub(super) const ALL: [Pool; 2] = [Pool::Calls, Pool::Tasks];
 }
 
-/// A tool or a group, as far as it bounds what runs.
+/// The limits of a tool or a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cap {
-    /// How many run at once.
+    /// The maximum number of running calls.
     pub running_max: Option<u32>,
-    /// How often one starts.
+    /// The maximum rate of starts.
     pub rate: Option<Rate>,
 }
 
-/// A tool as the planner knows it.
+/// A tool's number in the planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ToolNo(pub(super) u32);
 
 impl ToolNo {
-    /// Stands for every tool that declares no limit.
+    /// Stands for every tool without limits.
     pub const UNLIMITED: ToolNo = ToolNo(0);
 }
 
-/// What keeps a tool's calls from starting.
+/// Why a tool's calls cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
     Gone,
@@ -48,20 +48,20 @@ pub(super) enum Full {
     Rate { group: Option<u32>, due_us: u64 },
 }
 
-/// How many run under a [`Cap`], and what is left of its rate.
+/// The use of a [`Cap`]: running calls, and the rest of its rate.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct CapUse {
     running_max: Option<u32>,
     bucket: Option<Bucket>,
     running: u32,
-    /// Those of them that only wait for calls inside.
+    /// Those of them that only wait for nested calls.
     lending: u32,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Tool {
+pub(super) struct ToolRoom {
     pub(super) id: Arc<str>,
-    pub(super) held: Held,
+    pub(super) held: CapUse,
     pub(super) groups: Vec<u32>,
     /// Whether none of its calls may start until it is back.
     is_gone: bool,
@@ -72,7 +72,7 @@ pub(super) struct Tool {
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) name: Arc<str>,
-    pub(super) held: Held,
+    pub(super) held: CapUse,
     /// Tools whose calls wait for room in the group.
     pub(super) closed: Vec<u32>,
     /// Tools that belong to it.
@@ -80,19 +80,19 @@ pub(super) struct Group {
 }
 
 #[derive(Debug)]
-pub(super) struct Room {
-    pub(super) tools: Slab<Tool>,
+pub(super) struct PlanRoom {
+    pub(super) tools: Slab<ToolRoom>,
     pub(super) groups: Slab<Group>,
     tool_nos: BTreeMap<Arc<str>, u32>,
     group_nos: BTreeMap<Arc<str>, u32>,
     pub(super) running: [u32; 2],
     pub(super) running_max: [u32; 2],
     session_max: [u32; 2],
-    /// Sessions of which fewer calls may run.
+    /// Sessions with a lower limit.
     of_session: BTreeMap<SessionNo, u32>,
 }
 
-impl Held {
+impl CapUse {
     fn change(&mut self, cap: Cap, now_us: u64) {
         self.running_max = cap.running_max;
         self.bucket = match (self.bucket, cap.rate) {
@@ -105,7 +105,7 @@ impl Held {
         };
     }
 
-    /// The limit that is reached, if it is.
+    /// The limit that is reached, if any.
     fn reached(&self) -> Option<u32> {
         self.running_max.filter(|max| self.running >= *max)
     }
@@ -125,7 +125,7 @@ impl Held {
         self.running_max.is_some() || self.bucket.is_some()
     }
 
-    /// Whether it is full of calls that only wait for calls inside.
+    /// Whether it is full of calls that only wait for nested calls.
     pub(super) fn is_all_lent(&self) -> bool {
         self.reached().is_some() && self.lending >= self.running
     }
@@ -135,9 +135,9 @@ impl Held {
     }
 }
 
-impl Room {
-    pub(super) fn new(limits: &Limits) -> Room {
-        let mut room = Room {
+impl PlanRoom {
+    pub(super) fn new(limits: &CallLimits) -> PlanRoom {
+        let mut room = PlanRoom {
             tools: Slab::default(),
             groups: Slab::default(),
             tool_nos: BTreeMap::new(),
@@ -148,18 +148,18 @@ impl Room {
             of_session: BTreeMap::new(),
         };
         // Number 0 is the tool without limits.
-        room.tools.insert(Tool::default());
+        room.tools.insert(ToolRoom::default());
         room.set_limits(limits);
         room
     }
 
-    pub(super) fn set_limits(&mut self, limits: &Limits) {
+    pub(super) fn set_limits(&mut self, limits: &CallLimits) {
         let at_most = |limit: u64| u32::try_from(limit).unwrap_or(u32::MAX);
         self.running_max = [limits.calls_running_max, limits.tasks_running_max].map(at_most);
         self.session_max = [limits.session_calls_running_max, limits.session_tasks_running_max].map(at_most);
     }
 
-    /// How many calls of a session may run at once, if fewer than of others. Whether that changes anything.
+    /// Sets how many calls of a session may run at once, if fewer than of others. Returns whether that changes anything.
     pub(super) fn set_session(&mut self, session: SessionNo, running_max: Option<u32>) -> bool {
         let before = match running_max {
             Some(max) => self.of_session.insert(session, max),
@@ -178,12 +178,12 @@ impl Room {
         self.of_session.get(&session).map_or(max, |own| max.min(*own))
     }
 
-    pub(super) fn set_tool(&mut self, id: &str, (cap, groups): (Cap, &[&str]), now_us: u64) -> u32 {
+    pub(super) fn set_tool(&mut self, id: &str, cap: Cap, groups: &[&str], now_us: u64) -> u32 {
         let no = match self.tool_nos.get(id) {
             Some(no) => *no,
             None => {
                 let id: Arc<str> = id.into();
-                let no = self.tools.insert(Tool { id: id.clone(), ..Tool::default() });
+                let no = self.tools.insert(ToolRoom { id: id.clone(), ..ToolRoom::default() });
                 self.tool_nos.insert(id, no);
                 no
             }
@@ -191,8 +191,7 @@ impl Room {
         let mut joined: Vec<u32> = groups.iter().map(|name| self.group(name)).collect();
         joined.sort_unstable();
         joined.dedup();
-        let (running, lending) = (self.tools[no].held.running, self.tools[no].held.lending);
-        self.regroup(no, joined, (running, lending));
+        self.regroup(no, joined);
         let tool = &mut self.tools[no];
         tool.held.change(cap, now_us);
         tool.is_gone = false;
@@ -208,8 +207,9 @@ impl Room {
         self.tool_nos.contains_key(id)
     }
 
-    /// Moves a tool, and what runs of it, from its groups to others.
-    fn regroup(&mut self, no: u32, joined: Vec<u32>, (running, lending): (u32, u32)) {
+    /// Moves a tool, and its running calls, from its groups to others.
+    fn regroup(&mut self, no: u32, joined: Vec<u32>) {
+        let CapUse { running, lending, .. } = self.tools[no].held;
         for &group in &joined {
             let group = &mut self.groups[group];
             group.tools += 1;
@@ -242,7 +242,7 @@ impl Room {
         no
     }
 
-    /// A group that bounds nothing and has no tool need not be remembered.
+    /// Forgets a group without limits and tools.
     fn drop_group_if_idle(&mut self, no: u32) {
         if self.groups[no].tools == 0 && !self.groups[no].held.is_bounded() {
             let group = self.groups.remove(no);
@@ -251,24 +251,24 @@ impl Room {
     }
 
     pub(super) fn remove_tool(&mut self, tool: ToolNo) {
-        // The tool without limits stands for many, so it cannot go.
+        // The tool without limits stands for many, so it cannot be removed.
         if tool != ToolNo::UNLIMITED {
             self.tools[tool.0].is_gone = true;
         }
     }
 
-    /// Forgets a tool that is gone and has no call left; `true` if it did.
+    /// Forgets a removed tool without calls; `true` if it did.
     pub(super) fn drop_tool_if_idle(&mut self, no: u32) -> bool {
         let idle = self.tools[no].is_gone && self.tools[no].calls == 0;
         if idle {
-            self.regroup(no, Vec::new(), (0, 0));
+            self.regroup(no, Vec::new());
             let tool = self.tools.remove(no);
             self.tool_nos.remove(&tool.id);
         }
         idle
     }
 
-    /// Whether a call of this tool may start now, as far as the tool is concerned.
+    /// Whether a call of this tool may start now, by the tool's limits.
     pub(super) fn fits(&self, tool: u32, now_us: u64) -> Result<(), Full> {
         if tool == ToolNo::UNLIMITED.0 {
             return Ok(());
@@ -297,7 +297,7 @@ impl Room {
         }
     }
 
-    /// Whether calls of this tool stand apart from those that nothing but process and session bound.
+    /// Whether calls of this tool have a gate of their own, beyond process and session.
     pub(super) fn is_gated(&self, tool: u32) -> bool {
         let tool = &self.tools[tool];
         tool.held.is_bounded() || !tool.groups.is_empty() || tool.is_gone
@@ -317,12 +317,12 @@ impl Room {
         self.count(tool, |held| held.running -= 1);
     }
 
-    /// A call of this tool begins to wait for calls inside, or is done with that.
+    /// A call of this tool begins to wait for nested calls, or is done with that.
     pub(super) fn lend(&mut self, tool: u32, lends: bool) {
         self.count(tool, |held| if lends { held.lending += 1 } else { held.lending -= 1 });
     }
 
-    fn count(&mut self, tool: u32, change: impl Fn(&mut Held)) {
+    fn count(&mut self, tool: u32, change: impl Fn(&mut CapUse)) {
         change(&mut self.tools[tool].held);
         for at in 0..self.tools[tool].groups.len() {
             let group = self.tools[tool].groups[at];

@@ -1,24 +1,30 @@
-//! How a call moves: from queue to line, from line to running, and out.
+//! Moving a call: from queue to line, from line to running, and out.
 
-use super::line::{Lines, Turn};
+use super::line::{LineTurn, TurnLines};
+use super::outside::StillTime;
 use super::room::{Full, Pool, ToolNo};
 use super::slab::NONE;
-use super::trie::{Space, Wanted, Who};
-use super::{Arrival, Ask, Call, Doing, Flags, Inside, Planner, Reclaimed, Refused, Session, Stage, Wants};
+use super::trie::{ClaimSpace, PlaceClaims, PlaceOwner};
+use super::{
+    Arrival, CallFlags, ClaimStage, Doing, Entrant, InnerQueues, PlannedCall, PlannedSession, Planner,
+    Reclaimed, TurnRefusal, Wants,
+};
 use crate::claim::Claims;
 use crate::ids::{BatchNo, CallId, Ordinal, SessionNo};
+use std::collections::BTreeSet;
 
 impl Planner {
-    /// The call that was asked for, if it may be one.
-    pub(super) fn admitted(&mut self, now_us: u64, ask: Ask) -> Result<Call, Refused> {
+    /// The planned call for a request, if it is allowed.
+    pub(super) fn admitted(&mut self, now_us: u64, ask: Entrant) -> Result<PlannedCall, TurnRefusal> {
         let parent = match ask.parent {
             None => NONE,
             Some(parent) => match self.find(parent) {
                 Some(found) if self.calls[found].flags.started => found,
-                _ => return Err(Refused::NoParent { parent }),
+                _ => return Err(TurnRefusal::NoParent { parent }),
             },
         };
         let unprepared = ask.wants == Wants::Unknown;
+        let inherited = ask.wants == Wants::Inherited && parent != NONE;
         let claims = match ask.wants {
             Wants::Claims(claims) => claims,
             Wants::Inherited if parent != NONE => self.calls[parent].claims.clone(),
@@ -30,16 +36,20 @@ impl Planner {
             self.check_ancestors(parent, ask.tool.0)?;
             (lead_us, pool) = (self.calls[parent].lead_us, self.calls[parent].pool);
         }
-        let flags = Flags {
+        let flags = CallFlags {
             parked: matches!(ask.arrival, Arrival::Parked | Arrival::StartedParked),
             started: matches!(ask.arrival, Arrival::Started | Arrival::StartedParked),
-            answered: false,
+            answered: ask.answered,
             unprepared,
             claims_global: claims.iter().any(|claim| claim.name.is_global()),
+            defaulted: inherited || claims.are_default(),
+            prepares: ask.prepares,
+            outside: ask.outside && ask.arrival == Arrival::StartedParked,
             priority: ask.priority,
+            ..CallFlags::default()
         };
         let session = self.session(ask.session);
-        Ok(Call {
+        Ok(PlannedCall {
             id: ask.call,
             session,
             tool: ask.tool.0,
@@ -48,19 +58,20 @@ impl Planner {
             lead_us,
             pool,
             flags,
-            ..Call::default()
+            stood: StillTime { looked_us: now_us, total_us: 0 },
+            ..PlannedCall::default()
         })
     }
 
-    /// Whether the call around it may do all that a call inside claims.
-    fn check_inside(&self, parent: u32, claims: &Claims) -> Result<(), Refused> {
+    /// Checks that the call around it covers all claims of a nested call.
+    fn check_inside(&self, parent: u32, claims: &Claims) -> Result<(), TurnRefusal> {
         match self.calls[parent].claims.uncovered(claims) {
-            Some(claim) => Err(Refused::NotCovered { claim: claim.clone() }),
+            Some(claim) => Err(TurnRefusal::NotCovered { claim: claim.clone() }),
             None => Ok(()),
         }
     }
 
-    /// When a call of this priority counts as having come.
+    /// The effective arrival of a call with this priority.
     fn lead_us(&self, now_us: u64, priority: i8) -> i64 {
         let now_us = i64::try_from(now_us).unwrap_or(i64::MAX);
         now_us.saturating_sub(self.limits.lead_us.saturating_mul(i64::from(priority)))
@@ -70,32 +81,40 @@ impl Planner {
         if let Some(number) = self.session_nos.get(&no) {
             return *number;
         }
-        let number = self.sessions.insert(Session { no, ..Session::default() });
+        let number = self.sessions.insert(PlannedSession { no, ..PlannedSession::default() });
         self.session_nos.insert(no, number);
         number
     }
 
-    /// Puts a call in.
-    pub(super) fn insert(&mut self, call: Call) {
+    /// Adds a call.
+    pub(super) fn insert(&mut self, call: PlannedCall) -> u32 {
         let (id, session, parent, tool) = (call.id, call.session, call.parent, call.tool);
         let number = self.calls.insert(call);
         self.call_nos.insert(id, number);
         self.sessions[session].calls += 1;
         self.room.tools[tool].calls += 1;
         if parent != NONE {
-            let inside = self.calls[parent].inside.get_or_insert_with(Inside::new);
+            let inside = self.calls[parent].inside.get_or_insert_with(InnerQueues::new);
             inside.calls += 1;
         }
         self.count(number);
         self.take_place(number);
+        let CallFlags { outside, answered, parked, started, prepares, .. } = self.calls[number].flags;
+        if outside {
+            self.still += 1;
+            self.give_way(number);
+        } else if answered && parked && !started && !prepares {
+            self.go_away(number);
+        }
         self.advance(number);
+        number
     }
 
-    /// A call that does not run turns out to be one of this tool. `false` if it runs or is not in.
+    /// Changes the tool of a call that does not run. `false` if it runs or is not entered.
     pub fn retool(&mut self, call: CallId, tool: ToolNo) -> bool {
-        let idle = |call: &Call| matches!(call.doing, Doing::Nothing | Doing::Lined);
+        let idle = |call: &PlannedCall| matches!(call.doing, Doing::Nothing | Doing::Lined);
         let Some(number) = self.find(call).filter(|&number| idle(&self.calls[number])) else { return false };
-        let Call { doing, tool: old, .. } = self.calls[number];
+        let PlannedCall { doing, tool: old, .. } = self.calls[number];
         if old == tool.0 {
             return true;
         }
@@ -114,16 +133,16 @@ impl Planner {
         true
     }
 
-    /// The queues in which a call stands: its session's, or those within the call around it.
-    fn space(&self, number: u32) -> Space {
+    /// The queues of a call: its session's, or those within the call around it.
+    fn space(&self, number: u32) -> ClaimSpace {
         let call = &self.calls[number];
         match call.parent {
             NONE => self.sessions[call.session].space,
-            parent => self.calls[parent].inside.as_ref().map_or(Space::EMPTY, |inside| inside.space),
+            parent => self.calls[parent].inside.as_ref().map_or(ClaimSpace::EMPTY, |inside| inside.space),
         }
     }
 
-    fn set_space(&mut self, number: u32, space: Space) {
+    fn set_space(&mut self, number: u32, space: ClaimSpace) {
         let call = &self.calls[number];
         match call.parent {
             NONE => self.sessions[call.session].space = space,
@@ -135,13 +154,13 @@ impl Planner {
         }
     }
 
-    /// Stands behind all others from now on.
+    /// Queues it behind all others.
     fn take_place(&mut self, number: u32) {
         self.age += 1;
         let mut space = self.space(number);
         let call = &mut self.calls[number];
-        (call.age, call.stage) = (self.age, Stage::Own);
-        let who = Who { owner: number, age: self.age };
+        (call.age, call.stage) = (self.age, ClaimStage::Own);
+        let who = PlaceOwner { owner: number, age: self.age };
         call.own = self.trie.enter(&mut space, call.wanted(), who);
         self.set_space(number, space);
     }
@@ -149,27 +168,27 @@ impl Planner {
     /// Gives up its place; others may be clear now.
     pub(super) fn go_away(&mut self, number: u32) {
         let call = &mut self.calls[number];
-        call.stage = Stage::Away;
+        call.stage = ClaimStage::Away;
         let own = std::mem::replace(&mut call.own, NONE);
         let mut cleared = std::mem::take(&mut self.cleared);
         self.trie.leave(own, &mut cleared);
         self.advance_all(cleared);
     }
 
-    /// Gives up its place among all sessions: nobody elsewhere waits for a call that is parked.
+    /// Gives up its place in the global queues: no other session waits for a parked call.
     pub(super) fn leave_global(&mut self, number: u32) {
         let call = &mut self.calls[number];
-        if call.stage == Stage::Away {
+        if call.stage == ClaimStage::Away {
             return;
         }
-        call.stage = Stage::Own;
+        call.stage = ClaimStage::Own;
         let global = std::mem::replace(&mut call.global, NONE);
         let mut cleared = std::mem::take(&mut self.cleared);
         self.trie.leave(global, &mut cleared);
         self.advance_all(cleared);
     }
 
-    /// Stands behind all others, as if it came now.
+    /// Queues it behind all others, as if it came now.
     pub(super) fn queue_anew(&mut self, now_us: u64, number: u32) {
         if self.calls[number].parent == NONE {
             self.calls[number].lead_us = self.lead_us(now_us, self.calls[number].flags.priority);
@@ -182,7 +201,7 @@ impl Planner {
         now_us: u64,
         number: u32,
         claims: Claims,
-    ) -> Result<Reclaimed, Refused> {
+    ) -> Result<Reclaimed, TurnRefusal> {
         let parent = self.calls[number].parent;
         if parent != NONE {
             self.check_inside(parent, &claims)?;
@@ -195,9 +214,10 @@ impl Planner {
         let call = &mut self.calls[number];
         let within = call.flags.unprepared || call.claims.uncovered(&claims).is_none();
         call.flags.unprepared = false;
+        call.flags.defaulted = claims.are_default();
         call.flags.claims_global = claims.iter().any(|claim| claim.name.is_global());
         call.claims = claims;
-        if call.stage == Stage::Away {
+        if call.stage == ClaimStage::Away {
             return Ok(Reclaimed::QueuedAnew);
         }
         if within {
@@ -216,12 +236,12 @@ impl Planner {
         }
         let (mut space, mut cleared) = (self.space(number), std::mem::take(&mut self.cleared));
         let call = &mut self.calls[number];
-        call.own = self.trie.narrow((&mut space, call.own), call.wanted(), &mut cleared);
+        call.own = self.trie.narrow(&mut space, call.own, call.wanted(), &mut cleared);
         self.set_space(number, space);
         self.advance_all(cleared);
     }
 
-    fn advance_all(&mut self, mut cleared: Vec<u32>) {
+    pub(super) fn advance_all(&mut self, mut cleared: Vec<u32>) {
         for number in cleared.drain(..) {
             self.advance(number);
         }
@@ -230,35 +250,46 @@ impl Planner {
 
     /// Moves a call on as far as its claims allow.
     pub(super) fn advance(&mut self, number: u32) {
-        let call = &mut self.calls[number];
-        let Flags { parked, started, unprepared, claims_global, .. } = call.flags;
+        let PlannedCall { stage, own, flags, .. } = self.calls[number];
+        let CallFlags { parked, started, unprepared, claims_global, .. } = flags;
         if unprepared || (parked && !started) {
             return;
         }
-        if call.stage == Stage::Own && self.trie.is_clear(call.own) {
-            call.stage = Stage::Clear;
-            // Inside another call, that one holds the global names already.
+        let is_clear =
+            stage == ClaimStage::Own && self.trie.is_clear(own) && self.sibling_before(number).is_none();
+        let call = &mut self.calls[number];
+        if is_clear {
+            call.stage = ClaimStage::Clear;
+            // A nested call's parent holds the global names already.
             if claims_global && call.parent == NONE {
                 self.age += 1;
                 let (wanted, who) =
-                    (Wanted::Globals(call.claims.slice()), Who { owner: number, age: self.age });
+                    (PlaceClaims::Globals(call.claims.slice()), PlaceOwner { owner: number, age: self.age });
                 call.global = self.trie.enter(&mut self.global, wanted, who);
-                call.stage = Stage::Global;
+                call.stage = ClaimStage::Global;
             }
         }
-        if call.stage == Stage::Global && self.trie.is_clear(call.global) {
-            call.stage = Stage::Clear;
+        if call.stage == ClaimStage::Global && self.trie.is_clear(call.global) {
+            call.stage = ClaimStage::Clear;
         }
-        if call.stage == Stage::Clear && call.doing == Doing::Nothing && !parked {
-            call.doing = Doing::Lined;
-            self.come_to_line(number);
+        if call.doing != Doing::Nothing || parked {
+            return;
+        }
+        match call.stage {
+            ClaimStage::Clear => {
+                call.doing = Doing::Lined;
+                self.unblock(number);
+                self.come_to_line(number);
+            }
+            ClaimStage::Own | ClaimStage::Global => self.block(number),
+            ClaimStage::Away => {}
         }
     }
 
-    /// Stands in the line of its session at its gate.
+    /// Puts it into the line of its session at its gate.
     pub(super) fn line_up(&mut self, number: u32) {
         self.join_line();
-        let Call { session, pool, tool, parent, .. } = self.calls[number];
+        let PlannedCall { session, pool, tool, parent, .. } = self.calls[number];
         let gate = self.gate(number);
         let line = match self.lines.find(&self.sessions[session].lines, gate, pool) {
             Some(line) => line,
@@ -287,17 +318,17 @@ impl Planner {
         self.lines.remove(line, turn);
     }
 
-    /// A call that goes on holds its tool's room already, so only process and session bound it.
+    /// A call that continues holds its tool's room already, so only process and session bound it.
     fn gate(&self, number: u32) -> u32 {
         let call = &self.calls[number];
         let gated = call.doing != Doing::Returning && self.room.is_gated(call.tool);
         if gated { call.tool } else { ToolNo::UNLIMITED.0 }
     }
 
-    fn turn(&self, number: u32) -> Turn {
+    fn turn(&self, number: u32) -> LineTurn {
         let call = &self.calls[number];
         let lead_us = if call.doing == Doing::Returning { i64::MIN } else { call.lead_us };
-        Turn { lead_us, age: call.age, call: number }
+        LineTurn { lead_us, age: call.age, call: number }
     }
 
     pub(super) fn has_room(&self, session: u32, pool: Pool) -> bool {
@@ -305,7 +336,7 @@ impl Planner {
         session.running[pool as usize] < self.room.session_max(session.no, pool)
     }
 
-    /// Limits or gates have changed: all lines are formed again, those that stand longest first.
+    /// Limits or gates have changed: all lines are formed again, the longest waiting first.
     pub(super) fn line_up_again(&mut self) {
         self.join_line();
         let sessions = self.session_nos.values();
@@ -322,7 +353,7 @@ impl Planner {
         self.lines.reopen_all();
     }
 
-    /// The call whose turn it is, if there is room for any.
+    /// The next call, if there is room for any.
     pub(super) fn next(&mut self, now_us: u64, pool: Pool) -> Option<u32> {
         while self.room.running[pool as usize] < self.room.running_max[pool as usize] {
             let (gate, line) = self.lines.next(pool)?;
@@ -347,7 +378,7 @@ impl Planner {
         None
     }
 
-    /// Whether a gate is open; one that is not is shut until something may have opened it.
+    /// Whether a gate is open; a closed one is shut until an event may have opened it.
     fn look(&mut self, gate: u32, pool: Pool, now_us: u64) -> bool {
         let Err(full) = self.room.fits(gate, now_us) else { return true };
         let mut due = None;
@@ -365,7 +396,7 @@ impl Planner {
         false
     }
 
-    /// A call starts, or goes on after calls inside it.
+    /// A call starts, or continues after its nested calls.
     pub(super) fn start(&mut self, now_us: u64, number: u32) {
         self.uncount(number);
         self.leave_line(number);
@@ -374,22 +405,25 @@ impl Planner {
             self.room.take(call.tool, now_us);
         }
         (call.doing, call.flags.started) = (Doing::Running, true);
+        if std::mem::take(&mut call.flags.behind) {
+            call.stood.total_us += now_us.saturating_sub(call.stood.looked_us);
+        }
         let (session, pool) = (call.session, call.pool);
         self.take_room(number);
         // Its session was served: the others come first.
-        self.each_line(session, pool, Lines::requeue);
+        self.each_line(session, pool, TurnLines::requeue);
     }
 
     pub(super) fn take_room(&mut self, number: u32) {
-        let Call { session, pool, .. } = self.calls[number];
+        let PlannedCall { session, pool, .. } = self.calls[number];
         self.room.running[pool as usize] += 1;
         self.sessions[session].running[pool as usize] += 1;
         if !self.has_room(session, pool) {
-            self.each_line(session, pool, Lines::leave_ring);
+            self.each_line(session, pool, TurnLines::leave_ring);
         }
     }
 
-    fn each_line(&mut self, session: u32, pool: Pool, change: fn(&mut Lines, u32)) {
+    fn each_line(&mut self, session: u32, pool: Pool, change: fn(&mut TurnLines, u32)) {
         for &line in &self.sessions[session].lines {
             if self.lines.line(line).pool == pool {
                 change(&mut self.lines, line);
@@ -399,12 +433,12 @@ impl Planner {
 
     pub(super) fn give_room_back(&mut self, number: u32) {
         self.join_line();
-        let Call { session, pool, .. } = self.calls[number];
+        let PlannedCall { session, pool, .. } = self.calls[number];
         self.room.running[pool as usize] -= 1;
         let before = self.has_room(session, pool);
         self.sessions[session].running[pool as usize] -= 1;
         if !before && self.has_room(session, pool) {
-            self.each_line(session, pool, Lines::join_ring);
+            self.each_line(session, pool, TurnLines::join_ring);
         }
     }
 
@@ -414,7 +448,7 @@ impl Planner {
             return;
         }
         self.lines.reopen(tool);
-        // Where a limit was lowered, it may be the others that hold it now who lend.
+        // After a limit was lowered, its current holders may be the ones that lend.
         self.suspect(tool);
         for at in 0..self.room.tools[tool].groups.len() {
             let group = self.room.tools[tool].groups[at];
@@ -424,9 +458,9 @@ impl Planner {
         }
     }
 
-    /// Ends whatever a call does about room. Its claims are not touched.
+    /// Ends a call's use of room. Its claims are not touched.
     pub(super) fn stop(&mut self, number: u32) {
-        let Call { doing, tool, .. } = self.calls[number];
+        let PlannedCall { doing, tool, .. } = self.calls[number];
         match doing {
             Doing::Nothing | Doing::Left | Doing::Refused => {}
             Doing::Lined => self.leave_line(number),
@@ -446,9 +480,10 @@ impl Planner {
         self.calls[number].doing = Doing::Nothing;
     }
 
-    /// Takes a call out that has stopped and has no calls inside, and the calls around it that left before it.
+    /// Removes a call that has stopped and has no nested calls, and the calls around it that left before it.
     pub(super) fn finish(&mut self, mut number: u32) {
         loop {
+            self.unblock(number);
             let gone = self.calls.remove(number);
             self.call_nos.remove(gone.id);
             let mut cleared = std::mem::take(&mut self.cleared);
@@ -468,7 +503,7 @@ impl Planner {
         }
     }
 
-    /// A call inside this one is gone. `true` if it was the last and this one left before.
+    /// A nested call is gone. `true` if it was the last and this one left before.
     fn left_inside(&mut self, parent: u32) -> bool {
         if parent == NONE {
             return false;
@@ -480,6 +515,7 @@ impl Planner {
         if inside.calls == 0 {
             self.trie.close(inside.space);
             call.inside = None;
+            self.give_way(parent);
             return doing == Doing::Left;
         }
         if matches!(doing, Doing::Lending | Doing::Left) {
@@ -500,64 +536,39 @@ impl Planner {
             self.lines.close_line(line);
         }
     }
+}
 
-    pub(super) fn count(&mut self, number: u32) {
-        self.again += u64::from(self.is_again(number));
-        if let Some(count) = self.counted(number) {
-            *count += 1;
-        }
+impl PlannedCall {
+    fn wanted(&self) -> PlaceClaims<'_> {
+        if self.flags.unprepared { PlaceClaims::Everything } else { PlaceClaims::Claims(self.claims.slice()) }
     }
+}
 
-    pub(super) fn uncount(&mut self, number: u32) {
-        self.again -= u64::from(self.is_again(number));
-        if let Some(count) = self.counted(number) {
-            *count -= 1;
-        }
+impl InnerQueues {
+    fn new() -> Box<InnerQueues> {
+        Box::new(InnerQueues { space: ClaimSpace::EMPTY, calls: 0 })
     }
+}
 
-    /// Whether a call has started before and is queued.
-    fn is_again(&self, number: u32) -> bool {
-        let call = &self.calls[number];
-        let queued = matches!(call.doing, Doing::Nothing | Doing::Lined | Doing::Refused);
-        call.flags.started && !call.flags.parked && queued
-    }
-
-    /// The count of a call's state; what runs is counted with its room.
-    fn counted(&mut self, number: u32) -> Option<&mut u64> {
-        let call = &self.calls[number];
-        match call.doing {
-            _ if call.flags.parked => Some(&mut self.counts.parked),
-            Doing::Running | Doing::Left => None,
-            Doing::Lending => Some(&mut self.counts.lending),
-            Doing::Nothing | Doing::Lined | Doing::Returning | Doing::Refused => {
-                Some(&mut self.counts.queued)
-            }
+impl Default for PlannedSession {
+    fn default() -> PlannedSession {
+        let (lines, blocked) = (Vec::new(), BTreeSet::new());
+        PlannedSession {
+            no: SessionNo(0),
+            space: ClaimSpace::EMPTY,
+            calls: 0,
+            queued: 0,
+            running: [0; 2],
+            lines,
+            blocked,
         }
     }
 }
 
-impl Call {
-    fn wanted(&self) -> Wanted<'_> {
-        if self.flags.unprepared { Wanted::Everything } else { Wanted::Claims(self.claims.slice()) }
-    }
-}
-
-impl Inside {
-    fn new() -> Box<Inside> {
-        Box::new(Inside { space: Space::EMPTY, calls: 0 })
-    }
-}
-
-impl Default for Session {
-    fn default() -> Session {
-        Session { no: SessionNo(0), space: Space::EMPTY, calls: 0, running: [0; 2], lines: Vec::new() }
-    }
-}
-
-/// What stands where no call is.
-impl Default for Call {
-    fn default() -> Call {
-        Call {
+/// The content of an empty slot.
+impl Default for PlannedCall {
+    fn default() -> PlannedCall {
+        PlannedCall {
             id: CallId { batch: BatchNo(0), ordinal: Ordinal(0) },
             session: NONE,
             tool: ToolNo::UNLIMITED.0,
@@ -570,9 +581,10 @@ impl Default for Call {
             age: 0,
             lead_us: 0,
             pool: Pool::Calls,
-            stage: Stage::Away,
+            stage: ClaimStage::Away,
             doing: Doing::Nothing,
-            flags: Flags::default(),
+            flags: CallFlags::default(),
+            stood: StillTime::default(),
         }
     }
 }

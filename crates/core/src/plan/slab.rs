@@ -1,11 +1,11 @@
-//! Things by number: a number is given out again when its thing is gone, so memory follows what is there at once.
+//! Values by number: a number is reused when its value is gone, so memory follows the current size.
 
 use std::ops::{Index, IndexMut};
 
-/// The number that no thing has.
+/// The number of no value.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Things by number.
+/// Values by number.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     things: Vec<T>,

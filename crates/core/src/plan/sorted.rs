@@ -1,4 +1,4 @@
-//! A set in order of which mostly one thing is wanted: the first.
+//! An ordered set of which mostly the first element is needed.
 
 use crate::few::Few;
 

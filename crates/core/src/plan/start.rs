@@ -1,12 +1,12 @@
-//! Who starts now.
+//! Starting calls.
 
 use super::room::Pool;
 use super::slab::NONE;
-use super::{Call, Pace, Planner, Ready};
+use super::{PlannedCall, Planner, QueuePace, Ready};
 
 impl Planner {
-    /// Whether [`start_ready`](Self::start_ready) has nothing to do, at whatever time it is asked: nobody can start, no gate
-    /// opens by itself, and nobody waits in a circle.
+    /// Whether [`start_ready`](Self::start_ready) has nothing to do at any time: no call can start, no gate
+    /// opens by itself, and there is no deadlock.
     pub fn is_quiet(&self) -> bool {
         self.alone == NONE
             && self.lines.are_shut()
@@ -15,13 +15,13 @@ impl Planner {
             && self.deadlocked.is_empty()
     }
 
-    /// Whether nobody waits for a claim or for room: so nobody could use what a call gives back.
+    /// Whether nobody waits for a claim or for room: so nobody could use what a call returns.
     pub fn is_idle(&self) -> bool {
         self.counts.queued == 0
     }
 
-    /// What may go on now, marked as running; fair between sessions. To be asked after every change, and when
-    /// [`next_due`](Self::next_due) has come.
+    /// The calls that may continue now, marked as running; fair between sessions. To be called after every
+    /// change, and at [`next_due`](Self::next_due).
     pub fn start_ready(&mut self, now_us: u64, ready: &mut Ready) {
         self.lines.reopen_due(now_us);
         let mut started: u64 = 0;
@@ -40,7 +40,7 @@ impl Planner {
         }
         let pace = &mut self.pace;
         if let Some(since_us) = now_us.saturating_sub(pace.started_us).checked_div(started) {
-            *pace = Pace { started_us: now_us, between_us: (pace.between_us * 7 + since_us) / 8 };
+            *pace = QueuePace { started_us: now_us, between_us: (pace.between_us * 7 + since_us) / 8 };
         }
         self.find_deadlocks();
         if !self.deadlocked.is_empty() {
@@ -48,8 +48,8 @@ impl Planner {
         }
     }
 
-    /// Puts a call that nothing stands before into its line, unless it is alone. One inside another may be part of a circle,
-    /// and is looked for in lines.
+    /// Puts a call with nothing before it into its line, unless it is alone. A nested call may be part of a
+    /// deadlock, which is searched in the lines.
     pub(super) fn come_to_line(&mut self, number: u32) {
         if self.alone == NONE && self.calls[number].parent == NONE && self.lines.are_shut() {
             self.alone = number;
@@ -58,7 +58,7 @@ impl Planner {
         }
     }
 
-    /// Something else happens: whoever is alone stands in its line before that.
+    /// Another event: a call that is alone is put into its line first.
     pub(super) fn join_line(&mut self) {
         let number = std::mem::replace(&mut self.alone, NONE);
         if number != NONE {
@@ -66,13 +66,13 @@ impl Planner {
         }
     }
 
-    /// Starts the call that is alone, if there is room for it; if not, it stands in its line from now on.
+    /// Starts the call that is alone, if there is room for it; otherwise it is put into its line.
     fn start_alone(&mut self, now_us: u64) -> Option<u32> {
         let number = self.alone;
         if number == NONE {
             return None;
         }
-        let Call { session, pool, tool, .. } = self.calls[number];
+        let PlannedCall { session, pool, tool, .. } = self.calls[number];
         let has_room = self.room.running[pool as usize] < self.room.running_max[pool as usize]
             && self.has_room(session, pool)
             && self.room.fits(tool, now_us).is_ok();

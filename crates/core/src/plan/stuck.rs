@@ -1,21 +1,21 @@
-//! Calls that would wait for each other forever, because one waits for a call inside it that needs its tool's room.
+//! Deadlocks: calls that would wait for each other forever, because one waits for a nested call that needs its tool's room.
 //!
-//! Claims and room in process and session cannot do that: claims are taken in order, and room is lent while a call
-//! waits for calls inside. Limits of tools and groups are not lent, since what they protect is in use. A call inside
-//! another that runs under the same such limit is refused at once. Longer circles (A inside B, B inside A, in two
-//! sessions) are looked for when a limit is held only by calls that lend, and the youngest in the circle is refused.
+//! Claims and room in process and session cannot deadlock: claims are taken in order, and room is lent while a call waits for
+//! nested calls. Limits of tools and groups are not lent, since the resource they protect is in use. A nested call that runs
+//! under the same such limit is refused at once. Longer circles (A inside B, B inside A, in two sessions) are searched when a
+//! limit is held only by calls that lend, and the youngest in the circle is refused.
 
 use super::room::Full;
 use super::slab::NONE;
-use super::{Call, Doing, Limit, Planner, Refused};
+use super::{Doing, Limit, PlannedCall, Planner, TurnRefusal};
 use std::collections::BTreeMap;
 
-/// Calls that wait for calls inside, with these.
-type Waiting = BTreeMap<u32, Vec<u32>>;
+/// Calls that wait for nested calls, with these.
+type WaitingCalls = BTreeMap<u32, Vec<u32>>;
 
 impl Planner {
-    /// Refuses a call inside another that needs room under a limit that a call around it holds.
-    pub(super) fn check_ancestors(&self, parent: u32, tool: u32) -> Result<(), Refused> {
+    /// Refuses a nested call that needs room under a limit that a call around it holds.
+    pub(super) fn check_ancestors(&self, parent: u32, tool: u32) -> Result<(), TurnRefusal> {
         let wanted = &self.room.tools[tool];
         let mut ancestor = parent;
         while ancestor != NONE {
@@ -25,14 +25,14 @@ impl Planner {
                 if call.tool == tool
                     && let Some(max) = wanted.held.running_max()
                 {
-                    return Err(Refused::WouldDeadlock { limit: self.tool_limit(tool, max), held_by });
+                    return Err(TurnRefusal::WouldDeadlock { limit: self.tool_limit(tool, max), held_by });
                 }
                 for &group in &self.room.tools[call.tool].groups {
                     if wanted.groups.contains(&group)
                         && let Some(max) = self.room.groups[group].held.running_max()
                     {
                         let limit = self.group_limit(group, max);
-                        return Err(Refused::WouldDeadlock { limit, held_by });
+                        return Err(TurnRefusal::WouldDeadlock { limit, held_by });
                     }
                 }
             }
@@ -41,8 +41,8 @@ impl Planner {
         Ok(())
     }
 
-    /// A call of this tool waits inside another or lends, or one inside it left: calls may wait for each other now, if
-    /// a limit on the tool is held by lending calls only, or one on any tool is, and somebody waits for it.
+    /// A call of this tool waits inside another or lends, or a nested call left: there may be a deadlock now,
+    /// if a limit on the tool is held by lending calls only, or one on any tool is, and a call waits for it.
     pub(super) fn suspect(&mut self, tool: u32) {
         let tool = &self.room.tools[tool];
         let groups = tool.groups.iter().map(|&group| &self.room.groups[group].held);
@@ -50,7 +50,7 @@ impl Planner {
         self.suspects_deadlock |= lent || self.watches_deadlock;
     }
 
-    /// Takes one call out of every circle.
+    /// Refuses one call of every deadlock.
     pub(super) fn find_deadlocks(&mut self) {
         while std::mem::take(&mut self.suspects_deadlock) {
             let numbers = self.call_nos.all();
@@ -70,15 +70,15 @@ impl Planner {
         }
     }
 
-    /// Whether a call inside another waits for room that only lending calls hold.
+    /// Whether a nested call waits for room that only lending calls hold.
     fn is_blocked(&self, number: u32) -> bool {
-        let Call { parent, doing, tool, .. } = self.calls[number];
+        let PlannedCall { parent, doing, tool, .. } = self.calls[number];
         parent != NONE && doing == Doing::Lined && self.lent_out(tool).is_some()
     }
 
-    /// The calls that only wait for calls inside, with these.
-    fn waiting(&self) -> Waiting {
-        let mut waiting = Waiting::new();
+    /// The calls that only wait for nested calls, with these.
+    fn waiting(&self) -> WaitingCalls {
+        let mut waiting = WaitingCalls::new();
         for number in self.call_nos.all() {
             let parent = self.calls[number].parent;
             if parent != NONE && matches!(self.calls[parent].doing, Doing::Lending | Doing::Left) {
@@ -88,8 +88,8 @@ impl Planner {
         waiting
     }
 
-    /// Those of them that can go on: a call inside runs, or will.
-    fn alive(&self, waiting: &Waiting) -> Vec<u32> {
+    /// Those of them that can continue: a nested call runs, or will.
+    fn alive(&self, waiting: &WaitingCalls) -> Vec<u32> {
         let mut alive: Vec<u32> = Vec::new();
         loop {
             let before = alive.len();
@@ -105,15 +105,15 @@ impl Planner {
         }
     }
 
-    /// Whether a call can go on, given those of which it is known.
-    fn goes_on(&self, number: u32, alive: &[u32], waiting: &Waiting) -> bool {
-        let Call { doing, tool, flags, .. } = self.calls[number];
+    /// Whether a call can continue, given those for which it is known.
+    fn goes_on(&self, number: u32, alive: &[u32], waiting: &WaitingCalls) -> bool {
+        let PlannedCall { doing, tool, flags, .. } = self.calls[number];
         match doing {
             _ if flags.parked => true,
             Doing::Running | Doing::Returning | Doing::Refused => true,
-            // Without calls inside it is about to go on.
+            // Without nested calls it is about to continue.
             Doing::Lending | Doing::Left => alive.contains(&number) || !waiting.contains_key(&number),
-            // It waits for a call beside it, which is looked at for itself.
+            // It waits for a neighbour, which is checked by itself.
             Doing::Nothing => flags.unprepared,
             Doing::Lined => match self.holders(tool) {
                 None => true,
@@ -124,7 +124,7 @@ impl Planner {
         }
     }
 
-    /// The limit that keeps this tool's calls from starting, if only lending calls hold it; and the group it is on.
+    /// The limit that keeps this tool's calls from starting, if only lending calls hold it; and its group.
     fn lent_out(&self, tool: u32) -> Option<(Limit, Option<u32>)> {
         let (held, limit, group) = match self.room.fits(tool, 0).err()? {
             Full::Tool { max } => (&self.room.tools[tool].held, self.tool_limit(tool, max), None),
@@ -136,7 +136,7 @@ impl Planner {
         held.is_all_lent().then_some((limit, group))
     }
 
-    /// The same, with who holds it.
+    /// That limit, with its holders.
     fn holders(&self, tool: u32) -> Option<(Limit, Vec<u32>)> {
         let (limit, group) = self.lent_out(tool)?;
         let holds = |number: &u32| {
@@ -156,6 +156,6 @@ impl Planner {
         self.calls[number].doing = Doing::Refused;
         let id = self.calls[number].id;
         let held_by = holders.first().map_or(id, |&holder| self.calls[holder].id);
-        self.deadlocked.push((id, Refused::WouldDeadlock { limit, held_by }));
+        self.deadlocked.push((id, TurnRefusal::WouldDeadlock { limit, held_by }));
     }
 }

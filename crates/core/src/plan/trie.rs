@@ -1,10 +1,10 @@
-//! Who stands before whom: a tree of name levels with queues at each node.
+//! Collisions of claims: a tree of name levels with queues at each node.
 //!
-//! A claim stands in the queues of every node on the way to its name: at the name itself as [`Way::Read`] or
-//! [`Way::Write`], above it as [`Way::ReadBelow`] or [`Way::WriteBelow`]. Two claims collide exactly if they meet at
-//! a node in ways that exclude each other, so nobody is ever compared with everybody: a place is clear once, at each
-//! of its nodes, nothing that excludes it is older. Each node has one queue per way, in order of age; what is
-//! clear is always the front of a queue, so each step of a queue is taken once.
+//! A claim is in the queues of every node on the path to its name: at the name itself as [`NodeUse::Read`] or
+//! [`NodeUse::Write`], above it as [`NodeUse::ReadBelow`] or [`NodeUse::WriteBelow`]. Two claims collide exactly if
+//! they meet at a node in ways that exclude each other, so no claim is ever compared with all others: a place is clear
+//! once, at each of its nodes, nothing that excludes it is older. Each node has one queue per use, in order of age; the
+//! clear places are always the front of a queue, so each step of a queue is taken once.
 
 use super::slab::{NONE, Slab};
 use crate::claim::{Claim, Mode, Name};
@@ -13,34 +13,34 @@ use std::hash::{DefaultHasher, Hasher};
 
 /// The queues of all names that can collide: those of a session, of the calls inside one call, or of all sessions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Space {
+pub(super) struct ClaimSpace {
     /// The node of the session, above all names but the global ones.
     session: u32,
-    /// The node above the global names; nothing but [`Wanted::Everything`] claims it.
+    /// The node above the global names; nothing but [`PlaceClaims::Everything`] claims it.
     global: u32,
 }
 
-/// What a place is for.
+/// The claims of a place.
 #[derive(Clone, Copy)]
-pub(super) enum Wanted<'a> {
+pub(super) enum PlaceClaims<'a> {
     /// These claims.
     Claims(&'a [Claim]),
-    /// Those of them that hold across sessions.
+    /// Only the global ones of these claims.
     Globals(&'a [Claim]),
-    /// Whatever can be claimed: it is not known yet.
+    /// Everything that can be claimed: the claims are not known yet.
     Everything,
 }
 
-/// Who wants a place: the number that [`Trie`] gives back, and its age.
+/// The owner of a place: the number that [`Trie`] returns, and its age.
 #[derive(Clone, Copy)]
-pub(super) struct Who {
+pub(super) struct PlaceOwner {
     pub(super) owner: u32,
     pub(super) age: u64,
 }
 
-/// What stands in the way of a place.
+/// The obstacle of a place.
 pub(super) struct Blocked {
-    /// Whose place is the oldest of those that exclude it.
+    /// The owner of the oldest place that excludes it.
     pub(super) by: u32,
     /// The name at which they meet, as text; empty for the session.
     pub(super) at: String,
@@ -48,15 +48,15 @@ pub(super) struct Blocked {
 
 #[derive(Debug, Default)]
 pub(super) struct Trie {
-    nodes: Slab<Node>,
-    requests: Slab<Request>,
-    places: Slab<Place>,
+    nodes: Slab<TrieNode>,
+    requests: Slab<ClaimRequest>,
+    places: Slab<TriePlace>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct TriePlace {
     owner: u32,
-    /// The last of its requests, which leads to the others.
+    /// The last of its requests, linked to the others.
     request: u32,
     /// How many of them are not clear.
     unclear: u32,
@@ -64,7 +64,7 @@ struct Place {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Request {
+struct ClaimRequest {
     node: u32,
     place: u32,
     older: u32,
@@ -72,35 +72,35 @@ struct Request {
     /// The next one of the same place.
     next: u32,
     age: u64,
-    way: Way,
+    way: NodeUse,
     clear: bool,
 }
 
 #[derive(Debug)]
-struct Node {
+struct TrieNode {
     above: u32,
-    /// By the hash of the level's text: whole texts are compared only to tell twins apart.
+    /// By the hash of the level's text: whole texts are compared only to distinguish collisions.
     below: BTreeMap<u64, u32>,
     hash: u64,
     text: Box<str>,
-    /// The next node above which the hash is the same.
+    /// The next node with the same parent and hash.
     twin: u32,
-    queues: [Queue; 4],
-    /// Requests at it and nodes below it.
+    queues: [NodeQueue; 4],
+    /// The requests at it and the nodes below it.
     uses: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Queue {
+struct NodeQueue {
     oldest: u32,
     youngest: u32,
     /// The oldest that is not clear.
     unclear: u32,
 }
 
-/// How a claim uses a node.
+/// The use of a node by a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Way {
+enum NodeUse {
     /// It reads something below.
     #[default]
     ReadBelow,
@@ -112,38 +112,39 @@ enum Way {
     Write,
 }
 
-impl Way {
-    /// What must not be there at the same time; if one excludes the other, so does the other the one.
-    fn excludes(self) -> &'static [Way] {
+impl NodeUse {
+    /// The uses it excludes; exclusion is symmetric.
+    fn excludes(self) -> &'static [NodeUse] {
         match self {
-            Way::ReadBelow => &[Way::Write],
-            Way::WriteBelow => &[Way::Read, Way::Write],
-            Way::Read => &[Way::WriteBelow, Way::Write],
-            Way::Write => &[Way::ReadBelow, Way::WriteBelow, Way::Read, Way::Write],
+            NodeUse::ReadBelow => &[NodeUse::Write],
+            NodeUse::WriteBelow => &[NodeUse::Read, NodeUse::Write],
+            NodeUse::Read => &[NodeUse::WriteBelow, NodeUse::Write],
+            NodeUse::Write => &[NodeUse::ReadBelow, NodeUse::WriteBelow, NodeUse::Read, NodeUse::Write],
         }
     }
 
-    fn of(mode: Mode) -> (Way, Way) {
+    fn of(mode: Mode) -> (NodeUse, NodeUse) {
         match mode {
-            Mode::Read => (Way::ReadBelow, Way::Read),
-            Mode::Write => (Way::WriteBelow, Way::Write),
+            Mode::Read => (NodeUse::ReadBelow, NodeUse::Read),
+            Mode::Write => (NodeUse::WriteBelow, NodeUse::Write),
         }
     }
 }
 
-impl Space {
-    pub(super) const EMPTY: Space = Space { session: NONE, global: NONE };
+impl ClaimSpace {
+    pub(super) const EMPTY: ClaimSpace = ClaimSpace { session: NONE, global: NONE };
 
-    /// How many nodes it has while nothing is claimed in it.
+    /// The number of nodes of an empty space.
     pub(super) fn roots(&self) -> usize {
         [self.session, self.global].iter().filter(|root| **root != NONE).count()
     }
 }
 
 impl Trie {
-    /// Takes a place behind all that are older. There is none, [`NONE`], where nothing is wanted.
-    pub(super) fn enter(&mut self, space: &mut Space, wanted: Wanted<'_>, who: Who) -> u32 {
-        let place = self.places.insert(Place { owner: who.owner, request: NONE, unclear: 0, age: who.age });
+    /// Takes a place behind all older ones. Without claims there is none: [`NONE`].
+    pub(super) fn enter(&mut self, space: &mut ClaimSpace, wanted: PlaceClaims<'_>, who: PlaceOwner) -> u32 {
+        let place =
+            self.places.insert(TriePlace { owner: who.owner, request: NONE, unclear: 0, age: who.age });
         self.request_all(space, wanted, place);
         if self.places[place].request == NONE {
             self.places.remove(place);
@@ -152,7 +153,7 @@ impl Trie {
         place
     }
 
-    /// Gives a place up; whose places are clear because of it is added to `cleared`.
+    /// Gives a place up; adds owners whose places are clear because of it to `cleared`.
     pub(super) fn leave(&mut self, place: u32, cleared: &mut Vec<u32>) {
         if place != NONE {
             let request = self.places.remove(place).request;
@@ -160,20 +161,21 @@ impl Trie {
         }
     }
 
-    /// Changes what a place is for to something that lies within what it was for, so that nobody younger who is
-    /// clear can be in its way. The new place is of the same age; [`NONE`] if nothing is wanted any more.
+    /// Narrows the claims of a place, so that no younger clear place can be in its way. The new place has the
+    /// same age; [`NONE`] if there are no claims left.
     pub(super) fn narrow(
         &mut self,
-        (space, old): (&mut Space, u32),
-        wanted: Wanted<'_>,
+        space: &mut ClaimSpace,
+        old: u32,
+        wanted: PlaceClaims<'_>,
         cleared: &mut Vec<u32>,
     ) -> u32 {
-        let Place { owner, age, .. } = self.places[old];
-        // The new before the old goes, so that nobody in between finds the way free.
-        let new = self.enter(space, wanted, Who { owner, age });
+        let TriePlace { owner, age, .. } = self.places[old];
+        // The new one is entered before the old one goes, so that the way is never free in between.
+        let new = self.enter(space, wanted, PlaceOwner { owner, age });
         let mut at = if new == NONE { NONE } else { self.places[new].request };
         while at != NONE {
-            let Request { node, way, next, .. } = self.requests[at];
+            let ClaimRequest { node, way, next, .. } = self.requests[at];
             self.obscure(node, way, age);
             at = next;
         }
@@ -186,7 +188,7 @@ impl Trie {
         place == NONE || self.places[place].unclear == 0
     }
 
-    /// What is in the way of a place that is not clear.
+    /// The obstacle of a place that is not clear.
     pub(super) fn blocked(&self, place: u32) -> Option<Blocked> {
         if place == NONE {
             return None;
@@ -204,8 +206,27 @@ impl Trie {
         None
     }
 
-    /// Forgets a space in which there is no place any more.
-    pub(super) fn close(&mut self, space: Space) {
+    /// Whether this holds for the owner of any place before this one that excludes it.
+    pub(super) fn any_before(&self, place: u32, mut is_so: impl FnMut(u32) -> bool) -> bool {
+        let mut at = if place == NONE { NONE } else { self.places[place].request };
+        while at != NONE {
+            let ClaimRequest { node, way, age, clear, next, .. } = self.requests[at];
+            for &excluded in way.excludes().iter().filter(|_| !clear) {
+                let mut older = self.nodes[node].queues[excluded as usize].oldest;
+                while older != NONE && self.requests[older].age < age {
+                    if is_so(self.places[self.requests[older].place].owner) {
+                        return true;
+                    }
+                    older = self.requests[older].younger;
+                }
+            }
+            at = next;
+        }
+        false
+    }
+
+    /// Removes an empty space.
+    pub(super) fn close(&mut self, space: ClaimSpace) {
         for root in [space.session, space.global] {
             if root != NONE {
                 self.nodes.remove(root);
@@ -213,36 +234,36 @@ impl Trie {
         }
     }
 
-    /// How many nodes, requests and places there are.
+    /// The number of nodes, requests and places.
     pub(super) fn len(&self) -> usize {
         self.nodes.len() + self.requests.len() + self.places.len()
     }
 
-    fn request_all(&mut self, space: &mut Space, wanted: Wanted<'_>, place: u32) {
+    fn request_all(&mut self, space: &mut ClaimSpace, wanted: PlaceClaims<'_>, place: u32) {
         match wanted {
-            Wanted::Claims(claims) => {
+            PlaceClaims::Claims(claims) => {
                 for claim in claims {
                     self.request_claim(space, claim, place);
                 }
             }
-            Wanted::Globals(claims) => {
+            PlaceClaims::Globals(claims) => {
                 for claim in claims.iter().filter(|claim| claim.name.is_global()) {
                     self.request_claim(space, claim, place);
                 }
             }
-            Wanted::Everything => {
+            PlaceClaims::Everything => {
                 for root in [&mut space.session, &mut space.global] {
                     let root = self.root(root);
-                    self.request(root, Way::Write, place);
+                    self.request(root, NodeUse::Write, place);
                 }
             }
         }
     }
 
-    fn request_claim(&mut self, space: &mut Space, claim: &Claim, place: u32) {
+    fn request_claim(&mut self, space: &mut ClaimSpace, claim: &Claim, place: u32) {
         let root = if claim.name.is_global() { &mut space.global } else { &mut space.session };
         let mut node = self.root(root);
-        let (below, at) = Way::of(claim.mode);
+        let (below, at) = NodeUse::of(claim.mode);
         if claim.name != Name::SESSION {
             for level in claim.name.levels() {
                 self.request(node, below, place);
@@ -254,13 +275,13 @@ impl Trie {
 
     fn root(&mut self, root: &mut u32) -> u32 {
         if *root == NONE {
-            *root = self.nodes.insert(Node::default());
+            *root = self.nodes.insert(TrieNode::default());
         }
         *root
     }
 
     fn child(&mut self, above: u32, level: &str) -> u32 {
-        // Its keys are fixed, so the same texts give the same numbers; nobody finds many texts with one number.
+        // Its keys are fixed, so the same texts give the same numbers; collisions are hard to find.
         let mut hasher = DefaultHasher::new();
         hasher.write(level.as_bytes());
         let hash = hasher.finish();
@@ -270,7 +291,7 @@ impl Trie {
             found = self.nodes[found].twin;
         }
         if found == NONE {
-            let node = Node { above, hash, text: level.into(), twin: first, ..Node::default() };
+            let node = TrieNode { above, hash, text: level.into(), twin: first, ..TrieNode::default() };
             found = self.nodes.insert(node);
             let above = &mut self.nodes[above];
             above.below.insert(hash, found);
@@ -280,20 +301,21 @@ impl Trie {
     }
 
     /// Puts a request in its queue by age: at the end, unless a place was narrowed.
-    fn request(&mut self, node: u32, way: Way, place: u32) {
-        let Place { age, request: next, .. } = self.places[place];
+    fn request(&mut self, node: u32, way: NodeUse, place: u32) {
+        let TriePlace { age, request: next, .. } = self.places[place];
         let mut older = self.nodes[node].queues[way as usize].youngest;
         while older != NONE && self.requests[older].age > age {
             older = self.requests[older].older;
         }
-        // Several claims of one call go the same way down.
+        // Several claims of one call take the same path.
         if older != NONE && self.requests[older].place == place {
             return;
         }
         let clear = self.oldest_excluded(node, way).is_none_or(|oldest| self.requests[oldest].age >= age);
         let queue = &mut self.nodes[node].queues[way as usize];
         let younger = if older == NONE { queue.oldest } else { self.requests[older].younger };
-        let request = self.requests.insert(Request { node, place, older, younger, next, age, way, clear });
+        let request =
+            self.requests.insert(ClaimRequest { node, place, older, younger, next, age, way, clear });
         self.places[place].request = request;
         self.places[place].unclear += u32::from(!clear);
         let queue = &mut self.nodes[node].queues[way as usize];
@@ -311,8 +333,8 @@ impl Trie {
         self.nodes[node].uses += 1;
     }
 
-    /// Someone of this age came: whoever is younger and was clear of what it excludes is so no more.
-    fn obscure(&mut self, node: u32, way: Way, age: u64) {
+    /// A request of this age came: younger ones that it excludes are no longer clear.
+    fn obscure(&mut self, node: u32, way: NodeUse, age: u64) {
         for &excluded in way.excludes() {
             let queue = self.nodes[node].queues[excluded as usize];
             let mut at = match queue.unclear {
@@ -330,14 +352,14 @@ impl Trie {
     }
 
     /// The oldest request at a node that excludes this way.
-    fn oldest_excluded(&self, node: u32, way: Way) -> Option<u32> {
+    fn oldest_excluded(&self, node: u32, way: NodeUse) -> Option<u32> {
         let oldest = way.excludes().iter().map(|&other| self.nodes[node].queues[other as usize].oldest);
         oldest.filter(|&request| request != NONE).min_by_key(|&request| self.requests[request].age)
     }
 
     fn withdraw_all(&mut self, mut request: u32, cleared: &mut Vec<u32>) {
         while request != NONE {
-            let Request { next, node, way, .. } = self.requests[request];
+            let ClaimRequest { next, node, way, .. } = self.requests[request];
             if self.withdraw(request) {
                 for &waiting in way.excludes() {
                     self.clear(node, waiting, cleared);
@@ -348,9 +370,9 @@ impl Trie {
         }
     }
 
-    /// Takes a request out of its queue. `true` if it was the oldest there, so that others may be clear now.
+    /// Removes a request from its queue. `true` if it was the oldest there, so that others may be clear now.
     fn withdraw(&mut self, number: u32) -> bool {
-        let Request { node, older, younger, way, .. } = self.requests.remove(number);
+        let ClaimRequest { node, older, younger, way, .. } = self.requests.remove(number);
         let queue = &mut self.nodes[node].queues[way as usize];
         if queue.unclear == number {
             queue.unclear = younger;
@@ -366,8 +388,8 @@ impl Trie {
         older == NONE
     }
 
-    /// Clears what waits this way at a node, as far as nothing older excludes it.
-    fn clear(&mut self, node: u32, way: Way, cleared: &mut Vec<u32>) {
+    /// Clears the waiting requests of this use at a node, as far as nothing older excludes them.
+    fn clear(&mut self, node: u32, way: NodeUse, cleared: &mut Vec<u32>) {
         let mut at = self.nodes[node].queues[way as usize].unclear;
         while at != NONE {
             let age = self.requests[at].age;
@@ -385,11 +407,11 @@ impl Trie {
         self.nodes[node].queues[way as usize].unclear = at;
     }
 
-    /// A request left this node: nodes that nobody uses any more go.
+    /// A request left this node: unused nodes are removed.
     fn release(&mut self, mut node: u32) {
         loop {
             self.nodes[node].uses -= 1;
-            let Node { uses, above, .. } = self.nodes[node];
+            let TrieNode { uses, above, .. } = self.nodes[node];
             if uses > 0 || above == NONE {
                 return;
             }
@@ -399,8 +421,8 @@ impl Trie {
         }
     }
 
-    /// Takes a node out of the list of those below the one above it.
-    fn unhook(&mut self, number: u32, gone: &Node) {
+    /// Removes a node from its parent's list.
+    fn unhook(&mut self, number: u32, gone: &TrieNode) {
         let first = self.nodes[gone.above].below.get(&gone.hash).copied().unwrap_or(NONE);
         if first == number {
             match gone.twin {
@@ -429,15 +451,15 @@ impl Trie {
     }
 }
 
-impl Default for Node {
-    fn default() -> Node {
-        Node {
+impl Default for TrieNode {
+    fn default() -> TrieNode {
+        TrieNode {
             above: NONE,
             below: BTreeMap::new(),
             hash: 0,
             text: Box::default(),
             twin: NONE,
-            queues: [Queue { oldest: NONE, youngest: NONE, unclear: NONE }; 4],
+            queues: [NodeQueue { oldest: NONE, youngest: NONE, unclear: NONE }; 4],
             uses: 0,
         }
     }

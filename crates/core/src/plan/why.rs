@@ -1,73 +1,73 @@
-//! Why a call is waiting: a question with an answer for every call.
+//! Why a call is waiting: an answer for every call.
 
 use super::room::Full;
-use super::{Doing, Planner, Stage};
+use super::{ClaimStage, Doing, Planner};
 use crate::ids::CallId;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a call waits for.
+/// The wait of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// An older call that collides with it.
     Claim {
-        /// Where they collide; `None` is the whole session.
+        /// The name where they collide; `None` is the whole session.
         name: Option<String>,
-        /// The oldest that stands before it.
+        /// The oldest call before it.
         held_by: CallId,
     },
     /// Room.
     Limit(Limit),
     /// A rate.
     Rate {
-        /// Which group of tools, if it is not the tool's own.
+        /// The group of tools, if it is not the tool's own rate.
         group: Option<Arc<str>>,
         /// Until when; `None` if the rate allows nothing.
         until_us: Option<u64>,
     },
     /// Its tool is gone.
     NoSuchTool,
-    /// It is not prepared, so what it claims is not known.
+    /// It is not prepared, so its claims are not known.
     Unprepared,
     /// It is parked; its journal says why.
     Parked,
-    /// The calls inside it.
+    /// Its nested calls.
     Inside,
-    /// Nothing: it is named when [`start_ready`](Planner::start_ready) is asked next.
+    /// Nothing: the next [`start_ready`](Planner::start_ready) names it.
     Turn,
 }
 
-/// A limit that is reached.
+/// A reached limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// On what runs in the process.
+    /// Running calls of the process.
     Process {
-        /// How many may.
+        /// The maximum.
         max: u32,
     },
-    /// On what runs in the session.
+    /// Running calls of the session.
     Session {
-        /// How many may.
+        /// The maximum.
         max: u32,
     },
-    /// On what runs of the tool.
+    /// Running calls of the tool.
     Tool {
         /// Its id.
         tool: Arc<str>,
-        /// How many may.
+        /// The maximum.
         max: u32,
     },
-    /// On what runs of a group of tools.
+    /// Running calls of a group of tools.
     Group {
         /// Its name.
         group: Arc<str>,
-        /// How many may.
+        /// The maximum.
         max: u32,
     },
 }
 
 impl Planner {
-    /// What a call waits for; `None` if it runs or is not in.
+    /// The wait of a call; `None` if it runs or was not entered.
     pub fn why(&self, now_us: u64, call: CallId) -> Option<Why> {
         let number = self.find(call)?;
         let call = &self.calls[number];
@@ -82,16 +82,22 @@ impl Planner {
             Doing::Lending => Some(Why::Inside),
             Doing::Returning => Some(self.why_no_room(number)),
             Doing::Lined | Doing::Refused => Some(match self.room.fits(call.tool, now_us) {
-                Err(full) => self.told(call.tool, full),
+                Err(full) => self.why_full(call.tool, full),
                 Ok(()) => self.why_no_room(number),
             }),
-            Doing::Nothing => {
-                let place = if call.stage == Stage::Global { call.global } else { call.own };
-                let blocked = self.trie.blocked(place)?;
-                let name = Some(blocked.at).filter(|name| !name.is_empty());
-                Some(Why::Claim { name, held_by: self.calls[blocked.by].id })
-            }
+            Doing::Nothing => self.why_blocked(number),
         }
+    }
+
+    fn why_blocked(&self, number: u32) -> Option<Why> {
+        let call = &self.calls[number];
+        let place = if call.stage == ClaimStage::Global { call.global } else { call.own };
+        if let Some(blocked) = self.trie.blocked(place) {
+            let name = Some(blocked.at).filter(|name| !name.is_empty());
+            return Some(Why::Claim { name, held_by: self.calls[blocked.by].id });
+        }
+        let older = self.sibling_before(number)?;
+        Some(Why::Claim { name: None, held_by: self.calls[older].id })
     }
 
     fn why_no_room(&self, number: u32) -> Why {
@@ -108,7 +114,7 @@ impl Planner {
         }
     }
 
-    fn told(&self, tool: u32, full: Full) -> Why {
+    fn why_full(&self, tool: u32, full: Full) -> Why {
         match full {
             Full::Gone => Why::NoSuchTool,
             Full::Rate { group, due_us } => Why::Rate {

@@ -1,6 +1,6 @@
 //! Text shown by its head and its tail, cut between lines where that costs little, and never inside a character.
 
-use super::{Ends, ReadOn, Room, grouped};
+use super::{Ends, ReadOn, TextRoom, grouped};
 use std::borrow::Cow;
 
 /// The line between head and tail, and the line breaks around it.
@@ -8,7 +8,7 @@ const MARK_BYTES_MAX: usize = 64;
 const MARK_LINES: usize = 2;
 
 /// Cuts a text that is in memory.
-pub(super) fn text(text: &str, room: Room) -> (String, ReadOn) {
+pub(super) fn text(text: &str, room: TextRoom) -> (String, ReadOn) {
     let (head_room, tail_room) = halves(room);
     let head = &text[..head_end(text, head_room)];
     let rest = &text[head.len()..];
@@ -17,9 +17,9 @@ pub(super) fn text(text: &str, room: Room) -> (String, ReadOn) {
 }
 
 /// Cuts a text of which only the ends are in memory.
-pub(super) fn ends(ends: Ends<'_>, room: Room) -> (String, ReadOn) {
+pub(super) fn ends(ends: Ends<'_>, room: TextRoom) -> (String, ReadOn) {
     let (head_room, tail_room) = halves(room);
-    // Never look at more than can be shown, whatever was given.
+    // Never read more than can be shown, whatever was given.
     let head_bytes = &ends.head[..ends.head.len().min(room.bytes)];
     let head_bytes = &head_bytes[..whole_characters(head_bytes)];
     let lossy = String::from_utf8_lossy(head_bytes);
@@ -38,7 +38,7 @@ pub(super) fn ends(ends: Ends<'_>, room: Room) -> (String, ReadOn) {
     joined(head, &lossy[cut..], Lengths { head: head_length, tail: tail_length, total: ends.total })
 }
 
-/// How much of the original is shown.
+/// The shown lengths of the original.
 struct Lengths {
     head: usize,
     tail: usize,
@@ -59,15 +59,15 @@ fn joined(head: &str, tail: &str, lengths: Lengths) -> (String, ReadOn) {
     (text, ReadOn { shown, total: lengths.total, next_offset: lengths.head as u64, is_json: false })
 }
 
-fn halves(room: Room) -> (Room, Room) {
+fn halves(room: TextRoom) -> (TextRoom, TextRoom) {
     let bytes = room.bytes.saturating_sub(MARK_BYTES_MAX);
     let lines = room.lines.saturating_sub(MARK_LINES);
-    let head = Room { bytes: bytes - bytes / 2, lines: lines - lines / 2 };
-    (head, Room { bytes: bytes / 2, lines: lines / 2 })
+    let head = TextRoom { bytes: bytes - bytes / 2, lines: lines - lines / 2 };
+    (head, TextRoom { bytes: bytes / 2, lines: lines / 2 })
 }
 
 /// Where the head ends.
-fn head_end(text: &str, room: Room) -> usize {
+fn head_end(text: &str, room: TextRoom) -> usize {
     if room.lines == 0 {
         return 0;
     }
@@ -87,7 +87,7 @@ fn head_end(text: &str, room: Room) -> usize {
 }
 
 /// Where the tail starts.
-fn tail_start(text: &str, room: Room) -> usize {
+fn tail_start(text: &str, room: TextRoom) -> usize {
     if room.lines == 0 {
         return text.len();
     }
@@ -107,7 +107,7 @@ fn tail_start(text: &str, room: Room) -> usize {
     }
 }
 
-/// How many of the bytes are left when a character that the end cuts in two is left out.
+/// The number of bytes without an incomplete character at the end.
 fn whole_characters(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(4) {
         let first = bytes[bytes.len() - back];
@@ -123,7 +123,7 @@ fn whole_characters(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// How many of the bytes became the first `shown` bytes of their lossy text.
+/// The number of source bytes for the first `shown` bytes of their lossy text.
 fn source_length(bytes: &[u8], shown: usize) -> usize {
     let (mut text, mut source) = (0, 0);
     for chunk in bytes.utf8_chunks() {

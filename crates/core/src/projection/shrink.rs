@@ -1,24 +1,26 @@
-//! JSON made shorter and still JSON: long arrays, objects and strings lose their ends, and say how much.
+//! Shortens JSON to valid JSON: long arrays, objects and strings lose their ends, and say how much.
 //!
-//! `[1,2,…]` becomes `[1,2,{"…":"9,998 more items"}]`, an object gains `"…":"12 more properties"`, a string ends
-//! in `… (1,200 more characters)`, and what lies too deep becomes `"… 5 items"`. The text is never parsed into
-//! values: it is scanned, so that a large result costs no more memory than what is shown of it.
+//! `[1,2,…]` becomes `[1,2,{"…":"9,998 more items"}]`, an object gains `"…":"12 more properties"`, a string
+//! ends in `… (1,200 more characters)`, and too deep values become `"… 5 items"`. The text is never parsed
+//! into values: it is scanned, so that a large result costs no more memory than its shown part.
 
 use super::grouped;
 
-/// `text` in at most `bytes` bytes; none if it is not JSON after all.
+/// `text` in at most `bytes` bytes; `None` if it is not JSON after all.
 pub(super) fn json(text: &str, bytes: usize) -> Option<String> {
     let mut measure = Measure { chars: bytes, items: bytes / 2, depth: 64 };
     loop {
-        match (Writer { text, at: 0, out: String::new(), room: bytes, measure, open: Vec::new() }).whole() {
+        match (ShrinkWriter { text, at: 0, out: String::new(), room: bytes, measure, open: Vec::new() })
+            .whole()
+        {
             Ok(shown) => return Some(shown),
-            Err(Stop::NotJson) => return None,
-            Err(Stop::Full) => measure = measure.tighter()?,
+            Err(ShrinkStop::NotJson) => return None,
+            Err(ShrinkStop::Full) => measure = measure.tighter()?,
         }
     }
 }
 
-/// What is shown of anything that is long.
+/// The limits for long values.
 #[derive(Clone, Copy)]
 struct Measure {
     chars: usize,
@@ -27,7 +29,7 @@ struct Measure {
 }
 
 impl Measure {
-    /// The next measure to try; all of them shrink together, so that no kind of value crowds out the others.
+    /// The next measure to try; all limits shrink together, so that no kind of value crowds out the others.
     fn tighter(self) -> Option<Measure> {
         if self.chars <= 4 && self.items <= 1 && self.depth <= 1 {
             return None;
@@ -38,34 +40,34 @@ impl Measure {
     }
 }
 
-enum Stop {
+enum ShrinkStop {
     Full,
     NotJson,
 }
 
-struct Writer<'a> {
+struct ShrinkWriter<'a> {
     text: &'a str,
     at: usize,
     out: String,
     room: usize,
     measure: Measure,
-    open: Vec<Frame>,
+    open: Vec<OpenContainer>,
 }
 
-/// An array or object that is being written.
-struct Frame {
+/// An array or object being written.
+struct OpenContainer {
     closing: u8,
     written: usize,
     hidden: u64,
-    /// The longest key that consists of dots only: the key of the mark must be another one.
+    /// The longest key that consists of dots only: the key of the mark must differ.
     dots: usize,
 }
 
-impl Writer<'_> {
-    fn whole(mut self) -> Result<String, Stop> {
+impl ShrinkWriter<'_> {
+    fn whole(mut self) -> Result<String, ShrinkStop> {
         loop {
             if self.out.len() > self.room {
-                return Err(Stop::Full);
+                return Err(ShrinkStop::Full);
             }
             if self.element()? {
                 continue;
@@ -75,14 +77,14 @@ impl Writer<'_> {
             }
         }
         match (self.token(), self.out.len() <= self.room) {
-            (Some(_), _) => Err(Stop::NotJson),
-            (None, false) => Err(Stop::Full),
+            (Some(_), _) => Err(ShrinkStop::NotJson),
+            (None, false) => Err(ShrinkStop::Full),
             (None, true) => Ok(self.out),
         }
     }
 
     /// Writes or skips one value, with its key if it has one. Returns whether a container was opened.
-    fn element(&mut self) -> Result<bool, Stop> {
+    fn element(&mut self) -> Result<bool, ShrinkStop> {
         let measure = self.measure;
         let Some(frame) = self.open.last() else { return self.value() };
         let (is_object, is_full) = (frame.closing == b'}', frame.written >= measure.items);
@@ -115,22 +117,22 @@ impl Writer<'_> {
         self.value()
     }
 
-    /// Reads a key and its colon; returns where it stands, with its quotes.
-    fn key(&mut self) -> Result<(usize, usize), Stop> {
+    /// Reads a key and its colon; returns its range, with its quotes.
+    fn key(&mut self) -> Result<(usize, usize), ShrinkStop> {
         if self.token() != Some(b'"') {
-            return Err(Stop::NotJson);
+            return Err(ShrinkStop::NotJson);
         }
         let start = self.at;
         self.at = self.string_end()?;
         let end = self.at;
         if self.token() != Some(b':') {
-            return Err(Stop::NotJson);
+            return Err(ShrinkStop::NotJson);
         }
         self.at += 1;
         Ok((start, end))
     }
 
-    fn value(&mut self) -> Result<bool, Stop> {
+    fn value(&mut self) -> Result<bool, ShrinkStop> {
         match self.token() {
             Some(opening @ (b'[' | b'{')) => return self.container(opening),
             Some(b'"') => self.string()?,
@@ -139,12 +141,12 @@ impl Writer<'_> {
                 self.skip_value()?;
                 self.out.push_str(&self.text[start..self.at]);
             }
-            None => return Err(Stop::NotJson),
+            None => return Err(ShrinkStop::NotJson),
         }
         Ok(false)
     }
 
-    fn container(&mut self, opening: u8) -> Result<bool, Stop> {
+    fn container(&mut self, opening: u8) -> Result<bool, ShrinkStop> {
         let closing = if opening == b'[' { b']' } else { b'}' };
         let start = self.at;
         self.at += 1;
@@ -162,12 +164,12 @@ impl Writer<'_> {
             return Ok(false);
         }
         self.out.push(opening as char);
-        self.open.push(Frame { closing, written: 0, hidden: 0, dots: 0 });
+        self.open.push(OpenContainer { closing, written: 0, hidden: 0, dots: 0 });
         Ok(true)
     }
 
-    /// Steps over what stands between two values. Returns whether another value follows.
-    fn close(&mut self) -> Result<bool, Stop> {
+    /// Steps over the text between two values. Returns whether another value follows.
+    fn close(&mut self) -> Result<bool, ShrinkStop> {
         loop {
             let next = self.token();
             let Some(frame) = self.open.last() else { return Ok(false) };
@@ -177,7 +179,7 @@ impl Writer<'_> {
                     return Ok(true);
                 }
                 Some(byte) if byte == frame.closing => {}
-                _ => return Err(Stop::NotJson),
+                _ => return Err(ShrinkStop::NotJson),
             }
             self.at += 1;
             if let Some(frame) = self.open.pop() {
@@ -187,8 +189,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Says how much of a container is left out.
-    fn mark(&mut self, frame: &Frame) {
+    /// Writes how much of a container is left out.
+    fn mark(&mut self, frame: &OpenContainer) {
         if frame.hidden == 0 {
             return;
         }
@@ -203,7 +205,7 @@ impl Writer<'_> {
     }
 
     /// Writes a string, or its beginning.
-    fn string(&mut self) -> Result<(), Stop> {
+    fn string(&mut self) -> Result<(), ShrinkStop> {
         let start = self.at;
         let end = self.string_end()?;
         self.at = end;
@@ -214,7 +216,7 @@ impl Writer<'_> {
         }
         let shown = prefix(inner, self.measure.chars);
         let hidden = characters(&inner[shown..]);
-        // The mark must not be longer than what it stands for.
+        // The mark must not be longer than the omitted text.
         if inner.len() - shown <= 32 {
             self.out.push_str(&self.text[start..end]);
         } else {
@@ -224,7 +226,7 @@ impl Writer<'_> {
     }
 
     /// The place behind the string that begins here.
-    fn string_end(&self) -> Result<usize, Stop> {
+    fn string_end(&self) -> Result<usize, ShrinkStop> {
         let bytes = self.text.as_bytes();
         let mut at = self.at + 1;
         loop {
@@ -232,13 +234,13 @@ impl Writer<'_> {
                 Some(b'"') => return Ok(at + 1),
                 Some(b'\\') => at += 2,
                 Some(_) => at += 1,
-                None => return Err(Stop::NotJson),
+                None => return Err(ShrinkStop::NotJson),
             }
         }
     }
 
     /// Steps over a value; returns how many items or properties it has.
-    fn skip_value(&mut self) -> Result<u64, Stop> {
+    fn skip_value(&mut self) -> Result<u64, ShrinkStop> {
         let (mut depth, mut commas, mut is_container) = (0usize, 0u64, false);
         loop {
             match self.token() {
@@ -262,7 +264,7 @@ impl Writer<'_> {
                         |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
                     self.at += rest.iter().take_while(is_part).count();
                 }
-                _ => return Err(Stop::NotJson),
+                _ => return Err(ShrinkStop::NotJson),
             }
             if depth == 0 {
                 return Ok(if is_container { commas + 1 } else { 0 });
@@ -282,7 +284,7 @@ impl Writer<'_> {
     }
 }
 
-/// The longest beginning of at most `bytes` bytes of what stands between two quotes that cuts no character in two.
+/// The longest prefix of at most `bytes` bytes of a string's content that cuts no character in two.
 fn prefix(inner: &str, bytes: usize) -> usize {
     let mut end = 0;
     while end < inner.len() && end + character(inner, end) <= bytes {
@@ -291,7 +293,7 @@ fn prefix(inner: &str, bytes: usize) -> usize {
     end
 }
 
-/// How many characters are written there.
+/// The number of characters written there.
 fn characters(inner: &str) -> u64 {
     let (mut count, mut at) = (0, 0);
     while at < inner.len() {
@@ -301,7 +303,7 @@ fn characters(inner: &str) -> u64 {
     count
 }
 
-/// The bytes of the character at `at`, which may be written as an escape, or as two that are one character.
+/// The bytes of the character at `at`, which may be an escape, or two that are one character.
 fn character(inner: &str, at: usize) -> usize {
     let raw = inner.as_bytes();
     match raw[at] {

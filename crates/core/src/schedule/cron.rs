@@ -1,9 +1,9 @@
-//! Cron of five fields, on civil time alone: which minutes of which days. What a zone makes of them is not known here.
+//! Cron of five fields, on civil time alone: which minutes of which days. Zones are handled elsewhere.
 
-use super::Problem;
+use super::ScheduleProblem;
 use jiff::civil::{Date, DateTime};
 
-/// Minute, hour, day of the month, month, day of the week: a bit for each value that fits.
+/// Minute, hour, day of the month, month, day of the week: a bit for each matching value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cron {
     minutes: u64,
@@ -11,7 +11,7 @@ pub struct Cron {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Whether each of the two kinds of days is restricted. If both are, a day need only fit one, as cron has always had it.
+    /// Whether each of the two kinds of days is restricted. If both are, a day need match only one, as cron has always had it.
     by_day: bool,
     by_weekday: bool,
 }
@@ -20,7 +20,7 @@ struct Field {
     name: &'static str,
     from: u64,
     to: u64,
-    /// What may stand for a value, from `from` on.
+    /// Names for the values, from `from` on.
     names: &'static [&'static str],
     example: &'static str,
 }
@@ -39,12 +39,12 @@ const FIELDS: [Field; 5] = [
     Field { name: "day of the week", from: 0, to: SUNDAY, names: &WEEKDAYS, example: "1, MON-FRI or *" },
 ];
 
-/// Days after which a date has come round: the 29th of February is missing for eight years around 2100.
+/// Days after which every date has occurred: the 29th of February is missing for eight years around 2100.
 const DAYS_MAX: i32 = 8 * 366;
 
 impl Cron {
-    /// Reads five fields, each `*`, a value, a range, or a list of those, with a step behind `*` or a range.
-    pub fn parse(text: &str) -> Result<Cron, Problem> {
+    /// Parses five fields, each `*`, a value, a range, or a list of those, with a step after `*` or a range.
+    pub fn parse(text: &str) -> Result<Cron, ScheduleProblem> {
         let fields: Vec<&str> = text.split_ascii_whitespace().collect();
         let Ok(fields) = <[&str; 5]>::try_from(fields.as_slice()) else {
             let what = format!(
@@ -52,7 +52,7 @@ impl Cron {
                  \"0 9 * * MON-FRI\"",
                 fields.len()
             );
-            return Err(Problem::Cron(what));
+            return Err(ScheduleProblem::Cron(what));
         };
         let mut sets = [0; 5];
         for ((set, field), text) in sets.iter_mut().zip(&FIELDS).zip(fields) {
@@ -62,16 +62,16 @@ impl Cron {
         let sundays = (weekdays | weekdays >> SUNDAY) & 0x7f;
         let (by_day, by_weekday) = (!fields[2].starts_with('*'), !fields[4].starts_with('*'));
         let cron = Cron { minutes, hours, days, months, weekdays: sundays, by_day, by_weekday };
-        // Any start would do: whatever ever fits does so within the days that are looked at.
+        // Any start would do: every match occurs within the days that are checked.
         match cron.after(DateTime::constant(2096, 3, 1, 0, 0, 0, 0)) {
             Some(_) => Ok(cron),
-            None => Err(Problem::Cron(format!(
+            None => Err(ScheduleProblem::Cron(format!(
                 "the cron {text:?} never fits: no month it names has such a day; give it another day or month"
             ))),
         }
     }
 
-    /// The first minute after this time that fits.
+    /// The first matching minute after this time.
     pub fn after(&self, time: DateTime) -> Option<DateTime> {
         let mut date = time.date();
         if self.has(date)
@@ -90,7 +90,7 @@ impl Cron {
         None
     }
 
-    /// The last minute that fits, this one or an earlier one.
+    /// The last matching minute, this one or an earlier one.
     pub fn at_or_before(&self, time: DateTime) -> Option<DateTime> {
         let mut date = time.date();
         if self.has(date)
@@ -109,7 +109,7 @@ impl Cron {
         None
     }
 
-    /// The first minute of a day that fits after this one.
+    /// The first matching minute of a day after this one.
     fn later(&self, hour: i8, minute: i8) -> Option<(i8, i8)> {
         match lowest(self.minutes, minute + 1) {
             Some(found) if self.hours >> hour & 1 == 1 => Some((hour, found)),
@@ -117,7 +117,7 @@ impl Cron {
         }
     }
 
-    /// The last minute of a day that fits until this one.
+    /// The last matching minute of a day until this one.
     fn not_later(&self, hour: i8, minute: i8) -> Option<(i8, i8)> {
         match highest(self.minutes, minute) {
             Some(found) if self.hours >> hour & 1 == 1 => Some((hour, found)),
@@ -125,7 +125,7 @@ impl Cron {
         }
     }
 
-    /// The fewest minutes between two times that fit.
+    /// The fewest minutes between two matching times.
     pub fn shortest_minutes(&self) -> u64 {
         let minutes: Vec<i32> = self.minutes_of_day().collect();
         let within = minutes.windows(2).map(|two| two[1] - two[0]).min().unwrap_or(i32::MAX);
@@ -136,7 +136,7 @@ impl Cron {
         within.min(over_midnight).unsigned_abs().into()
     }
 
-    /// Whether it has two days of which one follows the other.
+    /// Whether it has two consecutive days.
     fn has_neighbours(&self) -> bool {
         let mut date = Date::constant(2096, 3, 1);
         let mut had = false;
@@ -159,7 +159,7 @@ impl Cron {
         fits && self.months >> date.month() & 1 == 1
     }
 
-    /// The minutes of a day that fit.
+    /// The matching minutes of a day.
     fn minutes_of_day(&self) -> impl Iterator<Item = i32> + '_ {
         let hours = (0..24).filter(|hour| self.hours >> hour & 1 == 1);
         hours.flat_map(|hour| {
@@ -181,12 +181,12 @@ fn highest(set: u64, to: i8) -> Option<i8> {
 }
 
 impl Field {
-    fn parse(&self, text: &str) -> Result<u64, Problem> {
+    fn parse(&self, text: &str) -> Result<u64, ScheduleProblem> {
         text.split(',').try_fold(0, |set, part| Ok(set | self.part(text, part)?))
     }
 
-    /// One of a list: a value or a range, maybe with a step.
-    fn part(&self, field: &str, part: &str) -> Result<u64, Problem> {
+    /// One item of a list: a value or a range, maybe with a step.
+    fn part(&self, field: &str, part: &str) -> Result<u64, ScheduleProblem> {
         let (range, step) = match part.split_once('/') {
             Some((range, step)) => (range, Some(step)),
             None => (part, None),
@@ -221,7 +221,7 @@ impl Field {
         Ok((from..=to).step_by(step).fold(0, |set, value| set | 1 << value))
     }
 
-    fn value(&self, field: &str, text: &str, ends: bool) -> Result<u64, Problem> {
+    fn value(&self, field: &str, text: &str, ends: bool) -> Result<u64, ScheduleProblem> {
         let named = self.names.iter().zip(self.from..).find(|(name, _)| name.eq_ignore_ascii_case(text));
         let plain = text.len() <= 2 && text.bytes().all(|byte| byte.is_ascii_digit());
         match (named, text.parse::<u64>()) {
@@ -236,8 +236,10 @@ impl Field {
         }
     }
 
-    fn wrong(&self, field: &str, what: &str) -> Problem {
+    fn wrong(&self, field: &str, what: &str) -> ScheduleProblem {
         let (name, example) = (self.name, self.example);
-        Problem::Cron(format!("the {name} {field:?} of the cron cannot be read: {what} (as in {example})"))
+        ScheduleProblem::Cron(format!(
+            "the {name} {field:?} of the cron cannot be read: {what} (as in {example})"
+        ))
     }
 }

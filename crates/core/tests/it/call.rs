@@ -1,8 +1,9 @@
 //! A call through every crash: transcripts, the class table, and properties over random lives.
 
 use proptest::prelude::*;
+use windlass_args::arguments::{Arguments, Given};
 use windlass_core::call::{
-    Arguments, Call, Ended, Fact, Given, Intent, Lost, Model, Opened, Parked, Prepared, Reason,
+    Call, Ended, Fact, Intent, LostAttempt, Model, Moment, Opened, Parked, PreparedCall, Reason,
     Result as Attempted, Returned, Same, SameAs, Settlement, Spent, Started, State, Step,
 };
 use windlass_core::code::Code;
@@ -26,7 +27,7 @@ fn opened() -> Opened {
 }
 
 fn prepared(class: EffectClass) -> Fact {
-    Fact::Prepared(Prepared {
+    Fact::Prepared(PreparedCall {
         contract: Digest([1; 32]),
         class,
         rules: None,
@@ -94,17 +95,17 @@ impl Life {
     fn live(&mut self, deaths: &[Death]) -> Result<(), Died> {
         let (mut commits, mut acts) = (0, 0);
         loop {
-            match self.call.next(Timestamp(0)) {
+            match self.call.next(&Moment::at(Timestamp(0))) {
                 Step::Prepare => self.note(prepared(self.class)),
                 Step::Attempt(start) => {
-                    self.note(start.fact(None));
+                    self.note(start.fact());
                     if start.intent == Intent::First {
                         self.commit(deaths, &mut commits)?;
                     }
                     self.act(deaths, &mut acts)?;
                     self.note(returned(start.attempt));
                 }
-                Step::Lose(attempt) => self.note(Fact::Lost(Lost { attempt, blamed: true })),
+                Step::Lose(attempt) => self.note(Fact::Lost(LostAttempt { attempt, blamed: true })),
                 Step::Settle(Settlement::Returned(_)) => self.note(ended(None)),
                 Step::Settle(Settlement::Unknown) => self.note(ended(Some(Outcome::Unknown))),
                 // This tool neither fails nor can be asked, so poison is all that is left.
@@ -117,6 +118,8 @@ impl Life {
                 | Step::Retry { .. }
                 | Step::Return { .. }
                 | Step::Park(_)
+                | Step::AwaitTool(_)
+                | Step::SetAside(_)
                 | Step::Settle(_)) => {
                     panic!("{step:?} after {:?}", self.committed)
                 }
@@ -201,10 +204,8 @@ fn a_refused_call_ends_without_an_attempt() {
 #[test]
 fn what_cannot_follow_is_refused_and_changes_nothing() {
     use EffectClass::Once;
-    let started = |attempt, redrive| {
-        Fact::Started(Started { attempt: AttemptNo(attempt), redrive, clock_jump_us: None })
-    };
-    let lost = |attempt| Fact::Lost(Lost { attempt: AttemptNo(attempt), blamed: true });
+    let started = |attempt, redrive| Fact::Started(Started { attempt: AttemptNo(attempt), redrive });
+    let lost = |attempt| Fact::Lost(LostAttempt { attempt: AttemptNo(attempt), blamed: true });
     let cases: [(&str, Vec<Fact>, Fact); 9] = [
         ("started before it was prepared", vec![], started(1, false)),
         ("the second attempt first", vec![prepared(Once)], started(2, false)),
@@ -236,7 +237,7 @@ fn the_model_is_told_the_value_itself() {
         let attempt = AttemptNo(1);
         let facts = [
             prepared(EffectClass::Read),
-            Fact::Started(Started { attempt, redrive: false, clock_jump_us: None }),
+            Fact::Started(Started { attempt, redrive: false }),
             Fact::Returned(Returned { attempt, ran_us: 1, result: Attempted::Ok(success) }),
             Fact::Ended(Ended { outcome: None, model, spent: Spent::default() }),
         ];
@@ -287,7 +288,7 @@ proptest! {
             for fact in &life.committed[..cut] {
                 prop_assert!(call.apply(Timestamp(0), fact).is_ok());
             }
-            let over = matches!(call.next(Timestamp(0)), Step::Done(_));
+            let over = matches!(call.next(&Moment::at(Timestamp(0))), Step::Done(_));
             prop_assert_eq!(over, cut == life.committed.len());
         }
     }
@@ -301,9 +302,9 @@ proptest! {
             let fact = match pick {
                 0 => prepared(EffectClass::Once),
                 1 => prepared(EffectClass::Read),
-                2 => Fact::Started(Started { attempt, redrive: false, clock_jump_us: None }),
-                3 => Fact::Started(Started { attempt, redrive: true, clock_jump_us: None }),
-                4 => Fact::Lost(Lost { attempt, blamed: true }),
+                2 => Fact::Started(Started { attempt, redrive: false }),
+                3 => Fact::Started(Started { attempt, redrive: true }),
+                4 => Fact::Lost(LostAttempt { attempt, blamed: true }),
                 5 => returned(attempt),
                 6 => ended(None),
                 _ => ended(Some(Outcome::Unknown)),
@@ -315,7 +316,7 @@ proptest! {
             if before.end().is_some() {
                 prop_assert_eq!(&call, &before, "the end is final");
             }
-            let _ = call.next(Timestamp(0));
+            let _ = call.next(&Moment::at(Timestamp(0)));
         }
     }
 }
@@ -323,14 +324,14 @@ proptest! {
 fn deduped(mark: u8) -> Fact {
     let Fact::Prepared(prepared) = prepared(EffectClass::Keyed) else { unreachable!() };
     let same = Same { mark: Mark([mark; 16]), for_ms: None };
-    Fact::Prepared(Prepared { same: Some(Box::new(same)), ..prepared })
+    Fact::Prepared(PreparedCall { same: Some(Box::new(same)), ..prepared })
 }
 
 fn start() -> Fact {
-    Fact::Started(Started { attempt: AttemptNo(1), redrive: false, clock_jump_us: None })
+    Fact::Started(Started { attempt: AttemptNo(1), redrive: false })
 }
 
-/// What is to be done after these facts, in a word; or that the last of them cannot be.
+/// The next step after these facts, in a word; or that the last of them is illegal.
 fn after(facts: &[Fact]) -> &'static str {
     let mut call = Call::new(opened(), Timestamp(0));
     for fact in facts {
@@ -338,7 +339,7 @@ fn after(facts: &[Fact]) -> &'static str {
             return "illegal";
         }
     }
-    match call.next(Timestamp(0)) {
+    match call.next(&Moment::at(Timestamp(0))) {
         Step::Join(_) if call.same_as().is_some() => "follow",
         Step::Join(_) => "join",
         Step::Attempt(_) => "attempt",
@@ -399,7 +400,7 @@ fn a_retry_is_recorded_first_unless_it_may_have_landed_before() {
         for fact in &facts {
             call.apply(Timestamp(0), fact).unwrap();
         }
-        let Step::Attempt(start) = call.next(Timestamp(0)) else { panic!("it is tried again") };
+        let Step::Attempt(start) = call.next(&Moment::at(Timestamp(0))) else { panic!("it is tried again") };
         assert_eq!(start.intent, expected);
     }
 }

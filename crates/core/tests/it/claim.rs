@@ -1,20 +1,20 @@
 //! Claims: reading them, what covers and collides with what, and claims made from arguments.
 
 use serde_json::{Value, json};
-use windlass_core::claim::{Claim, Claims, Template};
-use windlass_core::limits::Limits;
+use windlass_core::claim::{Claim, ClaimTemplate, Claims};
+use windlass_core::limits::CallLimits;
 use windlass_core::tool::EffectClass;
 
 fn claim(text: &str) -> Claim {
-    Claim::parse(text, &Limits::default()).unwrap()
+    Claim::parse(text, &CallLimits::default()).unwrap()
 }
 
 fn error(text: &str) -> String {
-    Claim::parse(text, &Limits::default()).unwrap_err().to_string()
+    Claim::parse(text, &CallLimits::default()).unwrap_err().to_string()
 }
 
 fn claims(texts: &[&str]) -> Claims {
-    Claims::parse(texts.iter().copied(), &Limits::default()).unwrap()
+    Claims::parse(texts.iter().copied(), &CallLimits::default()).unwrap()
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn what_is_no_claim_is_refused_with_what_to_do() {
     check(&format!("write {}", "a".repeat(1_025)), "bytes in a claim name up to 1024; this one has 1025");
     check(&format!("write a{}", "/a".repeat(32)), "levels in a claim name up to 32; this one has 33");
     let many: Vec<String> = (0..65).map(|n| format!("read n{n}")).collect();
-    let many = Claims::parse(many.iter().map(String::as_str), &Limits::default());
+    let many = Claims::parse(many.iter().map(String::as_str), &CallLimits::default());
     assert!(many.unwrap_err().to_string().contains("claims up to 64; this one has 65"));
     // Dots within a level are text.
     claim("write file:/a..b/...");
@@ -117,8 +117,8 @@ fn what_lies_outside_the_claims_around_is_named() {
 }
 
 fn made(template: &str, args: Value) -> String {
-    let limits = Limits::default();
-    match Template::parse(template, &limits).unwrap().claim(&args, &limits) {
+    let limits = CallLimits::default();
+    match ClaimTemplate::parse(template, &limits).unwrap().claim(&args, &limits) {
         Ok(claim) => claim.to_string(),
         Err(problem) => format!("refused: {problem}"),
     }
@@ -152,8 +152,8 @@ fn arguments_that_name_nothing_are_refused() {
     check("write file:/{x}", json!({"x": "a/../../etc"}), "leads out");
     check("write {x}", json!({"x": ""}), "is not one");
     check("write {x}", json!({"x": "a\u{0}"}), "is not one");
-    let bad = |text| Template::parse(text, &Limits::default()).is_err();
+    let bad = |text| ClaimTemplate::parse(text, &CallLimits::default()).is_err();
     assert!(bad("write a//{x}") && bad("append {x}") && bad("write {x}/.."));
-    let template = Template::parse("write a:{x}/{y}", &Limits::default()).unwrap();
+    let template = ClaimTemplate::parse("write a:{x}/{y}", &CallLimits::default()).unwrap();
     assert_eq!(template.properties().collect::<Vec<_>>(), ["x", "y"]);
 }

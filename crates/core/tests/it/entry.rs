@@ -3,25 +3,28 @@
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
-use windlass_core::batch::{ClosedBy, Opening, Parent};
+use windlass_args::arguments::{Arguments, Given};
+use windlass_core::attempt::{Rules, TaskDeadlines};
+use windlass_core::batch::{ClockMove, ClosedBy, Opening, Parent, ProvisionalAnswer};
 use windlass_core::call::{
-    Accepted, Arguments, CancelAsked, Cause, Connected, Detached, DetachedBy, Ended, Fact, Given, Kind, Lost,
-    Model, Opened, Parked, Prepared, Reason, Reconciled, Resolved, Resolver, Result as Attempted, Resumed,
-    Returned, Same, SameAs, Spent, Started, Stopped, Suspended, Then, Unconnected, Verdict, Wake,
+    Abort, Accepted, CancelAsked, Cause, Connected, Detached, DetachedBy, Ended, Fact, Kind, LostAttempt,
+    Model, Opened, Parked, PreparedCall, Reason, ReconciledAttempt, Resolved, Resolver, Result as Attempted,
+    Resumed, Returned, Same, SameAs, SetAside, Spent, Started, Stopped, Suspended, Then, Unconnected,
+    Verdict, Wake,
 };
 use windlass_core::code::Code;
-use windlass_core::entry::{Entry, Event, FORMAT, Packer, Unreadable, unpack};
+use windlass_core::entry::{Entry, EntryEvent, FORMAT, Packer, Unreadable, unpack};
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use windlass_core::operation::{Completion, Did, Operation, Question, StepResult, Triggered, Until};
-use windlass_core::outcome::{Effect, Form, Kept, ModelAnswer, Outcome, Part, Success, Value};
+use windlass_core::outcome::{Effect, Form, KeptBytes, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
 
 fn call(fact: Fact) -> Entry {
-    Entry { at: Timestamp(1_700_000_000_000_000), event: Event::Call { ordinal: Ordinal(3), fact } }
+    Entry { at: Timestamp(1_700_000_000_000_000), event: EntryEvent::Call { ordinal: Ordinal(3), fact } }
 }
 
 fn failure(retry: Retry) -> Box<Failure> {
@@ -39,7 +42,7 @@ fn failure(retry: Retry) -> Box<Failure> {
 }
 
 fn parts() -> Vec<Part> {
-    let kept = Kept { artifact: Handle(7), bytes: 12 };
+    let kept = KeptBytes { artifact: Handle(7), bytes: 12 };
     vec![
         Part::Text("text".into()),
         Part::Json("{\"a\":1}".into()),
@@ -58,17 +61,17 @@ fn returned(result: Attempted) -> Entry {
 }
 
 fn golden() -> Vec<(&'static str, Entry)> {
-    let kept = Kept { artifact: Handle(u128::MAX - 1), bytes: 1 << 40 };
+    let kept = KeptBytes { artifact: Handle(u128::MAX - 1), bytes: 1 << 40 };
     let opening = Opening { key: "key".into(), turn: Some("turn 7".into()), ..Opening::default() };
     let with = |siblings| Entry {
         at: Timestamp(-1),
-        event: Event::Batch(Opening { key: "key".into(), siblings, ..Opening::default() }),
+        event: EntryEvent::Batch(Opening { key: "key".into(), siblings, ..Opening::default() }),
     };
     let answer = ModelAnswer { parts: parts(), is_error: true };
     let opened = asked();
     let urgent = Opened { priority: -3, ..opened.clone() };
     let patient = Opened { inline_ms: Some(5_000), ..opened.clone() };
-    let prepared = Prepared {
+    let prepared = PreparedCall {
         contract: Digest([9; 32]),
         class: EffectClass::Keyed,
         rules: None,
@@ -76,14 +79,16 @@ fn golden() -> Vec<(&'static str, Entry)> {
         made: None,
         same: None,
     };
-    let same =
-        |for_ms| Prepared { same: Some(Box::new(Same { mark: Mark([5; 16]), for_ms })), ..prepared.clone() };
+    let same = |for_ms| PreparedCall {
+        same: Some(Box::new(Same { mark: Mark([5; 16]), for_ms })),
+        ..prepared.clone()
+    };
     let first = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
     let success = |value| Success { value, parts: parts() };
     let inline = || Value::Inline("{\"echoed\":\"hi\"}".into());
     let own = |outcome| ended(Some(outcome), Model::Own(answer.clone()));
     vec![
-        ("batch_opened", Entry { at: Timestamp(-1), event: Event::Batch(opening) }),
+        ("batch_opened", Entry { at: Timestamp(-1), event: EntryEvent::Batch(opening) }),
         ("batch_opened_race", with(Siblings::Race)),
         ("batch_opened_fail_fast", with(Siblings::FailFast)),
         ("batch_opened_quorum", with(Siblings::Quorum(2))),
@@ -91,19 +96,20 @@ fn golden() -> Vec<(&'static str, Entry)> {
             "batch_opened_streamed",
             Entry {
                 at: Timestamp(-1),
-                event: Event::Batch(Opening { key: "key".into(), streamed: true, ..Opening::default() }),
+                event: EntryEvent::Batch(Opening { key: "key".into(), streamed: true, ..Opening::default() }),
             },
         ),
-        ("batch_closed", Entry { at: Timestamp(7), event: Event::Closed(ClosedBy::Idle) }),
+        (
+            "batch_clock_moved",
+            Entry { at: Timestamp(-8), event: EntryEvent::ClockMoved(ClockMove { by_us: -86_400_000_000 }) },
+        ),
+        ("batch_closed", Entry { at: Timestamp(7), event: EntryEvent::Closed(ClosedBy::Idle) }),
         ("opened", call(Fact::Opened(opened))),
         ("opened_with_priority", call(Fact::Opened(urgent))),
         ("opened_with_budget", call(Fact::Opened(patient))),
         ("prepared", call(Fact::Prepared(prepared.clone()))),
-        (
-            "started",
-            call(Fact::Started(Started { attempt: AttemptNo(2), redrive: true, clock_jump_us: None })),
-        ),
-        ("lost", call(Fact::Lost(Lost { attempt: AttemptNo(1), blamed: true }))),
+        ("started", call(Fact::Started(Started { attempt: AttemptNo(2), redrive: true }))),
+        ("lost", call(Fact::Lost(LostAttempt { attempt: AttemptNo(1), blamed: true }))),
         ("returned_value", returned(Attempted::Ok(success(inline())))),
         ("returned_kept", returned(Attempted::Ok(success(Value::Kept { kept, form: Form::Json })))),
         ("returned_failure", returned(Attempted::Failed(failure(Retry::Safe { after_ms: Some(9) })))),
@@ -119,12 +125,36 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("prepared_same_for", call(Fact::Prepared(same(Some(3_600_000))))),
         ("same_as", call(Fact::SameAs(SameAs { first }))),
         ("first", call(Fact::First)),
+        ("copy_found", call(Fact::CopyFound)),
+    ]
+}
+
+fn golden_answers() -> Vec<(&'static str, Entry)> {
+    vec![
+        (
+            "batch_answered",
+            Entry {
+                at: Timestamp(7),
+                event: EntryEvent::Answered(ProvisionalAnswer { calls: vec![Ordinal(1), Ordinal(255)] }),
+            },
+        ),
+        (
+            "batch_opened_silent",
+            Entry {
+                at: Timestamp(-1),
+                event: EntryEvent::Batch(Opening {
+                    key: "key".into(),
+                    wake: Wake::Silent,
+                    ..Opening::default()
+                }),
+            },
+        ),
     ]
 }
 
 /// One of each kind, and of each form its fields can take.
 fn all_golden() -> Vec<(&'static str, Entry)> {
-    [golden(), golden_attempts(), golden_insides(), golden_tasks()].concat()
+    [golden(), golden_answers(), golden_attempts(), golden_insides(), golden_tasks()].concat()
 }
 
 fn golden_attempts() -> Vec<(&'static str, Entry)> {
@@ -137,7 +167,9 @@ fn golden_attempts() -> Vec<(&'static str, Entry)> {
         output: Some("half way".into()),
     };
     let landed = Success { value: Value::Inline("7".into()), parts: parts() };
-    let reconciled = |verdict| call(Fact::Reconciled(Reconciled { attempt: AttemptNo(2), verdict }));
+    let reconciled = |verdict| call(Fact::Reconciled(ReconciledAttempt { attempt: AttemptNo(2), verdict }));
+    let abort =
+        Abort { attempt: AttemptNo(2), ran_us: 1_500, failure: *failure(Retry::Safe { after_ms: None }) };
     let accepted = Accepted { contract: Digest([8; 32]), class: EffectClass::Once, reconciles: true };
     let resolved = Resolved {
         outcome: Outcome::Succeeded(landed.clone()),
@@ -151,7 +183,12 @@ fn golden_attempts() -> Vec<(&'static str, Entry)> {
         ("parked", call(Fact::Parked(parked(Reason::Retry)))),
         ("cancel_asked", call(Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }))),
         ("accepted", call(Fact::Accepted(accepted))),
+        (
+            "set_aside",
+            call(Fact::SetAside(SetAside { why: "a call that is queued cannot have lost".into() })),
+        ),
         ("resolved", call(Fact::Resolved(Box::new(resolved)))),
+        ("aborted", call(Fact::Aborted(Box::new(abort)))),
     ]
 }
 
@@ -201,12 +238,15 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("emitted_triggering", emitted([started].into())),
         ("signal_awaited", did(Did::SignalAwaited(until))),
         ("signalled", did(Did::Signalled { payload: "[1]".into() })),
-        ("attached", did(Did::Attached { content: input(), kept: Kept { artifact: Handle(7), bytes: 12 } })),
+        (
+            "attached",
+            did(Did::Attached { content: input(), kept: KeptBytes { artifact: Handle(7), bytes: 12 } }),
+        ),
         (
             "batch_opened_inside",
             Entry {
                 at: Timestamp(-1),
-                event: Event::Batch(Opening {
+                event: EntryEvent::Batch(Opening {
                     key: "key".into(),
                     parent: Some(Parent { call: around, depth: 3 }),
                     ..Opening::default()
@@ -239,7 +279,30 @@ fn asked() -> Opened {
     }
 }
 
-/// What makes calls tasks, and what these say.
+/// Tasks and their messages. Rules whose deadlines of tasks do not follow from the others.
+fn with_task_deadlines() -> Rules {
+    let rules = Rules::unsaid(EffectClass::Keyed);
+    let detached = TaskDeadlines { queue_ms: 1, attempt_ms: 2, silence_ms: 3, total_ms: 4 };
+    Rules { detached, ..rules }
+}
+
+/// Rules as a journal holds them that says nothing of tasks.
+fn with_own_deadline() -> Rules {
+    let rules = Rules { attempt_ms: 5_000, ..Rules::unsaid(EffectClass::Keyed) };
+    Rules { detached: rules.unsaid_detached(), ..rules }
+}
+
+fn prepared_with(rules: Rules) -> Entry {
+    call(Fact::Prepared(PreparedCall {
+        contract: Digest([9; 32]),
+        class: EffectClass::Keyed,
+        rules: Some(rules.into()),
+        reconciles: false,
+        made: None,
+        same: None,
+    }))
+}
+
 fn golden_tasks() -> Vec<(&'static str, Entry)> {
     let did = |did| call(Fact::Operation(Box::new(Operation { name: "night".into(), did })));
     let starter = Some(CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) });
@@ -267,6 +330,9 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
             did(Did::ChildOpened { asked: "{\"session\":\"inside.7\",\"tools\":[\"read\"]}".into() }),
         ),
         ("said", did(Did::Said { message: "{\"text\":\"half done\"}".into() })),
+        ("start_refused", call(Fact::StartRefused)),
+        ("prepared_for_tasks", prepared_with(with_task_deadlines())),
+        ("prepared_with_rules", prepared_with(with_own_deadline())),
     ]
 }
 
@@ -276,7 +342,7 @@ fn every_kind_has_a_golden_file() {
     for kind in Kind::ALL {
         let found = written
             .iter()
-            .any(|(_, entry)| matches!(&entry.event, Event::Call { fact, .. } if fact.kind() == *kind));
+            .any(|(_, entry)| matches!(&entry.event, EntryEvent::Call { fact, .. } if fact.kind() == *kind));
         assert!(found, "{kind} has no golden file");
     }
 }
@@ -335,7 +401,7 @@ fn what_is_newer_is_named() {
 #[test]
 fn fields_of_a_newer_release_are_passed_over() {
     // The fields of `lost` are {0: 1}; a newer release may write {0: 1, 99: "x"}.
-    let row = pack(&[call(Fact::Lost(Lost { attempt: AttemptNo(1), blamed: true }))]);
+    let row = pack(&[call(Fact::Lost(LostAttempt { attempt: AttemptNo(1), blamed: true }))]);
     let fields = 1 + 1 + 2 + 8;
     let mut newer = row[..fields].to_vec();
     let longer = [0xa2, 0x00, 0x01, 0x18, 99, 0x61, b'x'];
@@ -356,5 +422,29 @@ proptest! {
         let _ = unpack(&row);
         row.truncate(cut % (row.len() + 1));
         let _ = unpack(&row);
+    }
+}
+
+#[test]
+fn what_the_clock_did_comes_before_all_but_the_opening_and_every_time_can_be_changed() {
+    let jump = Entry { at: Timestamp(50), event: EntryEvent::ClockMoved(ClockMove { by_us: 43 }) };
+    let opening = Entry {
+        at: Timestamp(7),
+        event: EntryEvent::Batch(Opening { key: "key".into(), ..Opening::default() }),
+    };
+    let closed = Entry { at: Timestamp(8), event: EntryEvent::Closed(ClosedBy::Idle) };
+    for (given, expected) in [
+        (vec![], vec![&jump]),
+        (vec![&closed], vec![&jump, &closed]),
+        (vec![&opening, &closed], vec![&opening, &jump, &closed]),
+    ] {
+        let (mut packer, mut before) = (Packer::default(), Packer::default());
+        given.iter().for_each(|entry| packer.push(entry));
+        packer.restamp(|at| Timestamp(at.0 - 43));
+        packer.restamp(|at| Timestamp(at.0 + 43));
+        before.push(&jump);
+        packer.prepend(before);
+        assert_eq!(packer.count() as usize, expected.len());
+        assert_eq!(unpack(&packer.finish()).unwrap().iter().collect::<Vec<_>>(), expected);
     }
 }

@@ -1,23 +1,24 @@
 //! The loop guard: what it takes for a loop, what lifts it, and that it can be made again from the record.
 
-use windlass_core::call::{Arguments, Given, Opened};
+use windlass_args::arguments::{Arguments, Given};
+use windlass_core::call::Opened;
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::handle::Handle;
-use windlass_core::limits::Limits;
-use windlass_core::loops::{Asked, Gave, Guard, Loop, Seen, can_loop};
-use windlass_core::outcome::{Effect, Form, Kept, Outcome, Part, Success, Value};
+use windlass_core::limits::CallLimits;
+use windlass_core::loops::{CallFingerprint, EndedFingerprint, Gave, Loop, LoopGuard, can_loop};
+use windlass_core::outcome::{Effect, Form, KeptBytes, Outcome, Part, Success, Value};
 
-fn asked(tool: &str, args: &str) -> Asked {
+fn asked(tool: &str, args: &str) -> CallFingerprint {
     asked_as(Given::Text, tool, args)
 }
 
-fn asked_as(given: Given, tool: &str, args: &str) -> Asked {
+fn asked_as(given: Given, tool: &str, args: &str) -> CallFingerprint {
     let args = Arguments { given, text: args.into() };
     let (id, tool) = ("c".into(), tool.into());
-    Asked::new(
+    CallFingerprint::new(
         &Opened { id, tool, args, provider: None, deadlines: None, priority: 0, inline_ms: None, task: None },
-        &Limits::default(),
+        &CallLimits::default(),
     )
 }
 
@@ -26,26 +27,26 @@ fn succeeded(value: &str) -> Outcome {
 }
 
 /// `a1` is the tool `a`, called with the same arguments as ever, giving `1`.
-fn seen(call: &str) -> Seen {
+fn seen(call: &str) -> EndedFingerprint {
     let (tool, value) = call.split_at(1);
-    Seen { asked: asked(tool, "{}"), gave: Gave::new(&succeeded(value)) }
+    EndedFingerprint { asked: asked(tool, "{}"), gave: Gave::new(&succeeded(value)) }
 }
 
 /// A guard that saw these batches: calls are joined by `+`, batches separated by spaces.
-fn guard(batches: &str) -> Guard {
-    guard_by(batches, &Limits::default())
+fn guard(batches: &str) -> LoopGuard {
+    guard_by(batches, &CallLimits::default())
 }
 
-fn guard_by(batches: &str, limits: &Limits) -> Guard {
-    let mut guard = Guard::default();
+fn guard_by(batches: &str, limits: &CallLimits) -> LoopGuard {
+    let mut guard = LoopGuard::default();
     for batch in batches.split_whitespace() {
-        guard.note(batch.split('+').map(seen).collect(), limits);
+        guard.note(batch.split('+').map(seen), limits);
     }
     guard
 }
 
 fn check(batches: &str, next: &str) -> Option<(usize, usize)> {
-    let next: Vec<Asked> = next.split_whitespace().map(|tool| asked(tool, "{}")).collect();
+    let next: Vec<CallFingerprint> = next.split_whitespace().map(|tool| asked(tool, "{}")).collect();
     guard(batches).check(&next).map(|Loop { batches, times }| (batches, times))
 }
 
@@ -93,13 +94,13 @@ fn no_calls_are_no_loop() {
     assert_eq!(check("a1 a1 a1 a1 a1", ""), None);
     let mut guard = guard("a1 a1 a1 a1 a1");
     let before = guard.clone();
-    guard.note(Vec::new(), &Limits::default());
+    guard.note(Vec::new(), &CallLimits::default());
     assert_eq!(guard, before, "a batch of exempt or refused calls changes nothing");
 }
 
 #[test]
 fn it_holds_until_something_else_was_done() {
-    let limits = Limits::default();
+    let limits = CallLimits::default();
     let mut guard = guard("a1 a1 a1 a1 a1");
     for _ in 0..3 {
         assert!(guard.check(&[asked("a", "{}")]).is_some(), "what was refused is not noted");
@@ -111,7 +112,7 @@ fn it_holds_until_something_else_was_done() {
     }
     assert!(guard.check(&[asked("a", "{}")]).is_some());
     guard.lift();
-    assert_eq!(guard, Guard::default());
+    assert_eq!(guard, LoopGuard::default());
 }
 
 #[test]
@@ -126,7 +127,8 @@ fn arguments_are_compared_by_what_they_mean() {
     // Every length, every place, and where one text ends and the next begins.
     let long =
         |at: usize, text: &str| asked_as(Given::Json, "a", &("x".repeat(at) + text + &"x".repeat(40 - at)));
-    let mut sums: Vec<Asked> = (0..40).flat_map(|at| [long(at, "y"), long(at, ""), long(at, "yy")]).collect();
+    let mut sums: Vec<CallFingerprint> =
+        (0..40).flat_map(|at| [long(at, "y"), long(at, ""), long(at, "yy")]).collect();
     sums.extend((0..40).map(|at| asked_as(Given::Json, &"x".repeat(at), &"x".repeat(40 - at))));
     sums.sort_unstable();
     sums.dedup();
@@ -136,7 +138,7 @@ fn arguments_are_compared_by_what_they_mean() {
 #[test]
 fn results_are_told_apart() {
     let failed = |message: &str| Failure::invalid_request(Code::InvalidArgs, message);
-    let kept = |handle: u128| Kept { artifact: Handle(handle), bytes: 9 };
+    let kept = |handle: u128| KeptBytes { artifact: Handle(handle), bytes: 9 };
     let part = |part| Outcome::Succeeded(Success { value: Value::default(), parts: vec![part] });
     let different = [
         succeeded("1"),
@@ -178,19 +180,19 @@ fn results_are_told_apart() {
 
 #[test]
 fn it_looks_back_so_far_and_holds_no_more() {
-    let limits = Limits { loop_calls_max: 10, ..Limits::default() };
+    let limits = CallLimits { loop_calls_max: 10, ..CallLimits::default() };
     let batch = |calls: usize| (0..calls).map(|call| seen(&format!("{}1", (b'a' + call as u8) as char)));
     for (calls, is_seen) in [(1, true), (2, true), (3, false), (10, false), (11, false)] {
-        let mut guard = Guard::default();
+        let mut guard = LoopGuard::default();
         for _ in 0..20 {
-            guard.note(batch(calls).collect(), &limits);
+            guard.note(batch(calls), &limits);
         }
-        let next: Vec<Asked> = batch(calls).map(|seen| seen.asked).collect();
+        let next: Vec<CallFingerprint> = batch(calls).map(|seen| seen.asked).collect();
         assert_eq!(guard.check(&next).is_some(), is_seen, "{calls} calls in a batch");
         assert!(can_loop(calls, &limits) || !is_seen, "{calls} calls in a batch");
         let lasting = if calls > 10 { 0 } else { 10 / calls };
-        let mut same = Guard::default();
-        (0..lasting).for_each(|_| same.note(batch(calls).collect(), &limits));
+        let mut same = LoopGuard::default();
+        (0..lasting).for_each(|_| same.note(batch(calls), &limits));
         assert_eq!(guard, same, "only the last {lasting} batches of {calls} calls are held");
     }
     let can: Vec<bool> = [1, 3, 4, 10].map(|calls| can_loop(calls, &limits)).into();
@@ -201,7 +203,7 @@ fn it_looks_back_so_far_and_holds_no_more() {
 fn limits_change_it_and_zero_turns_it_off() {
     let next = [asked("a", "{}")];
     let found = |loop_batches_max, loop_cycles_max| {
-        let limits = Limits { loop_batches_max, loop_cycles_max, ..Limits::default() };
+        let limits = CallLimits { loop_batches_max, loop_cycles_max, ..CallLimits::default() };
         guard_by("a1 a1 b1 a1 b1", &limits).check(&next).map(|Loop { batches, times }| (batches, times))
     };
     assert_eq!(found(5, 3), None);
@@ -213,9 +215,9 @@ fn limits_change_it_and_zero_turns_it_off() {
 #[test]
 fn the_record_makes_the_same_guard() {
     // What is read begins before the window, or at it: the guard is the same.
-    let limits = Limits { loop_calls_max: 4, ..Limits::default() };
-    let mut all = Guard::default();
-    let mut last = Guard::default();
+    let limits = CallLimits { loop_calls_max: 4, ..CallLimits::default() };
+    let mut all = LoopGuard::default();
+    let mut last = LoopGuard::default();
     for (place, batch) in ["x1", "a1", "b1", "a1", "b1"].into_iter().enumerate() {
         all.note(vec![seen(batch)], &limits);
         if place > 0 {

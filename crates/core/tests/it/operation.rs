@@ -1,23 +1,24 @@
-//! What a tool does by name, through every crash: random lives of a `stepped` call as a driver leads it.
+//! Named operations of a tool, through every crash: random lives of a `stepped` call as a driver leads it.
 
 mod effect;
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use windlass_args::arguments::{Arguments, Given};
 use windlass_core::call::{
-    Arguments, Call, CancelAsked, Cause, Ended, Fact, Given, Intent, Lost, Model, Opened, Parked, Prepared,
+    Call, CancelAsked, Cause, Ended, Fact, Intent, LostAttempt, Model, Moment, Opened, Parked, PreparedCall,
     Reason, Result as Attempted, Resumed, Returned, Settlement, Spent, Started, Step, Stopped, Suspended,
     Then,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, Retry};
 use windlass_core::ids::AttemptNo;
-use windlass_core::operation::{Completion, Did, Operation, Step as Known, StepResult, Until};
+use windlass_core::operation::{Completion, Did, Operation, ReplayStep, StepResult, Until};
 use windlass_core::outcome::{Effect, ModelAnswer, Outcome, Success};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
 
-/// What a body does, one after the other.
+/// The operations of a body, one after the other.
 #[derive(Clone, Debug)]
 enum Part {
     /// Steps, all at the same time.
@@ -54,7 +55,7 @@ enum Death {
 
 struct Died;
 
-/// What is true of a step, whatever is recorded.
+/// The true effect of a step, whatever is recorded.
 #[derive(Clone, Debug, Default)]
 struct Truth {
     once: bool,
@@ -90,12 +91,12 @@ struct Life {
     truth: BTreeMap<String, Truth>,
     /// Whether a worker died while an attempt ran.
     died_running: bool,
-    /// What order parallel steps take, another one each time.
+    /// The order of parallel steps, another one each time.
     order: u64,
     cancelled: Option<Effect>,
 }
 
-/// What came of one run of the body.
+/// The result of one run of the body.
 enum Ran {
     Returned(Attempted),
     Waits(String),
@@ -136,7 +137,7 @@ fn opened() -> Opened {
 fn prepared() -> Fact {
     let contract = Digest([1; 32]);
     let class = EffectClass::Stepped;
-    Fact::Prepared(Prepared { contract, class, rules: None, reconciles: false, made: None, same: None })
+    Fact::Prepared(PreparedCall { contract, class, rules: None, reconciles: false, made: None, same: None })
 }
 
 fn ended(outcome: Option<Outcome>) -> Fact {
@@ -198,16 +199,16 @@ impl Life {
             if self.is_told_to_stop() && self.call.cancel.is_none() && self.call.end().is_none() {
                 self.note(Fact::CancelAsked(CancelAsked::default()));
             }
-            match self.call.next(self.now) {
+            match self.call.next(&Moment::at(self.now)) {
                 Step::Prepare => self.note(prepared()),
                 Step::Attempt(start) => {
-                    self.note(start.fact(None));
+                    self.note(start.fact());
                     if start.intent == Intent::First {
                         self.commit(&mut owner)?;
                     }
                     self.run(start.attempt, &mut owner)?;
                 }
-                Step::Lose(attempt) => self.note(Fact::Lost(Lost { attempt, blamed: false })),
+                Step::Lose(attempt) => self.note(Fact::Lost(LostAttempt { attempt, blamed: false })),
                 Step::Retry { .. } => {
                     let parked = Parked { reason: Reason::Retry, wake_at: self.now, length_us: 0 };
                     self.note(Fact::Parked(parked));
@@ -325,13 +326,13 @@ impl Life {
             let name = name(place, number);
             let truth = &self.truth[&name];
             match operations.step(&name, INPUT, self.call.tries).unwrap() {
-                Known::Run => open.push(number),
-                Known::Done(_) => assert!(truth.done, "{name}: what is recorded happened"),
-                Known::Failed(failure) => {
+                ReplayStep::Run => open.push(number),
+                ReplayStep::Done(_) => assert!(truth.done, "{name}: what is recorded happened"),
+                ReplayStep::Failed(failure) => {
                     assert_eq!(truth.failed_in, Some(self.call.tries), "{name}: a failure of this try");
                     failed = Some(failure.clone());
                 }
-                Known::Unknown => {
+                ReplayStep::Unknown => {
                     assert!(truth.once && self.died_running, "{name}: nothing was cut");
                 }
             }
@@ -352,7 +353,7 @@ impl Life {
             _ => None,
         });
         let tries = self.call.tries;
-        let doubted_before = self.call.may_have_landed;
+        let doubted_before = self.call.doubt.is_some();
         let truth = self.truth.get_mut(name).unwrap();
         assert!(
             is_start_recorded == Some(true) || doubted_before,
@@ -411,7 +412,7 @@ impl Life {
         if owner.deaths.contains(&Death::AfterCommit(number)) { Err(Died) } else { Ok(()) }
     }
 
-    /// What a cancelled call says it did is true, and it says all that is known.
+    /// A cancelled call's stated effect is true, and states all that is known.
     fn check_effect(&self) {
         let Some(said) = self.cancelled else { return };
         let (effects, in_doubt): (u32, u32) = self
@@ -492,7 +493,7 @@ proptest! {
             for fact in &life.committed[..cut] {
                 prop_assert!(call.apply(Timestamp(0), fact).is_ok());
             }
-            let over = matches!(call.next(Timestamp(i64::MAX)), Step::Done(_));
+            let over = matches!(call.next(&Moment::at(Timestamp(i64::MAX))), Step::Done(_));
             prop_assert_eq!(over, cut == life.committed.len());
         }
     }
@@ -515,7 +516,7 @@ proptest! {
                 let known = |call: &Call| {
                     let operations = call.operations.as_deref().cloned().unwrap_or_default();
                     match operations.step(name, INPUT, 9) {
-                        Ok(Known::Done(value)) => Some(value.to_string()),
+                        Ok(ReplayStep::Done(value)) => Some(value.to_string()),
                         _ => operations.wait(name).1.map(|answer| format!("{answer:?}")),
                     }
                 };
@@ -523,7 +524,7 @@ proptest! {
                     prop_assert_eq!(known(&call), Some(recorded), "what is recorded stays");
                 }
             }
-            let _ = (call.next(Timestamp(0)), call.next(Timestamp(i64::MAX)));
+            let _ = (call.next(&Moment::at(Timestamp(0))), call.next(&Moment::at(Timestamp(i64::MAX))));
         }
     }
 }
@@ -531,7 +532,7 @@ proptest! {
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn started(attempt: u32) -> Fact {
-    Fact::Started(Started { attempt: AttemptNo(attempt), redrive: attempt > 1, clock_jump_us: None })
+    Fact::Started(Started { attempt: AttemptNo(attempt), redrive: attempt > 1 })
 }
 
 fn any_fact(pick: u32, which: u32) -> Fact {
@@ -561,7 +562,7 @@ fn any_fact(pick: u32, which: u32) -> Fact {
         10 => suspended(Then::Replay),
         11 => suspended(Then::Return),
         12 => Fact::Resumed(Resumed { attempt: AttemptNo(1) }),
-        13 => Fact::Lost(Lost { attempt, blamed: true }),
+        13 => Fact::Lost(LostAttempt { attempt, blamed: true }),
         14 => started(which + 1),
         _ => Fact::CancelAsked(CancelAsked::default()),
     }

@@ -1,11 +1,12 @@
 //! The planner, told small stories: what starts after each event, and why the others wait.
 
 mod oracle;
+mod outside;
 
 use windlass_core::claim::Claims;
 use windlass_core::ids::{BatchNo, CallId, Ordinal, SessionNo};
-use windlass_core::limits::Limits;
-use windlass_core::plan::{Arrival, Ask, Cap, Planner, Pool, Ready, ToolNo, Wants};
+use windlass_core::limits::CallLimits;
+use windlass_core::plan::{Arrival, Cap, Entrant, Planner, Pool, Ready, ToolNo, Wants};
 use windlass_core::rate::Rate;
 
 /// A planner and the names of its calls: `a` is ordinal 0 of batch 1, `b2` ordinal 1 of batch 2.
@@ -18,18 +19,19 @@ struct Story {
 ///
 /// `a [s2] [t=TOOL] [p=PRIORITY] [in=CALL] [task] [parked] [started] : CLAIM, CLAIM` enters a call (`:` and nothing:
 /// it claims nothing; `: ?` unknown; `: ^` inherited); `end a`, `park a`, `wake a`, `lend a`, `back a`, `detach a`,
-/// `claim a : …`, `answered 1`, `remove T`, `at 500`, `why a`.
+/// `claim a : …`, `answered 1`, `remove T`, `at 500`, `why a`, `out a` (waits for the world outside), `in a` (comes back and
+/// goes on), `stood a`. `: *` claims by default, as a call that writes; `away` enters it as one that waits outside.
 fn tell(story: &mut Story, events: &str) -> String {
     let told: Vec<String> = events.split(';').map(|event| story.event(event.trim())).collect();
     told.join(" | ")
 }
 
 fn check(events: &str, expected: &str) {
-    check_with(&Limits::default(), events, expected);
+    check_with(&CallLimits::default(), events, expected);
 }
 
 #[track_caller]
-fn check_with(limits: &Limits, events: &str, expected: &str) {
+fn check_with(limits: &CallLimits, events: &str, expected: &str) {
     let mut story = Story::new(limits);
     assert_eq!(tell(&mut story, events), expected, "{events}");
 }
@@ -37,17 +39,17 @@ fn check_with(limits: &Limits, events: &str, expected: &str) {
 impl Story {
     /// With the tools `one` (one at a time), `two` and `pair` (together two at a time, group `duo`), `slow` (two in
     /// 100 µs) and `plain`.
-    fn new(limits: &Limits) -> Story {
+    fn new(limits: &CallLimits) -> Story {
         let mut planner = Planner::new(limits);
         let one = Cap { running_max: Some(1), rate: None };
         let two = Cap { running_max: Some(2), rate: None };
         let slow = Cap { running_max: None, rate: Some(Rate { count: 2, period_us: 100 }) };
         planner.set_group(0, "duo", two);
-        planner.set_tool(0, "one", (one, &[]));
-        planner.set_tool(0, "two", (Cap::default(), &["duo"]));
-        planner.set_tool(0, "pair", (Cap::default(), &["duo"]));
-        planner.set_tool(0, "slow", (slow, &[]));
-        planner.set_tool(0, "plain", (Cap::default(), &[]));
+        planner.set_tool(0, "one", one, &[]);
+        planner.set_tool(0, "two", Cap::default(), &["duo"]);
+        planner.set_tool(0, "pair", Cap::default(), &["duo"]);
+        planner.set_tool(0, "slow", slow, &[]);
+        planner.set_tool(0, "plain", Cap::default(), &[]);
         Story { planner, now_us: 0 }
     }
 
@@ -59,7 +61,7 @@ impl Story {
             "slow" => (Cap { running_max: None, rate: Some(Rate { count: 2, period_us: 100 }) }, &[]),
             _ => (Cap::default(), &[]),
         };
-        self.planner.set_tool(self.now_us, id, (cap, groups))
+        self.planner.set_tool(self.now_us, id, cap, groups)
     }
 
     fn event(&mut self, event: &str) -> String {
@@ -71,6 +73,13 @@ impl Story {
             "lend" => self.planner.lend(call(rest)),
             "back" => self.planner.take_back(call(rest)),
             "detach" => self.planner.detach(call(rest)),
+            "out" => self.planner.step_outside(self.now_us, call(rest)),
+            "in" => {
+                let waits = self.planner.come_back_inside(self.now_us, call(rest));
+                let started = self.started();
+                return if waits { started } else { format!("at once, {started}") };
+            }
+            "stood" => return self.planner.stood_us(self.now_us, call(rest)).to_string(),
             "why" => {
                 let why = self.planner.why(self.now_us, call(rest));
                 return why.map_or("runs".to_string(), |why| why.to_string());
@@ -102,7 +111,7 @@ impl Story {
     fn enter(&mut self, event: &str) -> bool {
         let (head, wants) = event.split_once(':').unwrap_or_else(|| panic!("no event: {event:?}"));
         let mut words = head.split_whitespace();
-        let mut ask = Ask::new(SessionNo(1), call(words.next().unwrap()), ToolNo::UNLIMITED);
+        let mut ask = Entrant::new(SessionNo(1), call(words.next().unwrap()), ToolNo::UNLIMITED);
         ask.wants = wants_of(wants);
         for word in words {
             match word.split_once('=') {
@@ -111,6 +120,10 @@ impl Story {
                 Some(("in", parent)) => ask.parent = Some(call(parent)),
                 None if word == "task" => ask.pool = Pool::Tasks,
                 None if word == "parked" => ask.arrival = Arrival::Parked,
+                None if word == "away" => {
+                    (ask.arrival, ask.outside) = (Arrival::StartedParked, true);
+                }
+                None if word == "answered" => ask.answered = true,
                 None if word == "started" => ask.arrival = Arrival::Started,
                 None if word.starts_with('s') => ask.session = SessionNo(word[1..].parse().unwrap()),
                 _ => panic!("no word of an event: {word:?}"),
@@ -151,7 +164,10 @@ fn wants_of(text: &str) -> Wants {
         "?" => Wants::Unknown,
         "^" => Wants::Inherited,
         "" => Wants::Claims(Claims::NONE),
-        texts => Wants::Claims(Claims::parse(texts.split(',').map(str::trim), &Limits::default()).unwrap()),
+        "*" => Wants::Claims(Claims::of(windlass_core::tool::EffectClass::Once)),
+        texts => {
+            Wants::Claims(Claims::parse(texts.split(',').map(str::trim), &CallLimits::default()).unwrap())
+        }
     }
 }
 
@@ -195,22 +211,22 @@ fn a_global_name_is_queued_on_only_when_nothing_in_the_session_stands_before() {
 
 #[test]
 fn a_parked_call_that_nobody_can_wait_for_is_only_counted() {
-    let limits = Limits { calls_parked_max: 3, calls_running_max: 3, ..Limits::default() };
+    let limits = CallLimits { calls_parked_max: 3, calls_running_max: 3, ..Default::default() };
     let mut story = Story::new(&limits);
     assert_eq!(tell(&mut story, "a : ; b : write x; c s2 : write global:g"), "a | b | c");
     let [a, b, c] = [0, 1, 2].map(|ordinal| CallId { batch: BatchNo(1), ordinal: Ordinal(ordinal) });
-    assert!(!story.planner.put_away(a), "it runs");
+    assert!(!story.planner.forget_parked(a), "it runs");
     tell(&mut story, "park a; park b; park c");
     let kept = story.planner.kept();
-    assert_eq!([a, b, c].map(|call| story.planner.put_away(call)), [true, false, false]);
-    assert!(!story.planner.put_session_away(&[c]), "other sessions wait for it");
-    assert!(story.planner.put_session_away(&[b]), "only its own session does");
+    assert_eq!([a, b, c].map(|call| story.planner.forget_parked(call)), [true, false, false]);
+    assert!(!story.planner.forget_parked_session(&[c]), "other sessions wait for it");
+    assert!(story.planner.forget_parked_session(&[b]), "only its own session does");
     assert_eq!((story.planner.counts().parked, story.planner.claims(b)), (3, None));
     assert!(story.planner.kept() < kept);
-    assert!(story.planner.admit(0, 1).is_err(), "they count");
+    assert!(story.planner.admit(0, SessionNo(1), 1, 0).is_err(), "they count");
     story.planner.come_back();
     story.planner.come_back();
-    assert!(story.planner.admit(0, 1).is_ok());
+    assert!(story.planner.admit(0, SessionNo(1), 1, 0).is_ok());
     // What has started before and waits for room is told apart.
     tell(&mut story, "d2 : ; e2 : ; f2 : ; wake c");
     assert_eq!((story.planner.again(), story.planner.counts().queued), (1, 1));
@@ -233,7 +249,7 @@ fn a_parked_call_keeps_its_place_until_its_batch_is_answered() {
         "a | - | - | - | - | c2 | - | b",
     );
     // It had started: it keeps its claims, not its room.
-    let one = Limits { calls_running_max: 1, ..Limits::default() };
+    let one = CallLimits { calls_running_max: 1, ..Default::default() };
     check_with(
         &one,
         "a : write x; park a; answered 1; b : write x; c : write y; wake a; end c; end a",
@@ -287,7 +303,7 @@ fn calls_inside_a_call_are_ordered_among_themselves() {
 
 #[test]
 fn a_call_that_waits_for_calls_inside_lends_its_room() {
-    let one = Limits { calls_running_max: 1, ..Limits::default() };
+    let one = CallLimits { calls_running_max: 1, ..Default::default() };
     check_with(
         &one,
         "a : write x; b in=a : ^; why b; lend a; why a; end b; back a; c : ; end a",
@@ -325,16 +341,15 @@ fn a_limit_held_by_the_calls_around_is_refused() {
 
 #[test]
 fn a_limit_that_is_lowered_under_calls_that_lend_is_found() {
-    let mut story = Story::new(&Limits::default());
-    let cap = |running_max| (Cap { running_max, rate: None }, &[] as &[&str]);
+    let mut story = Story::new(&CallLimits::default());
     let rate = Some(Rate { count: 2, period_us: 1_000 });
-    let odd = story.planner.set_tool(0, "odd", (Cap { running_max: None, rate }, &[]));
+    let odd = story.planner.set_tool(0, "odd", Cap { running_max: None, rate }, &[]);
     for (name, session, parent) in [("a", 1, None), ("b", 2, None), ("c", 1, Some(call("a")))] {
-        let ask = Ask::new(SessionNo(session), call(name), odd);
-        story.planner.enter(0, Ask { wants: Wants::Claims(Claims::NONE), parent, ..ask }).unwrap();
+        let ask = Entrant::new(SessionNo(session), call(name), odd);
+        story.planner.enter(0, Entrant { wants: Wants::Claims(Claims::NONE), parent, ..ask }).unwrap();
         assert_eq!(story.started(), if name == "c" { "-" } else { name });
     }
-    story.planner.set_tool(0, "odd", cap(Some(1)));
+    story.planner.set_tool(0, "odd", Cap { running_max: Some(1), rate: None }, &[]);
     assert_eq!(tell(&mut story, "lend a; end b; end c; back a"), "- | !c | - | a");
 }
 
@@ -348,11 +363,11 @@ fn limits_of_tools_groups_sessions_and_the_process_hold() {
         "a t=two : ; b t=pair : ; c t=two : ; d t=pair : ; why d; end a; end b",
         "a | b | - | - | waits for room: the limit of 2 running calls of the group duo is reached | c | d",
     );
-    let small = Limits {
+    let small = CallLimits {
         calls_running_max: 2,
         session_calls_running_max: 1,
         session_tasks_running_max: 1,
-        ..Limits::default()
+        ..Default::default()
     };
     check_with(
         &small,
@@ -364,7 +379,7 @@ fn limits_of_tools_groups_sessions_and_the_process_hold() {
 
 #[test]
 fn a_rate_is_kept_and_says_when_it_is_due() {
-    let mut story = Story::new(&Limits::default());
+    let mut story = Story::new(&CallLimits::default());
     let told =
         tell(&mut story, "a t=slow : ; b t=slow : ; c t=slow : ; d t=slow : ; e : ; why c; at 49; at 50");
     assert_eq!(told, "a | b | - | - | e | waits for the rate of its tool | - | c");
@@ -376,7 +391,7 @@ fn a_rate_is_kept_and_says_when_it_is_due() {
 #[test]
 fn a_tool_may_go_and_come() {
     check("a t=one : ; remove one; why a; b : ; end a", "a | - | runs | b | -");
-    let mut story = Story::new(&Limits::default());
+    let mut story = Story::new(&CallLimits::default());
     assert_eq!(
         tell(&mut story, "a t=one : ; b t=one : ; remove one; end a; why b; register one"),
         "a | - | - | - | its tool is gone | b"
@@ -385,7 +400,7 @@ fn a_tool_may_go_and_come() {
 
 #[test]
 fn priority_passes_only_what_does_not_collide_and_did_not_wait_long() {
-    let one = Limits { calls_running_max: 1, priority_lead_ms: 1, ..Limits::default() };
+    let one = CallLimits { calls_running_max: 1, priority_lead_ms: 1, ..Default::default() };
     check_with(
         &one,
         "a : ; b : write x; c p=2 : write x; d p=1 : ; end a; end d; end b",
@@ -400,7 +415,7 @@ fn priority_passes_only_what_does_not_collide_and_did_not_wait_long() {
 
 #[test]
 fn sessions_take_turns() {
-    let one = Limits { calls_running_max: 1, ..Limits::default() };
+    let one = CallLimits { calls_running_max: 1, ..Default::default() };
     check_with(
         &one,
         "a : ; b : ; c : ; d s2 : ; e s2 : ; f s3 : ; end a; end b; end d; end f; end c",
@@ -416,17 +431,17 @@ fn sessions_take_turns() {
 
 #[test]
 fn limits_change_while_calls_wait() {
-    let mut story = Story::new(&Limits { calls_running_max: 1, ..Limits::default() });
+    let mut story = Story::new(&CallLimits { calls_running_max: 1, ..Default::default() });
     assert_eq!(tell(&mut story, "a : ; b : ; c : ; d : "), "a | - | - | -");
-    story.planner.set_limits(&Limits { calls_running_max: 3, ..Limits::default() });
+    story.planner.set_limits(&CallLimits { calls_running_max: 3, ..Default::default() });
     assert_eq!(story.started(), "b+c");
-    story.planner.set_limits(&Limits { calls_running_max: 1, ..Limits::default() });
+    story.planner.set_limits(&CallLimits { calls_running_max: 1, ..Default::default() });
     assert_eq!(tell(&mut story, "end a; end b; end c"), "- | - | d");
     assert_eq!(tell(&mut story, "e t=one : ; end d; f t=one : "), "- | e | -");
-    story.planner.set_limits(&Limits::default());
-    story.planner.set_tool(0, "one", (Cap { running_max: Some(2), rate: None }, &[]));
+    story.planner.set_limits(&CallLimits::default());
+    story.planner.set_tool(0, "one", Cap { running_max: Some(2), rate: None }, &[]);
     assert_eq!(story.started(), "f");
-    story.planner.set_tool(0, "one", (Cap::default(), &["duo"]));
+    story.planner.set_tool(0, "one", Cap::default(), &["duo"]);
     story.planner.set_group(0, "duo", Cap { running_max: Some(3), rate: None });
     let told = tell(&mut story, "g t=two : ; h t=two : ; why h; end e");
     let full = "waits for room: the limit of 3 running calls of the group duo is reached";
@@ -435,7 +450,7 @@ fn limits_change_while_calls_wait() {
 
 #[test]
 fn one_session_may_run_fewer_than_others() {
-    let mut story = Story::new(&Limits { session_calls_running_max: 2, ..Limits::default() });
+    let mut story = Story::new(&CallLimits { session_calls_running_max: 2, ..Default::default() });
     story.planner.set_session(SessionNo(2), Some(1));
     let told = tell(&mut story, "a : ; b : ; c : ; d s2 : ; e s2 : ; f s2 : ; why e; end d");
     let full = "waits for room: the session's limit of 1 running calls is reached";
@@ -451,26 +466,29 @@ fn one_session_may_run_fewer_than_others() {
 #[test]
 fn a_batch_is_admitted_whole_or_told_when_to_come_back() {
     let limits =
-        Limits { calls_running_max: 1, calls_queued_max: 3, calls_parked_max: 2, ..Limits::default() };
+        CallLimits { calls_running_max: 1, calls_queued_max: 3, calls_parked_max: 2, ..Default::default() };
     let mut story = Story::new(&limits);
-    assert!(story.planner.admit(0, 3).is_ok() && story.planner.admit(0, 4).is_err());
+    assert!(
+        story.planner.admit(0, SessionNo(1), 3, 0).is_ok()
+            && story.planner.admit(0, SessionNo(1), 4, 0).is_err()
+    );
     assert_eq!(tell(&mut story, "a : ; b : ; at 800000; end a; c : ; d : "), "a | - | - | b | - | -");
-    assert!(story.planner.admit(800_000, 1).is_ok());
-    let overloaded = story.planner.admit(800_000, 3).unwrap_err();
+    assert!(story.planner.admit(800_000, SessionNo(1), 1, 0).is_ok());
+    let overloaded = story.planner.admit(800_000, SessionNo(1), 3, 0).unwrap_err();
     assert_eq!(overloaded.retry_after_us, 200_000);
-    assert_eq!(overloaded.to_string(), "too many calls are waiting: come back in 200 ms");
-    assert_eq!(story.planner.admit(100_000_000, 3).unwrap_err().retry_after_us, 60_000_000);
+    assert_eq!(overloaded.to_string(), "too many calls are waiting: try again in 200 ms");
+    assert_eq!(story.planner.admit(100_000_000, SessionNo(1), 3, 0).unwrap_err().retry_after_us, 60_000_000);
     // A call inside another is never refused for that.
     assert_eq!(
         tell(&mut story, "e in=b : ; f in=b : ; park c; park d; end e; end f"),
         "- | - | - | - | - | -"
     );
-    assert!(story.planner.admit(800_000, 1).is_err(), "two are parked, and no more may be");
+    assert!(story.planner.admit(800_000, SessionNo(1), 1, 0).is_err(), "two are parked, and no more may be");
 }
 
 #[test]
 fn what_is_over_leaves_nothing_behind() {
-    let mut story = Story::new(&Limits::default());
+    let mut story = Story::new(&CallLimits::default());
     tell(
         &mut story,
         "a : write x; b in=a : ^; c : ?; d parked : read y; e : write global:g; f s2 : write global:g",
@@ -487,7 +505,7 @@ fn what_is_over_leaves_nothing_behind() {
 #[test]
 fn many_sessions_share_what_there_is() {
     const SESSIONS: usize = 100;
-    let limits = Limits { session_calls_running_max: 4, ..Limits::default() };
+    let limits = CallLimits { session_calls_running_max: 4, ..Default::default() };
     let mut story = Story::new(&limits);
     let (one, plain) = (story.tool("one"), story.tool("plain"));
     // The first session has a hundred times the calls of the last.
@@ -502,7 +520,10 @@ fn many_sessions_share_what_there_is() {
             } else {
                 Claims::NONE
             });
-            story.planner.enter(0, Ask { wants, ..Ask::new(SessionNo(session as u64), call, tool) }).unwrap();
+            story
+                .planner
+                .enter(0, Entrant { wants, ..Entrant::new(SessionNo(session as u64), call, tool) })
+                .unwrap();
             waiting[session] += 1;
         }
     }
@@ -535,7 +556,7 @@ fn many_sessions_share_what_there_is() {
 /// A call that was taken over is entered before its tool is there.
 #[test]
 fn a_call_turns_out_to_be_of_a_tool_with_a_limit() {
-    let mut story = Story::new(&Limits::default());
+    let mut story = Story::new(&CallLimits::default());
     let (one, other) = (story.tool("one"), story.tool("other"));
     let call = |ordinal| CallId { batch: BatchNo(1), ordinal: Ordinal(ordinal) };
     let planner = &mut story.planner;
@@ -543,7 +564,10 @@ fn a_call_turns_out_to_be_of_a_tool_with_a_limit() {
         let arrival = windlass_core::plan::Arrival::StartedParked;
         let wants = Wants::Claims(Claims::NONE);
         planner
-            .enter(0, Ask { wants, arrival, ..Ask::new(SessionNo(1), call(ordinal), ToolNo::UNLIMITED) })
+            .enter(
+                0,
+                Entrant { wants, arrival, ..Entrant::new(SessionNo(1), call(ordinal), ToolNo::UNLIMITED) },
+            )
             .unwrap();
         assert!(planner.retool(call(ordinal), one) && planner.wake(0, call(ordinal)));
     }

@@ -1,24 +1,24 @@
-//! What the model sees: short answers as they are, long ones cut so that they can be read on.
+//! The model's view: short answers as they are, long ones cut so that they can be read on.
 
 use serde_json::{Value, json};
 use windlass_core::code::Code;
 use windlass_core::failure::Failure;
 use windlass_core::handle::Handle;
-use windlass_core::limits::Limits;
-use windlass_core::outcome::{self, Effect, Kept, ModelAnswer, Outcome, Part, Success};
+use windlass_core::limits::CallLimits;
+use windlass_core::outcome::{self, Effect, KeptBytes, ModelAnswer, Outcome, Part, Success};
 use windlass_core::projection::{self, ANSWER_BYTES_MIN, Ends, READ_ON_BYTES_MAX};
 
-const KEPT: Kept = Kept { artifact: Handle(7), bytes: 123_456 };
+const KEPT: KeptBytes = KeptBytes { artifact: Handle(7), bytes: 123_456 };
 
-fn small() -> Limits {
-    Limits { answer_bytes_max: 600, answer_lines_max: 20, ..Limits::default() }
+fn small() -> CallLimits {
+    CallLimits { answer_bytes_max: 600, answer_lines_max: 20, ..CallLimits::default() }
 }
 
 fn success(json: &str, parts: Vec<Part>) -> Outcome {
     Outcome::Succeeded(Success { value: outcome::Value::Inline(json.into()), parts })
 }
 
-fn project(json: &str, limits: &Limits) -> ModelAnswer {
+fn project(json: &str, limits: &CallLimits) -> ModelAnswer {
     projection::project(&success(json, Vec::new()), Some(KEPT), limits)
 }
 
@@ -44,7 +44,7 @@ fn short_values_are_shown_as_they_are() {
         (r#"{"a":[1,2,{"b":"c"}]}"#, r#"{"a":[1,2,{"b":"c"}]}"#),
     ];
     for (json, expected) in cases {
-        let answer = project(json, &Limits::default());
+        let answer = project(json, &CallLimits::default());
         assert_eq!(
             (answer.parts, answer.is_error),
             (vec![Part::Text(expected.to_string())], false),
@@ -72,7 +72,7 @@ fn what_did_not_succeed_is_an_error_of_one_form() {
     let told: Vec<String> = outcomes
         .iter()
         .map(|outcome| {
-            let answer = projection::project(outcome, None, &Limits::default());
+            let answer = projection::project(outcome, None, &CallLimits::default());
             assert!(answer.is_error);
             let text = texts(&answer).concat();
             let value: Value = serde_json::from_str(&text).unwrap();
@@ -146,8 +146,8 @@ fn a_long_value_stays_json() {
 #[test]
 fn a_long_value_uses_the_room_it_has() {
     let value = json!({"content": "x".repeat(200_000)});
-    let shown = texts(&project(&value.to_string(), &Limits::default()))[0].len();
-    assert!(shown > 20_000, "{shown} of {}", Limits::default().answer_bytes_max);
+    let shown = texts(&project(&value.to_string(), &CallLimits::default()))[0].len();
+    assert!(shown > 20_000, "{shown} of {}", CallLimits::default().answer_bytes_max);
 }
 
 #[test]
@@ -156,11 +156,11 @@ fn images_and_files_come_with_the_value() {
     let file = |name: &str| Part::File { kept: KEPT, media_type: "text/csv".into(), name: name.into() };
     let parts = vec![Part::Text("a note".into()), image.clone(), file("a \"b\".csv")];
     let file_line = r#"file "a \"b\".csv": 123,456 bytes of text/csv; read_artifact reads it as artifact 00000000000000000000000007"#;
-    let answer = projection::project(&success("{\"n\":1}", parts.clone()), None, &Limits::default());
+    let answer = projection::project(&success("{\"n\":1}", parts.clone()), None, &CallLimits::default());
     let text = |text: &str| Part::Text(text.to_string());
     assert_eq!(answer.parts, [text("{\"n\":1}"), text("a note"), image.clone(), text(file_line)]);
     // A null beside parts is no value.
-    let answer = projection::project(&success("null", parts), None, &Limits::default());
+    let answer = projection::project(&success("null", parts), None, &CallLimits::default());
     assert_eq!(answer.parts, [text("a note"), image, text(file_line)]);
     let many = (0..1_000).map(|number| file(&format!("f{number}"))).collect();
     let answer = projection::project(&success("\"done\"", many), None, &small());
@@ -211,16 +211,16 @@ mod properties {
     use super::*;
     use proptest::prelude::*;
 
-    fn limits() -> impl Strategy<Value = Limits> {
-        (0u64..3_000, 0u64..60).prop_map(|(answer_bytes_max, answer_lines_max)| Limits {
+    fn limits() -> impl Strategy<Value = CallLimits> {
+        (0u64..3_000, 0u64..60).prop_map(|(answer_bytes_max, answer_lines_max)| CallLimits {
             answer_bytes_max,
             answer_lines_max,
-            ..Limits::default()
+            ..CallLimits::default()
         })
     }
 
     /// No answer is larger than the limits, apart from the part that says how to read on.
-    fn holds(answer: &ModelAnswer, limits: &Limits) {
+    fn holds(answer: &ModelAnswer, limits: &CallLimits) {
         let mut texts = texts(answer);
         if let Some(last) = texts.last().copied().filter(|text| text.starts_with("{\"truncated\"")) {
             assert!(last.len() as u64 <= READ_ON_BYTES_MAX);
@@ -255,8 +255,8 @@ mod properties {
             holds(&answer, &limits);
             prop_assert_eq!(&answer, &project(&json, &limits));
             if !value.is_string() {
-                let strict = Limits { args_depth_max: 1_000, ..Limits::default() };
-                windlass_core::json::parse(texts(&answer)[0], &strict).unwrap();
+                let strict = windlass_args::limits::ArgLimits { args_depth_max: 1_000, ..Default::default() };
+                windlass_args::json::parse(texts(&answer)[0], &strict).unwrap();
             }
             let fits = projection::fits(&projection::full_text(&Success { value: outcome::Value::Inline(json.into()), parts: vec![] }), &limits);
             prop_assert_eq!(fits, answer.parts.len() == 1);

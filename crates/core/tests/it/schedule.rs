@@ -2,20 +2,22 @@
 
 mod oracle;
 
-use windlass_core::limits::Limits;
-use windlass_core::schedule::{CatchUp, Decision, Overlap, Rules, Standing, Times, Written, decide};
+use windlass_core::limits::CallLimits;
+use windlass_core::schedule::{
+    CatchUp, FiringRules, Overlap, ScheduleDecision, ScheduleStanding, Times, WrittenTimes, decide,
+};
 use windlass_core::time::Timestamp;
 
 fn at(text: &str) -> Timestamp {
     Timestamp(text.parse::<jiff::Timestamp>().unwrap().as_microsecond())
 }
 
-fn cron<'a>(cron: &'a str, zone: &'a str) -> Written<'a> {
-    Written { cron: Some(cron), at: None, zone: Some(zone) }
+fn cron<'a>(cron: &'a str, zone: &'a str) -> WrittenTimes<'a> {
+    WrittenTimes { cron: Some(cron), at: None, zone: Some(zone) }
 }
 
 fn times(text: &str, zone: &str) -> Times {
-    Times::new(cron(text, zone), at("2026-01-01T00:00:00Z"), &Limits::default()).unwrap()
+    Times::new(cron(text, zone), at("2026-01-01T00:00:00Z"), &CallLimits::default()).unwrap()
 }
 
 fn preview(text: &str, zone: &str, after: &str) -> Vec<String> {
@@ -52,7 +54,7 @@ fn the_next_times_are_shown_by_the_clocks_of_the_zone() {
 
 #[test]
 fn what_cannot_be_is_refused_with_what_would_be_right() {
-    let limits = Limits { schedule_interval_ms_min: 600_000, ..Limits::default() };
+    let limits = CallLimits { schedule_interval_ms_min: 600_000, ..CallLimits::default() };
     let now = at("2026-01-01T00:00:00Z");
     let refused = |written| Times::new(written, now, &limits).unwrap_err().to_string();
     let of = |text| refused(cron(text, "UTC"));
@@ -69,10 +71,10 @@ fn what_cannot_be_is_refused_with_what_would_be_right() {
             of("*/5 * * * *"),
             of("57,5 0,23 * * *"),
             refused(cron("0 0 * * *", "Mars/Olympus")),
-            refused(Written::default()),
-            refused(Written { cron: Some("0 0 * * *"), at: Some("2030-01-01T00:00:00Z"), zone: None }),
-            refused(Written { at: Some("2025-12-31T23:59:59Z"), ..Written::default() }),
-            refused(Written { at: Some("tomorrow"), ..Written::default() }),
+            refused(WrittenTimes::default()),
+            refused(WrittenTimes { cron: Some("0 0 * * *"), at: Some("2030-01-01T00:00:00Z"), zone: None }),
+            refused(WrittenTimes { at: Some("2025-12-31T23:59:59Z"), ..WrittenTimes::default() }),
+            refused(WrittenTimes { at: Some("tomorrow"), ..WrittenTimes::default() }),
         ]
         .join("\n")
     );
@@ -85,8 +87,8 @@ fn what_cannot_be_is_refused_with_what_would_be_right() {
 #[test]
 fn one_time_is_an_instant_or_a_time_by_the_clocks_of_the_zone() {
     let once = |text, zone| {
-        let written = Written { cron: None, at: Some(text), zone };
-        let times = Times::new(written, at("2026-01-01T00:00:00Z"), &Limits::default()).unwrap();
+        let written = WrittenTimes { cron: None, at: Some(text), zone };
+        let times = Times::new(written, at("2026-01-01T00:00:00Z"), &CallLimits::default()).unwrap();
         let found = times.preview(Timestamp(0), 2);
         assert_eq!(found.len(), 1);
         assert_eq!((times.until(found[0]), times.after(found[0])), (Some(found[0]), None));
@@ -100,13 +102,22 @@ fn one_time_is_an_instant_or_a_time_by_the_clocks_of_the_zone() {
 
 const HOURLY: &str = "0 * * * *";
 
-fn decided(catch_up: CatchUp, overlap: Overlap, standing: (&str, Option<&str>, bool), now: &str) -> Decision {
-    let (handled, waits, is_open) = standing;
-    let standing = Standing { handled: at(handled), waits: waits.map(at), is_open };
-    decide((&times(HOURLY, "UTC"), Rules { catch_up, overlap }), standing, at(now), &Limits::default())
+/// A schedule that nobody looked at since this time, without a time that waits.
+fn unseen_since(handled: &str, is_open: bool) -> ScheduleStanding {
+    ScheduleStanding { handled: at(handled), waits: None, is_open }
 }
 
-fn hours(decision: &Decision) -> String {
+fn decided(catch_up: CatchUp, overlap: Overlap, standing: ScheduleStanding, now: &str) -> ScheduleDecision {
+    decide(
+        &times(HOURLY, "UTC"),
+        FiringRules { catch_up, overlap },
+        standing,
+        at(now),
+        &CallLimits::default(),
+    )
+}
+
+fn hours(decision: &ScheduleDecision) -> String {
     let times = times(HOURLY, "UTC");
     let hour = |at: &Timestamp| times.local(*at)[11..13].to_string();
     let fired: Vec<String> = decision.fire.iter().map(hour).collect();
@@ -117,7 +128,7 @@ fn hours(decision: &Decision) -> String {
 
 #[test]
 fn what_nobody_was_there_for_is_caught_up_as_asked() {
-    let away = ("2026-01-01T00:30:00Z", None, false);
+    let away = unseen_since("2026-01-01T00:30:00Z", false);
     let late = "2026-01-01T15:10:00Z";
     let of = |catch_up, now| hours(&decided(catch_up, Overlap::Allow, away, now));
     assert_eq!(of(CatchUp::Skip, late), " skips 15");
@@ -134,7 +145,7 @@ fn what_nobody_was_there_for_is_caught_up_as_asked() {
 #[test]
 fn an_open_run_is_met_as_asked() {
     let of = |overlap, open, now| {
-        let standing = ("2026-01-01T00:30:00Z", None, open);
+        let standing = unseen_since("2026-01-01T00:30:00Z", open);
         hours(&decided(CatchUp::All, overlap, standing, now))
     };
     let (one, three) = ("2026-01-01T01:00:00Z", "2026-01-01T03:00:00Z");
@@ -151,7 +162,8 @@ fn an_open_run_is_met_as_asked() {
     assert_eq!(of(Overlap::CancelPrevious, true, three), "03 cancels skips 2");
     // What waits goes first once it may, and is not counted twice.
     let waiting = |open, now| {
-        let standing = ("2026-01-01T01:00:00Z", Some("2026-01-01T01:00:00Z"), open);
+        let handled = at("2026-01-01T01:00:00Z");
+        let standing = ScheduleStanding { handled, waits: Some(handled), is_open: open };
         hours(&decided(CatchUp::One, Overlap::QueueOne, standing, now))
     };
     assert_eq!(waiting(true, one), " waits 01 skips 0");
@@ -162,7 +174,7 @@ fn an_open_run_is_met_as_asked() {
 
 #[test]
 fn a_clock_that_is_put_back_uses_nothing_again() {
-    let standing = ("2026-01-01T05:00:00Z", None, false);
+    let standing = unseen_since("2026-01-01T05:00:00Z", false);
     let decision = decided(CatchUp::All, Overlap::Allow, standing, "2026-01-01T02:10:00Z");
     assert_eq!((hours(&decision).as_str(), decision.handled), (" skips 0", at("2026-01-01T05:00:00Z")));
 }
@@ -171,11 +183,11 @@ fn a_clock_that_is_put_back_uses_nothing_again() {
 #[test]
 fn being_away_for_years_costs_no_more_than_being_away_for_a_day() {
     let times = times("* * * * *", "America/New_York");
-    let standing = Standing { handled: at("2026-01-01T00:00:00Z"), waits: None, is_open: false };
+    let standing = ScheduleStanding { handled: at("2026-01-01T00:00:00Z"), waits: None, is_open: false };
     let now = at("2036-01-01T00:00:30Z");
     for (catch_up, fired) in [(CatchUp::Skip, 1), (CatchUp::One, 1), (CatchUp::All, 10)] {
-        let rules = Rules { catch_up, overlap: Overlap::Allow };
-        let decision = decide((&times, rules), standing, now, &Limits::default());
+        let rules = FiringRules { catch_up, overlap: Overlap::Allow };
+        let decision = decide(&times, rules, standing, now, &CallLimits::default());
         assert_eq!((decision.fire.len(), decision.skipped), (fired, 1_000 - fired as u64));
         assert_eq!(decision.handled, at("2036-01-01T00:00:00Z"));
         assert_eq!(decision.fire.last(), Some(&decision.handled));

@@ -1,4 +1,4 @@
-//! What a batch asks of its calls together, against the rule in its plainest words.
+//! The sibling rules, against the rule in its plainest words.
 
 use proptest::prelude::*;
 use windlass_core::ids::Ordinal;

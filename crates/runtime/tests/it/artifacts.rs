@@ -2,10 +2,9 @@
 
 use crate::rig::{batch, call, n, one, quick, returns, run, spec, sqlite};
 use serde_json::{Value, json};
-use windlass::core::handle::Handle;
-use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
-use windlass::{Config, Cx, EffectClass, Flags, Output, Runtime, ToolSpec, tool_fn};
+use windlass::{Config, Cx, EffectClass, Flags, Limits, Output, Runtime, ToolSpec, tool_fn};
+use windlass_core::handle::Handle;
 
 /// A tool that reads an artifact back.
 pub fn reader(runtime: &Runtime) {

@@ -5,10 +5,10 @@ use crate::rig::{
 };
 use crate::takeover::left_with;
 use serde_json::json;
-use windlass::{
-    AskError, Asked, BatchRequest, Cx, EffectClass, Output, Reconciled, Resolution, Runtime, Target, Tool,
-    ToolError, ToolSpec, ask, tool_fn, with_reconcile,
-};
+use windlass::ask::{self, Asked, Resolution, Target};
+use windlass::error::{AskError, SessionError};
+use windlass::tool::{Reconciled, with_reconcile};
+use windlass::{BatchRequest, Cx, EffectClass, Output, Runtime, Tool, ToolError, ToolSpec, tool_fn};
 
 fn never(spec: ToolSpec) -> impl Tool {
     tool_fn(ToolSpec { grace_ms: Some(1), ..spec }, |_, _: &Cx| std::future::pending())
@@ -18,7 +18,7 @@ fn one(key: &str) -> BatchRequest {
     batch(key, vec![call("c", "t", n(1))])
 }
 
-/// What becomes of a call of this tool that is cancelled while it runs.
+/// The outcome of a call of this tool that is cancelled while it runs.
 async fn cancelled(tool: impl Tool) -> String {
     let runtime = memory();
     runtime.register(tool).unwrap();
@@ -111,10 +111,14 @@ async fn what_there_is_not_cannot_be_asked() {
     runtime.register(echo(spec("t", EffectClass::Read), &Count::default())).unwrap();
     let ended = run(&runtime, "s", one("k")).await;
     let handle = ended.calls[0].handle().to_string();
-    for target in
-        [Target::Call("nonsense"), Target::Session("none"), Target::Batch { session: "s", key: "none" }]
-    {
+    for target in [Target::Call("nonsense"), Target::Batch { session: "s", key: "none" }] {
         assert!(matches!(runtime.cancel(target, None).await, Err(AskError::NotFound { .. })), "{target:?}");
+    }
+    for target in [Target::Session("none"), Target::Batch { session: "none", key: "none" }] {
+        let error = runtime.cancel(target, None).await.unwrap_err();
+        let not_found =
+            matches!(&error, AskError::Session(SessionError::NotFound { session }) if session == "none");
+        assert!(not_found, "{target:?}: {error:?}");
     }
     let landed = || Resolution::Landed(n(1));
     assert!(matches!(runtime.resolve("nonsense", landed()).await, Err(AskError::NotFound { .. })));

@@ -1,18 +1,17 @@
-//! What tools attach and keep: stored once, the same on replay, and removed when nothing refers to it.
+//! Attachments and artifacts of tools: stored once, the same on replay, and removed when nothing refers to them.
 
 use crate::inside::{DAY, body, stepped};
 use crate::rig::{Count, batch, call, memory, n, run, spec, sqlite, waits_for};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass::core::handle::{Handle, Kind};
-use windlass::core::ids::{ArtifactId, BlobNo};
-use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
 use windlass::store::{Sequence, Store};
-use windlass::{Config, Cx, EffectClass, Output, Runtime, Tool, ToolError};
+use windlass::{Config, EffectClass, Limits, Output, Runtime, Tool, ToolError};
+use windlass_core::handle::{Handle, HandleKind};
+use windlass_core::ids::{ArtifactId, BlobNo};
 use windlass_testkit::clock::ManualClock;
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -31,14 +30,7 @@ async fn stored(store: &dyn Store) -> (u64, u32) {
 /// Small pieces, so that a few bytes are many.
 fn small_pieces(store: Arc<dyn Store>, clock: ManualClock) -> Runtime {
     let limits = Limits { chunk_bytes_max: 10, ..Limits::default() };
-    Runtime::new(Config {
-        store,
-        clock: Arc::new(clock),
-        limits,
-        hooks: Vec::new(),
-        files: None,
-        shared: false,
-    })
+    Runtime::new(Config { clock: Arc::new(clock), limits, ..Config::on(store) })
 }
 
 /// Attaches its argument `text` once as the type `as`, and a second time as it comes.
@@ -91,7 +83,7 @@ async fn equal_bytes_of_a_session_are_stored_once() {
     let other = attach(&runtime, "other", "k1", args("text/plain")).await;
     assert_ne!(other, first);
     assert_eq!(stored(&*store).await, (2, 6));
-    let id = first.open(store.secret(), Kind::Artifact).map(ArtifactId::unpacked).unwrap();
+    let id = first.open(store.secret(), HandleKind::Artifact).map(ArtifactId::unpacked).unwrap();
     assert_eq!(id.media, 0);
 }
 
@@ -180,7 +172,7 @@ async fn other_bytes_under_a_name_are_a_divergence_until_the_call_is_tried_again
     assert_eq!(runtime.read_artifact(artifact, 0, 9).await.unwrap(), b"4");
 }
 
-/// Keeps its argument `text`, waits as long as it is told to, and names it if it is told to.
+/// Keeps its argument `text`, and names it if it is told to.
 fn keeper() -> impl Tool {
     body(spec("t", EffectClass::Once), |args, cx| {
         Box::pin(async move {
@@ -190,9 +182,6 @@ fn keeper() -> impl Tool {
                 Some(true) => Some(writer.finish("text/plain").await?),
                 _ => None,
             };
-            if args["waits"] == true {
-                cx.sleep("night", DAY).await?;
-            }
             Ok(Output { kept: kept.filter(|_| args["names"] == true), ..Output::default() })
         })
     })
@@ -239,23 +228,24 @@ async fn what_an_open_call_keeps_stays_until_an_hour_after_it() {
         attempt_ms: Some(u64::MAX),
         ..windlass::Deadlines::default()
     };
-    let spec = windlass::ToolSpec { deadlines, ..spec("t", EffectClass::Once) };
-    struct Patient(windlass::ToolSpec);
-    impl Tool for Patient {
-        fn spec(&self) -> windlass::ToolSpec {
-            self.0.clone()
-        }
-
-        fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> windlass::ToolFuture<'a> {
-            Box::pin(async move { keeper().run(args, cx).await })
-        }
-    }
-    runtime.register(Patient(spec)).unwrap();
-    let args = json!({"text": "kept by an open call", "ends": true, "waits": true});
-    let submitted = runtime.submit("s", batch("k", vec![call("c", "t", args)])).await.unwrap();
-    while stored(&*store).await != (1, 2) {
-        tokio::task::yield_now().await;
-    }
+    let asleep = Arc::new(tokio::sync::Notify::new());
+    let tells = asleep.clone();
+    let patient = body(windlass::ToolSpec { deadlines, ..spec("t", EffectClass::Once) }, move |_, cx| {
+        let tells = tells.clone();
+        Box::pin(async move {
+            let mut writer = cx.keep();
+            writer.write(b"kept by an open call").await?;
+            writer.finish("text/plain").await?;
+            // Told once the sleep is begun: how long it lasts is counted from then.
+            let (slept, ()) = tokio::join!(cx.sleep("night", DAY), async { tells.notify_one() });
+            slept?;
+            Ok(Output::default())
+        })
+    });
+    runtime.register(patient).unwrap();
+    let submitted = runtime.submit("s", batch("k", vec![call("c", "t", n(1))])).await.unwrap();
+    asleep.notified().await;
+    assert_eq!(stored(&*store).await, (1, 2));
     clock.advance(DAY - HOUR / 2);
     assert_eq!(runtime.collect_artifacts().await.unwrap(), 0);
     clock.advance(HOUR / 2);
@@ -285,7 +275,8 @@ async fn bytes_whose_record_was_lost_are_stored_anew_and_then_removed() {
         let mut seen = Vec::new();
         for nth in 1..=6 {
             let store: Arc<dyn Store> = Arc::new(MemoryStore::clone(&inner));
-            let faulty = FaultStore::new(store, Plan::Nth(Method::Commit, nth, fault), Reach::Store);
+            let faulty =
+                FaultStore::new(store, FaultPlan::Nth(Method::Commit, nth, fault), FaultReach::Store);
             let runtime = small_pieces(Arc::new(faulty.clone()), clock.clone());
             runtime.register(tool()).unwrap();
             let key = format!("k{nth}");
@@ -323,7 +314,7 @@ async fn an_artifact_of_another_session_is_unknown() {
             Box::pin(async move {
                 let artifact = Handle::parse(args["artifact"].as_str().unwrap()).unwrap();
                 if args["names"] == true {
-                    let kept = windlass::core::outcome::Kept { artifact, bytes: 4 };
+                    let kept = windlass_core::outcome::KeptBytes { artifact, bytes: 4 };
                     return Ok(Output { kept: Some(kept), ..Output::default() });
                 }
                 let bytes = cx.read_artifact(artifact, 0, 9).await?;

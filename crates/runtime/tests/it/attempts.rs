@@ -3,10 +3,8 @@
 use crate::rig::{Count, batch, call, end, memory, n, quick, run, spec, states};
 use std::sync::Arc;
 use tokio::sync::Notify;
-use windlass::{
-    Cx, Deadlines, EffectClass, Output, Reconciled, RetryRule, Runtime, Tool, ToolError, ToolSpec, tool_fn,
-    with_reconcile,
-};
+use windlass::tool::{Reconciled, with_reconcile};
+use windlass::{Cx, Deadlines, EffectClass, Output, RetryRule, Runtime, Tool, ToolError, ToolSpec, tool_fn};
 
 const CLASSES: [EffectClass; 3] = [EffectClass::Read, EffectClass::Keyed, EffectClass::Once];
 
@@ -22,7 +20,7 @@ fn tried(class: EffectClass, attempts: u32) -> ToolSpec {
     ToolSpec { deadlines: Deadlines::default(), ..short(class, attempts) }
 }
 
-/// What becomes of a tool that does this in each attempt.
+/// The outcome of a tool that does this in each attempt.
 async fn becomes(tool: impl Tool) -> String {
     let runtime = memory();
     runtime.register(tool).unwrap();
@@ -139,7 +137,20 @@ async fn a_retry_that_would_come_too_late_is_not_waited_for() {
     let mut spec = tried(EffectClass::Read, 5);
     spec.deadlines.total_ms = Some(60_000);
     let tool = tool_fn(spec, |_, _: &Cx| async { Err(ToolError::new("busy").safe_to_retry_after(61_000)) });
-    assert_eq!(becomes(tool).await, "c failed/tool_failed, 1 attempts");
+    let runtime = memory();
+    runtime.register(tool).unwrap();
+    let answer = run(&runtime, "s", batch("k", vec![call("c", "t", n(1))])).await;
+    assert_eq!(end(&answer), "c failed/retry_too_late, 1 attempts");
+    let failure = answer.calls[0].failure().unwrap();
+    assert_eq!(
+        failure.retry,
+        windlass_core::failure::Retry::Safe { after_ms: Some(61_000) },
+        "it keeps the delay that was asked for"
+    );
+    assert_eq!(
+        failure.message,
+        "busy Its next attempt, 61000 ms later, would have come after the 60000 ms that the call may take in all."
+    );
 }
 
 #[tokio::test]
@@ -160,7 +171,7 @@ async fn silence_ends_an_attempt_and_signs_of_life_do_not() {
         async move {
             for _ in 0..5 {
                 told.notified().await;
-                cx.output(windlass::Stream::Out, b"still here\n");
+                cx.output(windlass::tool::Stream::Out, b"still here\n");
                 tells.notify_one();
             }
             Ok(n(1).into())
@@ -179,7 +190,7 @@ async fn silence_ends_an_attempt_and_signs_of_life_do_not() {
 #[tokio::test]
 async fn the_last_output_of_a_stopped_attempt_is_kept() {
     let tool = tool_fn(short(EffectClass::Read, 1), |_, cx: &Cx| {
-        cx.output(windlass::Stream::Out, b"half way");
+        cx.output(windlass::tool::Stream::Out, b"half way");
         std::future::pending()
     });
     let runtime = memory();

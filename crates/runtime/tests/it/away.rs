@@ -8,11 +8,13 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
-use windlass::core::limits::Limits;
+use windlass::ask::{Connecting, Target};
+use windlass::batch::Siblings;
 use windlass::store::memory::MemoryStore;
+use windlass::tool::{Dedupe, client_tool};
+use windlass::wait::Completed;
 use windlass::{
-    BatchRequest, Completed, Config, Connecting, Deadlines, Dedupe, EffectClass, Output, Runtime, Siblings,
-    Target, Tool, ToolError, ToolSpec, client_tool,
+    BatchRequest, Config, Deadlines, EffectClass, Limits, Output, Runtime, Tool, ToolError, ToolSpec,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -126,7 +128,7 @@ fn register_all(runtime: &Runtime, keys: &Keys, bodies: &Count) {
 }
 
 /// Does what the call waits for.
-async fn wake(runtime: &Runtime, what: &str, (keys, clock): (&Keys, &ManualClock)) {
+async fn wake(runtime: &Runtime, what: &str, keys: &Keys, clock: &ManualClock) {
     match what {
         "completion" | "wait" => keys.answer(runtime, "c").await,
         "input" => {
@@ -170,7 +172,7 @@ async fn whatever_it_waits_for_a_call_leaves_memory_and_is_found_there() {
             assert_eq!((open.len(), open[0].state, &*open[0].id), (1, state, "c"));
             assert!(open[0].waiting_for.is_some(), "{what}");
             assert_eq!((runtime.counts().parked, runtime.open_calls()), (1, 1), "{what}");
-            wake(&runtime, what, (&keys, &clock)).await;
+            wake(&runtime, what, &keys, &clock).await;
             over(&runtime).await;
             assert_eq!(end(&run(&runtime, "s", asked("c", what)).await), expected, "{what}");
         }
@@ -288,14 +290,18 @@ async fn what_a_process_takes_over_and_only_waits_is_not_kept_in_memory() {
     assert_eq!(keys.0.lock().unwrap().len(), 60, "no body ran twice");
 }
 
+/// A tool that declares that it writes its session: what it claims by default it would give up while it waits.
+fn writes(name: &str) -> ToolSpec {
+    ToolSpec { claims: Some(vec!["write".into()]), ..spec(name, EffectClass::Once) }
+}
+
 #[tokio::test]
 async fn what_started_keeps_its_claims_and_whoever_waits_for_it_says_so() {
     let (runtime, folder) = sqlite();
     let (keys, ran) = (Keys::default(), Count::default());
     let register = |runtime: &Runtime| {
-        // Both write the session.
-        runtime.register(asks(spec("t", EffectClass::Once), &keys)).unwrap();
-        runtime.register(echo(spec("u", EffectClass::Once), &ran)).unwrap();
+        runtime.register(asks(writes("t"), &keys)).unwrap();
+        runtime.register(echo(writes("u"), &ran)).unwrap();
     };
     register(&runtime);
     one(&runtime, "a", "t").await;
@@ -379,7 +385,7 @@ async fn its_deadline_ends_a_call_that_sleeps_too_long() {
 
 /// Whether an operation of this name is recorded in the first batch.
 async fn journal_has(runtime: &Runtime, name: &str) -> Option<()> {
-    let rows = runtime.store().journal(windlass::core::ids::BatchNo(1)).await.unwrap();
+    let rows = runtime.store().journal(windlass_core::ids::BatchNo(1)).await.unwrap();
     let has = |data: &[u8]| data.windows(name.len()).any(|found| found == name.as_bytes());
     rows.iter().any(|row| has(&row.data)).then_some(())
 }
@@ -491,9 +497,8 @@ async fn a_session_that_was_let_go_keeps_what_its_calls_claim() {
     let limits = Limits { sessions_owned_max: 2, ..Limits::default() };
     let runtime = Runtime::new(Config { limits, ..config(&folder) });
     let (keys, ran) = (Keys::default(), Count::default());
-    // Both write the session.
-    runtime.register(asks(spec("t", EffectClass::Once), &keys)).unwrap();
-    runtime.register(echo(spec("u", EffectClass::Once), &ran)).unwrap();
+    runtime.register(asks(writes("t"), &keys)).unwrap();
+    runtime.register(echo(writes("u"), &ran)).unwrap();
     for number in 0..8 {
         let id = format!("c{number}");
         drop(runtime.submit(&format!("s{number}"), asked(&id, "t")).await.unwrap());

@@ -8,12 +8,13 @@ use crate::rig::{Count, batch, call, echo, end, memory, n, run, spec, states};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use windlass::core::limits::Limits;
+use windlass::ask::Target;
+use windlass::batch::NestedBatch;
+use windlass::error::{ChildError, SessionError};
+use windlass::limits::SessionLimits;
+use windlass::sessions::{Child, ChildSpec};
 use windlass::store::{MemoryStore, RecordPage, STORE, Space, Store};
-use windlass::{
-    BatchError, Child, ChildError, ChildSpec, Config, EffectClass, NestedBatch, Output, Runtime,
-    SessionLimits, Target, Tool, ToolError, ToolSpec,
-};
+use windlass::{BatchError, Config, EffectClass, Limits, Output, Runtime, Tool, ToolError, ToolSpec};
 use windlass_testkit::clock::ManualClock;
 
 fn on(store: &Arc<dyn Store>, limits: Limits) -> Runtime {
@@ -74,12 +75,11 @@ fn leaves(begun: &Arc<Semaphore>) -> impl Tool + use<> {
 }
 
 async fn children(runtime: &Runtime, parent: &str) -> Vec<String> {
-    Child::page(&**runtime.store(), parent, (None, 100)).await.unwrap()
+    Child::page(&**runtime.store(), parent, None, 100).await.unwrap()
 }
 
 /// The answer to the recorded batch of a child, once its call has ended.
-async fn recorded(runtime: &Runtime, child: &str, request: (&str, &str)) -> String {
-    let (key, tool) = request;
+async fn recorded(runtime: &Runtime, child: &str, key: &str, tool: &str) -> String {
     states(&run(runtime, child, batch(key, vec![call("c", tool, json!({}))])).await)
 }
 
@@ -87,7 +87,8 @@ async fn is_closed(runtime: &Runtime, child: &str) -> bool {
     let refused = runtime.submit(child, batch("new", vec![call("c", "hangs", json!({}))])).await.err();
     let known = Child::of(&**runtime.store(), child).await.unwrap().unwrap();
     let recorded = known.is_closed(&**runtime.store()).await.unwrap();
-    let told = matches!(&refused, Some(BatchError::SessionClosed { session }) if session == child);
+    let told =
+        matches!(&refused, Some(BatchError::Session(SessionError::Closed { session })) if session == child);
     assert_eq!(told, recorded, "{refused:?}");
     told
 }
@@ -100,11 +101,14 @@ async fn what_runs_in_a_child_ends_with_the_call_that_opened_it() {
     let answer = run(&runtime, "s", batch("k", vec![call("c", "leaves", json!({}))])).await;
     let child: String = answer.calls[0].value().unwrap();
     assert_eq!(children(&runtime, "s").await, [&*child]);
-    assert_eq!(recorded(&runtime, &child, ("turn", "hangs")).await, "c cancelled", "it is told to stop");
+    assert_eq!(recorded(&runtime, &child, "turn", "hangs").await, "c cancelled", "it is told to stop");
     assert!(is_closed(&runtime, &child).await);
-    assert_eq!(recorded(&runtime, &child, ("turn", "hangs")).await, "c cancelled", "and is read as before");
-    let streamed = windlass::StreamRequest { key: "stream".into(), ..Default::default() };
-    assert!(matches!(runtime.open_batch(&child, streamed).await, Err(BatchError::SessionClosed { .. })));
+    assert_eq!(recorded(&runtime, &child, "turn", "hangs").await, "c cancelled", "and is read as before");
+    let streamed = windlass::batch::StreamRequest { key: "stream".into(), ..Default::default() };
+    assert!(matches!(
+        runtime.open_batch(&child, streamed).await,
+        Err(BatchError::Session(SessionError::Closed { .. }))
+    ));
     let inside = runtime.open_child(&child, "below", ChildSpec::default()).await;
     assert!(matches!(inside, Err(ChildError::Closed { .. })), "{inside:?}");
     runtime.idle().await;
@@ -125,7 +129,8 @@ async fn a_turn_without_calls_is_answered_and_leaves_nothing() {
     let answer = run(&runtime, "s", batch("k", vec![call("c", "thinks", json!({}))])).await;
     let (child, calls): (String, u64) = answer.calls[0].value().unwrap();
     assert_eq!(calls, 0);
-    assert!(runtime.store().session(&child).await.unwrap().is_none(), "nothing was done there");
+    let child = runtime.store().session(&child).await.unwrap().unwrap();
+    assert_eq!(child.head.0, 0, "nothing was done there");
     runtime.idle().await;
 }
 
@@ -154,12 +159,12 @@ async fn what_runs_in_a_child_is_cancelled_with_its_call_and_with_its_parent() {
         let asked = runtime.cancel(target, None).await.unwrap();
         assert_eq!(asked.asked, if whole { 2 } else { 1 });
         assert_eq!(end(&submitted.settled().await.unwrap()), "c cancelled{landed}, 1 attempts");
-        assert_eq!(recorded(&runtime, &child, ("turn", "hangs")).await, "c cancelled");
+        assert_eq!(recorded(&runtime, &child, "turn", "hangs").await, "c cancelled");
         assert!(is_closed(&runtime, &child).await);
     }
 }
 
-/// The same for one that its host opened, which lives on, and for children of children.
+/// A child opened by its host, which lives on, and children of children.
 #[tokio::test]
 async fn a_session_is_cancelled_with_all_below_it() {
     let (store, begun): (Arc<dyn Store>, _) =
@@ -187,7 +192,7 @@ async fn a_session_is_cancelled_with_all_below_it() {
     assert_eq!(windlass::ask::post_cancel(&*store, Target::Session("s"), None).await.unwrap().asked, 1);
     let runtime = start();
     runtime.resume().await.unwrap();
-    assert_eq!(recorded(&runtime, "grandchild", ("left", "hangs")).await, "c cancelled");
+    assert_eq!(recorded(&runtime, "grandchild", "left", "hangs").await, "c cancelled");
     let opened = Child::of(&*store, "grandchild").await.unwrap().unwrap();
     assert!(!opened.is_closed(&*store).await.unwrap() && opened.opener(store.secret()).is_none());
 }
@@ -203,7 +208,7 @@ async fn a_child_is_opened_once_and_stays_what_it_is() {
     let told = async |parent: &str, name: &str, spec: ChildSpec| {
         runtime.open_child(parent, name, spec).await.unwrap_err().to_string()
     };
-    let other = "as a child of \"s\" with the tools read, write; that stands";
+    let other = "as a child of \"s\" with the tools read, write; give the child another name";
     assert!(told("s", "a", with(&["read"])).await.contains(other));
     assert!(told("t", "a", with(&["read", "write"])).await.contains(other));
     run(&runtime, "used", batch("k", vec![call("c", "read", n(1))])).await;
@@ -216,7 +221,7 @@ async fn a_child_is_opened_once_and_stays_what_it_is() {
          or name one that is there"
     );
     assert_eq!(children(&runtime, "s").await, ["a"], "what was refused is not there");
-    let bound = SessionLimits { calls_running_max: Some(1) };
+    let bound = SessionLimits { calls_running_max: Some(1), ..SessionLimits::default() };
     runtime.limit_session("a", bound).await.unwrap();
     assert_eq!(SessionLimits::of(runtime.store(), "a").await.unwrap(), bound);
     assert!(Child::of(&**runtime.store(), "a").await.unwrap().is_some(), "it is bounded, and still a child");
@@ -231,9 +236,14 @@ async fn there_is_an_end_to_children_and_to_their_depth() {
     assert!(opens("s", "a").await.unwrap() && opens("s", "b").await.unwrap());
     assert!(matches!(opens("s", "c").await, Err(ChildError::TooMany { max: 2, .. })));
     assert!(!opens("s", "b").await.unwrap(), "one that is there is found");
-    runtime.remove_session("b", Vec::new()).await.unwrap();
+    runtime.remove_session("b").await.unwrap();
     assert!(opens("s", "c").await.unwrap(), "there is room again");
-    assert!(matches!(opens("s", "b").await, Err(ChildError::TooMany { max: 2, .. })));
+    let gone = opens("s", "b").await;
+    assert!(
+        matches!(gone, Err(ChildError::Session(SessionError::Gone { .. }))),
+        "its name is not used again"
+    );
+    assert!(matches!(opens("s", "d").await, Err(ChildError::TooMany { max: 2, .. })));
     let many = runtime.open_child("s", "d", with(&["x", "y"])).await;
     assert!(matches!(many, Err(ChildError::TooManyTools { max: 1 })));
     assert!(opens("a", "a.a").await.unwrap());
@@ -325,14 +335,14 @@ async fn a_removed_session_takes_its_children_with_it() {
     let running = runtime.submit("s", stays).await.unwrap();
     begun.acquire().await.unwrap().forget();
     let opened = children(&runtime, "s").await.remove(0);
-    let settings = vec![("session/below".to_string(), Arc::from(&b"{}"[..]))];
+    let settings = vec![("setting".to_string(), Arc::from(&b"{}"[..]))];
     let spec = ChildSpec { settings, ..ChildSpec::default() };
     assert!(runtime.open_child(&opened, "below", spec).await.unwrap());
     let apart = runtime.submit("below", batch("k", vec![call("c", "hangs", json!({}))])).await.unwrap();
     apart.admitted().await.unwrap();
     assert!(runtime.open_child("s", "unused", ChildSpec::default()).await.unwrap());
     assert!(runtime.open_child("other", "stays", ChildSpec::default()).await.unwrap());
-    assert!(runtime.remove_session("s", Vec::new()).await.unwrap());
+    assert!(runtime.remove_session("s").await.unwrap());
     assert_eq!(states(&running.settled().await.unwrap()), "c cancelled");
     assert_eq!(states(&apart.settled().await.unwrap()), "c cancelled");
     check_gone(&runtime, &["s", &opened, "below", "unused"]).await;
@@ -340,7 +350,7 @@ async fn a_removed_session_takes_its_children_with_it() {
     runtime.idle().await;
     drop(runtime);
     let runtime = on(&store, Limits::default());
-    assert!(!runtime.remove_session("other", Vec::new()).await.unwrap(), "it was never used");
+    assert!(runtime.remove_session("other").await.unwrap(), "opening a child is a use of its parent");
     check_gone(&runtime, &["other", "stays"]).await;
 }
 
@@ -381,13 +391,13 @@ async fn a_removed_child_is_nothing_that_its_call_can_use() {
             None => tokio::task::yield_now().await,
         }
     };
-    runtime.remove_session(&child, Vec::new()).await.unwrap();
+    runtime.remove_session(&child).await.unwrap();
     gate.add_permits(1);
     submitted.settled().await.unwrap();
     assert_eq!(count.get(), 0, "the tool was not the child's, and its name is no other session's now");
 }
 
-/// What a child has ordered in advance ends with it, and it orders nothing new.
+/// A child's schedules and triggers end with it, and it takes no new ones.
 #[tokio::test]
 async fn a_closed_child_starts_nothing_by_itself() {
     let (runtime, clock) = frozen();
@@ -411,10 +421,10 @@ async fn a_closed_child_starts_nothing_by_itself() {
             None => tokio::task::yield_now().await,
         }
     };
-    let minutely = || windlass::NewSchedule {
+    let minutely = || windlass::schedules::NewSchedule {
         cron: Some("* * * * *".into()),
         tool: "tick".into(),
-        ..windlass::NewSchedule::default()
+        ..windlass::schedules::NewSchedule::default()
     };
     for session in [&*child, "s"] {
         runtime.schedules(session).create(minutely()).await.unwrap();

@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use windlass::core::limits::Limits;
+use windlass::ask::Target;
 use windlass::store::memory::MemoryStore;
+use windlass::tool::Claims;
 use windlass::{
-    BatchAnswer, Claims, Config, Cx, EffectClass, Output, RetryRule, Runtime, Target, Tool, ToolError,
-    ToolFuture, ToolSpec, tool_fn,
+    BatchAnswer, Config, Cx, EffectClass, Limits, Output, RetryRule, Runtime, Tool, ToolError, ToolFuture,
+    ToolSpec, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -63,8 +64,14 @@ async fn files_are_read_after_they_are_written_and_nothing_else_waits() {
     assert_eq!(next(&mut begun, 3).await, "rc wa wb");
     let open = runtime.open().await.unwrap();
     let of = |id: &str| open.iter().find(|open| open.id == id).unwrap();
-    assert_eq!(of("ra").waiting_for, Some(format!("claim of {} (write) on file:/a", of("wa").call)));
-    assert_eq!(of("rb").waiting_for, Some(format!("claim of {} (write) on file:/b", of("wb").call)));
+    assert_eq!(
+        of("ra").waiting_for.as_deref(),
+        Some(&*format!("claim of {} (write) on file:/a", of("wa").call))
+    );
+    assert_eq!(
+        of("rb").waiting_for.as_deref(),
+        Some(&*format!("claim of {} (write) on file:/b", of("wb").call))
+    );
     assert_eq!(of("rc").waiting_for, None);
     gates.open("wb");
     assert_eq!(next(&mut begun, 1).await, "rb", "it waits for its own file only");
@@ -117,7 +124,9 @@ impl Tool for Computed {
 
     fn claims(&self, args: &Value) -> Option<Result<Claims, ToolError>> {
         match args["n"].as_u64() {
-            Some(1) => Some(Claims::parse(["write a"], &Limits::default()).map_err(|_| ToolError::new("no"))),
+            Some(1) => {
+                Some(Claims::parse(["write a"], &Limits::default().call()).map_err(|_| ToolError::new("no")))
+            }
             Some(2) => Some(Err(ToolError::new("Say which file."))),
             Some(3) => panic!("on purpose"),
             _ => None,
@@ -146,7 +155,7 @@ async fn claims_may_be_a_function_of_the_arguments() {
 async fn a_claim_that_cannot_be_one_is_told_where_it_is_wrong() {
     let (runtime, ran) = (memory(), Count::default());
     let refused = runtime.register(echo(claiming("t", &["change a"]), &ran)).unwrap_err();
-    assert!(windlass::chain(&refused).contains("a claim begins with `read` or `write`"), "{refused}");
+    assert!(windlass::error::chain(&refused).contains("a claim begins with `read` or `write`"), "{refused}");
     runtime.register(echo(claiming("t", &["write file:/{path}"]), &ran)).unwrap();
     for (args, expected) in [
         (json!({}), "needs the argument `path`"),
@@ -256,7 +265,7 @@ async fn what_started_under_an_earlier_owner_goes_on_before_what_did_not() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let specs = || [claiming("w", &["write a"]), claiming("x", &["write a"]), claiming("y", &["write b"])];
     let asked = || batch("k", ["w", "x", "y"].map(|id| call(id, id, n(0))).into());
-    assert_eq!(left_running(&folder, (specs().into(), asked()), 2).await, "w y");
+    assert_eq!(left_running(&folder, specs().into(), asked(), 2).await, "w y");
     let runtime = Runtime::new(config(&folder));
     let [w, x, y] = specs();
     let (gates, mut begun) = gated(&runtime, [w, y]);

@@ -1,9 +1,13 @@
 //! How often a call waits for the disk.
 
-use crate::rig::{Count, batch, call, echo, n, quick, run, spec, sqlite};
+use crate::rig::{Count, batch, call, config, echo, n, quick, run, spec, sqlite, states};
 use std::sync::Arc;
 use tokio::sync::Barrier;
-use windlass::{Cx, Dedupe, EffectClass, ToolSpec, tool_fn};
+use windlass::tool::Dedupe;
+use windlass::{BatchRequest, Config, Cx, EffectClass, Runtime, ToolSpec, tool_fn};
+use windlass_core::entry::{EntryEvent, unpack};
+use windlass_core::ids::BatchNo;
+use windlass_testkit::fault_store::{FaultPlan, FaultReach, FaultStore, Method};
 
 #[tokio::test]
 async fn a_read_waits_once_and_others_twice() {
@@ -35,6 +39,48 @@ async fn a_dedupe_key_costs_no_wait_and_its_answer_one() {
             assert_eq!(runtime.store().commits() - before, waits, "{class} {round}");
         }
     }
+}
+
+/// A provisional answer costs one change for the batch; where nobody waits, none of its own. Changes are
+/// counted, not commits: which changes the writer finds together is chance.
+#[tokio::test]
+async fn a_provisional_answer_is_one_change_for_the_whole_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    let store = FaultStore::new(config.store.clone(), FaultPlan::Never, FaultReach::Store);
+    let runtime = Runtime::new(Config { store: Arc::new(store.clone()), ..config });
+    let sent = || store.asked(Method::Commit);
+    // Without claims: a call that waits behind another of its batch would start because of the answer, with a change of its own.
+    let claims = Some(Vec::new());
+    let asks = ToolSpec { claims: claims.clone(), ..spec("asks", EffectClass::Keyed) };
+    let asks = crate::inside::body(asks, |_, cx| {
+        Box::pin(async move { Ok(windlass::Output::pending(cx.completion("k").await?)) })
+    });
+    runtime.register(asks).unwrap();
+    let read = ToolSpec { claims, ..quick("read", EffectClass::Read) };
+    runtime.register(echo(read, &Count::default())).unwrap();
+    let calls = vec![call("a", "asks", n(1)), call("b", "asks", n(2)), call("c", "read", n(3))];
+    let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
+    submitted.stands_still().await.unwrap();
+    let before = sent();
+    let answer = submitted.now().await.unwrap();
+    assert_eq!(states(&answer), "a awaiting_completion, b awaiting_completion, c succeeded");
+    assert!(answer.calls[0].call().is_provisional && answer.calls[1].call().is_provisional);
+    assert_eq!(sent() - before, 1, "one mark for the batch");
+    let rows = runtime.store().journal(BatchNo(1)).await.unwrap();
+    let entries = rows.iter().flat_map(|row| unpack(&row.data).unwrap());
+    assert_eq!(entries.filter(|entry| matches!(entry.event, EntryEvent::Answered(_))).count(), 1);
+
+    let calls = vec![call("a", "nothing", n(1)), call("b", "read", n(2))];
+    let unattended = BatchRequest { unattended: true, ..batch("none", calls) };
+    let before = sent();
+    let answer = runtime.submit("other", unattended).await.unwrap().now().await.unwrap();
+    assert!(answer.calls.iter().all(|call| call.call().end().is_none() && call.call().is_provisional));
+    assert_eq!(
+        sent() - before,
+        3,
+        "the batch with its mark, both ends, and an empty one behind them that is waited for"
+    );
 }
 
 #[tokio::test]

@@ -8,10 +8,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
-use windlass::{
-    AskError, BatchRequest, Completed, Config, Cx, EffectClass, Output, Runtime, Target, Tool, ToolFuture,
-    ToolSpec,
-};
+use windlass::ask::Target;
+use windlass::error::AskError;
+use windlass::wait::Completed;
+use windlass::{BatchRequest, Config, Cx, EffectClass, Output, Runtime, Tool, ToolFuture, ToolSpec};
 use windlass_testkit::clock::ManualClock;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -43,7 +43,7 @@ enum Crash {
     Before,
 }
 
-/// What a tool and whoever answers it share over the lives of owners.
+/// State shared by a tool and the external answerer over the lives of owners.
 #[derive(Clone)]
 struct World {
     folder: Arc<tempfile::TempDir>,
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// What whoever answers is told.
+    /// The reply to the external answerer.
     async fn answer(&self, runtime: &Runtime, comes: Comes) -> String {
         let key = self.keys.lock().unwrap()[0].clone();
         let mut told = Vec::new();
@@ -156,7 +156,7 @@ impl World {
     }
 }
 
-/// What whoever answers is told, how the call ends, and what the model is told.
+/// The reply to the external answerer, the end of the call, and the model's view.
 async fn cell(how: How, comes: Comes, crash: Crash) -> String {
     let world = World {
         folder: Arc::new(tempfile::tempdir().unwrap()),

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use windlass::ask::{Resolution, Target};
 use windlass::store::memory::MemoryStore;
+use windlass::tool::Dedupe;
 use windlass::{
-    BatchAnswer, BatchRequest, CallRequest, Config, Cx, Deadlines, Dedupe, EffectClass, Flags, Output,
-    Resolution, Runtime, Submitted, Target, Tool, ToolError, ToolFuture, ToolSpec, tool_fn,
+    BatchAnswer, BatchRequest, CallRequest, Config, Cx, Deadlines, EffectClass, Flags, Output, Runtime,
+    Submitted, Tool, ToolError, ToolFuture, ToolSpec, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -71,7 +73,9 @@ pub async fn submit(runtime: &Runtime, request: BatchRequest) -> Submitted {
 pub async fn followers(runtime: &Runtime, count: usize) -> Vec<String> {
     loop {
         let open = runtime.open().await.unwrap();
-        let waits = |why: &Option<String>| why.as_deref().is_some_and(|why| why.starts_with("same_as "));
+        let waits = |why: &Option<windlass::wait::WaitingFor>| {
+            why.as_deref().is_some_and(|why| why.starts_with("same_as "))
+        };
         let found: Vec<String> =
             open.iter().filter(|open| waits(&open.waiting_for)).map(|open| open.call.clone()).collect();
         if found.len() == count {
@@ -210,7 +214,7 @@ async fn after_a_failure_the_oldest_follower_runs_and_the_others_join_it() {
         let open = runtime.open().await.unwrap();
         let running = open.iter().find(|open| open.state == "running").unwrap();
         for call in open.iter().filter(|open| waits.contains(&open.call)) {
-            assert_eq!(call.waiting_for, Some(format!("same_as {}", running.call)));
+            assert_eq!(call.waiting_for.as_deref(), Some(&*format!("same_as {}", running.call)));
         }
         reply.send(Ok(json!(1))).unwrap();
         let (first, second) = (first.settled().await.unwrap(), second.settled().await.unwrap());
@@ -510,7 +514,7 @@ impl Tool for Says {
 async fn a_tool_may_say_itself_which_calls_are_the_same() {
     let (runtime, ran) = (memory(), Count::default());
     runtime
-        .register(windlass::with_reconcile(Says(ran.clone()), |_, _: &Cx| async { unreachable!() }))
+        .register(windlass::tool::with_reconcile(Says(ran.clone()), |_, _: &Cx| async { unreachable!() }))
         .unwrap();
     for (name, runs) in [("Ann", 1), ("ANN", 1), ("Bob", 2), ("bob", 2)] {
         one(&runtime, "says", json!({ "name": name })).await;

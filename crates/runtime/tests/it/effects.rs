@@ -1,4 +1,4 @@
-//! What a stepped call says that it did is what its steps and the calls inside it did.
+//! A stepped call's stated effect is that of its steps and its nested calls.
 
 use crate::inside::{DAY, asked, body, stepped};
 use crate::rig::{Count, call, end, memory, returns, run, spec, waits_for};
@@ -6,10 +6,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+use windlass::ask::Target;
+use windlass::batch::{NestedBatch, Siblings};
 use windlass::store::memory::MemoryStore;
+use windlass::tool::{Reconciled, with_reconcile};
 use windlass::{
-    BatchAnswer, Config, Cx, Deadlines, EffectClass, NestedBatch, Output, Reconciled, RetryRule, Runtime,
-    Siblings, Target, Tool, ToolError, ToolFuture, ToolSpec, with_reconcile,
+    BatchAnswer, Config, Cx, Deadlines, EffectClass, Output, RetryRule, Runtime, Tool, ToolError, ToolFuture,
+    ToolSpec,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -176,7 +179,7 @@ async fn whoever_is_asked_after_answers_for_the_calls_inside() {
     assert_eq!(end(&submitted.settled().await.unwrap()), "c cancelled{landed}, 1 attempts");
 }
 
-/// What a failed call says of itself: its code, and that nothing happened, if it does.
+/// A failed call's code, and that nothing happened, if it says so.
 fn said(answer: &BatchAnswer) -> (Value, Value) {
     let failure = &serde_json::to_value(&answer.calls[0]).unwrap()["outcome"]["failure"];
     (failure["code"].clone(), failure["did_not_happen"].clone())

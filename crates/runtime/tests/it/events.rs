@@ -1,4 +1,4 @@
-//! Who follows a session is told of every call once, whenever it comes, goes and comes back.
+//! A follower of a session gets every call once, whenever it comes, goes and comes back.
 
 use crate::rig::{
     Count, batch, call, config, die_in_an_attempt, echo, hanging, memory, n, quick, returns, run, spec,
@@ -7,15 +7,15 @@ use crate::rig::{
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use windlass::core::ids::EntryNo;
-use windlass::core::narration::{Locale, Narration, Phase};
+use windlass::error::{EventsError, SessionError};
+use windlass::events::{Event, Events, News, Words};
 use windlass::store::memory::MemoryStore;
-use windlass::{
-    BatchError, Config, Cx, EffectClass, Event, Events, EventsError, News, Progress, RetryRule, Runtime,
-    ToolError, ToolSpec, Words, tool_fn,
-};
+use windlass::tool::Progress;
+use windlass::{Config, Cx, EffectClass, RetryRule, Runtime, ToolError, ToolSpec, tool_fn};
+use windlass_core::ids::EntryNo;
+use windlass_core::narration::{Locale, Narration, Phase};
 use windlass_testkit::chance::Chance;
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 /// Everything that is recorded behind a cursor, as it can be read now.
 async fn behind(runtime: &Runtime, after: u64) -> Vec<Event> {
@@ -36,10 +36,14 @@ async fn next_page(events: &mut Events) -> Vec<Event> {
     }
 }
 
+/// The next frames in which calls say something.
 async fn next_words(events: &mut Events) -> Vec<Arc<Words>> {
     loop {
-        if let News::Words(words) = events.next().await.expect("the runtime is there").unwrap() {
-            return words;
+        if let News::Words(mut words) = events.next().await.expect("the runtime is there").unwrap() {
+            words.retain(|words| words.kind() == "progress");
+            if !words.is_empty() {
+                return words;
+            }
         }
     }
 }
@@ -254,8 +258,9 @@ async fn running_calls_are_heard_while_they_run() {
                 });
             }
             cx.status("copying");
-            cx.output(windlass::Stream::Out, b"a.txt\n");
-            cx.output(windlass::Stream::Out, b"b.txt\n");
+            went.changed().await.unwrap();
+            cx.output(windlass::tool::Stream::Out, b"a.txt\n");
+            cx.output(windlass::tool::Stream::Out, b"b.txt\n");
             went.changed().await.unwrap();
             Ok(json!(null).into())
         }
@@ -265,7 +270,7 @@ async fn running_calls_are_heard_while_they_run() {
     let submitted =
         runtime.submit("s", batch("k", vec![call("c", "copy", json!({"to": "disk"}))])).await.unwrap();
     let mut heard = next_words(&mut events).await;
-    while heard[0].output.as_deref().is_none_or(|output| !output.ends_with("b.txt\n")) {
+    while heard[0].status.is_none() {
         heard = next_words(&mut events).await;
     }
     let mut text = Vec::new();
@@ -275,12 +280,24 @@ async fn running_calls_are_heard_while_they_run() {
         (&words["id"], &words["tool"], &words["kind"]),
         (&json!("c"), &json!("copy"), &json!("progress"))
     );
-    // Somebody who comes later hears the last of it.
-    let mut late = runtime.events("s", None).await.unwrap();
-    assert_eq!(next_words(&mut late).await[0].status.as_deref(), Some("copying"));
     if words["progress"].is_object() {
         assert_eq!(words["narration"], "Copying to disk: 75 %, 3 of 4");
     }
+    // What was told once is not told again to somebody who keeps up.
+    go.send(()).unwrap();
+    let mut written = String::new();
+    while !written.ends_with("b.txt\n") {
+        heard = next_words(&mut events).await;
+        assert_eq!((&heard[0].progress, &heard[0].status), (&None, &None));
+        written.push_str(heard[0].output.as_deref().unwrap());
+    }
+    assert_eq!(written, "a.txt\nb.txt\n");
+    // Somebody who comes later hears the last of everything, in however many frames it was told.
+    let mut late = runtime.events("s", None).await.unwrap();
+    let late = next_words(&mut late).await;
+    assert_eq!(late[0].progress.as_ref().and_then(|progress| progress.current), Some(3.0));
+    assert_eq!(late[0].status.as_deref(), Some("copying"));
+    assert_eq!(late[0].output.as_deref(), Some("a.txt\nb.txt\n"));
     go.send(()).unwrap();
     submitted.settled().await.unwrap();
     until_ended(&mut events, 1).await;
@@ -292,7 +309,7 @@ async fn running_calls_are_heard_while_they_run() {
 
 #[tokio::test]
 async fn a_page_is_read_once_however_many_follow() {
-    let store = FaultStore::new(Arc::new(MemoryStore::new().unwrap()), Plan::Never, Reach::Store);
+    let store = FaultStore::new(Arc::new(MemoryStore::new().unwrap()), FaultPlan::Never, FaultReach::Store);
     let runtime = Runtime::new(Config::new(store.clone()));
     with_tools(&runtime);
     for key in 0..100 {
@@ -310,10 +327,10 @@ async fn a_page_is_read_once_however_many_follow() {
     assert!(read <= 4, "{read} pages were read for 50 readers of 100 rows");
 }
 
-/// Whoever keeps up is told what was written here, and nobody reads it back.
+/// A follower that keeps up gets what was written here, without reading it back.
 #[tokio::test]
 async fn what_was_just_written_is_not_read_back() {
-    let store = FaultStore::new(Arc::new(MemoryStore::new().unwrap()), Plan::Never, Reach::Store);
+    let store = FaultStore::new(Arc::new(MemoryStore::new().unwrap()), FaultPlan::Never, FaultReach::Store);
     let runtime = Runtime::new(Config::new(store.clone()));
     with_tools(&runtime);
     let mut events = runtime.events("s", None).await.unwrap();
@@ -335,14 +352,14 @@ async fn what_was_just_written_is_not_read_back() {
 
 #[tokio::test]
 async fn damage_ends_the_stream_with_what_is_wrong() {
-    let plan = Plan::Nth(Method::JournalAfter, 1, Fault::FailBefore);
-    let store = FaultStore::new(Arc::new(MemoryStore::new().unwrap()), plan, Reach::Store);
+    let plan = FaultPlan::Nth(Method::JournalAfter, 1, Fault::FailBefore);
+    let store = FaultStore::new(Arc::new(MemoryStore::new().unwrap()), plan, FaultReach::Store);
     let runtime = Runtime::new(Config::new(store));
     with_tools(&runtime);
     run(&runtime, "s", batch("k", vec![call("c", "read", n(1))])).await;
     let mut events = runtime.events("s", Some(EntryNo(0))).await.unwrap();
     let failed = events.next().await.expect("it says so");
-    assert!(matches!(failed, Err(BatchError::Lost(_))), "{:?}", failed.err());
+    assert!(matches!(failed, Err(SessionError::Lost(_))), "{:?}", failed.err());
     assert!(events.next().await.is_none(), "nothing follows");
     // Another one begins anew.
     assert_eq!(counts(&behind(&runtime, 0).await).len(), 1);
@@ -361,7 +378,7 @@ async fn there_is_a_limit_and_a_cursor_must_be_one() {
     assert!(matches!(runtime.events("s", Some(EntryNo(1))).await, Err(EventsError::PastEnd { .. })));
     assert!(matches!(
         runtime.events("no name", None).await,
-        Err(EventsError::Batch(BatchError::Shape { .. }))
+        Err(EventsError::Session(SessionError::Shape { .. }))
     ));
     // Those who were refused took no place.
     let _third = (runtime.events("s", None).await.unwrap(), runtime.events("s", None).await.unwrap());

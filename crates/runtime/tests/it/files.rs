@@ -4,9 +4,11 @@ use crate::inside::body;
 use crate::rig::{batch, call, memory, n, run, spec};
 use serde_json::json;
 use std::os::unix::fs::symlink;
-use windlass::core::limits::Limits;
+use windlass::error::FileError;
+use windlass::sessions::{FileEntry, FileKind, SessionFiles};
 use windlass::store::memory::MemoryStore;
-use windlass::{Config, EffectClass, FileEntry, FileError, FileKind, Need, Runtime, SessionFiles, ToolSpec};
+use windlass::tool::Need;
+use windlass::{Config, EffectClass, Limits, Runtime, ToolSpec};
 
 struct Rig {
     runtime: Runtime,
@@ -24,8 +26,8 @@ impl Rig {
         Rig { runtime, folder }
     }
 
-    fn files(&self) -> SessionFiles {
-        self.runtime.files("s").unwrap()
+    async fn files(&self) -> SessionFiles {
+        self.runtime.files("s").await.unwrap()
     }
 
     /// A place in the session's folder, as whoever is outside sees it.
@@ -41,7 +43,7 @@ fn listed(files: &SessionFiles, path: &str) -> Vec<(String, FileKind, u64)> {
 #[tokio::test]
 async fn files_are_written_read_listed_and_removed() {
     let rig = Rig::new();
-    let files = rig.files();
+    let files = rig.files().await;
     assert_eq!(files.list("").unwrap(), []);
     assert!(!files.remove("a/b.txt").unwrap());
     files.write("a/b.txt", b"first").unwrap();
@@ -60,7 +62,7 @@ async fn files_are_written_read_listed_and_removed() {
     assert!(files.remove("a/b.txt").unwrap() && files.remove("a").unwrap());
     assert!(matches!(files.read("a/b.txt"), Err(FileError::NotFound { .. })));
     // Another session has files of its own.
-    let other = rig.runtime.files("other").unwrap();
+    let other = rig.runtime.files("other").await.unwrap();
     assert!(matches!(other.read("c.txt"), Err(FileError::NotFound { .. })));
     other.write("c.txt", b"other").unwrap();
     files.remove_all().unwrap();
@@ -72,7 +74,7 @@ async fn files_are_written_read_listed_and_removed() {
 #[tokio::test]
 async fn sizes_are_bounded() {
     let rig = Rig::new();
-    let files = rig.files();
+    let files = rig.files().await;
     files.write("full", &[7; 100]).unwrap();
     assert_eq!(files.read("full").unwrap().len(), 100);
     assert!(matches!(files.write("full", &[7; 101]), Err(FileError::TooLarge { max: 100, .. })));
@@ -88,7 +90,7 @@ async fn sizes_are_bounded() {
 #[tokio::test]
 async fn no_path_leaves_the_folder() {
     let rig = Rig::new();
-    let files = rig.files();
+    let files = rig.files().await;
     files.write("folder/file", b"x").unwrap();
     let absolute = rig.folder.path().join("outside.txt").display().to_string();
     let long = "a/".repeat(40) + "a";
@@ -122,7 +124,7 @@ async fn no_path_leaves_the_folder() {
         assert!(path.is_empty() || refused(files.list(path).unwrap_err()), "{path:?}");
     }
     for session in ["..", ".", "a/b", ""] {
-        assert!(matches!(rig.runtime.files(session), Err(FileError::Path { .. })), "{session:?}");
+        assert!(matches!(rig.runtime.files(session).await, Err(FileError::Path { .. })), "{session:?}");
     }
     assert_eq!(std::fs::read(rig.folder.path().join("outside.txt")).unwrap(), b"outside");
     // A file is no folder, and a folder no file.
@@ -135,7 +137,7 @@ async fn no_path_leaves_the_folder() {
 #[tokio::test]
 async fn planted_links_are_not_followed() {
     let rig = Rig::new();
-    let (files, outside) = (rig.files(), rig.folder.path());
+    let (files, outside) = (rig.files().await, rig.folder.path());
     files.write("here", b"inside").unwrap();
     symlink(outside, rig.inside("folder")).unwrap();
     symlink(outside.join("outside.txt"), rig.inside("file")).unwrap();
@@ -169,7 +171,7 @@ async fn planted_links_are_not_followed() {
 #[tokio::test]
 async fn a_link_that_is_put_in_the_way_meanwhile_is_not_followed() {
     let rig = Rig::new();
-    let files = rig.files();
+    let files = rig.files().await;
     let (own, link) = (rig.inside("swap"), rig.inside("swap-link"));
     files.write("swap/outside.txt", b"inside").unwrap();
     symlink(rig.folder.path(), &link).unwrap();
@@ -212,10 +214,10 @@ async fn a_tool_that_needs_files_is_refused_without_them() {
     let refused = without.register(tool()).unwrap_err().to_string();
     assert!(refused.contains("needs files") && refused.contains("set `files`"), "{refused}");
     assert!(without.overlay().add(tool()).is_err());
-    assert!(matches!(without.files("s"), Err(FileError::NotConfigured)));
+    assert!(matches!(without.files("s").await, Err(FileError::NotConfigured)));
     let rig = Rig::new();
     rig.runtime.register(tool()).unwrap();
     let answer = run(&rig.runtime, "s", batch("k", vec![call("c", "t", n(1))])).await;
     assert_eq!(answer.calls[0].model_text(), "from a tool");
-    assert_eq!(rig.files().read("a.txt").unwrap(), b"from a tool");
+    assert_eq!(rig.files().await.read("a.txt").unwrap(), b"from a tool");
 }

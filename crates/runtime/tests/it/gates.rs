@@ -60,7 +60,8 @@ pub async fn next(begun: &mut Begun, count: usize) -> String {
 /// be after a kill.
 pub async fn left_running(
     folder: &Arc<tempfile::TempDir>,
-    (specs, asked): (Vec<ToolSpec>, BatchRequest),
+    specs: Vec<ToolSpec>,
+    asked: BatchRequest,
     count: usize,
 ) -> String {
     let folder = folder.clone();

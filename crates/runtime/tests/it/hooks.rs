@@ -1,4 +1,4 @@
-//! What hooks see and change, and what becomes of a call whose hook is broken.
+//! Hooks: what they see and change, and the outcome of a call whose hook is broken.
 
 use crate::rig::{
     Count, batch, call, config, die_in_an_attempt, echo, hanging, n, one, quick, returns, run, spec, sqlite,
@@ -7,13 +7,12 @@ use crate::rig::{
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
-use windlass::core::failure::{Failure, Retry};
-use windlass::core::limits::Limits;
 use windlass::store::memory::MemoryStore;
+use windlass::tool::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
 use windlass::{
-    After, AfterFuture, BatchAnswer, Before, BeforeFuture, CallRequest, Config, Cx, EffectClass, Hook,
-    HookCx, Output, Runtime, ToolError, ToolSpec, tool_fn,
+    BatchAnswer, CallRequest, Config, Cx, EffectClass, Limits, Output, Runtime, ToolError, ToolSpec, tool_fn,
 };
+use windlass_core::failure::{Failure, Retry};
 
 type SaysBefore = fn(&HookCx<'_>) -> Result<Before, ToolError>;
 type SaysAfter = fn(&HookCx<'_>, Result<&Output, &Failure>) -> Result<After, ToolError>;
@@ -224,15 +223,7 @@ async fn a_long_result_is_seen_whole_and_kept_as_an_artifact_when_it_is_withheld
         }
     });
     let limits = whole.limits().clone();
-    let clock = Arc::new(windlass::SystemClock::default());
-    let runtime = Runtime::new(Config {
-        store,
-        clock,
-        limits,
-        hooks: vec![Arc::new(hook)],
-        files: None,
-        shared: false,
-    });
+    let runtime = Runtime::new(Config { limits, hooks: vec![Arc::new(hook)], ..Config::on(store) });
     crate::artifacts::reader(&runtime);
     runtime.register(returns(spec("long", EffectClass::Once), Ok(json!("x".repeat(100_000))))).unwrap();
     let calls = ["kept", "lost", "failed"].map(|id| call(id, "long", json!({}))).into();
@@ -322,8 +313,13 @@ async fn a_hook_that_waits_holds_up_only_what_came_later_in_its_session() {
     let nothing = batch("free", vec![call("free", "free", n(2))]);
     assert_eq!(states(&run(&runtime, "s", nothing).await), "free succeeded");
     let later = runtime.submit("s", later()).await.unwrap();
-    let why: Vec<_> =
-        runtime.open().await.unwrap().into_iter().map(|open| (open.id, open.waiting_for.unwrap())).collect();
+    let why: Vec<_> = runtime
+        .open()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|open| (open.id, open.waiting_for.unwrap().to_string()))
+        .collect();
     assert_eq!(why[0], ("slow".into(), "preparation by a hook, its tool or the tool's provider".into()));
     assert!(why[1].1.starts_with("claim of ") && why.len() == 2, "{why:?}");
     gate.notify_one();
@@ -365,7 +361,7 @@ async fn a_call_whose_attempt_is_over_takes_no_room_from_others() {
     assert_eq!(states(&run(&runtime, "another", one()).await), "c succeeded");
     gate.notify_one();
     assert_eq!(states(&slow.settled().await.unwrap()), "slow succeeded");
-    assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::Counts::default()));
+    assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::limits::Counts::default()));
 }
 
 /// Two calls write the same; the first has to be waited for before anybody knows that.
@@ -394,7 +390,7 @@ async fn a_call_whose_preparation_waits_keeps_its_place() {
         assert_eq!(states(&answer), format!("{first}, b succeeded, c succeeded"));
         let ran: Vec<String> = order.lock().unwrap().iter().filter(|id| *id != "c").cloned().collect();
         assert_eq!(ran.join(" "), if fails { "b" } else { "slow b" });
-        assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::Counts::default()));
+        assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::limits::Counts::default()));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a tool does by name: steps, sleeps, answers from outside.
+//! Named operations of a tool: steps, sleeps, external answers.
 
 mod late;
 mod words;
@@ -10,9 +10,12 @@ use crate::rig::{
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use windlass::ask::Target;
+use windlass::error::{AskError, StepError};
+use windlass::wait::Completed;
 use windlass::{
-    AskError, BatchRequest, Completed, Config, Cx, Deadlines, EffectClass, Output, RetryRule, Runtime,
-    StepError, Target, Tool, ToolError, ToolFuture, ToolSpec,
+    BatchRequest, Config, Cx, Deadlines, EffectClass, Output, RetryRule, Runtime, Tool, ToolError,
+    ToolFuture, ToolSpec,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -237,7 +240,7 @@ async fn bad_names_are_refused_before_anything_runs() {
 
 #[tokio::test]
 async fn a_call_has_at_most_so_many_operations() {
-    let limits = windlass::core::limits::Limits { operations_max: 2, ..Default::default() };
+    let limits = windlass::Limits { operations_max: 2, ..Default::default() };
     let store = windlass::store::memory::MemoryStore::new().unwrap();
     let runtime = Runtime::new(Config { limits, ..Config::new(store) });
     let tool = body(stepped(), |_, cx| {
@@ -461,8 +464,8 @@ async fn an_answer_survives_a_restart_whoever_took_it() {
         let key = keys.lock().unwrap()[0].clone();
         if before {
             // Left for the next owner.
-            let ok = windlass::ask::completion(&Completed::Ok(n(3))).unwrap();
-            let clock = windlass::SystemClock::default();
+            let ok = windlass::ask::completion(&Completed::Ok(n(3)), &Default::default()).unwrap();
+            let clock = windlass::time::SystemClock::default();
             windlass::ask::post_complete(&**runtime.store(), &key, &ok, &clock).await.unwrap();
         }
         drop(runtime);
@@ -546,7 +549,7 @@ async fn a_forged_key_is_no_key_and_pending_needs_one() {
     let late = runtime.complete(&key, Completed::Ok(n(1))).await;
     assert!(matches!(late, Err(AskError::Over { .. })), "{late:?}");
     // The key of another call is no key of this one.
-    let stolen: Arc<Mutex<Option<windlass::CompletionKey>>> = Arc::default();
+    let stolen: Arc<Mutex<Option<windlass::wait::CompletionKey>>> = Arc::default();
     let thief = stolen.clone();
     let tool = body(spec("other", EffectClass::Read), move |_, cx| {
         let stolen = thief.clone();

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
-use windlass::core::limits::Limits;
+use windlass::limits::{Cap, Counts};
 use windlass::store::memory::MemoryStore;
+use windlass::time::Clock;
 use windlass::{
-    BatchError, BatchRequest, Cap, Clock, Config, Counts, Cx, EffectClass, Runtime, Submitted, ToolSpec,
-    tool_fn,
+    BatchError, BatchRequest, Config, Cx, EffectClass, Limits, Runtime, Submitted, ToolSpec, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -160,7 +160,7 @@ fn register(runtime: &Runtime, seen: &Arc<Mutex<Seen>>, gate: &watch::Receiver<b
     }
 }
 
-/// What the tools saw.
+/// The tools' observations.
 #[derive(Default)]
 struct Seen {
     running: BTreeMap<String, u32>,
@@ -182,7 +182,7 @@ impl Default for Served {
     }
 }
 
-/// What a call counts for, and how many of that may run at once.
+/// The limits that a call counts for, and their maxima.
 fn counted(session: usize, tool: &str) -> Vec<(String, u32)> {
     let mut counted = vec![("process".to_string(), PROCESS_MAX), (format!("session {session}"), SESSION_MAX)];
     match tool {

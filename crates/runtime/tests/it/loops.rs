@@ -4,14 +4,15 @@ use crate::gates::left_running;
 use crate::rig::{Count, batch, call, echo, memory, n, quick, reopen, returns, run, spec, sqlite, states};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use windlass::{Args, CallRequest, Cx, EffectClass, Flags, NewTask, Runtime, ToolError, ToolSpec, tool_fn};
+use windlass::tasks::NewTask;
+use windlass::{Args, CallRequest, Cx, EffectClass, Flags, Runtime, ToolError, ToolSpec, tool_fn};
 
 /// Runs one batch per word, each under a key of its own: `a` is the tool `a`, `a+b` two calls. What became of the last.
 async fn turns(runtime: &Runtime, words: &str) -> String {
     let mut last = String::new();
     for word in words.split_whitespace() {
         let calls = word.split('+').map(|tool| call(tool, tool, n(1))).collect();
-        let key = windlass::fresh_key().unwrap();
+        let key = windlass::batch::fresh_key().unwrap();
         last = states(&run(runtime, "s", batch(&key, calls)).await);
     }
     last
@@ -121,7 +122,7 @@ async fn raw_text_is_compared_by_what_it_means() {
     for text in texts.iter().cycle().take(6) {
         let args = Args::Text(text.to_string());
         let call = CallRequest { args, ..call("x", "fail", Value::Null) };
-        last = states(&run(&runtime, "s", batch(&windlass::fresh_key().unwrap(), vec![call])).await);
+        last = states(&run(&runtime, "s", batch(&windlass::batch::fresh_key().unwrap(), vec![call])).await);
     }
     assert_eq!(last, "x failed/loop");
 }
@@ -146,7 +147,7 @@ async fn a_loop_goes_on_over_owners() {
     }
 }
 
-/// What ends between the taking of a session and its first submission is counted, and once.
+/// A call that ends between the taking of a session and its first submission is counted, and once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_left_open_counts_when_it_ends() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
@@ -158,7 +159,7 @@ async fn what_was_left_open_counts_when_it_ends() {
     };
     turns(&owner(), "slow slow slow").await;
     let asked = batch("k", vec![call("x", "slow", n(1))]);
-    assert_eq!(left_running(&folder, (vec![slow()], asked), 1).await, "x");
+    assert_eq!(left_running(&folder, vec![slow()], asked, 1).await, "x");
     let runtime = owner();
     runtime.resume().await.unwrap();
     runtime.idle().await;
@@ -166,7 +167,7 @@ async fn what_was_left_open_counts_when_it_ends() {
     assert_eq!(turns(&runtime, "slow").await, "slow failed/loop", "the sixth");
 }
 
-/// What tools start is no turn of the model: it lifts no loop, in this process and after it.
+/// Calls that tools start are no turn of the model: they lift no loop, in this process and after it.
 #[tokio::test]
 async fn a_task_that_a_tool_starts_lifts_no_loop() {
     let (runtime, folder) = sqlite();
@@ -175,7 +176,7 @@ async fn a_task_that_a_tool_starts_lifts_no_loop() {
     let starts = || {
         crate::inside::body(starts.clone(), |args, cx| {
             Box::pin(async move {
-                cx.spawn("work", ("work", &args), NewTask::default()).await?;
+                cx.spawn("work", "work", &args, NewTask::default()).await?;
                 Ok(json!("started").into())
             })
         })

@@ -1,4 +1,4 @@
-//! What is counted of calls, and what spans say of them.
+//! Metrics of calls, and their spans.
 
 use crate::rig::{Count, batch, call, echo, memory, n, quick, returns, run, spec};
 use std::collections::BTreeMap;

@@ -13,11 +13,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use windlass::core::limits::Limits;
+use windlass::ask::Target;
+use windlass::batch::{NestedBatch, Siblings};
+use windlass::error::StepError;
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    BatchError, BatchRequest, Config, Cx, Deadlines, EffectClass, NestedBatch, RetryRule, Runtime, Siblings,
-    StepError, Target, Tool, ToolError, ToolSpec, inspect,
+    BatchError, BatchRequest, Config, Cx, Deadlines, EffectClass, Limits, RetryRule, Runtime, Tool,
+    ToolError, ToolSpec, inspect,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -566,7 +568,7 @@ async fn a_stop_is_told_at_once_and_is_no_failure_of_the_call_around() {
 #[tokio::test]
 async fn a_call_that_is_the_same_as_one_around_it_does_not_wait_for_itself() {
     let runtime = memory();
-    let dedupe = Some(windlass::Dedupe { key: "{n}".into(), for_ms: None });
+    let dedupe = Some(windlass::tool::Dedupe { key: "{n}".into(), for_ms: None });
     let of = ToolSpec {
         dedupe,
         input_schema: Some(

@@ -1,12 +1,13 @@
-//! Whoever observes a batch is told of every call inside its calls, once.
+//! An observer of a batch gets every call inside its calls, once.
 
 use crate::inside::{body, stepped};
 use crate::rig::{Count, batch, call, echo, memory, n, quick, run, spec, waits_for};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use windlass::batch::{NestedCall, Observer};
 use windlass::store::memory::MemoryStore;
-use windlass::{BatchRequest, Config, EffectClass, NestedCall, Observer, Runtime, Tool, ToolSpec};
+use windlass::{BatchRequest, Config, EffectClass, Runtime, Tool, ToolSpec};
 use windlass_testkit::clock::ManualClock;
 
 type Told = Arc<Mutex<Vec<NestedCall>>>;

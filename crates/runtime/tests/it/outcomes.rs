@@ -2,10 +2,11 @@
 
 use crate::rig::{Count, batch, call, echo, memory, n, one, quick, returns, run, spec, states};
 use serde_json::{Value, json};
-use windlass::core::failure::FailureClass;
 use windlass::{
-    Args, BatchRequest, CallRequest, Cx, EffectClass, Flags, Runtime, ToolError, ToolSpec, tool_fn,
+    Args, BatchRequest, CallRequest, Cx, EffectClass, Flags, Output, Runtime, ToolError, ToolSpec, tool_fn,
 };
+use windlass_core::failure::FailureClass;
+use windlass_core::handle::Handle;
 
 fn with_tools() -> Runtime {
     let runtime = memory();
@@ -118,6 +119,33 @@ async fn a_result_that_breaks_its_promise_is_kept_and_refused() {
 }
 
 #[tokio::test]
+async fn a_result_that_cannot_be_checked_is_kept_and_refused() {
+    for class in [EffectClass::Read, EffectClass::Keyed, EffectClass::Once] {
+        let runtime = memory();
+        let promises = ToolSpec { output_schema: Some(json!({})), ..spec("streams", class) };
+        let tool = tool_fn(promises, |_, cx: &Cx| {
+            let mut kept = cx.keep();
+            async move {
+                kept.write(b"{}").await?;
+                Ok(Output { kept: Some(kept.finish("text/plain").await?), ..Output::default() })
+            }
+        });
+        runtime.register(tool).unwrap();
+        let answer = one(&runtime, "streams", json!({})).await;
+        let failure = &answer["outcome"]["failure"];
+        assert_eq!(
+            (failure["class"].as_str(), failure["code"].as_str(), answer["attempts"].as_u64()),
+            (Some("execution"), Some("invalid_output"), Some(1)),
+            "{class}"
+        );
+        let message = failure["message"].as_str().unwrap();
+        let kept = message.rsplit("kept as artifact ").next().unwrap().trim_end_matches('.');
+        let found = runtime.artifact(Handle::parse(kept).unwrap()).await.unwrap();
+        assert_eq!(found.map(|found| found.bytes), Some(2), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_prepared_is_answered_without_an_attempt() {
     let runtime = with_tools();
     let call = |id: &str, tool: &str, args| CallRequest {
@@ -164,7 +192,7 @@ async fn what_cannot_be_prepared_is_answered_without_an_attempt() {
 #[tokio::test]
 async fn provider_data_comes_back_with_the_answer() {
     let runtime = with_tools();
-    let call = CallRequest { provider: Some(json!({"signature": "x"})), ..call("c", "any", n(1)) };
+    let call = CallRequest { provider: Some(json!({"signature": "x"}).into()), ..call("c", "any", n(1)) };
     let answer = run(&runtime, "s", batch("k", vec![call])).await;
     assert_eq!(serde_json::to_value(&answer.calls[0]).unwrap()["provider"], json!({"signature": "x"}));
 }
@@ -221,12 +249,15 @@ async fn nothing_a_tool_or_caller_says_grows_without_bound() {
     assert_eq!(states(&run(&runtime, "s", batch("huge", other)).await), "huge failed/conflict");
     let cases = [
         BatchRequest { turn: Some(long.clone()), ..batch("k2", vec![call("a", "any", n(1))]) },
-        batch("k2", vec![call("a", &long, n(1))]),
-        batch("k2", vec![CallRequest { provider: Some(json!(long + "x")), ..call("a", "any", n(1)) }]),
+        batch("k2", vec![CallRequest { provider: Some(json!(long + "x").into()), ..call("a", "any", n(1)) }]),
     ];
     for case in cases {
         assert!(runtime.submit("s", case).await.is_err());
     }
+    let long_name = "x".repeat(1 << 20);
+    let answer = run(&runtime, "s", batch("k3", vec![call("a", &long_name, n(1))])).await;
+    assert_eq!(states(&answer), "a failed/no_such_tool");
+    assert!(answer.calls[0].tool().len() < 300);
 }
 
 #[tokio::test]

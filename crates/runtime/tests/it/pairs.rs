@@ -7,10 +7,9 @@ use crate::rig::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass::core::limits::Limits;
-use windlass::{
-    Config, EffectClass, PairError, PairList, RetryRule, Runtime, StepError, Tool, ToolError, ToolSpec,
-};
+use windlass::error::{PairError, StepError};
+use windlass::sessions::PairList;
+use windlass::{Config, EffectClass, Limits, RetryRule, Runtime, Tool, ToolError, ToolSpec};
 use windlass_testkit::clock::ManualClock;
 
 /// A value.
@@ -109,7 +108,7 @@ fn counter(spec: ToolSpec, bodies: &Count) -> impl Tool + use<> {
     })
 }
 
-/// What a replay reads is what was read, and it writes nothing over whoever wrote later.
+/// A replay reads the recorded values, and overwrites no later write.
 #[tokio::test]
 async fn a_replay_sees_what_was_seen_and_writes_nothing_twice() {
     let (opened, folder) = sqlite();
@@ -186,7 +185,7 @@ async fn compare_and_set_loses_no_count() {
             let before = cx.kv().get(&format!("look {attempt}"), "n").await?;
             let count = before.as_ref().map_or(0, |pair| pair.value.as_u64().unwrap()) + 1;
             let generation = before.map_or(0, |pair| pair.generation);
-            match cx.kv().set_if(&format!("count {attempt}"), ("n", generation), count).await? {
+            match cx.kv().set_if(&format!("count {attempt}"), "n", count, generation).await? {
                 true => Ok(json!(count).into()),
                 false => Err(ToolError::new("somebody else counted").safe_to_retry()),
             }
@@ -232,7 +231,7 @@ async fn what_a_body_must_not_do_with_pairs_it_is_told() {
         [
             Some("an operation has a blank name;"),
             Some("the name \"windlass.mine\" begin"),
-            Some("what was given to or returned "),
+            Some("the input or output of \"key\" c"),
             None,
             Some("the name \"fine\" is used twice;"),
             Some("the name \"fine\" is used twice;"),

@@ -1,4 +1,4 @@
-//! What a tool makes of a call before it is allowed, what the host attaches, and how long a call may take.
+//! Preparation by a tool, the host's inputs, and deadlines of a call.
 
 use crate::rig::{
     Begun, Count, batch, call, config, die_in_an_attempt, echo, hanging, memory, n, quick, run, spec, states,
@@ -6,11 +6,12 @@ use crate::rig::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use windlass::core::attempt::Rules;
+use windlass::tool::{Hook, PrepareCx, PrepareFuture, Prepared};
 use windlass::{
-    BatchRequest, CallRequest, Config, Cx, Deadlines, EffectClass, Hook, Output, PrepareCx, PrepareFuture,
-    Prepared, RetryRule, Runtime, Tool, ToolError, ToolFuture, ToolSpec, tool_fn,
+    BatchRequest, CallRequest, Config, Cx, Deadlines, EffectClass, Output, RetryRule, Runtime, Tool,
+    ToolError, ToolFuture, ToolSpec, tool_fn,
 };
+use windlass_core::attempt::{Rules, TaskDeadlines};
 
 type Says = fn(&Value, &PrepareCx<'_>) -> Result<Prepared, ToolError>;
 
@@ -134,17 +135,20 @@ async fn a_long_answer_at_once_is_kept_like_a_result() {
 async fn a_tool_prepares_what_hooks_made_and_is_not_asked_for_what_does_not_fit() {
     struct Rewrites;
     impl Hook for Rewrites {
-        fn before<'a>(&'a self, _: &'a windlass::HookCx<'a>) -> Option<windlass::BeforeFuture<'a>> {
-            Some(Box::pin(async { Ok(windlass::Before::Rewrite(n(2))) }))
+        fn before<'a>(
+            &'a self,
+            _: &'a windlass::tool::HookCx<'a>,
+        ) -> Option<windlass::tool::BeforeFuture<'a>> {
+            Some(Box::pin(async { Ok(windlass::tool::Before::Rewrite(n(2))) }))
         }
 
         fn after<'a>(
             &'a self,
-            cx: &'a windlass::HookCx<'a>,
-            result: Result<&'a Output, &'a windlass::core::failure::Failure>,
-        ) -> Option<windlass::AfterFuture<'a>> {
+            cx: &'a windlass::tool::HookCx<'a>,
+            result: Result<&'a Output, &'a windlass_core::failure::Failure>,
+        ) -> Option<windlass::tool::AfterFuture<'a>> {
             let seen = json!({"args": cx.args(), "value": result.unwrap().value});
-            Some(Box::pin(async { Ok(windlass::After::Replace(seen.into())) }))
+            Some(Box::pin(async { Ok(windlass::tool::After::Replace(seen.into())) }))
         }
     }
     let store = windlass::store::memory::MemoryStore::new().unwrap();
@@ -259,8 +263,8 @@ async fn inputs_and_deadlines_that_cannot_be_kept_refuse_the_batch() {
         batch("k", vec![call("c", "x", n(1)), short])
     };
     let cases = [
-        (with(large), "inputs cannot be kept"),
-        (with(Some(deep)), "inputs cannot be kept"),
+        (with(large), "inputs cannot be stored"),
+        (with(Some(deep)), "inputs cannot be stored"),
         (within(Deadlines { queue_ms: Some(0), ..Deadlines::default() }), "calls[1].deadlines.queue_ms is 0"),
         (within(Deadlines { total_ms: Some(0), ..Deadlines::default() }), "calls[1].deadlines.total_ms is 0"),
     ];
@@ -279,15 +283,18 @@ async fn rules_are_recorded_where_they_are_not_the_usual_ones() {
     let retry = RetryRule { attempts: Some(5), ..RetryRule::default() };
     let own = ToolSpec { deadlines: long, retry, ..quick("own", EffectClass::Read) };
     runtime.register(echo(own, &Count::default())).unwrap();
-    let own = Rules { attempt_ms: 60_000, attempts: 5, ..usual };
+    // A deadline that is said holds for tasks too.
+    let tasks = |attempt_ms| TaskDeadlines { attempt_ms, ..usual.detached };
+    let own = Rules { attempt_ms: 60_000, attempts: 5, detached: tasks(60_000), ..usual };
     let within = |attempt_ms| Deadlines { attempt_ms, ..Deadlines::default() };
     let cases = [
         ("usual", within(None), None),
-        ("usual", within(Some(40_000)), None),
-        ("usual", within(Some(5)), Some(Rules { attempt_ms: 5, ..usual })),
+        ("usual", within(Some(4_000_000)), None),
+        ("usual", within(Some(40_000)), Some(Rules { detached: tasks(40_000), ..usual })),
+        ("usual", within(Some(5)), Some(Rules { attempt_ms: 5, detached: tasks(5), ..usual })),
         ("own", within(None), Some(own)),
         ("own", within(Some(90_000)), Some(own)),
-        ("own", within(Some(7)), Some(Rules { attempt_ms: 7, ..own })),
+        ("own", within(Some(7)), Some(Rules { attempt_ms: 7, detached: tasks(7), ..own })),
     ];
     for (place, (tool, deadlines, rules)) in cases.into_iter().enumerate() {
         let request = CallRequest { deadlines, ..call("c", tool, n(1)) };
@@ -321,13 +328,16 @@ async fn a_call_keeps_its_deadlines_over_a_takeover() {
 #[tokio::test]
 async fn preparing_has_the_queue_deadline() {
     struct Forever;
-    impl windlass::Hook for Forever {
-        fn before<'a>(&'a self, _: &'a windlass::HookCx<'a>) -> Option<windlass::BeforeFuture<'a>> {
+    impl windlass::tool::Hook for Forever {
+        fn before<'a>(
+            &'a self,
+            _: &'a windlass::tool::HookCx<'a>,
+        ) -> Option<windlass::tool::BeforeFuture<'a>> {
             Some(Box::pin(std::future::pending()))
         }
     }
     let store = windlass::store::memory::MemoryStore::new().unwrap();
-    let hooks: Vec<std::sync::Arc<dyn windlass::Hook>> = vec![std::sync::Arc::new(Forever)];
+    let hooks: Vec<std::sync::Arc<dyn windlass::tool::Hook>> = vec![std::sync::Arc::new(Forever)];
     let runtime = windlass::Runtime::new(windlass::Config { hooks, ..windlass::Config::new(store) });
     let count = crate::rig::Count::default();
     runtime.register(crate::rig::echo(crate::rig::spec("t", windlass::EffectClass::Read), &count)).unwrap();
@@ -338,7 +348,7 @@ async fn preparing_has_the_queue_deadline() {
     assert_eq!(count.get(), 0);
 }
 
-/// What can only have meant one thing runs, is recorded and told; identity stays with what was asked for.
+/// Unambiguous arguments run, and their repair is recorded and reported; identity stays with the request.
 #[tokio::test]
 async fn arguments_that_only_just_do_not_fit_are_repaired_and_recorded() {
     let (runtime, folder) = crate::rig::sqlite();

@@ -2,7 +2,8 @@
 
 use crate::rig::{memory, returns, spec};
 use serde_json::json;
-use windlass::{Deadlines, EffectClass, Flags, Reconciled, RetryRule, ToolSpec, with_reconcile};
+use windlass::tool::{Reconciled, with_reconcile};
+use windlass::{Deadlines, EffectClass, Flags, RetryRule, ToolSpec};
 
 fn named(name: &str) -> ToolSpec {
     spec(name, EffectClass::Read)

@@ -1,18 +1,19 @@
-//! Removing a session: everything it had goes, whenever it is cut off, and its name can be used anew.
+//! Removing a session: everything it had goes, whenever it is cut off, and its name is not used again.
 
 use crate::inside::{DAY, body};
 use crate::rig::{Count, batch, call, config, echo, quick, run, spec, states};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use windlass::core::limits::Limits;
+use windlass::ask::Target;
+use windlass::error::{AskError, FileError, Lost, PairError, SessionError};
+use windlass::sessions::SessionStanding;
 use windlass::store::memory::MemoryStore;
 use windlass::store::{Change, Hold, RecordPage, Row, STORE, Space, Store};
-use windlass::{
-    AskError, BatchError, Completed, Config, Dedupe, EffectClass, Lost, Output, Runtime, Target, ToolSpec,
-    tool_fn,
-};
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass::tool::Dedupe;
+use windlass::wait::Completed;
+use windlass::{BatchError, Config, EffectClass, Limits, Output, Runtime, ToolSpec, tool_fn};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 /// So small pieces that there are some of every kind.
 fn limits() -> Limits {
@@ -24,7 +25,7 @@ fn on(store: Arc<dyn Store>) -> Runtime {
     Runtime::new(Config { store, ..config })
 }
 
-/// What a session has, for the tests: the handle of a call, and the key of one that waits.
+/// The content of a session, for the tests: the handle of a call, and the key of one that waits.
 struct Had {
     call: String,
     key: String,
@@ -76,14 +77,18 @@ async fn fill(runtime: &Runtime, keys: &Mutex<Option<String>>) -> Had {
     let key = tokio::time::timeout(Duration::from_secs(30), wait).await.expect("it waits");
     let hanging = runtime.submit("s", batch("hangs", vec![call("c", "hangs", json!({}))])).await.unwrap();
     hanging.admitted().await.unwrap();
-    let set = |key: &str| Row::Put { space: Space::Setting, key: key.into(), value: b"{}"[..].into() };
-    let rows = vec![set("session/s"), set("session/other")];
+    let set = |key: &str| Row::Put {
+        space: Space::Setting,
+        key: key.into(),
+        value: br#"{"principal":"alice"}"#[..].into(),
+    };
+    let rows = vec![set("session/s"), set("of/alice/s"), set("session/other")];
     let change = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
     runtime.store().commit(vec![change]).await.unwrap();
     Had { call: answer.calls[0].handle().to_string(), key }
 }
 
-/// Nothing of the session is left, and its name is free.
+/// Nothing of the session is left but hashes, and its name is not used again.
 async fn check_gone(runtime: &Runtime, had: &Had, count: &Count) {
     let store = runtime.store();
     assert_eq!(store.session("s").await.unwrap(), None);
@@ -100,14 +105,23 @@ async fn check_gone(runtime: &Runtime, had: &Had, count: &Count) {
     assert!(matches!(completed, Err(AskError::NoKey)), "{completed:?}");
     assert_eq!(runtime.open_calls(), 0);
     assert_eq!(runtime.kv("s").get("k1").await.unwrap(), None);
-    let before = count.get();
-    let answer = run(runtime, "s", batch("over", vec![call("c", "echo", json!({"n": 1}))])).await;
-    assert_eq!((states(&answer), count.get()), ("c succeeded".into(), before + 1));
-    assert_ne!(answer.calls[0].handle().to_string(), had.call);
-    run(runtime, "s", batch("again", vec![call("c", "same", json!({"key": "k"}))])).await;
-    assert_eq!(count.get(), before + 2, "it is the first of its key in the new session");
-    let found = store.session("s").await.unwrap().unwrap();
-    assert!(store.journal_after(found.no, windlass::core::ids::EntryNo(0), 99).await.unwrap().len() <= 4);
+    let (before, refused) =
+        (count.get(), runtime.submit("s", batch("over", vec![call("c", "echo", json!({"n": 1}))])).await);
+    assert!(
+        matches!(refused, Err(BatchError::Session(SessionError::Gone { .. }))),
+        "the same batch must not run again"
+    );
+    let set = runtime.kv("s").set("k1", &json!(1)).await;
+    assert!(matches!(set, Err(PairError::Session(SessionError::Gone { .. }))), "{set:?}");
+    assert_eq!((count.get(), store.session("s").await.unwrap()), (before, None));
+    let SessionStanding::Gone(gone) = SessionStanding::of(&**store, "s").await.unwrap() else {
+        panic!("the name must stay gone");
+    };
+    let was_of = |principal: &str| gone.was_of(store.secret(), "s", principal);
+    assert_eq!((was_of("alice"), was_of("local"), was_of("")), (false, true, false));
+    let page = RecordPage { session: STORE, space: Space::Gone, prefix: "", after: None, limit: 9 };
+    let kept = store.records(page).await.unwrap();
+    assert_eq!(kept.len(), 1, "{kept:?}");
 }
 
 #[tokio::test]
@@ -118,12 +132,12 @@ async fn a_session_goes_with_all_it_had() {
     let keys = register(&runtime, &count);
     let had = fill(&runtime, &keys).await;
     for session in ["s", "other"] {
-        runtime.files(session).unwrap().write("notes/a.txt", b"hers").unwrap();
+        runtime.files(session).await.unwrap().write("notes/a.txt", b"hers").unwrap();
     }
     let mut events = runtime.events("s", None).await.unwrap();
     let running = runtime.submit("s", batch("hangs", vec![call("c", "hangs", json!({}))])).await.unwrap();
     let removals = runtime.removals();
-    assert!(runtime.remove_session("s", vec!["session/s".into()]).await.unwrap());
+    assert!(runtime.remove_session("s").await.unwrap());
     assert!(runtime.removals() > removals, "whoever remembers a setting is told to look again");
     assert_eq!(states(&running.settled().await.unwrap()), "c cancelled");
     while let Some(news) =
@@ -132,9 +146,10 @@ async fn a_session_goes_with_all_it_had() {
         drop(news);
     }
     check_gone(&runtime, &had, &count).await;
-    assert!(runtime.files("s").unwrap().read("notes/a.txt").is_err());
-    assert_eq!(runtime.files("other").unwrap().read("notes/a.txt").unwrap(), b"hers");
-    assert!(!runtime.remove_session("nobody", Vec::new()).await.unwrap());
+    assert!(matches!(runtime.files("s").await, Err(FileError::Session(SessionError::Gone { .. }))));
+    assert!(!folder.path().join("files/s").exists());
+    assert_eq!(runtime.files("other").await.unwrap().read("notes/a.txt").unwrap(), b"hers");
+    assert!(!runtime.remove_session("nobody").await.unwrap());
 }
 
 /// At every write of a removal the store fails once, and the next runtime on it goes on by itself.
@@ -150,11 +165,14 @@ async fn a_removal_that_was_cut_off_is_finished_by_the_next_owner() {
                 let keys = register(&first, &count);
                 let had = fill(&first, &keys).await;
                 drop(first);
-                let store =
-                    Arc::new(FaultStore::new(inner.clone(), Plan::Nth(method, nth, fault), Reach::Store));
+                let store = Arc::new(FaultStore::new(
+                    inner.clone(),
+                    FaultPlan::Nth(method, nth, fault),
+                    FaultReach::Store,
+                ));
                 let cut = on(store.clone());
                 register(&cut, &count);
-                let removed = cut.remove_session("s", vec!["session/s".into()]).await;
+                let removed = cut.remove_session("s").await;
                 pieces = pieces.max(store.asked(Method::Remove));
                 let was_cut = !store.happened().is_empty();
                 assert_eq!(removed.is_ok(), !was_cut, "{method:?} {nth}: {removed:?}");
@@ -167,7 +185,7 @@ async fn a_removal_that_was_cut_off_is_finished_by_the_next_owner() {
                     let begun = inner.record(STORE, Space::Setting, "removing/s").await.unwrap().is_some();
                     next.resume().await.unwrap();
                     if !begun && inner.session("s").await.unwrap().is_some() {
-                        next.remove_session("s", vec!["session/s".into()]).await.unwrap();
+                        next.remove_session("s").await.unwrap();
                     }
                     let gone = async {
                         while inner.record(STORE, Space::Setting, "session/s").await.unwrap().is_some() {
@@ -178,7 +196,7 @@ async fn a_removal_that_was_cut_off_is_finished_by_the_next_owner() {
                     assert!(waited.is_ok(), "{method:?} {nth} {fault:?}: nobody went on");
                 }
                 // Whoever asks meanwhile waits until it is done.
-                assert!(!next.remove_session("s", Vec::new()).await.unwrap());
+                assert!(!next.remove_session("s").await.unwrap());
                 check_gone(&next, &had, &count).await;
                 if !was_cut {
                     break;
@@ -199,7 +217,7 @@ async fn what_is_about_to_go_takes_nothing_new() {
     running.admitted().await.unwrap();
     let remove = || {
         let runtime = runtime.clone();
-        tokio::spawn(async move { runtime.remove_session("s", Vec::new()).await.unwrap() })
+        tokio::spawn(async move { runtime.remove_session("s").await.unwrap() })
     };
     let (first, second) = (remove(), remove());
     let (mut refused, mut number) = (0, 0);
@@ -207,7 +225,9 @@ async fn what_is_about_to_go_takes_nothing_new() {
         number += 1;
         let calls = vec![call("c", "echo", json!({"n": number}))];
         match runtime.submit("s", batch(&format!("b{number}"), calls)).await {
-            Err(BatchError::Lost(Lost::Removed)) => refused += 1,
+            Err(BatchError::Session(SessionError::Lost(Lost::Removed) | SessionError::Gone { .. })) => {
+                refused += 1
+            }
             Err(error) => panic!("{error}"),
             Ok(taken) => drop(taken.settled().await),
         }
@@ -216,7 +236,6 @@ async fn what_is_about_to_go_takes_nothing_new() {
     assert!(refused > 0, "nothing was refused");
     let mut removed = [first.await.unwrap(), second.await.unwrap()];
     removed.sort_unstable();
-    // The second finds nothing, or what was taken in between.
-    assert!(removed[1], "{removed:?}");
+    assert_eq!(removed, [false, true], "one of them removed it");
     assert_eq!(states(&running.settled().await.unwrap()), "c cancelled");
 }

@@ -1,4 +1,4 @@
-//! What the tests share: runtimes, small tools, batches, answers as text.
+//! Shared by the tests: runtimes, small tools, batches, answers as text.
 
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ pub fn reopen(folder: &tempfile::TempDir) -> Runtime {
     Runtime::new(config(folder))
 }
 
-/// What a runtime on the folder is made of, as soon as whoever owned it has let go of it.
+/// The configuration of a runtime on the folder, as soon as the last owner has released it.
 pub fn config(folder: &tempfile::TempDir) -> Config {
     Config::new(sqlite_in(folder.path()))
 }
@@ -119,7 +119,7 @@ pub async fn run(runtime: &Runtime, session: &str, batch: BatchRequest) -> Batch
 
 /// One call in a batch of its own, and its answer as JSON without what differs from run to run.
 pub async fn one(runtime: &Runtime, tool: &str, args: Value) -> Value {
-    let key = windlass::fresh_key().unwrap();
+    let key = windlass::batch::fresh_key().unwrap();
     let answer = run(runtime, "s", batch(&key, vec![call("c", tool, args)])).await;
     let mut shown = serde_json::to_value(&answer.calls[0]).unwrap();
     for changing in ["call", "queued_ms", "waited_ms", "ran_ms"] {
@@ -141,7 +141,7 @@ pub fn n(value: u64) -> Value {
     json!({ "n": value })
 }
 
-/// What a call did, as the journal adds up to it, and what the model is told.
+/// A call's end, folded from the journal, and the model's view.
 pub fn end(answer: &BatchAnswer) -> String {
     let call = &answer.calls[0];
     let shown = serde_json::to_value(call).unwrap();
@@ -163,7 +163,7 @@ pub async fn until_runs(runtime: &Runtime) -> String {
     until_open(runtime, |open| open.state == "running").await
 }
 
-async fn until_open(runtime: &Runtime, found: impl Fn(&windlass::OpenCall) -> bool) -> String {
+async fn until_open(runtime: &Runtime, found: impl Fn(&windlass::inspect::OpenCall) -> bool) -> String {
     loop {
         if let Some(open) = runtime.open().await.unwrap().iter().find(|open| found(open)) {
             return open.call.clone();

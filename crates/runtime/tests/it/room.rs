@@ -5,11 +5,12 @@ use crate::rig::{Count, batch, call, config, echo, n, quick, run, spec, states, 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use windlass::core::limits::Limits;
+use windlass::ask::Target;
+use windlass::limits::{Cap, RunningLimits};
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    BatchError, CallRequest, Cap, Config, Cx, Deadlines, EffectClass, RetryRule, RunningLimits, Runtime,
-    Target, ToolError, ToolSpec, tool_fn,
+    BatchError, CallRequest, Config, Cx, Deadlines, EffectClass, Limits, RetryRule, Runtime, ToolError,
+    ToolSpec, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -79,7 +80,7 @@ async fn limits_are_never_exceeded_and_everything_drains() {
     runtime.idle().await;
     assert_eq!(runtime.kept(), 0);
     assert!(all.most() <= 8 && narrow.most() <= 2 && group.most() <= 4);
-    assert_eq!(runtime.counts(), windlass::Counts::default());
+    assert_eq!(runtime.counts(), windlass::limits::Counts::default());
 }
 
 #[tokio::test]
@@ -92,13 +93,13 @@ async fn one_session_cannot_fill_the_process() {
     let waiting = waits_for(&runtime, "limit").await;
     let open = runtime.open().await.unwrap().into_iter().find(|open| open.call == waiting).unwrap();
     assert_eq!(
-        (open.id.as_str(), open.waiting_for.unwrap().as_str()),
+        (open.id.as_str(), &*open.waiting_for.unwrap()),
         ("a3", "limit of the session: 2 running calls")
     );
     let second = runtime.submit("b", batch("k", calls(["b1", "b2", "b3"]))).await.unwrap();
     assert_eq!(next(&mut begun, 1).await, "b1");
     let why = runtime.open().await.unwrap().into_iter().find(|open| open.id == "b2").unwrap().waiting_for;
-    assert_eq!(why.unwrap(), "limit of the process: 3 running calls");
+    assert_eq!(&*why.unwrap(), "limit of the process: 3 running calls");
     ["a1", "a2", "a3", "b1", "b2", "b3"].iter().for_each(|id| gates.open(id));
     assert_eq!(states(&first.settled().await.unwrap()), "a1 succeeded, a2 succeeded, a3 succeeded");
     assert_eq!(states(&second.settled().await.unwrap()), "b1 succeeded, b2 succeeded, b3 succeeded");
@@ -128,7 +129,7 @@ async fn beyond_the_bound_batches_are_refused_whole_and_what_was_taken_is_answer
     for session in 0..8 {
         match runtime.submit(&format!("s{session}"), batch("k", three())).await {
             Ok(submitted) => taken.push(submitted),
-            Err(BatchError::Overloaded { open, max, retry_after_ms }) => {
+            Err(BatchError::Overloaded { open, max, retry_after_ms, .. }) => {
                 assert!(open <= max && max == 10, "{open} of {max}");
                 assert!(
                     (limits.overload_wait_ms_min..=limits.overload_wait_ms_max).contains(&retry_after_ms)
@@ -153,6 +154,35 @@ async fn beyond_the_bound_batches_are_refused_whole_and_what_was_taken_is_answer
     }
     assert_eq!(runtime.kept(), 0);
     assert!(runtime.submit("s9", batch("k", three())).await.is_ok(), "there is room again");
+}
+
+#[tokio::test]
+async fn a_session_that_fills_its_own_bound_is_refused_alone() {
+    let limits = Limits { session_calls_running_max: 1, session_calls_queued_max: 4, ..Limits::default() };
+    let runtime = limited(limits);
+    let (gates, _begun) = gated(&runtime, [free("t")]);
+    let some = |from: u64, to: u64| (from..to).map(|at| call(&at.to_string(), "t", n(0))).collect();
+    let taken = runtime.submit("greedy", batch("k", some(0, 4))).await.unwrap();
+    // One runs and three wait: a batch is taken whole or refused whole.
+    let refused = runtime.submit("greedy", batch("more", some(4, 6))).await.map(drop).unwrap_err();
+    assert!(matches!(refused, BatchError::Overloaded { open: 3, max: 4, .. }), "{refused}");
+    assert!(refused.to_string().starts_with("3 calls of this session wait and 4 may"), "{refused}");
+    assert_eq!(runtime.counts().queued, 3, "nothing of it was taken");
+    let last = runtime.submit("greedy", batch("last", some(6, 7))).await.unwrap();
+    assert!(runtime.submit("greedy", batch("over", some(7, 8))).await.is_err());
+    // Others are not refused because of it, and what is recorded is answered.
+    let other = runtime.submit("modest", batch("k", some(0, 4))).await.unwrap();
+    assert!(runtime.submit("greedy", batch("k", some(0, 4))).await.is_ok());
+    for submitted in [taken, last, other] {
+        let mut settling = std::pin::pin!(submitted.settled());
+        loop {
+            tokio::select! {
+                answer = &mut settling => break drop(answer.unwrap()),
+                () = tokio::task::yield_now() => (0..8).for_each(|at| gates.open(&at.to_string())),
+            }
+        }
+    }
+    assert_eq!(runtime.kept(), 0);
 }
 
 #[tokio::test]
@@ -244,7 +274,7 @@ async fn what_is_taken_over_goes_through_the_limits() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let keyed = |running_max| ToolSpec { class: Some(EffectClass::Keyed), running_max, ..free("t") };
     let asked = || batch("k", ["1", "2", "3"].map(|id| call(id, "t", n(0))).into());
-    assert_eq!(left_running(&folder, (vec![keyed(None)], asked()), 3).await, "1 2 3");
+    assert_eq!(left_running(&folder, vec![keyed(None)], asked(), 3).await, "1 2 3");
     let runtime = Runtime::new(config(&folder));
     let (gates, mut begun) = gated(&runtime, [keyed(Some(1))]);
     let submitted = runtime.submit("s", asked()).await.unwrap();
@@ -305,7 +335,7 @@ async fn whatever_happens_everything_ends_and_nothing_is_kept() {
         assert_eq!(submitted.settled().await.unwrap().calls.len(), 12);
     }
     runtime.idle().await;
-    assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::Counts::default()));
+    assert_eq!((runtime.kept(), runtime.counts()), (0, windlass::limits::Counts::default()));
 }
 
 #[tokio::test]
@@ -341,7 +371,7 @@ async fn a_takeover_keeps_priorities() {
     let one_at_a_time = || ToolSpec { running_max: Some(1), class: Some(EffectClass::Keyed), ..free("t") };
     let asked = |id: &str, priority| CallRequest { priority, ..call(id, "t", n(0)) };
     let calls = vec![asked("first", 0), asked("low", -1), asked("plain", 0), asked("high", 1)];
-    let began = left_running(&folder, (vec![one_at_a_time()], batch("k", calls)), 1).await;
+    let began = left_running(&folder, vec![one_at_a_time()], batch("k", calls), 1).await;
     assert_eq!(began, "first");
     let runtime = Runtime::new(config(&folder));
     let (gates, mut begun) = gated(&runtime, [one_at_a_time()]);
@@ -380,7 +410,7 @@ async fn limits_change_while_calls_run() {
     gates.open("3");
     assert_eq!(next(&mut begun, 1).await, "4");
     let why = runtime.open().await.unwrap().into_iter().find(|open| open.id == "5").unwrap().waiting_for;
-    assert_eq!(why.unwrap(), "limit of the session: 1 running calls");
+    assert_eq!(&*why.unwrap(), "limit of the session: 1 running calls");
     // How many may wait.
     runtime.set_limits(RunningLimits { calls_queued_max: 2, ..before }).unwrap();
     let more = || runtime.submit("other", batch("k", vec![call("7", "t", n(0))]));

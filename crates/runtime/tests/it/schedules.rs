@@ -9,11 +9,11 @@ use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use windlass::error::ScheduleError;
+use windlass::schedules::{NewSchedule, Schedule, ScheduleEdit};
 use windlass::store::{MemoryStore, Store};
-use windlass::{
-    Config, Cx, Deadlines, EffectClass, Flags, NewSchedule, Runtime, Schedule, ScheduleEdit, ScheduleError,
-    TaskKind, Tool, ToolSpec, tool_fn,
-};
+use windlass::tasks::TaskKind;
+use windlass::{Config, Cx, Deadlines, EffectClass, Flags, Runtime, Tool, ToolSpec, tool_fn};
 use windlass_testkit::clock::ManualClock;
 
 /// A tool, a clock that stands still at 08:00, and a store that outlives its owners.
@@ -57,7 +57,8 @@ impl World {
     fn tool(&self) -> impl Tool + use<> {
         let flags = Flags { background: true, ..Flags::default() };
         let long = Some(1 << 40);
-        let deadlines = Deadlines { attempt_ms: long, total_ms: long, ..Deadlines::default() };
+        let deadlines =
+            Deadlines { attempt_ms: long, silence_ms: long, total_ms: long, ..Deadlines::default() };
         let (class, claims) = (EffectClass::Keyed, Some(Vec::new()));
         let spec = ToolSpec { flags, claims, deadlines, ..spec("tick", class) };
         let (began, gate) = (self.began.clone(), self.gate.clone());
@@ -288,7 +289,7 @@ async fn a_session_that_is_removed_is_not_opened_by_its_schedule() {
     let world = World::new();
     let runtime = world.owner();
     runtime.schedules("s").create(every("* * * * *")).await.unwrap();
-    assert!(runtime.remove_session("s", Vec::new()).await.unwrap());
+    assert!(runtime.remove_session("s").await.unwrap());
     world.clock.advance(MINUTE * 3);
     settle().await;
     assert_eq!((world.began(), runtime.sessions_in_memory()), (0, 0));
@@ -299,7 +300,7 @@ async fn a_session_that_is_removed_is_not_opened_by_its_schedule() {
     assert_eq!(runtime.sessions_in_memory(), 0);
 }
 
-/// The same call over and over is what a schedule is for; and it says nothing about the model's own turns.
+/// A schedule repeats one call over and over; that says nothing about the model's own turns.
 #[tokio::test]
 async fn what_a_schedule_starts_is_no_loop() {
     let world = World::new();

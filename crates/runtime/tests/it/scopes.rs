@@ -7,10 +7,8 @@ use crate::rig::{
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
-use windlass::{
-    BatchRequest, EffectClass, Listed, LoadFuture, Overlay, Provider, Runtime, Summary, Tool, ToolError,
-    ToolSpec,
-};
+use windlass::tool::{Listed, LoadFuture, Overlay, Provider, Summary};
+use windlass::{BatchRequest, EffectClass, Runtime, Tool, ToolError, ToolSpec};
 
 /// A tool that says who it is.
 fn says(name: &str, who: &str) -> impl Tool + use<> {
@@ -33,10 +31,10 @@ fn names(listed: Vec<Listed>) -> String {
     listed.into_iter().map(|listed| listed.summary.name).collect::<Vec<_>>().join(" ")
 }
 
-/// Who answers to each name in a session.
+/// The tool behind each name in a session.
 async fn who(runtime: &Runtime, session: &str, tools: &str) -> String {
     let calls = tools.split_whitespace().map(|tool| call(tool, tool, n(1))).collect();
-    let key = windlass::fresh_key().unwrap();
+    let key = windlass::batch::fresh_key().unwrap();
     let answer = run(runtime, session, batch(&key, calls)).await;
     let texts = answer.calls.iter().map(|call| match call.failure() {
         Some(failure) => failure.code.to_string(),

@@ -1,4 +1,4 @@
-//! What the calls of a batch do to each other: race, quorum, fail_fast.
+//! Sibling rules: race, quorum, fail_fast.
 
 use crate::rig::{
     Count, batch, call, die_in_an_attempt, echo, memory, n, quick, reopen, returns, run, spec, sqlite,
@@ -7,14 +7,15 @@ use crate::rig::{
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::Notify;
-use windlass::core::call::Fact;
-use windlass::core::entry::{self, Event};
-use windlass::core::handle::Kind;
-use windlass::core::ids::CallId;
+use windlass::ask::Target;
+use windlass::batch::Siblings;
 use windlass::{
-    BatchAnswer, BatchRequest, CallRequest, Cx, EffectClass, Runtime, Siblings, Target, Tool, ToolError,
-    ToolSpec, tool_fn,
+    BatchAnswer, BatchRequest, CallRequest, Cx, EffectClass, Runtime, Tool, ToolError, ToolSpec, tool_fn,
 };
+use windlass_core::call::Fact;
+use windlass_core::entry::{self, EntryEvent};
+use windlass_core::handle::HandleKind;
+use windlass_core::ids::CallId;
 
 fn asking(siblings: Siblings, calls: Vec<CallRequest>) -> BatchRequest {
     BatchRequest { siblings, ..batch("k", calls) }
@@ -32,12 +33,12 @@ fn decided(answer: &BatchAnswer) -> String {
 /// The facts of each journal row of an answer's batch, each as its kind and the ordinal of its call.
 async fn rows(runtime: &Runtime, answer: &BatchAnswer) -> Vec<Vec<String>> {
     let store = runtime.store();
-    let packed = answer.calls[0].handle().open(store.secret(), Kind::Call).unwrap();
+    let packed = answer.calls[0].handle().open(store.secret(), HandleKind::Call).unwrap();
     let rows = store.journal(CallId::unpacked(packed).batch).await.unwrap();
     let facts = |row: &windlass::store::JournalRow| {
         let entries = entry::unpack(&row.data).unwrap().into_iter();
         let facts = entries.filter_map(|entry| match entry.event {
-            Event::Call { ordinal, fact } if !matches!(fact, Fact::Opened(_)) => {
+            EntryEvent::Call { ordinal, fact } if !matches!(fact, Fact::Opened(_)) => {
                 Some(format!("{} {}", fact.kind(), ordinal.0))
             }
             _ => None,

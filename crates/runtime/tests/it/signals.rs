@@ -5,14 +5,13 @@ use crate::rig::{Count, batch, call, config, end, memory, n, run, spec, sqlite, 
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass::core::handle::Handle;
-use windlass::core::limits::Limits;
+use windlass::ask::{Signal, Target};
+use windlass::error::{AskError, RegisterError, StepError};
 use windlass::store::{MemoryStore, Store};
-use windlass::{
-    AskError, Config, EffectClass, RegisterError, Runtime, Signal, StepError, Target, Tool, ToolSpec, inspect,
-};
+use windlass::{Config, EffectClass, Limits, Runtime, Tool, ToolSpec, inspect};
+use windlass_core::handle::Handle;
 use windlass_testkit::clock::ManualClock;
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 /// Declares the event `sold` and the signals `item` and `stop`.
 fn declares(spec: ToolSpec) -> ToolSpec {
@@ -64,8 +63,12 @@ async fn signals_come_in_order_and_once_whatever_the_class() {
             let submitted = runtime.submit("s", asked()).await.unwrap();
             let handle = runtime.open().await.unwrap()[0].call.clone();
             for number in 1..=3 {
-                for _again in 0..2 {
-                    send(&runtime, &handle, number).await.unwrap();
+                send(&runtime, &handle, number).await.unwrap();
+                match send(&runtime, &handle, number).await {
+                    Ok(()) => {}
+                    // The last one ends the call, maybe before it is sent again.
+                    Err(AskError::Over { .. }) if number == 3 => {}
+                    Err(other) => panic!("{class}, {number}: {other}"),
                 }
             }
             let answer = submitted.settled().await.unwrap();
@@ -112,9 +115,9 @@ async fn a_body_that_waits_for_a_signal_is_put_aside_and_told_the_same_after_res
     let came = told(&runtime, &handle, "came").await;
     assert_eq!(came.len(), 4, "{came:?}");
     assert!(came[2].ends_with("the signal item (3) came: {\"n\":3}"), "{}", came[2]);
-    let sold = told(&runtime, &handle, "told of the event").await;
+    let sold = told(&runtime, &handle, "emitted the event").await;
     assert_eq!(sold.len(), 4, "{sold:?}");
-    assert!(sold[0].ends_with("sold 0: it told of the event sold: {\"n\":1}"), "{}", sold[0]);
+    assert!(sold[0].ends_with("sold 0: it emitted the event sold: {\"n\":1}"), "{}", sold[0]);
     assert!(bodies.get() >= 5, "it was put aside each time");
 }
 
@@ -135,7 +138,8 @@ async fn a_signal_that_its_owner_died_with_is_received_once() {
             drop(runtime.submit("s", asked()).await.unwrap());
             let handle = waits_for(&runtime, "signal").await;
             drop(runtime);
-            let faulty = FaultStore::new(store.clone(), Plan::Nth(Method::Commit, nth, fault), Reach::Store);
+            let faulty =
+                FaultStore::new(store.clone(), FaultPlan::Nth(Method::Commit, nth, fault), FaultReach::Store);
             let runtime = owner(Arc::new(faulty.clone()));
             let sent = send(&runtime, &handle, 1).await;
             let session = store.session("s").await.unwrap().unwrap().no;

@@ -3,12 +3,10 @@
 use crate::rig::{Count, batch, call, config, die_in_an_attempt, echo, hanging, n, quick, run, spec, states};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass::core::limits::Limits;
+use windlass::ask::Target;
+use windlass::batch::{Siblings, StreamRequest, StreamedBatch};
 use windlass::store::memory::MemoryStore;
-use windlass::{
-    BatchError, Config, Cx, EffectClass, Runtime, Siblings, StreamRequest, StreamedBatch, Submitted, Target,
-    ToolSpec, inspect, tool_fn,
-};
+use windlass::{BatchError, Config, Cx, EffectClass, Limits, Runtime, Submitted, ToolSpec, inspect, tool_fn};
 use windlass_testkit::clock::ManualClock;
 
 fn streamed(siblings: Siblings) -> StreamRequest {
@@ -40,7 +38,7 @@ fn rig(limits: Limits) -> Rig {
     Rig { runtime, clock, ran }
 }
 
-/// What a batch's journal says of its close; nothing while it is open.
+/// The recorded close of a batch; `None` while it is open.
 async fn closed(runtime: &Runtime) -> Option<String> {
     let session = runtime.store().session("s").await.unwrap()?;
     let calls = inspect::calls(runtime.store(), &session, 10).await.unwrap();
@@ -186,7 +184,7 @@ async fn it_closes_itself_when_nobody_pushes() {
     until(|| async { closed(&runtime).await.is_some() }).await;
     assert_eq!(
         closed(&runtime).await.unwrap(),
-        "the batch was closed, because nobody had pushed to it for too long"
+        "the batch was closed, because no call was pushed to it for too long"
     );
     until(|| async { !is_listed_as_open(&runtime).await }).await;
     assert!(open(&runtime).await.push(vec![call("c", "echo", n(1))]).await.is_err());
@@ -246,7 +244,7 @@ async fn a_restart_closes_it() {
     assert_eq!(told(stream.close().await.unwrap()).await, "a succeeded");
 }
 
-/// What was pushed is durable, and goes on; that nothing more comes may decide the batch.
+/// Pushed calls are durable, and continue; the close may decide the batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_goes_on_with_what_was_pushed() {
     for (siblings, expected) in [(Siblings::Independent, "a succeeded"), (Siblings::Quorum(2), "a cancelled")]

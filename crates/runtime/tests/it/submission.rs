@@ -1,4 +1,4 @@
-//! The same batch again, other calls under its key, and who waits for what.
+//! Resubmission, other calls under a batch's key, and who waits for what.
 
 use crate::rig::{Count, batch, call, echo, memory, n, quick, run, spec, sqlite, states};
 use serde_json::json;

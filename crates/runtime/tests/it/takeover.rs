@@ -1,4 +1,4 @@
-//! What an owner leaves behind, and what the next one makes of it.
+//! Takeover of an owner's remains.
 
 use crate::rig::{Count, batch, call, echo, n, reopen, run, spec, states, waits_for};
 use serde_json::json;
@@ -34,7 +34,7 @@ fn die_in_the_middle(folder: &tempfile::TempDir, tools: &[(&str, EffectClass)], 
     owner.shutdown_timeout(std::time::Duration::from_secs(5));
 }
 
-/// What each attempt of a tool was told: attempt, re-drive, idempotency key.
+/// The arguments of each attempt of a tool: attempt, re-drive, idempotency key.
 type Told = Arc<Mutex<Vec<(u32, bool, String)>>>;
 
 fn telling(runtime: &Runtime, spec: ToolSpec) -> Told {

@@ -1,7 +1,10 @@
 //! Calls that go on without their callers, and what their sessions are told of them.
 
+mod deadlines;
 mod many;
+mod refused;
 mod spawned;
+mod unrecorded;
 
 use crate::inside::body;
 use crate::rig::{Count, batch, call, config, end, n, quick, run, spec, states, until_runs, waits_for};
@@ -9,10 +12,12 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use windlass::error::RegisterError;
 use windlass::store::{MemoryStore, Store};
+use windlass::tool::Stream;
 use windlass::{
-    BatchAnswer, CallRequest, Config, Cx, Deadlines, EffectClass, Flags, RegisterError, Runtime, Stream,
-    Submitted, Tool, ToolSpec, inspect, tool_fn,
+    BatchAnswer, CallRequest, Config, Cx, Deadlines, EffectClass, Flags, Runtime, Submitted, Tool, ToolSpec,
+    inspect, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -60,7 +65,7 @@ async fn after(clock: &ManualClock, submitted: Submitted, time: Duration) -> Bat
 
 async fn notices(runtime: &Runtime) -> Vec<String> {
     let listed = runtime.inbox("s").list(None, 10).await.unwrap();
-    listed.iter().map(|notice| format!("{} {} {}", notice.state, notice.title, notice.task_state)).collect()
+    listed.iter().map(|notice| format!("{} {} {}", notice.state, notice.title, notice.call_state)).collect()
 }
 
 async fn until_told(runtime: &Runtime, count: usize) {
@@ -127,7 +132,7 @@ async fn a_call_within_its_budget_and_one_that_nobody_waits_for_leave_no_task() 
     assert_eq!(notices(&runtime).await, [""; 0]);
 }
 
-/// Whoever comes later waits no longer than the first would have.
+/// A later caller waits no longer than the first would have.
 #[tokio::test]
 async fn one_who_comes_after_the_budget_is_told_at_once() {
     let (runtime, clock, _) = fresh();
@@ -185,7 +190,7 @@ async fn a_call_that_waits_becomes_a_task_too() {
     assert!(answer.calls.iter().all(windlass::CallAnswer::is_task));
     gate.add_permits(2);
     until_told(&runtime, 2).await;
-    runtime.cancel(windlass::Target::Call(&answer.calls[2].handle().to_string()), None).await.unwrap();
+    runtime.cancel(windlass::ask::Target::Call(&answer.calls[2].handle().to_string()), None).await.unwrap();
     until_told(&runtime, 3).await;
     let listed = notices(&runtime).await;
     assert!(listed[2].starts_with("queued asks cancelled"), "{listed:?}");
@@ -301,8 +306,8 @@ async fn notices_are_taken_for_a_time_in_their_order_and_gone_once_they_are_hear
         gate.add_permits(1);
         until_told(&runtime, number as usize).await;
     }
-    let numbers = |notices: &[windlass::Notice]| -> Vec<String> {
-        let number = |notice: &windlass::Notice| {
+    let numbers = |notices: &[windlass::tasks::Notice]| -> Vec<String> {
+        let number = |notice: &windlass::tasks::Notice| {
             notice.text.split("{\"n\":").nth(1).and_then(|rest| rest.split('}').next()).unwrap().to_string()
         };
         notices.iter().map(number).collect()
@@ -338,7 +343,7 @@ async fn the_story_says_that_it_became_a_task() {
     let line = found.1.iter().find(|line| line.text.contains("task")).unwrap();
     assert!(
         line.text.ends_with(
-            "it goes on as a task: it runs longer than its caller waits; its session is told of its end"
+            "it continues as a task: it runs longer than its caller waits; its session gets a notice of its end"
         ),
         "{}",
         line.text
@@ -413,14 +418,14 @@ async fn what_a_task_says_is_written_while_it_runs_and_goes_on_with_the_next_att
         (shown.len(), &*shown[0].task, shown[0].state, shown[0].attempts),
         (1, &*task, "succeeded", 2)
     );
-    let recorded = windlass::Tasks::recorded(store, "s");
+    let recorded = windlass::tasks::Tasks::recorded(store, "s");
     assert_eq!(recorded.get(&task).await.unwrap().1.model_text(), "done");
     assert_eq!(recorded.log(&task, Some(3), 10).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn of_a_talkative_task_the_beginning_and_the_end_are_kept() {
-    let limits = windlass::core::limits::Limits { log_bytes_max: 1_000, inline_ms: 0, ..Default::default() };
+    let limits = windlass::Limits { log_bytes_max: 1_000, inline_ms: 0, ..Default::default() };
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
     let clock = ManualClock::default();
     let config = Config { limits, ..Config::new(MemoryStore::new().unwrap()) };

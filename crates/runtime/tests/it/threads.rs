@@ -3,7 +3,7 @@
 use crate::rig::{Count, batch, call, echo, memory, n, quick, run, spec, states};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
-use windlass::core::limits::Limits;
+use windlass::Limits;
 use windlass::store::memory::MemoryStore;
 use windlass::{Config, Cx, Deadlines, EffectClass, Flags, RetryRule, Runtime, ToolSpec, tool_fn};
 
@@ -64,20 +64,19 @@ async fn a_tool_that_never_lets_go_is_contained() {
         let (tool, go) = blocking(hangs);
         runtime.register(tool).unwrap();
         runtime.register(echo(spec("task", EffectClass::Read), &Count::default())).unwrap();
-        // On a busy machine an attempt may be given up before its thread has begun: then it blocks nothing.
         for key in 0.. {
-            let stuck = runtime.stuck_attempts();
             let answer = run(&runtime, "s", batch(&key.to_string(), vec![call("c", "hangs", n(key))])).await;
             let other =
                 run(&runtime, "s", batch(&format!("{key} other"), vec![call("c", "task", n(key))])).await;
             assert_eq!(states(&other), "c succeeded", "another tool is not harmed");
-            if stuck == 2 {
-                assert_eq!(states(&answer), "c failed/tool_stuck");
-                break;
+            // On a busy machine an attempt may be given up before its thread has begun: it counts for a moment, and blocks nothing.
+            match states(&answer).as_str() {
+                "c failed/timeout" => {}
+                "c failed/tool_stuck" if runtime.stuck_attempts() == 2 => break,
+                "c failed/tool_stuck" => {}
+                other => panic!("{other}"),
             }
-            assert_eq!(states(&answer), "c failed/timeout");
         }
-        assert_eq!(runtime.stuck_attempts(), 2);
         go.send(()).unwrap();
         while runtime.stuck_attempts() > 1 {
             tokio::task::yield_now().await;

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use windlass::core::limits::Limits;
-use windlass::inspect;
 use windlass::store::{MemoryStore, Store};
+use windlass::tasks::{NewTask, Task};
+use windlass::triggers::NewTrigger;
 use windlass::{
-    CallAnswer, Config, Cx, EffectClass, Flags, NewTask, NewTrigger, RetryRule, Runtime, Task, Tool,
-    ToolError, ToolSpec, tool_fn,
+    CallAnswer, Config, Cx, EffectClass, Flags, Limits, RetryRule, Runtime, Tool, ToolError, ToolSpec,
+    inspect, tool_fn,
 };
 use windlass_testkit::clock::ManualClock;
 
@@ -22,7 +22,7 @@ pub struct Shop {
     pub store: Arc<dyn Store>,
     pub clock: ManualClock,
     pub limits: Limits,
-    /// What was delivered, as it was asked for.
+    /// The deliveries, as requested.
     pub delivered: Arc<Mutex<Vec<Value>>>,
     /// How often something was sold that could not be.
     pub tries: Arc<Mutex<u32>>,
@@ -93,7 +93,7 @@ impl Shop {
                     Some("call") => drop(cx.call("again", "sell", sale).await?.value::<Value>()?),
                     Some("task") => {
                         let again = json!({ "order": args["order"] });
-                        cx.spawn("again", ("relay", &again), NewTask::default()).await?;
+                        cx.spawn("again", "relay", &again, NewTask::default()).await?;
                     }
                     _ => cx.emit("again", "sold", &args["order"]).await?,
                 }

@@ -1,37 +1,38 @@
 //! Artifacts: their bytes, or a range of them.
 
-use super::Answered;
+use super::HandlerResult;
 use super::bytes::{Pieces, served};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::Named;
-use crate::problem::Problem;
+use crate::extract::PathParams;
+use crate::problem::{Problem, ProblemCode};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderValue, IF_RANGE, RANGE};
 use hyper::{HeaderMap, StatusCode};
-use windlass::core::handle::Handle;
-use windlass::{ArtifactError, ArtifactInfo, chain};
+use windlass::error::{ArtifactError, chain};
+use windlass::sessions::ArtifactInfo;
+use windlass_core::handle::Handle;
 
-/// What is read of an artifact at once: a piece of it, as it is stored.
+/// How much of an artifact is read at once: one stored piece.
 const PIECE_BYTES: u64 = 256 << 10;
 
 pub async fn read(
     State(api): State<Api>,
     caller: Caller,
-    Named(id): Named<String>,
+    PathParams(id): PathParams<String>,
     headers: HeaderMap,
-) -> Answered {
+) -> HandlerResult {
     let (artifact, info) = found(&api, &caller, &id).await?;
     let tag = format!("\"{artifact}\"");
     let range = match headers.get(RANGE).filter(|_| is_meant(&headers, &tag)) {
-        Some(range) => Range::parse(range, info.bytes),
-        None => Range::Whole,
+        Some(range) => ByteRange::parse(range, info.bytes),
+        None => ByteRange::Whole,
     };
     let (status, first, last) = match range {
-        Range::Whole => (StatusCode::OK, 0, info.bytes),
-        Range::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last + 1),
-        Range::Nothing => return Ok(unsatisfiable(&info)),
+        ByteRange::Whole => (StatusCode::OK, 0, info.bytes),
+        ByteRange::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last + 1),
+        ByteRange::Nothing => return Ok(unsatisfiable(&info)),
     };
     let runtime = api.runtime().clone();
     let pieces = Pieces::new(first..last, PIECE_BYTES, move |offset, len| {
@@ -49,11 +50,11 @@ pub async fn read(
     Ok(response)
 }
 
-/// The artifact of this id, if its session is there for the caller.
+/// The artifact of this id, if the caller may use its session.
 async fn found(api: &Api, caller: &Caller, id: &str) -> Result<(Handle, ArtifactInfo), Problem> {
     let not_found = || {
         Problem::new(
-            "not_found",
+            ProblemCode::NotFound,
             format!("there is no artifact {id:?}; take the id from the answer that named it"),
         )
     };
@@ -61,74 +62,74 @@ async fn found(api: &Api, caller: &Caller, id: &str) -> Result<(Handle, Artifact
     let info = api.runtime().artifact(artifact).await?.ok_or_else(not_found)?;
     match api.session(caller, &info.session).await {
         Ok(()) => Ok((artifact, info)),
-        Err(problem) if problem.code == "not_found" => Err(not_found()),
+        Err(problem) if problem.code == ProblemCode::NotFound => Err(not_found()),
         Err(problem) => Err(problem),
     }
 }
 
-/// Whether a range is meant for these bytes: whoever has others wants all of these.
+/// Whether a range applies to these bytes: a client that has others wants all of these.
 fn is_meant(headers: &HeaderMap, tag: &str) -> bool {
     headers.get(IF_RANGE).is_none_or(|meant| meant.as_bytes() == tag.as_bytes())
 }
 
 fn unsatisfiable(info: &ArtifactInfo) -> Response {
     let told =
-        format!("the artifact has {} bytes, and none of them are in this range; ask for others", info.bytes);
-    let mut response = Problem::new("no_such_range", told).into_response();
+        format!("the artifact has {} bytes, and none are in this range; request another range", info.bytes);
+    let mut response = Problem::new(ProblemCode::NoSuchRange, told).into_response();
     let range = HeaderValue::try_from(format!("bytes */{}", info.bytes)).ok();
     response.headers_mut().extend(range.map(|range| (CONTENT_RANGE, range)));
     response
 }
 
-/// Which bytes are wanted.
+/// The requested bytes.
 #[derive(Debug, PartialEq, Eq)]
-enum Range {
+enum ByteRange {
     Whole,
-    /// From the first to the last.
+    /// From the first to the last, inclusive.
     Part {
         first: u64,
         last: u64,
     },
-    /// None that there are.
+    /// A range outside the bytes.
     Nothing,
 }
 
-impl Range {
-    /// What RFC 9110 makes of the header. Several ranges, other units and what is no range are answered whole, as it allows.
-    fn parse(header: &HeaderValue, bytes: u64) -> Range {
+impl ByteRange {
+    /// Parses the header by RFC 9110. Several ranges, other units and malformed ranges get the whole, as it allows.
+    fn parse(header: &HeaderValue, bytes: u64) -> ByteRange {
         let read = || {
             let (first, last) =
                 header.to_str().ok()?.trim().strip_prefix("bytes=")?.trim().split_once('-')?;
             let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
-                // What is larger than any number is larger than any artifact.
+                // A number too large to parse is larger than any artifact.
                 true if !text.is_empty() => Some(text.parse().unwrap_or(u64::MAX)),
                 _ => None,
             };
             Some(match (first, last) {
                 ("", last) => match number(last)? {
-                    0 => Range::Nothing,
-                    _ if bytes == 0 => Range::Nothing,
-                    count => Range::Part { first: bytes.saturating_sub(count), last: bytes - 1 },
+                    0 => ByteRange::Nothing,
+                    _ if bytes == 0 => ByteRange::Nothing,
+                    count => ByteRange::Part { first: bytes.saturating_sub(count), last: bytes - 1 },
                 },
-                (first, "") => Range::from(number(first)?, u64::MAX, bytes)?,
-                (first, last) => Range::from(number(first)?, number(last)?, bytes)?,
+                (first, "") => ByteRange::from(number(first)?, u64::MAX, bytes)?,
+                (first, last) => ByteRange::from(number(first)?, number(last)?, bytes)?,
             })
         };
-        read().unwrap_or(Range::Whole)
+        read().unwrap_or(ByteRange::Whole)
     }
 
-    fn from(first: u64, last: u64, bytes: u64) -> Option<Range> {
+    fn from(first: u64, last: u64, bytes: u64) -> Option<ByteRange> {
         match (first <= last, first < bytes) {
             (false, _) => None,
-            (true, true) => Some(Range::Part { first, last: last.min(bytes - 1) }),
-            (true, false) => Some(Range::Nothing),
+            (true, true) => Some(ByteRange::Part { first, last: last.min(bytes - 1) }),
+            (true, false) => Some(ByteRange::Nothing),
         }
     }
 }
 
 impl From<ArtifactError> for Problem {
     fn from(error: ArtifactError) -> Problem {
-        Problem::new("internal", chain(&error))
+        Problem::new(ProblemCode::Internal, chain(&error))
     }
 }
 
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn ranges() {
-        let part = |first, last| Range::Part { first, last };
+        let part = |first, last| ByteRange::Part { first, last };
         for (header, bytes, expected) in [
             ("bytes=0-0", 10, part(0, 0)),
             ("bytes=2-5", 10, part(2, 5)),
@@ -147,20 +148,20 @@ mod tests {
             ("bytes=-99", 10, part(0, 9)),
             ("bytes=9-99", 10, part(9, 9)),
             ("bytes=0-99999999999999999999999", 10, part(0, 9)),
-            ("bytes=10-", 10, Range::Nothing),
-            ("bytes=99999999999999999999999-", 10, Range::Nothing),
-            ("bytes=-0", 10, Range::Nothing),
-            ("bytes=0-", 0, Range::Nothing),
-            ("bytes=-1", 0, Range::Nothing),
-            ("bytes=5-2", 10, Range::Whole),
-            ("bytes=0-1,3-4", 10, Range::Whole),
-            ("bytes=", 10, Range::Whole),
-            ("bytes=-", 10, Range::Whole),
-            ("bytes=a-b", 10, Range::Whole),
-            ("bytes=+1-2", 10, Range::Whole),
-            ("lines=1-2", 10, Range::Whole),
+            ("bytes=10-", 10, ByteRange::Nothing),
+            ("bytes=99999999999999999999999-", 10, ByteRange::Nothing),
+            ("bytes=-0", 10, ByteRange::Nothing),
+            ("bytes=0-", 0, ByteRange::Nothing),
+            ("bytes=-1", 0, ByteRange::Nothing),
+            ("bytes=5-2", 10, ByteRange::Whole),
+            ("bytes=0-1,3-4", 10, ByteRange::Whole),
+            ("bytes=", 10, ByteRange::Whole),
+            ("bytes=-", 10, ByteRange::Whole),
+            ("bytes=a-b", 10, ByteRange::Whole),
+            ("bytes=+1-2", 10, ByteRange::Whole),
+            ("lines=1-2", 10, ByteRange::Whole),
         ] {
-            let found = Range::parse(&HeaderValue::from_static(header), bytes);
+            let found = ByteRange::parse(&HeaderValue::from_static(header), bytes);
             assert_eq!(found, expected, "{header} of {bytes}");
         }
     }

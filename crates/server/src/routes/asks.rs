@@ -1,25 +1,25 @@
-//! What is asked of calls that are under way or over: to stop, to go on, to take an answer.
+//! Requests about running or finished calls: cancel, accept, resolve, complete, signal.
 
-use super::{Answered, json, tasks};
+use super::{HandlerResult, json, tasks};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::{Asked, Body, Named};
-use crate::problem::Problem;
+use crate::extract::{Body, PathCompletionKey, PathParams, QueryParams};
+use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view::View;
 use crate::wire::{
-    Answer, Cancel, Cancelled, Complete, Completed, Connect, Connecting, Nothing, Questions,
-    REASON_CHARS_MAX, Resolve, Signal, Signalled,
+    AnswerBody, CancelBody, Cancelled, CompletionBody, CompletionReceipt, Connect, ConnectionReach, Nothing,
+    QuestionQuery, ResolveBody, SignalBody, SignalReceipt,
 };
 use axum::extract::State;
-use windlass::{Resolution, Target};
+use windlass::ask::{Resolution, Target, check_reason};
 
 pub async fn cancel_call(
     State(api): State<Api>,
     caller: Caller,
-    Named(call): Named<String>,
-    Body(body): Body<Cancel>,
-) -> Answered {
+    PathParams(call): PathParams<String>,
+    Body(body): Body<CancelBody>,
+) -> HandlerResult {
     let reason = reason(body)?;
     api.call(&caller, &call).await?;
     cancel(&api, reason, async move |runtime, reason| {
@@ -31,9 +31,9 @@ pub async fn cancel_call(
 pub async fn cancel_task(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, task)): Named<(String, String)>,
-    Body(body): Body<Cancel>,
-) -> Answered {
+    PathParams((session, task)): PathParams<(String, String)>,
+    Body(body): Body<CancelBody>,
+) -> HandlerResult {
     let reason = reason(body)?;
     api.session(&caller, &session).await?;
     tasks::is_there(&api.runtime().tasks(&session), &task).await?;
@@ -46,12 +46,12 @@ pub async fn cancel_task(
 pub async fn cancel_session(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Body(body): Body<Cancel>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    Body(body): Body<CancelBody>,
+) -> HandlerResult {
     let reason = reason(body)?;
     api.session(&caller, &session).await?;
-    // One that is opened and not used yet has no journal, and nothing to stop.
+    // A session that is opened and not used yet has no journal, and nothing to stop.
     if api.runtime().store().session(&session).await?.is_none() {
         let open = api.runtime().live_in(&session);
         if open.is_empty() {
@@ -67,9 +67,9 @@ pub async fn cancel_session(
 pub async fn cancel_batch(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, key)): Named<(String, String)>,
-    Body(body): Body<Cancel>,
-) -> Answered {
+    PathParams((session, key)): PathParams<(String, String)>,
+    Body(body): Body<CancelBody>,
+) -> HandlerResult {
     let reason = reason(body)?;
     api.session(&caller, &session).await?;
     cancel(&api, reason, async move |runtime, reason| {
@@ -82,29 +82,26 @@ async fn cancel<F>(
     api: &Api,
     reason: Option<String>,
     ask: impl FnOnce(windlass::Runtime, Option<String>) -> F,
-) -> Answered
+) -> HandlerResult
 where
-    F: Future<Output = Result<windlass::Asked, windlass::AskError>> + Send + 'static,
+    F: Future<Output = Result<windlass::ask::Asked, windlass::error::AskError>> + Send + 'static,
 {
     let asked = undisturbed(ask(api.runtime().clone(), reason)).await?;
     json(&Cancelled { asked: asked.asked, over: asked.over })
 }
 
-/// Why something is cancelled, if it is not too long.
-fn reason(body: Cancel) -> Result<Option<String>, Problem> {
-    if body.reason.as_ref().is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
-        let told = format!("a reason has at most {REASON_CHARS_MAX} characters; say it shorter");
-        return Err(Problem::new("bad_body", told));
-    }
+/// The reason of a cancel, refused before anything is looked up if it is too long.
+fn reason(body: CancelBody) -> Result<Option<String>, Problem> {
+    check_reason(body.reason.as_deref())?;
     Ok(body.reason)
 }
 
 pub async fn resolve(
     State(api): State<Api>,
     caller: Caller,
-    Named(call): Named<String>,
-    Body(body): Body<Resolve>,
-) -> Answered {
+    PathParams(call): PathParams<String>,
+    Body(body): Body<ResolveBody>,
+) -> HandlerResult {
     let session = api.call(&caller, &call).await?;
     let landed = body.landed.map(Resolution::Landed);
     let resolution = match (landed, body.did_not_happen, body.ask_tool) {
@@ -113,8 +110,8 @@ pub async fn resolve(
         (None, false, true) => None,
         _ => {
             let told =
-                "say exactly one of {\"landed\": value}, {\"did_not_happen\": true}, {\"ask_tool\": true}";
-            return Err(Problem::new("bad_body", told));
+                "give exactly one of {\"landed\": value}, {\"did_not_happen\": true}, {\"ask_tool\": true}";
+            return Err(Problem::new(ProblemCode::BadBody, told));
         }
     };
     undisturbed({
@@ -133,9 +130,9 @@ pub async fn resolve(
 pub async fn accept(
     State(api): State<Api>,
     caller: Caller,
-    Named(call): Named<String>,
+    PathParams(call): PathParams<String>,
     Body(Nothing {}): Body<Nothing>,
-) -> Answered {
+) -> HandlerResult {
     let session = api.call(&caller, &call).await?;
     undisturbed({
         let (runtime, call) = (api.runtime().clone(), call.clone());
@@ -145,70 +142,77 @@ pub async fn accept(
     json(&View::of_session(api.runtime(), &session).show(&call, false).await?)
 }
 
-/// Whoever has the key may be a stranger, and is told nothing of the call.
+/// The holder of the key may be a stranger, and learns nothing of the call.
 pub async fn complete(
     State(api): State<Api>,
-    Named(key): Named<String>,
-    Body(body): Body<Complete>,
-) -> Answered {
+    PathCompletionKey(key): PathCompletionKey,
+    Body(body): Body<CompletionBody>,
+) -> HandlerResult {
     let (runtime, said) = (api.runtime().clone(), body.said()?);
     undisturbed(async move { runtime.complete(&key, said).await }).await?;
-    json(&Completed { completed: true })
+    json(&CompletionReceipt { completed: true })
 }
 
 pub async fn client_result(
     State(api): State<Api>,
     caller: Caller,
-    Named(call): Named<String>,
-    Body(body): Body<Complete>,
-) -> Answered {
+    PathParams(call): PathParams<String>,
+    Body(body): Body<CompletionBody>,
+) -> HandlerResult {
     api.call(&caller, &call).await?;
     let (runtime, said) = (api.runtime().clone(), body.said()?);
     undisturbed(async move { runtime.client_result(&call, said).await }).await?;
-    json(&Completed { completed: true })
+    json(&CompletionReceipt { completed: true })
 }
 
 pub async fn signal(
     State(api): State<Api>,
     caller: Caller,
-    Named(call): Named<String>,
-    Body(Signal { name, payload, key }): Body<Signal>,
-) -> Answered {
+    PathParams(call): PathParams<String>,
+    Body(SignalBody { name, payload, key }): Body<SignalBody>,
+) -> HandlerResult {
     api.call(&caller, &call).await?;
     let runtime = api.runtime().clone();
     undisturbed(async move {
-        let signal = windlass::Signal { name: &name, payload: &payload, key: key.as_deref() };
+        let signal = windlass::ask::Signal { name: &name, payload: &payload, key: key.as_deref() };
         runtime.signal(&call, signal).await
     })
     .await?;
-    json(&Signalled { signalled: true })
+    json(&SignalReceipt { signalled: true })
 }
 
-pub async fn questions(State(api): State<Api>, caller: Caller, Asked(list): Asked<Questions>) -> Answered {
+pub async fn questions(
+    State(api): State<Api>,
+    caller: Caller,
+    QueryParams(list): QueryParams<QuestionQuery>,
+) -> HandlerResult {
     let view = View::of_record(api.runtime().store().clone());
-    json(&api.in_reach(&caller, async |whose| view.questions(whose, &list).await).await?)
+    let (mut shown, left_out) =
+        api.in_reach(&caller, async |whose| view.questions(whose, &list).await).await?;
+    shown.left_out = left_out;
+    json(&shown)
 }
 
 pub async fn answer(
     State(api): State<Api>,
     caller: Caller,
-    Named(id): Named<String>,
-    Body(body): Body<Answer>,
-) -> Answered {
+    PathParams(id): PathParams<String>,
+    Body(body): Body<AnswerBody>,
+) -> HandlerResult {
     api.question(&caller, &id).await?;
     let runtime = api.runtime().clone();
     undisturbed(async move { runtime.answer(&id, &body.answer).await }).await?;
-    json(&Completed { completed: true })
+    json(&CompletionReceipt { completed: true })
 }
 
 pub async fn connect(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, provider)): Named<(String, String)>,
+    PathParams((session, provider)): PathParams<(String, String)>,
     Body(body): Body<Connect>,
-) -> Answered {
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     let runtime = api.runtime().clone();
     let reached = undisturbed(async move { runtime.connected(&session, &provider, body.connected).await });
-    json(&Connecting { waiting: reached.await?.waiting })
+    json(&ConnectionReach { waiting: reached.await?.waiting })
 }

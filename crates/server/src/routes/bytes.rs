@@ -1,4 +1,4 @@
-//! Answers that are bytes, read as they are sent: whoever reads slowly costs one piece.
+//! Responses of bytes, read as they are sent: a slow reader costs one piece.
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
@@ -13,9 +13,9 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Bytes of something, piece by piece.
+/// Bytes, piece by piece.
 pub struct Pieces<R, F> {
-    /// Reads so many bytes from there.
+    /// Reads this many bytes from an offset.
     read: R,
     piece: u64,
     left: Range<u64>,
@@ -53,7 +53,7 @@ where
         let read = ready!(reading.as_mut().poll(cx));
         this.reading = None;
         Poll::Ready(Some(match read {
-            // Whoever was told how many there are must not take fewer for all.
+            // A client that knows the length must not take fewer bytes for all of them.
             Ok(bytes) if bytes.is_empty() => Err(Error::other("the bytes ended too early")),
             Ok(bytes) => {
                 this.left.start += bytes.len() as u64;
@@ -72,7 +72,7 @@ where
     }
 }
 
-/// Bytes of this media type. They come from tools, so a browser must neither guess what they are nor run them as ours.
+/// A response of this media type. The bytes come from tools, so a browser must neither guess their type nor run them as ours.
 pub fn served<R, F>(status: StatusCode, media_type: &str, pieces: Pieces<R, F>) -> Response
 where
     R: Fn(u64, u64) -> F + Send + Unpin + 'static,

@@ -1,24 +1,30 @@
-//! Looking at calls.
+//! Reading calls.
 
-use super::{Answered, json};
+use super::{HandlerResult, json};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::{Asked, Named};
+use crate::extract::{PathParams, QueryParams};
 use crate::view::{View, Whose};
-use crate::wire::{List, Show};
+use crate::wire::{CallQuery, Show};
 use axum::extract::State;
 
-pub async fn list(State(api): State<Api>, caller: Caller, Asked(list): Asked<List>) -> Answered {
+pub async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    QueryParams(list): QueryParams<CallQuery>,
+) -> HandlerResult {
     let view = View::of(api.runtime());
-    json(&api.in_reach(&caller, async |whose| view.list(whose, &list).await).await?)
+    let (mut page, more) = api.in_reach(&caller, async |whose| view.list(whose, &list).await).await?;
+    page.left_out = page.left_out.or(more);
+    json(&page)
 }
 
 pub async fn of_session(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Asked(list): Asked<List>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    QueryParams(list): QueryParams<CallQuery>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     let view = View::of_session(api.runtime(), &session);
     json(&view.list(Whose::These(&[session]), &list).await?)
@@ -27,9 +33,9 @@ pub async fn of_session(
 pub async fn show(
     State(api): State<Api>,
     caller: Caller,
-    Named(call): Named<String>,
-    Asked(show): Asked<Show>,
-) -> Answered {
+    PathParams(call): PathParams<String>,
+    QueryParams(show): QueryParams<Show>,
+) -> HandlerResult {
     let session = api.call(&caller, &call).await?;
     json(&View::of_session(api.runtime(), &session).show(&call, show.journal).await?)
 }

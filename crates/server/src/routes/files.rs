@@ -1,33 +1,34 @@
 //! The files of a session.
 
 use super::bytes::{Pieces, served};
-use super::{Answered, json};
+use super::{HandlerResult, json};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::{Asked, Named, Raw};
-use crate::problem::Problem;
+use crate::extract::{PathParams, QueryParams, Raw};
+use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view;
-use crate::wire::shown::{FileShown, FileWritten, Page};
+use crate::wire::shown::{FileShown, FileWritten, PageView};
 use crate::wire::{Deleted, Files};
 use axum::extract::State;
 use hyper::StatusCode;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use windlass::{FileError, FileKind, SessionFiles, chain};
+use windlass::error::{FileError, chain};
+use windlass::sessions::{FileKind, SessionFiles};
 
-/// What is read of a file at once.
+/// How much of a file is read at once.
 const PIECE_BYTES: u64 = 256 << 10;
 
 pub async fn list(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Asked(asked): Asked<Files>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    QueryParams(asked): QueryParams<Files>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     let limit = view::limit(asked.limit)?;
-    let files = api.runtime().files(&session)?;
+    let files = api.runtime().files(&session).await?;
     let folder = asked.folder.unwrap_or_default();
     let found = on_disk(files, move |files| files.list(&folder)).await?;
     let after = asked.after.unwrap_or_default();
@@ -46,16 +47,16 @@ pub async fn list(
         })
         .collect();
     let next = rest.next().and_then(|_| items.last().map(|last| last.name.clone()));
-    json(&Page { items, next })
+    json(&PageView { items, next })
 }
 
 pub async fn read(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, path)): Named<(String, String)>,
-) -> Answered {
+    PathParams((session, path)): PathParams<(String, String)>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
-    let files = api.runtime().files(&session)?;
+    let files = api.runtime().files(&session).await?;
     let (file, bytes) = on_disk(files, move |files| files.open(&path)).await?;
     let file = Arc::new(file);
     let pieces = Pieces::new(0..bytes, PIECE_BYTES, move |offset, len| {
@@ -76,12 +77,12 @@ pub async fn read(
 pub async fn write(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, path)): Named<(String, String)>,
+    PathParams((session, path)): PathParams<(String, String)>,
     Raw(body): Raw,
-) -> Answered {
+) -> HandlerResult {
     api.takes_work()?;
     api.claim(&caller, &session).await?;
-    let files = api.runtime().files(&session)?;
+    let files = api.runtime().files(&session).await?;
     let bytes = body.len() as u64;
     let to = path.clone();
     undisturbed(on_disk(files, move |files| files.write(&to, &body))).await?;
@@ -91,32 +92,35 @@ pub async fn write(
 pub async fn delete(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, path)): Named<(String, String)>,
-) -> Answered {
+    PathParams((session, path)): PathParams<(String, String)>,
+) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
-    let files = api.runtime().files(&session)?;
+    let files = api.runtime().files(&session).await?;
     undisturbed(on_disk(files, move |files| files.remove(&path))).await?;
     json(&Deleted { deleted: true })
 }
 
-/// Does something that waits for the disk where nobody else waits for it.
+/// Runs blocking disk access on a thread for it.
 async fn on_disk<T: Send + 'static>(
     files: SessionFiles,
     does: impl FnOnce(&SessionFiles) -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(move || does(&files)).await;
-    Ok(done.map_err(|error| Problem::new("internal", error.to_string()))??)
+    Ok(done.map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))??)
 }
 
 impl From<FileError> for Problem {
     fn from(error: FileError) -> Problem {
         let code = match &error {
-            FileError::NotFound { .. } => "not_found",
-            FileError::TooLarge { .. } => "too_large",
-            FileError::NotEmpty { .. } => "conflict",
-            FileError::NotConfigured | FileError::Path { .. } => "invalid_file",
-            FileError::Io { .. } => "internal",
+            FileError::Session(error) => return Problem::from(error.clone()),
+            FileError::NotFound { .. } => ProblemCode::NotFound,
+            FileError::TooLarge { .. } => ProblemCode::TooLarge,
+            FileError::NotEmpty { .. } => ProblemCode::Conflict,
+            FileError::NotConfigured | FileError::Path { .. } => ProblemCode::InvalidFile,
+            FileError::Io { .. } => ProblemCode::Internal,
+            // A kind that this server does not know yet.
+            _ => ProblemCode::Internal,
         };
         Problem::new(code, chain(&error))
     }

@@ -1,24 +1,25 @@
-//! Whether the server is there, takes work, and what it can be asked.
+//! Health, readiness, and the API's description.
 
-use super::{Answered, json};
+use super::{HandlerResult, json};
 use crate::api::Api;
 use crate::openapi;
-use crate::wire::shown::Health;
+use crate::wire::shown::HealthView;
 use axum::extract::State;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-pub async fn healthz() -> Answered {
-    json(&Health { status: "ok".to_string() })
+pub async fn healthz() -> HandlerResult {
+    json(&HealthView { status: "ok".to_string() })
 }
 
-pub async fn readyz(State(api): State<Api>) -> Answered {
+pub async fn readyz(State(api): State<Api>) -> HandlerResult {
     api.takes_work()?;
-    json(&Health { status: "ok".to_string() })
+    api.can_write()?;
+    json(&HealthView { status: "ok".to_string() })
 }
 
-pub async fn openapi() -> Answered {
-    // It is the same for as long as the process is there, and everybody may ask.
+pub async fn openapi() -> HandlerResult {
+    // Made once: it is constant, and every client may request it.
     static DOCUMENT: LazyLock<Value> = LazyLock::new(openapi::document);
     json(&*DOCUMENT)
 }

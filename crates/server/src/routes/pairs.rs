@@ -1,23 +1,24 @@
 //! The key-value pairs of a session.
 
-use super::{Answered, json};
+use super::{HandlerResult, json};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::{Asked, Body, Named};
-use crate::problem::Problem;
+use crate::extract::{Body, PathParams, QueryParams};
+use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view;
-use crate::wire::shown::{Page, Pair, PairKey};
-use crate::wire::{Deleted, NewPair, Pairs};
+use crate::wire::shown::{PageView, PairKeyView, PairView};
+use crate::wire::{Deleted, NewPair, PairQuery};
 use axum::extract::State;
-use windlass::{PairError, PairList};
+use windlass::error::PairError;
+use windlass::sessions::PairList;
 
 pub async fn list(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Asked(list): Asked<Pairs>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    QueryParams(list): QueryParams<PairQuery>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     let limit = view::limit(list.limit)?;
     let prefix = list.prefix.as_deref().unwrap_or_default();
@@ -25,30 +26,33 @@ pub async fn list(
     let found = api.runtime().kv(&session).list(wanted).await?;
     let more = found.len() > limit;
     let items = found.into_iter().take(limit);
-    let items: Vec<PairKey> =
-        items.map(|pair| PairKey { key: pair.key, generation: pair.generation }).collect();
+    let items: Vec<PairKeyView> =
+        items.map(|pair| PairKeyView { key: pair.key, generation: pair.generation }).collect();
     let next = items.last().filter(|_| more).map(|last| last.key.clone());
-    json(&Page { items, next })
+    json(&PageView { items, next })
 }
 
 pub async fn show(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, key)): Named<(String, String)>,
-) -> Answered {
+    PathParams((session, key)): PathParams<(String, String)>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     match api.runtime().kv(&session).get(&key).await? {
-        Some(pair) => json(&Pair { key: pair.key, value: pair.value, generation: pair.generation }),
-        None => Err(Problem::new("not_found", format!("there is no pair {key:?} in session {session:?}"))),
+        Some(pair) => json(&PairView { key: pair.key, value: pair.value, generation: pair.generation }),
+        None => Err(Problem::new(
+            ProblemCode::NotFound,
+            format!("there is no pair {key:?} in session {session:?}"),
+        )),
     }
 }
 
 pub async fn set(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, key)): Named<(String, String)>,
+    PathParams((session, key)): PathParams<(String, String)>,
     Body(NewPair { value, generation }): Body<NewPair>,
-) -> Answered {
+) -> HandlerResult {
     api.takes_work()?;
     api.claim(&caller, &session).await?;
     let written = undisturbed({
@@ -60,14 +64,14 @@ pub async fn set(
             }
         }
     });
-    json(&PairKey { key, generation: written.await? })
+    json(&PairKeyView { key, generation: written.await? })
 }
 
 pub async fn delete(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, key)): Named<(String, String)>,
-) -> Answered {
+    PathParams((session, key)): PathParams<(String, String)>,
+) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let pairs = api.runtime().kv(&session);
@@ -79,10 +83,12 @@ impl From<PairError> for Problem {
     fn from(error: PairError) -> Problem {
         let told = error.to_string();
         match error {
-            PairError::Unfit { .. } => Problem::new("invalid_pair", told),
-            PairError::Full { .. } => Problem::new("too_many_pairs", told),
-            PairError::Changed { .. } => Problem::new("conflict", told),
-            PairError::Batch(error) => Problem::from(error),
+            PairError::Unfit { .. } => Problem::new(ProblemCode::InvalidPair, told),
+            PairError::Full { .. } => Problem::new(ProblemCode::TooManyPairs, told),
+            PairError::Changed { .. } => Problem::new(ProblemCode::Conflict, told),
+            PairError::Session(error) => Problem::from(error),
+            // A kind that this server does not know yet.
+            _ => Problem::new(ProblemCode::Internal, told),
         }
     }
 }

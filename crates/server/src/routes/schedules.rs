@@ -1,25 +1,25 @@
 //! The schedules of a session.
 
-use super::{Answered, json, opened};
+use super::{HandlerResult, json, opened};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::{Asked, Body, Named};
-use crate::problem::Problem;
+use crate::extract::{Body, PathParams, QueryParams};
+use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view;
-use crate::wire::schedules::{EditSchedule, NewSchedule, PreviewSchedule};
+use crate::wire::schedules::{EditSchedule, PreviewQuery, ScheduleBody};
 use crate::wire::{Deleted, Paging};
 use axum::extract::State;
-use windlass::ScheduleError;
-use windlass::core::call::Wake;
-use windlass::core::schedule::{CatchUp, Overlap};
+use windlass::error::ScheduleError;
+use windlass_core::call::Wake;
+use windlass_core::schedule::{CatchUp, Overlap};
 
 pub async fn list(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Asked(paging): Asked<Paging>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    QueryParams(paging): QueryParams<Paging>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     json(&view::schedules(&api.runtime().schedules(&session), &paging).await?)
 }
@@ -27,12 +27,12 @@ pub async fn list(
 pub async fn make(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Body(wanted): Body<NewSchedule>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    Body(wanted): Body<ScheduleBody>,
+) -> HandlerResult {
     api.takes_work()?;
     api.claim(&caller, &session).await?;
-    let new = windlass::NewSchedule {
+    let new = windlass::schedules::NewSchedule {
         id: wanted.id,
         cron: wanted.cron,
         at: wanted.at,
@@ -54,9 +54,9 @@ pub async fn make(
 pub async fn preview(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Body(wanted): Body<PreviewSchedule>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    Body(wanted): Body<PreviewQuery>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     json(&view::fires(&wanted, api.runtime().clock().now(), api.runtime().limits())?)
 }
@@ -64,9 +64,9 @@ pub async fn preview(
 pub async fn edit(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, id)): Named<(String, String)>,
+    PathParams((session, id)): PathParams<(String, String)>,
     Body(edit): Body<EditSchedule>,
-) -> Answered {
+) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let schedules = api.runtime().schedules(&session);
@@ -76,8 +76,8 @@ pub async fn edit(
 pub async fn remove(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, id)): Named<(String, String)>,
-) -> Answered {
+    PathParams((session, id)): PathParams<(String, String)>,
+) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let schedules = api.runtime().schedules(&session);
@@ -89,12 +89,18 @@ impl From<ScheduleError> for Problem {
     fn from(error: ScheduleError) -> Problem {
         let told = error.to_string();
         match error {
-            ScheduleError::NotFound { .. } => Problem::new("not_found", told),
-            ScheduleError::Invalid { .. } => Problem::new("invalid_schedule", told),
-            ScheduleError::Exists { .. } | ScheduleError::Changed { .. } => Problem::new("conflict", told),
-            ScheduleError::Full { .. } => Problem::new("too_many_schedules", told),
-            ScheduleError::NotOwned => Problem::new("internal", told),
+            ScheduleError::NotFound { .. } => Problem::new(ProblemCode::NotFound, told),
+            ScheduleError::Invalid { .. } => Problem::new(ProblemCode::InvalidSchedule, told),
+            ScheduleError::Refused(failure) => Problem::refused(&failure),
+            ScheduleError::Exists { .. } | ScheduleError::Changed { .. } => {
+                Problem::new(ProblemCode::Conflict, told)
+            }
+            ScheduleError::Full { .. } => Problem::new(ProblemCode::TooManySchedules, told),
+            ScheduleError::NotOwned => Problem::new(ProblemCode::Internal, told),
+            ScheduleError::Session(error) => Problem::from(error),
             ScheduleError::Batch(error) => Problem::from(error),
+            // A kind that this server does not know yet.
+            _ => Problem::new(ProblemCode::Internal, told),
         }
     }
 }

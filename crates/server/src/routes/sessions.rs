@@ -1,50 +1,66 @@
 //! Sessions.
 
-use super::{Answered, json, opened};
+use super::{HandlerResult, json, opened};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::{Asked, Body, Named};
-use crate::problem::Problem;
+use crate::extract::{Body, PathParams, QueryParams};
+use crate::problem::{Problem, ProblemCode};
 use crate::view;
-use crate::wire::shown::{Page, Session};
+use crate::wire::shown::{PageView, SessionView};
 use crate::wire::{Deleted, NewSession, Paging};
 use axum::extract::State;
-use windlass::fresh_key;
+use windlass::batch::fresh_key;
 
-pub async fn open(State(api): State<Api>, caller: Caller, Body(wanted): Body<NewSession>) -> Answered {
+pub async fn open(State(api): State<Api>, caller: Caller, Body(wanted): Body<NewSession>) -> HandlerResult {
     api.takes_work()?;
     let name = match &wanted.id {
         Some(id) => id.clone(),
         None => fresh_key()?,
     };
-    let when = (api.now(), api.runtime().limits());
-    let is_new = api.sessions().open(&caller, (&name, &wanted), when).await?;
+    let (now, limits) = (api.now(), api.runtime().limits());
+    let is_new = api.sessions().open(&caller, &name, &wanted, now, limits).await?;
     opened(is_new, &shown(&api, &name).await?)
 }
 
-pub async fn list(State(api): State<Api>, caller: Caller, Asked(paging): Asked<Paging>) -> Answered {
+pub async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    QueryParams(paging): QueryParams<Paging>,
+) -> HandlerResult {
     let limit = view::limit(paging.limit)?;
     let (names, next) = api.sessions().page(&caller, paging.after.as_deref(), limit).await?;
     let mut items = Vec::with_capacity(names.len());
     for name in &names {
-        items.push(shown(&api, name).await?);
+        match shown(&api, name).await {
+            // The session was removed in the meantime.
+            Err(problem) if problem.code == ProblemCode::NotFound => {}
+            shown => items.push(shown?),
+        }
     }
-    json(&Page { items, next })
+    json(&PageView { items, next })
 }
 
-pub async fn show(State(api): State<Api>, caller: Caller, Named(session): Named<String>) -> Answered {
+pub async fn show(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams(session): PathParams<String>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     json(&shown(&api, &session).await?)
 }
 
-/// Removes a session with everything it had.
-pub async fn remove(State(api): State<Api>, caller: Caller, Named(session): Named<String>) -> Answered {
+/// Removes a session with all its data.
+pub async fn remove(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams(session): PathParams<String>,
+) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     api.remove(session).await?;
     json(&Deleted { deleted: true })
 }
 
-async fn shown(api: &Api, name: &str) -> Result<Session, Problem> {
+async fn shown(api: &Api, name: &str) -> Result<SessionView, Problem> {
     view::session(api.runtime().store(), api.sessions().setting(name).await?, name).await
 }

@@ -1,25 +1,27 @@
-//! The tasks of a session, what they have said, and the session's inbox.
+//! The tasks of a session, their logs, and the session's inbox.
 
-use super::{Answered, json};
+use super::{HandlerResult, json};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::{Asked, Body, Named};
-use crate::problem::Problem;
+use crate::extract::{Body, PathParams, QueryParams};
+use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view::{self, View};
-use crate::wire::{Acknowledged, Nothing, Paging, Requeued, SaidTo, Say, Take};
+use crate::wire::shown::{TaskMessages, TaskNotices, WholeTask};
+use crate::wire::{Acknowledged, Nothing, Paging, Requeued, SaidTo, SayBody, Take};
 use axum::extract::State;
-use windlass::{InboxError, Tasks};
+use windlass::error::InboxError;
+use windlass::tasks::{NewMessage, Tasks};
 
-/// A notice is somebody's for so long if they do not say, in milliseconds.
+/// The default lease of a notice, in milliseconds.
 const LEASE_MS: u64 = 60_000;
 
 pub async fn list(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Asked(paging): Asked<Paging>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    QueryParams(paging): QueryParams<Paging>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     json(&view::tasks(&api.runtime().tasks(&session), &paging).await?)
 }
@@ -27,55 +29,56 @@ pub async fn list(
 pub async fn show(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, task)): Named<(String, String)>,
-) -> Answered {
+    PathParams((session, task)): PathParams<(String, String)>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     let tasks = api.runtime().tasks(&session);
     if let Some(monitor) = tasks.monitor(&task).await? {
-        return json(&monitor);
+        return json(&WholeTask { task: monitor, call: None });
     }
     let (found, _) = tasks.get(&task).await?;
     let call = View::of_session(api.runtime(), &session).show(&task, false).await?;
-    let mut shown = serde_json::to_value(found).unwrap_or_default();
-    shown["call"] = call;
-    json(&shown)
+    json(&WholeTask { task: found, call: Some(call) })
 }
 
 pub async fn log(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, task)): Named<(String, String)>,
-    Asked(paging): Asked<Paging>,
-) -> Answered {
+    PathParams((session, task)): PathParams<(String, String)>,
+    QueryParams(paging): QueryParams<Paging>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
-    json(&view::log((&api.runtime().tasks(&session), &task), &paging).await?)
+    json(&view::log(&api.runtime().tasks(&session), &task, &paging).await?)
 }
 
 pub async fn messages(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, task)): Named<(String, String)>,
-) -> Answered {
+    PathParams((session, task)): PathParams<(String, String)>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     let messages = api.runtime().tasks(&session).messages(&task).await?;
-    json(&serde_json::json!({ "items": messages }))
+    json(&TaskMessages { items: messages })
 }
 
 pub async fn say(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, task)): Named<(String, String)>,
-    Body(Say { text, in_reply_to, key }): Body<Say>,
-) -> Answered {
+    PathParams((session, task)): PathParams<(String, String)>,
+    Body(SayBody { text, in_reply_to, key }): Body<SayBody>,
+) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let tasks = api.runtime().tasks(&session);
-    let said = async move { tasks.say(&task, (&text, in_reply_to.as_deref()), key.as_deref()).await };
+    let said = async move {
+        let message = NewMessage { text: &text, in_reply_to: in_reply_to.as_deref(), key: key.as_deref() };
+        tasks.say(&task, message).await
+    };
     undisturbed(said).await?;
     json(&SaidTo { said: true })
 }
 
-/// The task of this session, or it is told as one that is not there.
+/// Checks that the session has this task.
 pub(super) async fn is_there(tasks: &Tasks, task: &str) -> Result<(), Problem> {
     tasks.get(task).await?;
     Ok(())
@@ -84,9 +87,9 @@ pub(super) async fn is_there(tasks: &Tasks, task: &str) -> Result<(), Problem> {
 pub async fn inbox(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Asked(paging): Asked<Paging>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    QueryParams(paging): QueryParams<Paging>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     json(&view::inbox(&api.runtime().inbox(&session), &paging).await?)
 }
@@ -94,22 +97,22 @@ pub async fn inbox(
 pub async fn take(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
+    PathParams(session): PathParams<String>,
     Body(Take { limit, lease_ms }): Body<Take>,
-) -> Answered {
+) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let (inbox, most) = (api.runtime().inbox(&session), view::limit(limit)? as u64);
     let taken = undisturbed(async move { inbox.take(most, lease_ms.unwrap_or(LEASE_MS)).await }).await?;
-    json(&serde_json::json!({ "items": taken }))
+    json(&TaskNotices { items: taken })
 }
 
 pub async fn acknowledge(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, id)): Named<(String, String)>,
+    PathParams((session, id)): PathParams<(String, String)>,
     Body(Nothing {}): Body<Nothing>,
-) -> Answered {
+) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let inbox = api.runtime().inbox(&session);
@@ -120,9 +123,9 @@ pub async fn acknowledge(
 pub async fn requeue(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, id)): Named<(String, String)>,
+    PathParams((session, id)): PathParams<(String, String)>,
     Body(Nothing {}): Body<Nothing>,
-) -> Answered {
+) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let inbox = api.runtime().inbox(&session);
@@ -134,10 +137,12 @@ impl From<InboxError> for Problem {
     fn from(error: InboxError) -> Problem {
         let told = error.to_string();
         match error {
-            InboxError::NotFound { .. } => Problem::new("not_found", told),
-            InboxError::Lease { .. } => Problem::new("invalid_args", told),
-            InboxError::NotOwned => Problem::new("internal", told),
-            InboxError::Batch(error) => Problem::from(error),
+            InboxError::NotFound { .. } => Problem::new(ProblemCode::NotFound, told),
+            InboxError::Lease { .. } => Problem::new(ProblemCode::InvalidArgs, told),
+            InboxError::NotOwned => Problem::new(ProblemCode::Internal, told),
+            InboxError::Session(error) => Problem::from(error),
+            // A kind that this server does not know yet.
+            _ => Problem::new(ProblemCode::Internal, told),
         }
     }
 }

@@ -1,27 +1,27 @@
-//! Tokens, for who manages them.
+//! Managing tokens.
 
-use super::{Answered, json, with_status};
+use super::{HandlerResult, json, with_status};
 use crate::api::Api;
-use crate::extract::{Asked, Body, Named};
-use crate::problem::Problem;
+use crate::extract::{Body, PathParams, QueryParams};
+use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view;
-use crate::wire::shown::{Page, Revoked};
+use crate::wire::shown::{PageView, Revoked};
 use crate::wire::{NewToken, Paging};
 use axum::extract::State;
 use hyper::StatusCode;
 
-pub async fn list(State(api): State<Api>, Asked(paging): Asked<Paging>) -> Answered {
+pub async fn list(State(api): State<Api>, QueryParams(paging): QueryParams<Paging>) -> HandlerResult {
     let limit = view::limit(paging.limit)?;
     let (items, next) = api.tokens().list(paging.after.as_deref(), limit).await?;
-    json(&Page { items, next })
+    json(&PageView { items, next })
 }
 
-pub async fn make(State(api): State<Api>, Body(wanted): Body<NewToken>) -> Answered {
+pub async fn make(State(api): State<Api>, Body(wanted): Body<NewToken>) -> HandlerResult {
     with_status(StatusCode::CREATED, &api.tokens().make(wanted).await?)
 }
 
-pub async fn revoke(State(api): State<Api>, Named(id): Named<String>) -> Answered {
+pub async fn revoke(State(api): State<Api>, PathParams(id): PathParams<String>) -> HandlerResult {
     let revoking = api.clone();
     let gone = undisturbed({
         let id = id.clone();
@@ -30,7 +30,7 @@ pub async fn revoke(State(api): State<Api>, Named(id): Named<String>) -> Answere
     match gone.await? {
         true => json(&Revoked { revoked: true }),
         false => Err(Problem::new(
-            "not_found",
+            ProblemCode::NotFound,
             format!("there is no token {id:?}; `windlass token list` lists them"),
         )),
     }

@@ -1,54 +1,55 @@
 //! Tools.
 
-use super::{Answered, json};
+use super::{HandlerResult, json};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::{Asked, Body, Named};
-use crate::problem::Problem;
+use crate::extract::{Body, PathParams, QueryParams};
+use crate::problem::{Problem, ProblemCode};
 use crate::view;
-use crate::wire::shown::{Page, Tool};
+use crate::wire::shown::{PageView, ToolView};
 use crate::wire::{Nothing, Paging};
 use axum::extract::State;
-use windlass::core::tool::nearest_name;
-use windlass::{Listed, NoSuchTool};
+use windlass::error::NoSuchTool;
+use windlass::tool::Listed;
+use windlass_args::names::nearest_name;
 
-pub async fn list(State(api): State<Api>, Asked(paging): Asked<Paging>) -> Answered {
+pub async fn list(State(api): State<Api>, QueryParams(paging): QueryParams<Paging>) -> HandlerResult {
     json(&page(api.runtime().tools(), &paging)?)
 }
 
 pub async fn of_session(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Asked(paging): Asked<Paging>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    QueryParams(paging): QueryParams<Paging>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     json(&page(api.runtime().tools_of(&session).await?, &paging)?)
 }
 
-pub async fn show(State(api): State<Api>, Named(name): Named<String>) -> Answered {
+pub async fn show(State(api): State<Api>, PathParams(name): PathParams<String>) -> HandlerResult {
     json(&find(&api, &name)?)
 }
 
 pub async fn pause(
     State(api): State<Api>,
-    Named(name): Named<String>,
+    PathParams(name): PathParams<String>,
     Body(Nothing {}): Body<Nothing>,
-) -> Answered {
+) -> HandlerResult {
     api.runtime().pause(&name).map_err(no_such_tool)?;
     json(&find(&api, &name)?)
 }
 
 pub async fn resume(
     State(api): State<Api>,
-    Named(name): Named<String>,
+    PathParams(name): PathParams<String>,
     Body(Nothing {}): Body<Nothing>,
-) -> Answered {
+) -> HandlerResult {
     api.runtime().resume_tool(&name).map_err(no_such_tool)?;
     json(&find(&api, &name)?)
 }
 
-fn find(api: &Api, name: &str) -> Result<Tool, Problem> {
+fn find(api: &Api, name: &str) -> Result<ToolView, Problem> {
     let tools = api.runtime().tools();
     match tools.iter().find(|listed| listed.summary.name == name) {
         Some(listed) => Ok(view::tool(listed)),
@@ -61,15 +62,15 @@ fn find(api: &Api, name: &str) -> Result<Tool, Problem> {
 }
 
 fn no_such_tool(error: NoSuchTool) -> Problem {
-    Problem::new("not_found", error.to_string())
+    Problem::new(ProblemCode::NotFound, error.to_string())
 }
 
-/// The tools are listed by name, so a name is where a page ends.
-fn page(tools: Vec<Listed>, paging: &Paging) -> Result<Page<Tool>, Problem> {
+/// Tools are listed by name, so a name is the cursor.
+fn page(tools: Vec<Listed>, paging: &Paging) -> Result<PageView<ToolView>, Problem> {
     let limit = view::limit(paging.limit)?;
     let behind = |listed: &&Listed| paging.after.as_ref().is_none_or(|after| listed.summary.name > *after);
     let mut rest = tools.iter().filter(behind);
-    let items: Vec<Tool> = rest.by_ref().take(limit).map(view::tool).collect();
+    let items: Vec<ToolView> = rest.by_ref().take(limit).map(view::tool).collect();
     let next = rest.next().and(items.last()).map(|last| last.name.clone());
-    Ok(Page { items, next })
+    Ok(PageView { items, next })
 }

@@ -1,24 +1,24 @@
 //! The triggers of a session.
 
-use super::{Answered, json, opened};
+use super::{HandlerResult, json, opened};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::{Asked, Body, Named};
-use crate::problem::Problem;
+use crate::extract::{Body, PathParams, QueryParams};
+use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view;
-use crate::wire::triggers::NewTrigger;
+use crate::wire::triggers::TriggerBody;
 use crate::wire::{Deleted, Paging};
 use axum::extract::State;
-use windlass::TriggerError;
-use windlass::core::call::Wake;
+use windlass::error::TriggerError;
+use windlass_core::call::Wake;
 
 pub async fn list(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Asked(paging): Asked<Paging>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    QueryParams(paging): QueryParams<Paging>,
+) -> HandlerResult {
     api.session(&caller, &session).await?;
     json(&view::triggers(&api.runtime().triggers(&session), &paging).await?)
 }
@@ -26,12 +26,12 @@ pub async fn list(
 pub async fn make(
     State(api): State<Api>,
     caller: Caller,
-    Named(session): Named<String>,
-    Body(wanted): Body<NewTrigger>,
-) -> Answered {
+    PathParams(session): PathParams<String>,
+    Body(wanted): Body<TriggerBody>,
+) -> HandlerResult {
     api.takes_work()?;
     api.claim(&caller, &session).await?;
-    let new = windlass::NewTrigger {
+    let new = windlass::triggers::NewTrigger {
         id: wanted.id,
         event: wanted.event,
         filter: wanted.filter.into_iter().collect(),
@@ -50,8 +50,8 @@ pub async fn make(
 pub async fn remove(
     State(api): State<Api>,
     caller: Caller,
-    Named((session, id)): Named<(String, String)>,
-) -> Answered {
+    PathParams((session, id)): PathParams<(String, String)>,
+) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let triggers = api.runtime().triggers(&session);
@@ -63,11 +63,14 @@ impl From<TriggerError> for Problem {
     fn from(error: TriggerError) -> Problem {
         let told = error.to_string();
         match error {
-            TriggerError::Invalid { .. } => Problem::new("invalid_trigger", told),
-            TriggerError::Exists { .. } => Problem::new("conflict", told),
-            TriggerError::Full { .. } => Problem::new("too_many_triggers", told),
-            TriggerError::NotOwned => Problem::new("internal", told),
-            TriggerError::Batch(error) => Problem::from(error),
+            TriggerError::Invalid { .. } => Problem::new(ProblemCode::InvalidTrigger, told),
+            TriggerError::Refused(failure) => Problem::refused(&failure),
+            TriggerError::Exists { .. } => Problem::new(ProblemCode::Conflict, told),
+            TriggerError::Full { .. } => Problem::new(ProblemCode::TooManyTriggers, told),
+            TriggerError::NotOwned => Problem::new(ProblemCode::Internal, told),
+            TriggerError::Session(error) => Problem::from(error),
+            // A kind that this server does not know yet.
+            _ => Problem::new(ProblemCode::Internal, told),
         }
     }
 }

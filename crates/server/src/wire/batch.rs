@@ -1,53 +1,63 @@
-//! A batch as it is written: in the body of a request, and in the files of `windlass run`.
+//! The format of a batch: in request bodies, and in the files of `windlass run`.
 
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use windlass::core::json;
-use windlass::core::limits::Limits;
-use windlass::{Args, BatchRequest, CallRequest, Deadlines, NewTask, Siblings, StreamRequest, Wake};
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt;
+use windlass::batch::{ProviderData, Siblings, StreamRequest};
+use windlass::tasks::{NewTask, Wake};
+use windlass::{Args, BatchRequest, CallRequest, Deadlines, Limits};
+use windlass_args::json;
 
 /// The calls of one model turn.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "BatchRequest")]
-pub struct Batch {
-    /// What makes it one batch, however often it is sent; derived from the calls if every one has an id, else made.
+pub struct BatchBody {
+    /// Idempotency key of the batch; by default derived from the calls if each has an id, else generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The turn of the conversation; goes into a derived key.
+    /// The turn of the conversation; part of a derived key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<String>,
     /// The calls, in order.
-    pub calls: Vec<Call>,
-    /// What becomes of the other calls when one ends.
+    pub calls: Vec<CallBody>,
+    /// How the end of one call affects the others.
     #[serde(default)]
     #[schemars(with = "SiblingsShape")]
     pub siblings: Siblings,
-    /// What the host attaches for tools and hooks.
+    /// When the session gets a notice of calls that were answered before they had ended: `on_end` by default, `silent`
+    /// for never. With `on_activity`, calls that become tasks also send notices of their questions and messages.
+    #[serde(default)]
+    pub wake: WakeOn,
+    /// Data that the host attaches for tools and hooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub inputs: Option<Box<RawValue>>,
-    /// For what the answer waits.
+    /// How long the answer waits.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wait: Option<Wait>,
-    /// How long the answer waits at most, in milliseconds.
+    pub wait: Option<AnswerWait>,
+    /// The maximum wait for the answer, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// For what the answer to a batch waits.
+/// How long the answer to a batch waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Wait {
+#[schemars(rename = "Wait")]
+pub enum AnswerWait {
     /// Until every call has ended.
     Settled,
-    /// Until every call has ended, or waits for somebody outside.
+    /// Until every call has ended or waits for an external answer.
     #[default]
     Inline,
-    /// For nothing: the calls are recorded.
+    /// Not at all: only until the calls are recorded.
     None,
 }
 
@@ -55,14 +65,14 @@ pub enum Wait {
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "CallRequest")]
-pub struct Call {
+pub struct CallBody {
     /// The model's id of the call: 1 to 128 printable characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The tool's name or stable id.
     pub tool: String,
-    /// Its arguments: an object, or the raw text of the model. As written: it is read by our own rules, so that no
-    /// nesting, key or number is lost or refused on the way, and what is wrong with it is that call's own failure.
+    /// Its arguments: an object, or the raw text of the model. Kept as written and parsed by our own rules, so that no
+    /// nesting, key or number is lost or refused on the way, and a mistake is that call's own failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<ArgsShape>")]
     pub args: Option<Box<RawValue>>,
@@ -70,34 +80,34 @@ pub struct Call {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Value>")]
     pub provider: Option<Box<RawValue>>,
-    /// How long it may take: shorter than its tool says, never longer.
+    /// Its deadlines: shorter than its tool's, never longer.
     #[serde(default)]
     pub deadlines: CallDeadlines,
     /// Higher starts before lower, among calls of a session that do not collide.
     #[serde(default)]
     pub priority: i8,
-    /// How long the answer waits for it once it runs, in milliseconds, if its tool may go on in the background.
+    /// How long the answer waits for it once it runs, in milliseconds, if its tool may continue in the background.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inline_ms: Option<u64>,
-    /// Starts it as a task, if its tool may go on in the background: the answer does not wait for it.
+    /// Starts it as a task, if its tool may continue in the background: the answer does not wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<StartTask>,
 }
 
-/// How a call is started as a task.
+/// How to start a call as a task.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartTask {
-    /// What people call it; the tool's name unless given.
+    /// A title for people; the tool's name by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// When its session is told of it: `on_end` unless given.
+    /// When its session gets a notice: `on_end` by default.
     #[serde(default)]
     pub wake: WakeOn,
 }
 
-/// When a session is told of a task.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+/// When a session gets a notice of a task, or of a call that was answered before it had ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WakeOn {
     /// Never.
@@ -105,22 +115,27 @@ pub enum WakeOn {
     /// When it has ended.
     #[default]
     OnEnd,
-    /// Also when it asks or says something.
+    /// Also when it asks a question or sends a message.
     OnActivity,
 }
 
 impl From<StartTask> for NewTask {
     fn from(task: StartTask) -> NewTask {
-        let wake = match task.wake {
-            WakeOn::Silent => Wake::Silent,
-            WakeOn::OnEnd => Wake::OnEnd,
-            WakeOn::OnActivity => Wake::OnActivity,
-        };
-        NewTask { title: task.title, wake }
+        NewTask { title: task.title, wake: task.wake.into() }
     }
 }
 
-/// How long a call may take, in milliseconds.
+impl From<WakeOn> for Wake {
+    fn from(wake: WakeOn) -> Wake {
+        match wake {
+            WakeOn::Silent => Wake::Silent,
+            WakeOn::OnEnd => Wake::OnEnd,
+            WakeOn::OnActivity => Wake::OnActivity,
+        }
+    }
+}
+
+/// Deadlines of a call, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "each is named like the deadline; docs/attempts.md tells them apart")]
@@ -135,91 +150,174 @@ pub struct CallDeadlines {
     pub total_ms: Option<u64>,
 }
 
-/// More calls of a batch whose calls come one after the other.
+/// More calls of a streamed batch.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PushRequest")]
 pub struct Push {
-    /// The turn of the conversation; that of the first push counts.
+    /// The turn of the conversation; the first push decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<String>,
     /// The calls, each with an id.
-    pub calls: Vec<Call>,
-    /// What becomes of the other calls when one ends; that of the first push counts.
+    pub calls: Vec<CallBody>,
+    /// How the end of one call affects the others; the first push decides.
     #[serde(default)]
     #[schemars(with = "SiblingsShape")]
     pub siblings: Siblings,
-    /// What the host attaches for tools and hooks; those of the first push count.
+    /// When the session gets a notice of calls that were answered before they had ended; the first push decides.
+    #[serde(default)]
+    pub wake: WakeOn,
+    /// Data that the host attaches for tools and hooks; the first push decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub inputs: Option<Box<RawValue>>,
-    /// For what the answer waits; `none` if not said.
+    /// How long the answer waits; `none` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wait: Option<Wait>,
-    /// How long the answer waits at most, in milliseconds.
+    pub wait: Option<AnswerWait>,
+    /// The maximum wait for the answer, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// The end of a batch whose calls come one after the other.
+/// The end of a streamed batch.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "CloseRequest")]
 pub struct Close {
-    /// For what the answer waits.
+    /// How long the answer waits.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wait: Option<Wait>,
-    /// How long the answer waits at most, in milliseconds.
+    pub wait: Option<AnswerWait>,
+    /// The maximum wait for the answer, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-impl Batch {
-    /// Reads a batch. What it says of waiting is its reader's business.
+impl BatchBody {
+    /// Converts the body to a batch. The wait is left to its caller.
     pub fn request(self, limits: &Limits) -> Result<BatchRequest, Problem> {
         let inputs = inputs(self.inputs.as_deref(), limits)?;
-        let calls = requests(self.calls, limits)?;
-        let Batch { key, turn, siblings, .. } = self;
-        Ok(BatchRequest { key, turn, inputs, calls, siblings, overlay: None, observer: None })
+        let calls = requests(self.calls, limits);
+        let unattended = self.wait == Some(AnswerWait::None);
+        let BatchBody { key, turn, siblings, wake, .. } = self;
+        let wake = wake.into();
+        let batch = BatchRequest { key, turn, inputs, calls, siblings, wake, ..BatchRequest::default() };
+        Ok(BatchRequest { unattended, ..batch })
     }
 }
 
 impl Push {
-    /// The batch that these calls belong to, and the calls.
+    /// Converts the body to the batch's request and its calls.
     pub fn request(self, key: String, limits: &Limits) -> Result<(StreamRequest, Vec<CallRequest>), Problem> {
         let inputs = inputs(self.inputs.as_deref(), limits)?;
-        let calls = requests(self.calls, limits)?;
-        let Push { turn, siblings, .. } = self;
-        Ok((StreamRequest { key, turn, siblings, inputs, overlay: None }, calls))
+        let calls = requests(self.calls, limits);
+        let Push { turn, siblings, wake, .. } = self;
+        Ok((StreamRequest { key, turn, siblings, inputs, wake: wake.into(), overlay: None }, calls))
     }
 }
 
-fn requests(calls: Vec<Call>, limits: &Limits) -> Result<Vec<CallRequest>, Problem> {
-    calls.into_iter().enumerate().map(|(place, call)| request(place, call, limits)).collect()
+/// Stops at the first call above the limit, before anything is allocated for it. All other mistakes are found
+/// by the full parser.
+pub fn count_calls(text: &str, limits: &Limits) -> Result<(), Problem> {
+    let (max, too_many) = (limits.batch_calls_max, Cell::new(false));
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let _ = CountedCalls { max, too_many: &too_many }.deserialize(&mut reader);
+    if too_many.get() {
+        return Err(wrong(format!(
+            "the batch has more than {max} calls, which is the most; submit it in parts"
+        )));
+    }
+    Ok(())
 }
 
-fn request(place: usize, call: Call, limits: &Limits) -> Result<CallRequest, Problem> {
+/// The object of a batch or a push, of which only the calls are counted.
+struct CountedCalls<'a> {
+    max: u64,
+    too_many: &'a Cell<bool>,
+}
+
+impl<'de> DeserializeSeed<'de> for CountedCalls<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for CountedCalls<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with calls")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            match &*key {
+                "calls" => map.next_value_seed(CountedItems { max: self.max, too_many: self.too_many })?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A list whose items are counted.
+struct CountedItems<'a> {
+    max: u64,
+    too_many: &'a Cell<bool>,
+}
+
+impl<'de> DeserializeSeed<'de> for CountedItems<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for CountedItems<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of calls")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let mut count = 0;
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
+            if count > self.max {
+                self.too_many.set(true);
+                return Err(A::Error::custom("too many calls"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn requests(calls: Vec<CallBody>, limits: &Limits) -> Vec<CallRequest> {
+    calls.into_iter().map(|call| request(call, limits)).collect()
+}
+
+fn request(call: CallBody, limits: &Limits) -> CallRequest {
     let CallDeadlines { queue_ms, attempt_ms, silence_ms, total_ms } = call.deadlines;
-    let provider = call.provider.map(|data| {
-        json::parse(data.get(), limits)
-            .map_err(|problem| wrong(format!("calls[{place}].provider cannot be kept: {problem}")))
-    });
-    Ok(CallRequest {
+    CallRequest {
         id: call.id,
         tool: call.tool,
         args: call.args.map_or_else(Args::default, |args| arguments(args.get(), limits)),
-        provider: provider.transpose()?,
+        // Kept as written: only the provider reads it.
+        provider: call.provider.map(|data| ProviderData::written(Box::<str>::from(data))),
         deadlines: Deadlines { queue_ms, attempt_ms, silence_ms, total_ms },
         priority: call.priority,
         inline_ms: call.inline_ms,
         task: call.task.map(NewTask::from),
-    })
+    }
 }
 
-/// An object is the arguments; a string is the raw text a model wrote. What our rules refuse stays text, and is
-/// refused with its reason when the call is prepared.
+/// An object is the arguments; a string is the raw text of a model. Text that our rules refuse stays text,
+/// and is refused with its reason when the call is prepared.
 fn arguments(written: &str, limits: &Limits) -> Args {
-    match json::parse(written, limits) {
+    match json::parse(written, &limits.args()) {
         Ok(Value::String(text)) => Args::Text(text),
         Ok(value) => Args::Json(value),
         Err(_) => Args::Text(serde_json::from_str(written).unwrap_or_else(|_| written.to_string())),
@@ -228,40 +326,40 @@ fn arguments(written: &str, limits: &Limits) -> Args {
 
 fn inputs(written: Option<&RawValue>, limits: &Limits) -> Result<Option<Map<String, Value>>, Problem> {
     let Some(written) = written else { return Ok(None) };
-    match json::parse(written.get(), limits) {
+    match json::parse(written.get(), &limits.args()) {
         Ok(Value::Object(inputs)) => Ok(Some(inputs)),
         Ok(_) => Err(wrong("the batch's inputs must be a JSON object".to_string())),
-        Err(problem) => Err(wrong(format!("the batch's inputs cannot be kept: {problem}"))),
+        Err(problem) => Err(wrong(format!("the batch's inputs cannot be stored: {problem}"))),
     }
 }
 
 fn wrong(what: String) -> Problem {
-    Problem::new("bad_batch", what)
+    Problem::new(ProblemCode::BadBatch, what)
 }
 
-/// Arguments, for whoever reads the description of the API.
+/// Arguments, in the OpenAPI description.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "it only describes what is read by our own rules")]
 enum ArgsShape {
     /// The arguments.
     Object(Map<String, Value>),
-    /// The raw text that the model wrote.
+    /// The raw text of the model.
     Text(String),
 }
 
-/// What becomes of the other calls when one ends, for whoever reads the description of the API.
+/// How the end of one call affects the others, in the OpenAPI description.
 #[derive(JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Siblings")]
 #[expect(dead_code, reason = "it only describes what the runtime reads")]
 enum SiblingsShape {
-    /// Nothing.
+    /// Not at all.
     Independent,
-    /// The first that fails cancels all others.
+    /// The first failure cancels all others.
     FailFast,
-    /// The first that succeeds cancels all others.
+    /// The first success cancels all others.
     Race,
-    /// So many must succeed; once that is so, or cannot be any more, all others are cancelled.
+    /// This many must succeed; once they have, or no longer can, all others are cancelled.
     Quorum(u32),
 }

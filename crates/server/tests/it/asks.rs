@@ -3,15 +3,17 @@
 use crate::rig::Rig;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use windlass::{Cx, EffectClass, Output, Target, Tool, ToolError, ToolFuture, ToolSpec, tool_fn};
+use windlass::ask::Target;
+use windlass::{Cx, EffectClass, Output, Tool, ToolError, ToolFuture, ToolSpec, tool_fn};
 use windlass_server::client::ClientError;
 use windlass_server::wire::{
-    Cancelled, Complete, CompleteError, List, Questions, Resolve, Signal, Signalled, State,
+    CallQuery, Cancelled, CompleteError, CompletionBody, QuestionQuery, ResolveBody, SignalBody,
+    SignalReceipt, StateFilter,
 };
 
 fn code<T: std::fmt::Debug>(answered: Result<T, ClientError>) -> (u16, String) {
     match answered {
-        Err(ClientError::Problem(problem)) => (problem.status, problem.code),
+        Err(ClientError::Problem(problem)) => (problem.status, problem.code.to_string()),
         other => panic!("no problem: {other:?}"),
     }
 }
@@ -24,7 +26,7 @@ async fn a_call_a_batch_and_a_session_are_cancelled() {
     let key = "a/b?c#d %2F ü";
     let submitted = rig.submit("s", key, &["hold", "hold"]).await;
     rig.begun(1).await;
-    let open = List { state: Some(State::Running), ..List::default() };
+    let open = CallQuery { state: Some(StateFilter::Running), ..CallQuery::default() };
     let page = client.calls(Some("s"), &open).await.expect("a page");
     let call = page["items"][0]["call"].as_str().expect("a handle").to_string();
     let asked = client.cancel(Target::Call(&call), Some("enough".into())).await.expect("it is asked");
@@ -57,7 +59,8 @@ async fn an_unknown_call_is_resolved_once() {
     let mut rig = Rig::new();
     let client = rig.client().await;
     let (landed, not) = (rig.unknown("l").await, rig.unknown("n").await);
-    let say = |landed: Option<Value>| Resolve { did_not_happen: landed.is_none(), landed, ask_tool: false };
+    let say =
+        |landed: Option<Value>| ResolveBody { did_not_happen: landed.is_none(), landed, ask_tool: false };
     // Null is a result.
     let call = client.resolve(&landed, &say(Some(Value::Null))).await.expect("resolved");
     assert_eq!((&call["state"], &call["outcome"]["value"]), (&json!("succeeded"), &Value::Null));
@@ -69,7 +72,7 @@ async fn an_unknown_call_is_resolved_once() {
     assert_eq!(client.call(&not, false).await.expect("the call")["state"], "failed");
     // Its tool has nothing to say.
     let other = rig.unknown("o").await;
-    let ask = Resolve { ask_tool: true, ..Resolve::default() };
+    let ask = ResolveBody { ask_tool: true, ..ResolveBody::default() };
     assert_eq!(code(client.resolve(&other, &ask).await), (409, "unfit".into()));
     let too_long = say(Some(json!("x".repeat(1 << 20))));
     assert_eq!(code(client.resolve(&other, &too_long).await), (422, "invalid_args".into()));
@@ -107,15 +110,15 @@ async fn whoever_has_the_key_answers_once() {
     let client = rig.client().await;
     let keys = Arc::new(Mutex::new(Vec::new()));
     rig.runtime.register(Waits(keys.clone())).expect("it fits");
-    let ok = |value| Complete { ok: Some(value), ..Complete::default() };
+    let ok = |value| CompletionBody { ok: Some(value), ..CompletionBody::default() };
     let error = CompleteError { code: "no".into(), message: "Ann says no".into() };
-    let error = Complete { error: Some(error), ..Complete::default() };
-    let cancelled = Complete { cancelled: true, ..Complete::default() };
+    let error = CompletionBody { error: Some(error), ..CompletionBody::default() };
+    let cancelled = CompletionBody { cancelled: true, ..CompletionBody::default() };
     for (key, said, state) in
         [("ok", ok(Value::Null), "succeeded"), ("error", error, "failed"), ("off", cancelled, "cancelled")]
     {
         let submitted = rig.submit("s", key, &["waits"]).await;
-        let waiting = List { state: Some(State::AwaitingCompletion), ..List::default() };
+        let waiting = CallQuery { state: Some(StateFilter::AwaitingCompletion), ..CallQuery::default() };
         let call = loop {
             let page = client.calls(None, &waiting).await.expect("a page");
             if let Some(call) = page["items"].get(0) {
@@ -155,7 +158,7 @@ async fn whoever_has_the_key_answers_once() {
         assert_eq!((status, &problem["code"]), (400, &json!("bad_body")), "{problem}");
     }
     let long = CompleteError { code: "c".repeat(65), message: "m".into() };
-    let long = Complete { error: Some(long), ..Complete::default() };
+    let long = CompletionBody { error: Some(long), ..CompletionBody::default() };
     assert_eq!(code(client.complete(&late, &long).await), (422, "invalid_args".into()));
 }
 
@@ -182,8 +185,8 @@ async fn questions_come_in_pages_and_are_answered_by_their_ids() {
     let client = rig.client().await;
     rig.runtime.register(Asks).expect("it fits");
     let submitted = rig.submit("s", "k", &["asks"]).await;
-    let all = Questions { limit: Some(1), ..Questions::default() };
-    let waiting = List { state: Some(State::AwaitingInput), ..List::default() };
+    let all = QuestionQuery { limit: Some(1), ..QuestionQuery::default() };
+    let waiting = CallQuery { state: Some(StateFilter::AwaitingInput), ..CallQuery::default() };
     while client.calls(None, &waiting).await.expect("a page")["items"].get(0).is_none() {}
     let mut ids = Vec::new();
     let (mut list, mut pages) = (all.clone(), 0);
@@ -202,7 +205,7 @@ async fn questions_come_in_pages_and_are_answered_by_their_ids() {
         list.after = Some(next.to_string());
     }
     assert_eq!((pages, ids.len()), (3, 3), "{ids:?}");
-    let other = Questions { session: Some("other".into()), ..Questions::default() };
+    let other = QuestionQuery { session: Some("other".into()), ..QuestionQuery::default() };
     assert_eq!(client.questions(&other).await.expect("a page")["items"], json!([]));
     for id in &ids {
         client.answer(id, json!(7)).await.expect("it is taken");
@@ -225,7 +228,7 @@ async fn a_session_is_connected_or_that_is_declined() {
     let needs = || async { Err(ToolError::needs_connection("ma/il", None)) };
     rig.runtime.register(tool_fn(spec, move |_, _| needs())).expect("it fits");
     let submitted = rig.submit("s", "k", &["mail"]).await;
-    let waiting = List { state: Some(State::AwaitingConnection), ..List::default() };
+    let waiting = CallQuery { state: Some(StateFilter::AwaitingConnection), ..CallQuery::default() };
     let waits = || async {
         loop {
             let page = client.calls(None, &waiting).await.expect("a page");
@@ -253,17 +256,17 @@ async fn a_session_is_connected_or_that_is_declined() {
 async fn the_caller_posts_the_result_of_a_tool_that_it_runs() {
     let rig = Rig::new();
     let client = rig.client().await;
-    let tab = windlass::client_tool(ToolSpec { name: "open_tab".into(), ..ToolSpec::default() });
+    let tab = windlass::tool::client_tool(ToolSpec { name: "open_tab".into(), ..ToolSpec::default() });
     rig.runtime.register(tab).expect("it fits");
     let submitted = rig.submit("s", "k", &["open_tab"]).await;
-    let waiting = List { state: Some(State::AwaitingClient), ..List::default() };
+    let waiting = CallQuery { state: Some(StateFilter::AwaitingClient), ..CallQuery::default() };
     let call = loop {
         let page = client.calls(None, &waiting).await.expect("a page");
         if let Some(call) = page["items"].get(0) {
             break call["call"].as_str().expect("a handle").to_string();
         }
     };
-    let ok = |value| Complete { ok: Some(value), ..Complete::default() };
+    let ok = |value| CompletionBody { ok: Some(value), ..CompletionBody::default() };
     assert!(client.client_result(&call, &ok(json!("opened"))).await.expect("it is taken").completed);
     assert_eq!(submitted.settled().await.expect("answered").calls[0].model_text(), "opened");
     client.client_result(&call, &ok(json!("opened"))).await.expect("the same again is fine");
@@ -299,17 +302,17 @@ async fn a_signal_is_sent_and_what_is_none_is_told() {
     let client = rig.client().await;
     rig.runtime.register(Told).expect("it is taken");
     let submitted = rig.submit("s", "k", &["told"]).await;
-    let page = client.calls(Some("s"), &List::default()).await.expect("a page");
+    let page = client.calls(Some("s"), &CallQuery::default()).await.expect("a page");
     let call = page["items"][0]["call"].as_str().expect("a handle").to_string();
     let send = async |name: &str, payload: Value| {
-        client.signal(&call, &Signal { name: name.into(), payload, key: Some("k".into()) }).await
+        client.signal(&call, &SignalBody { name: name.into(), payload, key: Some("k".into()) }).await
     };
     assert_eq!(code(send("stop", json!(1)).await), (422, "no_such_signal".into()));
     assert_eq!(code(send("go", json!("one")).await), (422, "invalid_args".into()));
     for _again in 0..2 {
         let sent = send("go", json!(7)).await;
         match sent {
-            Ok(sent) => assert_eq!(sent, Signalled { signalled: true }),
+            Ok(sent) => assert_eq!(sent, SignalReceipt { signalled: true }),
             // The first one may have ended the call.
             sent => assert_eq!(code(sent), (410, "over".into())),
         }
@@ -317,6 +320,6 @@ async fn a_signal_is_sent_and_what_is_none_is_told() {
     let answer = submitted.settled().await.expect("answered");
     assert_eq!(answer.calls[0].model_text(), "7");
     assert_eq!(code(send("go", json!(8)).await), (410, "over".into()));
-    let nobody = client.signal("nope", &Signal { name: "go".into(), payload: json!(1), key: None }).await;
+    let nobody = client.signal("nope", &SignalBody { name: "go".into(), payload: json!(1), key: None }).await;
     assert_eq!(code(nobody), (404, "not_found".into()));
 }

@@ -1,10 +1,11 @@
 //! Requests of every wrong kind: told with a code and what to do, and nothing else suffers.
 
 use crate::rig::Rig;
-use windlass::core::handle::{Handle, Kind, Secret};
+use windlass_core::handle::{Handle, HandleKind, Secret};
 use windlass_server::Problem;
 
-fn told((status, body): (u16, serde_json::Value)) -> String {
+fn told(answer: (u16, serde_json::Value)) -> String {
+    let (status, body) = answer;
     let problem: Problem = serde_json::from_value(body).expect("a problem");
     assert_eq!((problem.status, problem.kind.as_str()), (status, "about:blank"));
     format!("{status} {}: {}\n", problem.code, problem.detail)
@@ -72,18 +73,16 @@ async fn a_forged_handle_is_told_like_one_that_names_nothing() {
     let mut rig = Rig::new();
     let ours = rig.unknown("k").await;
     let secret = rig.runtime.store().secret().clone();
-    let number = Handle::parse(&ours).and_then(|handle| handle.open(&secret, Kind::Call)).expect("ours");
-    let elsewhere = Handle::seal(&Secret([7; 32]), Kind::Call, number).to_string();
-    let artifact = Handle::seal(&secret, Kind::Artifact, number).to_string();
-    let unused = Handle::seal(&secret, Kind::Call, number + (99 << 16)).to_string();
-    let beside = Handle::seal(&secret, Kind::Call, number + 1).to_string();
+    let number =
+        Handle::parse(&ours).and_then(|handle| handle.open(&secret, HandleKind::Call)).expect("ours");
+    let elsewhere = Handle::seal(&Secret([7; 32]), HandleKind::Call, number).to_string();
+    let artifact = Handle::seal(&secret, HandleKind::Artifact, number).to_string();
+    let unused = Handle::seal(&secret, HandleKind::Call, number + (99 << 16)).to_string();
+    let beside = Handle::seal(&secret, HandleKind::Call, number + 1).to_string();
     for handle in [elsewhere, artifact, unused, beside, "0".repeat(26), "x".into()] {
         let tell = |answer| told(answer).replace(&handle, "CALL");
         let shown = tell(rig.get(&format!("/v1/calls/{handle}")).await);
-        assert_eq!(
-            shown,
-            "404 not_found: there is no call \"CALL\"; `windlass calls` lists those there are\n"
-        );
+        assert_eq!(shown, "404 not_found: there is no call \"CALL\"; `windlass calls` lists all calls\n");
         for (what, body) in [("cancel", "{}"), ("resolve", r#"{"did_not_happen": true}"#), ("accept", "")] {
             let asked = tell(rig.post(&format!("/v1/calls/{handle}/{what}"), body.as_bytes()).await);
             assert_eq!(asked, shown, "{what}");
@@ -117,5 +116,5 @@ async fn a_long_reason_is_refused() {
     let rig = Rig::new();
     let body = serde_json::json!({"reason": "ü".repeat(1_001)}).to_string();
     let answer = rig.post("/v1/sessions/s/cancel", body.as_bytes()).await;
-    assert_eq!(told(answer), "400 bad_body: a reason has at most 1000 characters; say it shorter\n");
+    assert_eq!(told(answer), "400 bad_body: a reason has at most 1000 characters; shorten it\n");
 }

@@ -1,11 +1,12 @@
-//! Whoever is slow, large, silent or many: refused or let go, and nobody else suffers.
+//! Slow, large, silent or many clients: refused or disconnected, and nobody else suffers.
 
-use crate::tcp::{Served, read};
+use crate::tcp::{Served, read, read_head};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use windlass::Config;
+use windlass_server::access::TokenScope;
 
 const BATCHES: &str = "/v1/sessions/s/batches";
 
@@ -48,7 +49,7 @@ async fn the_slow_and_the_silent_are_let_go() {
     stream.write_all(format!("{}{{", head(&served, 100)).as_bytes()).await.expect("sent");
     let late = read(stream).await;
     assert_eq!(late.told(), (400, "bad_body".into()));
-    assert!(late.body.contains("did not come in time"), "{}", late.body);
+    assert!(late.body.contains("did not arrive in time"), "{}", late.body);
     still_serves(&served).await;
 }
 
@@ -117,54 +118,191 @@ async fn who_does_not_take_the_answer_is_let_go() {
     stream.write_all(ask.as_bytes()).await.expect("sent");
     let mut first = [0; 64];
     stream.read_exact(&mut first).await.expect("it begins");
-    // There is room for one, and this one gets in because the other was let go.
-    served.get("/healthz").await.expect(200);
+    // There is room for one with a token, and this one gets it because the other was let go.
+    served.get("/v1/tools").await.expect(200);
     drop(stream);
 }
 
-#[tokio::test]
-async fn more_than_there_is_room_for_wait_for_their_turn() {
-    let served = Served::with(|config| {
-        config.limits.connections_max = 4;
-        config.limits.header_wait_ms = 60_000;
-    })
-    .await;
-    let mut idle = Vec::new();
-    for _ in 0..4 {
-        idle.push(TcpStream::connect(served.at()).await.expect("let in"));
-    }
-    let asked = served.get("/healthz");
-    tokio::pin!(asked);
-    tokio::select! {
-        biased;
-        _ = &mut asked => panic!("there was no room"),
-        () = std::future::ready(()) => {}
-    }
-    idle.pop();
-    asked.await.expect(200);
+/// A request with calls that says it is this long, and of which this much is sent.
+async fn begun(served: &Served, token: &str, length: usize, sent: usize) -> TcpStream {
+    let head = format!(
+        "POST {BATCHES}-{token} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\
+         content-length: {length}\r\n\r\n{{\"key\": \"{}",
+        "k".repeat(sent)
+    );
+    served.send(&head).await
 }
 
 #[tokio::test]
-async fn strangers_do_not_take_the_room_of_those_with_a_token() {
+async fn connections_that_show_nothing_keep_nobody_out() {
     let served = Served::with(|config| {
-        config.limits.body_wait_ms = 60_000;
-        config.limits.bodies_bytes_max = 64 << 10;
-        config.limits.batch_bytes_max = 32 << 10;
-        config.limits.result_json_bytes_max = 16 << 10;
+        config.limits.connections_max = 4;
+        config.limits.header_wait_ms = 600_000;
+        config.limits.body_wait_ms = 600_000;
     })
     .await;
-    // One stranger takes all that strangers have, and does not go on.
-    let mut slow = TcpStream::connect(served.at()).await.expect("let in");
-    let length = 16 << 10;
-    let head =
-        format!("POST /v1/completions/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{{");
-    slow.write_all(head.as_bytes()).await.expect("sent");
+    let mut idle = Vec::new();
+    for begun in ["", "GET /healthz HTTP/1.1\r\nhost: local", "POST /v1/completions/x HTTP/1.1\r\n"] {
+        for _ in 0..8 {
+            idle.push(served.send(begun).await);
+        }
+    }
+    served.ask_as(None, "GET", "/healthz", Value::Null).await.expect(200);
     still_serves(&served).await;
-    let other = served.ask_as(None, "POST", ("/v1/completions/x", json!({"ok": 1})));
-    let waits = tokio::time::timeout(Duration::from_millis(100), other).await;
-    assert!(waits.is_err(), "there was no room for a second stranger");
-    // Whoever has a token is answered all the same, and the room is given back with the connection.
+    let mut first = idle.remove(0);
+    let mut nothing = [0; 8];
+    let closed = tokio::time::timeout(Duration::from_secs(60), first.read(&mut nothing)).await;
+    assert!(matches!(closed, Ok(Ok(0) | Err(_))), "the oldest was closed");
+    // Whoever has shown a token stays, whoever comes.
+    let mut known = served.send("").await;
+    let ask = |path: &str| {
+        format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n", served.token)
+    };
+    known.write_all(ask("/v1/tools").as_bytes()).await.expect("sent");
+    let mut answer = [0; 12];
+    known.read_exact(&mut answer).await.expect("answered");
+    for _ in 0..8 {
+        idle.push(served.send("").await);
+    }
+    served.ask_as(None, "GET", "/healthz", Value::Null).await.expect(200);
+    let last = ask("/v1/tools").replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
+    known.write_all(last.as_bytes()).await.expect("sent");
+    assert!(read(known).await.body.contains("\"items\""), "it is still answered");
+}
+
+#[tokio::test]
+async fn who_has_shown_a_completion_key_stays_whoever_comes() {
+    let served = Served::with(|config| {
+        config.limits.connections_max = 4;
+        config.limits.header_wait_ms = 600_000;
+        config.limits.body_wait_ms = 600_000;
+    })
+    .await;
+    served.post(BATCHES, json!({"calls": [{"id": "a", "tool": "key"}]})).await.expect(200);
+    let key = served.keys.lock().expect("no panic")[0].clone();
+    let body = json!({"ok": "late"}).to_string();
+    let head = format!(
+        "POST /v1/completions/{key} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut slow = served.send(&head).await;
+    let mut idle = Vec::new();
+    for _ in 0..12 {
+        idle.push(served.send("").await);
+    }
+    // Let in once the oldest that have shown nothing were closed.
+    served.ask_as(None, "GET", "/healthz", Value::Null).await.expect(200);
+    slow.write_all(body.as_bytes()).await.expect("sent");
+    assert_eq!(read(slow).await.status, 200);
+}
+
+#[tokio::test]
+async fn one_principal_leaves_places_for_others() {
+    let served = Served::with(|config| {
+        config.limits.connections_max = 4;
+        config.limits.connection_wait_ms = 20;
+    })
+    .await;
+    let other = served.token_of("other", &[TokenScope::Calls, TokenScope::Read]).await;
+    let mut waiting = Vec::new();
+    for n in 0..3 {
+        let body = json!({"key": n.to_string(), "calls": [{"id": "a", "tool": "hold"}], "wait": "settled"});
+        waiting.push(served.send(&Served::request(Some(&served.token), "POST", BATCHES, body)).await);
+    }
+    // Each of them has its place once its call runs.
+    while served.api.runtime().counts().running[0] < 3 {
+        tokio::task::yield_now().await;
+    }
+    let refused = served.get("/v1/tools").await;
+    assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    assert_eq!(refused.told(), (503, "overloaded".into()));
+    served.ask_as(Some(&other), "GET", "/v1/tools", Value::Null).await.expect(200);
+    served.ask_as(None, "GET", "/healthz", Value::Null).await.expect(200);
+    served.go.add_permits(3);
+    for stream in waiting {
+        assert_eq!(read(stream).await.status, 200);
+    }
+    served.get("/v1/tools").await.expect(200);
+}
+
+#[tokio::test]
+async fn slow_bodies_keep_nobody_waiting_but_other_large_ones_of_their_sender() {
+    let served = Served::with(|config| config.limits.body_wait_ms = 600_000).await;
+    let other = served.token_of("other", &[TokenScope::Calls, TokenScope::Read]).await;
+    let large = 32 << 20;
+    let mut slow = Vec::new();
+    for n in 0..24 {
+        slow.push(begun(&served, &served.token, large - n, 5).await);
+        slow.push(begun(&served, &served.token, 1 << 20, 5).await);
+    }
+    // Another request of the same sender, one of its own size by somebody else, and one that needs no token.
     still_serves(&served).await;
-    drop(slow);
-    assert_eq!(served.ask_as(None, "POST", ("/v1/completions/x", json!({"ok": 1}))).await.status, 404);
+    let text = "x".repeat(3 << 20);
+    let body = json!({"calls": [{"id": "a", "tool": "say", "args": text}]});
+    let theirs = served.ask_as(Some(&other), "POST", "/v1/sessions/theirs/batches", body).await.expect(200);
+    assert_eq!(theirs["calls"][0]["outcome"]["failure"]["code"], "too_large");
+    served.ask_as(None, "GET", "/healthz", Value::Null).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_body_is_not_read_for_who_has_no_key() {
+    let served = Served::with(|config| config.limits.body_wait_ms = 600_000).await;
+    for key in ["x", &"0".repeat(52)] {
+        let head = format!(
+            "POST /v1/completions/{key} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{{",
+            8 << 20
+        );
+        assert_eq!(read_head(served.send(&head).await).await.told(), (404, "not_found".into()), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn slow_answers_under_one_key_do_not_keep_other_keys_waiting() {
+    let served = Served::with(|config| config.limits.body_wait_ms = 600_000).await;
+    for n in 0..2 {
+        let body = json!({"key": n.to_string(), "calls": [{"id": "a", "tool": "key"}]});
+        served.post(BATCHES, body).await.expect(200);
+    }
+    let keys = served.keys.lock().expect("no panic").clone();
+    let mut slow = Vec::new();
+    for n in 0..16 {
+        let length = (8 << 20) - n;
+        let head = format!(
+            "POST /v1/completions/{} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{{",
+            keys[0]
+        );
+        slow.push(served.send(&head).await);
+    }
+    let large = json!({"ok": "x".repeat(2 << 20)});
+    let path = format!("/v1/completions/{}", keys[1]);
+    served.ask_as(None, "POST", &path, large).await.expect(200);
+    // Under the same key a small one is taken, too.
+    let path = format!("/v1/completions/{}", keys[0]);
+    served.ask_as(None, "POST", &path, json!({"ok": 1})).await.expect(200);
+}
+
+#[tokio::test]
+async fn more_calls_than_a_batch_may_have_stop_the_reader() {
+    let served = Served::new().await;
+    let call = r#"{"tool": "say"}"#;
+    for path in [BATCHES.to_string(), format!("{BATCHES}/k/calls")] {
+        // What comes behind the first that is too many is not even JSON.
+        let body = format!(r#"{{"calls": [{}, nonsense"#, [call; 257].join(","));
+        let head = head(&served, body.len()).replace(BATCHES, &path);
+        let answer = served.raw(&format!("{head}{body}")).await;
+        assert_eq!(answer.told(), (400, "bad_batch".into()), "{}", answer.body);
+        assert!(answer.body.contains("more than 256 calls"), "{}", answer.body);
+    }
+    let calls: Vec<Value> = (0..256).map(|n| json!({"id": n.to_string(), "tool": "say"})).collect();
+    served.post(BATCHES, json!({"calls": calls})).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_body_with_more_values_than_memory_is_refused() {
+    let served = Served::new().await;
+    let many = format!("[{}0]", r#"{"":0},"#.repeat(100_000));
+    let body = format!(r#"{{"calls": [{{"id": "a", "tool": "say", "args": {{"x": {many}}}}}]}}"#);
+    let answer = served.raw(&format!("{}{body}", head(&served, body.len()))).await;
+    assert_eq!(answer.told(), (413, "too_large".into()), "{}", answer.body);
+    still_serves(&served).await;
 }

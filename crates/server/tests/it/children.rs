@@ -2,10 +2,10 @@
 
 use crate::tcp::Served;
 use serde_json::{Value, json};
-use windlass::{
-    Args, CallRequest, ChildSpec, Cx, EffectClass, Flags, NestedBatch, Tool, ToolFuture, ToolSpec,
-};
-use windlass_server::access::Scope;
+use windlass::batch::NestedBatch;
+use windlass::sessions::ChildSpec;
+use windlass::{Args, CallRequest, Cx, EffectClass, Flags, Tool, ToolFuture, ToolSpec};
+use windlass_server::access::TokenScope;
 
 /// Has `say` called in a child of its own, and says which that is.
 struct Delegates;
@@ -74,7 +74,11 @@ async fn a_child_has_the_tools_that_it_names_and_goes_with_its_parent() {
     assert_eq!(refused(json!({"id": "x", "parent": "nobody"})).await.0, (404, "not_found".into()));
     assert_eq!(served.get("/v1/sessions/x").await.status, 404, "what was refused is not there");
     served.ask("DELETE", "/v1/sessions/s", Value::Null).await.expect(200);
-    assert_eq!(served.get("/v1/sessions/child").await.told(), (404, "not_found".into()));
+    assert_eq!(
+        served.get("/v1/sessions/child").await.told(),
+        (410, "gone".into()),
+        "it went with its parent"
+    );
     assert_eq!(served.get("/v1/sessions").await.expect(200)["items"], json!([]));
 }
 
@@ -82,15 +86,16 @@ async fn a_child_has_the_tools_that_it_names_and_goes_with_its_parent() {
 async fn a_child_that_a_call_opened_is_whose_its_session_is() {
     let served = Served::new().await;
     served.api.runtime().register(Delegates).expect("it fits");
-    let scopes = [Scope::Calls, Scope::Read];
+    let scopes = [TokenScope::Calls, TokenScope::Read];
     let (alice, bob) = (served.token_of("alice", &scopes).await, served.token_of("bob", &scopes).await);
     let ask = async |token: &str, method: &str, path: &str, body: Value| {
-        served.ask_as(Some(token), method, (path, body)).await
+        served.ask_as(Some(token), method, path, body).await
     };
     ask(&alice, "POST", "/v1/sessions", json!({"id": "s", "locale": "de"})).await.expect(201);
     let stolen = json!({"id": "mine", "parent": "s"});
     assert_eq!(ask(&bob, "POST", "/v1/sessions", stolen).await.told(), (404, "not_found".into()));
-    let calls = json!([{"id": "d", "tool": "delegate", "args": {"n": 1}}]);
+    // It may take its time: nobody wants a task of it here.
+    let calls = json!([{"id": "d", "tool": "delegate", "args": {"n": 1}, "inline_ms": 600_000}]);
     let batch = json!({"key": "k", "wait": "settled", "calls": calls});
     let answer = ask(&alice, "POST", "/v1/sessions/s/batches", batch).await.expect(200);
     let child = answer["calls"][0]["outcome"]["value"].as_str().expect("a session").to_string();

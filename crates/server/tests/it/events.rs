@@ -9,22 +9,21 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use windlass::{
-    Args, BatchRequest, CallRequest, Config, EffectClass, Flags, Progress, Runtime, ToolSpec, tool_fn,
-};
+use windlass::tool::Progress;
+use windlass::{Args, BatchRequest, CallRequest, Config, EffectClass, Flags, Runtime, ToolSpec, tool_fn};
 use windlass_server::Api;
 use windlass_server::access::Caller;
 use windlass_server::client::{Client, ClientError};
 use windlass_server::control::Control;
 use windlass_server::events::Follow;
-use windlass_server::following::{Following, Told};
+use windlass_server::following::{FollowedNews, Following};
 use windlass_testkit::sqlite_in;
 
 /// How many follow one session, unless this says so: `WINDLASS_READERS=10000 cargo test -p windlass-server thousands_follow`.
 const READERS: (&str, usize) = ("WINDLASS_READERS", 2_000);
-/// Whose events the readers of another process follow.
+/// The session whose events the readers of another process follow.
 const ELSEWHERE: &str = "WINDLASS_READERS_OF";
-/// What a reader may cost while it is told of everything.
+/// The maximum memory of a reader that gets everything.
 const READER_BYTES_MAX: usize = 16 << 10;
 
 /// A runtime that serves its socket, with a tool that answers at once.
@@ -185,7 +184,7 @@ async fn read_elsewhere(folder: &Path, readers: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_reconnects_continues_also_under_the_next_owner() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut told: Vec<Told> = Vec::new();
+    let mut told: Vec<FollowedNews> = Vec::new();
     let mut cursor = 0;
     for owner in 0..4 {
         let (runtime, control) = serve(folder.path(), |config| config.limits.event_frame_ms = 1).await;
@@ -255,7 +254,7 @@ async fn what_cannot_be_followed_is_refused() {
     let refused = async |session: &str, after| {
         let answer = client.follow(session, &Follow { after, locale: None }).await;
         let Err(ClientError::Problem(problem)) = answer else { panic!("it is refused") };
-        (problem.status, problem.code)
+        (problem.status, problem.code.to_string())
     };
     assert_eq!(refused("s", Some(9)).await, (400, "bad_query".into()));
     assert_eq!(refused("no name", None).await, (404, "not_found".into()));
@@ -287,6 +286,9 @@ async fn silence_is_broken_and_running_calls_are_heard() {
     let call = CallRequest { id: Some("c".into()), tool: "copy".into(), ..CallRequest::default() };
     let batch = BatchRequest { key: Some("k".into()), calls: vec![call], ..BatchRequest::default() };
     let submitted = runtime.submit("s", batch).await.expect("taken");
+    let began = following.next().await.expect("understood").expect("it goes on");
+    assert_eq!((began.kind.as_str(), began.cursor), ("running", None));
+    assert_eq!(began.data["narration"], "Running copy");
     let heard = following.next().await.expect("understood").expect("it goes on");
     assert_eq!((heard.kind.as_str(), heard.cursor), ("progress", None));
     assert_eq!(heard.data["narration"], "copy: 50 %, 1 of 2");

@@ -2,7 +2,7 @@
 
 use crate::tcp::{Answer, Served};
 use serde_json::{Value, json};
-use windlass_server::access::Scope;
+use windlass_server::access::TokenScope;
 
 /// Attaches a text, and says under which id it is kept.
 async fn attached(served: &Served, text: &str) -> String {
@@ -126,10 +126,13 @@ async fn files_are_put_got_listed_and_deleted() {
 #[tokio::test]
 async fn files_are_bounded_and_need_a_place() {
     let served = Served::with(|config| config.limits.file_bytes_max = 10).await;
-    let put = |text: &str| ("/v1/sessions/s/files/a", json!(text));
-    let all = served.token_of("p", &[Scope::Calls]).await;
-    assert_eq!(served.ask_as(Some(&all), "PUT", put("12345678")).await.status, 200);
-    assert_eq!(served.ask_as(Some(&all), "PUT", put("123456789")).await.told(), (413, "too_large".into()));
+    let path = "/v1/sessions/s/files/a";
+    let all = served.token_of("p", &[TokenScope::Calls]).await;
+    assert_eq!(served.ask_as(Some(&all), "PUT", path, json!("12345678")).await.status, 200);
+    assert_eq!(
+        served.ask_as(Some(&all), "PUT", path, json!("123456789")).await.told(),
+        (413, "too_large".into())
+    );
     let without = Served::with(|config| config.files = None).await;
     let told = without.ask("PUT", "/v1/sessions/s/files/a", json!("x")).await;
     assert_eq!(told.told(), (422, "invalid_file".into()));

@@ -4,15 +4,15 @@
 use crate::tcp::{Answer, Served, read_head};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use windlass_server::access::Scope;
+use windlass_server::access::TokenScope;
 use windlass_server::openapi;
 
-/// What there is of each kind that a path can name, all of the principal `alice` and in a session of its own.
-struct Objects {
-    session: String,
+/// One object of each kind that a path can name, all of the principal `alice` and in a session of its own.
+pub struct Objects {
+    pub session: String,
     call: String,
     question: String,
-    /// What a call waits for.
+    /// The key of a call's wait.
     completion: String,
     token: String,
     artifact: String,
@@ -24,21 +24,21 @@ struct Objects {
 
 impl Objects {
     /// Makes them anew: whoever reaches them may change them.
-    async fn new(rig: &Rig, session: String) -> Objects {
+    pub async fn new(rig: &Rig, session: String) -> Objects {
         let served = &rig.served;
         let post = async |path: &str, body: Value| {
             let path = format!("/v1/sessions/{session}/{path}");
-            served.ask_as(Some(&rig.alice), "POST", (&path, body)).await.expect(200)
+            served.ask_as(Some(&rig.alice), "POST", &path, body).await.expect(200)
         };
         post("batches/streamed/calls", json!({"calls": [{"id": "a", "tool": "say"}]})).await;
         let calls = json!([{"id": "w", "tool": "key"}, {"id": "q", "tool": "ask"}]);
         let batch = post("batches", json!({"key": "k", "calls": calls})).await;
         let pair = format!("/v1/sessions/{session}/kv/k");
-        served.ask_as(Some(&rig.alice), "PUT", (&pair, json!({"value": 1}))).await.expect(200);
+        served.ask_as(Some(&rig.alice), "PUT", &pair, json!({"value": 1})).await.expect(200);
         let questions = format!("/v1/questions?session={session}");
-        let questions = served.ask_as(Some(&rig.alice), "GET", (&questions, Value::Null)).await.expect(200);
+        let questions = served.ask_as(Some(&rig.alice), "GET", &questions, Value::Null).await.expect(200);
         let file = format!("/v1/sessions/{session}/files/notes.txt");
-        served.ask_as(Some(&rig.alice), "PUT", (&file, json!("hers"))).await.expect(200);
+        served.ask_as(Some(&rig.alice), "PUT", &file, json!("hers")).await.expect(200);
         let calls = json!([{"id": "f", "tool": "file", "args": {"text": "her artifact"}}]);
         let kept = post("batches", json!({"key": "kept", "calls": calls})).await;
         let build = json!({"key": "build", "wait": "settled", "calls": [{"id": "b", "tool": "build"}]});
@@ -46,17 +46,17 @@ impl Objects {
         served.go.add_permits(1);
         let inbox = format!("/v1/sessions/{session}/inbox");
         let notice = loop {
-            let page = served.ask_as(Some(&rig.alice), "GET", (&inbox, Value::Null)).await.expect(200);
+            let page = served.ask_as(Some(&rig.alice), "GET", &inbox, Value::Null).await.expect(200);
             if let Some(id) = page["items"][0]["id"].as_str() {
                 break id.to_string();
             }
         };
         let schedules = format!("/v1/sessions/{session}/schedules");
         let nightly = json!({"cron": "0 0 * * *", "tool": "build"});
-        let schedule = served.ask_as(Some(&rig.alice), "POST", (&schedules, nightly)).await.expect(201);
+        let schedule = served.ask_as(Some(&rig.alice), "POST", &schedules, nightly).await.expect(201);
         let triggers = format!("/v1/sessions/{session}/triggers");
         let on_sale = json!({"event": "sold", "tool": "build"});
-        let trigger = served.ask_as(Some(&rig.alice), "POST", (&triggers, on_sale)).await.expect(201);
+        let trigger = served.ask_as(Some(&rig.alice), "POST", &triggers, on_sale).await.expect(201);
         let wanted = json!({"principal": "p", "scopes": ["read"]});
         let token = served.post("/v1/tokens", wanted).await.expect(201);
         let text = |value: &Value| value.as_str().expect("text").to_string();
@@ -73,6 +73,11 @@ impl Objects {
             schedule: text(&schedule["id"]),
             trigger: text(&trigger["id"]),
         }
+    }
+
+    /// A session, and nothing in it.
+    pub fn in_session(session: String) -> Objects {
+        Objects { session, ..Objects::nothing() }
     }
 
     /// Of each kind one that nobody has.
@@ -93,7 +98,7 @@ impl Objects {
     }
 
     /// The path with its names filled in; a kind of object that this does not know fails the test.
-    fn fill(&self, path: &str) -> String {
+    pub fn fill(&self, path: &str) -> String {
         let parts = path.split('/').map(|part| match part {
             "{session}" => self.session.clone(),
             "{call}" => self.call.clone(),
@@ -116,14 +121,14 @@ impl Objects {
         parts.collect::<Vec<_>>().join("/")
     }
 
-    /// What of them a list could show.
+    /// The ids that a list could show.
     fn shown(&self) -> [&String; 3] {
         [&self.session, &self.call, &self.question]
     }
 }
 
 /// A body that is right for this route.
-fn body(method: &str, path: &str) -> Value {
+pub fn body(method: &str, path: &str) -> Value {
     match method {
         "POST" => {}
         "PUT" => return json!({"value": 1}),
@@ -147,22 +152,22 @@ fn body(method: &str, path: &str) -> Value {
 }
 
 /// A route as it is described.
-struct Route {
-    method: String,
-    path: String,
+pub struct Route {
+    pub method: String,
+    pub path: String,
     /// The scope it needs; none if no token is needed.
-    scope: Option<Scope>,
+    pub scope: Option<TokenScope>,
 }
 
 impl Route {
-    fn all() -> Vec<Route> {
+    pub fn all() -> Vec<Route> {
         let mut routes = Vec::new();
         for (path, methods) in openapi::document()["paths"].as_object().expect("paths") {
             for (method, described) in methods.as_object().expect("methods") {
                 let needs = described["security"].as_array().expect("a list").first().cloned();
                 let scope = needs.map(|needs| {
-                    let named = |scope: &Scope| needs["token"][0] == scope.as_str();
-                    Scope::ALL.into_iter().find(named).expect("a scope")
+                    let named = |scope: &TokenScope| needs["token"][0] == scope.as_str();
+                    TokenScope::ALL.into_iter().find(named).expect("a scope")
                 });
                 routes.push(Route { method: method.to_uppercase(), path: path.clone(), scope });
             }
@@ -171,14 +176,14 @@ impl Route {
     }
 
     /// Whether the path names an object of a session.
-    fn is_of_a_session(&self) -> bool {
+    pub fn is_of_a_session(&self) -> bool {
         ["{session}", "{call}", "/questions/{id}", "/artifacts/{id}"]
             .iter()
             .any(|part| self.path.contains(part))
     }
 
     /// Whether a session is opened by it.
-    fn opens(&self) -> bool {
+    pub fn opens(&self) -> bool {
         self.path.ends_with("/batches")
             || (self.path.ends_with("/schedules") && self.method == "POST")
             || (self.path.ends_with("/triggers") && self.method == "POST")
@@ -192,32 +197,29 @@ impl Route {
     }
 }
 
-/// What is asked for, of what.
-type Asked<'a> = (&'a Route, &'a Objects);
-
-struct Rig {
-    served: Served,
+pub struct Rig {
+    pub served: Served,
     /// With all scopes but `admin`.
-    alice: String,
-    bob: String,
+    pub alice: String,
+    pub bob: String,
     /// Each principal with each scope alone.
-    alone: BTreeMap<(&'static str, Scope), String>,
+    alone: BTreeMap<(&'static str, TokenScope), String>,
     /// Each scope with `admin`.
-    admins: BTreeMap<Scope, String>,
+    admins: BTreeMap<TokenScope, String>,
     cells: u64,
 }
 
 impl Rig {
-    async fn new() -> Rig {
+    pub async fn new() -> Rig {
         let served = Served::new().await;
-        let all = [Scope::Calls, Scope::Read, Scope::Complete];
+        let all = [TokenScope::Calls, TokenScope::Read, TokenScope::Complete];
         let (alice, bob) = (served.token_of("alice", &all).await, served.token_of("bob", &all).await);
         let (mut alone, mut admins) = (BTreeMap::new(), BTreeMap::new());
-        for scope in Scope::ALL {
+        for scope in TokenScope::ALL {
             for principal in ["alice", "bob"] {
                 alone.insert((principal, scope), served.token_of(principal, &[scope]).await);
             }
-            admins.insert(scope, served.token_of("root", &[scope, Scope::Admin]).await);
+            admins.insert(scope, served.token_of("root", &[scope, TokenScope::Admin]).await);
         }
         Rig { served, alice, bob, alone, admins, cells: 0 }
     }
@@ -227,21 +229,21 @@ impl Rig {
         self.cells += 1;
         let path = objects.fill(&route.path);
         let body = body(&route.method, &route.path);
-        let request = Served::request(token, &route.method, (&path, body));
+        let request = Served::request(token, &route.method, &path, body);
         read_head(self.served.send(&request).await).await
     }
 
     /// It is refused, and told why.
-    async fn refused(&mut self, token: Option<&str>, (route, objects): Asked<'_>, told: (u16, &str)) {
+    async fn refused(&mut self, token: Option<&str>, route: &Route, objects: &Objects, told: (u16, &str)) {
         let answer = self.ask(token, route, objects).await;
         let place = format!("{} {}", route.method, objects.fill(&route.path));
         assert_eq!(answer.told(), (told.0, told.1.to_string()), "{place}: {}", answer.body);
     }
 
-    /// Whoever cannot reach an object is not shown it; its owner and an admin are.
-    async fn check_list(&mut self, (route, theirs): Asked<'_>, scope: Scope) {
+    /// A caller that cannot reach an object is not shown it; its owner and an admin are.
+    async fn check_list(&mut self, route: &Route, theirs: &Objects, scope: TokenScope) {
         let asked = body(&route.method, &route.path);
-        let answer = self.served.ask_as(Some(&self.bob), &route.method, (&route.path, asked)).await;
+        let answer = self.served.ask_as(Some(&self.bob), &route.method, &route.path, asked).await;
         for hers in theirs.shown() {
             assert!(!answer.body.contains(&format!("{hers:?}")), "{}: {}", route.path, answer.body);
         }
@@ -251,7 +253,7 @@ impl Rig {
         }
         for token in [&self.alice, &self.admins[&scope]] {
             let path = format!("{}?limit=200", route.path);
-            let answer = self.served.ask_as(Some(token), "GET", (&path, Value::Null)).await;
+            let answer = self.served.ask_as(Some(token), "GET", &path, Value::Null).await;
             let is_shown = |hers: &&String| answer.body.contains(&format!("{hers:?}"));
             assert!(theirs.shown().iter().any(is_shown), "{} shows nothing: {}", route.path, answer.body);
             self.cells += 1;
@@ -286,16 +288,16 @@ async fn every_route_and_object_and_principal() {
             let own = objects(&rig).await;
             rig.reached(None, &route, &own).await;
             if route.path.contains('{') {
-                rig.refused(None, (&route, &Objects::nothing()), (404, "not_found")).await;
+                rig.refused(None, &route, &Objects::nothing(), (404, "not_found")).await;
             }
             continue;
         };
         for asked in [&theirs, &Objects::nothing()] {
-            rig.refused(None, (&route, asked), (401, "no_token")).await;
-            for other in Scope::ALL.into_iter().filter(|other| *other != scope) {
+            rig.refused(None, &route, asked, (401, "no_token")).await;
+            for other in TokenScope::ALL.into_iter().filter(|other| *other != scope) {
                 for principal in ["alice", "bob"] {
                     let token = rig.alone[&(principal, other)].clone();
-                    rig.refused(Some(&token), (&route, asked), (403, "missing_scope")).await;
+                    rig.refused(Some(&token), &route, asked, (403, "missing_scope")).await;
                 }
             }
         }
@@ -306,48 +308,73 @@ async fn every_route_and_object_and_principal() {
         let own = objects(&rig).await;
         let token = rig.admins[&scope].clone();
         rig.reached(Some(&token), &route, &own).await;
-        if scope == Scope::Admin {
+        if scope == TokenScope::Admin {
             for token in [rig.alice.clone(), rig.bob.clone()] {
-                rig.refused(Some(&token), (&route, &theirs), (403, "missing_scope")).await;
+                rig.refused(Some(&token), &route, &theirs, (403, "missing_scope")).await;
             }
             continue;
         }
         if route.is_of_a_session() {
             foreign += 1;
             for token in [rig.bob.clone(), rig.alone[&("bob", scope)].clone()] {
-                rig.refused(Some(&token), (&route, &theirs), (404, "not_found")).await;
+                rig.refused(Some(&token), &route, &theirs, (404, "not_found")).await;
             }
             // One that is not there is told like another's, whoever asks.
             let nobodys = Objects::nothing();
             for token in [rig.bob.clone(), rig.alice.clone(), rig.admins[&scope].clone()] {
                 if !route.opens() {
-                    rig.refused(Some(&token), (&route, &nobodys), (404, "not_found")).await;
+                    rig.refused(Some(&token), &route, &nobodys, (404, "not_found")).await;
                 }
             }
         } else {
-            rig.check_list((&route, &theirs), scope).await;
+            rig.check_list(&route, &theirs, scope).await;
         }
     }
+    every_route_of_a_gone_session(&mut rig).await;
     assert!(rig.cells > 600 && foreign > 20, "{} cells, {foreign} routes with foreign objects", rig.cells);
     // Nothing of all that has changed what is hers, and she still reaches it.
     let path = format!("/v1/calls/{}", theirs.call);
-    let mine = rig.served.ask_as(Some(&rig.alice), "GET", (&path, Value::Null)).await;
+    let mine = rig.served.ask_as(Some(&rig.alice), "GET", &path, Value::Null).await;
     assert_eq!(mine.expect(200)["state"], "awaiting_input");
     let answer = format!("/v1/questions/{}", theirs.question);
-    rig.served.ask_as(Some(&rig.alice), "POST", (&answer, json!({"answer": "red"}))).await.expect(200);
+    rig.served.ask_as(Some(&rig.alice), "POST", &answer, json!({"answer": "red"})).await.expect(200);
+}
+
+/// A session that was removed is told as gone to the principal that it belonged to and to admins, by every route that names it;
+/// to others it is told as one that is not there. Handles of what it had lead nowhere.
+async fn every_route_of_a_gone_session(rig: &mut Rig) {
+    let gone = Objects::new(rig, "gone".into()).await;
+    let path = format!("/v1/sessions/{}", gone.session);
+    rig.served.ask_as(Some(&rig.alice), "DELETE", &path, Value::Null).await.expect(200);
+    for route in Route::all() {
+        let Some(scope) = route.scope.filter(|_| route.is_of_a_session()) else { continue };
+        let told = if route.path.contains("{session}") { (410, "gone") } else { (404, "not_found") };
+        for token in [rig.alone[&("alice", scope)].clone(), rig.admins[&scope].clone()] {
+            rig.refused(Some(&token), &route, &gone, told).await;
+        }
+        let bob = rig.alone[&("bob", scope)].clone();
+        rig.refused(Some(&bob), &route, &gone, (404, "not_found")).await;
+    }
+    for (token, told) in [(rig.alice.clone(), (410, "gone")), (rig.bob.clone(), (404, "not_found"))] {
+        for wanted in [json!({"id": "gone"}), json!({"id": "gone", "parent": "hers-1"})] {
+            let opened = rig.served.ask_as(Some(&token), "POST", "/v1/sessions", wanted).await;
+            assert_eq!(opened.told(), (told.0, told.1.to_string()), "{}", opened.body);
+        }
+        rig.cells += 2;
+    }
 }
 
 #[tokio::test]
 async fn a_session_is_its_first_users_and_an_admin_reaches_all() {
     let served = Served::new().await;
-    let scopes = [Scope::Calls, Scope::Read];
+    let scopes = [TokenScope::Calls, TokenScope::Read];
     let (alice, bob) = (served.token_of("alice", &scopes).await, served.token_of("bob", &scopes).await);
-    let batch =
-        || ("/v1/sessions/shared/batches", json!({"key": "k", "calls": [{"id": "a", "tool": "say"}]}));
+    let path = "/v1/sessions/shared/batches";
+    let batch = || json!({"key": "k", "calls": [{"id": "a", "tool": "say"}]});
     // Both want it at once: one gets it.
     let (first, second) = tokio::join!(
-        served.ask_as(Some(&alice), "POST", batch()),
-        served.ask_as(Some(&bob), "POST", batch())
+        served.ask_as(Some(&alice), "POST", path, batch()),
+        served.ask_as(Some(&bob), "POST", path, batch())
     );
     let mut statuses = [first.status, second.status];
     statuses.sort_unstable();
@@ -357,12 +384,12 @@ async fn a_session_is_its_first_users_and_an_admin_reaches_all() {
         let token = token.to_string();
         let served = &served;
         async move {
-            let page = served.ask_as(Some(&token), "GET", ("/v1/sessions", Value::Null)).await.expect(200);
+            let page = served.ask_as(Some(&token), "GET", "/v1/sessions", Value::Null).await.expect(200);
             page["items"].as_array().expect("items").len()
         }
     };
     assert_eq!((list(owner).await, list(other).await, list(&served.token).await), (1, 0, 1));
-    let opened = served.ask_as(Some(other), "POST", ("/v1/sessions", json!({"id": "shared"}))).await;
+    let opened = served.ask_as(Some(other), "POST", "/v1/sessions", json!({"id": "shared"})).await;
     assert_eq!(opened.told(), (404, "not_found".into()), "nor is it told to who wants to open it");
     assert_eq!(
         served.get("/v1/sessions/shared/calls").await.expect(200)["items"].as_array().map(Vec::len),
@@ -374,9 +401,8 @@ async fn a_session_is_its_first_users_and_an_admin_reaches_all() {
         ..Default::default()
     };
     served.api.runtime().submit("inside", request).await.expect("taken").settled().await.expect("answered");
-    let hidden = served.ask_as(Some(&alice), "GET", ("/v1/sessions/inside", Value::Null)).await;
+    let hidden = served.ask_as(Some(&alice), "GET", "/v1/sessions/inside", Value::Null).await;
     assert_eq!(hidden.told(), (404, "not_found".into()));
-    served.api.sessions().adopt().await.expect("adopted");
     assert_eq!(served.get("/v1/sessions/inside").await.expect(200)["principal"], "local");
     assert_eq!(list(&served.token).await, 2);
 }

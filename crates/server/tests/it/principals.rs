@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use windlass::core::limits::Limits;
-use windlass_server::access::Scope;
+use windlass::Limits;
+use windlass_server::access::TokenScope;
 
 #[tokio::test]
 async fn the_first_token_is_written_once_and_for_its_owner_alone() {
@@ -40,10 +40,35 @@ async fn a_token_that_was_written_and_not_kept_is_kept_by_the_next_start() {
         served.get("/v1/tokens").await.expect(200)["items"][0]["id"].as_str().expect("an id").to_string();
     let file = served.folder.path().join("token");
     assert!(served.api.tokens().revoke(&id).await.expect("revoked"));
-    std::fs::write(&file, "wl_written_before_a_crash\n").expect("written");
+    std::fs::write(&file, "wl_written_before_a_crash_and_not_recorded\n").expect("written");
     served.api.tokens().first().await.expect("kept");
-    let asked = served.ask_as(Some("wl_written_before_a_crash"), "GET", ("/v1/calls", Value::Null)).await;
+    let asked = served
+        .ask_as(Some("wl_written_before_a_crash_and_not_recorded"), "GET", "/v1/calls", Value::Null)
+        .await;
     assert_eq!(asked.status, 200);
+}
+
+#[tokio::test]
+async fn what_could_be_guessed_never_becomes_the_first_token() {
+    let served = Served::new().await;
+    let id =
+        served.get("/v1/tokens").await.expect(200)["items"][0]["id"].as_str().expect("an id").to_string();
+    let file = served.folder.path().join("token");
+    assert!(served.api.tokens().revoke(&id).await.expect("revoked"));
+    let spaced = format!("{} {}", "x".repeat(20), "x".repeat(20));
+    for weak in ["", "\n", "x", "wl_31_characters_are_not_enough", &spaced, &"ü".repeat(40), &"x".repeat(257)]
+    {
+        std::fs::write(&file, weak).expect("written");
+        let told = served.api.tokens().first().await.expect_err("refused").to_string();
+        assert!(told.contains("remove the file"), "{told}");
+        let asked = served.ask_as(Some(weak.trim()), "GET", "/v1/calls", Value::Null).await;
+        assert_eq!(asked.status, 401, "{weak:?}");
+    }
+    std::fs::remove_file(&file).expect("removed");
+    served.api.tokens().first().await.expect("a new one");
+    // A file that is no token does no harm where there are others.
+    std::fs::write(&file, "x").expect("written");
+    served.api.tokens().first().await.expect("it is not one of the tokens");
 }
 
 #[tokio::test]
@@ -69,7 +94,7 @@ async fn wrong_tokens_are_refused() {
 #[tokio::test]
 async fn who_shows_another_token_on_the_same_connection_is_somebody_else() {
     let served = Served::new().await;
-    let reader = served.token_of("reader", &[Scope::Read]).await;
+    let reader = served.token_of("reader", &[TokenScope::Read]).await;
     let shown = [
         (&served.token, 200),
         (&served.token, 200),
@@ -102,7 +127,7 @@ async fn tokens_expire_are_revoked_and_have_a_rate() {
     let few = make(json!({"requests_per_minute": 2})).await.expect(201);
     let ask = async |token: &Value| {
         let token = token["token"].as_str().expect("a token");
-        served.ask_as(Some(token), "GET", ("/v1/calls", Value::Null)).await
+        served.ask_as(Some(token), "GET", "/v1/calls", Value::Null).await
     };
     assert_eq!(ask(&short).await.status, 200);
     assert_eq!((ask(&few).await.status, ask(&few).await.status), (200, 200));
@@ -123,8 +148,8 @@ async fn tokens_expire_are_revoked_and_have_a_rate() {
 #[tokio::test]
 async fn a_token_that_is_revoked_elsewhere_is_worthless_within_a_second() {
     let (served, clock) = Served::with_clock(Limits::default()).await;
-    let token = served.token_of("ci", &[Scope::Read]).await;
-    let ask = async || served.ask_as(Some(&token), "GET", ("/v1/calls", Value::Null)).await.status;
+    let token = served.token_of("ci", &[TokenScope::Read]).await;
+    let ask = async || served.ask_as(Some(&token), "GET", "/v1/calls", Value::Null).await.status;
     assert_eq!(ask().await, 200);
     // By another process on the same store: this one does not hear of it.
     let elsewhere = windlass_server::tokens::Tokens::new(served.api.runtime(), None);

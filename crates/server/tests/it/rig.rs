@@ -7,9 +7,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
-use windlass::{
-    Args, BatchRequest, CallRequest, Config, EffectClass, Runtime, Submitted, Target, ToolSpec, tool_fn,
-};
+use windlass::ask::Target;
+use windlass::{Args, BatchRequest, CallRequest, Config, EffectClass, Runtime, Submitted, ToolSpec, tool_fn};
 use windlass_server::Api;
 use windlass_server::client::Client;
 use windlass_server::control::Control;

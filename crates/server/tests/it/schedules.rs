@@ -63,7 +63,9 @@ async fn the_next_times_are_shown_and_what_is_wrong_is_told() {
         assert!(refused.body.contains(says), "{says}");
     }
     let direct = served.post(ALL, json!({"cron": "0 0 * * *", "tool": "say"})).await;
-    assert_eq!(direct.told(), (422, "invalid_schedule".into()));
+    assert_eq!(direct.told(), (422, "not_background".into()));
+    let missing = served.post(ALL, json!({"cron": "0 0 * * *", "tool": "bild"})).await;
+    assert_eq!(missing.told(), (422, "no_such_tool".into()));
     for _more in 0..4 {
         served.post(ALL, json!({"cron": "0 0 * * *", "tool": "build"})).await.expect(201);
     }

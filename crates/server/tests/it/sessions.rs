@@ -4,7 +4,9 @@ use crate::tcp::{Served, read_head};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
-use windlass_server::access::Scope;
+use windlass::store::{Change, Hold, RecordPage, Row, STORE, Sequence, Space};
+use windlass_core::ids::SessionNo;
+use windlass_server::access::TokenScope;
 
 const SESSION: &str = "/v1/sessions/s";
 
@@ -36,10 +38,16 @@ async fn what_is_set_is_kept_and_shown_and_stands() {
         let told = refused(json!({"limits": {"calls_running_max": max}})).await;
         assert_eq!(told, (422, "invalid_session".into()), "{max}");
     }
+    let told = refused(json!({"locale": "x".repeat(65)})).await;
+    assert_eq!(told, (422, "invalid_session".into()), "a locale is short");
+    for locale in ["fr", "de-AT", "zh-Hant-TW", "tlh", ""] {
+        let opened =
+            served.post("/v1/sessions", json!({"id": format!("l{}", locale.len()), "locale": locale})).await;
+        assert_eq!(opened.json()["locale"], locale, "every tag is taken");
+    }
     // What is not there yet is not taken as if it were.
     for more in [
         json!({"folder": "/tmp"}),
-        json!({"locale": "fr"}),
         json!({"limits": {"tasks_running_max": 1}}),
         json!({"limits": {"calls_running_max": -1}}),
     ] {
@@ -94,8 +102,7 @@ async fn a_session_is_told_of_in_its_language() {
     served.post("/v1/sessions/s/batches", json!({"calls": [{"id": "a", "tool": "say"}]})).await.expect(200);
     let told = async |query: &str| {
         let path = format!("/v1/sessions/s/events?after=0{query}");
-        let mut stream =
-            served.send(&Served::request(Some(&served.token), "GET", (&path, Value::Null))).await;
+        let mut stream = served.send(&Served::request(Some(&served.token), "GET", &path, Value::Null)).await;
         let mut told = Vec::new();
         let read = async {
             while !String::from_utf8_lossy(&told).contains("event: ended") {
@@ -117,12 +124,12 @@ async fn a_session_is_told_of_in_its_language() {
 }
 
 #[tokio::test]
-async fn a_removed_session_is_gone_and_its_name_is_free() {
+async fn a_removed_session_is_gone_and_its_name_is_not_used_again() {
     let served = Served::new().await;
-    let scopes = [Scope::Calls, Scope::Read];
+    let scopes = [TokenScope::Calls, TokenScope::Read];
     let (alice, bob) = (served.token_of("alice", &scopes).await, served.token_of("bob", &scopes).await);
     let ask = async |token: &str, method: &str, path: &str, body: Value| {
-        served.ask_as(Some(token), method, (path, body)).await
+        served.ask_as(Some(token), method, path, body).await
     };
     let wanted = json!({"id": "s", "title": "Hers", "limits": {"calls_running_max": 1}, "locale": "de"});
     ask(&alice, "POST", "/v1/sessions", wanted).await.expect(201);
@@ -131,7 +138,7 @@ async fn a_removed_session_is_gone_and_its_name_is_free() {
     let batch = ask(&alice, "POST", "/v1/sessions/s/batches", batch).await.expect(200);
     let call = format!("/v1/calls/{}", batch["calls"][0]["call"].as_str().expect("a handle"));
     ask(&alice, "PUT", "/v1/sessions/s/kv/k", json!({"value": 1})).await.expect(200);
-    let events = Served::request(Some(&alice), "GET", ("/v1/sessions/s/events?after=0", Value::Null));
+    let events = Served::request(Some(&alice), "GET", "/v1/sessions/s/events?after=0", Value::Null);
     let mut events = served.send(&events).await;
 
     assert_eq!(ask(&bob, "DELETE", SESSION, Value::Null).await.told(), (404, "not_found".into()));
@@ -139,10 +146,11 @@ async fn a_removed_session_is_gone_and_its_name_is_free() {
     let mut told = Vec::new();
     let ends = tokio::time::timeout(Duration::from_secs(30), events.read_to_end(&mut told)).await;
     ends.expect("whoever followed it has seen its end").expect("it was read");
-    for path in [SESSION, &call, "/v1/sessions/s/batches/k", "/v1/sessions/s/kv/k", "/v1/sessions/s/calls"] {
-        assert_eq!(ask(&alice, "GET", path, Value::Null).await.told(), (404, "not_found".into()), "{path}");
+    for path in [SESSION, "/v1/sessions/s/batches/k", "/v1/sessions/s/kv/k", "/v1/sessions/s/calls"] {
+        assert_eq!(ask(&alice, "GET", path, Value::Null).await.told(), (410, "gone".into()), "{path}");
     }
-    assert_eq!(ask(&alice, "DELETE", SESSION, Value::Null).await.told(), (404, "not_found".into()));
+    assert_eq!(ask(&alice, "GET", &call, Value::Null).await.told(), (404, "not_found".into()));
+    assert_eq!(ask(&alice, "DELETE", SESSION, Value::Null).await.told(), (410, "gone".into()));
     let key = served.keys.lock().expect("no panic").pop();
     if let Some(key) = key {
         let path = format!("/v1/completions/{key}");
@@ -150,21 +158,22 @@ async fn a_removed_session_is_gone_and_its_name_is_free() {
     }
     let listed = ask(&alice, "GET", "/v1/sessions", Value::Null).await.expect(200);
     assert_eq!(listed["items"], json!([]));
-    // Somebody else may have the name now, and finds nothing of what was hers.
-    let theirs = ask(&bob, "POST", "/v1/sessions", json!({"id": "s"})).await.expect(201);
-    assert_eq!((&theirs["principal"], &theirs["entries"]), (&json!("bob"), &json!(0)));
-    assert_eq!((theirs.get("title"), theirs.get("limits"), theirs.get("locale")), (None, None, None));
-    assert_eq!(ask(&alice, "GET", SESSION, Value::Null).await.status, 404);
-    let again = ask(
-        &bob,
-        "POST",
-        "/v1/sessions/s/batches",
-        json!({"key": "k", "calls": [{"id": "x", "tool": "say"}]}),
-    )
-    .await;
-    assert_eq!(again.expect(200).get("recorded"), None);
-    let head =
-        read_head(served.send(&Served::request(Some(&alice), "GET", (&call, Value::Null))).await).await;
+    // Nobody has the name again: the same batch under the same key must not run a second time.
+    let again = json!({"key": "k", "calls": [{"id": "a", "tool": "say"}]});
+    for (token, told) in [(&alice, (410, "gone")), (&served.token, (410, "gone")), (&bob, (404, "not_found"))]
+    {
+        let opened = ask(token, "POST", "/v1/sessions", json!({"id": "s"})).await;
+        let submitted = ask(token, "POST", "/v1/sessions/s/batches", again.clone()).await;
+        for answer in [opened, submitted] {
+            assert_eq!(answer.told(), (told.0, told.1.to_string()), "{}", answer.body);
+        }
+    }
+    // A restart knows it too, and nothing of the session is left in the file but hashes.
+    let store = served.api.runtime().store();
+    assert_eq!(store.count_records(STORE, Space::Gone).await.expect("counted"), 1);
+    let page = RecordPage { session: STORE, space: Space::Setting, prefix: "", after: None, limit: 9 };
+    assert_eq!(store.records(page).await.expect("read"), []);
+    let head = read_head(served.send(&Served::request(Some(&alice), "GET", &call, Value::Null)).await).await;
     assert_eq!(head.status, 404);
 }
 
@@ -172,17 +181,91 @@ async fn a_removed_session_is_gone_and_its_name_is_free() {
 async fn a_list_says_that_it_leaves_sessions_out() {
     let served = Served::new().await;
     let batch = |n: u64| json!({"key": "k", "calls": [{"id": "a", "tool": "say", "args": {"n": n}}]});
-    let alice = served.token_of("alice", &[Scope::Calls, Scope::Read]).await;
+    let alice = served.token_of("alice", &[TokenScope::Calls, TokenScope::Read]).await;
     for n in 0..1_001 {
         let path = format!("/v1/sessions/s{n}/batches");
-        served.ask_as(Some(&alice), "POST", (&path, batch(n))).await.expect(200);
+        served.ask_as(Some(&alice), "POST", &path, batch(n)).await.expect(200);
         if n == 999 {
             let listed = served.get("/v1/calls").await.expect(200);
             assert_eq!(listed.get("left_out"), None);
         }
     }
     for token in [&alice, &served.token] {
-        let listed = served.ask_as(Some(token), "GET", ("/v1/calls", Value::Null)).await.expect(200);
+        let listed = served.ask_as(Some(token), "GET", "/v1/calls", Value::Null).await.expect(200);
         assert!(listed["left_out"].as_str().is_some_and(|told| told.contains("1000 sessions")), "{listed}");
     }
+}
+
+#[tokio::test]
+async fn a_session_that_only_has_files_goes_with_them() {
+    let served = Served::new().await;
+    let scopes = [TokenScope::Calls, TokenScope::Read];
+    let (alice, bob) = (served.token_of("alice", &scopes).await, served.token_of("bob", &scopes).await);
+    let file = "/v1/sessions/s/files/notes.txt";
+    served.ask_as(Some(&alice), "PUT", file, json!("hers")).await.expect(200);
+    let folder = served.folder.path().join("files/s");
+    assert!(folder.join("notes.txt").is_file());
+    served.ask_as(Some(&alice), "DELETE", SESSION, Value::Null).await.expect(200);
+    assert!(!folder.exists());
+    for (method, body) in [("GET", Value::Null), ("PUT", json!("his"))] {
+        let asked = served.ask_as(Some(&bob), method, file, body.clone()).await;
+        assert_eq!(asked.told(), (404, "not_found".into()), "{}", asked.body);
+        let asked = served.ask_as(Some(&alice), method, file, body).await;
+        assert_eq!(asked.told(), (410, "gone".into()), "{}", asked.body);
+    }
+    assert!(!folder.exists());
+}
+
+/// Records as versions before this one wrote them: whose a session is stood apart from it.
+#[tokio::test]
+async fn sessions_of_an_older_folder_keep_their_principals() {
+    let served = Served::new().await;
+    let scopes = [TokenScope::Calls, TokenScope::Read];
+    let (alice, bob) = (served.token_of("alice", &scopes).await, served.token_of("bob", &scopes).await);
+    let store = served.api.runtime().store().clone();
+    let put =
+        |key: &str, value: &[u8]| Row::Put { space: Space::Setting, key: key.into(), value: value.into() };
+    let hers = br#"{"principal":"alice","title":"Hers","created_at":7}"#;
+    let rows = ["used", "unused"]
+        .map(|name| [put(&format!("session/{name}"), hers), put(&format!("of/alice/{name}"), b"")]);
+    let older = Change { session: STORE, hold: Hold::Store, guards: vec![], rows: rows.concat() };
+    let mut changes = vec![older];
+    for name in ["used", "nobodys"] {
+        let session = SessionNo(store.reserve(Sequence::Session, 1).await.expect("a number"));
+        let hold = Hold::Open { name: name.into(), principal: None };
+        changes.push(Change { session, hold, guards: vec![], rows: vec![] });
+    }
+    assert!(store.commit(changes).await.expect("written").iter().all(Result::is_ok));
+    let listed = async |token: &str| {
+        let page = served.ask_as(Some(token), "GET", "/v1/sessions", Value::Null).await.expect(200);
+        let items = page["items"].as_array().expect("items").clone();
+        items.iter().map(|item| item["id"].as_str().expect("a name").to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&alice).await, ["unused", "used"]);
+    assert_eq!(listed(&bob).await, [""; 0]);
+    assert_eq!(listed(&served.token).await, ["nobodys", "unused", "used"]);
+    let batch = || json!({"key": "k", "calls": [{"id": "a", "tool": "say"}]});
+    for name in ["used", "unused", "nobodys"] {
+        let path = format!("/v1/sessions/{name}/batches");
+        let asked = served.ask_as(Some(&bob), "POST", &path, batch()).await;
+        assert_eq!(asked.told(), (404, "not_found".into()), "{name}: {}", asked.body);
+        let asked = served.ask_as(Some(&alice), "POST", &path, batch()).await;
+        assert_eq!(asked.status, if name == "nobodys" { 404 } else { 200 }, "{name}: {}", asked.body);
+    }
+    let shown = served.ask_as(Some(&alice), "GET", "/v1/sessions/unused", Value::Null).await.expect(200);
+    assert_eq!((&shown["principal"], &shown["title"]), (&json!("alice"), &json!("Hers")));
+    let shown = served.get("/v1/sessions/nobodys").await.expect(200);
+    assert_eq!(shown.get("principal"), None);
+    for name in ["used", "unused", "nobodys"] {
+        let path = format!("/v1/sessions/{name}");
+        assert_eq!(served.ask_as(Some(&bob), "DELETE", &path, Value::Null).await.status, 404);
+        let token = if name == "nobodys" { &served.token } else { &alice };
+        served.ask_as(Some(token), "DELETE", &path, Value::Null).await.expect(200);
+        let told = |gone: bool| if gone { (410, "gone".to_string()) } else { (404, "not_found".to_string()) };
+        let asked = served.ask_as(Some(&alice), "GET", &path, Value::Null).await;
+        assert_eq!(asked.told(), told(name != "nobodys"), "{name}");
+        assert_eq!(served.get(&path).await.told(), told(true), "{name}");
+    }
+    let page = RecordPage { session: STORE, space: Space::Setting, prefix: "", after: None, limit: 9 };
+    assert_eq!(store.records(page).await.expect("read"), [], "nothing of them is left");
 }

@@ -8,14 +8,13 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use windlass::core::limits::Limits;
 use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::tool::{Stream, client_tool};
 use windlass::{
-    Config, Cx, EffectClass, Flags, Output, Runtime, Stream, Tool, ToolError, ToolFuture, ToolSpec,
-    client_tool, tool_fn,
+    Config, Cx, EffectClass, Flags, Limits, Output, Runtime, Tool, ToolError, ToolFuture, ToolSpec, tool_fn,
 };
 use windlass_server::Api;
-use windlass_server::access::{Rules, Scope};
+use windlass_server::access::{AccessRules, TokenScope};
 use windlass_server::address::Address;
 use windlass_server::wire::NewToken;
 use windlass_testkit::clock::ManualClock;
@@ -77,11 +76,12 @@ impl Served {
         let runtime = Runtime::new(config);
         let go = Arc::new(Semaphore::new(0));
         let keys = Keys::default();
-        tools(&runtime, (&go, &keys));
+        tools(&runtime, &go, &keys);
         let api = Api::new(&runtime, Some(folder.path()));
         let file = api.tokens().first().await.expect("a token").expect("it is written");
         let token = std::fs::read_to_string(file).expect("a token").trim().to_string();
-        let rules = Rules { hosts: vec!["tools.example".into()], origins: vec!["https://ui.example".into()] };
+        let rules =
+            AccessRules { hosts: vec!["tools.example".into()], origins: vec!["https://ui.example".into()] };
         let listening =
             Address::listen("127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
         let address = Address::serve(&api, listening, rules).expect("it is served");
@@ -103,7 +103,7 @@ impl Served {
     }
 
     /// A token of this principal.
-    pub async fn token_of(&self, principal: &str, scopes: &[Scope]) -> String {
+    pub async fn token_of(&self, principal: &str, scopes: &[TokenScope]) -> String {
         let wanted = NewToken {
             principal: principal.into(),
             scopes: scopes.to_vec(),
@@ -116,7 +116,7 @@ impl Served {
 
     /// Asks with the first token.
     pub async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
-        self.ask_as(Some(&self.token), method, (path, body)).await
+        self.ask_as(Some(&self.token), method, path, body).await
     }
 
     pub async fn get(&self, path: &str) -> Answer {
@@ -127,12 +127,12 @@ impl Served {
         self.ask("POST", path, body).await
     }
 
-    pub async fn ask_as(&self, token: Option<&str>, method: &str, (path, body): (&str, Value)) -> Answer {
-        self.raw(&Served::request(token, method, (path, body))).await
+    pub async fn ask_as(&self, token: Option<&str>, method: &str, path: &str, body: Value) -> Answer {
+        self.raw(&Served::request(token, method, path, body)).await
     }
 
     /// A request as it is written.
-    pub fn request(token: Option<&str>, method: &str, (path, body): (&str, Value)) -> String {
+    pub fn request(token: Option<&str>, method: &str, path: &str, body: Value) -> String {
         let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let length = body.len();
@@ -146,7 +146,7 @@ impl Served {
         read(self.send(request).await).await
     }
 
-    /// The same, and leaves the answer to who asked.
+    /// Sends a request, and leaves the answer to the caller.
     pub async fn send(&self, request: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.at()).await.expect("it is served");
         // Whoever is refused in the middle may not be able to send the rest.
@@ -204,7 +204,7 @@ fn unchunked(head: &str, body: &str) -> String {
     whole
 }
 
-fn tools(runtime: &Runtime, (go, keys): (&Arc<Semaphore>, &Keys)) {
+fn tools(runtime: &Runtime, go: &Arc<Semaphore>, keys: &Keys) {
     let spec = |name: &str, class| ToolSpec { name: name.into(), class: Some(class), ..ToolSpec::default() };
     let free = |name: &str, class| ToolSpec { claims: Some(Vec::new()), ..spec(name, class) };
     let say = tool_fn(free("say", EffectClass::Read), |args, _| async move { Ok(args.into()) });

@@ -54,14 +54,15 @@ async fn pages_come_one_after_the_other_and_what_is_wrong_is_told() {
     let served = Served::new().await;
     for (wrong, says) in [
         (json!({"event": "solt", "tool": "build"}), "did you mean"),
-        (json!({"event": "sold", "tool": "say"}), "does not run in the background"),
-        (json!({"event": "sold", "tool": "build", "filter": {"item": 1}}), "no JSON pointer"),
+        (json!({"event": "sold", "tool": "build", "filter": {"item": 1}}), "not a JSON pointer"),
         (json!({"event": "sold", "tool": "build", "args": {"a": 1}, "event_as": "a"}), "name another"),
     ] {
         let refused = served.post(ALL, wrong).await;
         assert_eq!(refused.told(), (422, "invalid_trigger".into()));
         assert!(refused.body.contains(says), "{says}: {}", refused.body);
     }
+    let direct = served.post(ALL, json!({"event": "sold", "tool": "say"})).await;
+    assert_eq!(direct.told(), (422, "not_background".into()));
     for no in 0..32 {
         let wanted = json!({"id": format!("t{no:02}"), "event": "sold", "tool": "build", "signal_on_completion": false});
         assert_eq!(served.post(ALL, wanted).await.expect(201)["wake"], "silent");

@@ -1,9 +1,9 @@
-//! The store that keeps nothing past the process: a lock and appends, so that a call in memory pays next to
-//! nothing for being journaled.
+//! The store in memory: a lock and appends, so that journaling costs a call next to nothing.
 //!
-//! Handles are clones of one store, so several owners of it can be played in one process. There is no hash
-//! chain: nothing here can be damaged without the process being damaged too.
+//! Clones share one store, so a process can simulate several owners of it. There is no hash chain: nothing
+//! here can be damaged without the process being damaged too.
 
+mod expire;
 mod records;
 mod remove;
 mod rows;
@@ -11,11 +11,12 @@ mod rows;
 use crate::answer::Answer;
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
 use crate::{
-    BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Removal, Removed,
-    Sequence, SessionRow, Space, Store, StoreError,
+    BatchRow, BlobSize, Durability, Inbound, JournalRow, KeptBatch, Posted, RecordPage, Removal, Removed,
+    Sequence, SessionPage, SessionRow, Space, Store, StoreError, StoreUsage, StoredRecord,
 };
-use records::Records;
-use rows::{Numbers, Posts, Rows};
+use expire::ExpiredRun;
+use records::MemoryRecords;
+use rows::{NumberMap, Posts, Rows};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,52 +24,57 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
-/// A store in memory. Clones share what is kept.
+/// A store in memory. Clones share the data.
 #[derive(Clone)]
-pub struct MemoryStore(Arc<Shared>);
+pub struct MemoryStore(Arc<MemoryStoreParts>);
 
-struct Shared {
+struct MemoryStoreParts {
     secret: Secret,
     next: [AtomicU64; 3],
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
 #[derive(Default)]
-struct State {
-    sessions: BTreeMap<SessionNo, Session>,
+struct MemoryState {
+    sessions: BTreeMap<SessionNo, MemorySession>,
     names: BTreeMap<String, SessionNo>,
-    batches: Numbers<BatchNo, Batch>,
-    lookups: Numbers<Lookup, BatchNo>,
+    /// The batches that are not expired.
+    batches: NumberMap<BatchNo, BatchRows>,
+    expired: NumberMap<BatchNo, BatchRow>,
+    lookups: NumberMap<Lookup, BatchNo>,
     open: BTreeSet<(SessionNo, BatchNo)>,
     rows: Rows,
     pieces: BTreeMap<(BlobNo, u32), Arc<[u8]>>,
-    messages: BTreeMap<(SessionNo, String), Message>,
+    messages: BTreeMap<(SessionNo, String), MemoryMessage>,
     waiting: BTreeMap<(SessionNo, u64), String>,
     messages_sent: u64,
-    marks: Numbers<Mark, (SessionNo, CallId)>,
-    records: Records,
+    marks: NumberMap<Mark, (SessionNo, CallId)>,
+    records: MemoryRecords,
     commits: u64,
 }
 
-struct Session {
+struct MemorySession {
     name: String,
+    principal: Option<String>,
     fence: Fence,
     head: u64,
     last: Option<usize>,
     posts: Posts,
+    /// Its expired rows, by their first entries; no two of them touch.
+    runs: BTreeMap<u64, ExpiredRun>,
 }
 
-/// A batch, and where its last row lies. Rows may come without the batch being recorded.
+/// A batch, and the place of its last row. Rows may come without the batch being recorded.
 #[derive(Default)]
-struct Batch {
+struct BatchRows {
     recorded: Option<BatchRow>,
     last: Option<usize>,
 }
 
-struct Message {
+struct MemoryMessage {
     sent: u64,
     digest: blake3::Hash,
-    /// Until it is adopted.
+    /// `None` once it is adopted.
     body: Option<Vec<u8>>,
 }
 
@@ -81,13 +87,13 @@ impl MemoryStore {
         Ok(MemoryStore::with_secret(Secret(secret)))
     }
 
-    /// An empty store with a given secret, for runs that must be the same twice.
+    /// An empty store with a given secret, for reproducible runs.
     pub fn with_secret(secret: Secret) -> MemoryStore {
         let next = [AtomicU64::new(1), AtomicU64::new(1), AtomicU64::new(1)];
-        MemoryStore(Arc::new(Shared { secret, next, state: Mutex::default() }))
+        MemoryStore(Arc::new(MemoryStoreParts { secret, next, state: Mutex::default() }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,7 +103,7 @@ impl Store for MemoryStore {
         let mut state = self.state();
         state.commits += 1;
         let mut receipts = Vec::with_capacity(changes.len());
-        // Not collected: that would take the memory of the changes, and then most of it back.
+        // Not collected: that would reuse the memory of the changes, and then return most of it.
         changes.into_iter().for_each(|change| receipts.push(state.apply(change)));
         Answer::ready(Ok(receipts))
     }
@@ -134,9 +140,44 @@ impl Store for MemoryStore {
         Answer::ready(Ok(found.map(|(no, session)| session.row(*no)).collect()))
     }
 
+    fn sessions_by_name(&self, page: SessionPage<'_>) -> Answer<Vec<SessionRow>> {
+        let state = self.state();
+        let from = page.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let is_listed = |row: &SessionRow| {
+            page.principal.is_none_or(|principal| row.principal.as_deref() == Some(principal))
+        };
+        let named = state.names.range::<str, _>((from, Bound::Unbounded));
+        let found = named.filter_map(|(_, no)| state.session(*no)).filter(is_listed);
+        Answer::ready(Ok(found.take(page.limit as usize).collect()))
+    }
+
+    fn sessions_with(&self, space: Space, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
+        let state = self.state();
+        let (mut found, mut after) = (Vec::new(), after);
+        while (found.len() as u64) < limit
+            && let Some(no) = state.records.next_owner(space, after)
+        {
+            found.extend(state.session(no));
+            after = Some(no);
+        }
+        Answer::ready(Ok(found))
+    }
+
     fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
         let state = self.state();
         Answer::ready(Ok(state.lookups.get(&lookup).and_then(|no| state.batch(*no))))
+    }
+
+    fn batch_by_no(&self, no: BatchNo) -> Answer<Option<BatchRow>> {
+        Answer::ready(Ok(self.state().batch(no)))
+    }
+
+    fn kept_batches(&self, after: BatchNo, limit: u64) -> Answer<Vec<KeptBatch>> {
+        Answer::ready(Ok(self.state().kept_batches(after, limit)))
+    }
+
+    fn usage(&self) -> Answer<StoreUsage> {
+        Answer::ready(Ok(self.state().usage()))
     }
 
     fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
@@ -160,8 +201,9 @@ impl Store for MemoryStore {
 
     fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>> {
         let state = self.state();
-        let last = state.sessions.get(&session).and_then(|session| session.last);
-        let older = state.rows.of_session(last).filter(|row| before.is_none_or(|before| row.first < before));
+        let Some(session) = state.sessions.get(&session) else { return Answer::ready(Ok(Vec::new())) };
+        let rows = state.rows_of(session, session.last);
+        let older = rows.filter(|row| before.is_none_or(|before| row.first < before));
         Answer::ready(Ok(older.take(limit as usize).cloned().collect()))
     }
 
@@ -191,11 +233,11 @@ impl Store for MemoryStore {
         Answer::ready(Ok(self.state().marks.get(&mark).map(|(_, call)| *call)))
     }
 
-    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
+    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<StoredRecord>> {
         Answer::ready(Ok(self.state().records.get(session, space, key)))
     }
 
-    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
+    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
         Answer::ready(Ok(self.state().records.page(page)))
     }
 
@@ -220,30 +262,30 @@ impl Store for MemoryStore {
     }
 }
 
-impl Session {
+impl MemorySession {
     fn row(&self, no: SessionNo) -> SessionRow {
-        SessionRow { no, name: self.name.clone(), fence: self.fence, head: EntryNo(self.head) }
+        let (name, principal) = (self.name.clone(), self.principal.clone());
+        SessionRow { no, name, principal, fence: self.fence, head: EntryNo(self.head) }
     }
 }
 
-impl State {
+impl MemoryState {
     /// Everything is checked before anything is written, so that a refused change leaves no trace.
     fn apply(&mut self, change: Change) -> Result<Receipt, Refused> {
         let fence = self.check(&change)?;
         for row in &change.rows {
-            // What is closed again by the same change was never open.
+            // A batch closed again by the same change was never open.
             if let Row::Batch { no, .. } = row
                 && change.leaves_open(*no) == Some(true)
             {
                 self.open.insert((change.session, *no));
             }
         }
-        if let Hold::Open { name } = change.hold {
+        if let Hold::Open { name, principal } = change.hold {
             self.names.insert(name.clone(), change.session);
-            self.sessions.insert(
-                change.session,
-                Session { name, fence, head: 0, last: None, posts: Posts::default() },
-            );
+            let (posts, runs) = (Posts::default(), BTreeMap::new());
+            let session = MemorySession { name, principal, fence, head: 0, last: None, posts, runs };
+            self.sessions.insert(change.session, session);
         }
         let mut first = EntryNo(1);
         if let Some(session) = self.sessions.get_mut(&change.session) {
@@ -257,14 +299,14 @@ impl State {
         Ok(Receipt { first, generation })
     }
 
-    /// Why the change may not be applied, or the session's fence once it is.
+    /// Why the change may not be applied, or the session's new fence.
     fn check(&self, change: &Change) -> Result<Fence, Refused> {
         if !change.fits() {
             return Err(Refused::TooLarge);
         }
         let now = self.sessions.get(&change.session).map_or(Fence(0), |session| session.fence);
         let fence = match &change.hold {
-            Hold::Open { name } if now != Fence(0) || self.names.contains_key(name) => {
+            Hold::Open { name, .. } if now != Fence(0) || self.names.contains_key(name) => {
                 return Err(Refused::Exists);
             }
             Hold::Open { .. } => Fence(1),
@@ -292,10 +334,6 @@ impl State {
     fn check_guard(&self, change: &Change, guard: &Guard) -> Result<(), Refused> {
         let session = change.session;
         match guard {
-            // That is asked of the row itself.
-            Guard::Absent(lookup) if change.makes(*lookup) => Ok(()),
-            Guard::Absent(lookup) if self.lookups.contains_key(lookup) => Err(Refused::Exists),
-            Guard::Absent(_) => Ok(()),
             Guard::Generation { space, key, is } => match self.records.generation(session, *space, key) {
                 now if now == *is => Ok(()),
                 now => Err(Refused::Changed { now }),
@@ -313,7 +351,7 @@ impl State {
             Row::Batch { no, lookup } => self.lookups.contains_key(lookup) || self.batch(*no).is_some(),
             Row::Journal { batch, row, .. } => {
                 let last = self.batches.get(batch).and_then(|batch| batch.last);
-                // Rows come with growing numbers, so this looks at the last one only.
+                // Rows come with growing numbers, so this looks only at the last one.
                 self.rows.of_batch(last).take_while(|kept| kept.row >= *row).any(|kept| kept.row == *row)
             }
             Row::Chunk { blob, seq, .. } => self.pieces.contains_key(&(*blob, *seq)),
@@ -324,20 +362,24 @@ impl State {
                     .then_some(())
                     .ok_or(Refused::Adopted);
             }
+            Row::Expire(no) => {
+                let own = self.batch(*no).filter(|batch| batch.session == change.session && !batch.open);
+                return own.map(drop).ok_or(Refused::NotOver);
+            }
             Row::Close(_) | Row::Reopen(_) | Row::Mark { .. } | Row::Cut { .. } => false,
             Row::Put { .. } | Row::Remove { .. } => false,
         };
         if exists { Err(Refused::Exists) } else { Ok(()) }
     }
 
-    /// Writes a row; says the generation of a record.
+    /// Writes a row; returns the generation of a record.
     fn write(&mut self, session: SessionNo, row: Row) -> Option<u64> {
         match row {
-            Row::Put { space, key, value } => return Some(self.records.put(session, (space, key), value)),
+            Row::Put { space, key, value } => return Some(self.records.put(session, space, key, value)),
             Row::Remove { space, key } => self.records.remove(session, space, key),
             Row::Batch { no, lookup } => {
                 self.lookups.insert(lookup, no);
-                let recorded = BatchRow { no, session, lookup, open: true };
+                let recorded = BatchRow { no, session, lookup, open: true, expired: false };
                 self.batches.entry(no).or_default().recorded = Some(recorded);
             }
             Row::Journal { batch, row, count, data } => {
@@ -346,7 +388,7 @@ impl State {
                 let first = EntryNo(owner.head + 1);
                 owner.head += u64::from(count);
                 let row = JournalRow { session, batch, row, first, count, data };
-                let at = self.rows.push(rows::Kept { row, in_batch: kept.last, in_session: owner.last });
+                let at = self.rows.push(rows::MemoryRow { row, in_batch: kept.last, in_session: owner.last });
                 kept.last = Some(at);
                 owner.last = Some(at);
                 owner.posts.passed(first, at);
@@ -382,11 +424,15 @@ impl State {
             Row::Mark { mark, call } => {
                 self.marks.insert(mark, (session, call));
             }
+            Row::Expire(no) => self.expire(session, no),
         }
         None
     }
 
     fn post(&mut self, message: Inbound) -> Posted {
+        if !self.sessions.contains_key(&message.session) {
+            return Posted::NoSession;
+        }
         let digest = blake3::hash(&message.body);
         if let Some(kept) = self.messages.get(&(message.session, message.key.clone())) {
             return if kept.digest == digest { Posted::Again } else { Posted::Differs };
@@ -394,7 +440,7 @@ impl State {
         let sent = self.messages_sent;
         self.messages_sent += 1;
         self.waiting.insert((message.session, sent), message.key.clone());
-        let kept = Message { sent, digest, body: Some(message.body) };
+        let kept = MemoryMessage { sent, digest, body: Some(message.body) };
         self.messages.insert((message.session, message.key), kept);
         Posted::New
     }
@@ -404,16 +450,17 @@ impl State {
     }
 
     fn batch(&self, no: BatchNo) -> Option<BatchRow> {
-        self.batches.get(&no).and_then(|batch| batch.recorded)
+        let kept = self.batches.get(&no).and_then(|batch| batch.recorded);
+        kept.or_else(|| self.expired.get(&no).copied())
     }
 
-    /// The links lead back, so the walk begins a little behind the rows that are wanted.
+    /// The links lead back, so the walk begins a little after the requested rows.
     fn journal_after(&self, session: SessionNo, after: EntryNo, limit: u64) -> Vec<JournalRow> {
         let Some(session) = self.sessions.get(&session) else { return Vec::new() };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let start = session.posts.behind(after, limit).or(session.last);
         let holds = |row: &&JournalRow| row.first.0 + u64::from(row.count) > after.0.saturating_add(1);
-        let mut found: Vec<_> = self.rows.of_session(start).take_while(holds).collect();
+        let mut found: Vec<_> = self.rows_of(session, start).take_while(holds).collect();
         found.reverse();
         found.into_iter().take(limit).cloned().collect()
     }

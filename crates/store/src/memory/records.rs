@@ -1,25 +1,32 @@
 //! Records by key.
 
-use crate::{Record, RecordPage, Space};
+use crate::{RecordPage, Space, StoredRecord};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::ids::SessionNo;
 
-/// All records, and how many generations there were.
+/// All records, and the number of generations so far.
 #[derive(Default)]
-pub(super) struct Records {
-    kept: BTreeMap<(Space, SessionNo, String), Kept>,
+pub(super) struct MemoryRecords {
+    kept: BTreeMap<(Space, SessionNo, String), MemoryRecord>,
     generations: u64,
 }
 
-struct Kept {
+struct MemoryRecord {
     value: Arc<[u8]>,
     generation: u64,
 }
 
-impl Records {
+impl MemoryRecords {
+    /// The next session that has a record in this space.
+    pub fn next_owner(&self, space: Space, after: Option<SessionNo>) -> Option<SessionNo> {
+        let from = (space, SessionNo(after.map_or(0, |after| after.0 + 1)), String::new());
+        let ((found, owner, _), _) = self.kept.range(from..).next()?;
+        (*found == space).then_some(*owner)
+    }
+
     /// The record of this key.
-    pub fn get(&self, session: SessionNo, space: Space, key: &str) -> Option<Record> {
+    pub fn get(&self, session: SessionNo, space: Space, key: &str) -> Option<StoredRecord> {
         let kept = self.kept.get(&place(session, space, key))?;
         Some(kept.record(key))
     }
@@ -29,7 +36,7 @@ impl Records {
         self.kept.get(&place(session, space, key)).map_or(0, |kept| kept.generation)
     }
 
-    /// How many a space has, counted no further than this.
+    /// The number of records in a space, counted up to `max`.
     pub fn count(&self, session: SessionNo, space: Space, max: u64) -> u64 {
         let owner = space.owner(session);
         let of_space = self.kept.range(place(session, space, "")..);
@@ -37,8 +44,13 @@ impl Records {
         of_space.take(max as usize).count() as u64
     }
 
+    /// The bytes of all keys and values.
+    pub fn bytes(&self) -> u64 {
+        self.kept.iter().map(|((_, _, key), kept)| (key.len() + kept.value.len()) as u64).sum()
+    }
+
     /// A page, by key.
-    pub fn page(&self, page: RecordPage<'_>) -> Vec<Record> {
+    pub fn page(&self, page: RecordPage<'_>) -> Vec<StoredRecord> {
         let owner = page.space.owner(page.session);
         let from = self.kept.range(place(page.session, page.space, page.from())..);
         from.take_while(|((space, of, key), _)| {
@@ -50,20 +62,20 @@ impl Records {
         .collect()
     }
 
-    /// Puts one, and says its generation.
-    pub fn put(&mut self, session: SessionNo, (space, key): (Space, String), value: Arc<[u8]>) -> u64 {
+    /// Puts a record, and returns its generation.
+    pub fn put(&mut self, session: SessionNo, space: Space, key: String, value: Arc<[u8]>) -> u64 {
         self.generations += 1;
         let generation = self.generations;
-        self.kept.insert((space, space.owner(session), key), Kept { value, generation });
+        self.kept.insert((space, space.owner(session), key), MemoryRecord { value, generation });
         generation
     }
 
-    /// Removes one, if it is there.
+    /// Removes a record, if it exists.
     pub fn remove(&mut self, session: SessionNo, space: Space, key: String) {
         self.kept.remove(&(space, space.owner(session), key));
     }
 
-    /// The first records of a space that belongs to sessions, at most so many keys.
+    /// The first records of a session's space, at most `most` keys.
     pub fn first(&self, session: SessionNo, space: Space, most: usize) -> Vec<String> {
         let of_space = self.kept.range(place(session, space, "")..);
         let of_space = of_space.take_while(|((kept, of, _), _)| (*kept, *of) == (space, session));
@@ -71,9 +83,9 @@ impl Records {
     }
 }
 
-impl Kept {
-    fn record(&self, key: &str) -> Record {
-        Record { key: key.to_owned(), value: self.value.to_vec(), generation: self.generation }
+impl MemoryRecord {
+    fn record(&self, key: &str) -> StoredRecord {
+        StoredRecord { key: key.to_owned(), value: self.value.to_vec(), generation: self.generation }
     }
 }
 

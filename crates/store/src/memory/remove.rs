@@ -1,13 +1,13 @@
 //! Removing a session in pieces.
 
-use super::State;
-use super::rows::Kept;
+use super::MemoryState;
+use super::rows::MemoryRow;
 use crate::change::Refused;
 use crate::record::blob_of;
 use crate::{PIECE_ROWS, Removal, Removed, Space};
 use windlass_core::ids::{BatchNo, BlobNo, SessionNo};
 
-impl State {
+impl MemoryState {
     /// Removes one piece.
     pub(super) fn remove(&mut self, piece: Removal) -> Result<Removed, Refused> {
         let session = piece.session;
@@ -36,12 +36,19 @@ impl State {
         let Some(kept) = self.sessions.get_mut(&session) else { return 0 };
         let mut gone = 0;
         while let Some(at) = kept.last.filter(|_| gone < most) {
-            let Kept { row, in_batch, in_session } = self.rows.take(at);
+            // The rows of expired batches are gone already.
+            if let Some(first) = kept.run_before(kept.head + 1) {
+                (kept.last, kept.head) = (kept.over_run(kept.head + 1).flatten(), first - 1);
+                kept.runs.remove(&first);
+                gone += 1;
+                continue;
+            }
+            let MemoryRow { row, in_batch, in_session } = self.rows.take(at);
             (kept.head, kept.last) = (row.first.0 - 1, in_session);
             kept.posts.cut(row.first);
             gone += 1;
             if row.row > 0 {
-                // The last of a session is the last of its batch too.
+                // The last row of a session is also the last of its batch.
                 self.batches.entry(row.batch).and_modify(|batch| batch.last = in_batch);
             } else if let Some(recorded) = self.batches.remove(&row.batch).and_then(|batch| batch.recorded) {
                 self.lookups.remove(&recorded.lookup);
@@ -51,7 +58,7 @@ impl State {
         gone
     }
 
-    /// Removes what a session has beside its journal.
+    /// Removes everything of a session but its journal.
     fn remove_rest(&mut self, session: SessionNo, most: usize) -> usize {
         let range = (session, BatchNo(0))..=(session, BatchNo(u64::MAX));
         let open: Vec<_> = self.open.range(range).copied().take(most).collect();
@@ -71,7 +78,13 @@ impl State {
                 self.waiting.remove(&(session, message.sent));
             }
         }
-        let mut gone = open.len() + messages.len();
+        let of_expired = self.expired.values().filter(|batch| batch.session == session);
+        let expired: Vec<_> = of_expired.map(|batch| (batch.no, batch.lookup)).take(most).collect();
+        for (no, lookup) in &expired {
+            self.expired.remove(no);
+            self.lookups.remove(lookup);
+        }
+        let mut gone = open.len() + messages.len() + expired.len();
         for space in Space::OF_SESSIONS {
             if gone == 0 {
                 gone = self.remove_records(session, space, most);
@@ -80,7 +93,7 @@ impl State {
         gone
     }
 
-    /// Removes records of one space; of blobs one at a time, piece by piece, and the record with the last.
+    /// Removes records of one space; blobs one at a time, piece by piece, and the record with the last.
     fn remove_records(&mut self, session: SessionNo, space: Space, most: usize) -> usize {
         let keys = self.records.first(session, space, if space == Space::Blob { 1 } else { most });
         let gone = keys.len();

@@ -1,17 +1,17 @@
-//! Connections, and what their failures mean.
+//! Connections, and the meaning of their failures.
 
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
 
-/// A server that says nothing for this long is taken for lost; what it did is then found out on another connection.
+/// A server that is silent for this long counts as lost; the effect of the request is then checked on another connection.
 const REPLY_MAX: Duration = Duration::from_secs(30);
 
-/// Pauses between attempts grow up to this.
+/// The maximum pause between attempts.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// How every connection is set up. What Windlass asks is always by key, so a plan made while a table was small must
+/// The setup of every connection. Windlass always queries by key, so a plan made while a table was small must
 /// not scan it when it is large.
 const SETTINGS: &str = "
     SET synchronous_commit = on;
@@ -19,38 +19,38 @@ const SETTINGS: &str = "
     SET enable_seqscan = off;
     SET lock_timeout = '20s'";
 
-/// Why the database did not do what it was asked.
+/// A failure of the database.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum DatabaseFailure {
     #[error("PostgreSQL refused")]
     Sql(#[from] tokio_postgres::Error),
     #[error("PostgreSQL did not answer within {REPLY_MAX:?}")]
     Silent,
     #[error("PostgreSQL answered something impossible: {0}")]
     Impossible(&'static str),
-    #[error("the answer to a COMMIT was lost, and whether it was done could not be found out")]
-    Undecided(#[source] Box<Failure>),
+    #[error("the answer to a COMMIT was lost, and its outcome could not be determined")]
+    Undecided(#[source] Box<DatabaseFailure>),
 }
 
-/// What a failure means for whoever tries again.
+/// The meaning of a failure for a retry.
 #[derive(PartialEq, Eq)]
 pub(super) enum Meaning {
     /// The connection is gone.
     Lost,
-    /// Somebody else was in the way; what is there must be read again.
+    /// Another transaction interfered; the rows must be read again.
     Raced,
     /// It would fail again.
     Final,
 }
 
-impl Failure {
+impl DatabaseFailure {
     pub fn meaning(&self) -> Meaning {
         let error = match self {
-            Failure::Sql(error) => error,
-            Failure::Silent => return Meaning::Lost,
-            Failure::Impossible(_) | Failure::Undecided(_) => return Meaning::Final,
+            DatabaseFailure::Sql(error) => error,
+            DatabaseFailure::Silent => return Meaning::Lost,
+            DatabaseFailure::Impossible(_) | DatabaseFailure::Undecided(_) => return Meaning::Final,
         };
-        // Without a code it is not the server that spoke: the connection ended, or was never made.
+        // An error without a code is not the server's: the connection ended, or was never made.
         let Some(code) = error.code() else { return Meaning::Lost };
         let lost = [
             SqlState::ADMIN_SHUTDOWN,
@@ -75,12 +75,12 @@ impl Failure {
     }
 }
 
-/// Connects. The connection is driven by a task of the runtime this is called on.
-pub(super) async fn connect(config: &Config) -> Result<Client, Failure> {
+/// Connects. A task of the calling runtime drives the connection.
+pub(super) async fn connect(config: &Config) -> Result<Client, DatabaseFailure> {
     answered(async {
         let (client, connection) = config.connect(NoTls).await?;
         tokio::spawn(async move {
-            // Whoever waits for an answer is told the same by the client.
+            // The client reports the same error to its callers.
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to PostgreSQL ended");
             }
@@ -91,17 +91,17 @@ pub(super) async fn connect(config: &Config) -> Result<Client, Failure> {
     .await
 }
 
-/// Waits for an answer, not forever.
+/// Waits for an answer, for a limited time.
 pub(super) async fn answered<T>(
     answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, Failure> {
+) -> Result<T, DatabaseFailure> {
     match tokio::time::timeout(REPLY_MAX, answer).await {
         Ok(answer) => Ok(answer?),
-        Err(_elapsed) => Err(Failure::Silent),
+        Err(_elapsed) => Err(DatabaseFailure::Silent),
     }
 }
 
-/// How long something is tried again.
+/// How long an operation is retried.
 pub(super) struct Patience {
     until: Instant,
     pause: Duration,
@@ -112,8 +112,8 @@ impl Patience {
         Patience { until: Instant::now() + most, pause: Duration::from_millis(5) }
     }
 
-    /// Waits before the next attempt, or gives the failure back: it is final, or patience has ended.
-    pub async fn after(&mut self, failure: Failure) -> Result<(), Failure> {
+    /// Waits before the next attempt, or returns the failure: it is final, or patience has ended.
+    pub async fn after(&mut self, failure: DatabaseFailure) -> Result<(), DatabaseFailure> {
         if failure.meaning() == Meaning::Final || Instant::now() + self.pause > self.until {
             return Err(failure);
         }

@@ -1,94 +1,100 @@
-//! One group in one transaction: lock and ask, judge, write, commit. Three flights of messages, however many changes.
+//! One group in one transaction: lock and read, judge, write, commit. Three round trips, however many changes.
 
-use super::connection::{Failure, answered};
-use super::judge::{Asked, Entries, Kept, Key, Known, Message, Place, Seat, Shelf, Writes, judge};
-use super::statements::Statements;
-use crate::chain::{Link, int, uint};
-use crate::queue::{Request, Told};
+use super::connection::{DatabaseFailure, answered};
+use super::judge::{
+    Entries, GroupWrites, JudgeAnswers, JudgeQuestions, JudgedSession, Key, RecordPlace, SentMessage,
+    SessionWrite, Shelf, judge,
+};
+use super::statements::PostgresStatements;
+use crate::chain::{ChainLink, int, uint};
+use crate::queue::{WriteOutcome, WriteRequest};
 use crate::{PIECE_ROWS, Removed, Space};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
 use windlass_core::ids::Lookup;
 
-/// What one statement carries at most, far below the gigabyte a message may have.
+/// The maximum size of one statement, far below the gigabyte a message may have.
 const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
 /// A connection that writes.
 pub(super) struct Writing {
     pub client: Client,
-    pub sql: Statements,
+    pub sql: PostgresStatements,
 }
 
-/// Which group of which writer this is.
+/// The writer and the number of a group.
 #[derive(Clone, Copy)]
-pub(super) struct Mark {
+pub(super) struct GroupMark {
     pub writer: [u8; 16],
     pub group: i64,
 }
 
 /// Why a group is not known to be durable.
-pub(super) enum Fault {
+pub(super) enum GroupFault {
     /// Nothing of it will ever be there.
-    Undone(Failure),
-    /// It was to be committed, and no answer came.
-    InDoubt { failure: Failure, told: Vec<Told> },
+    Undone(DatabaseFailure),
+    /// The commit was sent, and no answer came.
+    InDoubt { failure: DatabaseFailure, told: Vec<WriteOutcome> },
 }
 
-/// What became of a group.
-pub(super) enum Done {
+/// The outcome of a group.
+pub(super) enum GroupOutcome {
     /// It is durable.
-    Committed(Vec<Told>),
+    Committed(Vec<WriteOutcome>),
     /// There was nothing to write.
-    Nothing(Vec<Told>),
+    Nothing(Vec<WriteOutcome>),
 }
 
 impl Writing {
     /// Applies a group.
-    pub async fn group(&self, group: &[Request], mark: Mark) -> Result<Done, Fault> {
-        let asked = Asked::of(group);
-        let known = answered(Box::pin(self.ask(&asked))).await.map_err(Fault::Undone)?;
+    pub async fn group(&self, group: &[WriteRequest], mark: GroupMark) -> Result<GroupOutcome, GroupFault> {
+        let asked = JudgeQuestions::of(group);
+        let known = answered(Box::pin(self.ask(&asked))).await.map_err(GroupFault::Undone)?;
         let (mut told, writes) = judge(group, known);
         if writes.is_empty() {
-            answered(self.client.batch_execute("ROLLBACK")).await.map_err(Fault::Undone)?;
-            return Ok(Done::Nothing(told));
+            answered(self.client.batch_execute("ROLLBACK")).await.map_err(GroupFault::Undone)?;
+            return Ok(GroupOutcome::Nothing(told));
         }
-        let right = answered(Box::pin(self.write(&writes, mark))).await.map_err(Fault::Undone)?;
-        right.map_err(|what| Fault::Undone(Failure::Impossible(what)))?;
-        answered(self.remove(&writes.removals, &mut told)).await.map_err(Fault::Undone)?;
-        // Every statement before it succeeded, so this cannot quietly become a ROLLBACK.
+        let right = answered(Box::pin(self.write(&writes, mark))).await.map_err(GroupFault::Undone)?;
+        right.map_err(|what| GroupFault::Undone(DatabaseFailure::Impossible(what)))?;
+        answered(self.expire(&writes.expired)).await.map_err(GroupFault::Undone)?;
+        answered(self.remove(&writes.removals, &mut told)).await.map_err(GroupFault::Undone)?;
+        // Every statement before it succeeded, so this cannot silently become a ROLLBACK.
         match answered(self.client.batch_execute("COMMIT")).await {
-            Ok(()) => Ok(Done::Committed(told)),
-            Err(failure) => Err(Fault::InDoubt { failure, told }),
+            Ok(()) => Ok(GroupOutcome::Committed(told)),
+            Err(failure) => Err(GroupFault::InDoubt { failure, told }),
         }
     }
 
     /// Whether this writer's last group has this mark. Waits for a transaction that still holds the mark.
-    pub async fn is_done(&self, mark: Mark) -> Result<bool, Failure> {
+    pub async fn is_done(&self, mark: GroupMark) -> Result<bool, DatabaseFailure> {
         let row = answered(self.client.query_opt(&self.sql.marked, &[&&mark.writer[..]])).await?;
-        let last: i64 = row.ok_or(Failure::Impossible("the writer's own row is gone"))?.try_get(0)?;
+        let last: i64 = row.ok_or(DatabaseFailure::Impossible("the writer's own row is gone"))?.try_get(0)?;
         match mark.group - last {
             0 => Ok(true),
             1 => Ok(false),
-            _ => Err(Failure::Impossible("somebody else wrote under this writer's mark")),
+            _ => Err(DatabaseFailure::Impossible("somebody else wrote under this writer's mark")),
         }
     }
 
-    /// Begins, takes the locks, and asks; in this order, which is why the futures are polled in it.
-    async fn ask<'g>(&self, asked: &Asked) -> Result<Known<'g>, Error> {
+    /// Begins, locks, and reads; in this order, which is why the futures are polled in it.
+    async fn ask<'g>(&self, asked: &JudgeQuestions) -> Result<JudgeAnswers<'g>, Error> {
         let (client, sql) = (&self.client, &self.sql);
         let sessions: Vec<i64> = asked.sessions.iter().copied().collect();
-        let mut wanted = Wanted::default();
+        let mut wanted = KeyQuestions::default();
         asked.keys.iter().for_each(|key| wanted.add(key));
         let (of, keys): (Vec<i64>, Vec<&[u8]>) =
             asked.messages.iter().map(|(of, key)| (*of, &key[..])).unzip();
-        let Wanted { names, lookups, batches, rows, pieces } = &wanted;
+        let KeyQuestions { names, lookups, batches, rows, pieces } = &wanted;
         let batches_wanted = batches.len() + lookups.len();
         let records = Shelves::of(asked);
-        let (_begun, _locked, sessions, names, batches, rows, pieces, messages, records) = tokio::try_join!(
+        let (locks, written): (Vec<i64>, Vec<bool>) = asked.locks.iter().unzip();
+        let expiring: Vec<i64> = asked.expiring.iter().copied().collect();
+        let (_begun, _locked, sessions, names, batches, rows, pieces, messages, records, expiring) = tokio::try_join!(
             biased;
             client.batch_execute("BEGIN"),
-            query(client, &sql.lock_store, usize::from(asked.is_of_store), []),
+            query(client, &sql.lock_records, locks.len(), [&locks, &written]),
             query(client, &sql.lock_sessions, sessions.len(), [&sessions]),
             query(client, &sql.names, names.len(), [names]),
             query(client, &sql.batches, batches_wanted, [batches, lookups]),
@@ -96,13 +102,22 @@ impl Writing {
             query(client, &sql.pieces, pieces.len(), [pieces]),
             query(client, &sql.messages, of.len(), [&of, &keys]),
             records.ask(client, sql),
+            query(client, &sql.expiring, expiring.len(), [&expiring]),
         )?;
-        let mut known =
-            Known { records: records.0, counts: records.1, generation: records.2, ..Known::default() };
+        let mut known = JudgeAnswers {
+            records: records.0,
+            counts: records.1,
+            generations: records.2,
+            ..JudgeAnswers::default()
+        };
         for row in sessions {
             let (fence, head) = (uint(row.try_get(1)?), uint(row.try_get(2)?));
-            let seat = Seat { fence, head, chain: fixed(row.try_get(3)?), kept: Kept::Same };
+            let (chain, generation) = (fixed(row.try_get(3)?), uint(row.try_get(4)?));
+            let seat = JudgedSession { fence, head, chain, generation, kept: SessionWrite::Same };
             known.seats.insert(row.try_get(0)?, seat);
+        }
+        for row in expiring {
+            known.expiring.insert(row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?));
         }
         for row in names {
             known.keys.insert(Key::Name(fixed(row.try_get(0)?)));
@@ -118,14 +133,18 @@ impl Writing {
             known.keys.insert(Key::Piece(row.try_get(0)?));
         }
         for row in messages {
-            let kept = Message { digest: fixed(row.try_get(2)?), waiting: row.try_get(3)? };
+            let kept = SentMessage { digest: fixed(row.try_get(2)?), waiting: row.try_get(3)? };
             known.messages.insert((row.try_get(0)?, fixed(row.try_get(1)?)), kept);
         }
         Ok(known)
     }
 
-    /// Writes everything. Says what cannot be right.
-    async fn write(&self, writes: &Writes<'_>, mark: Mark) -> Result<Result<(), &'static str>, Error> {
+    /// Writes everything. Returns an error for impossible results.
+    async fn write(
+        &self,
+        writes: &GroupWrites<'_>,
+        mark: GroupMark,
+    ) -> Result<Result<(), &'static str>, Error> {
         let (updated, marked, adopted, ..) = tokio::try_join!(
             self.update_sessions(writes),
             self.mark(mark),
@@ -137,7 +156,7 @@ impl Writing {
             self.set_marks(writes),
             self.records(writes),
         )?;
-        let changed = writes.seats.values().filter(|seat| seat.kept == Kept::Changed).count() as u64;
+        let changed = writes.seats.values().filter(|seat| seat.kept == SessionWrite::Changed).count() as u64;
         Ok(if updated != changed {
             Err("a session that is locked was not updated")
         } else if marked != 1 {
@@ -149,52 +168,64 @@ impl Writing {
         })
     }
 
-    /// Removes pieces of sessions, and says of which nothing is left.
-    async fn remove(&self, removals: &[(usize, i64, i64)], told: &mut [Told]) -> Result<(), Error> {
+    /// Removes the rows of batches that expire.
+    async fn expire(&self, batches: &[(i64, i64)]) -> Result<u64, Error> {
+        let (session, no) = (column(batches, |batch| batch.0), column(batches, |batch| batch.1));
+        self.execute(&self.sql.expire, no.len(), &[&session, &no]).await
+    }
+
+    /// Removes pieces of sessions, and returns which sessions are gone.
+    async fn remove(&self, removals: &[(usize, i64, i64)], told: &mut [WriteOutcome]) -> Result<(), Error> {
         let spaces = Space::OF_SESSIONS.map(Space::number);
         for (at, session, most) in removals {
             let params: [Param<'_>; 5] =
                 [session, most, &&spaces[..], &Space::Blob.number(), &int(PIECE_ROWS)];
             let is_left: bool = self.client.query_one(&self.sql.remove, &params).await?.try_get(0)?;
             if !is_left {
-                told[*at] = Told::Remove(Ok(Removed::All));
+                told[*at] = WriteOutcome::Remove(Ok(Removed::All));
             }
         }
         Ok(())
     }
 
-    async fn mark(&self, mark: Mark) -> Result<u64, Error> {
+    async fn mark(&self, mark: GroupMark) -> Result<u64, Error> {
         self.client.execute(&self.sql.mark, &[&&mark.writer[..], &mark.group]).await
     }
 
-    async fn update_sessions(&self, writes: &Writes<'_>) -> Result<u64, Error> {
-        let changed: Vec<_> = writes.seats.iter().filter(|(_, seat)| seat.kept == Kept::Changed).collect();
+    async fn update_sessions(&self, writes: &GroupWrites<'_>) -> Result<u64, Error> {
+        let changed: Vec<_> =
+            writes.seats.iter().filter(|(_, seat)| seat.kept == SessionWrite::Changed).collect();
         let no = column(&changed, |(no, _)| **no);
         let fence = column(&changed, |(_, seat)| seat.fence.cast_signed());
         let head = column(&changed, |(_, seat)| seat.head.cast_signed());
         let chain = column(&changed, |(_, seat)| &seat.chain[..]);
-        self.execute(&self.sql.update_sessions, no.len(), &[&no, &fence, &head, &chain]).await
+        let generation = column(&changed, |(_, seat)| seat.generation.cast_signed());
+        let columns: [Param<'_>; 5] = [&no, &fence, &head, &chain, &generation];
+        self.execute(&self.sql.update_sessions, no.len(), &columns).await
     }
 
-    async fn insert_sessions(&self, writes: &Writes<'_>) -> Result<u64, Error> {
+    async fn insert_sessions(&self, writes: &GroupWrites<'_>) -> Result<u64, Error> {
         let (mut names, mut seats) = (Vec::new(), Vec::new());
         for (no, seat) in &writes.seats {
-            if let Kept::New { name } = seat.kept {
-                names.push((name.as_bytes(), super::judge::digest(name.as_bytes())));
+            if let SessionWrite::New { name, principal } = seat.kept {
+                names.push((name.as_bytes(), super::judge::digest(name.as_bytes()), principal));
                 seats.push((*no, seat));
             }
         }
         let no = column(&seats, |(no, _)| *no);
-        let name = column(&names, |(name, _)| *name);
-        let key = column(&names, |(_, key)| &key[..]);
+        let name = column(&names, |(name, ..)| *name);
+        let key = column(&names, |(_, key, _)| &key[..]);
+        let principal = column(&names, |(_, _, principal)| principal.map(str::as_bytes));
         let fence = column(&seats, |(_, seat)| seat.fence.cast_signed());
         let head = column(&seats, |(_, seat)| seat.head.cast_signed());
         let chain = column(&seats, |(_, seat)| &seat.chain[..]);
-        self.execute(&self.sql.insert_sessions, no.len(), &[&no, &name, &key, &fence, &head, &chain]).await
+        let generation = column(&seats, |(_, seat)| seat.generation.cast_signed());
+        let columns: [Param<'_>; 8] = [&no, &name, &key, &principal, &fence, &head, &chain, &generation];
+        self.execute(&self.sql.insert_sessions, no.len(), &columns).await
     }
 
     /// Batches, and which of them are open.
-    async fn batches(&self, writes: &Writes<'_>) -> Result<(), Error> {
+    async fn batches(&self, writes: &GroupWrites<'_>) -> Result<(), Error> {
         let no = column(&writes.batches, |batch| batch.0);
         let session = column(&writes.batches, |batch| batch.1);
         let lookup = column(&writes.batches, |batch| &batch.2.0[..]);
@@ -222,8 +253,8 @@ impl Writing {
         Ok(())
     }
 
-    /// What is cut goes first: what is written behind a cut stays.
-    async fn pieces(&self, writes: &Writes<'_>) -> Result<(), Error> {
+    /// Cuts come first: pieces written after a cut stay.
+    async fn pieces(&self, writes: &GroupWrites<'_>) -> Result<(), Error> {
         let (first, last) = (column(&writes.cuts, |cut| cut.0), column(&writes.cuts, |cut| cut.1));
         self.execute(&self.sql.cut, first.len(), &[&first, &last]).await?;
         for pieces in parts(&writes.pieces, |piece| piece.2.len()) {
@@ -235,7 +266,7 @@ impl Writing {
         Ok(())
     }
 
-    async fn set_marks(&self, writes: &Writes<'_>) -> Result<u64, Error> {
+    async fn set_marks(&self, writes: &GroupWrites<'_>) -> Result<u64, Error> {
         let marks: Vec<_> = writes.marks.iter().collect();
         let mark = column(&marks, |(mark, _)| &mark.0[..]);
         let session = column(&marks, |(_, at)| at.0);
@@ -243,14 +274,14 @@ impl Writing {
         self.execute(&self.sql.set_marks, mark.len(), &[&mark, &session, &call]).await
     }
 
-    async fn records(&self, writes: &Writes<'_>) -> Result<(), Error> {
+    async fn records(&self, writes: &GroupWrites<'_>) -> Result<(), Error> {
         let put: Vec<_> = writes.records.iter().filter_map(|(at, put)| Some((at, put.as_ref()?))).collect();
         for put in parts(&put, |(_, (_, value))| value.len()) {
             let space = column(put, |(at, _)| at.0.0);
             let owner = column(put, |(at, _)| at.0.1);
             let key = column(put, |(at, _)| &at.1[..]);
             let generation = column(put, |(_, (generation, _))| generation.cast_signed());
-            let digests: Vec<Link> = column(put, |(_, (_, value))| super::judge::digest(value));
+            let digests: Vec<ChainLink> = column(put, |(_, (_, value))| super::judge::digest(value));
             let digest = column(&digests, |digest| &digest[..]);
             let value = column(put, |(_, (_, value))| *value);
             let columns: [Param<'_>; 6] = [&space, &owner, &key, &generation, &digest, &value];
@@ -264,8 +295,8 @@ impl Writing {
         Ok(())
     }
 
-    /// New messages, and then how many were adopted: one may be sent and adopted in the same group.
-    async fn messages(&self, writes: &Writes<'_>) -> Result<u64, Error> {
+    /// New messages, and then the number of adopted ones: a message may be sent and adopted in the same group.
+    async fn messages(&self, writes: &GroupWrites<'_>) -> Result<u64, Error> {
         for messages in parts(&writes.messages, |message| message.2.body.len()) {
             let session = column(messages, |message| message.2.session.0.cast_signed());
             let key = column(messages, |message| message.2.key.as_bytes());
@@ -280,7 +311,7 @@ impl Writing {
         self.execute(&self.sql.adopt, key.len(), &[&session, &key]).await
     }
 
-    /// Does nothing with nothing.
+    /// Executes a statement, unless there are no rows.
     async fn execute(&self, statement: &Statement, rows: usize, columns: &[Param<'_>]) -> Result<u64, Error> {
         if rows == 0 { Ok(0) } else { self.client.execute(statement, columns).await }
     }
@@ -288,7 +319,7 @@ impl Writing {
 
 type Param<'a> = &'a (dyn ToSql + Sync);
 
-/// Asks nothing about nothing.
+/// Runs a query, unless there are no keys.
 async fn query<const N: usize>(
     client: &Client,
     statement: &Statement,
@@ -298,12 +329,12 @@ async fn query<const N: usize>(
     if asked == 0 { Ok(Vec::new()) } else { client.query(statement, &params).await }
 }
 
-/// One column of many rows: PostgreSQL takes them as an array.
+/// One column of many rows, as a PostgreSQL array.
 fn column<'a, R, T>(rows: &'a [R], of: impl Fn(&'a R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }
 
-/// Rows in parts that one statement can carry.
+/// Splits rows into parts that fit one statement.
 fn parts<T>(mut rows: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let mut carried = 0;
@@ -317,7 +348,7 @@ fn parts<T>(mut rows: &[T], bytes: impl Fn(&T) -> usize) -> impl Iterator<Item =
     })
 }
 
-/// What is asked about records, by columns.
+/// The queried records, by columns.
 struct Shelves<'a> {
     spaces: Vec<i64>,
     owners: Vec<i64>,
@@ -328,7 +359,7 @@ struct Shelves<'a> {
 }
 
 impl<'a> Shelves<'a> {
-    fn of(asked: &'a Asked) -> Shelves<'a> {
+    fn of(asked: &'a JudgeQuestions) -> Shelves<'a> {
         let places: Vec<_> = asked.records.iter().collect();
         let counts: Vec<_> = asked.counts.iter().collect();
         Shelves {
@@ -341,10 +372,10 @@ impl<'a> Shelves<'a> {
         }
     }
 
-    /// Generations, counts, and the first free generation.
-    async fn ask(&self, client: &Client, sql: &Statements) -> Result<Records, Error> {
+    /// Generations, counts, and generations for records of the whole store.
+    async fn ask(&self, client: &Client, sql: &PostgresStatements) -> Result<RecordGenerations, Error> {
         let (counted, puts) = (self.counted_spaces.len(), self.puts as usize);
-        let (found, counts, first) = tokio::try_join!(
+        let (found, counts, drawn) = tokio::try_join!(
             biased;
             query(client, &sql.records, self.keys.len(), [&self.spaces, &self.owners, &self.keys]),
             query(client, &sql.counts, counted, [&self.counted_spaces, &self.counted_owners]),
@@ -359,17 +390,17 @@ impl<'a> Shelves<'a> {
         for row in counts {
             counted.insert((row.try_get(0)?, row.try_get(1)?), uint(row.try_get(2)?));
         }
-        let first = first.first().map(|row| row.try_get(0)).transpose()?;
-        Ok((records, counted, first.map_or(0, uint)))
+        let generations = drawn.iter().map(|row| Ok(uint(row.try_get(0)?))).collect::<Result<_, Error>>()?;
+        Ok((records, counted, generations))
     }
 }
 
-/// The generation of each record, how many there are, and the first free generation.
-type Records = (HashMap<Place, u64>, HashMap<Shelf, u64>, u64);
+/// The generation of each record, how many there are, and generations for records of the whole store.
+type RecordGenerations = (HashMap<RecordPlace, u64>, HashMap<Shelf, u64>, VecDeque<u64>);
 
-/// Keys by the question that asks for them.
+/// Keys by the query that looks for them.
 #[derive(Default)]
-struct Wanted<'a> {
+struct KeyQuestions<'a> {
     names: Vec<&'a [u8]>,
     lookups: Vec<&'a [u8]>,
     batches: Vec<i64>,
@@ -377,7 +408,7 @@ struct Wanted<'a> {
     pieces: Vec<i64>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> KeyQuestions<'a> {
     fn add(&mut self, key: &'a Key) {
         match key {
             Key::Name(name) => self.names.push(name),
@@ -389,7 +420,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Bytes of a fixed number. If it is another number they are damaged, and match nothing.
+/// Bytes as an array. If their number differs they are damaged, and match nothing.
 pub(super) fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().unwrap_or([0xff; N])
 }

@@ -1,37 +1,37 @@
-//! Journal rows and the chain that vouches for them. A row is given out only after its link was computed again.
+//! Journal rows and their hash chain. A row is returned only after its link was verified.
 
 use super::group::fixed;
 use super::read::{all, most, one};
-use super::readers::{Readers, Unanswered};
-use crate::chain::{self, Link, START, int, row_key, row_of, uint};
+use super::readers::{ReadFailure, ReaderConnections};
+use crate::chain::{self, ChainLink, START, int, row_key, row_of, uint};
 use crate::{Answer, BATCH_ROWS_MAX, JournalRow, StoreError};
 use std::sync::Arc;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 use windlass_core::ids::{BatchNo, EntryNo, SessionNo};
 
-/// A journal row as it lies in the table, not trusted yet.
-struct Found {
+/// A journal row from the table, not verified yet.
+struct TableRow {
     row: JournalRow,
-    before: Link,
-    link: Link,
+    before: ChainLink,
+    link: ChainLink,
 }
 
 /// The rows of a batch.
-pub(super) fn of_batch(readers: &Readers, batch: BatchNo) -> Answer<Vec<JournalRow>> {
+pub(super) fn of_batch(readers: &ReaderConnections, batch: BatchNo) -> Answer<Vec<JournalRow>> {
     readers.ask("read a journal", move |client| async move {
         let sql = "SELECT row, session, first, count, before, link, data FROM windlass.journal
                    WHERE row BETWEEN $1 AND $2 ORDER BY row";
         let (first, last) = (row_key(batch, 0), row_key(batch, BATCH_ROWS_MAX - 1));
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&first, Type::INT8), (&last, Type::INT8)];
-        let found = all(&client, sql, &params, Found::read).await?;
-        Ok(found.into_iter().map(Found::trusted).collect::<Result<_, _>>()?)
+        let found = all(&client, sql, &params, TableRow::read).await?;
+        Ok(found.into_iter().map(TableRow::trusted).collect::<Result<_, _>>()?)
     })
 }
 
 /// The rows of a session before an entry, newest first.
 pub(super) fn of_session(
-    readers: &Readers,
+    readers: &ReaderConnections,
     session: SessionNo,
     before: Option<EntryNo>,
     limit: u64,
@@ -39,14 +39,15 @@ pub(super) fn of_session(
     readers.ask("read a history", move |client| page(client, session, before, limit))
 }
 
-/// Rows are never changed, so two questions see one history: where the page begins, and then the page.
+/// Rows are never changed, so two queries see one history: where the page begins, and then the page. Rows may expire meanwhile;
+/// those are left out.
 async fn page(
     client: Arc<Client>,
     session: SessionNo,
     before: Option<EntryNo>,
     limit: u64,
-) -> Result<Vec<JournalRow>, Unanswered> {
-    // What comes after the page knows where the page ends and with which link: a row, or the session's own row.
+) -> Result<Vec<JournalRow>, ReadFailure> {
+    // The row after the page, or the session's own row, has the page's end and its link.
     let sql = "SELECT coalesce(next.first, s.head + 1), coalesce(next.before, s.chain)
                FROM windlass.sessions s LEFT JOIN LATERAL (
                    SELECT first, before FROM windlass.journal j
@@ -61,10 +62,17 @@ async fn page(
     let (before, limit) = (int(end), most(limit));
     let params: [(&(dyn ToSql + Sync), Type); 3] =
         [(&no, Type::INT8), (&before, Type::INT8), (&limit, Type::INT8)];
-    let found = all(&client, sql, &params, Found::read).await?;
+    let found = all(&client, sql, &params, TableRow::read).await?;
     let complete = (found.len() as i64) < limit;
     let mut rows = Vec::with_capacity(found.len());
     for found in found {
+        if found.row.first.0 + u64::from(found.row.count) != end {
+            (end, link) = over_gap(&client, session, end, link).await?;
+        }
+        // It expired after it was read.
+        if found.row.first.0 >= end {
+            continue;
+        }
         if found.row.first.0 + u64::from(found.row.count) != end {
             return Err(missing(session, end).into());
         }
@@ -74,21 +82,44 @@ async fn page(
         (end, link) = (found.row.first.0, found.before);
         rows.push(found.trusted()?);
     }
-    if complete && (end, link) != (1, START) {
+    if complete && (end, link) != (1, START) && over_gap(&client, session, end, link).await? != (1, START) {
         return Err(missing(session, end).into());
     }
     Ok(rows)
 }
 
+/// The place before the run of expired rows that ends before this entry, and the link there.
+async fn over_gap(
+    client: &Client,
+    session: SessionNo,
+    end: u64,
+    link: ChainLink,
+) -> Result<(u64, ChainLink), ReadFailure> {
+    let sql = "SELECT first, count, before, link FROM windlass.gaps
+               WHERE session = $1 AND first < $2 ORDER BY first DESC LIMIT 1";
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&int(session.0), Type::INT8), (&int(end), Type::INT8)];
+    let gap = |row: &Row| {
+        let (first, count): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        Ok((uint(first), uint(first + count), fixed(row.try_get(2)?), fixed::<32>(row.try_get(3)?)))
+    };
+    match one(client, sql, &params, gap).await? {
+        // A run that grew since the page was read ends later, and the row that is chained to it was not read.
+        Some((first, gap_end, before, gap_link)) if gap_end > end || (gap_end == end && gap_link == link) => {
+            Ok((first, before))
+        }
+        Some(_) | None => Err(missing(session, end).into()),
+    }
+}
+
 /// The rows of a session after an entry, oldest first.
 pub(super) fn forward(
-    readers: &Readers,
+    readers: &ReaderConnections,
     session: SessionNo,
     after: EntryNo,
     limit: u64,
 ) -> Answer<Vec<JournalRow>> {
     readers.ask("read a journal on", move |client| async move {
-        // The index has where rows begin: the row before the first that begins behind the entry may hold entries behind it.
+        // The index has the first entries of rows: the row before the first one that begins after the entry may also hold entries after it.
         let sql = "SELECT first FROM windlass.journal WHERE session = $1 AND first > $2
                    ORDER BY first LIMIT 1 OFFSET $3";
         let (no, from, skipped) = (int(session.0), int(after.0), most(limit));
@@ -107,8 +138,8 @@ fn missing(session: SessionNo, end: u64) -> StoreError {
     StoreError::Damaged { session, entry: end.saturating_sub(1), what: "its row is missing".to_owned() }
 }
 
-impl Found {
-    fn read(row: &Row) -> Result<Found, Error> {
+impl TableRow {
+    fn read(row: &Row) -> Result<TableRow, Error> {
         let (batch, number) = row_of(row.try_get(0)?);
         let kept = JournalRow {
             session: SessionNo(uint(row.try_get(1)?)),
@@ -118,7 +149,7 @@ impl Found {
             count: u32::try_from(row.try_get::<_, i64>(3)?).unwrap_or(u32::MAX),
             data: row.try_get::<_, &[u8]>(6)?.to_vec(),
         };
-        Ok(Found { row: kept, before: fixed(row.try_get(4)?), link: fixed(row.try_get(5)?) })
+        Ok(TableRow { row: kept, before: fixed(row.try_get(4)?), link: fixed(row.try_get(5)?) })
     }
 
     fn trusted(self) -> Result<JournalRow, StoreError> {

@@ -1,119 +1,127 @@
-//! Deciding about a group, without a word of SQL: what must be known first, and from that which changes are
-//! applied and what they write.
+//! Judging a group, without SQL: the facts needed, and from them which changes are applied and what they
+//! write.
 //!
-//! An error inside a transaction of PostgreSQL takes the whole transaction with it. So nothing is found out by
-//! trying: everything is asked at once, judged here, and written at once.
+//! An error inside a PostgreSQL transaction aborts the whole transaction. So nothing is tried: everything is
+//! read at once, judged here, and written at once.
 
-use crate::chain::{Link, Linked, START, int, piece_key, row_key};
+use crate::chain::{ChainLink, Linked, START, int, piece_key, row_key};
 use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
-use crate::queue::{Request, Told};
+use crate::queue::{WriteOutcome, WriteRequest};
 use crate::{BLOB_PIECES_MAX, Inbound, Posted, Removal, Removed, Space};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use windlass_core::ids::{EntryNo, Fence, Lookup, Mark, SessionNo};
 
-/// What can be there once only.
+/// A unique key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Key {
-    Name(Link),
+    Name(ChainLink),
     Lookup(Lookup),
     Batch(i64),
     Row(i64),
     Piece(i64),
 }
 
-/// Whose records of a space: the space, and the session or 0.
+/// The records of a space: the space, and the session or 0.
 pub(super) type Shelf = (i64, i64);
 
-/// Where a record is.
-pub(super) type Place = (Shelf, Vec<u8>);
+/// The place of a record.
+pub(super) type RecordPlace = (Shelf, Vec<u8>);
 
 fn shelf(session: SessionNo, space: Space) -> Shelf {
     (space.number(), int(space.owner(session).0))
 }
 
-fn place(session: SessionNo, space: Space, key: &str) -> Place {
+fn place(session: SessionNo, space: Space, key: &str) -> RecordPlace {
     (shelf(session, space), key.as_bytes().to_vec())
 }
 
-/// What must be known before a group can be judged.
+/// The facts needed to judge a group.
 #[derive(Default)]
-pub(super) struct Asked {
-    /// The sessions, to be locked.
+pub(super) struct JudgeQuestions {
+    /// The sessions to lock.
     pub sessions: BTreeSet<i64>,
-    /// Are these there?
+    /// Keys to look up.
     pub keys: BTreeSet<Key>,
     /// Messages by session and digest of their key.
-    pub messages: BTreeSet<(i64, Link)>,
+    pub messages: BTreeSet<(i64, ChainLink)>,
     /// The generations of these records.
-    pub records: BTreeSet<Place>,
-    /// How many records are there?
+    pub records: BTreeSet<RecordPlace>,
+    /// Spaces whose records are counted.
     pub counts: BTreeSet<Shelf>,
-    /// How many records may be put.
+    /// The maximum number of records of the whole store that are put.
     pub puts: i64,
-    /// Whether records of the whole store are looked at or written.
-    pub is_of_store: bool,
+    /// The locks of records of the whole store, and whether each is written.
+    pub locks: BTreeMap<i64, bool>,
+    /// The batches that should expire.
+    pub expiring: BTreeSet<i64>,
 }
 
-/// What is known, of what was asked.
+/// The facts read from the database.
 #[derive(Default)]
-pub(super) struct Known<'g> {
-    pub seats: BTreeMap<i64, Seat<'g>>,
+pub(super) struct JudgeAnswers<'g> {
+    pub seats: BTreeMap<i64, JudgedSession<'g>>,
     pub keys: HashSet<Key>,
-    pub messages: HashMap<(i64, Link), Message>,
-    /// The generation of each record that is there.
-    pub records: HashMap<Place, u64>,
-    /// How many records there are, of each shelf that was asked for.
+    pub messages: HashMap<(i64, ChainLink), SentMessage>,
+    /// The generations of existing records.
+    pub records: HashMap<RecordPlace, u64>,
+    /// The number of records in each space.
     pub counts: HashMap<Shelf, u64>,
-    /// The generation of the next record that is put.
-    pub generation: u64,
+    /// The generations of the next records of the whole store.
+    pub generations: VecDeque<u64>,
+    /// Session and openness of each batch that should expire.
+    pub expiring: HashMap<i64, (i64, bool)>,
 }
 
 /// A session while its group is judged.
 #[derive(Clone, Copy)]
-pub(super) struct Seat<'g> {
+pub(super) struct JudgedSession<'g> {
     pub fence: u64,
     pub head: u64,
-    pub chain: Link,
-    pub kept: Kept<'g>,
+    pub chain: ChainLink,
+    /// The generation of the last record it put.
+    pub generation: u64,
+    pub kept: SessionWrite<'g>,
 }
 
-/// What the session's row needs.
+/// The write to the session's row.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept<'g> {
+pub(super) enum SessionWrite<'g> {
     Same,
     Changed,
-    New { name: &'g str },
+    New { name: &'g str, principal: Option<&'g str> },
 }
 
-/// A message that was sent before.
-pub(super) struct Message {
-    pub digest: Link,
+/// A message sent before.
+pub(super) struct SentMessage {
+    pub digest: ChainLink,
     pub waiting: bool,
 }
 
-/// What a group writes.
+/// The writes of a group.
 #[derive(Default)]
-pub(super) struct Writes<'g> {
-    pub seats: BTreeMap<i64, Seat<'g>>,
+pub(super) struct GroupWrites<'g> {
+    pub seats: BTreeMap<i64, JudgedSession<'g>>,
     /// Number, session, look-up.
     pub batches: Vec<(i64, i64, Lookup)>,
-    /// Whether a batch is open in the end, by session and number.
+    /// Whether a batch is open at the end, by session and number.
     pub open: BTreeMap<(i64, i64), bool>,
     pub journal: Vec<Entries<'g>>,
     /// Key, digest, bytes.
-    pub pieces: Vec<(i64, Link, &'g [u8])>,
-    /// First and last key of pieces that go, before any is written.
+    pub pieces: Vec<(i64, ChainLink, &'g [u8])>,
+    /// First and last keys of pieces to remove, before any is written.
     pub cuts: Vec<(i64, i64)>,
     /// Digest of the key, digest of the body, message.
-    pub messages: Vec<(Link, Link, &'g Inbound)>,
-    pub adopted: Vec<(i64, Link)>,
+    pub messages: Vec<(ChainLink, ChainLink, &'g Inbound)>,
+    pub adopted: Vec<(i64, ChainLink)>,
     /// Session and call of each mark: one statement sets a mark once.
     pub marks: BTreeMap<Mark, (i64, i64)>,
     /// Generation and value of each record; `None`: it is removed. One statement puts a record once.
-    pub records: BTreeMap<Place, Option<(u64, &'g [u8])>>,
-    /// Place in the group, session, rows at most. They come after all other writes: whoever removes a session writes nothing
-    /// else to it.
+    pub records: BTreeMap<RecordPlace, Option<(u64, &'g [u8])>>,
+    /// Place in the group, session, maximum rows. They come after all other writes: the remover of a session
+    /// writes nothing else to it.
     pub removals: Vec<(usize, i64, i64)>,
+    /// Session and number of each batch that expires, after all other writes of the group.
+    pub expired: Vec<(i64, i64)>,
 }
 
 /// A journal row.
@@ -122,31 +130,33 @@ pub(super) struct Entries<'g> {
     pub session: i64,
     pub first: i64,
     pub count: i64,
-    pub before: Link,
-    pub link: Link,
+    pub before: ChainLink,
+    pub link: ChainLink,
     pub data: &'g [u8],
 }
 
-/// By what texts and bodies are found and compared.
-pub(super) fn digest(bytes: &[u8]) -> Link {
+/// The digest by which texts and bodies are found and compared.
+pub(super) fn digest(bytes: &[u8]) -> ChainLink {
     *blake3::hash(bytes).as_bytes()
 }
 
-impl Asked {
-    /// What this group must know.
-    pub fn of(group: &[Request]) -> Asked {
-        let mut asked = Asked::default();
+impl JudgeQuestions {
+    /// The facts this group needs.
+    pub fn of(group: &[WriteRequest]) -> JudgeQuestions {
+        let mut asked = JudgeQuestions::default();
         for request in group {
             match request {
-                Request::Commit { changes, .. } => {
+                WriteRequest::Commit { changes, .. } => {
                     changes.iter().filter(|change| change.fits()).for_each(|change| asked.change(change));
                 }
-                Request::Post { message, .. } => {
+                WriteRequest::Post { message, .. } => {
+                    asked.sessions.insert(int(message.session.0));
                     asked.messages.insert((int(message.session.0), digest(message.key.as_bytes())));
                 }
-                Request::Remove { piece, .. } => {
+                WriteRequest::Remove { piece, .. } => {
                     asked.sessions.insert(int(piece.session.0));
                 }
+                WriteRequest::OwnFile { .. } | WriteRequest::Shrink { .. } => {}
             }
         }
         asked
@@ -154,18 +164,19 @@ impl Asked {
 
     fn change(&mut self, change: &Change) {
         self.sessions.insert(int(change.session.0));
-        if let Hold::Open { name } = &change.hold {
+        if let Hold::Open { name, .. } = &change.hold {
             self.keys.insert(Key::Name(digest(name.as_bytes())));
         }
         for guard in &change.guards {
             match guard {
-                Guard::Absent(lookup) => {
-                    self.keys.insert(Key::Lookup(*lookup));
+                Guard::Generation { space, key, .. } => {
+                    self.record(change.session, *space, key, RecordAccess::Read)
                 }
-                Guard::Generation { space, key, .. } => self.record(change.session, *space, key),
                 Guard::Room { space, key, .. } => {
-                    self.record(change.session, *space, key);
+                    self.record(change.session, *space, key, RecordAccess::Read);
                     self.counts.insert(shelf(change.session, *space));
+                    // No other one may come between counting and putting.
+                    self.lock(*space, "", RecordAccess::Write);
                 }
             }
         }
@@ -176,56 +187,89 @@ impl Asked {
                     self.messages.insert((int(change.session.0), digest(key.as_bytes())));
                 }
                 Row::Put { space, key, .. } => {
-                    self.record(change.session, *space, key);
-                    self.puts += 1;
+                    self.record(change.session, *space, key, RecordAccess::Write);
+                    self.puts += i64::from(space.is_of_store());
                 }
-                Row::Remove { space, key } => self.record(change.session, *space, key),
+                Row::Remove { space, key } => self.record(change.session, *space, key, RecordAccess::Write),
+                Row::Expire(no) => {
+                    self.expiring.insert(int(no.0));
+                }
                 Row::Batch { .. } | Row::Journal { .. } | Row::Close(_) | Row::Reopen(_) => {}
                 Row::Chunk { .. } | Row::Cut { .. } | Row::Mark { .. } => {}
             }
         }
     }
 
-    fn record(&mut self, session: SessionNo, space: Space, key: &str) {
+    fn record(&mut self, session: SessionNo, space: Space, key: &str, access: RecordAccess) {
         self.records.insert(place(session, space, key));
-        self.is_of_store |= space.is_of_store();
+        self.lock(space, key, access);
+    }
+
+    /// Locks a record of the whole store. Those of a session are locked with it.
+    fn lock(&mut self, space: Space, key: &str, access: RecordAccess) {
+        if space.is_of_store() {
+            *self.locks.entry(lock_of(space, key)).or_default() |= access == RecordAccess::Write;
+        }
     }
 }
 
-/// What a row makes that must not be there.
+/// The access to a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RecordAccess {
+    Read,
+    Write,
+}
+
+/// The number by which a record of the whole store is locked. Two records with one number wait for each other needlessly.
+pub(super) fn lock_of(space: Space, key: &str) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&space.number().to_le_bytes()).update(key.as_bytes());
+    let mut number = [0; 8];
+    hasher.finalize_xof().fill(&mut number);
+    i64::from_le_bytes(number)
+}
+
+/// The unique keys that a row creates.
 fn keys(row: &Row) -> [Option<Key>; 2] {
     match row {
         Row::Batch { no, lookup } => [Some(Key::Batch(int(no.0))), Some(Key::Lookup(*lookup))],
         Row::Journal { batch, row, .. } => [Some(Key::Row(row_key(*batch, *row))), None],
         Row::Chunk { blob, seq, .. } => [Some(Key::Piece(piece_key(*blob, *seq))), None],
         Row::Close(_) | Row::Reopen(_) | Row::Adopt { .. } | Row::Mark { .. } => [None, None],
-        Row::Put { .. } | Row::Remove { .. } | Row::Cut { .. } => [None, None],
+        Row::Put { .. } | Row::Remove { .. } | Row::Cut { .. } | Row::Expire(_) => [None, None],
     }
 }
 
 /// Judges a group in its order.
-pub(super) fn judge<'g>(group: &'g [Request], known: Known<'g>) -> (Vec<Told>, Writes<'g>) {
-    let mut judge = Judge { known, writes: Writes::default() };
+pub(super) fn judge<'g>(
+    group: &'g [WriteRequest],
+    known: JudgeAnswers<'g>,
+) -> (Vec<WriteOutcome>, GroupWrites<'g>) {
+    let mut judge = Judge { known, writes: GroupWrites::default() };
     let told = group
         .iter()
         .enumerate()
         .map(|(at, request)| match request {
-            Request::Commit { changes, .. } => {
-                Told::Commit(changes.iter().map(|change| judge.change(change)).collect())
+            WriteRequest::Commit { changes, .. } => {
+                WriteOutcome::Commit(changes.iter().map(|change| judge.change(change)).collect())
             }
-            Request::Post { message, .. } => Told::Post(judge.post(message)),
-            Request::Remove { piece, .. } => Told::Remove(judge.piece(at, *piece)),
+            WriteRequest::Post { message, .. } => WriteOutcome::Post(judge.post(message)),
+            WriteRequest::Remove { piece, .. } => WriteOutcome::Remove(judge.piece(at, *piece)),
+            // No file, so it cannot be a copy.
+            WriteRequest::OwnFile { .. } => WriteOutcome::OwnFile,
+            // The server's own vacuum does that.
+            WriteRequest::Shrink { .. } => WriteOutcome::Shrink(false),
         })
         .collect();
     let Judge { known, mut writes } = judge;
     writes.seats = known.seats;
-    writes.seats.retain(|_, seat| seat.kept != Kept::Same);
+    writes.seats.retain(|_, seat| seat.kept != SessionWrite::Same);
     (told, writes)
 }
 
 struct Judge<'g> {
-    known: Known<'g>,
-    writes: Writes<'g>,
+    known: JudgeAnswers<'g>,
+    writes: GroupWrites<'g>,
 }
 
 impl<'g> Judge<'g> {
@@ -235,7 +279,7 @@ impl<'g> Judge<'g> {
         self.known.keys.extend(made);
         let mut receipt = Receipt { first: EntryNo(seat.head + 1), generation: 0 };
         for row in &change.rows {
-            receipt.generation = self.record(change.session, row).unwrap_or(receipt.generation);
+            receipt.generation = self.record(change.session, &mut seat, row).unwrap_or(receipt.generation);
             self.note(int(change.session.0), &mut seat, row);
         }
         if change.hold != Hold::Store {
@@ -244,8 +288,8 @@ impl<'g> Judge<'g> {
         Ok(receipt)
     }
 
-    /// Why the change may not be applied; or the session as it is then held, and what the change makes.
-    fn check(&self, change: &'g Change) -> Result<(Seat<'g>, HashSet<Key>), Refused> {
+    /// Why the change may not be applied; or the session's new state, and the keys that the change creates.
+    fn check(&self, change: &'g Change) -> Result<(JudgedSession<'g>, HashSet<Key>), Refused> {
         if !change.fits() {
             return Err(Refused::TooLarge);
         }
@@ -261,6 +305,11 @@ impl<'g> Judge<'g> {
                     return Err(Refused::Exists);
                 }
             }
+            if let Row::Expire(no) = row
+                && !self.may_expire(int(change.session.0), int(no.0))
+            {
+                return Err(Refused::NotOver);
+            }
             if let Row::Adopt { key } = row {
                 let key = (int(change.session.0), digest(key.as_bytes()));
                 let waiting = self.known.messages.get(&key).is_some_and(|message| message.waiting);
@@ -272,12 +321,17 @@ impl<'g> Judge<'g> {
         Ok((seat, made))
     }
 
+    /// Whether this batch is recorded in this session, and closed, with what the group has written so far.
+    fn may_expire(&self, session: i64, no: i64) -> bool {
+        let made = self.writes.batches.iter().find(|batch| batch.0 == no).map(|batch| (batch.1, true));
+        let Some((of, open)) = made.or_else(|| self.known.expiring.get(&no).copied()) else { return false };
+        of == session && !self.writes.open.get(&(session, no)).copied().unwrap_or(open)
+    }
+
     fn check_guard(&self, session: SessionNo, guard: &Guard) -> Result<(), Refused> {
         let generation =
             |space, key| self.known.records.get(&place(session, space, key)).copied().unwrap_or(0);
         match guard {
-            Guard::Absent(lookup) if self.known.keys.contains(&Key::Lookup(*lookup)) => Err(Refused::Exists),
-            Guard::Absent(_) => Ok(()),
             Guard::Generation { space, key, is } => match generation(*space, key) {
                 now if now == *is => Ok(()),
                 now => Err(Refused::Changed { now }),
@@ -290,47 +344,55 @@ impl<'g> Judge<'g> {
         }
     }
 
-    /// Notes a record; says the generation of one that is put.
-    fn record(&mut self, session: SessionNo, row: &'g Row) -> Option<u64> {
+    /// Notes a record; returns the generation of one that is put.
+    fn record(&mut self, session: SessionNo, seat: &mut JudgedSession<'g>, row: &'g Row) -> Option<u64> {
         if let Row::Remove { space, key } = row {
             self.remove(place(session, *space, key));
         }
         let Row::Put { space, key, value } = row else { return None };
-        Some(self.put(place(session, *space, key), value))
+        let generation = if space.is_of_store() {
+            // As many were drawn as are put at most.
+            self.known.generations.pop_front()?
+        } else {
+            seat.change();
+            seat.generation += 1;
+            seat.generation
+        };
+        self.put(place(session, *space, key), generation, value);
+        Some(generation)
     }
 
-    fn put(&mut self, place: Place, value: &'g [u8]) -> u64 {
-        let generation = self.known.generation;
-        self.known.generation += 1;
+    fn put(&mut self, place: RecordPlace, generation: u64, value: &'g [u8]) {
         if self.known.records.insert(place.clone(), generation).is_none() {
             self.known.counts.entry(place.0).and_modify(|count| *count += 1);
         }
         self.writes.records.insert(place, Some((generation, value)));
-        generation
     }
 
-    fn remove(&mut self, place: Place) {
+    fn remove(&mut self, place: RecordPlace) {
         if self.known.records.remove(&place).is_some() {
             self.known.counts.entry(place.0).and_modify(|count| *count -= 1);
             self.writes.records.insert(place, None);
         }
     }
 
-    fn hold(&self, change: &'g Change, made: &mut HashSet<Key>) -> Result<Seat<'g>, Refused> {
+    fn hold(&self, change: &'g Change, made: &mut HashSet<Key>) -> Result<JudgedSession<'g>, Refused> {
         let now = self.known.seats.get(&int(change.session.0));
         let (from, to) = match &change.hold {
-            Hold::Open { name } => {
+            Hold::Open { name, principal } => {
                 let key = Key::Name(digest(name.as_bytes()));
                 if now.is_some() || self.known.keys.contains(&key) {
                     return Err(Refused::Exists);
                 }
                 made.insert(key);
-                return Ok(Seat { fence: 1, head: 0, chain: START, kept: Kept::New { name } });
+                let kept = SessionWrite::New { name, principal: principal.as_deref() };
+                return Ok(JudgedSession { fence: 1, head: 0, chain: START, generation: 0, kept });
             }
             Hold::Take { from, to } => (from, Some(*to)),
             Hold::Held(from) => (from, None),
             Hold::Store if change.is_of_store() => {
-                return Ok(Seat { fence: 0, head: 0, chain: START, kept: Kept::Same });
+                let kept = SessionWrite::Same;
+                return Ok(JudgedSession { fence: 0, head: 0, chain: START, generation: 0, kept });
             }
             Hold::Store => return Err(Refused::Fenced { now: Fence(now.map_or(0, |seat| seat.fence)) }),
         };
@@ -348,7 +410,7 @@ impl<'g> Judge<'g> {
         Ok(seat)
     }
 
-    fn note(&mut self, session: i64, seat: &mut Seat<'g>, row: &'g Row) {
+    fn note(&mut self, session: i64, seat: &mut JudgedSession<'g>, row: &'g Row) {
         let writes = &mut self.writes;
         match row {
             Row::Batch { no, lookup } => {
@@ -395,12 +457,13 @@ impl<'g> Judge<'g> {
             Row::Mark { mark, call } => {
                 writes.marks.insert(*mark, (session, int(call.packed())));
             }
+            Row::Expire(no) => writes.expired.push((session, int(no.0))),
             // `record` has noted them.
             Row::Put { .. } | Row::Remove { .. } => {}
         }
     }
 
-    /// Whether a piece may be removed; whether something is left is found by removing it.
+    /// Whether a piece may be removed; removing it shows whether anything is left.
     fn piece(&mut self, at: usize, piece: Removal) -> Result<Removed, Refused> {
         let session = int(piece.session.0);
         match self.known.seats.get(&session) {
@@ -414,12 +477,15 @@ impl<'g> Judge<'g> {
     }
 
     fn post(&mut self, message: &'g Inbound) -> Posted {
+        if !self.known.seats.contains_key(&int(message.session.0)) {
+            return Posted::NoSession;
+        }
         let (key, body) = (digest(message.key.as_bytes()), digest(&message.body));
         match self.known.messages.get(&(int(message.session.0), key)) {
             Some(kept) if kept.digest == body => Posted::Again,
             Some(_) => Posted::Differs,
             None => {
-                let kept = Message { digest: body, waiting: true };
+                let kept = SentMessage { digest: body, waiting: true };
                 self.known.messages.insert((int(message.session.0), key), kept);
                 self.writes.messages.push((key, body, message));
                 Posted::New
@@ -428,16 +494,16 @@ impl<'g> Judge<'g> {
     }
 }
 
-impl Seat<'_> {
+impl JudgedSession<'_> {
     fn change(&mut self) {
-        if self.kept == Kept::Same {
-            self.kept = Kept::Changed;
+        if self.kept == SessionWrite::Same {
+            self.kept = SessionWrite::Changed;
         }
     }
 }
 
-impl Writes<'_> {
-    /// Nothing to make durable.
+impl GroupWrites<'_> {
+    /// Whether there is nothing to make durable.
     pub fn is_empty(&self) -> bool {
         self.seats.is_empty()
             && self.open.is_empty()
@@ -448,5 +514,6 @@ impl Writes<'_> {
             && self.marks.is_empty()
             && self.records.is_empty()
             && self.removals.is_empty()
+            && self.expired.is_empty()
     }
 }

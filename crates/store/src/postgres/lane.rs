@@ -1,10 +1,11 @@
-//! A lane: one queue, one thread, one connection, one group after the other. A session always takes the same lane,
-//! so its changes apply in the order in which they were sent; several lanes have several transactions in flight.
+//! A lane: one queue, one thread, one connection, one group after the other. A session always uses the same lane, so
+//! its changes apply in the order in which they were sent; several lanes have several transactions in flight.
 
-use super::connection::{Failure, Meaning, Patience, answered, connect};
-use super::group::{Done, Fault, Mark, Writing};
-use super::statements::Statements;
-use crate::queue::{self, EndOnDrop, Gather, Queue, Request, Told};
+use super::connection::{DatabaseFailure, Meaning, Patience, answered, connect};
+use super::group::{GroupFault, GroupMark, GroupOutcome, Writing};
+use super::known::KnownSessions;
+use super::statements::PostgresStatements;
+use crate::queue::{self, EndOnDrop, Gather, WriteOutcome, WriteQueue, WriteRequest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -13,49 +14,51 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio_postgres::Config;
 
-/// What all lanes of a store share.
+/// Shared by all lanes of a store.
 pub(super) struct Lanes {
-    pub queues: Vec<Queue>,
+    pub queues: Vec<WriteQueue>,
     pub config: Config,
     pub patience: Duration,
     pub group_max: usize,
     pub commits: AtomicU64,
+    pub known: KnownSessions,
 }
 
 impl Lanes {
-    /// After this nobody knows what is recorded, until the store is opened anew.
+    /// From here on the recorded state is unknown, until the store is opened again.
     fn poison(&self, because: &Arc<str>) {
         self.queues.iter().for_each(|queue| queue.poison(because));
     }
 }
 
-/// Says whether a lane could connect.
-pub(super) type Ready = oneshot::Receiver<Result<(), Failure>>;
+/// Whether a lane could connect.
+pub(super) type LaneReady = oneshot::Receiver<Result<(), DatabaseFailure>>;
 
-/// Starts the thread of a lane; it has connected once the receiver says so.
+/// Starts the thread of a lane; the receiver reports that it has connected.
 pub(super) fn start(
     lanes: &Arc<Lanes>,
     at: usize,
     writer: [u8; 16],
-) -> std::io::Result<(JoinHandle<()>, Ready)> {
+) -> std::io::Result<(JoinHandle<()>, LaneReady)> {
     let (ready, started) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let lane = Lane { lanes: Arc::clone(lanes), at, mark: Mark { writer, group: 0 }, connection: None };
+    let lane =
+        WriterLane { lanes: Arc::clone(lanes), at, mark: GroupMark { writer, group: 0 }, connection: None };
     let name = format!("windlass-postgres-{at}");
     let thread = std::thread::Builder::new().name(name).spawn(move || lane.run(&runtime, ready))?;
     Ok((thread, started))
 }
 
-struct Lane {
+struct WriterLane {
     lanes: Arc<Lanes>,
     at: usize,
-    /// The last group that is known to be committed.
-    mark: Mark,
+    /// The last group known to be committed.
+    mark: GroupMark,
     connection: Option<Writing>,
 }
 
-impl Lane {
-    fn run(mut self, runtime: &Runtime, ready: oneshot::Sender<Result<(), Failure>>) {
+impl WriterLane {
+    fn run(mut self, runtime: &Runtime, ready: oneshot::Sender<Result<(), DatabaseFailure>>) {
         let lanes = Arc::clone(&self.lanes);
         let queue = &lanes.queues[self.at];
         let _told = EndOnDrop(queue);
@@ -66,7 +69,10 @@ impl Lane {
         }
         while let Some(group) = queue.take(lanes.group_max, Gather::default()) {
             match runtime.block_on(self.write(&group)) {
-                Ok(told) => group.into_iter().zip(told).for_each(|(request, told)| request.answer(told)),
+                Ok(told) => {
+                    lanes.known.note(&group, &told);
+                    group.into_iter().zip(told).for_each(|(request, told)| request.answer(told));
+                }
                 Err(failure) => {
                     tracing::error!(%failure, "a write failed; the store is closed until it is opened anew");
                     lanes.poison(&failure.to_string().into());
@@ -78,20 +84,20 @@ impl Lane {
         runtime.block_on(self.leave());
     }
 
-    /// Writes a group, however often it takes, and decides whether it was written when no answer came.
-    async fn write(&mut self, group: &[Request]) -> Result<Vec<Told>, Failure> {
+    /// Writes a group with retries, and finds out whether it was written when no answer came.
+    async fn write(&mut self, group: &[WriteRequest]) -> Result<Vec<WriteOutcome>, DatabaseFailure> {
         let mut patience = Patience::new(self.lanes.patience);
         loop {
             let failure = match self.attempt(group).await {
-                Ok(Done::Nothing(told)) => return Ok(told),
-                Ok(Done::Committed(told)) => return Ok(self.committed(told)),
-                Err(Fault::Undone(failure)) => {
+                Ok(GroupOutcome::Nothing(told)) => return Ok(told),
+                Ok(GroupOutcome::Committed(told)) => return Ok(self.committed(told)),
+                Err(GroupFault::Undone(failure)) => {
                     self.undo(&failure).await;
                     failure
                 }
-                Err(Fault::InDoubt { failure, told }) => {
+                Err(GroupFault::InDoubt { failure, told }) => {
                     self.connection = None;
-                    if self.decide().await.map_err(|why| Failure::Undecided(Box::new(why)))? {
+                    if self.decide().await.map_err(|why| DatabaseFailure::Undecided(Box::new(why)))? {
                         return Ok(self.committed(told));
                     }
                     failure
@@ -101,20 +107,20 @@ impl Lane {
         }
     }
 
-    async fn attempt(&mut self, group: &[Request]) -> Result<Done, Fault> {
-        let mark = Mark { group: self.mark.group + 1, ..self.mark };
-        self.connected().await.map_err(Fault::Undone)?.group(group, mark).await
+    async fn attempt(&mut self, group: &[WriteRequest]) -> Result<GroupOutcome, GroupFault> {
+        let mark = GroupMark { group: self.mark.group + 1, ..self.mark };
+        self.connected().await.map_err(GroupFault::Undone)?.group(group, mark).await
     }
 
-    fn committed(&mut self, told: Vec<Told>) -> Vec<Told> {
+    fn committed(&mut self, told: Vec<WriteOutcome>) -> Vec<WriteOutcome> {
         self.mark.group += 1;
         self.lanes.commits.fetch_add(1, Ordering::Relaxed);
         told
     }
 
-    /// Reads back whether the group in doubt is there.
-    async fn decide(&mut self) -> Result<bool, Failure> {
-        let mark = Mark { group: self.mark.group + 1, ..self.mark };
+    /// Reads whether the group in doubt is there.
+    async fn decide(&mut self) -> Result<bool, DatabaseFailure> {
+        let mark = GroupMark { group: self.mark.group + 1, ..self.mark };
         let mut patience = Patience::new(self.lanes.patience);
         loop {
             let asked = match self.connected().await {
@@ -134,8 +140,8 @@ impl Lane {
         }
     }
 
-    /// Makes the connection ready for another group, or gives it up.
-    async fn undo(&mut self, failure: &Failure) {
+    /// Prepares the connection for another group, or drops it.
+    async fn undo(&mut self, failure: &DatabaseFailure) {
         if failure.meaning() != Meaning::Lost
             && let Some(connection) = &self.connection
             && answered(connection.client.batch_execute("ROLLBACK")).await.is_ok()
@@ -145,20 +151,20 @@ impl Lane {
         self.connection = None;
     }
 
-    async fn connected(&mut self) -> Result<&Writing, Failure> {
+    async fn connected(&mut self) -> Result<&Writing, DatabaseFailure> {
         let connection = match self.connection.take() {
             Some(connection) if !connection.client.is_closed() => connection,
             _ => {
                 let client = connect(&self.lanes.config).await?;
-                let sql = answered(Statements::prepare(&client)).await?;
+                let sql = answered(PostgresStatements::prepare(&client)).await?;
                 Writing { client, sql }
             }
         };
         Ok(self.connection.insert(connection))
     }
 
-    /// Makes the row in which this lane counts its groups.
-    async fn enter(&mut self) -> Result<(), Failure> {
+    /// Creates the row in which this lane counts its groups.
+    async fn enter(&mut self) -> Result<(), DatabaseFailure> {
         let writer = self.mark.writer;
         let client = &self.connected().await?.client;
         let sql = "INSERT INTO windlass.writers (id, last) VALUES ($1, 0)";
@@ -169,7 +175,7 @@ impl Lane {
     async fn leave(&mut self) {
         let Some(connection) = &self.connection else { return };
         let sql = "DELETE FROM windlass.writers WHERE id = $1";
-        // A row that stays is a few bytes and says nothing about anybody.
+        // A row that stays is a few bytes, and harmless.
         let _left = answered(connection.client.execute(sql, &[&&self.mark.writer[..]])).await;
     }
 }

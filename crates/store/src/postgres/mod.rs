@@ -1,37 +1,43 @@
-//! The store on PostgreSQL: **a spike** that keeps the contract honest, not yet a store to run on.
+//! The store on PostgreSQL: **a spike** that tests the contract, not yet a store for production.
 //!
-//! It passes the suite of every store, and shows what the contract means where several processes write: a write
-//! goes `commit` → `queue` of the session's `lane` → one transaction per `group`, whose changes
-//! are judged (`judge`) while their sessions' rows are locked → answer. A read goes to one of the `readers`.
+//! It passes the suite of every store, and shows the contract with several writing processes: a write goes
+//! `commit` → `queue` of the session's `lane` → one transaction per `group`, whose changes are judged
+//! (`judge`) while their sessions' rows are locked → answer. A read goes to one of the `readers`.
 //!
-//! When the answer to a COMMIT is lost, the lane reads back whether it was done: each group carries a number that
-//! its transaction writes into the lane's own row, and whoever reads that row waits for the transaction. If it
+//! When the answer to a COMMIT is lost, the lane reads whether it was done: each group carries a number that
+//! its transaction writes into the lane's own row, and a reader of that row waits for the transaction. If it
 //! cannot be found out, the write is an error and the store is poisoned; nothing is acknowledged on a guess.
 //!
-//! What is missing: a policy for migrations (there is one format, and no step); TLS; removing the rows of writers
-//! that died; waking an owner when a message was posted, which looks for itself now; failover to a replica that may
-//! lack what was acknowledged; and tuning (the COMMIT is its own round trip, and nothing is known of pools in between
-//! such as pgbouncer).
+//! Missing: a policy for migrations (there is one format, and no step); TLS; removing the rows of dead
+//! writers; waking an owner when a message was posted, which polls now; failover to a replica that may lack
+//! acknowledged writes; and tuning (the COMMIT is its own round trip, and pools in between such as pgbouncer
+//! are untested).
 
 mod connection;
 mod group;
 mod history;
 mod judge;
+mod known;
 mod lane;
+mod numbers;
 mod read;
 mod readers;
 mod schema;
 mod statements;
 
-use crate::change::{Change, Receipt, Refused};
-use crate::queue::{Queue, Request};
+use crate::change::{Change, Hold, Receipt, Refused, Row};
+use crate::limits::StoreLimits;
+use crate::queue::{WriteQueue, WriteRequest};
+use crate::sqlite::RemovalRest;
 use crate::{
-    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Removal,
-    Removed, Sequence, SessionRow, Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, KeptBatch, Posted, RecordPage, Removal,
+    Removed, Sequence, SessionPage, SessionRow, Space, Store, StoreError, StoreUsage, StoredRecord,
 };
-use connection::Failure;
+use connection::DatabaseFailure;
+use known::KnownSessions;
 use lane::Lanes;
-use readers::Readers;
+use numbers::NumberBlocks;
+use readers::ReaderConnections;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,56 +46,56 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_postgres::Config;
 use windlass_core::handle::Secret;
-use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
-use windlass_core::limits::Limits;
+use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
-/// A queue holds this many groups; past that whoever writes must wait.
+/// The capacity of a queue in groups; above it writers must wait.
 const GROUPS_WAITING_MAX: usize = 16;
 
-/// A server that takes longer to be reached is tried again.
+/// A server that takes longer to connect to is tried again.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// A store in a database that others may share.
+/// A store in a database that other processes may share.
 ///
-/// Dropping it writes what waits.
+/// Dropping it writes pending changes.
 pub struct PostgresStore {
     lanes: Arc<Lanes>,
     threads: Vec<JoinHandle<()>>,
-    readers: Readers,
+    readers: ReaderConnections,
+    numbers: NumberBlocks,
     secret: Secret,
     durability: Durability,
 }
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Where it is, as libpq writes it: `host=… user=… dbname=…` or `postgresql://…`.
+pub struct PostgresOptions {
+    /// Its address, in libpq's format: `host=… user=… dbname=…` or `postgresql://…`.
     pub url: String,
     /// Connections that write; each is a lane of sessions.
     pub writers: usize,
     /// Connections that read.
     pub readers: usize,
-    /// How long a lost connection is made anew before the write, or the read, fails.
+    /// How long a lost connection is retried before the write or the read fails.
     pub patience: Duration,
-    /// The limits in force.
-    pub limits: Limits,
+    /// The effective limits.
+    pub limits: StoreLimits,
 }
 
-impl Options {
+impl PostgresOptions {
     /// A store in this database, with a few connections and the usual limits.
-    pub fn new(url: impl Into<String>) -> Options {
+    pub fn new(url: impl Into<String>) -> PostgresOptions {
         let patience = Duration::from_secs(10);
-        Options { url: url.into(), writers: 4, readers: 2, patience, limits: Limits::default() }
+        PostgresOptions { url: url.into(), writers: 4, readers: 2, patience, limits: StoreLimits::default() }
     }
 }
 
 impl PostgresStore {
-    /// Opens the store of a database, making its tables if there are none. Others may open it too.
-    pub async fn open(options: Options) -> Result<PostgresStore, StoreError> {
-        let place = Place::of(&options)?;
+    /// Opens the store of a database, creating its tables if there are none. Other processes may open it too.
+    pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
+        let place = DatabasePlace::of(&options)?;
         let no_thread =
             |error: std::io::Error| place.refused("no thread could be started", Some(Box::new(error)));
-        let readers = Readers::start(place.config.clone(), options.patience, options.readers);
+        let readers = ReaderConnections::start(place.config.clone(), options.patience, options.readers);
         let readers = readers.map_err(no_thread)?;
         let opened = place.open(&readers).await?;
         if opened.format > schema::KNOWN {
@@ -99,18 +105,27 @@ impl PostgresStore {
                 known: schema::KNOWN,
             });
         }
+        if opened.format < schema::KNOWN {
+            return Err(
+                place.refused("its format is older and there are no steps yet; make a new database", None)
+            );
+        }
         let damaged = || place.refused("its secret is damaged; restore it from a backup", None);
         let secret = opened.secret.ok_or_else(damaged)?;
         let group_max = options.limits.group_changes_max as usize;
         let lanes = Arc::new(Lanes {
-            queues: (0..options.writers.max(1)).map(|_| Queue::new(group_max * GROUPS_WAITING_MAX)).collect(),
+            queues: (0..options.writers.max(1))
+                .map(|_| WriteQueue::new(group_max * GROUPS_WAITING_MAX))
+                .collect(),
             config: place.config.clone(),
             patience: options.patience,
             group_max,
             commits: AtomicU64::new(0),
+            known: KnownSessions::default(),
         });
         let durability = if opened.fsync { Durability::Full } else { Durability::Relaxed };
-        let mut store = PostgresStore { lanes, threads: Vec::new(), readers, secret, durability };
+        let (threads, numbers) = (Vec::new(), NumberBlocks::default());
+        let mut store = PostgresStore { lanes, threads, readers, numbers, secret, durability };
         let mut starting = Vec::new();
         for at in 0..store.lanes.queues.len() {
             let (thread, ready) = lane::start(&store.lanes, at, random()?).map_err(no_thread)?;
@@ -128,19 +143,37 @@ impl PostgresStore {
         (session.0 % self.lanes.queues.len() as u64) as usize
     }
 
+    /// The lane of a change: its session's, or always the same for a record of the whole store.
+    fn lane_of(&self, change: &Change) -> usize {
+        let record = change.rows.iter().find_map(|row| {
+            let (Row::Put { space, key, .. } | Row::Remove { space, key }) = row else { return None };
+            Some((*space, key))
+        });
+        match (&change.hold, record) {
+            (Hold::Store, Some((space, key))) => {
+                (judge::lock_of(space, key).cast_unsigned() % self.lanes.queues.len() as u64) as usize
+            }
+            _ => self.lane(change.session),
+        }
+    }
+
     /// Hands changes to a lane.
-    fn send(&self, lane: usize, changes: Vec<Change>) -> oneshot::Receiver<Result<Vec<Told>, StoreError>> {
+    fn send(
+        &self,
+        lane: usize,
+        changes: Vec<Change>,
+    ) -> oneshot::Receiver<Result<Vec<ChangeResult>, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        self.lanes.queues[lane].push(Request::Commit { changes, reply });
+        self.lanes.queues[lane].push(WriteRequest::Commit { changes, reply });
         answer
     }
 
-    /// A commit over several lanes. All of it is handed over before this returns, because sending gives the order.
-    fn scatter(&self, changes: Vec<Change>) -> Answer<Vec<Told>> {
+    /// A commit over several lanes. All of it is queued before this returns, because sending decides the order.
+    fn scatter(&self, changes: Vec<Change>) -> Answer<Vec<ChangeResult>> {
         let mut parts: Vec<(Vec<usize>, Vec<Change>)> = vec![Default::default(); self.lanes.queues.len()];
         let count = changes.len();
         for (place, change) in changes.into_iter().enumerate() {
-            let part = &mut parts[self.lane(change.session)];
+            let part = &mut parts[self.lane_of(&change)];
             part.0.push(place);
             part.1.push(change);
         }
@@ -167,14 +200,14 @@ impl PostgresStore {
     }
 }
 
-/// What a change is told.
-type Told = Result<Receipt, Refused>;
+/// The result of a change.
+type ChangeResult = Result<Receipt, Refused>;
 
 impl Store for PostgresStore {
     fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
         let Some(first) = changes.first() else { return Answer::ready(Ok(Vec::new())) };
-        let lane = self.lane(first.session);
-        if changes.iter().all(|change| self.lane(change.session) == lane) {
+        let lane = self.lane_of(first);
+        if changes.iter().all(|change| self.lane_of(change) == lane) {
             Answer::reply(self.send(lane, changes))
         } else {
             self.scatter(changes)
@@ -183,18 +216,22 @@ impl Store for PostgresStore {
 
     fn post(&self, message: Inbound) -> Answer<Posted> {
         let (reply, answer) = oneshot::channel();
-        self.lanes.queues[self.lane(message.session)].push(Request::Post { message, reply });
+        self.lanes.queues[self.lane(message.session)].push(WriteRequest::Post { message, reply });
         Answer::reply(answer)
     }
 
     fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
         let (reply, answer) = oneshot::channel();
-        self.lanes.queues[self.lane(piece.session)].push(Request::Remove { piece, marks: Vec::new(), reply });
+        self.lanes.queues[self.lane(piece.session)].push(WriteRequest::Remove {
+            piece,
+            rest: RemovalRest::default(),
+            reply,
+        });
         Answer::reply(answer)
     }
 
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
-        read::reserve(&self.readers, what, count)
+        self.numbers.reserve(&self.readers, what, count)
     }
 
     fn session(&self, name: &str) -> Answer<Option<SessionRow>> {
@@ -209,8 +246,32 @@ impl Store for PostgresStore {
         read::sessions(&self.readers, after, limit)
     }
 
+    fn sessions_by_name(&self, page: SessionPage<'_>) -> Answer<Vec<SessionRow>> {
+        read::sessions_by_name(&self.readers, page)
+    }
+
+    fn sessions_with(&self, space: Space, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
+        read::sessions_with(&self.readers, space, after, limit)
+    }
+
     fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
         read::batch(&self.readers, lookup)
+    }
+
+    fn is_new(&self, session: SessionNo, fence: Fence, lookup: Lookup) -> bool {
+        self.lanes.known.is_new(session, fence, lookup)
+    }
+
+    fn batch_by_no(&self, no: BatchNo) -> Answer<Option<BatchRow>> {
+        read::batch_by_no(&self.readers, no)
+    }
+
+    fn kept_batches(&self, after: BatchNo, limit: u64) -> Answer<Vec<KeptBatch>> {
+        read::kept_batches(&self.readers, after, limit)
+    }
+
+    fn usage(&self) -> Answer<StoreUsage> {
+        read::usage(&self.readers)
     }
 
     fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
@@ -245,11 +306,11 @@ impl Store for PostgresStore {
         read::marked(&self.readers, mark)
     }
 
-    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
+    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<StoredRecord>> {
         read::record(&self.readers, session, space, key)
     }
 
-    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
+    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
         read::records(&self.readers, page)
     }
 
@@ -276,42 +337,42 @@ impl Store for PostgresStore {
 
 impl Drop for PostgresStore {
     fn drop(&mut self) {
-        self.lanes.queues.iter().for_each(Queue::close);
+        self.lanes.queues.iter().for_each(WriteQueue::close);
         for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing left to write; what it sent last, the server has or has not.
+            // A panicked thread has nothing left to write; its last message has reached the server or not.
             let _ended = thread.join();
         }
     }
 }
 
-/// The database that is opened.
-struct Place {
-    /// Without password.
+/// The database to open.
+struct DatabasePlace {
+    /// Without the password.
     name: PathBuf,
     config: Config,
 }
 
-impl Place {
-    fn of(options: &Options) -> Result<Place, StoreError> {
+impl DatabasePlace {
+    fn of(options: &PostgresOptions) -> Result<DatabasePlace, StoreError> {
         let parsed = options.url.parse::<Config>();
         let name = |config: &Config| format!("postgresql:{}", config.get_dbname().unwrap_or_default()).into();
         match parsed {
             Ok(mut config) => {
-                // A transaction of a worker that stands still must not keep its locks longer than its lease.
+                // A transaction of a stopped worker must not keep its locks longer than its lease.
                 let idle = format!("-c idle_in_transaction_session_timeout={}", options.limits.lease_ms);
                 let given = config.get_options().map(|given| format!("{given} {idle}")).unwrap_or(idle);
                 config.application_name("windlass").connect_timeout(CONNECT_MAX).options(&given);
-                Ok(Place { name: name(&config), config })
+                Ok(DatabasePlace { name: name(&config), config })
             }
             Err(error) => {
-                let place = Place { name: name(&Config::new()), config: Config::new() };
+                let place = DatabasePlace { name: name(&Config::new()), config: Config::new() };
                 Err(place.refused("its address cannot be read", Some(Box::new(error))))
             }
         }
     }
 
-    /// Makes the tables if need be, on the readers' thread.
-    async fn open(&self, readers: &Readers) -> Result<schema::Opened, StoreError> {
+    /// Creates the tables if necessary, on the readers' thread.
+    async fn open(&self, readers: &ReaderConnections) -> Result<schema::OpeningParams, StoreError> {
         let (config, secret) = (self.config.clone(), random()?);
         let opened = readers.run(async move {
             Ok(match connection::connect(&config).await {
@@ -322,7 +383,7 @@ impl Place {
         opened.await?.map_err(|failure| self.failed(failure))
     }
 
-    fn failed(&self, failure: Failure) -> StoreError {
+    fn failed(&self, failure: DatabaseFailure) -> StoreError {
         self.refused("see that the server runs and lets this user in", Some(Box::new(failure)))
     }
 

@@ -1,25 +1,25 @@
-//! Questions about sessions, batches, blobs and messages.
+//! Queries about sessions, batches, blobs and messages.
 
 use super::group::fixed;
 use super::judge::digest;
-use super::readers::{Readers, Unanswered};
-use crate::chain::{int, piece_key, uint};
+use super::readers::{ReadFailure, ReaderConnections};
+use crate::chain::{int, piece_key, row_key, uint};
 use crate::{
-    Answer, BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, Record, RecordPage, Sequence, SessionRow, Space,
-    StoreError,
+    Answer, BATCH_ROWS_MAX, BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, KeptBatch, RecordPage, Sequence,
+    SessionPage, SessionRow, Space, StoreError, StoreUsage, StoredRecord,
 };
 use std::sync::Arc;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
-/// How many pieces of a blob are fetched at a time, so that a large one never lies whole in memory twice.
+/// How many pieces of a blob are fetched at a time, so that a large one is never in memory twice.
 const PIECES_AT_ONCE: i64 = 16;
 
 type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Numbers of a sequence, `count` from the returned one on.
-pub(super) fn reserve(readers: &Readers, what: Sequence, count: u64) -> Answer<u64> {
+pub(super) fn reserve(readers: &ReaderConnections, what: Sequence, count: u64) -> Answer<u64> {
     let sequence = match what {
         Sequence::Session => "windlass.session_no",
         Sequence::Batch => "windlass.batch_no",
@@ -35,54 +35,152 @@ pub(super) fn reserve(readers: &Readers, what: Sequence, count: u64) -> Answer<u
 }
 
 /// The session of this name.
-pub(super) fn session(readers: &Readers, name: &str) -> Answer<Option<SessionRow>> {
+pub(super) fn session(readers: &ReaderConnections, name: &str) -> Answer<Option<SessionRow>> {
     let key = digest(name.as_bytes());
     readers.ask("read a session", move |client| async move {
-        let sql = "SELECT no, name, fence, head FROM windlass.sessions WHERE name_key = $1";
+        let sql = "SELECT no, name, principal, fence, head FROM windlass.sessions WHERE name_key = $1";
         one(&client, sql, &[(&&key[..], Type::BYTEA)], session_row).await
     })
 }
 
 /// The session of this number.
-pub(super) fn session_by_no(readers: &Readers, no: SessionNo) -> Answer<Option<SessionRow>> {
+pub(super) fn session_by_no(readers: &ReaderConnections, no: SessionNo) -> Answer<Option<SessionRow>> {
     readers.ask("read a session", move |client| async move {
-        let sql = "SELECT no, name, fence, head FROM windlass.sessions WHERE no = $1";
+        let sql = "SELECT no, name, principal, fence, head FROM windlass.sessions WHERE no = $1";
         one(&client, sql, &[(&int(no.0), Type::INT8)], session_row).await
     })
 }
 
 /// The sessions after one, by number.
-pub(super) fn sessions(readers: &Readers, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
+pub(super) fn sessions(
+    readers: &ReaderConnections,
+    after: Option<SessionNo>,
+    limit: u64,
+) -> Answer<Vec<SessionRow>> {
     let after = after.map_or(-1, |after| int(after.0));
     readers.ask("read the sessions", move |client| async move {
-        let sql = "SELECT no, name, fence, head FROM windlass.sessions WHERE no > $1 ORDER BY no LIMIT $2";
+        let sql = "SELECT no, name, principal, fence, head FROM windlass.sessions WHERE no > $1
+                   ORDER BY no LIMIT $2";
         all(&client, sql, &[(&after, Type::INT8), (&most(limit), Type::INT8)], session_row).await
     })
 }
 
+/// The sessions after one that have a record in a space, by number.
+pub(super) fn sessions_with(
+    readers: &ReaderConnections,
+    space: Space,
+    after: Option<SessionNo>,
+    limit: u64,
+) -> Answer<Vec<SessionRow>> {
+    let after = after.map_or(-1, |after| int(after.0));
+    readers.ask("read the sessions", move |client| async move {
+        let sql = "SELECT no, name, principal, fence, head FROM windlass.sessions WHERE no IN
+                   (SELECT DISTINCT owner FROM windlass.records WHERE space = $1 AND owner > $2 ORDER BY owner LIMIT $3)
+                   ORDER BY no";
+        let params: [Typed<'_>; 3] =
+            [(&space.number(), Type::INT8), (&after, Type::INT8), (&most(limit), Type::INT8)];
+        all(&client, sql, &params, session_row).await
+    })
+}
+
+/// A page of sessions by name. Without an index: an index takes no name as long as the contract allows.
+pub(super) fn sessions_by_name(
+    readers: &ReaderConnections,
+    page: SessionPage<'_>,
+) -> Answer<Vec<SessionRow>> {
+    let bytes = |text: Option<&str>| text.map(|text| text.as_bytes().to_vec());
+    let (principal, after, limit) = (bytes(page.principal), bytes(page.after), most(page.limit));
+    let wanted = Arc::new((principal, after));
+    readers.ask("read the sessions", move |client| {
+        let wanted = wanted.clone();
+        async move {
+            let sql = "SELECT no, name, principal, fence, head FROM windlass.sessions
+                   WHERE ($1::bytea IS NULL OR principal = $1) AND ($2::bytea IS NULL OR name > $2)
+                   ORDER BY name LIMIT $3";
+            let params: [Typed<'_>; 3] =
+                [(&wanted.0, Type::BYTEA), (&wanted.1, Type::BYTEA), (&limit, Type::INT8)];
+            all(&client, sql, &params, session_row).await
+        }
+    })
+}
+
 /// The batch found by this look-up.
-pub(super) fn batch(readers: &Readers, lookup: Lookup) -> Answer<Option<BatchRow>> {
+pub(super) fn batch(readers: &ReaderConnections, lookup: Lookup) -> Answer<Option<BatchRow>> {
     readers.ask("read a batch", move |client| async move {
-        let sql = "SELECT b.no, b.session, b.lookup, o.no IS NOT NULL
+        let sql = "SELECT b.no, b.session, b.lookup, o.no IS NOT NULL, b.expired
                    FROM windlass.batches b LEFT JOIN windlass.open_batches o USING (session, no)
                    WHERE b.lookup = $1";
         one(&client, sql, &[(&&lookup.0[..], Type::BYTEA)], batch_row).await
     })
 }
 
+/// The batch of this number.
+pub(super) fn batch_by_no(readers: &ReaderConnections, no: BatchNo) -> Answer<Option<BatchRow>> {
+    readers.ask("read a batch", move |client| async move {
+        let sql = "SELECT b.no, b.session, b.lookup, o.no IS NOT NULL, b.expired
+                   FROM windlass.batches b LEFT JOIN windlass.open_batches o USING (session, no)
+                   WHERE b.no = $1";
+        one(&client, sql, &[(&int(no.0), Type::INT8)], batch_row).await
+    })
+}
+
+/// The batches that have rows, by number.
+pub(super) fn kept_batches(
+    readers: &ReaderConnections,
+    after: BatchNo,
+    limit: u64,
+) -> Answer<Vec<KeptBatch>> {
+    readers.ask("read the kept batches", move |client| async move {
+        let sql = "SELECT row >> 20, min(session), sum(length(data))::bigint FROM windlass.journal
+                   WHERE row > $1 GROUP BY row >> 20 ORDER BY row >> 20 LIMIT $2";
+        let after = row_key(after, BATCH_ROWS_MAX - 1);
+        let kept = |row: &Row| {
+            let (no, session) = (BatchNo(uint(row.try_get(0)?)), SessionNo(uint(row.try_get(1)?)));
+            Ok(KeptBatch { no, session, bytes: uint(row.try_get(2)?) })
+        };
+        all(&client, sql, &[(&after, Type::INT8), (&most(limit), Type::INT8)], kept).await
+    })
+}
+
+/// The space in use. The server's own files are not measured.
+pub(super) fn usage(readers: &ReaderConnections) -> Answer<StoreUsage> {
+    readers.ask("measure the store", move |client| async move {
+        let sql = "SELECT (SELECT coalesce(sum(length(data)), 0)::bigint FROM windlass.journal),
+                          (SELECT coalesce(sum(length(data)), 0)::bigint FROM windlass.chunks),
+                          (SELECT coalesce(sum(length(key) + length(value)), 0)::bigint FROM windlass.records),
+                          (SELECT coalesce(sum(length(body)), 0)::bigint FROM windlass.inbound),
+                          (SELECT count(*) FROM windlass.batches),
+                          (SELECT count(*) FROM windlass.batches WHERE expired)";
+        let found = one(&client, sql, &[], |row| {
+            let sum = |column: usize| row.try_get(column).map(uint);
+            Ok(StoreUsage {
+                journal_bytes: sum(0)?,
+                blob_bytes: sum(1)?,
+                record_bytes: sum(2)?,
+                message_bytes: sum(3)?,
+                batches: sum(4)?,
+                expired_batches: sum(5)?,
+                file_bytes: 0,
+                free_bytes: 0,
+            })
+        });
+        Ok(found.await?.unwrap_or_default())
+    })
+}
+
 /// The open batches, oldest first.
-pub(super) fn open_batches(readers: &Readers, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
+pub(super) fn open_batches(readers: &ReaderConnections, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
     let session = session.map(|session| int(session.0));
     readers.ask("read the open batches", move |client| async move {
-        let sql = "SELECT b.no, b.session, b.lookup, TRUE
+        let sql = "SELECT b.no, b.session, b.lookup, TRUE, b.expired
                    FROM windlass.open_batches o JOIN windlass.batches b USING (session, no)
                    WHERE $1::bigint IS NULL OR o.session = $1 ORDER BY no";
         all(&client, sql, &[(&session, Type::INT8)], batch_row).await
     })
 }
 
-/// The messages for a session that wait, oldest first.
-pub(super) fn inbound(readers: &Readers, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
+/// The pending messages for a session, oldest first.
+pub(super) fn inbound(readers: &ReaderConnections, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
     readers.ask("read the waiting messages", move |client| async move {
         let sql = "SELECT key, body FROM windlass.inbound
                    WHERE session = $1 AND body IS NOT NULL ORDER BY no LIMIT $2";
@@ -93,7 +191,7 @@ pub(super) fn inbound(readers: &Readers, session: SessionNo, limit: u64) -> Answ
 }
 
 /// The call that a mark is at.
-pub(super) fn marked(readers: &Readers, mark: Mark) -> Answer<Option<CallId>> {
+pub(super) fn marked(readers: &ReaderConnections, mark: Mark) -> Answer<Option<CallId>> {
     readers.ask("read a mark", move |client| async move {
         let sql = "SELECT call FROM windlass.marks WHERE mark = $1";
         let call = |row: &Row| Ok(CallId::unpacked(uint(row.try_get(0)?)));
@@ -103,11 +201,11 @@ pub(super) fn marked(readers: &Readers, mark: Mark) -> Answer<Option<CallId>> {
 
 /// The record of this key.
 pub(super) fn record(
-    readers: &Readers,
+    readers: &ReaderConnections,
     session: SessionNo,
     space: Space,
     key: &str,
-) -> Answer<Option<Record>> {
+) -> Answer<Option<StoredRecord>> {
     let (owner, key) = (space.owner(session), key.to_owned());
     readers.ask("read a record", move |client| {
         let key = key.clone();
@@ -123,7 +221,7 @@ pub(super) fn record(
 }
 
 /// A page of a space's records, by key.
-pub(super) fn records(readers: &Readers, page: RecordPage<'_>) -> Answer<Vec<Record>> {
+pub(super) fn records(readers: &ReaderConnections, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
     let owner = page.space.owner(page.session);
     let (space, limit) = (page.space.number(), most(page.limit));
     let (from, after) = (page.from().to_owned(), page.after.map(|after| after.as_bytes().to_vec()));
@@ -142,7 +240,7 @@ pub(super) fn records(readers: &Readers, page: RecordPage<'_>) -> Answer<Vec<Rec
                 (&limit, Type::INT8),
             ];
             let found = all(&client, sql, &params, record_row).await?;
-            // Those of one prefix are neighbours.
+            // Records of one prefix are neighbours.
             let wanted = found.into_iter().take_while(|found| found.record.key.starts_with(&prefix));
             Ok(wanted.map(|found| found.trusted(owner)).collect::<Result<_, _>>()?)
         }
@@ -150,7 +248,7 @@ pub(super) fn records(readers: &Readers, page: RecordPage<'_>) -> Answer<Vec<Rec
 }
 
 /// How many records a space has.
-pub(super) fn count_records(readers: &Readers, session: SessionNo, space: Space) -> Answer<u64> {
+pub(super) fn count_records(readers: &ReaderConnections, session: SessionNo, space: Space) -> Answer<u64> {
     let owner = int(space.owner(session).0);
     readers.ask("count records", move |client| async move {
         let sql = "SELECT count(*) FROM windlass.records WHERE space = $1 AND owner = $2";
@@ -160,19 +258,20 @@ pub(super) fn count_records(readers: &Readers, session: SessionNo, space: Space)
     })
 }
 
-/// A record as it lies in the database, not trusted yet.
+/// A record from the database, not verified yet.
 struct FoundRecord {
-    record: Record,
+    record: StoredRecord,
     digest: Vec<u8>,
 }
 
 fn record_row(row: &Row) -> Result<FoundRecord, Error> {
-    let record = Record { key: text(row, 0)?, value: row.try_get(1)?, generation: uint(row.try_get(2)?) };
+    let record =
+        StoredRecord { key: text(row, 0)?, value: row.try_get(1)?, generation: uint(row.try_get(2)?) };
     Ok(FoundRecord { record, digest: row.try_get(3)? })
 }
 
 impl FoundRecord {
-    fn trusted(self, owner: SessionNo) -> Result<Record, StoreError> {
+    fn trusted(self, owner: SessionNo) -> Result<StoredRecord, StoreError> {
         if digest(&self.record.value) == *self.digest {
             return Ok(self.record);
         }
@@ -181,17 +280,22 @@ impl FoundRecord {
     }
 }
 
-/// Bytes of a blob. A piece is read whole even if a part of it is wanted, because its digest is of the whole.
-pub(super) fn blob(readers: &Readers, blob: BlobNo, offset: u64, len: u64) -> Answer<Option<Vec<u8>>> {
+/// Bytes of a blob. A piece is read whole even if only a part of it is needed, because its digest covers the whole.
+pub(super) fn blob(
+    readers: &ReaderConnections,
+    blob: BlobNo,
+    offset: u64,
+    len: u64,
+) -> Answer<Option<Vec<u8>>> {
     readers.ask("read a blob", move |client| blob_bytes(client, blob, offset, len))
 }
 
-/// How large a blob is.
-pub(super) fn blob_size(readers: &Readers, blob: BlobNo) -> Answer<Option<BlobSize>> {
+/// The size of a blob.
+pub(super) fn blob_size(readers: &ReaderConnections, blob: BlobNo) -> Answer<Option<BlobSize>> {
     readers.ask("measure a blob", move |client| blob_measure(client, blob))
 }
 
-async fn blob_measure(client: Arc<Client>, blob: BlobNo) -> Result<Option<BlobSize>, Unanswered> {
+async fn blob_measure(client: Arc<Client>, blob: BlobNo) -> Result<Option<BlobSize>, ReadFailure> {
     let sql = "SELECT coalesce(sum(length(data)), 0)::bigint, count(*) FROM windlass.chunks WHERE piece BETWEEN $1 AND $2";
     let (first, last) = (piece_key(blob, 0), piece_key(blob, BLOB_PIECES_MAX - 1));
     let params: [Typed<'_>; 2] = [(&first, Type::INT8), (&last, Type::INT8)];
@@ -206,7 +310,7 @@ async fn blob_bytes(
     blob: BlobNo,
     offset: u64,
     len: u64,
-) -> Result<Option<Vec<u8>>, Unanswered> {
+) -> Result<Option<Vec<u8>>, ReadFailure> {
     let sql = "SELECT length(data)::bigint FROM windlass.chunks WHERE piece = $1";
     let key = piece_key(blob, 0);
     let length = |row: &Row| Ok(uint(row.try_get(0)?));
@@ -248,7 +352,7 @@ pub(super) async fn one<T>(
     sql: &str,
     params: &[Typed<'_>],
     read: impl Fn(&Row) -> Result<T, Error>,
-) -> Result<Option<T>, Unanswered> {
+) -> Result<Option<T>, ReadFailure> {
     let rows = client.query_typed(sql, params).await?;
     Ok(rows.first().map(read).transpose()?)
 }
@@ -259,17 +363,19 @@ pub(super) async fn all<T>(
     sql: &str,
     params: &[Typed<'_>],
     read: impl Fn(&Row) -> Result<T, Error>,
-) -> Result<Vec<T>, Unanswered> {
+) -> Result<Vec<T>, ReadFailure> {
     let rows = client.query_typed(sql, params).await?;
     Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
 }
 
 fn session_row(row: &Row) -> Result<SessionRow, Error> {
+    let principal: Option<&[u8]> = row.try_get(2)?;
     Ok(SessionRow {
         no: SessionNo(uint(row.try_get(0)?)),
         name: text(row, 1)?,
-        fence: Fence(uint(row.try_get(2)?)),
-        head: EntryNo(uint(row.try_get(3)?)),
+        principal: principal.map(|principal| String::from_utf8_lossy(principal).into_owned()),
+        fence: Fence(uint(row.try_get(3)?)),
+        head: EntryNo(uint(row.try_get(4)?)),
     })
 }
 
@@ -279,10 +385,11 @@ fn batch_row(row: &Row) -> Result<BatchRow, Error> {
         session: SessionNo(uint(row.try_get(1)?)),
         lookup: Lookup(fixed(row.try_get(2)?)),
         open: row.try_get(3)?,
+        expired: row.try_get(4)?,
     })
 }
 
-/// Text that was kept as bytes.
+/// Text stored as bytes.
 fn text(row: &Row, column: usize) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(row.try_get(column)?).into_owned())
 }

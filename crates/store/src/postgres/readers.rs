@@ -1,7 +1,6 @@
-//! A few connections for reading, on a thread of their own. Questions to one connection follow each other without
-//! waiting for answers.
+//! A few connections for reading, on a thread of their own. Queries on one connection are pipelined.
 
-use super::connection::{Failure, Meaning, Patience, answered, connect};
+use super::connection::{DatabaseFailure, Meaning, Patience, answered, connect};
 use crate::{Answer, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,71 +10,79 @@ use tokio::sync::{Mutex, oneshot};
 use tokio_postgres::{Client, Config};
 
 /// The connections that read.
-pub(super) struct Readers {
-    runtime: Option<Runtime>,
-    shared: Arc<Shared>,
+#[derive(Clone)]
+pub(super) struct ReaderConnections {
+    thread: Arc<ReaderThread>,
+    shared: Arc<ReadersShared>,
 }
 
-struct Shared {
+/// The thread of the connections; it ends with the last of their users.
+struct ReaderThread(Option<Runtime>);
+
+struct ReadersShared {
     config: Config,
     patience: Duration,
     connections: Vec<Mutex<Option<Arc<Client>>>>,
     next: AtomicUsize,
 }
 
-/// Why a question has no answer.
-pub(super) enum Unanswered {
+/// A failed query.
+pub(super) enum ReadFailure {
     /// The database failed.
     Sql(tokio_postgres::Error),
     /// The answer is an error.
     Store(StoreError),
 }
 
-impl From<tokio_postgres::Error> for Unanswered {
-    fn from(error: tokio_postgres::Error) -> Unanswered {
-        Unanswered::Sql(error)
+impl From<tokio_postgres::Error> for ReadFailure {
+    fn from(error: tokio_postgres::Error) -> ReadFailure {
+        ReadFailure::Sql(error)
     }
 }
 
-impl From<StoreError> for Unanswered {
-    fn from(error: StoreError) -> Unanswered {
-        Unanswered::Store(error)
+impl From<StoreError> for ReadFailure {
+    fn from(error: StoreError) -> ReadFailure {
+        ReadFailure::Store(error)
     }
 }
 
-impl Readers {
-    /// Readers; their connections are made when they are first needed.
-    pub fn start(config: Config, patience: Duration, connections: usize) -> std::io::Result<Readers> {
+impl ReaderConnections {
+    /// Readers; they connect at the first use.
+    pub fn start(
+        config: Config,
+        patience: Duration,
+        connections: usize,
+    ) -> std::io::Result<ReaderConnections> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("windlass-postgres-read")
             .enable_all()
             .build()?;
         let connections = (0..connections.max(1)).map(|_| Mutex::default()).collect();
-        let shared = Arc::new(Shared { config, patience, connections, next: AtomicUsize::new(0) });
-        Ok(Readers { runtime: Some(runtime), shared })
+        let shared = Arc::new(ReadersShared { config, patience, connections, next: AtomicUsize::new(0) });
+        Ok(ReaderConnections { thread: Arc::new(ReaderThread(Some(runtime))), shared })
     }
 
-    /// Does something on the readers' thread.
+    /// Runs work on the readers' thread.
     pub fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Answer<T> {
-        let Some(runtime) = &self.runtime else { return Answer::ready(Err(StoreError::Closed)) };
+        let Some(runtime) = &self.thread.0 else { return Answer::ready(Err(StoreError::Closed)) };
         let (reply, answer) = oneshot::channel();
         runtime.spawn(async move {
-            // Whoever asked may be gone; then nobody needs the answer.
+            // If the caller is gone, nobody needs the answer.
             drop(reply.send(work.await));
         });
         Answer::reply(answer)
     }
 
-    /// Answers a question on one of the connections; on another one if that is lost.
+    /// Runs a query on one of the connections; on another one if that is lost.
     pub fn ask<T, Q, A>(&self, doing: &'static str, question: Q) -> Answer<T>
     where
         T: Send + 'static,
         Q: Fn(Arc<Client>) -> A + Send + Sync + 'static,
-        A: Future<Output = Result<T, Unanswered>> + Send,
+        A: Future<Output = Result<T, ReadFailure>> + Send,
     {
         let shared = Arc::clone(&self.shared);
         self.run(async move {
@@ -93,10 +100,13 @@ impl Readers {
     }
 }
 
-impl Shared {
-    async fn asked<T, A>(&self, question: impl Fn(Arc<Client>) -> A) -> Result<Result<T, StoreError>, Failure>
+impl ReadersShared {
+    async fn asked<T, A>(
+        &self,
+        question: impl Fn(Arc<Client>) -> A,
+    ) -> Result<Result<T, StoreError>, DatabaseFailure>
     where
-        A: Future<Output = Result<T, Unanswered>>,
+        A: Future<Output = Result<T, ReadFailure>>,
     {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
         let client = {
@@ -109,8 +119,8 @@ impl Shared {
         let answer = answered(async {
             match question(Arc::clone(&client)).await {
                 Ok(answer) => Ok(Ok(answer)),
-                Err(Unanswered::Store(error)) => Ok(Err(error)),
-                Err(Unanswered::Sql(error)) => Err(error),
+                Err(ReadFailure::Store(error)) => Ok(Err(error)),
+                Err(ReadFailure::Sql(error)) => Err(error),
             }
         });
         let answer = answer.await;
@@ -126,10 +136,10 @@ impl Shared {
     }
 }
 
-impl Drop for Readers {
+impl Drop for ReaderThread {
     fn drop(&mut self) {
-        // Waiting for it is not allowed where stores are dropped, and reads owe nobody anything.
-        if let Some(runtime) = self.runtime.take() {
+        // Waiting is not allowed where stores are dropped, and reads need no clean end.
+        if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
     }

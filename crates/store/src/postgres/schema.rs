@@ -1,28 +1,28 @@
-//! The tables, made by whoever opens an empty database first.
+//! The tables, created by the first process that opens an empty database.
 
 use super::group::fixed;
 use tokio_postgres::{Client, Error};
 use windlass_core::handle::Secret;
 
-/// The newest format; the database keeps its own under `format`.
-pub(super) const KNOWN: u32 = 1;
+/// The newest format; the database stores its own under `format`.
+pub(super) const KNOWN: u32 = 3;
 
 const MAKE: &str = include_str!("schema.sql");
 
-/// Two who open an empty database at once wait here for each other. "Wndl".
+/// Two processes that open an empty database at once wait for each other here. "Wndl".
 const LOCK: i64 = 0x576e_646c;
 
-/// What a store is opened with.
-pub(super) struct Opened {
+/// The values read when a store is opened.
+pub(super) struct OpeningParams {
     pub format: u32,
-    /// `None` if it is not what it was.
+    /// `None` if it is damaged.
     pub secret: Option<Secret>,
     /// Whether the server waits for its disk.
     pub fsync: bool,
 }
 
-/// Makes the tables if there are none, with this secret, and reads what a store must know.
-pub(super) async fn open(client: &mut Client, secret: [u8; 32]) -> Result<Opened, Error> {
+/// Creates the tables if there are none, with this secret, and reads the values a store needs.
+pub(super) async fn open(client: &mut Client, secret: [u8; 32]) -> Result<OpeningParams, Error> {
     let made = client.transaction().await?;
     made.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
     let there = made.query_one("SELECT to_regclass('windlass.meta') IS NOT NULL", &[]).await?;
@@ -34,7 +34,7 @@ pub(super) async fn open(client: &mut Client, secret: [u8; 32]) -> Result<Opened
         made.execute(&insert, &[&"secret_digest", &&blake3::hash(&secret).as_bytes()[..]]).await?;
     }
     made.commit().await?;
-    let mut opened = Opened { format: 0, secret: None, fsync: false };
+    let mut opened = OpeningParams { format: 0, secret: None, fsync: false };
     let (mut kept, mut digest) = ([0; 32], [0; 32]);
     for row in client.query("SELECT key, value FROM windlass.meta", &[]).await? {
         let value: &[u8] = row.try_get(1)?;

@@ -12,15 +12,18 @@ CREATE TABLE windlass.sessions (
     no       bigint PRIMARY KEY,
     name     bytea  NOT NULL,
     name_key bytea  NOT NULL UNIQUE,
+    principal bytea,                    -- whose it is; NULL: nobody's
     fence    bigint NOT NULL,
     head     bigint NOT NULL,           -- its last entry
-    chain    bytea  NOT NULL            -- the link of the row of that entry
+    chain    bytea  NOT NULL,           -- the link of the row of that entry
+    generation bigint NOT NULL          -- of the last record it put
 ) WITH (fillfactor = 70);
 
 CREATE TABLE windlass.batches (
     no      bigint PRIMARY KEY,
     session bigint NOT NULL,
-    lookup  bytea  NOT NULL UNIQUE
+    lookup  bytea  NOT NULL UNIQUE,
+    expired boolean NOT NULL DEFAULT false
 );
 
 CREATE TABLE windlass.open_batches (
@@ -38,6 +41,16 @@ CREATE TABLE windlass.journal (
     link    bytea  NOT NULL,            -- hash of all of this row and of that link
     data    bytea  NOT NULL,
     UNIQUE (session, first)
+);
+
+-- Runs of a session's rows that expired; no two of a session touch. The rows before and after a run vouch for it.
+CREATE TABLE windlass.gaps (
+    session bigint NOT NULL,
+    first   bigint NOT NULL,            -- number of the first entry that expired
+    count   bigint NOT NULL,
+    before  bytea  NOT NULL,            -- the link of the row before the run
+    link    bytea  NOT NULL,            -- the link of its last row
+    PRIMARY KEY (session, first)
 );
 
 CREATE TABLE windlass.chunks (
@@ -58,7 +71,7 @@ CREATE TABLE windlass.records (
     space      bigint NOT NULL,
     owner      bigint NOT NULL,         -- the session; 0: the whole store
     key        bytea  NOT NULL,
-    generation bigint NOT NULL,
+    generation bigint NOT NULL,         -- counted by its session; for the whole store, by a sequence
     digest     bytea  NOT NULL,         -- of the value
     value      bytea  NOT NULL,
     PRIMARY KEY (space, owner, key)
@@ -103,6 +116,54 @@ BEGIN
 END
 $$;
 
+-- Locks records of the whole store until the end of the transaction, one by one: a record that is not there yet has no
+-- row to lock. The keys come sorted, so that two groups never deadlock.
+CREATE FUNCTION windlass.lock(keys bigint[], written boolean[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    FOR place IN 1 .. cardinality(keys) LOOP
+        IF written[place] THEN
+            PERFORM pg_advisory_xact_lock(keys[place]);
+        ELSE
+            PERFORM pg_advisory_xact_lock_shared(keys[place]);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Removes the rows of a closed batch of a session that is locked.
+CREATE FUNCTION windlass.expire(owner bigint, batch bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    gone  record;
+    near  record;
+    start bigint;
+    total bigint;
+    tail  bytea;
+    head  bytea;
+BEGIN
+    FOR gone IN
+        WITH cut AS (
+            DELETE FROM windlass.journal j
+            WHERE j.row >= batch << 20 AND j.row < (batch + 1) << 20 AND j.session = owner
+            RETURNING j.first, j.count, j.before, j.link
+        )
+        SELECT * FROM cut ORDER BY cut.first
+    LOOP
+        start := gone.first; total := gone.count; head := gone.before; tail := gone.link;
+        DELETE FROM windlass.gaps g WHERE g.session = owner AND g.first = gone.first + gone.count RETURNING * INTO near;
+        IF FOUND THEN
+            total := total + near.count; tail := near.link;
+        END IF;
+        DELETE FROM windlass.gaps g WHERE g.session = owner AND g.first + g.count = gone.first AND g.first =
+            (SELECT max(e.first) FROM windlass.gaps e WHERE e.session = owner AND e.first < gone.first) RETURNING * INTO near;
+        IF FOUND THEN
+            start := near.first; total := total + near.count; head := near.before;
+        END IF;
+        INSERT INTO windlass.gaps (session, first, count, before, link) VALUES (owner, start, total, head, tail);
+    END LOOP;
+    UPDATE windlass.batches b SET expired = true WHERE b.no = batch AND b.session = owner;
+END
+$$;
+
 -- Removes a piece of a session that is locked; says whether something is left. `blob` is the space among `spaces` whose keys are
 -- numbers of blobs, of which each piece counts for so many rows.
 CREATE FUNCTION windlass.remove(gone bigint, most bigint, spaces bigint[], blob bigint, weight bigint)
@@ -125,6 +186,14 @@ BEGIN
         SELECT first, before FROM cut ORDER BY first LIMIT 1
     )
     UPDATE windlass.sessions s SET head = last.first - 1, chain = last.before FROM last WHERE s.no = gone;
+    GET DIAGNOSTICS rows = ROW_COUNT;
+    IF rows > 0 THEN
+        RETURN true;
+    END IF;
+    -- Expired rows count: they are passed over once nothing is left before and after them. The expired batches have no rows.
+    UPDATE windlass.sessions SET head = 0, chain = decode(repeat('00', 32), 'hex') WHERE no = gone AND head > 0;
+    DELETE FROM windlass.gaps WHERE session = gone;
+    DELETE FROM windlass.batches WHERE no IN (SELECT no FROM windlass.batches WHERE session = gone LIMIT most);
     GET DIAGNOSTICS rows = ROW_COUNT;
     IF rows > 0 THEN
         RETURN true;

@@ -6,26 +6,26 @@ use tokio_postgres::{Client, Error, Statement};
 macro_rules! statements {
     ($($name:ident = $sql:literal;)+) => {
         /// A writer's statements.
-        pub(super) struct Statements {
+        pub(super) struct PostgresStatements {
             $(pub $name: Statement,)+
         }
 
-        impl Statements {
+        impl PostgresStatements {
             /// Prepares them all.
-            pub async fn prepare(client: &Client) -> Result<Statements, Error> {
-                Ok(Statements { $($name: client.prepare($sql).await?,)+ })
+            pub async fn prepare(client: &Client) -> Result<PostgresStatements, Error> {
+                Ok(PostgresStatements { $($name: client.prepare($sql).await?,)+ })
             }
         }
     };
 }
 
 statements! {
-    // In the order of their numbers, so that two groups never wait for each other.
-    lock_sessions = "SELECT no, fence, head, chain FROM windlass.sessions
+    // In the order of their numbers, so that two groups never deadlock.
+    lock_sessions = "SELECT no, fence, head, chain, generation FROM windlass.sessions
                      WHERE no = ANY($1) ORDER BY no FOR UPDATE";
-    // Records of the whole store are no session's: whoever writes one waits for the last who did. It is taken before
-    // the sessions, so that two groups never wait for each other.
-    lock_store = "SELECT pg_advisory_xact_lock('windlass.records'::regclass::oid::bigint)";
+    // Records of the whole store belong to no session, so each is locked by itself; before the sessions, so that two groups
+    // never deadlock.
+    lock_records = "SELECT windlass.lock($1, $2)";
     names = "SELECT name_key FROM windlass.sessions WHERE name_key = ANY($1)";
     batches = "SELECT no, lookup FROM windlass.batches WHERE no = ANY($1) OR lookup = ANY($2)";
     rows = "SELECT row FROM windlass.journal WHERE row = ANY($1)";
@@ -39,11 +39,15 @@ statements! {
     counts = "SELECT r.space, r.owner, count(*)
               FROM windlass.records r JOIN unnest($1::bigint[], $2::bigint[]) AS asked (space, owner)
               USING (space, owner) GROUP BY r.space, r.owner";
-    generations = "SELECT windlass.reserve('windlass.generation', $1)";
-    insert_sessions = "INSERT INTO windlass.sessions (no, name, name_key, fence, head, chain)
-                       SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bytea[])";
-    update_sessions = "UPDATE windlass.sessions s SET fence = new.fence, head = new.head, chain = new.chain
-                       FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) AS new (no, fence, head, chain)
+    // A sequence locks nothing.
+    generations = "SELECT nextval('windlass.generation') FROM generate_series(1, $1::bigint)";
+    insert_sessions = "INSERT INTO windlass.sessions (no, name, name_key, principal, fence, head, chain, generation)
+                       SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bytea[],
+                                            $8::bigint[])";
+    update_sessions = "UPDATE windlass.sessions s
+                       SET fence = new.fence, head = new.head, chain = new.chain, generation = new.generation
+                       FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[])
+                            AS new (no, fence, head, chain, generation)
                        WHERE s.no = new.no";
     insert_batches = "INSERT INTO windlass.batches (no, session, lookup)
                       SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])";
@@ -77,6 +81,11 @@ statements! {
     remove_records = "DELETE FROM windlass.records r
                       USING unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS gone (space, owner, key)
                       WHERE r.space = gone.space AND r.owner = gone.owner AND r.key = gone.key";
+    expiring = "SELECT b.no, b.session,
+                       EXISTS (SELECT 1 FROM windlass.open_batches o WHERE o.session = b.session AND o.no = b.no)
+                FROM windlass.batches b WHERE b.no = ANY($1)";
+    expire = "SELECT windlass.expire(gone.session, gone.no)
+              FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS gone (session, no, place) ORDER BY gone.place";
     remove = "SELECT windlass.remove($1, $2, $3, $4, $5)";
     mark = "UPDATE windlass.writers SET last = $2::bigint WHERE id = $1 AND last = $2::bigint - 1";
     marked = "SELECT last FROM windlass.writers WHERE id = $1 FOR UPDATE";

@@ -1,15 +1,19 @@
 //! Applying changes inside the writer's transaction.
 //!
-//! What a change demands is read before its first row is written, so that refusing it needs no savepoint and
-//! leaves no trace. Only what the demands did not foresee (a row that is there already) is found while writing;
-//! then the whole group is rolled back and done again without that change.
+//! The conditions of a change are read before its first row is written, so that refusing it needs no savepoint and
+//! leaves no trace. Only conflicts that the conditions did not foresee (a row that exists already) are found while
+//! writing; then the whole group is rolled back and applied again without that change.
 
-use super::lookups::{Indexer, Lookups};
+use super::backup::BackupMark;
+use super::identity::FileIdentity;
+use super::lookups::Indexer;
+use super::numbers::Reservations;
+use super::remove::{self, RemovedNumbers};
 use super::seal::{Sealed, batch_seal, mark_seal, message_digest, open_part, piece_digest};
 use super::statements::Statements;
-use crate::chain::{Link, Linked, START, int, piece_key, row_key, uint};
-use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
-use crate::{BLOB_PIECES_MAX, Inbound, Posted};
+use crate::chain::{ChainLink, Linked, START, int, piece_key, row_key, uint};
+use crate::change::{Change, Hold, Receipt, Refused, Row};
+use crate::{BLOB_PIECES_MAX, Inbound, Original, Posted};
 use rusqlite::{Connection, Error, OptionalExtension};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,71 +21,86 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, SessionNo};
 
-/// Sessions whose rows are remembered between groups; past that all are forgotten and read again.
+/// How many sessions' rows are cached between groups; above this all are dropped and read again.
 const SEATS_MAX: usize = 16_384;
 
-/// The writer's connection and what it knows of the sessions.
+/// The writer's connection and its cached sessions.
 pub(super) struct Applier<'c> {
-    conn: &'c Connection,
+    pub(super) conn: &'c Connection,
     pub(super) sql: Statements<'c>,
     pub(super) lookups: Indexer,
     /// Session rows as this connection last wrote or read them.
-    seats: HashMap<SessionNo, Seat>,
+    seats: HashMap<SessionNo, AppliedSession>,
     /// Sessions whose rows must be written before the commit.
     changed: Vec<SessionNo>,
     /// How long the disk took for the last group.
     took: Duration,
-    /// Moves when somebody else wrote to the file; then the seats are worth nothing.
+    /// Changes when another connection wrote to the file; then the cache is invalid.
     data_version: Option<i64>,
-    /// The generation of the record that was put last, once it is known.
+    /// The generation of the last record, once known.
     pub(super) generation: Option<u64>,
+    reservations: Arc<Reservations>,
+    /// The numbers that the current transaction reserves.
+    reserving: Option<RemovedNumbers>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Seat {
+pub(super) struct AppliedSession {
     pub(super) fence: u64,
     pub(super) head: u64,
     pub(super) last_row: Option<i64>,
-    pub(super) chain: Link,
+    pub(super) chain: ChainLink,
     /// The sum over its open batches.
     pub(super) open: i64,
     changed: bool,
 }
 
-impl Seat {
+impl AppliedSession {
     /// A session before its first entry.
-    fn new(fence: u64) -> Seat {
-        Seat { fence, head: 0, last_row: None, chain: START, open: 0, changed: false }
+    fn new(fence: u64) -> AppliedSession {
+        AppliedSession { fence, head: 0, last_row: None, chain: START, open: 0, changed: false }
     }
 }
 
-/// Why a change was given up while its group is being applied.
-pub(super) enum Fault {
-    /// It must be refused, but some of it was written: the group must be done again without it.
+/// Why a change was given up while its group is applied.
+pub(super) enum ApplyFault {
+    /// It must be refused, but some of it was written: the group must be applied again without it.
     Redo(Refused),
     /// The database failed.
     Sql(Error),
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::Sql(error)
+impl From<Error> for ApplyFault {
+    fn from(error: Error) -> ApplyFault {
+        ApplyFault::Sql(error)
     }
 }
 
 impl<'c> Applier<'c> {
-    /// Prepares every statement once.
-    pub fn new(conn: &'c Connection, lookups: Arc<Lookups>) -> Result<Applier<'c>, Error> {
-        Ok(Applier {
+    /// Continues with this connection, on which all statements are prepared, and with the cached look-ups.
+    pub fn new(
+        conn: &'c Connection,
+        sql: Statements<'c>,
+        lookups: Indexer,
+        reservations: Arc<Reservations>,
+    ) -> Applier<'c> {
+        Applier {
             conn,
-            sql: Statements::new(conn)?,
-            lookups: Indexer::new(lookups),
+            sql,
+            lookups,
             seats: HashMap::new(),
             changed: Vec::new(),
             took: Duration::ZERO,
             data_version: None,
             generation: None,
-        })
+            reservations,
+            reserving: None,
+        }
+    }
+
+    /// Releases the connection; the cached look-ups outlive it.
+    pub fn into_indexer(self) -> Indexer {
+        self.lookups
     }
 
     /// Begins a group.
@@ -102,23 +121,41 @@ impl<'c> Applier<'c> {
         Ok(())
     }
 
-    /// Ends a group: the sessions' rows, each once, and the wait for the disk.
+    /// Ends a group: the sessions' rows, each once, and the sync.
     pub fn commit(&mut self) -> Result<(), Error> {
         self.lookups.before_commit(&mut self.sql)?;
         for no in self.changed.drain(..) {
             if let Some(seat) = self.seats.get_mut(&no) {
                 seat.changed = false;
-                let Seat { fence, head, last_row, chain, open, .. } = *seat;
+                let AppliedSession { fence, head, last_row, chain, open, .. } = *seat;
                 let seal = Sealed { no: no.0, fence, head, last_row, chain, open }.seal();
                 let row = (int(no.0), int(fence), int(head), last_row, chain, open, seal);
                 point!("write.owner", self.sql.update_session.execute(row))?;
             }
         }
+        self.reserving = self.reservations.due();
+        if let Some(numbers) = self.reserving {
+            self.sql.set_reserved.execute([remove::write_numbers(numbers)])?;
+        }
         let began = Instant::now();
         point!("write.commit", self.sql.commit.execute(()))?;
         self.took = began.elapsed();
         self.lookups.committed();
+        if let Some(numbers) = self.reserving.take() {
+            self.reservations.reserved(numbers);
+        }
         Ok(())
+    }
+
+    /// Records the identity of the file.
+    pub fn own_file(&mut self, identity: FileIdentity, original: Original) -> Result<(), Error> {
+        let identity = match original {
+            Original::Gone => identity,
+            // The leap is durable with this: it is reserved before the commit.
+            Original::MayLive => identity.owning(self.reservations.leap()),
+        };
+        BackupMark::remove(self.conn)?;
+        identity.record(self.conn)
     }
 
     /// How long the disk took for the last group.
@@ -126,7 +163,7 @@ impl<'c> Applier<'c> {
         self.took
     }
 
-    /// Before the end: completes the index, so that nobody has to do without it.
+    /// Completes the index before the end, so that the next owner need not.
     pub fn finish(&mut self) -> Result<(), Error> {
         while self.lookups.is_behind() {
             point!("index.begin", self.sql.begin.execute(()))?;
@@ -137,14 +174,14 @@ impl<'c> Applier<'c> {
         Ok(())
     }
 
-    /// Undoes the group, and forgets what it thought it knew.
+    /// Rolls the group back, and drops the cache.
     pub fn rollback(&mut self) -> Result<(), Error> {
         self.forget();
         point!("write.rollback", self.sql.rollback.execute(()))?;
         Ok(())
     }
 
-    /// Undoes a group that failed, whether SQLite has undone it already or not.
+    /// Rolls back a failed group, whether SQLite has done so already or not.
     pub fn recover(&mut self) -> Result<(), Error> {
         self.forget();
         if self.conn.is_autocommit() { Ok(()) } else { self.rollback() }
@@ -158,7 +195,7 @@ impl<'c> Applier<'c> {
     }
 
     /// Applies one change.
-    pub fn change(&mut self, change: &Change) -> Result<Result<Receipt, Refused>, Fault> {
+    pub fn change(&mut self, change: &Change) -> Result<Result<Receipt, Refused>, ApplyFault> {
         if !change.fits() {
             return Ok(Err(Refused::TooLarge));
         }
@@ -175,7 +212,7 @@ impl<'c> Applier<'c> {
             Ok(generation) => generation,
             Err(fault) => {
                 return match conflict(fault)? {
-                    refused if wrote => Err(Fault::Redo(refused)),
+                    refused if wrote => Err(ApplyFault::Redo(refused)),
                     refused => Ok(Err(refused)),
                 };
             }
@@ -186,11 +223,14 @@ impl<'c> Applier<'c> {
         Ok(Ok(Receipt { first, generation }))
     }
 
-    /// Keeps a message, if its key is new.
+    /// Stores a message, if its key is new.
     pub fn post(&mut self, message: &Inbound) -> Result<Posted, Error> {
+        if self.seat(message.session)?.is_none() {
+            return Ok(Posted::NoSession);
+        }
         let digest = message_digest(int(message.session.0), &message.key, &message.body);
         let key = (int(message.session.0), &message.key);
-        let kept = self.sql.message.query_row(key, |row| row.get::<_, Link>(0)).optional()?;
+        let kept = self.sql.message.query_row(key, |row| row.get::<_, ChainLink>(0)).optional()?;
         if let Some(kept) = kept {
             return Ok(if kept == digest { Posted::Again } else { Posted::Differs });
         }
@@ -198,12 +238,12 @@ impl<'c> Applier<'c> {
         Ok(Posted::New)
     }
 
-    /// The session as it will be held, if the change has the right to it.
-    fn hold(&mut self, change: &Change) -> Result<Result<Seat, Refused>, Error> {
+    /// The session's new state, if the change has the right to it.
+    fn hold(&mut self, change: &Change) -> Result<Result<AppliedSession, Refused>, Error> {
         let from = match &change.hold {
-            // Whether name and number are free is found by writing the row, first of all.
-            Hold::Open { .. } => return Ok(Ok(Seat::new(1))),
-            Hold::Store if change.is_of_store() => return Ok(Ok(Seat::new(0))),
+            // Writing the row, first of all, checks that name and number are free.
+            Hold::Open { .. } => return Ok(Ok(AppliedSession::new(1))),
+            Hold::Store if change.is_of_store() => return Ok(Ok(AppliedSession::new(0))),
             Hold::Store => {
                 let now = self.seat(change.session)?.map_or(0, |seat| seat.fence);
                 return Ok(Err(Refused::Fenced { now: Fence(now) }));
@@ -225,13 +265,13 @@ impl<'c> Applier<'c> {
         Ok(Ok(seat))
     }
 
-    pub(super) fn seat(&mut self, no: SessionNo) -> Result<Option<Seat>, Error> {
+    pub(super) fn seat(&mut self, no: SessionNo) -> Result<Option<AppliedSession>, Error> {
         let vacant = match self.seats.entry(no) {
             Entry::Occupied(seat) => return Ok(Some(*seat.get())),
             Entry::Vacant(vacant) => vacant,
         };
         let read = self.sql.session.query_row([int(no.0)], |row| {
-            Ok(Seat {
+            Ok(AppliedSession {
                 fence: uint(row.get(0)?),
                 head: uint(row.get(1)?),
                 last_row: row.get(2)?,
@@ -243,12 +283,12 @@ impl<'c> Applier<'c> {
         Ok(read.optional()?.map(|seat| *vacant.insert(seat)))
     }
 
-    /// A session is gone.
-    pub(super) fn let_go(&mut self, no: SessionNo) {
+    /// Forgets a removed session.
+    pub(super) fn forget_session(&mut self, no: SessionNo) {
         self.seats.remove(&no);
     }
 
-    pub(super) fn keep(&mut self, no: SessionNo, mut seat: Seat) {
+    pub(super) fn keep(&mut self, no: SessionNo, mut seat: AppliedSession) {
         if !seat.changed {
             seat.changed = true;
             self.changed.push(no);
@@ -256,15 +296,10 @@ impl<'c> Applier<'c> {
         self.seats.insert(no, seat);
     }
 
-    /// What the change demands and is not so.
+    /// The first condition of the change that does not hold.
     fn unmet(&mut self, change: &Change) -> Result<Option<Refused>, Error> {
         for guard in &change.guards {
-            if let Guard::Absent(lookup) = guard {
-                let unknown = !change.makes(*lookup) && !windlass_core::mutant::breaks("guard-skipped");
-                if unknown && self.lookups.has(*lookup, &mut self.sql)? {
-                    return Ok(Some(Refused::Exists));
-                }
-            } else if let Some(refused) = self.unmet_record(change.session, guard)? {
+            if let Some(refused) = self.unmet_record(change.session, guard)? {
                 return Ok(Some(refused));
             }
         }
@@ -274,23 +309,34 @@ impl<'c> Applier<'c> {
             {
                 return Ok(Some(Refused::Adopted));
             }
+            if let Row::Expire(no) = row
+                && !self.may_expire(change.session, *no)?
+            {
+                return Ok(Some(Refused::NotOver));
+            }
         }
         Ok(None)
     }
 
-    /// Writes the rows; says the generation of the last record that was put.
-    fn write(&mut self, change: &Change, seat: &mut Seat, wrote: &mut bool) -> Result<u64, Fault> {
+    /// Writes the rows; returns the generation of the last record put.
+    fn write(
+        &mut self,
+        change: &Change,
+        seat: &mut AppliedSession,
+        wrote: &mut bool,
+    ) -> Result<u64, ApplyFault> {
         let mut generation = 0;
         let session = int(change.session.0);
-        if let Hold::Open { name } = &change.hold {
-            point!("write.session", self.sql.insert_session.execute((session, name, START)))?;
+        if let Hold::Open { name, principal } = &change.hold {
+            let kept = (session, name, principal, START);
+            point!("write.session", self.sql.insert_session.execute(kept))?;
             *wrote = true;
         }
         for row in &change.rows {
             match row {
                 Row::Batch { no, lookup } => {
                     if self.lookups.has(*lookup, &mut self.sql)? {
-                        return Err(Fault::Redo(Refused::Exists));
+                        return Err(ApplyFault::Redo(Refused::Exists));
                     }
                     let seal = batch_seal(no.0, change.session.0, *lookup);
                     let kept = (int(no.0), session, lookup.0, seal);
@@ -309,7 +355,7 @@ impl<'c> Applier<'c> {
                         seat,
                     )?;
                 }
-                // What the batch is in the end was written with the batch.
+                // The batch's final state was written with the batch.
                 Row::Close(no) | Row::Reopen(no) if change.leaves_open(*no).is_some() => {}
                 Row::Close(no) => {
                     if point!("write.close", self.sql.delete_open.execute((session, int(no.0))))? > 0 {
@@ -329,13 +375,18 @@ impl<'c> Applier<'c> {
                 Row::Cut { blob, pieces } => self.cut(*blob, *pieces)?,
                 Row::Adopt { key } => {
                     if point!("write.adopt", self.sql.adopt.execute((session, key)))? == 0 {
-                        return Err(Fault::Redo(Refused::Adopted));
+                        return Err(ApplyFault::Redo(Refused::Adopted));
                     }
                 }
                 Row::Mark { mark, call } => {
                     let seal = mark_seal(*mark, change.session.0, *call);
                     let kept = (mark.0, session, int(call.packed()), seal);
                     point!("write.mark", self.sql.set_mark.execute(kept))?;
+                }
+                Row::Expire(no) => {
+                    // It may find damage when a part is written.
+                    *wrote = true;
+                    self.expire(change.session, *no)?;
                 }
                 Row::Put { .. } | Row::Remove { .. } => {
                     generation = self.write_record(change.session, row)?.unwrap_or(generation);
@@ -354,7 +405,7 @@ impl<'c> Applier<'c> {
     }
 
     /// Adds a journal row to its session's chain.
-    fn append(&mut self, row: &Linked<'_>, seat: &mut Seat) -> Result<(), Error> {
+    fn append(&mut self, row: &Linked<'_>, seat: &mut AppliedSession) -> Result<(), Error> {
         let (key, link) = (row_key(BatchNo(row.batch), row.row), row.link(&seat.chain));
         let kept = (key, int(row.session), int(row.first), row.count, seat.last_row, link, row.data);
         point!("write.journal", self.sql.insert_journal.execute(kept))?;
@@ -365,12 +416,12 @@ impl<'c> Applier<'c> {
     }
 }
 
-/// A row that is there already is the change's fault; everything else is the database's.
-fn conflict(fault: Fault) -> Result<Refused, Fault> {
+/// A row that exists already is the change's fault; everything else is the database's.
+fn conflict(fault: ApplyFault) -> Result<Refused, ApplyFault> {
     use rusqlite::ffi;
     match fault {
-        Fault::Redo(refused) => Ok(refused),
-        Fault::Sql(Error::SqliteFailure(failure, _))
+        ApplyFault::Redo(refused) => Ok(refused),
+        ApplyFault::Sql(Error::SqliteFailure(failure, _))
             if matches!(
                 failure.extended_code,
                 ffi::SQLITE_CONSTRAINT_PRIMARYKEY
@@ -380,6 +431,6 @@ fn conflict(fault: Fault) -> Result<Refused, Fault> {
         {
             Ok(Refused::Exists)
         }
-        Fault::Sql(error) => Err(Fault::Sql(error)),
+        ApplyFault::Sql(error) => Err(ApplyFault::Sql(error)),
     }
 }

@@ -1,51 +1,57 @@
-//! Bringing the write-ahead log home, on a thread and a connection of its own: in the writer it would cost
-//! every waiting call milliseconds.
+//! Checkpoints of the write-ahead log, on a thread and a connection of their own: in the writer they would
+//! cost every waiting call milliseconds.
 
 use super::ballast::{Ballast, is_full};
-use super::file::PAGE_BYTES;
-use rusqlite::Connection;
+use super::file::{BUSY, PAGE_BYTES};
+use super::heal::WriteError;
+use super::identity::OpenLog;
+use super::log;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The log is brought home after this many bytes of it.
+/// A checkpoint runs after this many bytes of log.
 const STEP_BYTES: u64 = 8 << 20;
-/// And this long after a write, when less has come together.
+/// And this long after a write, if there is less.
 const IDLE: Duration = Duration::from_secs(1);
+/// The last checkpoint waits this long for readers: longer than a query takes, but not for a backup, which holds its
+/// snapshot until it is done. The next start makes up for it.
+const READERS_WAIT: Duration = Duration::from_millis(100);
 
-/// What writer and checkpointer tell each other.
+/// State shared by writer and checkpointer.
 #[derive(Default)]
 pub(super) struct Checkpoints {
-    state: Mutex<State>,
+    state: Mutex<CheckpointState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    /// There is something in the log.
+struct CheckpointState {
+    /// The log is not empty.
     dirty: bool,
     /// The writer asked for a checkpoint.
     wanted: bool,
-    /// Checkpoints finished, for who waits for one.
+    /// The number of finished checkpoints, for waiters.
     finished: u64,
     stop: bool,
     stopped: bool,
 }
 
-/// How long the log is, and how much of it is home already, in pages.
-struct Log {
+/// The length of the log, and how much of it is checkpointed, in pages.
+struct LogExtent {
     pages: u64,
     home: u64,
 }
 
 impl Checkpoints {
-    /// The writer's side, after each commit: asks for a checkpoint when enough has come together, and waits for
-    /// one when the log is too long, so that it stays bounded.
-    pub fn after_commit(&self, conn: &Connection, wal_bytes_max: u64) {
+    /// The writer's side, after each commit: requests a checkpoint when there is enough log, and waits for one when the
+    /// log is too long, so that it stays bounded. Returns the number of frames in the log, if known.
+    pub fn after_commit(&self, conn: &Connection, wal_bytes_max: u64) -> Option<u64> {
         let log = match checkpoint(conn, MEASURE) {
             Ok(log) => log,
             Err(error) => {
                 tracing::warn!(%error, "the length of the write-ahead log is unknown");
-                return;
+                return None;
             }
         };
         let ahead = (log.pages - log.home.min(log.pages)) * PAGE_BYTES;
@@ -58,15 +64,16 @@ impl Checkpoints {
             self.changed.notify_all();
         }
         if !full {
-            return;
+            return Some(log.pages);
         }
-        // The one that runs may have begun before the last commit; the one after it has everything.
+        // A running checkpoint may have begun before the last commit; the one after it covers everything.
         let after = state.finished + 2;
         while state.finished < after && !state.stopped {
             state.wanted = true;
             self.changed.notify_all();
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        Some(log.pages)
     }
 
     /// Ends the checkpointer after one last checkpoint.
@@ -75,7 +82,7 @@ impl Checkpoints {
         self.changed.notify_all();
     }
 
-    /// Waits for something to do: `false` when it is time to stop.
+    /// Waits for work: `false` when it is time to stop.
     fn next(&self) -> bool {
         let mut state = self.lock();
         loop {
@@ -104,47 +111,106 @@ impl Checkpoints {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CheckpointState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The checkpointer's thread.
-pub(super) fn run(conn: &Connection, checkpoints: &Checkpoints, ballast: &Ballast) {
+pub(super) fn run(mut checkpointer: Checkpointer, checkpoints: &Checkpoints, ballast: &Ballast) {
     let _told = StoppedOnEnd(checkpoints);
     while checkpoints.next() {
-        let mut brought = point!("log.home", checkpoint(conn, BRING_HOME));
-        if brought.as_ref().is_err_and(is_full) && ballast.release() {
-            tracing::warn!("the disk is full; the ballast is released");
-            brought = checkpoint(conn, BRING_HOME);
-        }
-        // What is in the log is durable: if it cannot be brought home now, it can be later.
-        if let Err(error) = brought {
-            tracing::warn!(%error, "a checkpoint failed; the write-ahead log grows until one succeeds");
+        // A failed checkpoint can succeed later.
+        match checkpointer.bring_home(ballast) {
+            Ok(()) => ballast.make_again(),
+            Err(error) => {
+                tracing::warn!(%error, "a checkpoint failed; the write-ahead log grows until one succeeds");
+            }
         }
         checkpoints.finished();
     }
-    if let Err(error) = point!("log.empty", checkpoint(conn, EMPTY)) {
+    if let Err(error) = checkpointer.empty() {
         tracing::warn!(%error, "the last checkpoint failed; the next start makes up for it");
     }
 }
 
-/// Brings home what an earlier process left in the log, as far as readers allow.
+/// The checkpointer's connection and its log.
+pub(super) struct Checkpointer {
+    conn: Connection,
+    log: OpenLog,
+    /// A checkpoint failed, perhaps because the log could not be synced.
+    doubtful: bool,
+}
+
+impl Checkpointer {
+    pub fn new(conn: Connection, log: OpenLog) -> Checkpointer {
+        Checkpointer { conn, log, doubtful: false }
+    }
+
+    fn bring_home(&mut self, ballast: &Ballast) -> Result<(), WriteError> {
+        self.make_sure()?;
+        let mut brought = point!("log.home", checkpoint(&self.conn, BRING_HOME));
+        if brought.as_ref().is_err_and(is_full) && ballast.release() {
+            tracing::warn!("the disk is full; the ballast is released");
+            brought = checkpoint(&self.conn, BRING_HOME);
+        }
+        self.note(brought)
+    }
+
+    fn empty(&mut self) -> Result<(), WriteError> {
+        self.make_sure()?;
+        self.conn.busy_timeout(READERS_WAIT)?;
+        let emptied = point!("log.empty", checkpoint(&self.conn, EMPTY));
+        self.conn.busy_timeout(BUSY)?;
+        let emptied = self.note(emptied);
+        // Closing the last connection checkpoints the log, in doubt or not.
+        self.make_sure().and(emptied)
+    }
+
+    /// A full disk is found when the database is written, and by then the log is on the disk.
+    fn note(&mut self, checkpoint: Result<LogExtent, rusqlite::Error>) -> Result<(), WriteError> {
+        self.doubtful = checkpoint.as_ref().is_err_and(|error| !is_full(error));
+        Ok(checkpoint.map(drop)?)
+    }
+
+    /// Rewrites the log if it is in doubt. With relaxed durability a checkpoint is the first to sync committed pages.
+    /// If that sync fails, the next one succeeds without the lost pages, and the database would be written from a log
+    /// that is not on the disk: a power cut in the middle of that would damage it.
+    fn make_sure(&mut self) -> Result<(), WriteError> {
+        if !self.doubtful {
+            return Ok(());
+        }
+        self.log.check()?;
+        // Keeps the writer away: it might restart the log meanwhile.
+        let held = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)?;
+        log::write_anew(self.log.path(), 0)?;
+        held.rollback()?;
+        self.doubtful = false;
+        Ok(())
+    }
+}
+
+/// The number of frames in the log.
+pub(super) fn length(conn: &Connection) -> Result<u64, rusqlite::Error> {
+    checkpoint(conn, MEASURE).map(|log| log.pages)
+}
+
+/// Checkpoints the log that an earlier process left, as far as readers allow.
 pub(super) fn catch_up(conn: &Connection) -> Result<(), rusqlite::Error> {
     point!("log.catch-up", checkpoint(conn, BRING_HOME)).map(drop)
 }
 
-/// Only tells how long the log is.
+/// Only reads the length of the log.
 const MEASURE: &str = "PRAGMA wal_checkpoint(NOOP)";
-/// Brings home what it can without making anybody wait.
+/// Checkpoints what it can without blocking anybody.
 const BRING_HOME: &str = "PRAGMA wal_checkpoint(PASSIVE)";
-/// Brings home everything and empties the log.
+/// Checkpoints everything and empties the log.
 const EMPTY: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
 
-fn checkpoint(conn: &Connection, sql: &str) -> Result<Log, rusqlite::Error> {
+fn checkpoint(conn: &Connection, sql: &str) -> Result<LogExtent, rusqlite::Error> {
     conn.prepare_cached(sql)?.query_row((), |row| {
         let (pages, home): (i64, i64) = (row.get(1)?, row.get(2)?);
-        Ok(Log { pages: u64::try_from(pages).unwrap_or(0), home: u64::try_from(home).unwrap_or(0) })
+        Ok(LogExtent { pages: u64::try_from(pages).unwrap_or(0), home: u64::try_from(home).unwrap_or(0) })
     })
 }
 

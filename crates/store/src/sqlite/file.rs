@@ -1,4 +1,4 @@
-//! The store's file: recognising it before SQLite may touch it, making a new one whole, opening connections.
+//! The store's file: recognising it before SQLite may touch it, creating a new one whole, opening connections.
 
 use super::lookups::Lookups;
 use super::{log, schema};
@@ -9,20 +9,21 @@ use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The file in its folder.
 const FILE: &str = "windlass.db";
 /// SQLite before this can damage a file while one connection checkpoints and another writes.
 const SQLITE_NEEDED: (i32, &str) = (3_051_003, "3.51.3");
-/// A connection waits this long for a lock that somebody outside took (a backup tool, a shell).
-const BUSY_MS: u64 = 5_000;
+/// How long a connection waits for a lock of an outside process (a backup tool, a shell).
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 /// More statements than any connection uses.
 const STATEMENTS_MAX: usize = 64;
 
-/// SQLite's page; every file of ours is made with it.
+/// SQLite's page size; every file of ours has it.
 pub(super) const PAGE_BYTES: u64 = 4_096;
-/// What is the same in the header of every file of ours, and where: page size, write-ahead log, payload
-/// fractions; schema format; UTF-8; nothing.
+/// The constant bytes in the header of our files, and their offsets: page size, write-ahead log, payload
+/// fractions; schema format; UTF-8; zeros.
 const CONSTANT: [(usize, &[u8]); 4] =
     [(16, &[0x10, 0, 2, 2, 0, 64, 32, 32]), (44, &[0, 0, 0, 4]), (56, &[0, 0, 0, 1]), (72, &[0; 20])];
 
@@ -43,7 +44,7 @@ fn check_version(number: i32, text: &str) -> Result<(), StoreError> {
     Err(StoreError::UnsafeSqlite { found: text.to_owned(), needed: SQLITE_NEEDED.1 })
 }
 
-/// Makes the folder if there is none, closed to other users.
+/// Creates the folder if there is none, closed to other users.
 pub(super) fn make_folder(folder: &Path) -> Result<(), StoreError> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -59,8 +60,8 @@ pub(super) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// Makes a new store beside its place and moves it there when it is whole, so that a file under the real name
-/// is never half made: whatever is wrong with it later is damage.
+/// Creates a new store beside its place and renames it when it is complete, so that a file under the real
+/// name is never half made: any later defect is damage.
 pub(super) fn create(folder: &Path, path: &Path) -> Result<(), StoreError> {
     if beside(path, "-wal").exists() {
         let help = "it is missing, but its write-ahead log is there; restore both from a backup, or move the log away";
@@ -80,7 +81,7 @@ pub(super) fn create(folder: &Path, path: &Path) -> Result<(), StoreError> {
     getrandom::fill(&mut secret)
         .map_err(|error| StoreError::Io { doing: "draw its secret", source: Box::new(error) })?;
     point!("file.schema", schema::make(&unfinished, secret)).map_err(|error| sql_failed(path, error))?;
-    // SQLite does not always say when it could not switch to the log; the file itself does.
+    // SQLite does not always report that it could not switch to the log; the file itself does.
     recognise(&unfinished)
         .map_err(|_| refused(path, "it could not be made whole; check the disk and try again"))?;
     point!("file.sync", File::open(&unfinished).and_then(|file| file.sync_all())).map_err(cannot)?;
@@ -88,7 +89,7 @@ pub(super) fn create(folder: &Path, path: &Path) -> Result<(), StoreError> {
     point!("file.sync-folder", File::open(folder).and_then(|folder| folder.sync_all())).map_err(cannot)
 }
 
-/// Looks at the file's first bytes, before SQLite might repair, and so change, what is not ours.
+/// Reads the file's first bytes, before SQLite might repair, and so change, a foreign file.
 pub(super) fn recognise(path: &Path) -> Result<(), StoreError> {
     let mut header = [0; 100];
     let mut file = File::open(path).map_err(|error| failed(path, "check that it can be read", error))?;
@@ -114,20 +115,27 @@ pub(super) fn recognise(path: &Path) -> Result<(), StoreError> {
     check_format(path, number_at(&header, 60))?;
     let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
     let len = file.metadata().map_err(|error| failed(path, "check that it can be read", error))?.len();
-    // With a log, what is missing here may be there: see `check_whole`.
+    // With a log, the missing part may be there: see `check_whole`.
     if log == 0 && len < u64::from(number_at(&header, 28)) * PAGE_BYTES {
         return Err(refused(path, "it is cut short; restore it from a backup"));
     }
     Ok(())
 }
 
-/// Refuses a file that is shorter than it says where its log does not have the rest. A checkpoint would fill
-/// the gap with nothing, so this comes first.
+/// Refuses a file that is shorter than its header says, where its log does not have the rest. A checkpoint
+/// would fill the gap with zeros, so this comes first.
 pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), StoreError> {
     let pages = conn.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0));
-    let pages = pages.map_err(|error| sql_failed(path, error))?.cast_unsigned();
     let unreadable = |error| failed(path, "check that it can be read", error);
     let have = std::fs::metadata(path).map_err(unreadable)?.len() / PAGE_BYTES;
+    let pages = match pages {
+        Ok(pages) => pages.cast_unsigned(),
+        // What is missing may be a part of the definitions of the tables, without which SQLite reads nothing.
+        Err(error) => match header_pages(path).map_err(unreadable)? {
+            pages if have < pages => pages,
+            _ => return Err(sql_failed(path, error)),
+        },
+    };
     if have >= pages {
         return Ok(());
     }
@@ -138,8 +146,15 @@ pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), StoreErr
     Err(refused(path, "it is cut short; restore it from a backup"))
 }
 
-/// The pages that a write-ahead log holds: each frame begins with the number of its page, and repeats the salt
-/// of the log's beginning unless it is left over from an earlier round.
+/// The number of pages that the file's header says.
+fn header_pages(path: &Path) -> Result<u64, std::io::Error> {
+    let mut header = [0; 100];
+    File::open(path)?.read_exact(&mut header)?;
+    Ok(u64::from(number_at(&header, 28)))
+}
+
+/// The pages in a write-ahead log: each frame begins with the number of its page, and repeats the salt of the
+/// log's header unless it is left over from an earlier round.
 fn logged_pages(log: &Path) -> Result<BTreeSet<u64>, std::io::Error> {
     let mut log = BufReader::new(File::open(log)?);
     let (mut start, mut frame) = ([0; 32], [0; 24]);
@@ -154,7 +169,7 @@ fn logged_pages(log: &Path) -> Result<BTreeSet<u64>, std::io::Error> {
     Ok(pages)
 }
 
-/// Refuses a log that is damaged before its end: SQLite would use what stands before and forget the rest.
+/// Refuses a log that is damaged before its end: SQLite would use the part before the damage and ignore the rest.
 pub(super) fn check_log(path: &Path) -> Result<(), StoreError> {
     match log::is_whole(&beside(path, "-wal")) {
         Ok(true) => Ok(()),
@@ -176,7 +191,7 @@ pub(super) fn check_tables(conn: &Connection, path: &Path) -> Result<Lookups, St
     })
 }
 
-/// Refuses the formats of the future, and the one that never was: a file is under its name only when it is whole.
+/// Refuses newer formats, and format 0: a file gets its name only when it is complete.
 pub(super) fn check_format(path: &Path, found: u32) -> Result<(), StoreError> {
     let known = schema::KNOWN;
     if found == 0 {
@@ -211,19 +226,19 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection, rusqlite::Error>
 }
 
 fn prepare(conn: &Connection) -> Result<(), rusqlite::Error> {
-    conn.busy_timeout(std::time::Duration::from_millis(BUSY_MS))?;
+    conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // A plan does not depend on what is bound: otherwise some statements are planned anew for every question.
+    // Plans must not depend on bound values: otherwise some statements are planned again for every query.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
-/// The file cannot be used, and why is said in `help`.
+/// The file cannot be used; `help` says why.
 pub(super) fn refused(path: &Path, help: &str) -> StoreError {
     StoreError::Open { path: path.to_owned(), help: help.to_owned(), source: None }
 }
 
-/// The file cannot be used because SQLite says so.
+/// The file cannot be used because of an SQLite error.
 pub(super) fn sql_failed(path: &Path, error: rusqlite::Error) -> StoreError {
     let help = match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
@@ -235,8 +250,8 @@ pub(super) fn sql_failed(path: &Path, error: rusqlite::Error) -> StoreError {
     StoreError::Open { path: path.to_owned(), help: help.to_owned(), source: Some(Box::new(error)) }
 }
 
-/// Whether opening may have failed for want of room. SQLite asks for room for its shared memory in a way that it
-/// reports as any failure of the disk; opening once more does no harm.
+/// Whether opening may have failed for lack of disk space. SQLite reports a failed allocation of its shared
+/// memory like any disk failure; opening again does no harm.
 pub(super) fn may_be_full(error: &StoreError) -> bool {
     let StoreError::Open { source: Some(source), .. } = error else { return false };
     let full = source.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
@@ -252,11 +267,16 @@ pub(super) fn may_be_full(error: &StoreError) -> bool {
         )
 }
 
+/// The file cannot be used because it cannot be read.
+pub(super) fn unreadable(path: &Path, error: std::io::Error) -> StoreError {
+    failed(path, "check that it can be read", error)
+}
+
 fn failed(path: &Path, help: &str, error: std::io::Error) -> StoreError {
     StoreError::Open { path: path.to_owned(), help: help.to_owned(), source: Some(Box::new(error)) }
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

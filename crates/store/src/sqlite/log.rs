@@ -1,18 +1,18 @@
-//! The write-ahead log of a process that died, looked at before SQLite may use it.
+//! Checks the write-ahead log of a dead process before SQLite uses it.
 //!
-//! SQLite takes a frame that is not what was written for the end of the log, because that is how a cut looks. If
-//! whole transactions stand behind such a frame, it was not a cut: the next one begins only after the last is durable.
-//! Damage in the last transaction of a log cannot be told from a cut.
+//! SQLite takes a frame that differs from what was written for the end of the log, because a cut looks like
+//! that. If complete transactions follow such a frame, it was not a cut: a transaction begins only after the
+//! last one is durable. Damage in the last transaction of a log cannot be distinguished from a cut.
 
 use super::file::PAGE_BYTES;
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
 
-/// Whether a log is whole up to where a cut can have ended it.
+/// Whether a log is intact up to where a cut can have ended it.
 pub(super) fn is_whole(path: &Path) -> Result<bool, std::io::Error> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -30,7 +30,7 @@ pub(super) fn is_whole(path: &Path) -> Result<bool, std::io::Error> {
     let (mut sound, mut strange, mut behind) = (true, 0, 0);
     loop {
         if frame[8..16] != header[16..24] {
-            // Left over from an earlier round, and so the end; but not if the log goes on behind it.
+            // Left over from an earlier round, and so the end; but not if the log continues after it.
             sound = false;
             strange += u64::from(is_commit(&frame));
         } else {
@@ -46,8 +46,33 @@ pub(super) fn is_whole(path: &Path) -> Result<bool, std::io::Error> {
             break;
         }
     }
-    // One may be the rest of the transaction that was being written when the power was cut.
+    // One may be the rest of the transaction that was being written at the power cut.
     Ok(behind < 2)
+}
+
+/// Rewrites everything after this many frames, byte for byte, and syncs it. Frames left over from an earlier
+/// round of the log are not touched.
+pub(super) fn write_anew(path: &Path, frames: u64) -> Result<(), std::io::Error> {
+    let mut log = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut header = [0; HEADER_BYTES];
+    if !read(&mut log, &mut header)? {
+        // Nothing was ever written to it.
+        return log.sync_all();
+    }
+    // With the header: a transaction that restarted the log has written that too.
+    log.seek(SeekFrom::Start(0))?;
+    log.write_all(&header)?;
+    let mut frame = vec![0; FRAME_HEADER_BYTES + PAGE_BYTES as usize];
+    let mut at = HEADER_BYTES as u64 + frames.saturating_mul(frame.len() as u64);
+    loop {
+        log.seek(SeekFrom::Start(at))?;
+        if !read(&mut log, &mut frame)? || frame[8..16] != header[16..24] {
+            return log.sync_all();
+        }
+        log.seek(SeekFrom::Start(at))?;
+        log.write_all(&frame)?;
+        at += frame.len() as u64;
+    }
 }
 
 fn is_commit(frame: &[u8]) -> bool {

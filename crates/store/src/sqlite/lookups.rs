@@ -1,13 +1,13 @@
-//! Finding a batch by its look-up without a random page of an index in every commit.
+//! Finding a batch by its look-up without a random index page in every commit.
 //!
-//! Look-ups are hashes, so that an index in their order has no place where it grows: each commit would dirty a page for
-//! nearly every batch in it. So the table `batches` is only appended to, the latest look-ups are in memory, and the
-//! index, the table `lookups`, is filled in runs: some thousands of look-ups, sorted, a slice with every few commits, so
-//! that neighbours share a page. Up to which batch the index is complete is written with the last slice of a run.
-//! After a crash that mark is old, and whatever lies behind it is read back into memory; a slice that is written twice
-//! changes nothing.
+//! Look-ups are hashes, so an index in their order grows everywhere: each commit would dirty a page for
+//! nearly every batch in it. So the table `batches` is only appended to, the latest look-ups are in memory,
+//! and the index, the table `lookups`, is filled in runs: some thousands of look-ups, sorted, a slice with
+//! every few commits, so that neighbours share a page. The last slice of a run also writes up to which batch
+//! the index is complete. After a crash that mark is old, and all batches after it are read back into memory;
+//! writing a slice twice changes nothing.
 
-use super::seal::{batch_seal, open_part};
+use super::seal::{batch_seal, expired_seal, open_part};
 use super::statements::Statements;
 use crate::chain::{int, uint};
 use rusqlite::{Connection, Error};
@@ -15,50 +15,51 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use windlass_core::ids::Lookup;
 
-/// A run has a sixteenth of what the index has, so that about as many of it fall on one page however large the index
-/// is; but at least and at most this many.
+/// A run has a sixteenth of the index's size, so that about as many of its keys fall on one page however
+/// large the index is; but at least and at most this many.
 const RUN: (usize, usize) = (4_096, 65_536);
-/// So many of a run are written at once, or more if a group brings more.
+/// How many of a run are written at once, or more if a group brings more.
 const SLICE: usize = 128;
 
-/// The latest look-ups, and what is known of the others: shared by the writer and all who read.
+/// The latest look-ups, and a filter of the others: shared by the writer and all readers.
 #[derive(Default)]
-pub(super) struct Lookups(RwLock<State>);
+pub(super) struct Lookups(RwLock<LookupState>);
 
 #[derive(Default)]
-struct State {
+struct LookupState {
     /// Committed and not in a run yet.
     recent: HashMap<Lookup, u64>,
-    /// Of the run that is being written.
+    /// In the run that is being written.
     run: Arc<HashMap<Lookup, u64>>,
-    indexed: Filter,
+    indexed: LookupFilter,
     /// All batches up to this one are in the index.
     mark: u64,
 }
 
-/// What is known of a look-up without reading.
+/// The knowledge about a look-up without reading the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum LookupGuess {
     /// No batch has it.
     Absent,
-    /// This batch does.
+    /// This batch has it.
     Batch(u64),
-    /// The index must be asked.
+    /// The index must be read.
     Perhaps,
 }
 
 impl Lookups {
-    /// Reads all batches once: each must be what was written, and the index complete up to its mark. `Err` inside: what
-    /// is wrong.
+    /// Reads all batches once: each must be intact, and the index complete up to its mark. `Err` inside: the
+    /// damage.
     pub fn load(conn: &Connection) -> Result<Result<Lookups, String>, Error> {
         let mark = mark(conn)?;
-        let mut state = State { mark, ..State::default() };
+        let mut state = LookupState { mark, ..LookupState::default() };
         let (mut in_table, mut in_index) = (0_u64, 0_u64);
         let mut select = conn.prepare("SELECT no, lookup, session, seal FROM batches")?;
         let mut rows = select.query(())?;
         while let Some(row) = rows.next()? {
             let (no, lookup) = (uint(row.get(0)?), Lookup(row.get(1)?));
-            if batch_seal(no, uint(row.get(2)?), lookup) != row.get::<_, i64>(3)? {
+            let (session, seal) = (uint(row.get(2)?), row.get::<_, i64>(3)?);
+            if batch_seal(no, session, lookup) != seal && expired_seal(no, session, lookup) != seal {
                 return Ok(Err(format!("batch {no} is not what was written")));
             }
             if no > mark {
@@ -82,21 +83,21 @@ impl Lookups {
         Ok(Ok(Lookups(RwLock::new(state))))
     }
 
-    /// What is known of a look-up whose change has been committed.
-    pub fn find(&self, lookup: Lookup) -> Known {
+    /// Looks up a committed batch in memory.
+    pub fn find(&self, lookup: Lookup) -> LookupGuess {
         let state = self.read();
         match state.recent.get(&lookup).or_else(|| state.run.get(&lookup)) {
-            Some(no) => Known::Batch(*no),
-            None if state.indexed.may_have(lookup) => Known::Perhaps,
-            None => Known::Absent,
+            Some(no) => LookupGuess::Batch(*no),
+            None if state.indexed.may_have(lookup) => LookupGuess::Perhaps,
+            None => LookupGuess::Absent,
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, State> {
+    fn read(&self) -> RwLockReadGuard<'_, LookupState> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
+    fn write(&self) -> RwLockWriteGuard<'_, LookupState> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,22 +105,22 @@ impl Lookups {
 /// The writer's side.
 pub(super) struct Indexer {
     shared: Arc<Lookups>,
-    /// Of the transaction that is being applied.
+    /// Added by the current transaction.
     pending: HashMap<Lookup, u64>,
-    /// What the transaction that is being applied removes, by its batch.
+    /// Removed by the current transaction, by batch.
     removed: HashMap<u64, Lookup>,
-    run: Option<Run>,
-    /// So many of the run are due.
+    run: Option<LookupRun>,
+    /// The number of look-ups of the run to write next.
     due: usize,
     run_min: usize,
 }
 
-/// Look-ups on their way into the index, in its order.
-struct Run {
+/// Look-ups to be added to the index, in its order.
+struct LookupRun {
     sorted: Vec<(i64, u64)>,
-    /// Batches of it that were removed before their turn came.
+    /// Batches of it that were removed before they were written.
     gone: HashSet<u64>,
-    /// So many of them are there, and so many will be when the transaction is committed.
+    /// The number of them that are written, and the number once the transaction is committed.
     done: usize,
     done_then: usize,
     /// The last batch of it.
@@ -138,19 +139,19 @@ impl Indexer {
         }
     }
 
-    /// Whether a batch has this look-up, the transaction at hand included.
+    /// Whether a batch has this look-up, including the current transaction.
     pub fn has(&self, lookup: Lookup, sql: &mut Statements<'_>) -> Result<bool, Error> {
         if self.pending.contains_key(&lookup) {
             return Ok(true);
         }
         match self.shared.find(lookup) {
-            Known::Absent => Ok(false),
-            Known::Batch(_) => Ok(true),
-            Known::Perhaps => sql.indexed.exists((part(lookup), lookup.0)),
+            LookupGuess::Absent => Ok(false),
+            LookupGuess::Batch(_) => Ok(true),
+            LookupGuess::Perhaps => sql.indexed.exists((part(lookup), lookup.0)),
         }
     }
 
-    /// A batch was added in the transaction at hand.
+    /// Adds a batch in the current transaction.
     pub fn add(&mut self, lookup: Lookup, no: u64, sql: &mut Statements<'_>) -> Result<(), Error> {
         let mark = self.run.as_ref().map_or_else(|| self.shared.read().mark, |run| run.last);
         if no <= mark {
@@ -161,15 +162,15 @@ impl Indexer {
         Ok(())
     }
 
-    /// A batch is removed in the transaction at hand. The filter goes on to take it for one that may be there.
+    /// Removes a batch in the current transaction. The filter continues to report it as possible.
     pub fn remove(&mut self, lookup: Lookup, no: u64, sql: &mut Statements<'_>) -> Result<(), Error> {
         sql.delete_lookup.execute((part(lookup), int(no)))?;
         self.removed.insert(no, lookup);
         Ok(())
     }
 
-    /// Before a transaction: begins a run if there is enough for one. Not later, since whether a batch of the
-    /// transaction is behind the mark of the run must be known when it is added.
+    /// Before a transaction: begins a run if there is enough for one. Not later, since it must be known when
+    /// a batch is added whether it is after the mark of the run.
     pub fn begin(&mut self) {
         if self.run.is_none() {
             let indexed = self.shared.read().indexed.keys;
@@ -178,9 +179,9 @@ impl Indexer {
         }
     }
 
-    /// Before the commit: writes what is due of a run.
+    /// Before the commit: writes the due part of a run.
     pub fn before_commit(&mut self, sql: &mut Statements<'_>) -> Result<(), Error> {
-        // Twice as quick as look-ups come, so that a run ends long before the next is full.
+        // Twice as fast as look-ups come, so that a run ends long before the next is full.
         self.due += 2 * self.pending.len();
         if self.due < SLICE {
             return Ok(());
@@ -223,13 +224,13 @@ impl Indexer {
             }
             state.mark = run.last;
             self.run = None;
-            // Whoever waits to read need not wait until all of it is freed.
+            // Waiting readers need not wait until all of it is freed.
             drop(state);
             drop(indexed);
         }
     }
 
-    /// The transaction was undone.
+    /// The transaction was rolled back.
     pub fn undone(&mut self) {
         self.pending.clear();
         self.removed.clear();
@@ -238,24 +239,24 @@ impl Indexer {
         }
     }
 
-    /// Somebody else wrote to the file.
+    /// Another connection wrote to the file.
     pub fn reload(&mut self, conn: &Connection) -> Result<(), Error> {
         self.undone();
         self.run = None;
-        // What is wrong with the file is found when it is opened; until then what is known holds.
+        // Damage in the file is found when it is opened; until then the cached state stays.
         if let Ok(found) = Lookups::load(conn)? {
             *self.shared.write() = found.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         }
         Ok(())
     }
 
-    /// Whether something is not in the index yet.
+    /// Whether look-ups are missing in the index.
     pub fn is_behind(&self) -> bool {
         let state = self.shared.read();
         !state.recent.is_empty() || !state.run.is_empty()
     }
 
-    /// Writes everything that is not in the index yet, or the rest of the run if there is one.
+    /// Writes everything missing in the index, or the rest of the run if there is one.
     pub fn write_rest(&mut self, sql: &mut Statements<'_>) -> Result<(), Error> {
         if self.run.is_none() {
             self.run = self.next_run(1);
@@ -263,8 +264,8 @@ impl Indexer {
         self.write_slice(usize::MAX, sql)
     }
 
-    /// What will be the next run, if there is enough of it.
-    fn next_run(&self, least: usize) -> Option<Run> {
+    /// The next run, if there is enough for it.
+    fn next_run(&self, least: usize) -> Option<LookupRun> {
         if self.shared.read().recent.len() < least {
             return None;
         }
@@ -275,7 +276,7 @@ impl Indexer {
         let mut sorted: Vec<_> = run.iter().map(|(lookup, no)| (part(*lookup), *no)).collect();
         sorted.sort_unstable();
         let last = run.values().copied().max().unwrap_or(0);
-        Some(Run { sorted, gone: HashSet::new(), done: 0, done_then: 0, last })
+        Some(LookupRun { sorted, gone: HashSet::new(), done: 0, done_then: 0, last })
     }
 
     fn write_slice(&mut self, most: usize, sql: &mut Statements<'_>) -> Result<(), Error> {
@@ -309,30 +310,30 @@ fn halves(Lookup(bytes): Lookup) -> (u64, u64) {
     (both as u64, (both >> 64) as u64)
 }
 
-/// What a look-up adds to a sum in which every bit of each counts.
+/// A look-up's part of a sum in which every bit of each counts.
 fn sum_part(part: i64, no: u64) -> u64 {
     part.cast_unsigned().wrapping_mul(3).wrapping_add(open_part(no).cast_unsigned())
 }
 
-/// Tells most look-ups that are not in the index from those that are, without reading it (a Bloom filter in layers, each
-/// twice as large as the one before). Look-ups are hashes already.
+/// Distinguishes most look-ups that are not in the index from those that are, without reading it (a Bloom
+/// filter in layers, each twice as large as the last). Look-ups are hashes already.
 #[derive(Default)]
-struct Filter {
+struct LookupFilter {
     layers: Vec<Vec<u64>>,
     keys: usize,
-    /// How many more the last layer takes.
+    /// How many more keys the last layer takes.
     room: usize,
 }
 
-/// The first layer takes this many.
+/// The capacity of the first layer.
 const LAYER_KEYS: usize = 16_384;
-/// Bits for each: of a hundred that are not there, one or two are taken for one that is.
+/// Bits per key: one or two of a hundred absent keys are reported as possible.
 const KEY_BITS: usize = 10;
 const PROBES: u64 = 5;
-/// Past so many layers (20 million look-ups, 26 MiB) the last one takes all, and the index is asked more often.
+/// Above this many layers (20 million look-ups, 26 MiB) the last one takes all, and the index is read more often.
 const LAYERS_MAX: usize = 11;
 
-impl Filter {
+impl LookupFilter {
     fn add(&mut self, lookup: Lookup) {
         if self.room == 0 && self.layers.len() < LAYERS_MAX {
             self.room = LAYER_KEYS << self.layers.len();
@@ -396,7 +397,7 @@ mod tests {
         }
 
         fn check(&self, indexer: &Indexer, sql: &mut Statements<'_>, all: &[u64]) {
-            let pool = crate::sqlite::pool::Pool::new(file::path(self.folder.path()));
+            let pool = crate::sqlite::pool::ReaderPool::new(file::path(self.folder.path()), None);
             for no in all {
                 assert!(indexer.has(lookup(*no), sql).unwrap(), "batch {no} is missed by the writer");
                 let found = read::batch_anywhere(&pool, lookup(*no)).unwrap();
@@ -411,7 +412,8 @@ mod tests {
         }
     }
 
-    fn apply((indexer, sql): &mut (Indexer, Statements<'_>), batches: &[u64]) {
+    fn apply(opened: &mut (Indexer, Statements<'_>), batches: &[u64]) {
+        let (indexer, sql) = opened;
         sql.begin.execute(()).unwrap();
         indexer.begin();
         for no in batches {
@@ -423,7 +425,8 @@ mod tests {
         }
     }
 
-    fn commit((indexer, sql): &mut (Indexer, Statements<'_>)) {
+    fn commit(opened: &mut (Indexer, Statements<'_>)) {
+        let (indexer, sql) = opened;
         indexer.before_commit(sql).unwrap();
         sql.commit.execute(()).unwrap();
         indexer.committed();
@@ -512,7 +515,7 @@ mod tests {
 
     #[test]
     fn the_filter_forgets_nothing_and_is_seldom_wrong() {
-        let mut filter = Filter::default();
+        let mut filter = LookupFilter::default();
         let keys = LAYER_KEYS as u64 * 4;
         (0..keys).for_each(|no| filter.add(lookup(no)));
         assert_eq!(filter.layers.len(), 3);

@@ -1,17 +1,22 @@
-//! The store on SQLite: one file, one process that writes it, one thread of that process that does.
+//! The store on SQLite: one file, one writing process, one writing thread in it.
 //!
-//! A write goes `commit` → `queue` → `writer` → `apply` → answer; `checkpoint` brings the write-ahead
-//! log home. A read goes to a connection of the `pool`, `read` asks and `history` verifies. `file`,
-//! `schema` and `lock` are about opening.
+//! A write goes `commit` → `queue` → `writer` → `apply` → answer; `checkpoint` moves the write-ahead log into
+//! the database. A read goes to a connection of the `pool`, `read` queries and `history` verifies. `file`,
+//! `schema` and `lock` are about opening, `backup` about copies of the whole folder.
 
 mod apply;
+pub mod backup;
 mod ballast;
 mod checkpoint;
+mod expire;
 mod file;
+mod heal;
 mod history;
+mod identity;
 mod lock;
 mod log;
 mod lookups;
+mod numbers;
 mod pool;
 mod read;
 mod records;
@@ -23,108 +28,162 @@ mod writer;
 
 use crate::chain::{row_of, uint};
 use crate::change::{Change, Receipt, Refused};
-use crate::queue::{self, Request};
+use crate::health::HealthMonitor;
+use crate::queue::{self, WriteRequest};
 use crate::{
-    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, Posted, Record, RecordPage, Removal,
-    Removed, Sequence, SessionRow, Space, Store, StoreError,
+    Answer, BatchRow, BlobSize, Durability, Health, Inbound, JournalRow, KeptBatch, Original, Posted,
+    RecordPage, Removal, Removed, Sequence, SessionPage, SessionRow, Space, Store, StoreError, StoreUsage,
+    StoredRecord,
 };
+use backup::BackupMark;
 use ballast::Ballast;
-use history::Places;
+use history::WalkPlaces;
+use identity::{FileIdentity, OpenFile};
 use lock::OwnerLock;
-use lookups::{Known, Lookups};
-use pool::Pool;
+use lookups::{LookupGuess, Lookups};
+use numbers::Reservations;
+use pool::ReaderPool;
+pub(crate) use remove::RemovalRest;
 
+use crate::limits::{BALLAST_BYTES_MAX, StoreLimits};
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::oneshot;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{oneshot, watch};
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
-use windlass_core::limits::Limits;
-use writer::Writer;
+use windlass_core::time::Timestamp;
+use writer::{SqliteWriter, Work};
 
 /// A store in a folder.
 ///
-/// Dropping it writes what waits, brings the write-ahead log home and gives the folder up.
+/// Dropping it writes pending changes, checkpoints the write-ahead log and releases the folder.
 pub struct SqliteStore {
-    // The order is the order of ending: readers, then the writer with the last connection, then the right to be there.
+    // In the order of dropping: readers, then the writer with the last connection, then the lock.
     reads: Arc<Reads>,
     access: Access,
     secret: Secret,
     durability: Durability,
 }
 
-/// What is needed to read.
+/// Everything needed to read.
 struct Reads {
-    pool: Pool,
-    /// Where walks through histories stopped.
-    places: Places,
+    pool: ReaderPool,
+    /// The places where walks through histories stopped.
+    places: WalkPlaces,
 }
 
 impl Reads {
-    fn new(path: PathBuf) -> Arc<Reads> {
-        Arc::new(Reads { pool: Pool::new(path), places: Places::default() })
+    fn new(path: PathBuf, file: Option<OpenFile>) -> Arc<Reads> {
+        Arc::new(Reads { pool: ReaderPool::new(path, file), places: WalkPlaces::default() })
     }
 }
 
-/// What the store may do.
+/// The rights of the store.
 enum Access {
-    Owner { writer: Writer, lookups: Arc<Lookups>, next: [AtomicU64; 3], lock: OwnerLock },
-    Reader { folder: PathBuf },
+    Owner(Box<FolderOwner>),
+    Reader { folder: PathBuf, is_copy: bool, backup: Option<BackupMark> },
+}
+
+/// The state of a folder's owner.
+struct FolderOwner {
+    writer: SqliteWriter,
+    lookups: Arc<Lookups>,
+    reservations: Arc<Reservations>,
+    file: OpenFile,
+    is_copy: Arc<AtomicBool>,
+    /// The first batch made in this file.
+    own_from: u64,
+    health: HealthMonitor,
+    /// Why no space is reserved for a full disk, if none is.
+    no_ballast: Option<String>,
+    lock: OwnerLock,
 }
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The data folder; made if it is not there.
+    /// The data folder; created if it is missing.
     pub folder: PathBuf,
-    /// What an acknowledged commit survives: [`Durability::Full`], or less if it is asked for.
+    /// The durability of an acknowledged commit: [`Durability::Full`] by default.
     pub durability: Durability,
-    /// The limits in force.
-    pub limits: Limits,
+    /// The effective limits.
+    pub limits: StoreLimits,
 }
 
 impl Options {
-    /// A store in this folder, with full durability and the usual limits.
+    /// A store in this folder, with full durability and the default limits.
     pub fn new(folder: impl Into<PathBuf>) -> Options {
-        Options { folder: folder.into(), durability: Durability::Full, limits: Limits::default() }
+        Options { folder: folder.into(), durability: Durability::Full, limits: StoreLimits::default() }
     }
 }
 
 impl SqliteStore {
-    /// Opens the store of a folder, making it if there is none, and owns it until it is dropped.
+    /// Opens the store of a folder, creating it if there is none, and owns it until it is dropped.
     ///
     /// Refused if another process owns it ([`StoreError::Owned`]), if a newer Windlass wrote it
-    /// ([`StoreError::Newer`]), if the file is not a whole store of ours ([`StoreError::Open`]; it is not touched),
-    /// or if the SQLite library is not safe ([`StoreError::UnsafeSqlite`]).
+    /// ([`StoreError::Newer`]), if the file is not an intact store of ours ([`StoreError::Open`]; it is not
+    /// touched), or if the SQLite library is not safe ([`StoreError::UnsafeSqlite`]).
     pub fn open(options: Options) -> Result<SqliteStore, StoreError> {
         let path = file::path(&options.folder);
         if options.durability == Durability::Memory {
             return Err(file::refused(&path, "on a disk the durability is full or relaxed"));
         }
+        if options.limits.ballast_bytes > BALLAST_BYTES_MAX {
+            let help = format!("`ballast_bytes` is at most {BALLAST_BYTES_MAX}");
+            return Err(file::refused(&path, &help));
+        }
         file::check_library()?;
         file::make_folder(&options.folder)?;
         let lock = OwnerLock::take(&options.folder)?;
-        let ballast = Ballast::of(&options.folder);
-        let Found { secret, next, lookups } = match open_file(&path, &options) {
-            // Even opening needs a little room.
-            Err(error) if file::may_be_full(&error) && ballast.release() => open_file(&path, &options)?,
-            opened => {
-                let opened = opened?;
-                ballast.make(&options.limits);
-                opened
+        let ballast = Ballast::of(&options.folder, options.limits.ballast_bytes);
+        let (found, no_ballast) = match open_file(&path, &options) {
+            // Even opening needs a little space.
+            Err(error) if file::may_be_full(&error) && ballast.release() => {
+                (open_file(&path, &options)?, Some("the disk is full".to_owned()))
             }
+            opened => (opened?, ballast.make().err().map(|error| error.to_string())),
         };
+        if let Some(error) = &no_ballast {
+            tracing::warn!(%error, "no ballast is kept; when the disk is full, running work cannot end");
+        }
+        let FileState { secret, reservations, lookups, file, identity, is_copy, conn } = found;
         let Options { durability, limits, .. } = options;
-        let lookups = Arc::new(lookups);
-        let writer = Writer::start((&path, ballast), Arc::clone(&lookups), durability, &limits)?;
-        let access = Access::Owner { writer, lookups, next, lock };
-        Ok(SqliteStore { reads: Reads::new(path), access, secret, durability })
+        let (lookups, reservations) = (Arc::new(lookups), Arc::new(reservations));
+        let health = HealthMonitor::default();
+        let work = Work {
+            path: path.clone(),
+            file: file.clone(),
+            identity,
+            lookups: Arc::clone(&lookups),
+            reservations: Arc::clone(&reservations),
+            ballast: Arc::new(ballast),
+            health: health.clone(),
+            durability,
+        };
+        let writer = SqliteWriter::start(work, &limits)?;
+        // Not before the writer has connections of its own: closing the last one removes the log.
+        drop(conn);
+        // A copy has no batches of its own yet.
+        let own_from = if is_copy { u64::MAX } else { identity.own_from() };
+        let is_copy = Arc::new(AtomicBool::new(is_copy));
+        let reads = Reads::new(path, Some(file.clone()));
+        let owner =
+            FolderOwner { writer, lookups, reservations, file, is_copy, own_from, health, no_ballast, lock };
+        Ok(SqliteStore { reads, access: Access::Owner(Box::new(owner)), secret, durability })
     }
 
-    /// Opens the store of a folder for reading only, whoever owns it, and makes nothing. Writing answers
-    /// [`StoreError::ReadOnly`].
+    /// Why no space is reserved for a full disk, if none is: then running calls cannot finish on one.
+    pub fn no_ballast(&self) -> Option<&str> {
+        match &self.access {
+            Access::Owner(owner) => owner.no_ballast.as_deref(),
+            Access::Reader { .. } => None,
+        }
+    }
+
+    /// Opens the store of a folder for reading only, whichever process owns it, and creates nothing. Writing
+    /// answers [`StoreError::ReadOnly`].
     pub fn open_reader(folder: impl Into<PathBuf>) -> Result<SqliteStore, StoreError> {
         let folder = folder.into();
         let path = file::path(&folder);
@@ -144,54 +203,68 @@ impl SqliteStore {
             ));
         }
         let secret = secret(&conn, &path)?;
-        let access = Access::Reader { folder };
+        let identity = identity(&conn, &path)?;
+        let backup = BackupMark::recorded(&conn).map_err(failed)?;
+        let access = Access::Reader { folder, is_copy: identity.is_copy, backup };
         let durability = Durability::Full;
-        Ok(SqliteStore { reads: Reads::new(path), access, secret, durability })
+        Ok(SqliteStore { reads: Reads::new(path, None), access, secret, durability })
     }
 
-    /// Hands a request to the writer, and its answer to who asked.
-    fn send<T>(&self, request: impl FnOnce(queue::Reply<T>) -> Request) -> Answer<T> {
+    /// When the backup was taken that this folder is. `None`: it is none, or was started since, or this process owns it.
+    pub fn backup_taken(&self) -> Option<Timestamp> {
         match &self.access {
-            Access::Owner { writer, .. } => {
+            Access::Owner(_) => None,
+            Access::Reader { backup, .. } => backup.map(|mark| mark.taken),
+        }
+    }
+
+    /// Sends a request to the writer, and its answer to the caller.
+    fn send<T>(&self, request: impl FnOnce(queue::WriteReply<T>) -> WriteRequest) -> Answer<T> {
+        match &self.access {
+            Access::Owner(owner) => {
                 let (reply, answer) = oneshot::channel();
-                writer.queue.push(request(reply));
+                owner.writer.queue.push(request(reply));
                 Answer::reply(answer)
             }
-            Access::Reader { folder } => Answer::ready(Err(StoreError::ReadOnly { folder: folder.clone() })),
+            Access::Reader { folder, .. } => {
+                Answer::ready(Err(StoreError::ReadOnly { folder: folder.clone() }))
+            }
         }
     }
 }
 
 impl Store for SqliteStore {
     fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
-        self.send(|reply| Request::Commit { changes, reply })
+        self.send(|reply| WriteRequest::Commit { changes, reply })
     }
 
     fn post(&self, message: Inbound) -> Answer<Posted> {
-        self.send(|reply| Request::Post { message, reply })
+        self.send(|reply| WriteRequest::Post { message, reply })
     }
 
     fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
         let queue = match &self.access {
-            Access::Owner { writer, .. } => Arc::clone(&writer.queue),
-            Access::Reader { folder } => {
+            Access::Owner(owner) => Arc::clone(&owner.writer.queue),
+            Access::Reader { folder, .. } => {
                 return Answer::ready(Err(StoreError::ReadOnly { folder: folder.clone() }));
             }
         };
         let reads = Arc::downgrade(&self.reads);
         Answer::boxed(async move {
-            let marks = remove::marks(reads, piece).await?;
+            let rest = remove::rest(reads, piece).await?;
             let (reply, answer) = oneshot::channel();
-            queue.push(Request::Remove { piece, marks, reply });
+            queue.push(WriteRequest::Remove { piece, rest, reply });
             answer.await.unwrap_or(Err(StoreError::Closed))
         })
     }
 
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
-        Answer::ready(match &self.access {
-            Access::Owner { next, .. } => Ok(next[what as usize].fetch_add(count, Ordering::Relaxed)),
-            Access::Reader { folder } => Err(StoreError::ReadOnly { folder: folder.clone() }),
-        })
+        match &self.access {
+            Access::Owner(owner) => owner.reservations.take(what, count, &owner.writer.queue),
+            Access::Reader { folder, .. } => {
+                Answer::ready(Err(StoreError::ReadOnly { folder: folder.clone() }))
+            }
+        }
     }
 
     fn session(&self, name: &str) -> Answer<Option<SessionRow>> {
@@ -206,16 +279,40 @@ impl Store for SqliteStore {
         Answer::ready(read::sessions(&self.reads.pool, after, limit))
     }
 
+    fn sessions_by_name(&self, page: SessionPage<'_>) -> Answer<Vec<SessionRow>> {
+        Answer::ready(read::sessions_by_name(&self.reads.pool, page))
+    }
+
+    fn sessions_with(&self, space: Space, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
+        Answer::ready(read::sessions_with(&self.reads.pool, space, after, limit))
+    }
+
     fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
         let known = match &self.access {
-            Access::Owner { lookups, .. } => lookups.find(lookup),
+            Access::Owner(owner) => owner.lookups.find(lookup),
             Access::Reader { .. } => return Answer::ready(read::batch_anywhere(&self.reads.pool, lookup)),
         };
         Answer::ready(match known {
-            Known::Absent => Ok(None),
-            Known::Batch(no) => read::batch(&self.reads.pool, BatchNo(no)),
-            Known::Perhaps => read::batch_indexed(&self.reads.pool, lookup),
+            LookupGuess::Absent => Ok(None),
+            LookupGuess::Batch(no) => read::batch(&self.reads.pool, BatchNo(no)),
+            LookupGuess::Perhaps => read::batch_indexed(&self.reads.pool, lookup),
         })
+    }
+
+    fn batch_by_no(&self, no: BatchNo) -> Answer<Option<BatchRow>> {
+        Answer::ready(read::batch(&self.reads.pool, no))
+    }
+
+    fn kept_batches(&self, after: BatchNo, limit: u64) -> Answer<Vec<KeptBatch>> {
+        Answer::ready(expire::kept_batches(&self.reads.pool, after, limit))
+    }
+
+    fn usage(&self) -> Answer<StoreUsage> {
+        Answer::ready(expire::usage(&self.reads.pool))
+    }
+
+    fn shrink(&self, pages: u64) -> Answer<bool> {
+        self.send(|reply| WriteRequest::Shrink { pages, reply })
     }
 
     fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
@@ -250,11 +347,11 @@ impl Store for SqliteStore {
         Answer::ready(read::marked(&self.reads.pool, mark))
     }
 
-    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<Record>> {
+    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<StoredRecord>> {
         Answer::ready(records::one(&self.reads.pool, session, space, key))
     }
 
-    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<Record>> {
+    fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
         Answer::ready(records::page(&self.reads.pool, page))
     }
 
@@ -272,29 +369,75 @@ impl Store for SqliteStore {
 
     fn last_owner_died(&self) -> bool {
         match &self.access {
-            Access::Owner { lock, .. } => lock.last_owner_died(),
+            Access::Owner(owner) => owner.lock.last_owner_died(),
             Access::Reader { .. } => false,
         }
     }
 
     fn commits(&self) -> u64 {
         match &self.access {
-            Access::Owner { writer, .. } => writer.commits(),
+            Access::Owner(owner) => owner.writer.commits(),
             Access::Reader { .. } => 0,
+        }
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        let Access::Owner(owner) = &self.access else { return watch::channel(Health::Ready).1 };
+        // An idle writer does not notice, so it is given something to write.
+        if let (false, Err(gone)) = (owner.health.is_bad(), owner.file.check())
+            && owner.health.set(Health::Stalled { because: gone.to_string().into() })
+        {
+            owner
+                .writer
+                .queue
+                .push(WriteRequest::Commit { changes: Vec::new(), reply: oneshot::channel().0 });
+        }
+        owner.health.watch()
+    }
+
+    fn is_copy(&self) -> bool {
+        match &self.access {
+            Access::Owner(owner) => owner.is_copy.load(Ordering::Acquire),
+            Access::Reader { is_copy, .. } => *is_copy,
+        }
+    }
+
+    fn own_file(&self, original: Original) -> Answer<()> {
+        let is_copy = match &self.access {
+            Access::Owner(owner) => Arc::clone(&owner.is_copy),
+            Access::Reader { folder, .. } => {
+                return Answer::ready(Err(StoreError::ReadOnly { folder: folder.clone() }));
+            }
+        };
+        let recorded = self.send(|reply| WriteRequest::OwnFile { original, reply });
+        Answer::boxed(async move {
+            recorded.await?;
+            is_copy.store(false, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    fn may_have_started(&self, batch: BatchNo) -> bool {
+        match &self.access {
+            Access::Owner(owner) => batch.0 >= owner.own_from && owner.reservations.may_have(batch.0),
+            Access::Reader { .. } => false,
         }
     }
 }
 
-/// What is in a file that is opened.
-struct Found {
+/// The state of an opened file.
+struct FileState {
     secret: Secret,
-    /// The first free numbers.
-    next: [AtomicU64; 3],
+    reservations: Reservations,
     lookups: Lookups,
+    file: OpenFile,
+    identity: FileIdentity,
+    is_copy: bool,
+    conn: Connection,
 }
 
-/// Makes the file if there is none, and looks it over.
-fn open_file(path: &Path, options: &Options) -> Result<Found, StoreError> {
+/// Creates the file if there is none, and checks it.
+fn open_file(path: &Path, options: &Options) -> Result<FileState, StoreError> {
     if !path.exists() {
         file::create(&options.folder, path)?;
     }
@@ -307,11 +450,18 @@ fn open_file(path: &Path, options: &Options) -> Result<Found, StoreError> {
     schema::update(&conn).map_err(failed)?;
     let lookups = file::check_tables(&conn, path)?;
     checkpoint::catch_up(&conn).map_err(failed)?;
-    let removed = remove::numbers(&conn).map_err(failed)?;
-    let removed =
-        removed.ok_or_else(|| file::refused(path, "its numbers are damaged; restore it from a backup"))?;
-    let next = next_numbers(&conn, removed).map_err(failed)?;
-    Ok(Found { secret: secret(&conn, path)?, next, lookups })
+    // All checks that may refuse the file come before the first write to it.
+    let secret = secret(&conn, path)?;
+    let Identified { identity, is_copy, is_recorded } = identity(&conn, path)?;
+    let opening = conn.unchecked_transaction().map_err(failed)?;
+    if !is_recorded {
+        // Made by a Windlass that recorded none, or just now: it is the original.
+        identity.record(&conn).map_err(failed)?;
+    }
+    let reservations = reserve(&conn, path)?;
+    opening.commit().map_err(failed)?;
+    let file = OpenFile::at(path).map_err(|error| file::unreadable(path, error))?;
+    Ok(FileState { secret, reservations, lookups, file, identity, is_copy, conn })
 }
 
 fn secret(conn: &Connection, path: &Path) -> Result<Secret, StoreError> {
@@ -319,13 +469,41 @@ fn secret(conn: &Connection, path: &Path) -> Result<Secret, StoreError> {
     secret.ok_or_else(|| file::refused(path, "its secret is damaged; restore it from a backup"))
 }
 
-/// The first free number of each [`Sequence`], in its order: after what is there, and after what was removed.
-fn next_numbers(conn: &Connection, removed: remove::Numbers) -> Result<[AtomicU64; 3], rusqlite::Error> {
+/// The identity of the file, and whether it matches the recorded one.
+struct Identified {
+    identity: FileIdentity,
+    is_copy: bool,
+    is_recorded: bool,
+}
+
+fn identity(conn: &Connection, path: &Path) -> Result<Identified, StoreError> {
+    let identity = FileIdentity::of(path).map_err(|error| file::unreadable(path, error))?;
+    let recorded = FileIdentity::recorded(conn).map_err(|error| file::sql_failed(path, error))?;
+    let recorded =
+        recorded.map_err(|()| file::refused(path, "its identity is damaged; restore it from a backup"))?;
+    let is_copy = recorded.is_some_and(|recorded| !identity.is(recorded));
+    let identity = identity.owning(recorded.map_or(0, FileIdentity::own_from));
+    Ok(Identified { identity, is_copy, is_recorded: recorded.is_some() })
+}
+
+/// Continues with the numbers after all used, removed and reserved ones.
+fn reserve(conn: &Connection, path: &Path) -> Result<Reservations, StoreError> {
+    let failed = |error| file::sql_failed(path, error);
+    let damaged = || file::refused(path, "its numbers are damaged; restore it from a backup");
+    let removed = remove::numbers(conn).map_err(failed)?.ok_or_else(damaged)?;
+    let last = last_numbers(conn, removed).map_err(failed)?;
+    Reservations::begin(conn, last).map_err(failed)?.ok_or_else(damaged)
+}
+
+/// The last used number of each [`Sequence`], in its order.
+fn last_numbers(
+    conn: &Connection,
+    removed: remove::RemovedNumbers,
+) -> Result<remove::RemovedNumbers, rusqlite::Error> {
     let max = |sql: &str| conn.query_row(sql, (), |row| Ok(row.get::<_, Option<i64>>(0)?.unwrap_or(0)));
     let session = uint(max("SELECT max(no) FROM sessions")?);
-    // A journal may know of a batch that was never recorded.
+    // A journal may have a batch that was never recorded.
     let batch = uint(max("SELECT max(no) FROM batches")?).max(row_of(max("SELECT max(row) FROM journal")?).0);
     let blob = uint(max("SELECT max(piece) FROM chunks")?) >> 24;
-    let last = [session.max(removed[0]), batch.max(removed[1]), blob.max(removed[2])];
-    Ok(last.map(|last| AtomicU64::new(last + 1)))
+    Ok([session.max(removed[0]), batch.max(removed[1]), blob.max(removed[2])])
 }

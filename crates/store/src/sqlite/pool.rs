@@ -1,6 +1,7 @@
-//! A few connections for reading, lent out one question at a time.
+//! A few connections for reading, lent for one query at a time.
 
 use super::file;
+use super::identity::OpenFile;
 use crate::StoreError;
 use rusqlite::Connection;
 use std::path::PathBuf;
@@ -10,40 +11,45 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 const CONNECTIONS_MAX: usize = 4;
 
 /// The connections that read.
-pub(super) struct Pool {
+pub(super) struct ReaderPool {
     path: PathBuf,
-    state: Mutex<State>,
+    /// The owner's file: a connection to another one would read another store.
+    file: Option<OpenFile>,
+    state: Mutex<PoolState>,
     returned: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     idle: Vec<Connection>,
     lent: usize,
 }
 
-impl Pool {
-    /// A pool for this file; connections are made when they are first needed.
-    pub fn new(path: PathBuf) -> Pool {
-        Pool { path, state: Mutex::default(), returned: Condvar::new() }
+impl ReaderPool {
+    /// A pool for this file; connections are opened at the first use.
+    pub fn new(path: PathBuf, file: Option<OpenFile>) -> ReaderPool {
+        ReaderPool { path, file, state: Mutex::default(), returned: Condvar::new() }
     }
 
-    /// Answers a question on one of the connections.
+    /// Runs a query on one of the connections.
     pub fn read<T>(
         &self,
         doing: &'static str,
         question: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
     ) -> Result<T, StoreError> {
-        let mut lent = Lent { pool: self, conn: self.take() };
+        let mut lent = LentConnection { pool: self, conn: self.take() };
         let conn = match lent.conn.take() {
             Some(conn) => Ok(conn),
+            None if let Some(Err(gone)) = self.file.as_ref().map(OpenFile::check) => {
+                return Err(gone.reading(doing));
+            }
             None => file::connect_reader(&self.path),
         };
         conn.and_then(|conn| question(lent.conn.insert(conn)))
             .map_err(|error| StoreError::Io { doing, source: Box::new(error) })
     }
 
-    /// The right to use a connection, and one that lies idle if there is one.
+    /// Takes the right to use a connection, and an idle one if there is one.
     fn take(&self) -> Option<Connection> {
         let mut state = self.lock();
         while state.lent == CONNECTIONS_MAX {
@@ -53,18 +59,18 @@ impl Pool {
         state.idle.pop()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Gives its connection back, whatever became of the question.
-struct Lent<'a> {
-    pool: &'a Pool,
+/// Returns its connection, however the query ended.
+struct LentConnection<'a> {
+    pool: &'a ReaderPool,
     conn: Option<Connection>,
 }
 
-impl Drop for Lent<'_> {
+impl Drop for LentConnection<'_> {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         state.lent -= 1;

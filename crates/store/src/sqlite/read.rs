@@ -1,41 +1,80 @@
-//! Questions about sessions, batches, blobs and messages. They are microseconds from the page cache, so they
-//! are answered where they are asked.
+//! Queries about sessions, batches, blobs and messages. They take microseconds from the page cache, so they
+//! run on the caller's thread.
 
 use super::lookups;
-use super::pool::Pool;
-use super::seal::{Sealed, batch_seal, mark_seal, message_digest, open_part, piece_digest};
+use super::pool::ReaderPool;
+use super::seal::{Sealed, batch_seal, expired_seal, mark_seal, message_digest, open_part, piece_digest};
 use crate::chain::{int, piece_key, uint};
-use crate::{BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, SessionRow, StoreError};
+use crate::{BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, SessionPage, SessionRow, Space, StoreError};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
 /// The session of this name.
-pub(super) fn session(pool: &Pool, name: &str) -> Result<Option<SessionRow>, StoreError> {
+pub(super) fn session(pool: &ReaderPool, name: &str) -> Result<Option<SessionRow>, StoreError> {
     let found = pool.read("read a session", |conn| {
-        let sql = "SELECT no, name, fence, head, last_row, chain, open, seal FROM sessions WHERE name = ?1";
-        conn.prepare_cached(sql)?.query_row([name], sealed_row).optional()
+        let sql = format!("{SEALED} WHERE name = ?1");
+        conn.prepare_cached(&sql)?.query_row([name], sealed_row).optional()
     })?;
-    found.map(Found::trusted).transpose()
+    found.map(SessionFileRow::trusted).transpose()
 }
 
 /// The session of this number.
-pub(super) fn session_by_no(pool: &Pool, no: SessionNo) -> Result<Option<SessionRow>, StoreError> {
+pub(super) fn session_by_no(pool: &ReaderPool, no: SessionNo) -> Result<Option<SessionRow>, StoreError> {
     let found = pool.read("read a session", |conn| sealed(conn, no))?;
-    found.map(Found::trusted).transpose()
+    found.map(SessionFileRow::trusted).transpose()
 }
 
-/// The sessions after one, by number. A damaged one does not hide the others: it is refused when it is asked for.
+/// The sessions after one, by number. A damaged one does not hide the others: it is refused when it is read itself.
 pub(super) fn sessions(
-    pool: &Pool,
+    pool: &ReaderPool,
     after: Option<SessionNo>,
     limit: u64,
 ) -> Result<Vec<SessionRow>, StoreError> {
     pool.read("read the sessions", |conn| {
-        let sql = "SELECT no, name, fence, head FROM sessions WHERE no > ?1 ORDER BY no LIMIT ?2";
+        let sql = "SELECT no, name, principal, fence, head FROM sessions WHERE no > ?1 ORDER BY no LIMIT ?2";
         let range = (after.map_or(-1, |after| int(after.0)), most(limit));
         conn.prepare_cached(sql)?.query_map(range, session_row)?.collect()
     })
 }
+
+/// A page of the sessions that have a record in a space.
+pub(super) fn sessions_with(
+    pool: &ReaderPool,
+    space: Space,
+    after: Option<SessionNo>,
+    limit: u64,
+) -> Result<Vec<SessionRow>, StoreError> {
+    pool.read("read the sessions", |conn| {
+        let sql = "SELECT no, name, principal, fence, head FROM sessions WHERE no IN
+                   (SELECT DISTINCT owner FROM records WHERE space = ?1 AND owner > ?2 ORDER BY owner LIMIT ?3) ORDER BY no";
+        let range = (space.number(), after.map_or(-1, |after| int(after.0)), most(limit));
+        conn.prepare_cached(sql)?.query_map(range, session_row)?.collect()
+    })
+}
+
+/// A page of sessions by name, of one principal or of all. Names are compared by their bytes.
+pub(super) fn sessions_by_name(
+    pool: &ReaderPool,
+    page: SessionPage<'_>,
+) -> Result<Vec<SessionRow>, StoreError> {
+    const ROWS: &str = "SELECT no, name, principal, fence, head FROM sessions";
+    const RANGE: &str = "name >= ?1 AND name IS NOT ?2";
+    let (from, after, limit) = (page.after.unwrap_or_default(), page.after, most(page.limit));
+    pool.read("read the sessions", |conn| match page.principal {
+        Some(principal) => {
+            let sql = format!("{ROWS} WHERE {RANGE} AND principal = ?4 ORDER BY name LIMIT ?3");
+            let range = (from, after, limit, principal);
+            conn.prepare_cached(&sql)?.query_map(range, session_row)?.collect()
+        }
+        None => {
+            let sql = format!("{ROWS} WHERE {RANGE} ORDER BY name LIMIT ?3");
+            conn.prepare_cached(&sql)?.query_map((from, after, limit), session_row)?.collect()
+        }
+    })
+}
+
+/// A session's row with its seal.
+const SEALED: &str = "SELECT no, name, principal, fence, head, last_row, chain, open, seal FROM sessions";
 
 /// A batch, and whether it is open.
 const BATCH: &str = "SELECT b.no, b.session, b.lookup, b.seal,
@@ -43,7 +82,7 @@ const BATCH: &str = "SELECT b.no, b.session, b.lookup, b.seal,
                      FROM batches b";
 
 /// The batch of this number.
-pub(super) fn batch(pool: &Pool, no: BatchNo) -> Result<Option<BatchRow>, StoreError> {
+pub(super) fn batch(pool: &ReaderPool, no: BatchNo) -> Result<Option<BatchRow>, StoreError> {
     let sql = format!("{BATCH} WHERE b.no = ?1");
     let found = pool.read("read a batch", |conn| {
         conn.prepare_cached(&sql)?.query_row([int(no.0)], FoundBatch::read).optional()
@@ -52,15 +91,15 @@ pub(super) fn batch(pool: &Pool, no: BatchNo) -> Result<Option<BatchRow>, StoreE
 }
 
 /// The batch found by this look-up in the index.
-pub(super) fn batch_indexed(pool: &Pool, lookup: Lookup) -> Result<Option<BatchRow>, StoreError> {
+pub(super) fn batch_indexed(pool: &ReaderPool, lookup: Lookup) -> Result<Option<BatchRow>, StoreError> {
     let found = pool.read("read a batch", |conn| indexed(conn, lookup))?;
     found.map(FoundBatch::trusted).transpose()
 }
 
-/// The batch found by this look-up in the index or among those that are not in it yet, by who does not know which.
-pub(super) fn batch_anywhere(pool: &Pool, lookup: Lookup) -> Result<Option<BatchRow>, StoreError> {
+/// The batch of this look-up, in the index or among those that are not in it yet, for readers that do not know which.
+pub(super) fn batch_anywhere(pool: &ReaderPool, lookup: Lookup) -> Result<Option<BatchRow>, StoreError> {
     let found = pool.read("read a batch", |conn| {
-        // One view of the file: what is not in the index is behind its mark.
+        // One view of the file: batches missing in the index are after its mark.
         let view = conn.unchecked_transaction()?;
         if let Some(found) = indexed(&view, lookup)? {
             return Ok(Some(found));
@@ -78,8 +117,11 @@ fn indexed(conn: &Connection, lookup: Lookup) -> Result<Option<FoundBatch>, Erro
     conn.prepare_cached(&sql)?.query_row(key, FoundBatch::read).optional()
 }
 
-/// The open batches, oldest first; those of one session are what its row vouches for.
-pub(super) fn open_batches(pool: &Pool, session: Option<SessionNo>) -> Result<Vec<BatchRow>, StoreError> {
+/// The open batches, oldest first; for one session they are verified against its row.
+pub(super) fn open_batches(
+    pool: &ReaderPool,
+    session: Option<SessionNo>,
+) -> Result<Vec<BatchRow>, StoreError> {
     let Some(session) = session else {
         let found = pool.read("read the open batches", |conn| {
             let sql =
@@ -103,7 +145,7 @@ pub(super) fn open_batches(pool: &Pool, session: Option<SessionNo>) -> Result<Ve
     let sum = open.iter().fold(0, |sum: i64, batch| sum.wrapping_add(open_part(batch.no.0)));
     let head = found.as_ref().map_or(0, |found| found.sealed.head);
     let expected = found.as_ref().map_or(0, |found| found.sealed.open);
-    found.map(Found::trusted).transpose()?;
+    found.map(SessionFileRow::trusted).transpose()?;
     if sum != expected || open.iter().any(|batch| batch.session != session) {
         let what = "its open batches are not those it had".to_owned();
         return Err(StoreError::Damaged { session, entry: head, what });
@@ -111,8 +153,8 @@ pub(super) fn open_batches(pool: &Pool, session: Option<SessionNo>) -> Result<Ve
     Ok(open)
 }
 
-/// The messages for a session that wait, oldest first.
-pub(super) fn inbound(pool: &Pool, session: SessionNo, limit: u64) -> Result<Vec<Inbound>, StoreError> {
+/// The pending messages for a session, oldest first.
+pub(super) fn inbound(pool: &ReaderPool, session: SessionNo, limit: u64) -> Result<Vec<Inbound>, StoreError> {
     let found: Vec<(Inbound, [u8; 32])> = pool.read("read the waiting messages", |conn| {
         let sql = "SELECT key, body, digest FROM inbound WHERE session = ?1 AND body IS NOT NULL
                    ORDER BY no LIMIT ?2";
@@ -130,8 +172,13 @@ pub(super) fn inbound(pool: &Pool, session: SessionNo, limit: u64) -> Result<Vec
     trusted.collect()
 }
 
-/// Bytes of a blob. A piece is read whole even if a part of it is wanted, because its digest is of the whole.
-pub(super) fn blob(pool: &Pool, blob: BlobNo, offset: u64, len: u64) -> Result<Option<Vec<u8>>, StoreError> {
+/// Bytes of a blob. A piece is read whole even if only a part of it is needed, because its digest covers the whole.
+pub(super) fn blob(
+    pool: &ReaderPool,
+    blob: BlobNo,
+    offset: u64,
+    len: u64,
+) -> Result<Option<Vec<u8>>, StoreError> {
     pool.read("read a blob", |conn| {
         let Some(piece_bytes) = piece_bytes(conn, blob)? else { return Ok(Ok(None)) };
         let start = offset.checked_div(piece_bytes).filter(|start| *start < u64::from(BLOB_PIECES_MAX));
@@ -150,7 +197,7 @@ pub(super) fn blob(pool: &Pool, blob: BlobNo, offset: u64, len: u64) -> Result<O
             let (key, data) = (row.get::<_, i64>(0)?, row.get_ref(2)?.as_blob()?);
             let own = piece_key(blob, piece);
             let is_own = piece_digest(own, data) == row.get::<_, [u8; 32]>(1)?;
-            // Behind the last piece lies another blob's, unless it is our next one under a wrong key.
+            // The next row after the last piece is another blob's, unless it is our next one under a wrong key.
             if !is_own && key > piece_key(blob, BLOB_PIECES_MAX - 1) {
                 break;
             }
@@ -165,8 +212,8 @@ pub(super) fn blob(pool: &Pool, blob: BlobNo, offset: u64, len: u64) -> Result<O
     })?
 }
 
-/// How large a blob is: all its pieces but the last have the same length.
-pub(super) fn blob_size(pool: &Pool, blob: BlobNo) -> Result<Option<BlobSize>, StoreError> {
+/// The size of a blob: all its pieces but the last have the same length.
+pub(super) fn blob_size(pool: &ReaderPool, blob: BlobNo) -> Result<Option<BlobSize>, StoreError> {
     pool.read("measure a blob", |conn| {
         let Some(piece_bytes) = piece_bytes(conn, blob)? else { return Ok(None) };
         let sql = "SELECT piece, length(data) FROM chunks WHERE piece <= ?1 ORDER BY piece DESC LIMIT 1";
@@ -180,7 +227,7 @@ pub(super) fn blob_size(pool: &Pool, blob: BlobNo) -> Result<Option<BlobSize>, S
 }
 
 /// The call that a mark is at.
-pub(super) fn marked(pool: &Pool, mark: Mark) -> Result<Option<CallId>, StoreError> {
+pub(super) fn marked(pool: &ReaderPool, mark: Mark) -> Result<Option<CallId>, StoreError> {
     let found = pool.read("read a mark", |conn| {
         let sql = "SELECT session, call, seal FROM marks WHERE mark = ?1";
         let read = |row: &Row<'_>| Ok((uint(row.get(0)?), uint(row.get(1)?), row.get::<_, i64>(2)?));
@@ -202,14 +249,14 @@ fn piece_bytes(conn: &Connection, blob: BlobNo) -> Result<Option<u64>, Error> {
     Ok(first.map(uint))
 }
 
-/// A session's row as it lies in the file, not trusted yet.
-struct Found {
+/// A session's row from the file, not verified yet.
+struct SessionFileRow {
     row: SessionRow,
     sealed: Sealed,
     seal: i64,
 }
 
-impl Found {
+impl SessionFileRow {
     fn trusted(self) -> Result<SessionRow, StoreError> {
         if self.sealed.seal() == self.seal {
             return Ok(self.row);
@@ -219,34 +266,35 @@ impl Found {
     }
 }
 
-fn sealed(conn: &Connection, no: SessionNo) -> Result<Option<Found>, Error> {
-    let sql = "SELECT no, name, fence, head, last_row, chain, open, seal FROM sessions WHERE no = ?1";
-    conn.prepare_cached(sql)?.query_row([int(no.0)], sealed_row).optional()
+fn sealed(conn: &Connection, no: SessionNo) -> Result<Option<SessionFileRow>, Error> {
+    let sql = format!("{SEALED} WHERE no = ?1");
+    conn.prepare_cached(&sql)?.query_row([int(no.0)], sealed_row).optional()
 }
 
-fn sealed_row(row: &Row<'_>) -> Result<Found, Error> {
+fn sealed_row(row: &Row<'_>) -> Result<SessionFileRow, Error> {
     let session = session_row(row)?;
     let sealed = Sealed {
         no: session.no.0,
         fence: session.fence.0,
         head: session.head.0,
-        last_row: row.get(4)?,
-        chain: row.get(5)?,
-        open: row.get(6)?,
+        last_row: row.get(5)?,
+        chain: row.get(6)?,
+        open: row.get(7)?,
     };
-    Ok(Found { row: session, sealed, seal: row.get(7)? })
+    Ok(SessionFileRow { row: session, sealed, seal: row.get(8)? })
 }
 
 fn session_row(row: &Row<'_>) -> Result<SessionRow, Error> {
     Ok(SessionRow {
         no: SessionNo(uint(row.get(0)?)),
         name: row.get(1)?,
-        fence: Fence(uint(row.get(2)?)),
-        head: EntryNo(uint(row.get(3)?)),
+        principal: row.get(2)?,
+        fence: Fence(uint(row.get(3)?)),
+        head: EntryNo(uint(row.get(4)?)),
     })
 }
 
-/// A batch's row as it lies in the file, not trusted yet.
+/// A batch's row from the file, not verified yet.
 struct FoundBatch {
     row: BatchRow,
     seal: i64,
@@ -259,6 +307,7 @@ impl FoundBatch {
             session: SessionNo(uint(row.get(1)?)),
             lookup: Lookup(row.get(2)?),
             open: row.get(4)?,
+            expired: false,
         };
         Ok(FoundBatch { row: kept, seal: row.get(3)? })
     }
@@ -267,6 +316,9 @@ impl FoundBatch {
         let BatchRow { no, session, lookup, .. } = self.row;
         if batch_seal(no.0, session.0, lookup) == self.seal {
             return Ok(self.row);
+        }
+        if expired_seal(no.0, session.0, lookup) == self.seal {
+            return Ok(BatchRow { expired: true, ..self.row });
         }
         let what = format!("the row of batch {no} is not what was written");
         Err(StoreError::Damaged { session, entry: 0, what })

@@ -1,27 +1,27 @@
-//! Records: what guards demand of them, how they are written, and questions about them.
+//! Records: guards, writes and queries.
 
 use super::apply::Applier;
-use super::pool::Pool;
+use super::pool::ReaderPool;
 use super::read::most;
 use super::seal::record_seal;
 use crate::chain::{int, uint};
 use crate::change::{Guard, Refused};
-use crate::{Record, RecordPage, Space, StoreError};
+use crate::{RecordPage, Space, StoreError, StoredRecord};
 use rusqlite::{Error, OptionalExtension, Row};
 use windlass_core::ids::SessionNo;
 
 impl Applier<'_> {
-    /// What a guard demands of a record and is not so.
+    /// The guard of a record that does not hold.
     pub(super) fn unmet_record(
         &mut self,
         session: SessionNo,
         guard: &Guard,
     ) -> Result<Option<Refused>, Error> {
         match guard {
-            Guard::Absent(_) => Ok(None),
             Guard::Generation { space, key, is } => {
                 let now = self.generation_of(session, *space, key)?;
-                Ok((now != *is).then_some(Refused::Changed { now }))
+                let holds = now == *is || windlass_core::mutant::breaks("guard-skipped");
+                Ok((!holds).then_some(Refused::Changed { now }))
             }
             Guard::Room { space, key, max } => {
                 if self.generation_of(session, *space, key)? != 0 {
@@ -34,7 +34,7 @@ impl Applier<'_> {
         }
     }
 
-    /// Writes a record; says the generation of one that is put.
+    /// Writes a record; returns the generation of one that is put.
     pub(super) fn write_record(
         &mut self,
         session: SessionNo,
@@ -50,7 +50,7 @@ impl Applier<'_> {
             None => uint(self.sql.last_generation.query_row((), |row| row.get(0))?),
         };
         let (owner, generation) = (space.owner(session), last + 1);
-        let seal = record_seal(generation, (*space, owner), key, value);
+        let seal = record_seal(generation, *space, owner, key, value);
         let kept = (int(generation), space.number(), int(owner.0), key, &value[..], seal);
         point!("write.put", self.sql.put_record.execute(kept))?;
         self.generation = Some(generation);
@@ -66,11 +66,11 @@ impl Applier<'_> {
 
 /// The record of this key.
 pub(super) fn one(
-    pool: &Pool,
+    pool: &ReaderPool,
     session: SessionNo,
     space: Space,
     key: &str,
-) -> Result<Option<Record>, StoreError> {
+) -> Result<Option<StoredRecord>, StoreError> {
     let owner = space.owner(session);
     let found = pool.read("read a record", |conn| {
         let sql =
@@ -78,25 +78,25 @@ pub(super) fn one(
         let place = (space.number(), int(owner.0), key);
         conn.prepare_cached(sql)?.query_row(place, record).optional()
     })?;
-    found.map(|found| trusted(space, owner, found)).transpose()
+    found.map(|(record, seal)| trusted(space, owner, record, seal)).transpose()
 }
 
 /// A page of them, by key.
-pub(super) fn page(pool: &Pool, page: RecordPage<'_>) -> Result<Vec<Record>, StoreError> {
+pub(super) fn page(pool: &ReaderPool, page: RecordPage<'_>) -> Result<Vec<StoredRecord>, StoreError> {
     let owner = page.space.owner(page.session);
-    let found: Vec<(Record, i64)> = pool.read("read records", |conn| {
+    let found: Vec<(StoredRecord, i64)> = pool.read("read records", |conn| {
         let sql = "SELECT key, value, generation, seal FROM records
                    WHERE space = ?1 AND owner = ?2 AND key >= ?3 AND key IS NOT ?4 ORDER BY key LIMIT ?5";
         let range = (page.space.number(), int(owner.0), page.from(), page.after, most(page.limit));
         conn.prepare_cached(sql)?.query_map(range, record)?.collect()
     })?;
-    // Those of one prefix are neighbours.
+    // Records of one prefix are neighbours.
     let wanted = found.into_iter().take_while(|(record, _)| record.key.starts_with(page.prefix));
-    wanted.map(|found| trusted(page.space, owner, found)).collect()
+    wanted.map(|(record, seal)| trusted(page.space, owner, record, seal)).collect()
 }
 
 /// How many there are.
-pub(super) fn count(pool: &Pool, session: SessionNo, space: Space) -> Result<u64, StoreError> {
+pub(super) fn count(pool: &ReaderPool, session: SessionNo, space: Space) -> Result<u64, StoreError> {
     pool.read("count records", |conn| {
         let sql = "SELECT count(*) FROM records WHERE space = ?1 AND owner = ?2";
         let shelf = (space.number(), int(space.owner(session).0));
@@ -104,13 +104,18 @@ pub(super) fn count(pool: &Pool, session: SessionNo, space: Space) -> Result<u64
     })
 }
 
-/// A record as it lies in the file, not trusted yet, and its seal.
-fn record(row: &Row<'_>) -> Result<(Record, i64), Error> {
-    Ok((Record { key: row.get(0)?, value: row.get(1)?, generation: uint(row.get(2)?) }, row.get(3)?))
+/// A record from the file, not verified yet, and its seal.
+fn record(row: &Row<'_>) -> Result<(StoredRecord, i64), Error> {
+    Ok((StoredRecord { key: row.get(0)?, value: row.get(1)?, generation: uint(row.get(2)?) }, row.get(3)?))
 }
 
-fn trusted(space: Space, owner: SessionNo, (record, seal): (Record, i64)) -> Result<Record, StoreError> {
-    if record_seal(record.generation, (space, owner), &record.key, &record.value) == seal {
+fn trusted(
+    space: Space,
+    owner: SessionNo,
+    record: StoredRecord,
+    seal: i64,
+) -> Result<StoredRecord, StoreError> {
+    if record_seal(record.generation, space, owner, &record.key, &record.value) == seal {
         return Ok(record);
     }
     let what = format!("the record {:?} of it is not what was written", record.key);

@@ -1,35 +1,36 @@
-//! Removing a session in pieces. The journal is cut from its end, so that what is left is a whole one after every piece, and
-//! whoever is cut off finds by looking where to go on. A piece is one transaction, so what it deletes has no kill points
-//! of its own: it can be cut where that begins and where it commits.
+//! Removing a session in pieces. The journal is cut from its end, so that the rest is a valid journal after every
+//! piece, and an interrupted removal finds by looking where to continue. A piece is one transaction, so its deletions
+//! have no kill points of their own: it can be cut where the transaction begins and where it commits.
 
 use super::Reads;
-use super::apply::{Applier, Seat};
+use super::apply::{AppliedSession, Applier};
+use super::expire::{self, gap_before};
 use super::read::most;
 use super::seal::{numbers_seal, open_part, record_seal};
-use crate::chain::{Link, START, int, piece_key, row_of, uint};
+use crate::chain::{ChainLink, START, int, piece_key, row_of, uint};
 use crate::change::Refused;
 use crate::record::blob_of;
 use crate::{PIECE_ROWS, Removal, Removed, Space, StoreError};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use std::sync::{Arc, Weak};
-use windlass_core::ids::{BlobNo, Fence, Lookup, Mark, SessionNo};
+use windlass_core::ids::{BatchNo, BlobNo, Fence, Lookup, Mark, SessionNo};
 
-/// Marks are looked through in pages of this size.
+/// The page size for reading marks.
 const MARKS_PAGE: i64 = 4_096;
 
-/// The highest numbers that were removed, in the order of [`Sequence`](crate::Sequence).
-pub(super) type Numbers = [u64; 3];
+/// The highest removed numbers, in the order of [`Sequence`](crate::Sequence).
+pub(super) type RemovedNumbers = [u64; 3];
 
 impl Applier<'_> {
     /// Removes one piece.
-    pub fn remove(&mut self, piece: Removal, marks: &[Mark]) -> Result<Result<Removed, Refused>, Error> {
+    pub fn remove(&mut self, piece: Removal, rest: &RemovalRest) -> Result<Result<Removed, Refused>, Error> {
         let Some(mut seat) = self.seat(piece.session)? else { return Ok(Ok(Removed::All)) };
         if seat.fence != piece.fence.0 {
             return Ok(Err(Refused::Fenced { now: Fence(seat.fence) }));
         }
         let rows = most(piece.most);
         if seat.last_row.is_some() {
-            self.cut_journal(&mut seat, rows)?;
+            self.cut_journal(piece.session, &mut seat, rows)?;
             self.keep(piece.session, seat);
             return Ok(Ok(Removed::Piece));
         }
@@ -41,31 +42,48 @@ impl Applier<'_> {
                 gone = self.remove_records(piece.session, space, rows)?;
             }
         }
-        for mark in marks {
+        for no in &rest.expired {
+            self.remove_batch(&mut seat, no.0)?;
+            self.pass([0, no.0, 0])?;
+            gone += 1;
+        }
+        for mark in &rest.marks {
             gone += self.sql.delete_mark.execute((mark.0, session))?;
         }
         if gone > 0 {
             return Ok(Ok(Removed::Piece));
         }
         self.pass([piece.session.0, 0, 0])?;
+        self.sql.delete_gaps.execute([session])?;
         self.sql.delete_session.execute([session])?;
-        self.let_go(piece.session);
+        self.forget_session(piece.session);
         Ok(Ok(Removed::All))
     }
 
-    /// Cuts so many rows off the end of a journal, each batch with its first row.
-    fn cut_journal(&mut self, seat: &mut Seat, rows: i64) -> Result<(), Error> {
+    /// Cuts this many rows off the end of a journal, each batch with its first row.
+    fn cut_journal(&mut self, session: SessionNo, seat: &mut AppliedSession, rows: i64) -> Result<(), Error> {
         let mut last_batch = 0;
         for _ in 0..rows {
             let Some(key) = seat.last_row else { break };
-            let before = |row: &Row<'_>| Ok((uint(row.get(0)?), row.get(1)?, row.get::<_, Option<Link>>(2)?));
-            // A row that damage has hidden ends the journal here: what lies before it is found by nobody any more.
+            let before =
+                |row: &Row<'_>| Ok((uint(row.get(0)?), row.get(1)?, row.get::<_, Option<ChainLink>>(2)?));
+            // A row hidden by damage ends the journal here: the rows before it can no longer be found.
             let found = self.sql.cut_journal.query_row([key], before).optional()?;
-            let (first, prev, link) = found.unwrap_or((1, None, None));
+            // Expired rows are passed over. Their run stays until the end: it says that there are batches without rows.
+            let (first, prev, mut link) = match found {
+                Some(found) => found,
+                None => match gap_before(self.conn, session, seat.head + 1)? {
+                    Some(gap) => (gap.first, gap.prev, gap.prev.map(|_| gap.before)),
+                    None => (1, None, None),
+                },
+            };
+            if let (Some(_), None) = (prev, link) {
+                link = gap_before(self.conn, session, first)?.map(|gap| gap.link);
+            }
             self.sql.delete_journal.execute([key])?;
             let (batch, row) = row_of(key);
             last_batch = last_batch.max(batch);
-            if row == 0 {
+            if row == 0 && found.is_some() {
                 self.remove_batch(seat, batch)?;
             }
             seat.head = first.saturating_sub(1);
@@ -77,7 +95,7 @@ impl Applier<'_> {
         self.pass([0, last_batch, 0])
     }
 
-    fn remove_batch(&mut self, seat: &mut Seat, no: u64) -> Result<(), Error> {
+    fn remove_batch(&mut self, seat: &mut AppliedSession, no: u64) -> Result<(), Error> {
         let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, Lookup(row.get(1)?)));
         let Some((session, lookup)) = self.sql.batch.query_row([int(no)], read).optional()? else {
             return Ok(());
@@ -90,7 +108,7 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Removes records of one space; of blobs one at a time, piece by piece, and the record with the last.
+    /// Removes records of one space; blobs one at a time, piece by piece, and the record with the last.
     fn remove_records(&mut self, session: SessionNo, space: Space, rows: i64) -> Result<usize, Error> {
         let shelf = (space.number(), int(session.0));
         if space != Space::Blob {
@@ -101,8 +119,8 @@ impl Applier<'_> {
         let found: Option<(u64, String, Vec<u8>, i64)> =
             self.sql.first_record.query_row(shelf, read).optional()?;
         let Some((generation, key, value, seal)) = found else { return Ok(0) };
-        // A damaged one might name the blob of another.
-        let is_own = record_seal(generation, (space, session), &key, &value) == seal;
+        // A damaged record might name the blob of another session.
+        let is_own = record_seal(generation, space, session, &key, &value) == seal;
         if let Some(blob) = blob_of(&key).filter(|_| is_own) {
             let pieces = (rows / int(PIECE_ROWS)).max(1);
             let range = (piece_key(blob, 0), piece_key(BlobNo(blob.0 + 1), 0), pieces);
@@ -116,8 +134,8 @@ impl Applier<'_> {
         Ok(1)
     }
 
-    /// These numbers are gone for good: whoever opens the file next must not hand them out again.
-    pub(super) fn pass(&mut self, removed: Numbers) -> Result<(), Error> {
+    /// These numbers are gone for good: the next owner must not hand them out again.
+    pub(super) fn pass(&mut self, removed: RemovedNumbers) -> Result<(), Error> {
         let kept: Vec<u8> = self.sql.numbers.query_row((), |row| row.get(0))?;
         let kept = read_numbers(&kept).unwrap_or_default();
         let mut now = kept;
@@ -129,20 +147,20 @@ impl Applier<'_> {
     }
 }
 
-/// The highest numbers that were removed; `None` if they are not what was written.
-pub(super) fn numbers(conn: &Connection) -> Result<Option<Numbers>, Error> {
+/// The highest removed numbers; `None` if they are damaged.
+pub(super) fn numbers(conn: &Connection) -> Result<Option<RemovedNumbers>, Error> {
     let kept =
         conn.query_row("SELECT value FROM meta WHERE key = 'removed'", (), |row| row.get::<_, Vec<u8>>(0));
     Ok(kept.optional()?.and_then(|kept| read_numbers(&kept)))
 }
 
-fn write_numbers(numbers: Numbers) -> Vec<u8> {
+pub(super) fn write_numbers(numbers: RemovedNumbers) -> Vec<u8> {
     let mut kept: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     kept.extend(numbers_seal(&kept).to_le_bytes());
     kept
 }
 
-fn read_numbers(kept: &[u8]) -> Option<Numbers> {
+pub(super) fn read_numbers(kept: &[u8]) -> Option<RemovedNumbers> {
     let words: Vec<u64> = kept
         .chunks_exact(8)
         .map(|word| word.try_into().map(u64::from_le_bytes))
@@ -152,16 +170,28 @@ fn read_numbers(kept: &[u8]) -> Option<Numbers> {
     (kept.len() == 32 && numbers_seal(&kept[..24]).cast_unsigned() == seal).then_some([session, batch, blob])
 }
 
-/// The marks of a session of which nothing else is left, at most so many. They lie among those of all others, so they are
-/// looked for here, where nobody who writes waits for it.
-pub(super) async fn marks(reads: Weak<Reads>, piece: Removal) -> Result<Vec<Mark>, StoreError> {
+/// The parts of a session that are not found by it and go with its last pieces: its marks, and its expired batches.
+#[derive(Default)]
+pub(crate) struct RemovalRest {
+    pub marks: Vec<Mark>,
+    pub expired: Vec<BatchNo>,
+}
+
+/// The marks and expired batches of a session of which nothing else is left, at most a page. They are stored among those of all
+/// other sessions, so the search is here, where no writer waits for it.
+pub(super) async fn rest(reads: Weak<Reads>, piece: Removal) -> Result<RemovalRest, StoreError> {
+    let reads_now: Arc<Reads> = reads.upgrade().ok_or(StoreError::Closed)?;
+    if !is_bare(&reads_now, piece.session)? {
+        return Ok(RemovalRest::default());
+    }
+    let expired = expire::leftovers(&reads_now.pool, piece.session, piece.most)?;
+    drop(reads_now);
+    Ok(RemovalRest { marks: marks(reads, piece).await?, expired })
+}
+
+async fn marks(reads: Weak<Reads>, piece: Removal) -> Result<Vec<Mark>, StoreError> {
     let upgraded = || reads.upgrade().ok_or(StoreError::Closed);
     let mut found = Vec::new();
-    let reads_now: Arc<Reads> = upgraded()?;
-    if !is_bare(&reads_now, piece.session)? {
-        return Ok(found);
-    }
-    drop(reads_now);
     let mut after = Mark([0; 16]);
     loop {
         let reads: Arc<Reads> = upgraded()?;
@@ -177,7 +207,7 @@ pub(super) async fn marks(reads: Weak<Reads>, piece: Removal) -> Result<Vec<Mark
         if found.len() as u64 >= piece.most {
             break;
         }
-        // The last one is looked at twice, and removed once.
+        // The last one is read twice, and removed once.
         after = *last;
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! The format of the file, and the steps from each older one to the newest.
+//! The format of the file, and the migration steps from each older one to the newest.
 
 use super::file::PAGE_BYTES;
 use super::seal::schema_digest;
@@ -9,19 +9,21 @@ use windlass_core::handle::Secret;
 /// "Wndl" in the header tells our files from those of other programs.
 pub(super) const APPLICATION_ID: u32 = 0x576e_646c;
 
-/// Step n brings a file of format n to format n + 1. A released step never changes.
+/// Step n migrates a file of format n to format n + 1. A released step never changes.
 const STEPS: &[&str] = &[
     include_str!("schema.sql"),
     include_str!("marks.sql"),
     include_str!("records.sql"),
     include_str!("removed.sql"),
+    include_str!("principals.sql"),
+    include_str!("gaps.sql"),
 ];
 
-/// The newest format; the file keeps its own in `user_version`.
+/// The newest format; the file stores its own in `user_version`.
 pub(super) const KNOWN: u32 = STEPS.len() as u32;
 
-/// Makes a new store in an empty file. It is made without a write-ahead log, so that the header is in the file
-/// itself and [`recognise`](super::file::recognise) can read it.
+/// Creates a new store in an empty file. It is made without a write-ahead log, so that the header is in the
+/// file itself and [`recognise`](super::file::recognise) can read it.
 pub(super) fn make(path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error> {
     make_by(STEPS, path, secret)
 }
@@ -29,6 +31,8 @@ pub(super) fn make(path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error>
 fn make_by(steps: &[&str], path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error> {
     let conn = super::file::connect(path)?;
     conn.pragma_update(None, "page_size", PAGE_BYTES.cast_signed())?;
+    // So that free pages can be returned while the file is in use. Files that were made before this only reuse them.
+    conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "application_id", APPLICATION_ID)?;
     migrate(&conn, steps, |_| Ok(()))?;
@@ -42,7 +46,7 @@ fn make_by(steps: &[&str], path: &Path, secret: [u8; 32]) -> Result<(), rusqlite
     conn.close().map_err(|(_, error)| error)
 }
 
-/// Brings a file of an older format to the newest.
+/// Migrates a file of an older format to the newest.
 pub(super) fn update(conn: &Connection) -> Result<(), rusqlite::Error> {
     migrate(conn, STEPS, |conn| {
         let digest = schema_digest(conn)?;
@@ -51,21 +55,22 @@ pub(super) fn update(conn: &Connection) -> Result<(), rusqlite::Error> {
     })
 }
 
-/// What is wrong with the file as far as it is small: how the tables are defined, and that tables and indexes agree.
-/// Journals and blobs are verified when they are read. `None`: nothing is.
+/// Checks the small parts of the file: the definitions of the tables, and that tables and indexes agree.
+/// Journals and blobs are verified when they are read. `None`: no damage.
 pub(super) fn problem(conn: &Connection) -> Result<Option<String>, rusqlite::Error> {
     let kept = "SELECT value FROM meta WHERE key = 'schema_digest'";
     let kept = conn.query_row(kept, (), |row| row.get::<_, [u8; 32]>(0)).optional()?;
     if kept != Some(schema_digest(conn)?) {
         return Ok(Some("its tables are not those it was made with".to_owned()));
     }
-    // The batches are the many: that they and their index agree is found when they are loaded.
+    // Batches are many: that they and their index agree is checked when they are loaded.
     let checks = [
         "PRAGMA integrity_check(meta)",
         "PRAGMA integrity_check(sessions)",
         "PRAGMA integrity_check(open_batches)",
         "PRAGMA integrity_check(inbound)",
         "PRAGMA integrity_check(records)",
+        "PRAGMA integrity_check(gaps)",
         "PRAGMA quick_check(batches)",
         "PRAGMA quick_check(lookups)",
         "PRAGMA quick_check(marks)",
@@ -79,8 +84,8 @@ pub(super) fn problem(conn: &Connection) -> Result<Option<String>, rusqlite::Err
     Ok(None)
 }
 
-/// Takes the steps that are missing, each with `seal` in one transaction: whoever is cut off between two leaves a file
-/// that vouches for itself.
+/// Applies the missing steps, each with `seal` in one transaction: an interruption between two leaves a file
+/// with valid seals.
 fn migrate(
     conn: &Connection,
     steps: &[&str],
@@ -102,7 +107,7 @@ pub(super) fn format(conn: &Connection) -> Result<u32, rusqlite::Error> {
     conn.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// The secret the store was made with; `None` if it is gone or not what it was.
+/// The secret the store was made with; `None` if it is missing or damaged.
 pub(super) fn secret(conn: &Connection) -> Result<Option<Secret>, rusqlite::Error> {
     let mut select = conn.prepare("SELECT value FROM meta WHERE key = ?1")?;
     let mut value = |key: &str| select.query_row([key], |row| row.get::<_, [u8; 32]>(0)).optional();

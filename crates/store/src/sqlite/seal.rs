@@ -1,24 +1,25 @@
-//! What vouches for rows outside the journal's chain: a session's own row, its set of open batches, pieces of blobs,
+//! Seals of rows outside the journal's chain: a session's own row, its set of open batches, pieces of blobs,
 //! messages, records, and the definitions of the tables.
 
+use super::expire::Gap;
 use crate::Space;
-use crate::chain::{Link, uint};
+use crate::chain::{ChainLink, uint};
 use rusqlite::{Connection, Error};
 use windlass_core::ids::{CallId, Lookup, Mark, SessionNo};
 
-/// All of a session's row that changes. Its name does not, and stands in the table and in an index.
+/// The changing parts of a session's row. Its name does not change, and is in the table and in an index.
 #[derive(Clone, Copy)]
 pub(super) struct Sealed {
     pub no: u64,
     pub fence: u64,
     pub head: u64,
     pub last_row: Option<i64>,
-    pub chain: Link,
+    pub chain: ChainLink,
     pub open: i64,
 }
 
 impl Sealed {
-    /// The seal of the row. All of it fills two blocks of the hash.
+    /// The seal of the row. It fills two blocks of the hash.
     pub fn seal(&self) -> i64 {
         let mut fixed = [0; 80];
         fixed[..8].copy_from_slice(&self.no.to_le_bytes());
@@ -32,12 +33,36 @@ impl Sealed {
     }
 }
 
-/// The seal of a batch's row. All of it fits in one block of the hash.
+/// The seal of a batch's row. It fits in one block of the hash.
 pub(super) fn batch_seal(no: u64, session: u64, lookup: Lookup) -> i64 {
     let mut fixed = [0; 32];
     fixed[..8].copy_from_slice(&no.to_le_bytes());
     fixed[8..16].copy_from_slice(&session.to_le_bytes());
     fixed[16..].copy_from_slice(&lookup.0);
+    first_eight(&blake3::hash(&fixed))
+}
+
+/// The seal of the row of a batch that expired.
+pub(super) fn expired_seal(no: u64, session: u64, lookup: Lookup) -> i64 {
+    let mut fixed = [0; 40];
+    fixed[..8].copy_from_slice(&no.to_le_bytes());
+    fixed[8..16].copy_from_slice(&session.to_le_bytes());
+    fixed[16..32].copy_from_slice(&lookup.0);
+    fixed[32..].copy_from_slice(b"expired.");
+    first_eight(&blake3::hash(&fixed))
+}
+
+/// The seal of the row of a run of expired rows.
+pub(super) fn gap_seal(session: SessionNo, gap: &Gap) -> i64 {
+    let mut fixed = [0; 112];
+    let numbers = [session.0, gap.first, gap.count, gap.last_row.cast_unsigned()];
+    for (place, number) in numbers.iter().enumerate() {
+        fixed[place * 8..][..8].copy_from_slice(&number.to_le_bytes());
+    }
+    fixed[32..64].copy_from_slice(&gap.link);
+    // No row has the key -1.
+    fixed[64..72].copy_from_slice(&gap.prev.unwrap_or(-1).to_le_bytes());
+    fixed[72..104].copy_from_slice(&gap.before);
     first_eight(&blake3::hash(&fixed))
 }
 
@@ -50,8 +75,8 @@ pub(super) fn mark_seal(mark: Mark, session: u64, call: CallId) -> i64 {
     first_eight(&blake3::hash(&fixed))
 }
 
-/// What an open batch adds to the sum in its session's row, and takes away when it is closed: the sum vouches for the
-/// set (SplitMix64, so that no two sets that damage could make of each other have the same).
+/// An open batch's part of the sum in its session's row, subtracted when it is closed: the sum seals the set
+/// (SplitMix64, so that no two sets that damage could make of each other have the same sum).
 pub(super) fn open_part(batch: u64) -> i64 {
     let mut z = batch.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -60,14 +85,14 @@ pub(super) fn open_part(batch: u64) -> i64 {
 }
 
 /// The digest of a piece of a blob, in its place.
-pub(super) fn piece_digest(key: i64, data: &[u8]) -> Link {
+pub(super) fn piece_digest(key: i64, data: &[u8]) -> ChainLink {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&key.to_le_bytes()).update(data);
     *hasher.finalize().as_bytes()
 }
 
-/// The digest of a message, with whom it is for and by what it is known.
-pub(super) fn message_digest(session: i64, key: &str, body: &[u8]) -> Link {
+/// The digest of a message, with its session and key.
+pub(super) fn message_digest(session: i64, key: &str, body: &[u8]) -> ChainLink {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&session.to_le_bytes()).update(&(key.len() as u64).to_le_bytes());
     hasher.update(key.as_bytes()).update(body);
@@ -75,26 +100,32 @@ pub(super) fn message_digest(session: i64, key: &str, body: &[u8]) -> Link {
 }
 
 /// The seal of a record, in its place.
-pub(super) fn record_seal(
+pub(super) fn record_seal(generation: u64, space: Space, owner: SessionNo, key: &str, value: &[u8]) -> i64 {
+    numbered_record_seal(generation, space.number(), owner, key, value)
+}
+
+/// The seal of a record in the space of this number, which may be one that this Windlass does not know.
+pub(super) fn numbered_record_seal(
     generation: u64,
-    (space, owner): (Space, SessionNo),
+    space: i64,
+    owner: SessionNo,
     key: &str,
     value: &[u8],
 ) -> i64 {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&generation.to_le_bytes()).update(&space.number().to_le_bytes());
+    hasher.update(&generation.to_le_bytes()).update(&space.to_le_bytes());
     hasher.update(&owner.0.to_le_bytes()).update(&(key.len() as u64).to_le_bytes());
     hasher.update(key.as_bytes()).update(value);
     first_eight(&hasher.finalize())
 }
 
-/// The seal of the highest numbers that were removed.
+/// The seal of the highest removed numbers.
 pub(super) fn numbers_seal(numbers: &[u8]) -> i64 {
     first_eight(&blake3::hash(numbers))
 }
 
-/// The digest of how the tables are defined and where they begin.
-pub(super) fn schema_digest(conn: &Connection) -> Result<Link, Error> {
+/// The digest of the definitions of the tables and their root pages.
+pub(super) fn schema_digest(conn: &Connection) -> Result<ChainLink, Error> {
     let sql = "SELECT type, name, tbl_name, rootpage, coalesce(sql, '') FROM sqlite_schema ORDER BY rowid";
     let mut hasher = blake3::Hasher::new();
     let mut select = conn.prepare(sql)?;

@@ -11,8 +11,8 @@ macro_rules! statements {
         }
 
         impl<'c> Statements<'c> {
-            /// Prepares them all, outside the small memory that a connection has for what it needs for a moment: so many
-            /// would leave nothing of it, and every step would ask the system for memory.
+            /// Prepares them all, outside the small buffer that a connection has for temporary allocations:
+            /// so many would use all of it, and every step would allocate from the system.
             pub fn new(conn: &'c Connection) -> Result<Statements<'c>, Error> {
                 let kept = PrepFlags::SQLITE_PREPARE_PERSISTENT;
                 Ok(Statements { $($name: conn.prepare_with_flags($sql, kept)?,)+ })
@@ -27,7 +27,8 @@ statements! {
     rollback = "ROLLBACK";
     data_version = "PRAGMA data_version";
     session = "SELECT fence, head, last_row, chain, open FROM sessions WHERE no = ?1";
-    insert_session = "INSERT INTO sessions (no, name, fence, head, chain, open, seal) VALUES (?1, ?2, 1, 0, ?3, 0, 0)";
+    insert_session = "INSERT INTO sessions (no, name, principal, fence, head, chain, open, seal)
+                      VALUES (?1, ?2, ?3, 1, 0, ?4, 0, 0)";
     update_session = "UPDATE sessions SET fence = ?2, head = ?3, last_row = ?4, chain = ?5, open = ?6, seal = ?7
                       WHERE no = ?1";
     indexed = "SELECT 1 FROM lookups l JOIN batches b ON b.no = l.no WHERE l.part = ?1 AND b.lookup = ?2";
@@ -69,5 +70,20 @@ statements! {
     delete_session = "DELETE FROM sessions WHERE no = ?1";
     numbers = "SELECT value FROM meta WHERE key = 'removed'";
     set_numbers = "UPDATE meta SET value = ?1 WHERE key = 'removed'";
+    set_reserved = "UPDATE meta SET value = ?1 WHERE key = 'reserved'";
+    kept_batch = "SELECT b.session, b.lookup, b.seal,
+                         EXISTS (SELECT 1 FROM open_batches o WHERE o.session = b.session AND o.no = b.no)
+                  FROM batches b WHERE b.no = ?1";
+    seal_batch = "UPDATE batches SET seal = ?2 WHERE no = ?1";
+    batch_rows = "SELECT j.row, j.first, j.count, j.link, j.prev, p.link FROM journal j LEFT JOIN journal p ON p.row = j.prev
+                  WHERE j.row BETWEEN ?1 AND ?2 ORDER BY j.row";
+    delete_rows = "DELETE FROM journal WHERE row BETWEEN ?1 AND ?2";
+    gap_before = "SELECT first, count, last_row, link, prev, before, seal FROM gaps
+                  WHERE session = ?1 AND first < ?2 ORDER BY first DESC LIMIT 1";
+    gap_at = "SELECT first, count, last_row, link, prev, before, seal FROM gaps WHERE session = ?1 AND first = ?2";
+    put_gap = "INSERT OR REPLACE INTO gaps (session, first, count, last_row, link, prev, before, seal)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    delete_gap = "DELETE FROM gaps WHERE session = ?1 AND first = ?2";
+    delete_gaps = "DELETE FROM gaps WHERE session = ?1";
     remove_record = "DELETE FROM records WHERE space = ?1 AND owner = ?2 AND key = ?3";
 }

@@ -1,13 +1,19 @@
-//! The one thread that writes. It commits everything that waits in one transaction, so that throughput is
-//! bounded by rows and not by waits for the disk.
+//! The one writing thread. It commits all pending requests in one transaction, so that throughput is bounded
+//! by rows and not by syncs.
 
-use super::apply::{Applier, Fault};
+use super::apply::{Applier, ApplyFault};
 use super::ballast::{Ballast, is_full};
-use super::checkpoint::Checkpoints;
-use super::lookups::Lookups;
+use super::checkpoint::{Checkpointer, Checkpoints};
+use super::heal::{FailedGroup, WriteError};
+use super::identity::{FileIdentity, LogEnd, OpenFile, OpenLog};
+use super::lookups::{Indexer, Lookups};
+use super::numbers::Reservations;
+use super::statements::Statements;
 use super::{checkpoint, file};
 use crate::change::Refused;
-use crate::queue::{self, EndOnDrop, Gather, Queue, Request, Told};
+use crate::health::HealthMonitor;
+use crate::limits::StoreLimits;
+use crate::queue::{EndOnDrop, Gather, WriteOutcome, WriteQueue, WriteRequest};
 use crate::{Durability, StoreError};
 use rusqlite::Connection;
 use std::collections::HashMap;
@@ -16,57 +22,62 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use windlass_core::limits::Limits;
 
-/// The queue holds this many groups; past that whoever writes must wait.
+/// The capacity of the queue in groups; above it writers must wait.
 const GROUPS_WAITING_MAX: usize = 16;
 
 /// A disk that takes this long for a commit is slow: callers come back sooner.
 const SLOW_DISK: Duration = Duration::from_millis(2);
 
-/// The writer waits at most this long for those who were just answered.
+/// The maximum wait for callers that were just answered.
 const GATHER_MAX: Duration = Duration::from_millis(1);
 
-/// A group of this many requests is a crowd: to wait for so many more costs nobody who is alone anything.
+/// A group of this many requests is a crowd: waiting for as many again costs no single caller anything.
 const CROWD: usize = 3;
 
-/// A commit costs the processor about as much as this many changes, so there is little to win by waiting for more.
+/// A commit costs the processor about as much as this many changes, so there is little to gain by waiting for more.
 const CROWD_CHANGES: usize = 16;
 
-/// Where the disk is quick, a crowd is waited for at most this long: a fraction of what its calls take anyhow.
+/// The maximum wait for a crowd on a fast disk: a fraction of what its calls take anyway.
 const CROWD_GATHER: Duration = Duration::from_micros(600);
 
-/// The writer and the checkpointer, until they are dropped; then everything that waits is written, the log is
-/// brought home, and both threads have ended.
-pub(super) struct Writer {
-    pub queue: Arc<Queue>,
+/// The writer and the checkpointer. Dropping them writes all pending requests, checkpoints the log, and ends
+/// both threads.
+pub(super) struct SqliteWriter {
+    pub queue: Arc<WriteQueue>,
     commits: Arc<AtomicU64>,
     checkpoints: Arc<Checkpoints>,
     threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
 }
 
-impl Writer {
-    /// Starts both threads on a file that is open already.
-    pub fn start(
-        (path, ballast): (&Path, Ballast),
-        lookups: Arc<Lookups>,
-        durability: Durability,
-        limits: &Limits,
-    ) -> Result<Writer, StoreError> {
-        let failed = |error| file::sql_failed(path, error);
-        let (conn, checkpointer) =
-            (file::connect(path).map_err(failed)?, file::connect(path).map_err(failed)?);
-        let synchronous = match durability {
-            Durability::Relaxed => "NORMAL",
-            Durability::Full | Durability::Memory => "FULL",
-        };
-        conn.pragma_update(None, "synchronous", synchronous).map_err(failed)?;
-        conn.pragma_update(None, "cache_size", CACHE_KIB_NEGATED).map_err(failed)?;
+/// The parts of a writer.
+pub(super) struct Work {
+    pub path: PathBuf,
+    pub file: OpenFile,
+    pub identity: FileIdentity,
+    pub lookups: Arc<Lookups>,
+    pub reservations: Arc<Reservations>,
+    pub ballast: Arc<Ballast>,
+    pub health: HealthMonitor,
+    pub durability: Durability,
+}
+
+impl SqliteWriter {
+    /// Starts both threads on a file that is already open.
+    pub fn start(work: Work, limits: &StoreLimits) -> Result<SqliteWriter, StoreError> {
+        let path = work.path.clone();
+        let failed = |error| file::sql_failed(&path, error);
+        let conn = connect(&path, work.durability).map_err(failed)?;
+        let checkpointer = file::connect(&path).map_err(failed)?;
+        let frames = checkpoint::length(&conn).map_err(failed)?;
+        let open_log = || OpenLog::open(&path).map_err(|gone| file::refused(&path, &gone.to_string()));
+        let mut log = open_log()?;
+        let checkpointer = Checkpointer::new(checkpointer, open_log()?);
         let group_max = limits.group_changes_max as usize;
-        let queue = Arc::new(Queue::new(group_max * GROUPS_WAITING_MAX));
+        let queue = Arc::new(WriteQueue::new(group_max * GROUPS_WAITING_MAX));
         let commits = Arc::new(AtomicU64::new(0));
         let checkpoints = Arc::new(Checkpoints::default());
-        let ballast = Arc::new(ballast);
+        let ballast = work.ballast;
         let thread = Thread {
             ballast: Arc::clone(&ballast),
             queue: Arc::clone(&queue),
@@ -74,103 +85,191 @@ impl Writer {
             checkpoints: Arc::clone(&checkpoints),
             group_max,
             wal_bytes_max: limits.wal_bytes_max,
+            path: work.path,
+            file: work.file,
+            identity: work.identity,
+            durability: work.durability,
+            reservations: work.reservations,
+            health: work.health,
+            log_end: log.end(frames),
+            log,
+            tries: 0,
         };
+        let indexer = Indexer::new(work.lookups);
         let spawn_failed = |error| StoreError::Open {
-            path: PathBuf::from(path),
+            path: path.clone(),
             help: "no thread could be started".to_owned(),
             source: Some(Box::new(error)),
         };
         let shared = Arc::clone(&checkpoints);
         let second = std::thread::Builder::new()
             .name("windlass-checkpoint".to_owned())
-            .spawn(move || checkpoint::run(&checkpointer, &shared, &ballast))
+            .spawn(move || checkpoint::run(checkpointer, &shared, &ballast))
             .map_err(spawn_failed)?;
         let first = std::thread::Builder::new()
             .name("windlass-writer".to_owned())
-            .spawn(move || thread.run(&conn, lookups));
+            .spawn(move || thread.run(conn, indexer));
         let first = first.map_err(|error| {
             checkpoints.stop();
             spawn_failed(error)
         })?;
-        Ok(Writer { queue, commits, checkpoints, threads: Some((first, second)) })
+        Ok(SqliteWriter { queue, commits, checkpoints, threads: Some((first, second)) })
     }
 
-    /// Group commits so far.
+    /// The number of group commits so far.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Writer {
+impl Drop for SqliteWriter {
     fn drop(&mut self) {
         self.queue.close();
         let Some((writer, checkpointer)) = self.threads.take() else { return };
-        // A thread that panicked has nothing left to write; the file is as its last commit left it.
+        // A panicked thread has nothing left to write; the file is as its last commit left it.
         let _ended = writer.join();
         self.checkpoints.stop();
         let _ended = checkpointer.join();
     }
 }
 
-/// What the writer's connection keeps of the file in memory, so that old look-ups are found without reading:
-/// 32 MiB, in the KiB below zero that SQLite takes.
+/// The writer's page cache, so that old look-ups are found without reading: 32 MiB, in SQLite's negated KiB.
 const CACHE_KIB_NEGATED: i64 = -(32 << 10);
 
-struct Thread {
+/// A connection for the writer.
+pub(super) fn connect(path: &Path, durability: Durability) -> Result<Connection, rusqlite::Error> {
+    let conn = file::connect(path)?;
+    let synchronous = match durability {
+        Durability::Relaxed => "NORMAL",
+        Durability::Full | Durability::Memory => "FULL",
+    };
+    conn.pragma_update(None, "synchronous", synchronous)?;
+    conn.pragma_update(None, "cache_size", CACHE_KIB_NEGATED)?;
+    Ok(conn)
+}
+
+pub(super) struct Thread {
     ballast: Arc<Ballast>,
-    queue: Arc<Queue>,
+    pub(super) queue: Arc<WriteQueue>,
     commits: Arc<AtomicU64>,
     checkpoints: Arc<Checkpoints>,
     group_max: usize,
     wal_bytes_max: u64,
+    pub(super) path: PathBuf,
+    pub(super) file: OpenFile,
+    identity: FileIdentity,
+    pub(super) durability: Durability,
+    reservations: Arc<Reservations>,
+    pub(super) health: HealthMonitor,
+    pub(super) log: OpenLog,
+    /// The end of the log after the last written group.
+    pub(super) log_end: Option<LogEnd>,
+    /// How often writing the current group has failed.
+    pub(super) tries: u32,
 }
 
 impl Thread {
-    fn run(self, conn: &Connection, lookups: Arc<Lookups>) {
-        let _told = EndOnDrop(&self.queue);
-        let mut applier = match Applier::new(conn, lookups) {
-            Ok(applier) => applier,
+    fn run(mut self, mut conn: Connection, mut indexer: Indexer) {
+        let queue = Arc::clone(&self.queue);
+        let _told = EndOnDrop(&queue);
+        let mut unwritten = None;
+        loop {
+            let (kept, ended) = self.serve(&conn, indexer, unwritten.take());
+            indexer = kept;
+            let Err(failed) = ended else { return };
+            match self.heal(conn, &mut indexer, failed) {
+                Some(healed) => (conn, unwritten) = healed,
+                None => return,
+            }
+        }
+    }
+
+    /// Writes groups on one connection, until the queue is closed or a write fails.
+    fn serve(
+        &mut self,
+        conn: &Connection,
+        indexer: Indexer,
+        unwritten: Option<Vec<WriteRequest>>,
+    ) -> (Indexer, Result<(), FailedGroup>) {
+        let sql = match Statements::new(conn) {
+            Ok(sql) => sql,
             Err(error) => {
-                tracing::error!(%error, "the writer could not start");
-                return;
+                let requests = unwritten.unwrap_or_default();
+                return (indexer, Err(FailedGroup { requests, told: None, error: error.into() }));
             }
         };
+        let mut applier = Applier::new(conn, sql, indexer, Arc::clone(&self.reservations));
+        let ended = self.write_all(&mut applier, conn, unwritten);
+        (applier.into_indexer(), ended)
+    }
+
+    fn write_all(
+        &mut self,
+        applier: &mut Applier<'_>,
+        conn: &Connection,
+        mut unwritten: Option<Vec<WriteRequest>>,
+    ) -> Result<(), FailedGroup> {
         let mut gather = Gather::default();
-        while let Some(group) = self.queue.take(self.group_max, gather) {
-            let mut written = write(&mut applier, &group);
-            if written.as_ref().is_err_and(is_full) && self.ballast.release() {
+        while let Some(requests) = unwritten.take().or_else(|| self.queue.take(self.group_max, gather)) {
+            let mut told = None;
+            let mut written = self.write(applier, &requests, &mut told);
+            if matches!(&written, Err(WriteError::Sql(error)) if is_full(error)) && self.ballast.release() {
                 tracing::warn!("the disk is full; the ballast is released so that running work can end");
-                written = applier.recover().and_then(|()| write(&mut applier, &group));
+                told = None;
+                written = match applier.recover() {
+                    Ok(()) => self.write(applier, &requests, &mut told),
+                    Err(error) => Err(error.into()),
+                };
             }
-            match written {
-                Ok(told) => {
-                    self.commits.fetch_add(1, Ordering::Relaxed);
-                    gather = for_whom(&group, applier.took());
-                    for (request, told) in group.into_iter().zip(told) {
-                        request.answer(told);
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(%error, "a write failed; the store is closed until it is opened anew");
-                    self.queue.poison(&error.to_string().into());
-                    queue::fail_group(group, error);
-                    return;
-                }
+            if let Err(error) = written {
+                return Err(FailedGroup { requests, told, error });
             }
-            self.checkpoints.after_commit(conn, self.wal_bytes_max);
+            self.commits.fetch_add(1, Ordering::Relaxed);
+            gather = for_whom(&requests, applier.took());
+            self.answer(requests, told.unwrap_or_default());
+            let frames = self.checkpoints.after_commit(conn, self.wal_bytes_max);
+            self.log_end = frames.and_then(|frames| self.log.end(frames));
         }
-        // Whatever is missing in the index the next owner reads from the batches themselves.
+        // The next owner reads look-ups missing in the index from the batches themselves.
         if let Err(error) = applier.finish() {
             tracing::warn!(%error, "the index of the look-ups could not be completed");
+        }
+        Ok(())
+    }
+
+    /// Applies a group in one transaction; again without a change that turned out to be impossible half-way.
+    /// Once the answers are known, `told` has them, whether the commit succeeds or not.
+    fn write(
+        &mut self,
+        applier: &mut Applier<'_>,
+        group: &[WriteRequest],
+        told: &mut Option<Vec<WriteOutcome>>,
+    ) -> Result<(), WriteError> {
+        let mut refused = HashMap::new();
+        loop {
+            applier.begin()?;
+            match apply(applier, group, self.identity, &refused)? {
+                Ok(answers) => {
+                    *told = Some(answers);
+                    applier.commit()?;
+                    // Nothing is acknowledged into a file that cannot be found again.
+                    self.file.check()?;
+                    return Ok(self.log.check()?);
+                }
+                Err((place, because)) => {
+                    applier.rollback()?;
+                    refused.insert(place, because);
+                }
+            }
         }
     }
 }
 
-/// For whom to wait after a group for which the disk took so long. If it is slow, for all who are now answered, since they
-/// come back soon beside the next commit. If it is quick, for a part of a crowd: commits of a few changes each would cost
-/// the processors more than the changes do. Whoever is alone is never waited for.
-fn for_whom(group: &[Request], took: Duration) -> Gather {
-    let changes = group.iter().map(Request::changes).sum();
+/// Whom to wait for after a group for which the disk took so long. If it is slow, for all callers that are now
+/// answered, since they come back soon, in time for the next commit. If it is fast, for a part of a crowd: commits of a
+/// few changes each would cost the processors more than the changes do. A single caller is never waited for.
+fn for_whom(group: &[WriteRequest], took: Duration) -> Gather {
+    let changes = group.iter().map(WriteRequest::changes).sum();
     if took >= SLOW_DISK {
         Gather { changes, patience: (took / 4).min(GATHER_MAX) }
     } else if group.len() >= CROWD {
@@ -180,37 +279,20 @@ fn for_whom(group: &[Request], took: Duration) -> Gather {
     }
 }
 
-/// Applies a group in one transaction; again without a change that turned out to be impossible half-way.
-fn write(applier: &mut Applier<'_>, group: &[Request]) -> Result<Vec<Told>, rusqlite::Error> {
-    let mut refused = HashMap::new();
-    loop {
-        applier.begin()?;
-        match apply(applier, group, &refused)? {
-            Ok(told) => {
-                applier.commit()?;
-                return Ok(told);
-            }
-            Err((place, because)) => {
-                applier.rollback()?;
-                refused.insert(place, because);
-            }
-        }
-    }
-}
+/// The place of a change: of its request in the group, and of the change in it.
+type ChangePlace = (usize, usize);
 
-/// Which change of a group: the request's place and the change's place in it.
-type Place = (usize, usize);
-
-/// Applies a group, or says which change must be left out.
+/// Applies a group, or returns which change must be left out.
 fn apply(
     applier: &mut Applier<'_>,
-    group: &[Request],
-    refused: &HashMap<Place, Refused>,
-) -> Result<Result<Vec<Told>, (Place, Refused)>, rusqlite::Error> {
+    group: &[WriteRequest],
+    identity: FileIdentity,
+    refused: &HashMap<ChangePlace, Refused>,
+) -> Result<Result<Vec<WriteOutcome>, (ChangePlace, Refused)>, rusqlite::Error> {
     let mut told = Vec::with_capacity(group.len());
     for (at, request) in group.iter().enumerate() {
         match request {
-            Request::Commit { changes, .. } => {
+            WriteRequest::Commit { changes, .. } => {
                 let mut receipts = Vec::with_capacity(changes.len());
                 for (change_at, change) in changes.iter().enumerate() {
                     let place = (at, change_at);
@@ -220,14 +302,21 @@ fn apply(
                     }
                     match applier.change(change) {
                         Ok(receipt) => receipts.push(receipt),
-                        Err(Fault::Redo(because)) => return Ok(Err((place, because))),
-                        Err(Fault::Sql(error)) => return Err(error),
+                        Err(ApplyFault::Redo(because)) => return Ok(Err((place, because))),
+                        Err(ApplyFault::Sql(error)) => return Err(error),
                     }
                 }
-                told.push(Told::Commit(receipts));
+                told.push(WriteOutcome::Commit(receipts));
             }
-            Request::Post { message, .. } => told.push(Told::Post(applier.post(message)?)),
-            Request::Remove { piece, marks, .. } => told.push(Told::Remove(applier.remove(*piece, marks)?)),
+            WriteRequest::Post { message, .. } => told.push(WriteOutcome::Post(applier.post(message)?)),
+            WriteRequest::Remove { piece, rest, .. } => {
+                told.push(WriteOutcome::Remove(applier.remove(*piece, rest)?))
+            }
+            WriteRequest::Shrink { pages, .. } => told.push(WriteOutcome::Shrink(applier.shrink(*pages)?)),
+            WriteRequest::OwnFile { original, .. } => {
+                applier.own_file(identity, *original)?;
+                told.push(WriteOutcome::OwnFile);
+            }
         }
     }
     Ok(Ok(told))
@@ -238,8 +327,8 @@ mod tests {
     use super::*;
     use tokio::sync::oneshot;
 
-    fn commit() -> Request {
-        Request::Commit { changes: Vec::new(), reply: oneshot::channel().0 }
+    fn commit() -> WriteRequest {
+        WriteRequest::Commit { changes: Vec::new(), reply: oneshot::channel().0 }
     }
 
     #[test]
@@ -257,7 +346,7 @@ mod tests {
     #[test]
     fn a_crowd_is_waited_for_and_nobody_alone() {
         for (requests, changes) in [(1, 0), (2, 0), (3, 3), (16, 16), (64, 16)] {
-            let group: Vec<Request> = (0..requests).map(|_| commit()).collect();
+            let group: Vec<WriteRequest> = (0..requests).map(|_| commit()).collect();
             let gather = for_whom(&group, Duration::from_micros(150));
             assert_eq!(gather.changes, changes, "{requests} requests");
             assert_eq!(gather.patience > Duration::ZERO, changes > 0, "{requests} requests");

@@ -113,7 +113,7 @@ async fn a_format_that_never_was_is_damage() {
 async fn a_newer_format_is_left_to_a_newer_windlass() {
     let folder = closed().await;
     outside(&folder).pragma_update(None, "user_version", 99).unwrap();
-    check_refused(&folder, "format 99, this Windlass reads up to 4");
+    check_refused(&folder, "format 99, this Windlass reads up to 6");
 }
 
 #[test]

@@ -7,12 +7,17 @@ mod workers;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 use windlass_core::ids::{BlobNo, EntryNo, SessionNo};
-use windlass_store::postgres::Options;
-use windlass_store::{Durability, Inbound, PostgresStore, Row, Sequence, Store, StoreError};
+use windlass_store::postgres::PostgresOptions;
+use windlass_store::{
+    Change, Durability, Hold, Inbound, PostgresStore, Row, STORE, Sequence, Space, Store, StoreError,
+};
 use windlass_testkit::postgres::Cluster;
-use windlass_testkit::store_suite::{Made, begin, held, journal, lookup, next, one, open as open_session};
+use windlass_testkit::store_suite::{
+    SuiteStore, begin, held, journal, lookup, next, one, open as open_session,
+};
 
 windlass_testkit::store_suite!(suite, super::made().await);
 
@@ -22,14 +27,14 @@ fn cluster() -> Option<&'static Cluster> {
 }
 
 /// A store in a new database.
-async fn made() -> Option<Made> {
+async fn made() -> Option<SuiteStore> {
     let url = cluster()?.database();
-    Some(Made { store: open(&url).await, other: open(&url).await, folder: None })
+    Some(SuiteStore { store: open(&url).await, other: open(&url).await, folder: None })
 }
 
 /// One more who opens this database.
 async fn open(url: &str) -> Arc<dyn Store> {
-    Arc::new(PostgresStore::open(Options::new(url)).await.unwrap())
+    Arc::new(PostgresStore::open(PostgresOptions::new(url)).await.unwrap())
 }
 
 /// A connection that somebody outside has to the database.
@@ -102,6 +107,36 @@ async fn a_session_that_waits_does_not_hold_up_the_next() {
     outside.batch_execute("BEGIN; SELECT FROM windlass.sessions WHERE name = 'a' FOR UPDATE").await.unwrap();
     let waiting = store.commit(vec![held(a, vec![])]);
     begin(&store, b, "k").await;
+    outside.batch_execute("ROLLBACK").await.unwrap();
+    assert!(waiting.await.unwrap()[0].is_ok());
+}
+
+/// Each record of the whole store is locked by itself, so one that waits holds up those of its lane and no others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_waits_does_not_hold_up_the_next() {
+    let Some(cluster) = cluster() else { return };
+    let url = cluster.database();
+    let (store, outside) = (open(&url).await, outside(&url).await);
+    let put = |key: String| {
+        let rows = vec![Row::Put { space: Space::Setting, key, value: [1].into() }];
+        store.commit(vec![Change { session: STORE, hold: Hold::Store, guards: vec![], rows }])
+    };
+    assert!(put("waits".to_owned()).await.unwrap()[0].is_ok());
+    outside
+        .batch_execute("BEGIN; SELECT FROM windlass.records WHERE key = 'waits' FOR UPDATE")
+        .await
+        .unwrap();
+    let waiting = put("waits".to_owned());
+    let waits = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+                 WHERE d.datname = current_database() AND l.locktype = 'tuple'";
+    while outside.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let mut others: JoinSet<_> = (0..32).map(|no| put(format!("other {no}"))).collect();
+    // There are four lanes, and keys are spread over them.
+    for _ in 0..12 {
+        assert!(others.join_next().await.unwrap().unwrap().unwrap()[0].is_ok());
+    }
     outside.batch_execute("ROLLBACK").await.unwrap();
     assert!(waiting.await.unwrap()[0].is_ok());
 }

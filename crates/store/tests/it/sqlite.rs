@@ -1,4 +1,4 @@
-//! What SQLite adds to the contract: groups, a bounded log, poison, and another life after closing.
+//! SQLite's additions to the contract: groups, a bounded log, poison, and reopening after closing.
 
 use crate::{in_folder, open};
 use rusqlite::Connection;
@@ -6,7 +6,7 @@ use std::error::Error;
 use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, SessionNo};
-use windlass_core::limits::Limits;
+use windlass_store::limits::StoreLimits;
 use windlass_store::sqlite::Options;
 use windlass_store::{
     Durability, Inbound, Removal, Removed, Row, Sequence, Space, SqliteStore, Store, StoreError, blob_key,
@@ -18,7 +18,7 @@ pub(crate) fn outside(folder: &TempDir) -> Connection {
     Connection::open(folder.path().join("windlass.db")).unwrap()
 }
 
-fn open_with(folder: &TempDir, limits: Limits) -> Arc<dyn Store> {
+fn open_with(folder: &TempDir, limits: StoreLimits) -> Arc<dyn Store> {
     Arc::new(SqliteStore::open(Options { limits, ..Options::new(folder.path()) }).unwrap())
 }
 
@@ -113,7 +113,7 @@ async fn commits_that_wait_share_one() {
 #[tokio::test]
 async fn a_group_is_not_larger_than_its_limit() {
     let folder = TempDir::new().unwrap();
-    let store = open_with(&folder, Limits { group_changes_max: 8, ..Limits::default() });
+    let store = open_with(&folder, StoreLimits { group_changes_max: 8, ..StoreLimits::default() });
     let session = open_session(&store, "s").await;
     let batch = begin(&store, session, "k").await;
     let before = store.commits();
@@ -151,7 +151,7 @@ async fn a_group_with_a_late_refusal_is_done_again_without_it() {
 async fn the_log_stays_bounded() {
     let folder = TempDir::new().unwrap();
     let max = 512 << 10;
-    let store = open_with(&folder, Limits { wal_bytes_max: max, ..Limits::default() });
+    let store = open_with(&folder, StoreLimits { wal_bytes_max: max, ..StoreLimits::default() });
     let session = open_session(&store, "s").await;
     let log = folder.path().join("windlass.db-wal");
     let mut longest = 0;
@@ -229,7 +229,7 @@ async fn relaxed_must_be_asked_for_and_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_of_what_was_removed_are_not_used_again_after_reopening() {
     let folder = TempDir::new().unwrap();
-    let store = open_with(&folder, Limits::default());
+    let store = open_with(&folder, StoreLimits::default());
     let (kept, session) = (open_session(&store, "kept").await, open_session(&store, "s").await);
     let batch = begin(&store, session, "k").await;
     let blob = BlobNo(next(&store, Sequence::Blob).await);
@@ -243,7 +243,7 @@ async fn numbers_of_what_was_removed_are_not_used_again_after_reopening() {
     // Every piece by another owner: each finds where the last one was cut off.
     let mut store = Some(store);
     loop {
-        let opened = store.take().unwrap_or_else(|| open_with(&folder, Limits::default()));
+        let opened = store.take().unwrap_or_else(|| open_with(&folder, StoreLimits::default()));
         pieces += 1;
         if opened.remove(piece).await.unwrap().unwrap() == Removed::All {
             store = Some(opened);
@@ -252,7 +252,7 @@ async fn numbers_of_what_was_removed_are_not_used_again_after_reopening() {
     }
     assert!(pieces > 2);
     drop(store);
-    let store = open_with(&folder, Limits::default());
+    let store = open_with(&folder, StoreLimits::default());
     assert!(SessionNo(next(&store, Sequence::Session).await) > session);
     assert!(BatchNo(next(&store, Sequence::Batch).await) > batch);
     assert!(BlobNo(next(&store, Sequence::Blob).await) > blob);

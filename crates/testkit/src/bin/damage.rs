@@ -9,7 +9,7 @@ use std::time::Instant;
 use windlass_testkit::arguments;
 use windlass_testkit::chance::Chance;
 use windlass_testkit::damage::{Met, PLACES, Specimen};
-use windlass_testkit::results::Record;
+use windlass_testkit::results::ProofRecord;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
@@ -38,7 +38,7 @@ async fn main() -> anyhow::Result<()> {
     }
     println!("{count} flips, {wrong} wrong; refused, noticed, harmless: {met:#?}");
     let more = json!({"refused_noticed_harmless": met, "stopped_one_session_only": one_session});
-    let record = Record { proof: "damage", count, seed, took: began.elapsed(), violations: wrong, more };
+    let record = ProofRecord { proof: "damage", count, seed, took: began.elapsed(), violations: wrong, more };
     record.append(Path::new("proofs/results.jsonl")).context("could not note the result")?;
     if wrong > 0 {
         bail!("{wrong} flips were answered wrongly");

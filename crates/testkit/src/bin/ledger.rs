@@ -30,8 +30,8 @@ fn main() -> Result<(), Error> {
     let path = std::env::args_os().nth(1).ok_or_else(|| Error::other("usage: windlass-ledger FILE"))?;
     let file = OpenOptions::new().create(true).append(true).open(path)?;
     let (applied, rejected, closed, connected) = Default::default();
-    let book = Book { file, lines: 0, applied, rejected, closed, connected };
-    let ledger = Arc::new(Ledger { book: Mutex::new(book), busy: Mutex::new(0), done: Condvar::new() });
+    let book = LedgerBook { file, lines: 0, applied, rejected, closed, connected };
+    let ledger = Arc::new(LedgerServer { book: Mutex::new(book), busy: Mutex::new(0), done: Condvar::new() });
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
     std::thread::spawn(move || {
@@ -49,14 +49,14 @@ fn main() -> Result<(), Error> {
     std::io::stdin().read_to_end(&mut Vec::new()).map(drop)
 }
 
-struct Ledger {
-    book: Mutex<Book>,
+struct LedgerServer {
+    book: Mutex<LedgerBook>,
     /// Connections that are open.
     busy: Mutex<u32>,
     done: Condvar,
 }
 
-struct Book {
+struct LedgerBook {
     file: File,
     lines: u64,
     /// The number under which a key was first applied.
@@ -69,7 +69,7 @@ struct Book {
     connected: HashSet<String>,
 }
 
-impl Ledger {
+impl LedgerServer {
     fn serve(&self, stream: TcpStream) -> Result<(), Error> {
         stream.set_nodelay(true)?;
         let mut answers = stream.try_clone()?;
@@ -100,7 +100,7 @@ impl Ledger {
             if order == "delay" {
                 std::thread::sleep(wait);
             }
-            let (verdict, number) = lock(&self.book).enter(&fields, (order, given))?;
+            let (verdict, number) = lock(&self.book).enter(&fields, order, given)?;
             if order == "late" {
                 std::thread::sleep(wait);
             }
@@ -114,9 +114,9 @@ impl Ledger {
     }
 }
 
-impl Book {
+impl LedgerBook {
     /// Decides, writes the line, and waits for the disk.
-    fn enter(&mut self, fields: &[&str], (order, given): (&str, u64)) -> Result<(&'static str, u64), Error> {
+    fn enter(&mut self, fields: &[&str], order: &str, given: u64) -> Result<(&'static str, u64), Error> {
         let (kind, key, attempt) = (fields[0], fields[1], fields[4].parse().unwrap_or(0));
         let number = self.lines + 1;
         let trial = fields[5].split('.').next().unwrap_or_default();

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
-use windlass_testkit::results::Record;
+use windlass_testkit::results::ProofRecord;
 use windlass_testkit::shim::{KINDS, Shim};
 use windlass_testkit::{arguments, sibling};
 
@@ -28,7 +28,7 @@ async fn main() -> anyhow::Result<()> {
         let mut quiet = 0;
         for nth in only.unwrap_or(1).. {
             for kind in KINDS {
-                match shim.run(&worker, (nth, kind)).await {
+                match shim.run(&worker, nth, kind).await {
                     Ok(broken) => {
                         let Some(hit) = broken.hit else {
                             quiet += 1;
@@ -59,8 +59,14 @@ async fn main() -> anyhow::Result<()> {
     }
     println!("{points} points, {stopped} runs stopped, {acknowledged} answers kept, {wrong} wrong: {hits:?}");
     let more = json!({"stopped": stopped, "acknowledged": acknowledged, "hits": hits});
-    let record =
-        Record { proof: "nthop", count: points, seed: 0, took: began.elapsed(), violations: wrong, more };
+    let record = ProofRecord {
+        proof: "nthop",
+        count: points,
+        seed: 0,
+        took: began.elapsed(),
+        violations: wrong,
+        more,
+    };
     record.append(Path::new("proofs/results.jsonl")).context("could not note the result")?;
     if wrong > 0 {
         bail!("{wrong} points broke a promise");

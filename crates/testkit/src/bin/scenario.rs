@@ -10,12 +10,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use windlass_store::sqlite::{Options, SqliteStore};
-use windlass_store::{Durability, Store};
-use windlass_testkit::scenario::{self, Reply, Runs, Told};
+use windlass_store::{Durability, Health, Store};
+use windlass_testkit::scenario::{self, BatchReplyKind, ClientReplies, RunCounts};
 
 /// The store could not be had or was lost.
 const FOLDER: u8 = 6;
+/// Several tries of the store to go on fall into this time.
+const STALLED_FOR_GOOD: Duration = Duration::from_millis(400);
 /// The last calls must let go of the store within this.
 const LETTING_GO: Duration = Duration::from_secs(20);
 
@@ -33,14 +36,15 @@ async fn main() -> anyhow::Result<ExitCode> {
     let store: Arc<dyn Store> = match SqliteStore::open(options) {
         Ok(store) => Arc::new(store),
         Err(error) => {
-            eprintln!("refused: {}", windlass::chain(&error));
+            eprintln!("refused: {}", windlass::error::chain(&error));
             return Ok(ExitCode::from(FOLDER));
         }
     };
-    let runtime = scenario::runtime(store.clone(), &Runs::in_file(&PathBuf::from(runs))?)?;
+    tokio::spawn(leave_if_stalled(store.health()));
+    let runtime = scenario::runtime(store.clone(), &RunCounts::in_file(&PathBuf::from(runs))?)?;
     let lost = if what == "short" {
         let told = scenario::run(&runtime, scenario::short_work(), tell).await;
-        told.iter().any(|told| !matches!(told.reply, Reply::Answered(_)))
+        told.iter().any(|told| !matches!(told.reply, BatchReplyKind::Answered(_)))
     } else {
         endless(&runtime).await
     };
@@ -56,6 +60,19 @@ async fn main() -> anyhow::Result<ExitCode> {
     Ok(if lost { ExitCode::from(FOLDER) } else { ExitCode::SUCCESS })
 }
 
+/// A disk that fails for good stalls the store for good: whoever runs this gives up and leaves, as by a kill.
+async fn leave_if_stalled(mut health: watch::Receiver<Health>) {
+    loop {
+        if health.wait_for(|health| *health != Health::Ready).await.is_err() {
+            return;
+        }
+        let ready = health.wait_for(|health| *health == Health::Ready);
+        if tokio::time::timeout(STALLED_FOR_GOOD, ready).await.is_err() {
+            std::process::exit(i32::from(FOLDER));
+        }
+    }
+}
+
 /// Works until the store is lost.
 async fn endless(runtime: &windlass::Runtime) -> bool {
     let clients: Vec<_> = (0..scenario::CLIENTS)
@@ -65,7 +82,7 @@ async fn endless(runtime: &windlass::Runtime) -> bool {
                 for round in 0.. {
                     let told = scenario::submit(runtime.clone(), scenario::endless(client, round)).await;
                     tell(&told);
-                    if !matches!(told.reply, Reply::Answered(_)) {
+                    if !matches!(told.reply, BatchReplyKind::Answered(_)) {
                         break;
                     }
                 }
@@ -78,7 +95,7 @@ async fn endless(runtime: &windlass::Runtime) -> bool {
     true
 }
 
-fn tell(told: &Told) {
+fn tell(told: &ClientReplies) {
     let line = serde_json::to_string(told).unwrap_or_default();
     println!("{line}");
     // Whoever reads this may be gone; then nobody is told, and nothing is acknowledged.

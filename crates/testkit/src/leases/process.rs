@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
-use windlass::core::limits::Limits;
-use windlass::{Args, BatchRequest, Config, Cx, EffectClass, Runtime, SystemClock, ToolSpec, chain, tool_fn};
+use windlass::error::chain;
+use windlass::{Args, BatchRequest, Config, Cx, EffectClass, Limits, Runtime, ToolSpec, tool_fn};
 use windlass_store::PostgresStore;
-use windlass_store::postgres::Options;
+use windlass_store::postgres::PostgresOptions;
 
 /// The classes there are, by name.
 pub const CLASSES: [(&str, EffectClass); 3] =
@@ -24,16 +24,15 @@ pub const CLASSES: [(&str, EffectClass); 3] =
 pub fn main(args: Vec<String>) -> Result<()> {
     let [url, lease_ms] = &args[..] else { bail!("usage: windlass-lease URL LEASE_MS") };
     let driving = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let options = Options { limits: limits(), ..Options::new(url) };
+    let options = PostgresOptions { limits: limits().store(), ..PostgresOptions::new(url) };
     let store = Arc::new(driving.block_on(PostgresStore::open(options))?);
     let _inside = driving.enter();
     // What it thinks of its own lease is not what the store has been told.
     let limits = Limits { lease_ms: lease_ms.parse().context("LEASE_MS is a number")?, ..limits() };
-    let clock = Arc::new(SystemClock::default());
-    let config = Config { store, clock, limits, hooks: Vec::new(), files: None, shared: true };
+    let config = Config { limits, shared: true, ..Config::on(store) };
     let (runtime, gates) = (Runtime::new(config), Gates::default());
     for (name, class) in CLASSES {
-        register(&runtime, (name, class), &gates)?;
+        register(&runtime, name, class, &gates)?;
     }
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -72,15 +71,15 @@ impl Gates {
 }
 
 /// Says that an attempt is over, however it ends.
-struct Leaving(String);
+struct ProcessAttemptExit(String);
 
-impl Drop for Leaving {
+impl Drop for ProcessAttemptExit {
     fn drop(&mut self) {
         say(json!({ "over": self.0 }));
     }
 }
 
-fn register(runtime: &Runtime, (name, class): (&str, EffectClass), gates: &Gates) -> Result<()> {
+fn register(runtime: &Runtime, name: &str, class: EffectClass, gates: &Gates) -> Result<()> {
     let gates = gates.clone();
     let spec = ToolSpec { name: name.into(), class: Some(class), ..ToolSpec::default() };
     runtime.register(tool_fn(spec, move |args: Value, cx: &Cx| {
@@ -92,7 +91,7 @@ fn register(runtime: &Runtime, (name, class): (&str, EffectClass), gates: &Gates
                 acts();
                 return Ok(json!("again").into());
             };
-            let _leaving = Leaving(session.clone());
+            let _leaving = ProcessAttemptExit(session.clone());
             say(json!({ "begun": session }));
             tokio::select! {
                 () = gate.notified() => {

@@ -11,18 +11,18 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use windlass::core::ids::SessionNo;
-use windlass_store::postgres::Options;
+use windlass_core::ids::SessionNo;
+use windlass_store::postgres::PostgresOptions;
 use windlass_store::{JournalRow, PostgresStore, Space, Store};
 
-/// Whoever has to wait longer than this waits for nothing.
+/// A longer wait is in vain.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A worker that thinks so much of its own lease finds out from the store alone that it is over: its clock stood still as it did.
 const BLIND_MS: u64 = 3_600_000;
 
 /// A trial.
 #[derive(Clone, Copy, Debug)]
-pub struct Trial {
+pub struct StopTrial {
     /// One of the [classes](super::process::CLASSES).
     pub class: &'static str,
     /// Whether the tool acts and returns as soon as its worker goes on, rather than hanging until it is told to stop.
@@ -30,13 +30,13 @@ pub struct Trial {
 }
 
 /// A worker in a process of its own.
-struct Worker {
+struct WorkerProcess {
     process: Child,
     said: Arc<Mutex<Vec<Value>>>,
 }
 
-impl Worker {
-    fn start(program: &Path, url: &str, lease_ms: u64) -> Result<Worker> {
+impl WorkerProcess {
+    fn start(program: &Path, url: &str, lease_ms: u64) -> Result<WorkerProcess> {
         let mut process = Command::new(program)
             .args([url, &lease_ms.to_string()])
             .stdin(Stdio::piped())
@@ -51,7 +51,7 @@ impl Worker {
                 heard.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         });
-        Ok(Worker { process, said })
+        Ok(WorkerProcess { process, said })
     }
 
     fn tell(&mut self, line: &str) -> Result<()> {
@@ -93,7 +93,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         // Dead or about to be, also if it is stopped.
         let _ = self.process.kill();
@@ -114,29 +114,29 @@ async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Result<Option<T>>)
 }
 
 /// Two workers, of which the first is stopped, and the database they share.
-pub struct Pair {
-    first: Worker,
-    second: Worker,
+pub struct WorkerPair {
+    first: WorkerProcess,
+    second: WorkerProcess,
     store: Arc<dyn Store>,
     trials: u64,
 }
 
-impl Pair {
+impl WorkerPair {
     /// Starts both. The first one may be blind for the end of its own lease.
-    pub async fn start(cluster: &Cluster, program: &Path, blind: bool) -> Result<Pair> {
+    pub async fn start(cluster: &Cluster, program: &Path, blind: bool) -> Result<WorkerPair> {
         let (url, limits) = (cluster.database(), super::limits());
-        let store = Arc::new(PostgresStore::open(Options::new(&url)).await?);
-        let first = Worker::start(program, &url, if blind { BLIND_MS } else { limits.lease_ms })?;
-        let second = Worker::start(program, &url, limits.lease_ms)?;
-        Ok(Pair { first, second, store, trials: 0 })
+        let store = Arc::new(PostgresStore::open(PostgresOptions::new(&url)).await?);
+        let first = WorkerProcess::start(program, &url, if blind { BLIND_MS } else { limits.lease_ms })?;
+        let second = WorkerProcess::start(program, &url, limits.lease_ms)?;
+        Ok(WorkerPair { first, second, store, trials: 0 })
     }
 
     /// Makes a trial in a session of its own. `None`: it is void.
-    pub async fn run(&mut self, trial: Trial) -> Result<Option<Happened>> {
+    pub async fn run(&mut self, trial: StopTrial) -> Result<Option<Happened>> {
         self.trials += 1;
         let session = format!("s{}", self.trials);
         let made = self.make(&session, trial).await;
-        let about = |worker: &Worker| {
+        let about = |worker: &WorkerProcess| {
             let lines =
                 worker.all().into_iter().filter(|line| line.to_string().contains(&format!("\"{session}\"")));
             lines.map(|line| line.to_string()).collect::<Vec<_>>()
@@ -146,7 +146,7 @@ impl Pair {
         })
     }
 
-    async fn make(&mut self, session: &str, trial: Trial) -> Result<Option<Happened>> {
+    async fn make(&mut self, session: &str, trial: StopTrial) -> Result<Option<Happened>> {
         self.second.id(None).await?;
         let id = self.first.id(None).await?;
         self.first.tell(&format!("submit {session} {}", trial.class))?;
@@ -179,7 +179,7 @@ impl Pair {
         let story = self.store.history(no, None, 1_000).await?;
         self.first.signal("-CONT")?;
         self.first.id(Some(&id)).await?;
-        self.judge((session, no), trial, story).await.map(Some)
+        self.judge(session, no, trial, story).await.map(Some)
     }
 
     async fn owner(&self, session: SessionNo) -> Result<String> {
@@ -190,8 +190,9 @@ impl Pair {
     /// Whether the first one has changed nothing since, and whether the outcome is true of what both have done.
     async fn judge(
         &self,
-        (session, no): (&str, SessionNo),
-        trial: Trial,
+        session: &str,
+        no: SessionNo,
+        trial: StopTrial,
         story: Vec<JournalRow>,
     ) -> Result<Happened> {
         let first = &self.first;
@@ -200,7 +201,7 @@ impl Pair {
         let why =
             told["why"].as_str().with_context(|| format!("a worker that was dead has answered: {told}"))?;
         ensure!(self.store.history(no, None, 1_000).await? == story, "it wrote something when it went on");
-        let acts = |worker: &Worker| {
+        let acts = |worker: &WorkerProcess| {
             let acted = |line: &Value| line["acted"] == session;
             worker
                 .all()

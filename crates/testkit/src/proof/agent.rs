@@ -9,11 +9,15 @@ use anyhow::Result;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use windlass::core::time::Timestamp;
-use windlass::{AskError, NewSchedule, Runtime, ScheduleError, Wake, wall_time};
+use windlass::Runtime;
+use windlass::error::{AskError, ScheduleError};
+use windlass::schedules::NewSchedule;
+use windlass::tasks::Wake;
+use windlass::time::wall_time;
+use windlass_core::time::Timestamp;
 
 /// How long nobody else gets what was taken.
-const LEASE_MS: u64 = 15;
+pub const LEASE_MS: u64 = 15;
 /// How many notices are taken together.
 const MOST: u64 = 3;
 const US_PER_MS: u64 = 1_000;
@@ -24,19 +28,24 @@ const LATER_US_MAX: u64 = 10_000_000;
 pub async fn listen(runtime: Runtime, world: Arc<World>, session: String, mut chance: Chance) -> Result<()> {
     let inbox = runtime.inbox(&session);
     loop {
+        let before_us = runtime.clock().elapsed_us();
         let taken = inbox.take(MOST, LEASE_MS).await?;
+        let after_us = runtime.clock().elapsed_us();
         if taken.is_empty() {
             tokio::time::sleep(LOOK).await;
         }
         for notice in taken {
-            let (id, task, kind, state) = (&notice.id, &notice.task, notice.kind, notice.task_state);
-            world.say(json!({"taken": {"id": id, "task": task, "kind": kind, "state": state}}))?;
+            let (id, task, kind, state) = (&notice.id, &notice.call, notice.kind, notice.call_state);
+            let within_us = [before_us, after_us];
+            let taken = json!({"id": id, "task": task, "kind": kind, "state": state, "within_us": within_us});
+            world.say(json!({"taken": taken}))?;
             think(&mut chance).await;
             if chance.percent(60) {
                 world.say(json!({"acknowledging": id}))?;
                 inbox.acknowledge(id).await?;
                 world.say(json!({"acknowledged": id}))?;
             } else if chance.percent(50) {
+                world.say(json!({"requeued": id}))?;
                 inbox.requeue(id).await?;
             }
         }

@@ -71,7 +71,7 @@ async fn own(store: &dyn Store) -> Result<(SessionNo, Fence)> {
         }
         None => {
             let no = SessionNo(store.reserve(Sequence::Session, 1).await?);
-            (no, Hold::Open { name: SESSION.to_owned() }, Fence(1))
+            (no, Hold::Open { name: SESSION.to_owned(), principal: None }, Fence(1))
         }
     };
     commit(store, Change { session, hold, guards: vec![], rows: vec![] }).await??;

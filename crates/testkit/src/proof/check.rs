@@ -4,37 +4,43 @@
 mod case;
 mod inside;
 mod nested;
+mod shifting;
 mod siblings;
 mod streams;
 mod tasks;
 mod waits;
 
 use super::client::{is_open, is_unknown};
-use super::history::{Answer, Journal, Recorded, Told};
+use super::history::{BatchReply, CallHistory, Journal, WorkerReplies};
 use super::ledger::Effect;
-use super::plan::Plan;
+use super::plan::ProofPlan;
 use case::Case;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::ids::{BatchNo, EntryNo};
 
 /// All that is known of a trial once it is over.
 #[derive(Clone, Debug)]
 pub struct Histories {
-    /// What was submitted.
-    pub plan: Plan,
-    /// What each worker's client was told.
-    pub told: Vec<Told>,
-    /// What is recorded.
+    /// The submitted plan.
+    pub plan: ProofPlan,
+    /// The replies to each worker's client.
+    pub told: Vec<WorkerReplies>,
+    /// The recorded journals.
     pub journal: Journal,
-    /// What the ledger saw.
+    /// The ledger's observations.
     pub effects: Vec<Effect>,
-    /// How many workers died.
+    /// How many workers died, or ended because their store had failed.
     pub deaths: u32,
+    /// How many ended because their store had failed. Before one ends it may take a session again, as after a lost
+    /// lease.
+    pub failed: u32,
 }
 
 /// Every broken promise, each as one line; none is what must be.
 pub fn violations(histories: &Histories) -> Vec<String> {
     let mut found = histories.journal.problems.clone();
+    nothing_is_set_aside(histories, &mut found);
     every_call_ended_once(histories, &mut found);
     nothing_told_is_lost(histories, &mut found);
     claims_are_in_order(histories, &mut found);
@@ -44,7 +50,7 @@ pub fn violations(histories: &Histories) -> Vec<String> {
     }
     streams::problems(histories, &mut found);
     tasks::problems(histories, &mut found);
-    let recorded: BTreeMap<&str, &Recorded> =
+    let recorded: BTreeMap<&str, &CallHistory> =
         histories.journal.calls.iter().map(|call| (call.name.as_str(), call)).collect();
     for (session, batch, plan) in histories.plan.calls() {
         let name = format!("{}/{}/{}", session.name, batch.key, plan.id);
@@ -110,9 +116,16 @@ fn every_call_ended_once(histories: &Histories, found: &mut Vec<String>) {
         .extend(strangers.map(|effect| format!("R2: the ledger saw {}, which is not recorded", effect.call)));
 }
 
-/// What a client was told once is what it is told ever after, and what is recorded.
+/// No record contradicts itself.
+fn nothing_is_set_aside(histories: &Histories, found: &mut Vec<String>) {
+    for call in &histories.journal.calls {
+        found.extend(call.past.set_aside.iter().map(|why| format!("R8: {} was set aside: {why}", call.name)));
+    }
+}
+
+/// A reply to a client never changes, and matches the record.
 fn nothing_told_is_lost(histories: &Histories, found: &mut Vec<String>) {
-    let recorded: BTreeMap<&str, &Recorded> =
+    let recorded: BTreeMap<&str, &CallHistory> =
         histories.journal.calls.iter().map(|call| (call.name.as_str(), call)).collect();
     for (told, answer) in histories.told.iter().flat_map(|told| told.answers.iter().map(move |a| (told, a))) {
         let place = format!("{}/{}", answer.session, answer.batch);
@@ -154,12 +167,17 @@ fn nothing_told_is_lost(histories: &Histories, found: &mut Vec<String>) {
 
 /// A call is unknown until it is resolved, always in the same words, and then what the resolution says, for good.
 fn resolutions_stand(histories: &Histories, found: &mut Vec<String>) {
-    let mut last: BTreeMap<String, &Value> = BTreeMap::new();
+    let mut last: BTreeMap<String, (u32, &Value)> = BTreeMap::new();
     for (told, answer) in histories.told.iter().flat_map(|told| told.answers.iter().map(move |a| (told, a))) {
-        let Answer { session, batch, calls, .. } = answer;
+        let BatchReply { session, batch, calls, alone, .. } = answer;
         for call in calls {
             let name = format!("{session}/{batch}/{}", call["id"].as_str().unwrap_or_default());
-            if let Some(before) = last.insert(name.clone(), call)
+            // Whoever pushed a call is answered in a task of its own, which may say so after the one that resolved it.
+            let is_late = |worker: u32| *alone && worker == told.worker && is_unknown(call);
+            if last.get(&name).is_some_and(|(worker, _)| is_late(*worker)) {
+                continue;
+            }
+            if let Some((_, before)) = last.insert(name.clone(), (told.worker, call))
                 && before != call
                 && !is_unknown(before)
                 && !is_open(before)
@@ -180,11 +198,22 @@ fn claims_are_in_order(histories: &Histories, found: &mut Vec<String>) {
         .map(|(session, batch, call)| format!("{}/{}/{}", session.name, batch.key, call.id))
         .collect();
     // One inside another runs while that one has what both claim.
-    let in_line = |call: &&Recorded| !added.contains(&call.name) && call.nesting.is_none();
-    let calls: Vec<&Recorded> = histories.journal.calls.iter().filter(in_line).collect();
+    let in_line = |call: &&CallHistory| !added.contains(&call.name) && call.nesting.is_none();
+    let calls: Vec<&CallHistory> = histories.journal.calls.iter().filter(in_line).collect();
+    // One that waits for the world outside or its tool lets others pass, and those of its batch stand behind it again.
+    let passed: BTreeSet<BatchNo> =
+        calls.iter().filter(|call| call.gave_way).map(|call| call.batch).collect();
     for (place, earlier) in calls.iter().enumerate() {
         for later in calls[place + 1..].iter().filter(|later| later.session == earlier.session) {
             let conflict = !(reads(earlier) && reads(later) || is_apart(earlier) || is_apart(later));
+            if conflict && passed.contains(&earlier.batch) {
+                // They run by the piece, whichever comes first.
+                if overlap(earlier, later) {
+                    let (one, two) = (&earlier.name, &later.name);
+                    found.push(format!("order: {one} and {two} ran at the same time"));
+                }
+                continue;
+            }
             let (Some(end), Some(start)) = (earlier.ended.last(), later.started.first()) else { continue };
             if conflict && !earlier.started.is_empty() && end > start {
                 found.push(format!(
@@ -196,23 +225,35 @@ fn claims_are_in_order(histories: &Histories, found: &mut Vec<String>) {
     }
 }
 
-fn reads(call: &Recorded) -> bool {
+/// Whether two calls ran at the same time, by their journals.
+fn overlap(one: &CallHistory, two: &CallHistory) -> bool {
+    let before = |start: EntryNo, end: Option<EntryNo>| end.is_none_or(|end| start < end);
+    let meets = |(start, end): &(EntryNo, Option<EntryNo>)| {
+        two.pieces.iter().any(|(begin, over)| before(*start, *over) && before(*begin, *end))
+    };
+    one.pieces.iter().any(meets)
+}
+
+fn reads(call: &CallHistory) -> bool {
     call.answer["tool"].as_str().is_some_and(|tool| tool.starts_with("read_"))
 }
 
-fn is_apart(call: &Recorded) -> bool {
+fn is_apart(call: &CallHistory) -> bool {
     call.answer["tool"].as_str().is_some_and(|tool| tool.ends_with("_apart") || tool.ends_with("_background"))
 }
 
-/// Calls that write have their session alone, so a dying worker takes at most one of their attempts in each with it.
+/// Calls that write have their session alone, so a dying worker takes at most one of their attempts in each with it,
+/// and one more if its store had failed before.
 fn attempts_are_lost_with_their_worker(histories: &Histories, found: &mut Vec<String>) {
     let mut lost: BTreeMap<&str, u32> = BTreeMap::new();
-    let alone = |call: &&Recorded| !reads(call) && !is_apart(call) && call.nesting.is_none();
+    let alone = |call: &&CallHistory| !reads(call) && !is_apart(call) && call.nesting.is_none();
     for call in histories.journal.calls.iter().filter(alone) {
         *lost.entry(call.session.as_str()).or_default() += call.past.lost;
     }
-    for (session, lost) in lost.iter().filter(|(_, lost)| **lost > histories.deaths) {
-        let deaths = histories.deaths;
-        found.push(format!("R3: {lost} attempts of session {session} were lost and {deaths} workers died"));
+    let Histories { deaths, failed, .. } = histories;
+    for (session, lost) in lost.iter().filter(|(_, lost)| **lost > deaths + failed) {
+        found.push(format!(
+            "R3: {lost} attempts of session {session} were lost, {deaths} workers died, {failed} by their store"
+        ));
     }
 }

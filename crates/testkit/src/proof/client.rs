@@ -2,9 +2,9 @@
 //! the ledger saw. What it is about to do and what it was told it says, one JSON object per line.
 
 use super::kind::Class;
-use super::ledger::Request;
+use super::ledger::LedgerRequest;
 use super::person::LOOK;
-use super::plan::{BatchPlan, CancelPlan, SessionPlan, When, hash};
+use super::plan::{BatchPlan, CancelPlan, CancelTime, FirstReply, SessionPlan, hash};
 use super::tools::{EFFECT, World, value};
 use crate::chance::Chance;
 use anyhow::{Context, Result, bail};
@@ -12,8 +12,11 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use windlass::core::handle::{idempotency_key, step_key};
-use windlass::{AskError, BatchError, Resolution, Runtime, StreamRequest, Submitted, Target};
+use windlass::ask::{Resolution, Target};
+use windlass::batch::StreamRequest;
+use windlass::error::{AskError, SessionError};
+use windlass::{BatchError, BatchRequest, Runtime, Submitted};
+use windlass_core::handle::{idempotency_key, step_key};
 
 /// Submits the batches of a session in their order, a few of them under way together.
 pub async fn submit(
@@ -37,11 +40,18 @@ pub async fn submit(
         };
         let submitted = match client.batch.streamed {
             true => client.pushed(&mut under_way).await?,
-            false => runtime.submit(&session.name, client.batch.request(client.batch.first())).await?,
+            false => {
+                let unattended = client.batch.asks == FirstReply::Unattended;
+                let request = client.batch.request(client.batch.first());
+                runtime.submit(&session.name, BatchRequest { unattended, ..request }).await?
+            }
         };
         world.say(json!({"submitted": {"session": session.name, "batch": client.batch.key}}))?;
         world.reach(&under_way_name(&session.name, &client.batch.key));
         under_way.spawn(async move {
+            if client.batch.asks != FirstReply::AtTheEnd {
+                client.answered_early(&submitted).await?;
+            }
             let mut answer = match client.batch.walks_away {
                 true => client.come_back(submitted).await?,
                 false => client.told(submitted).await?,
@@ -68,7 +78,7 @@ fn under_way_name(session: &str, batch: &str) -> String {
 /// After so many looks a client that walked away asks whether its batch is still there.
 const LOOKS_MAX: u32 = 50;
 
-/// Who submitted a batch.
+/// The client of a batch.
 struct BatchClient {
     runtime: Runtime,
     world: Arc<World>,
@@ -103,6 +113,14 @@ impl BatchClient {
         Ok(stream.close().await?)
     }
 
+    /// Asks how the calls stand, and says which of them were answered before they had ended.
+    async fn answered_early(&self, submitted: &Submitted) -> Result<()> {
+        let answer = submitted.now().await?;
+        let open = answer.calls.iter().filter(|call| call.call().end().is_none() && !call.is_conflict());
+        let open: Vec<String> = open.map(|call| call.handle().to_string()).collect();
+        Ok(self.world.say(json!({"provisional": open}))?)
+    }
+
     async fn told(&self, submitted: Submitted) -> Result<Value> {
         let answer = serde_json::to_value(submitted.settled().await?)?;
         self.world.say(json!({"session": self.session, "answer": answer}))?;
@@ -116,7 +134,8 @@ impl BatchClient {
     }
 
     async fn come_back_later(&self) -> Result<Value> {
-        let is_it = |open: &windlass::OpenCall| open.session == self.session && open.batch == self.batch.key;
+        let is_it =
+            |open: &windlass::inspect::OpenCall| open.session == self.session && open.batch == self.batch.key;
         let mut looks = 0_u32;
         while self.runtime.open().await?.iter().any(is_it) {
             tokio::time::sleep(LOOK).await;
@@ -162,11 +181,13 @@ impl BatchClient {
         let plan =
             self.batch.calls.iter().find(|plan| plan.id == id).context("a call that is not planned")?;
         let key = idempotency_key(self.runtime.store().secret(), &self.session, &self.batch.key, &id);
-        let request = Request {
+        let request = LedgerRequest {
             kind: "ask",
             key: match plan.kind.class {
                 Class::Stepped => step_key(&key, EFFECT),
                 Class::Once | Class::Keyed | Class::Read | Class::Client | Class::Missing => key,
+                // Nobody knows under which of its two keys it took effect: nobody says so.
+                Class::Shifting => return Ok(()),
             },
             call: format!("{}/{}/{id}", self.session, self.batch.key),
             handle: handle.clone(),
@@ -208,19 +229,19 @@ pub fn is_unknown(call: &Value) -> bool {
 pub async fn cancel(runtime: Runtime, world: Arc<World>, plan: CancelPlan, mut chance: Chance) -> Result<()> {
     let CancelPlan { session, batch, call, when } = &plan;
     match when {
-        When::Within(most_us) => {
+        CancelTime::Within(most_us) => {
             let delay = Duration::from_micros(chance.between(0, *most_us));
             if chance.percent(50) {
                 return Ok(());
             }
             tokio::time::sleep(delay).await;
         }
-        When::Running => world.reaches(call.as_deref().unwrap_or_default()).await,
-        When::Queued => {
+        CancelTime::Running => world.reaches(call.as_deref().unwrap_or_default()).await,
+        CancelTime::Queued => {
             world.reaches(&under_way_name(session, batch.as_deref().unwrap_or_default())).await;
         }
     }
-    let is_it = |open: &&windlass::OpenCall| {
+    let is_it = |open: &&windlass::inspect::OpenCall| {
         open.session == *session && Some(&open.batch) == batch.as_ref() && Some(&open.id) == call.as_ref()
     };
     let handle = match call {
@@ -239,11 +260,11 @@ pub async fn cancel(runtime: Runtime, world: Arc<World>, plan: CancelPlan, mut c
         world.say(json!({"asking": scope}))?;
         match runtime.cancel(target, None).await {
             Ok(asked) => world.say(json!({"asked": scope, "open": asked.asked, "over": asked.over}))?,
-            Err(AskError::NotFound { .. }) => {}
+            Err(AskError::NotFound { .. } | AskError::Session(SessionError::NotFound { .. })) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    if *when == When::Queued {
+    if *when == CancelTime::Queued {
         world.release();
     }
     Ok(())

@@ -1,22 +1,28 @@
 //! Two of the three histories, read back: what clients were told, and what the journal says.
 
+mod inside;
 mod told;
 
-pub use told::{Answer, Answered, Cancel, Taken, Told};
+pub use inside::{InsideHistory, NestedCalls, RecordedStep};
+pub use told::{BatchReply, ClientAnswer, ClientCancel, Taken, WorkerReplies};
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use windlass::core::batch::{Batch, ClosedBy};
-use windlass::core::call::{CancelAsked, Fact, Reason, Verdict};
-use windlass::core::entry::{self, Event};
-use windlass::core::handle::{Handle, Kind, idempotency_key};
-use windlass::core::ids::{BatchNo, BlobNo, EntryNo, Ordinal};
-use windlass::core::operation::{Completion, Did, Operation, StepResult};
-use windlass::core::time::Timestamp;
-use windlass::{Decision, EffectClass, Inbox, Siblings, Wake, inspect};
+use windlass::batch::{Decision, Siblings};
+use windlass::tasks::{Inbox, Wake};
+use windlass::{EffectClass, inspect};
+use windlass_core::batch::{Batch, ClosedBy};
+use windlass_core::call::{
+    CancelAsked, Fact, Reason, ReconciledAttempt, Result as Attempted, Returned, Verdict,
+};
+use windlass_core::entry::{self, EntryEvent};
+use windlass_core::handle::{Handle, HandleKind, idempotency_key};
+use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Ordinal};
+use windlass_core::operation::Did;
+use windlass_core::time::Timestamp;
 use windlass_store::{SessionRow, SqliteStore, Store};
 
 /// Between the session and the schedule in the name of a call that one started.
@@ -25,22 +31,22 @@ pub const SCHEDULE: &str = "/schedule:";
 /// Journal rows are read in pages of this size.
 const ROWS_PAGE: u64 = 64;
 
-/// What the journals of a data folder say.
+/// The journals of a data folder.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
     /// Every recorded call, by session, batch and ordinal.
-    pub calls: Vec<Recorded>,
+    pub calls: Vec<CallHistory>,
     /// Every recorded batch.
     pub batches: Vec<RecordedBatch>,
-    /// What is left in the inboxes.
+    /// The notices left in the inboxes.
     pub notices: Vec<Taken>,
-    /// What is wrong with the journals themselves: damage, gaps, open batches.
+    /// The problems of the journals themselves: damage, gaps, open batches.
     pub problems: Vec<String>,
 }
 
-/// What happened to a call's attempts, by its entries.
+/// The attempts of a call, by its entries.
 #[derive(Clone, Debug, Default)]
-pub struct Past {
+pub struct AttemptHistory {
     /// How many were lost with their owner.
     pub lost: u32,
     /// How many returned.
@@ -49,7 +55,7 @@ pub struct Past {
     pub stopped: u32,
     /// How many were stopped before they could.
     pub stopped_in_time: u32,
-    /// What the tool said of those that did not return, in order.
+    /// The tool's verdicts on attempts that did not return, in order.
     pub reconciled: Vec<&'static str>,
     /// How often it waited to be tried again.
     pub retries: u32,
@@ -67,11 +73,110 @@ pub struct Past {
     pub connected: Vec<bool>,
     /// The entries in which it was resolved: none, or one behind its end.
     pub resolved: Vec<EntryNo>,
+    /// The contradiction in its record for which it was set aside, if it was.
+    pub set_aside: Option<String>,
+    /// Each start or resumption of its body: under which class, and what became of it.
+    pub runs: Vec<BodyRun>,
+    /// The class it is pinned to, as far as its entries were read.
+    class: Option<EffectClass>,
+    /// How often an operator accepted a changed tool for it.
+    pub accepted: u32,
+    /// See [`AttemptHistory::repeated`].
+    broken: Option<(EffectClass, EffectClass)>,
 }
 
-impl Recorded {
+/// A run of a call's body.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyRun {
+    /// The class that the tool had then.
+    pub class: EffectClass,
+    /// Whether it may have taken effect without telling.
+    pub in_doubt: bool,
+}
+
+impl AttemptHistory {
+    /// Follows the classes of its runs, and which of them are in doubt.
+    fn follow(&mut self, fact: &Fact) {
+        let acts = |run: &BodyRun| matches!(run.class, EffectClass::Keyed | EffectClass::Once);
+        let last = self.runs.last_mut();
+        match fact {
+            Fact::Prepared(prepared) => self.class = Some(prepared.class),
+            Fact::Accepted(accepted) => {
+                self.class = Some(accepted.class);
+                self.accepted += 1;
+            }
+            Fact::Started(_) | Fact::Resumed(_) => {
+                let class = self.class.unwrap_or(EffectClass::Once);
+                let forbids = |run: &&BodyRun| {
+                    let same = run.class == class || class == EffectClass::Read;
+                    run.in_doubt && (run.class == EffectClass::Once || !same)
+                };
+                let broken = self.runs.iter().find(forbids).map(|run| (run.class, class));
+                self.broken = self.broken.or(broken);
+                self.runs.push(BodyRun { class, in_doubt: false });
+            }
+            Fact::Lost(_) => last.into_iter().for_each(|run| run.in_doubt = run.class != EffectClass::Read),
+            Fact::Stopped(stopped) if stopped.may_have_acted => {
+                last.into_iter().for_each(|run| run.in_doubt = run.class != EffectClass::Read);
+            }
+            Fact::Returned(Returned { result: Attempted::Failed(failure), .. }) => {
+                last.into_iter().for_each(|run| run.in_doubt = acts(run) && !failure.did_not_happen);
+            }
+            // What it did by steps only a stepped body knows of.
+            Fact::Operation(operation) if matches!(operation.did, Did::StepEnded { .. }) => {
+                last.into_iter().for_each(|run| run.in_doubt |= run.class == EffectClass::Stepped);
+            }
+            Fact::Reconciled(ReconciledAttempt { verdict: Verdict::DidNotHappen, .. }) => {
+                self.runs.iter_mut().for_each(|run| run.in_doubt = false);
+            }
+            Fact::Stopped(_)
+            | Fact::Returned(_)
+            | Fact::Operation(_)
+            | Fact::Reconciled(_)
+            | Fact::Aborted(_)
+            | Fact::CopyFound
+            | Fact::StartRefused
+            | Fact::Opened(_)
+            | Fact::Parked(_)
+            | Fact::CancelAsked(_)
+            | Fact::SameAs(_)
+            | Fact::First
+            | Fact::Suspended(_)
+            | Fact::Unconnected(_)
+            | Fact::Connected(_)
+            | Fact::Detached(_)
+            | Fact::SetAside(_)
+            | Fact::Ended(_)
+            | Fact::Resolved(_) => {}
+        }
+    }
+
+    /// A run that had to be asked after, and was followed by another instead; and the class of that.
+    pub fn repeated(&self) -> Option<(EffectClass, EffectClass)> {
+        self.broken
+    }
+}
+
+impl CallHistory {
+    /// Where it begins to run alone, and where that ends.
+    fn add_piece(&mut self, number: EntryNo, fact: &Fact) {
+        let runs = self.pieces.last().is_some_and(|(_, end)| end.is_none());
+        let outside = matches!(fact, Fact::Unconnected(_))
+            || matches!(fact, Fact::Suspended(suspended) if suspended.parked.reason.is_outside());
+        if !runs && matches!(fact, Fact::Started(_) | Fact::Resumed(_)) {
+            self.pieces.push((number, None));
+        }
+        self.gave_way |= matches!(fact, Fact::Parked(parked) if parked.reason != Reason::Retry);
+        self.gave_way |= outside;
+        if let Some((_, end)) = self.pieces.last_mut().filter(|_| outside || matches!(fact, Fact::Ended(_))) {
+            end.get_or_insert(number);
+        }
+    }
+
     fn add(&mut self, number: EntryNo, fact: &Fact) {
+        self.add_piece(number, fact);
         let past = &mut self.past;
+        past.follow(fact);
         match fact {
             Fact::Started(_) => self.started.push(number),
             Fact::Ended(_) => self.ended.push(number),
@@ -103,102 +208,18 @@ impl Recorded {
             Fact::Operation(operation) => {
                 let made = past.connected.iter().filter(|made| **made).count() as u32;
                 let (attempt, round) = (self.started.len() as u32, past.tries(self.is_once) + made);
-                self.inside.add((number, attempt, round), operation);
+                self.inside.add(number, attempt, round, operation);
             }
             Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) | Fact::SameAs(_) | Fact::First => {}
-            Fact::Detached(_) => {}
+            Fact::Detached(_) | Fact::StartRefused | Fact::CopyFound => {}
+            // Tools of the rig are not cut off apart from their owner.
+            Fact::Aborted(_) => past.stopped += 1,
+            Fact::SetAside(aside) => past.set_aside = Some(aside.why.to_string()),
         }
     }
 }
 
-/// What a call did by name, by its entries.
-#[derive(Clone, Debug, Default)]
-pub struct Inside {
-    /// Its steps.
-    pub steps: BTreeMap<String, RecordedStep>,
-    /// What was answered to it under each name, in order: once.
-    pub answers: BTreeMap<String, Vec<Value>>,
-    /// How often it asked what it asks.
-    pub questions: u32,
-    /// The signals that came, in order.
-    pub signals: Vec<Value>,
-    /// How often it slept.
-    pub sleeps: u32,
-    /// How often it wrote its pair, and told of that.
-    pub pairs: u32,
-    /// See above.
-    pub events: u32,
-    /// See above.
-    pub attached: u32,
-    /// What it called under each name, in order.
-    pub called: BTreeMap<String, Vec<Called>>,
-}
-
-/// That a call called others.
-#[derive(Clone, Copy, Debug)]
-pub struct Called {
-    /// How often, from 1.
-    pub generation: u32,
-    /// In which entry.
-    pub at: EntryNo,
-    /// How many tries of the call were over then.
-    pub round: u32,
-}
-
-/// What is recorded of a step.
-#[derive(Clone, Debug, Default)]
-pub struct RecordedStep {
-    /// The attempts in which it failed.
-    pub failed_in: Vec<u32>,
-    /// The attempts in which it succeeded: one.
-    pub done_in: Vec<u32>,
-}
-
-impl Inside {
-    fn add(&mut self, (at, attempt, round): (EntryNo, u32, u32), operation: &Operation) {
-        let name = || operation.name.to_string();
-        match &operation.did {
-            Did::StepStarted { .. } => _ = self.steps.entry(name()).or_default(),
-            Did::StepEnded { result, .. } => {
-                let step = self.steps.entry(name()).or_default();
-                match result {
-                    StepResult::Ok(_) => step.done_in.push(attempt),
-                    StepResult::Failed(_) => step.failed_in.push(attempt),
-                }
-            }
-            Did::Completed(Completion::Ok(answer)) => {
-                let answer = serde_json::from_str(answer).unwrap_or_default();
-                self.answers.entry(name()).or_default().push(answer);
-            }
-            Did::Completed(other) => {
-                self.answers.entry(name()).or_default().push(json!(format!("{other:?}")));
-            }
-            Did::SleepEnded => self.sleeps += 1,
-            Did::PairWritten { written, .. } => self.pairs += u32::from(*written),
-            Did::Attached { .. } => self.attached += 1,
-            Did::Emitted { .. } => self.events += 1,
-            Did::Called { generation } => {
-                let called = Called { generation: *generation, at, round };
-                self.called.entry(name()).or_default().push(called);
-            }
-            Did::Asked(_) => self.questions += 1,
-            Did::Signalled { payload } => {
-                self.signals.push(serde_json::from_str(payload).unwrap_or_default());
-            }
-            Did::SleepBegan(_)
-            | Did::Spawned { .. }
-            | Did::Said { .. }
-            | Did::KeyTaken
-            | Did::WaitBegan(_)
-            | Did::TimedOut
-            | Did::PairsRead { .. }
-            | Did::ChildOpened { .. }
-            | Did::SignalAwaited(_) => {}
-        }
-    }
-}
-
-impl Past {
+impl AttemptHistory {
     /// How many attempts count against the rule of its tool.
     pub fn tries(&self, is_once: bool) -> u32 {
         self.returned + self.stopped + self.stopped_in_time + if is_once { self.lost } else { 0 }
@@ -215,16 +236,18 @@ impl Past {
 pub struct RecordedBatch {
     /// Session and batch key.
     pub name: String,
-    /// What its calls do to each other.
+    /// Its sibling rule.
     pub siblings: Siblings,
     /// The names of its calls, by ordinal.
     pub calls: Vec<String>,
     /// Its journal, row by row.
-    pub rows: Vec<Vec<Event>>,
+    pub rows: Vec<Vec<EntryEvent>>,
     /// Whether its calls were pushed.
     pub streamed: bool,
-    /// Who closed it then, each time: once.
+    /// The closer, each time: once.
     pub closed: Vec<ClosedBy>,
+    /// When its session is told of calls that were answered before they had ended.
+    pub wake: Wake,
 }
 
 /// How a batch was decided without a call, if that is why it was asked to stop.
@@ -235,7 +258,7 @@ pub fn dismissal(asked: &CancelAsked) -> Option<Decision> {
 
 /// A recorded call.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct CallHistory {
     /// Session, batch key and id.
     pub name: String,
     /// The session.
@@ -252,10 +275,10 @@ pub struct Recorded {
     pub attempts: u32,
     /// How many deaths of an owner count against it.
     pub deaths: u32,
-    /// What happened to its attempts.
-    pub past: Past,
-    /// What it did by name.
-    pub inside: Inside,
+    /// Its attempts.
+    pub past: AttemptHistory,
+    /// Its named operations.
+    pub inside: InsideHistory,
     /// When it was asked for.
     pub opened_at: Timestamp,
     /// When it was over.
@@ -272,6 +295,13 @@ pub struct Recorded {
     pub key: String,
     /// When its session is told of it, if it is a task.
     pub task: Option<Wake>,
+    /// Whether it is recorded that its caller was answered before it had ended.
+    pub provisional: bool,
+    /// The entries between which it ran alone, as far as it claims what others do: until its end, or until it waited for the
+    /// world outside.
+    pub pieces: Vec<(EntryNo, Option<EntryNo>)>,
+    /// Whether it waited for the world outside or for its tool, so that others could pass it.
+    pub gave_way: bool,
 }
 
 /// Where a call inside another was made.
@@ -294,7 +324,7 @@ impl Nesting {
     }
 }
 
-impl Recorded {
+impl CallHistory {
     /// Its name, or what stands for that in every folder: of a call inside another that one's and its own id, of one that a
     /// schedule started that one's id.
     pub fn path(&self) -> String {
@@ -354,21 +384,22 @@ impl Journal {
         self.batches.extend(batches);
         let mut calls = BTreeMap::new();
         let listed = inspect::calls(store, session, usize::MAX).await?;
-        let name = |recorded: &inspect::Recorded| {
+        let name = |recorded: &inspect::RecordedCall| {
             format!("{}/{}/{}", session.name, recorded.batch_key, recorded.answer.id())
         };
         let names: BTreeMap<Handle, String> =
             listed.iter().map(|recorded| (recorded.answer.handle(), name(recorded))).collect();
         for recorded in listed {
             let handle = recorded.answer.handle();
-            let id =
-                handle.open(store.secret(), Kind::Call).ok_or_else(|| anyhow!("{handle} is no handle"))?;
-            let id = windlass::core::ids::CallId::unpacked(id);
+            let id = handle
+                .open(store.secret(), HandleKind::Call)
+                .ok_or_else(|| anyhow!("{handle} is no handle"))?;
+            let id = windlass_core::ids::CallId::unpacked(id);
             let shown = serde_json::to_value(&recorded.answer)?;
             let call = recorded.answer.call();
             calls.insert(
                 (id.batch, id.ordinal),
-                Recorded {
+                CallHistory {
                     name: name(&recorded),
                     session: session.name.clone(),
                     nesting: recorded.answer.parent().and_then(|parent| {
@@ -379,9 +410,12 @@ impl Journal {
                     ordinal: id.ordinal,
                     attempts: call.attempts,
                     deaths: call.deaths,
-                    past: Past::default(),
+                    past: AttemptHistory::default(),
                     task: call.task.as_deref().map(|task| task.wake),
-                    inside: Inside::default(),
+                    provisional: call.is_provisional,
+                    pieces: Vec::new(),
+                    gave_way: false,
+                    inside: InsideHistory::default(),
                     opened_at: call.opened_at,
                     ended_at: call.end().map_or(call.opened_at, |end| end.at),
                     started: Vec::new(),
@@ -399,7 +433,7 @@ impl Journal {
             );
         }
         for (number, batch, event) in entries {
-            let Event::Call { ordinal, fact } = event else { continue };
+            let EntryEvent::Call { ordinal, fact } = event else { continue };
             let call = calls.get_mut(&(batch, ordinal));
             let call = call.ok_or_else(|| anyhow!("entry {number} is of a call that is not there"))?;
             call.add(number, &fact);
@@ -416,7 +450,7 @@ impl Journal {
             let Some(last) = page.last() else { break };
             after = Some(last.id.clone());
             for notice in page {
-                let (id, task, kind, state) = (notice.id, notice.task, notice.kind, notice.task_state);
+                let (id, task, kind, state) = (notice.id, notice.call, notice.kind, notice.call_state);
                 let shown = json!({"id": id, "task": task, "kind": kind, "state": state});
                 self.notices.push(Taken::read(&shown));
             }
@@ -426,7 +460,7 @@ impl Journal {
 }
 
 /// An entry of a session, and the batch it is of.
-type Numbered = (EntryNo, BatchNo, Event);
+type Numbered = (EntryNo, BatchNo, EntryEvent);
 
 /// Every entry of a session, in order and without gaps, or an error that says where not.
 async fn entries(
@@ -475,11 +509,14 @@ async fn recorded_batch(
     let name = format!("{}/{}", session.name, folded.opening.key);
     let calls = folded.calls.iter().map(|call| format!("{name}/{}", call.opened.id)).collect();
     let closed = entries.iter().filter_map(|entry| match &entry.event {
-        Event::Closed(by) => Some(*by),
-        Event::Batch(_) | Event::Call { .. } => None,
+        EntryEvent::Closed(by) => Some(*by),
+        EntryEvent::Batch(_)
+        | EntryEvent::Answered(_)
+        | EntryEvent::ClockMoved(_)
+        | EntryEvent::Call { .. } => None,
     });
-    let (siblings, streamed) = (folded.opening.siblings, folded.opening.streamed);
-    Ok(RecordedBatch { name, siblings, calls, rows, streamed, closed: closed.collect() })
+    let windlass_core::batch::Opening { siblings, streamed, wake, .. } = folded.opening;
+    Ok(RecordedBatch { name, siblings, calls, rows, streamed, closed: closed.collect(), wake })
 }
 
 /// The value of a call that succeeded.
@@ -490,7 +527,7 @@ async fn value(store: &Arc<dyn Store>, shown: &Value) -> Result<Option<Value>> {
         return Ok(outcome.get("value").cloned());
     }
     let artifact = Handle::parse(&text(&kept["artifact"]))
-        .and_then(|handle| handle.open(store.secret(), Kind::Artifact));
+        .and_then(|handle| handle.open(store.secret(), HandleKind::Artifact));
     let blob = BlobNo(artifact.ok_or_else(|| anyhow!("{kept} names no artifact"))?);
     let length = kept["bytes"].as_u64().unwrap_or(0);
     let bytes = store.blob(blob, 0, length + 1).await?.ok_or_else(|| anyhow!("{kept} is not there"))?;

@@ -2,13 +2,14 @@
 //! takes over what the one before it left.
 
 use super::check::{Histories, violations};
-use super::history::{Recorded, SCHEDULE};
+use super::history::{CallHistory, SCHEDULE};
+use super::jumps;
 use super::ledger::Ledger;
 use super::plan::RACE;
 use super::tools::{ANSWER, QUESTION};
-use super::trial::{Ended, Planned, Programs, Trial};
+use super::trial::{Planned, Programs, Trial, WorkerExit};
 use crate::chance::Chance;
-use crate::results::Record;
+use crate::results::ProofRecord;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -16,9 +17,10 @@ use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use windlass::Siblings;
-use windlass::core::batch::ClosedBy;
-use windlass::core::operation::CLIENT;
+use windlass::batch::Siblings;
+use windlass_core::batch::ClosedBy;
+use windlass_core::entry::EntryEvent;
+use windlass_core::operation::CLIENT;
 
 /// Workers of one folder that are killed before it is drained and checked.
 const KILLS_PER_TRIAL: u64 = 24;
@@ -29,9 +31,9 @@ const LOOK: Duration = Duration::from_micros(300);
 /// After so many violations there is no need for more.
 const VIOLATIONS_MAX: usize = 20;
 
-/// What is asked for.
+/// The options of the run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct KillOptions {
     /// How many kills.
     pub kills: u64,
     /// Where the numbers come from.
@@ -40,11 +42,11 @@ pub struct Options {
     pub time_max: Duration,
     /// How many folders are worked on together.
     pub lanes: u64,
-    /// What is submitted in each.
+    /// The plans of each trial.
     pub plans: Plans,
 }
 
-/// What is submitted while workers are killed.
+/// The plans submitted while workers are killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plans {
     /// Calls of all kinds.
@@ -54,10 +56,10 @@ pub enum Plans {
     Tasks,
 }
 
-/// What was done and found.
+/// The report of the run.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// What was submitted.
+pub struct KillReport {
+    /// The submitted plans.
     pub plans: Plans,
     /// Workers killed with calls to be answered.
     pub kills: u64,
@@ -91,6 +93,8 @@ pub struct Report {
     pub cancelled: u64,
     /// Calls that ended as unknown and were resolved.
     pub resolved: u64,
+    /// Changed tools that the client accepted.
+    pub accepted: u64,
     /// Calls that were set aside.
     pub poison: u64,
     /// Calls that were cancelled because their batch was decided, and those of them that had started.
@@ -137,6 +141,8 @@ pub struct Report {
     pub streamed_cut: u64,
     /// Tasks, and those of them that outlasted their callers.
     pub tasks: u64,
+    /// Calls of which a client was told before they had ended.
+    pub provisional: u64,
     /// See above.
     pub outlasted: u64,
     /// Notices that were taken, those of them that were taken again, and those that were acknowledged.
@@ -147,16 +153,22 @@ pub struct Report {
     pub acknowledged: u64,
     /// Calls that were started at their time.
     pub fired: u64,
+    /// Sessions that were deleted, and those whose deletion was cut off by a kill.
+    pub deleted: u64,
+    /// See above.
+    pub deletions_cut: u64,
+    /// Moves of the wall clock that batches have recorded: jumps, and time without an owner.
+    pub jumps: u64,
     /// Every broken promise.
     pub violations: Vec<String>,
     /// How long it took.
     pub took: Duration,
 }
 
-impl Report {
+impl KillReport {
     /// As a line of the results.
-    pub fn record(&self, seed: u64) -> Record {
-        Record {
+    pub fn record(&self, seed: u64) -> ProofRecord {
+        ProofRecord {
             proof: match self.plans {
                 Plans::Calls => "kill",
                 Plans::Tasks => "kill-tasks",
@@ -170,7 +182,7 @@ impl Report {
                 "trials": self.trials, "calls": self.calls, "answers": self.answers, "effects": self.effects,
                 "unknown": self.unknown, "lost_attempts": self.lost, "retries": self.retries,
                 "stopped": self.stopped, "reconciled": self.reconciled, "cancels": self.cancels,
-                "cancelled": self.cancelled, "resolved": self.resolved, "poison": self.poison,
+                "cancelled": self.cancelled, "resolved": self.resolved, "accepted": self.accepted, "poison": self.poison,
                 "rivals": self.rivals, "dismissed": self.dismissed, "dismissed_running": self.dismissed_running,
                 "steps": self.steps, "steps_again": self.steps_again, "answered": self.answered,
                 "slept": self.slept, "questions": self.questions, "questions_answered": self.questions_answered,
@@ -179,9 +191,14 @@ impl Report {
                 "nested": self.nested, "nested_again": self.nested_again,
                 "nested_parents_lost": self.nested_parents_lost, "nested_races": self.nested_races,
                 "nested_races_cut": self.nested_races_cut, "streamed": self.streamed,
-                "streamed_cut": self.streamed_cut, "background": self.background(),
+                "streamed_cut": self.streamed_cut, "deletions": self.deletions(), "jumps": self.jumps,
+                "background": self.background(),
             }),
         }
+    }
+
+    fn deletions(&self) -> Value {
+        json!({"done": self.deleted, "cut": self.deletions_cut})
     }
 
     fn add(&mut self, histories: &Histories) {
@@ -200,6 +217,7 @@ impl Report {
             self.stopped += u64::from(past.stopped + past.stopped_in_time);
             self.reconciled += past.reconciled.len() as u64;
             self.resolved += past.resolved.len() as u64;
+            self.accepted += u64::from(past.accepted);
             self.dismissed += u64::from(past.dismissed);
             self.steps += call.inside.steps.values().map(|step| step.done_in.len() as u64).sum::<u64>();
             self.slept += u64::from(call.inside.sleeps);
@@ -219,19 +237,25 @@ impl Report {
         // A later worker's client is told so again.
         let signalled: BTreeSet<_> = histories.told.iter().flat_map(|told| &told.signalled).collect();
         self.signals += signalled.len() as u64;
+        let deleted: u64 = histories.told.iter().map(|told| told.deleted.len() as u64).sum();
+        self.deleted += deleted;
+        self.deletions_cut +=
+            histories.told.iter().map(|told| told.deleting.len() as u64).sum::<u64>() - deleted;
         self.add_nested(histories);
         self.add_tasks(histories);
         let stepped = histories.effects.iter().filter(|effect| effect.verdict == "again");
         let keys: BTreeSet<&str> = histories.journal.calls.iter().map(|call| call.key.as_str()).collect();
         self.steps_again += stepped.filter(|effect| !keys.contains(effect.key.as_str())).count() as u64;
         let batches = histories.journal.batches.iter();
+        let events = batches.clone().flat_map(|batch| batch.rows.iter().flatten());
+        self.jumps += events.filter(|event| matches!(event, EntryEvent::ClockMoved(_))).count() as u64;
         self.rivals += batches.filter(|batch| batch.siblings != Siblings::Independent).count() as u64;
         let cancels = histories.told.iter().flat_map(|told| &told.cancels);
         self.cancels += cancels.filter(|cancel| cancel.acknowledged).count() as u64;
     }
 }
 
-impl Report {
+impl KillReport {
     /// Waits for the world outside, calls inside others, and what was pushed.
     fn add_nested(&mut self, histories: &Histories) {
         for call in &histories.journal.calls {
@@ -249,7 +273,7 @@ impl Report {
             }
         }
         let calls = histories.journal.calls.iter();
-        let races = |call: &&Recorded| call.nesting.as_ref().is_some_and(|nesting| nesting.name == RACE);
+        let races = |call: &&CallHistory| call.nesting.as_ref().is_some_and(|nesting| nesting.name == RACE);
         let cut = calls.filter(races).filter(|call| call.past.lost > 0).map(|call| call.batch);
         self.nested_races_cut += cut.collect::<BTreeSet<_>>().len() as u64;
         for batch in histories.journal.batches.iter().filter(|batch| batch.streamed) {
@@ -259,15 +283,15 @@ impl Report {
     }
 }
 
-impl Report {
+impl KillReport {
     fn background(&self) -> Value {
         json!({
             "tasks": self.tasks, "outlasted": self.outlasted, "taken": self.taken, "taken_again": self.taken_again,
-            "acknowledged": self.acknowledged, "fired": self.fired,
+            "acknowledged": self.acknowledged, "fired": self.fired, "provisional": self.provisional,
         })
     }
 
-    /// What went on without its caller, and what was told of it.
+    /// Adds tasks and their notices.
     fn add_tasks(&mut self, histories: &Histories) {
         let planned: BTreeSet<&str> = histories
             .plan
@@ -286,20 +310,23 @@ impl Report {
             histories.told.iter().flat_map(|told| told.taken.iter().map(|taken| taken.id.as_str())).collect();
         self.taken += taken.len() as u64;
         self.taken_again += (taken.len() - taken.iter().collect::<BTreeSet<_>>().len()) as u64;
+        let provisional: BTreeSet<&String> =
+            histories.told.iter().flat_map(|told| &told.provisional).collect();
+        self.provisional += provisional.len() as u64;
         let acknowledged = histories.told.iter().map(|told| told.acknowledged.len() as u64);
         self.acknowledged += acknowledged.sum::<u64>();
     }
 }
 
 /// Kills until there were enough, or time is up, or it is clear that something is broken.
-pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
-    let rig = Rig {
+pub fn run(programs: &Programs, options: &KillOptions) -> Result<KillReport> {
+    let rig = KillRig {
         programs,
         options,
         began: Instant::now(),
         trials: AtomicU64::new(0),
         kills: AtomicU64::new(0),
-        report: Mutex::new(Report { plans: options.plans, ..Report::default() }),
+        report: Mutex::new(KillReport { plans: options.plans, ..KillReport::default() }),
     };
     std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..options.lanes.max(1)).map(|_| scope.spawn(|| rig.lane())).collect();
@@ -312,16 +339,16 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-struct Rig<'a> {
+struct KillRig<'a> {
     programs: &'a Programs,
-    options: &'a Options,
+    options: &'a KillOptions,
     began: Instant,
     trials: AtomicU64,
     kills: AtomicU64,
-    report: Mutex<Report>,
+    report: Mutex<KillReport>,
 }
 
-impl Rig<'_> {
+impl KillRig<'_> {
     fn lane(&self) -> Result<()> {
         let folder = tempfile::tempdir()?;
         let mut ledger = Ledger::start(&self.programs.ledger, folder.path())?;
@@ -339,7 +366,7 @@ impl Rig<'_> {
             Plans::Calls => Planned::Seed(seed.any()),
             Plans::Tasks => Planned::Tasks(seed.any()),
         };
-        let mut trial = Trial::new(self.programs, ledger, (number, planned))?;
+        let mut trial = Trial::new(self.programs, ledger, number, planned)?;
         let ran = self.kill_and_drain(&mut trial, &mut seed);
         let histories = trial.histories();
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
@@ -364,12 +391,12 @@ impl Rig<'_> {
             if self.enough() {
                 break;
             }
-            let mut child = trial.start(&[])?;
+            let mut child = trial.start(&[(jumps::VARIABLE, jumps::setting(seed))])?;
             wait_for_the_instant(trial, &mut child, seed)?;
             match trial.kill(&mut child)? {
-                Ended::Killed => {}
-                Ended::Done => break,
-                Ended::Lost => anyhow::bail!("R8: the store failed without a cause"),
+                WorkerExit::Killed => {}
+                WorkerExit::Done => break,
+                WorkerExit::Lost => anyhow::bail!("R8: the store failed without a cause"),
             }
             let told = trial.last_told()?;
             if told.reached("done") {
@@ -384,7 +411,7 @@ impl Rig<'_> {
                 (true, true) => report.working += 1,
             }
         }
-        trial.drain()
+        trial.drain_as(&[(jumps::VARIABLE, jumps::latest())])
     }
 
     fn enough(&self) -> bool {

@@ -6,13 +6,13 @@ use windlass::{Deadlines, EffectClass, Flags, RetryRule, ToolSpec};
 
 /// Which tool a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
-    /// What may happen to it after a crash.
+pub struct CallKind {
+    /// Its effect class.
     pub class: Class,
-    /// Who can tell whether it took effect.
-    pub asks: Asks,
+    /// The witness of its effect.
+    pub asks: EffectWitness,
     /// How long its attempts may take.
-    pub pace: Pace,
+    pub pace: AttemptPace,
     /// Whether it claims nothing, so that it runs beside all others.
     pub apart: bool,
     /// Whether its calls may go on without a caller. Then they claim nothing either.
@@ -21,7 +21,7 @@ pub struct Kind {
 
 /// How long an attempt may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum AttemptPace {
     /// As long as usual.
     Usual,
     /// A moment.
@@ -41,15 +41,17 @@ pub enum Class {
     Read,
     /// `stepped`
     Stepped,
+    /// Of a tool that has another class with every worker.
+    Shifting,
     /// Of a tool that the client runs; as `keyed`.
     Client,
     /// Of a tool that does not exist: refused without an attempt.
     Missing,
 }
 
-/// Who can tell whether a call took effect.
+/// The witness of a call's effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum EffectWitness {
     /// Nobody.
     Nobody,
     /// The ledger.
@@ -71,48 +73,56 @@ const INLINE_MS: u64 = 3;
 /// How long a call may wait for its turn: longer than any trial. Without a tool it waits as the worker's limits say.
 const QUEUE_MS: u64 = 600_000;
 
-impl Kind {
+impl CallKind {
     /// `once_effect`
-    pub const ONCE: Kind = Kind::new(Class::Once);
+    pub const ONCE: CallKind = CallKind::new(Class::Once);
     /// `keyed_effect`
-    pub const KEYED: Kind = Kind::new(Class::Keyed);
+    pub const KEYED: CallKind = CallKind::new(Class::Keyed);
     /// `read_effect`
-    pub const READ: Kind = Kind::new(Class::Read);
+    pub const READ: CallKind = CallKind::new(Class::Read);
     /// `stepped_effect`
-    pub const STEPPED: Kind = Kind::new(Class::Stepped);
+    pub const STEPPED: CallKind = CallKind::new(Class::Stepped);
+    /// `shifting_effect`, beside all others.
+    pub const SHIFTING: CallKind = CallKind::new(Class::Shifting).apart();
     /// `client_effect`, beside all others.
-    pub const CLIENT: Kind = Kind::new(Class::Client).apart();
+    pub const CLIENT: CallKind = CallKind::new(Class::Client).apart();
     /// Not there.
-    pub const MISSING: Kind = Kind::new(Class::Missing);
+    pub const MISSING: CallKind = CallKind::new(Class::Missing);
 
     /// Of this class, with all the time it needs, and nobody to ask.
-    pub const fn new(class: Class) -> Kind {
-        Kind { class, asks: Asks::Nobody, pace: Pace::Usual, apart: false, background: false }
+    pub const fn new(class: Class) -> CallKind {
+        CallKind {
+            class,
+            asks: EffectWitness::Nobody,
+            pace: AttemptPace::Usual,
+            apart: false,
+            background: false,
+        }
     }
 
-    /// The same, and the ledger can be asked.
-    pub const fn asks(self) -> Kind {
-        Kind { asks: Asks::Ledger, ..self }
+    /// This kind, with a ledger that can be asked.
+    pub const fn asks(self) -> CallKind {
+        CallKind { asks: EffectWitness::Ledger, ..self }
     }
 
     /// Whether its attempts may only take a moment.
     pub fn is_brief(self) -> bool {
-        self.pace == Pace::Brief
+        self.pace == AttemptPace::Brief
     }
 
-    /// The same with little time.
-    pub const fn brief(self) -> Kind {
-        Kind { pace: Pace::Brief, ..self }
+    /// This kind, with little time.
+    pub const fn brief(self) -> CallKind {
+        CallKind { pace: AttemptPace::Brief, ..self }
     }
 
-    /// The same, beside all others.
-    pub const fn apart(self) -> Kind {
-        Kind { apart: true, ..self }
+    /// This kind, without claims.
+    pub const fn apart(self) -> CallKind {
+        CallKind { apart: true, ..self }
     }
 
-    /// The same, beside all others and without a caller once that has waited for a moment.
-    pub const fn background(self) -> Kind {
-        Kind { background: true, ..self.apart() }
+    /// This kind, without claims, and detached once its caller has waited for a moment.
+    pub const fn background(self) -> CallKind {
+        CallKind { background: true, ..self.apart() }
     }
 
     /// Whether its tool is there and has code of its own.
@@ -121,12 +131,13 @@ impl Kind {
     }
 
     /// Those that exist and have code.
-    pub fn all() -> impl Iterator<Item = Kind> {
+    pub fn all() -> impl Iterator<Item = CallKind> {
         let classes = [Class::Once, Class::Keyed, Class::Read, Class::Stepped].into_iter();
         classes.flat_map(|class| {
-            let asks = [Asks::Nobody, Asks::Ledger, Asks::InVain].into_iter();
-            let paces = [Pace::Usual, Pace::Brief, Pace::Patient];
-            let all = asks.flat_map(move |asks| paces.map(|pace| Kind { asks, pace, ..Kind::new(class) }));
+            let asks = [EffectWitness::Nobody, EffectWitness::Ledger, EffectWitness::InVain].into_iter();
+            let paces = [AttemptPace::Usual, AttemptPace::Brief, AttemptPace::Patient];
+            let all =
+                asks.flat_map(move |asks| paces.map(|pace| CallKind { asks, pace, ..CallKind::new(class) }));
             all.flat_map(|kind| [kind, kind.apart(), kind.background()])
         })
     }
@@ -134,14 +145,14 @@ impl Kind {
     /// The tool's name.
     pub fn tool(self) -> String {
         let asks = match self.asks {
-            Asks::Nobody => "",
-            Asks::Ledger => "_asks",
-            Asks::InVain => "_asks_in_vain",
+            EffectWitness::Nobody => "",
+            EffectWitness::Ledger => "_asks",
+            EffectWitness::InVain => "_asks_in_vain",
         };
         let pace = match self.pace {
-            Pace::Usual => "",
-            Pace::Brief => "_brief",
-            Pace::Patient => "_patient",
+            AttemptPace::Usual => "",
+            AttemptPace::Brief => "_brief",
+            AttemptPace::Patient => "_patient",
         };
         let apart = match (self.apart, self.background) {
             (_, true) => "_background",
@@ -154,16 +165,18 @@ impl Kind {
     /// The tool, as it is registered.
     pub fn spec(self) -> ToolSpec {
         let class = match self.class {
-            Class::Once | Class::Missing => EffectClass::Once,
+            Class::Once | Class::Missing | Class::Shifting => EffectClass::Once,
             Class::Keyed | Class::Client => EffectClass::Keyed,
             Class::Read => EffectClass::Read,
             Class::Stepped => EffectClass::Stepped,
         };
         let (attempt_ms, grace_ms) = match (self.pace, self.asks) {
-            (Pace::Usual, _) => (None, GRACE_MS),
-            (Pace::Brief, Asks::Nobody) => (Some(BRIEF_MS), GRACE_MS),
-            (Pace::Brief, Asks::Ledger | Asks::InVain) => (Some(BRIEF_ASKS_MS), GRACE_MS),
-            (Pace::Patient, _) => (None, PATIENT_GRACE_MS),
+            (AttemptPace::Usual, _) => (None, GRACE_MS),
+            (AttemptPace::Brief, EffectWitness::Nobody) => (Some(BRIEF_MS), GRACE_MS),
+            (AttemptPace::Brief, EffectWitness::Ledger | EffectWitness::InVain) => {
+                (Some(BRIEF_ASKS_MS), GRACE_MS)
+            }
+            (AttemptPace::Patient, _) => (None, PATIENT_GRACE_MS),
         };
         let deadlines = Deadlines { queue_ms: Some(QUEUE_MS), attempt_ms, ..Deadlines::default() };
         let (attempts, base_ms) = (Some(self.class.tries()), Some(RETRY_BASE_MS));
@@ -191,6 +204,7 @@ impl Class {
             Class::Keyed => "keyed",
             Class::Read => "read",
             Class::Stepped => "stepped",
+            Class::Shifting => "shifting",
             Class::Client => "client",
             Class::Missing => "missing",
         }
@@ -200,7 +214,7 @@ impl Class {
     pub fn tries(self) -> u32 {
         match self {
             Class::Once | Class::Missing => 2,
-            Class::Keyed | Class::Read | Class::Stepped | Class::Client => 3,
+            Class::Keyed | Class::Read | Class::Stepped | Class::Shifting | Class::Client => 3,
         }
     }
 }

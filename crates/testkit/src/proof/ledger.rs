@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
-use windlass::core::handle::{Secret, idempotency_key};
+use windlass_core::handle::{Secret, idempotency_key};
 
 /// A ledger that runs. It ends when this is dropped, and at no other time.
 pub struct Ledger {
@@ -37,24 +37,24 @@ pub struct Effect {
     /// Which attempt asked.
     pub attempt: u32,
     /// Which worker asked: the trial and the number of the worker in it.
-    pub worker: Worker,
+    pub worker: TrialWorker,
     /// The hash of the arguments.
     pub hash: u64,
-    /// What became of it: `applied`, `again`, `seen`, `rejected` or `late`; of a question `landed` or `absent`; of a
-    /// connection `there` or `missing`.
+    /// The verdict: `applied`, `again`, `seen`, `rejected` or `late`; for a question `landed` or `absent`;
+    /// for a connection `there` or `missing`.
     pub verdict: String,
 }
 
 /// A worker of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Worker {
+pub struct TrialWorker {
     /// Which trial.
     pub trial: u64,
     /// Which worker of the trial, from 1.
     pub number: u32,
 }
 
-impl std::fmt::Display for Worker {
+impl std::fmt::Display for TrialWorker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.trial, self.number)
     }
@@ -78,13 +78,13 @@ impl Ledger {
         Ok(Ledger { address: address.trim().to_owned(), path, read: 0, child, _open: open })
     }
 
-    /// What the ledger saw since this was asked last, once nothing is under way any more.
+    /// The ledger's observations since the last call, once nothing is under way any more.
     pub fn effects(&mut self) -> Result<Vec<Effect>> {
         self.settle()?;
         self.seen()
     }
 
-    /// What the ledger saw and answered since this was asked last.
+    /// The ledger's answered observations since the last call.
     pub fn seen(&mut self) -> Result<Vec<Effect>> {
         let mut text = String::new();
         let mut file = File::open(&self.path).context("could not open the ledger's file")?;
@@ -132,15 +132,15 @@ impl Effect {
             call: call.to_owned(),
             handle: handle.to_owned(),
             attempt: attempt.parse().ok()?,
-            worker: Worker { trial: trial.parse().ok()?, number: of_trial.parse().ok()? },
+            worker: TrialWorker { trial: trial.parse().ok()?, number: of_trial.parse().ok()? },
             hash: u64::from_str_radix(hash, 16).ok()?,
             verdict: verdict.to_owned(),
         })
     }
 }
 
-/// What a tool asks of the ledger.
-pub struct Request {
+/// A tool's request to the ledger.
+pub struct LedgerRequest {
     /// The class, as the ledger knows it.
     pub kind: &'static str,
     /// The idempotency key.
@@ -153,34 +153,35 @@ pub struct Request {
     pub attempt: u32,
     /// The hash of the arguments.
     pub hash: u64,
-    /// What the ledger is to do with it.
+    /// The order to the ledger.
     pub order: String,
 }
 
-impl Request {
+impl LedgerRequest {
     /// Whether there is a connection, or that there is one. Those of other stores are others.
     pub fn about_a_connection(
         kind: &'static str,
         secret: &Secret,
-        (call, provider): (&str, &str),
-    ) -> Request {
+        call: &str,
+        provider: &str,
+    ) -> LedgerRequest {
         let key = idempotency_key(secret, call, "connection", provider);
         let (call, handle, order) = (call.to_owned(), String::new(), "ok".to_owned());
-        Request { kind, key, call, handle, attempt: 0, hash: 0, order }
+        LedgerRequest { kind, key, call, handle, attempt: 0, hash: 0, order }
     }
 }
 
 /// A worker's way to the ledger; connections are kept, because each costs a port for a minute.
-pub struct Client {
+pub struct LedgerClient {
     address: String,
-    worker: Worker,
+    worker: TrialWorker,
     idle: Mutex<Vec<BufStream<TcpStream>>>,
 }
 
-impl Client {
+impl LedgerClient {
     /// Of this worker, to the ledger at this address.
-    pub fn new(address: String, worker: Worker) -> Client {
-        Client { address, worker, idle: Mutex::default() }
+    pub fn new(address: String, worker: TrialWorker) -> LedgerClient {
+        LedgerClient { address, worker, idle: Mutex::default() }
     }
 
     /// A number that is another for each worker.
@@ -189,8 +190,8 @@ impl Client {
     }
 
     /// Asks for an effect. Verdict and number, or `None` if the ledger hung up: then nobody knows.
-    pub async fn effect(&self, request: &Request) -> std::io::Result<Option<(String, u64)>> {
-        let Request { kind, key, call, handle, attempt, hash, order } = request;
+    pub async fn effect(&self, request: &LedgerRequest) -> std::io::Result<Option<(String, u64)>> {
+        let LedgerRequest { kind, key, call, handle, attempt, hash, order } = request;
         let worker = self.worker;
         let line = format!("{kind}\t{key}\t{call}\t{handle}\t{attempt}\t{worker}\t{hash:016x}\t{order}\n");
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -3,10 +3,10 @@
 
 use super::kind::Class;
 use super::programs::{Build, cargo};
-use super::table::Event;
+use super::table::TableEvent;
 use super::trial::{Planned, Programs};
 use super::{points, poison, rows};
-use crate::results::Record;
+use crate::results::ProofRecord;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub struct Mutant {
     pub rule: &'static str,
     /// Which proof is run.
     pub proof: Proof,
-    /// What stands in what the proof says when it is red for this reason.
+    /// A part of the proof's message when it is red for this reason.
     pub expected: &'static str,
 }
 
@@ -31,13 +31,18 @@ pub enum Proof {
     /// Workers that die before each commit, with this plan.
     Commits(Planned),
     /// Rows of the table, undisturbed.
-    Rows(Class, Event),
+    Rows(Class, TableEvent),
     /// Calls that kill their workers.
     Poison,
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 18] = [
+pub const MUTANTS: [Mutant; 20] = [
+    Mutant {
+        rule: "name-reused",
+        proof: Proof::Commits(Planned::Deletion),
+        expected: "R26: doomed-1-0 was deleted, and took the same batch again",
+    },
     Mutant {
         rule: "no-fence",
         proof: Proof::StoreSuite,
@@ -46,7 +51,7 @@ pub const MUTANTS: [Mutant; 18] = [
     Mutant {
         rule: "guard-skipped",
         proof: Proof::StoreSuite,
-        expected: "sqlite_suite::a_batch_is_recorded_once",
+        expected: "sqlite_suite::a_guard_on_a_record_refuses_the_whole_change",
     },
     Mutant {
         rule: "no-intent",
@@ -69,7 +74,7 @@ pub const MUTANTS: [Mutant; 18] = [
     },
     Mutant {
         rule: "once-retried",
-        proof: Proof::Rows(Class::Once, Event::FailsSafe),
+        proof: Proof::Rows(Class::Once, TableEvent::FailsSafe),
         expected: "table: it ended as \"failed tool_failed\", 2 attempts",
     },
     Mutant {
@@ -108,6 +113,11 @@ pub const MUTANTS: [Mutant; 18] = [
         expected: "and its end is told under {}",
     },
     Mutant {
+        rule: "answer-unrecorded",
+        proof: Proof::Commits(Planned::Background),
+        expected: "R23: a client was told of s1/b3/c4 before it had ended, and that is not recorded",
+    },
+    Mutant {
         rule: "fire-apart",
         proof: Proof::Commits(Planned::Background),
         expected: "R13: the schedule t2 has started 0 calls",
@@ -119,12 +129,12 @@ pub const MUTANTS: [Mutant; 18] = [
 /// How often workers die before every commit until a mutant counts as unnoticed.
 const PASSES_MAX: u32 = 20;
 
-/// What is kept of the line that noticed a mutant.
+/// The retained length of the line that noticed a mutant.
 const LINE_CHARS_MAX: usize = 160;
 
-/// What was done and found.
+/// The report of the run.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct MutantReport {
     /// For each mutant that was noticed, what noticed it.
     pub noticed: Vec<String>,
     /// Mutants that no proof noticed.
@@ -133,10 +143,10 @@ pub struct Report {
     pub took: Duration,
 }
 
-impl Report {
+impl MutantReport {
     /// As a line of the results.
-    pub fn record(&self) -> Record {
-        Record {
+    pub fn record(&self) -> ProofRecord {
+        ProofRecord {
             proof: "mutants",
             count: (self.noticed.len() + self.survived.len()) as u64,
             seed: 0,
@@ -148,9 +158,9 @@ impl Report {
 }
 
 /// Breaks every rule, or this one, and runs its proof.
-pub fn run(build: &Build, only: Option<&str>, lanes: u64) -> Result<Report> {
+pub fn run(build: &Build, only: Option<&str>, lanes: u64) -> Result<MutantReport> {
     let began = Instant::now();
-    let mut report = Report::default();
+    let mut report = MutantReport::default();
     let chosen: Vec<Mutant> =
         MUTANTS.into_iter().filter(|mutant| only.is_none_or(|only| only == mutant.rule)).collect();
     if chosen.is_empty() {
@@ -206,13 +216,13 @@ fn store_suite(target: &Path, rule: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// What is broken when workers break this rule.
+/// The broken promises when workers break this rule.
 fn workers(programs: &Programs, mutant: &Mutant, lanes: u64) -> Result<String> {
     let programs = Programs { mutant: Some(mutant.rule.to_owned()), ..programs.clone() };
     let violations = match mutant.proof {
-        Proof::Commits(planned) => commits(&programs, (planned, mutant.expected), lanes),
+        Proof::Commits(planned) => commits(&programs, planned, mutant.expected, lanes),
         Proof::Rows(class, event) => {
-            let options = rows::Options { thorough: true, only: Some((class, event)), lanes };
+            let options = rows::RowOptions { thorough: true, only: Some((class, event)), lanes };
             rows::run(&programs, &options).map(|report| report.violations)
         }
         Proof::Poison => poison::run(&programs).map(|report| report.violations),
@@ -222,14 +232,10 @@ fn workers(programs: &Programs, mutant: &Mutant, lanes: u64) -> Result<String> {
     Ok(violations.unwrap_or_else(|error| vec![format!("{error:#}")]).join("\n"))
 }
 
-/// What is broken when workers die before their commits, until this is. Which calls are committed together is chance, so
-/// a death may come beside the commit that shows it in one pass, and at it in the next.
-fn commits(
-    programs: &Programs,
-    (planned, until): (Planned, &'static str),
-    lanes: u64,
-) -> Result<Vec<String>> {
-    let options = points::Options {
+/// The broken promises when workers die before their commits, until there is one. Which calls are committed together is
+/// chance, so a death may come beside the commit that shows it in one pass, and at it in the next.
+fn commits(programs: &Programs, planned: Planned, until: &'static str, lanes: u64) -> Result<Vec<String>> {
+    let options = points::PointOptions {
         planned,
         names: programs.points()?,
         only: Some(("write.commit", "die")),

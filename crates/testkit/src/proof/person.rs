@@ -3,7 +3,7 @@
 //! it is seen whose word counted.
 
 use super::kind::Class;
-use super::ledger::Request;
+use super::ledger::LedgerRequest;
 use super::plan::{CallPlan, Connects};
 use super::tools::{ANSWER, QUESTION, SIGNAL, SIGNALS, World};
 use crate::chance::Chance;
@@ -12,10 +12,14 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use windlass::core::handle::{Handle, Kind, completion_key};
-use windlass::core::ids::CallId;
-use windlass::core::operation::CLIENT;
-use windlass::{AskError, Completed, OpenCall, Runtime, Signal};
+use windlass::Runtime;
+use windlass::ask::Signal;
+use windlass::error::AskError;
+use windlass::inspect::OpenCall;
+use windlass::wait::Completed;
+use windlass_core::handle::{Handle, HandleKind, completion_key};
+use windlass_core::ids::CallId;
+use windlass_core::operation::CLIENT;
 
 /// How long it takes at most until somebody answers.
 const ANSWERED_US: u64 = 8_000;
@@ -28,7 +32,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(5);
 pub struct Person {
     /// Where the call is.
     pub runtime: Runtime,
-    /// What is shared with the tools.
+    /// State shared with the tools.
     pub world: Arc<World>,
     /// The session of the call.
     pub session: String,
@@ -36,9 +40,9 @@ pub struct Person {
     pub call: String,
 }
 
-/// What is answered, and under which name.
+/// An answer, and the name of its wait.
 #[derive(Clone, Copy)]
-enum Way<'a> {
+enum PersonReply<'a> {
     /// A completion, by its key.
     Key(&'a str),
     /// A question, by its id.
@@ -61,7 +65,10 @@ impl Person {
         }
         if plan.connects != Connects::Nothing {
             let made = plan.connects == Connects::Made;
-            asks.spawn(self.clone().connect((plan.provider(), made), chance.branch(3)));
+            asks.spawn(self.clone().connect(plan.provider(), made, chance.branch(3)));
+        }
+        if plan.kind.class == Class::Shifting {
+            asks.spawn(self.clone().accept(chance.branch(6)));
         }
         if plan.kind.class == Class::Client {
             asks.spawn(self.run(plan.id.clone(), chance.branch(4)));
@@ -76,14 +83,14 @@ impl Person {
         };
         think(&mut chance).await;
         let said = json!({"by": self.world.client.chance(), "says": "yes"});
-        self.say(Way::Key(&key), said, json!("no")).await
+        self.say(PersonReply::Key(&key), said, json!("no")).await
     }
 
     /// The key of a call that waits and whose body did not run here: an earlier worker's client had it.
     async fn key_of_parked(&self) -> String {
         let open = self.waits("awaiting_completion").await;
         let secret = self.runtime.store().secret();
-        let id = Handle::parse(&open.call).and_then(|handle| handle.open(secret, Kind::Call));
+        let id = Handle::parse(&open.call).and_then(|handle| handle.open(secret, HandleKind::Call));
         id.map(|id| completion_key(secret, CallId::unpacked(id), ANSWER)).unwrap_or_default()
     }
 
@@ -107,7 +114,7 @@ impl Person {
         }
         let by = |number: u64| json!({"by": number});
         let (own, other) = (self.world.client.chance(), u64::MAX);
-        self.say(Way::Question(&question), by(own), by(other)).await
+        self.say(PersonReply::Question(&question), by(own), by(other)).await
     }
 
     /// Sends the call one signal after the other, and one more than it receives. A later worker's client sends them again under
@@ -137,24 +144,41 @@ impl Person {
         Ok(())
     }
 
+    /// Lets the call go on under what its tool has become, as often as it waits for that.
+    async fn accept(self, mut chance: Chance) -> Result<()> {
+        loop {
+            let waits = |open: &OpenCall| {
+                open.waiting_for.as_deref().is_some_and(|why| why.starts_with("tool_changed"))
+            };
+            let handle = self.is_open(waits).await.call;
+            think(&mut chance).await;
+            match self.runtime.accept(&handle).await {
+                // It is over by now, or another accept came first.
+                Ok(()) | Err(AskError::Unfit { .. } | AskError::Over { .. }) => {}
+                Err(error) => return Err(error).context(format!("R12: {} was not accepted", self.call)),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Runs the call's tool, and says what came of that.
     async fn run(self, id: String, mut chance: Chance) -> Result<()> {
         let handle = self.waits("awaiting_client").await.call;
         think(&mut chance).await;
         let result = |by: u64| json!({"call": id, "by": by});
         let (own, other) = (result(self.world.client.chance()), result(u64::MAX));
-        self.say(Way::Result(&handle), own, other).await
+        self.say(PersonReply::Result(&handle), own, other).await
     }
 
     /// Says something, and then something else, which must not count.
-    async fn say(&self, way: Way<'_>, said: Value, other: Value) -> Result<()> {
+    async fn say(&self, way: PersonReply<'_>, said: Value, other: Value) -> Result<()> {
         let call = &self.call;
         match self.send(way, said.clone()).await {
             Ok(()) => {
                 let name = match way {
-                    Way::Key(_) => ANSWER,
-                    Way::Question(_) => QUESTION,
-                    Way::Result(_) => CLIENT,
+                    PersonReply::Key(_) => ANSWER,
+                    PersonReply::Question(_) => QUESTION,
+                    PersonReply::Result(_) => CLIENT,
                 };
                 self.world.say(json!({"answered": {"call": call, "name": name, "said": said}}))?;
             }
@@ -169,17 +193,17 @@ impl Person {
         }
     }
 
-    async fn send(&self, way: Way<'_>, said: Value) -> Result<(), AskError> {
+    async fn send(&self, way: PersonReply<'_>, said: Value) -> Result<(), AskError> {
         match way {
-            Way::Key(key) => self.runtime.complete(key, Completed::Ok(said)).await,
-            Way::Question(id) => self.runtime.answer(id, &said).await,
-            Way::Result(handle) => self.runtime.client_result(handle, Completed::Ok(said)).await,
+            PersonReply::Key(key) => self.runtime.complete(key, Completed::Ok(said)).await,
+            PersonReply::Question(id) => self.runtime.answer(id, &said).await,
+            PersonReply::Result(handle) => self.runtime.client_result(handle, Completed::Ok(said)).await,
         }
     }
 
     /// Connects what the call needs, or declines. Whoever was told that this is durable does not say it again, and neither
     /// does a later worker's client: if it is lost, the call waits for ever.
-    async fn connect(self, (provider, made): (String, bool), mut chance: Chance) -> Result<()> {
+    async fn connect(self, provider: String, made: bool, mut chance: Chance) -> Result<()> {
         let told = format!("told {provider}");
         loop {
             self.waits("awaiting_connection").await;
@@ -203,10 +227,10 @@ impl Person {
         }
     }
 
-    /// What the ledger says of a connection: it is where connections are, and is never killed.
+    /// The ledger's record of a connection: connections are there, and it is never killed.
     async fn at_the_ledger(&self, kind: &'static str, provider: &str) -> Result<String> {
         let secret = self.runtime.store().secret();
-        let request = Request::about_a_connection(kind, secret, (&self.call, provider));
+        let request = LedgerRequest::about_a_connection(kind, secret, &self.call, provider);
         let answer = self.world.client.effect(&request).await?;
         answer.map(|(verdict, _)| verdict).context("the ledger hung up")
     }

@@ -1,26 +1,30 @@
-//! What a worker submits and asks for: sessions of batches of calls with mixed classes, what the ledger, the tool and
-//! the client do with each, and what the client cancels. `fixed` has plans that leave nothing to chance, `random`
-//! those of seeds, `tasks` those of seeds whose calls go on without their callers.
+//! Plans of a worker: sessions of batches of calls with mixed classes, what the ledger, the tool and the
+//! client do with each, and what the client cancels. `fixed` has plans without chance, `random` those of
+//! seeds, `tasks` those of seeds whose calls continue without their callers.
 
 mod fixed;
 mod random;
 mod tasks;
 
-use super::kind::{Class, Kind};
+use super::kind::{CallKind, Class};
 use serde_json::{Value, json};
-use windlass::{Args, BatchRequest, CallRequest, NewTask, Siblings, Wake};
+use windlass::batch::Siblings;
+use windlass::tasks::{NewTask, Wake};
+use windlass::{Args, BatchRequest, CallRequest};
 
 /// Everything that is submitted to one data folder.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct ProofPlan {
     /// In no order among themselves.
     pub sessions: Vec<SessionPlan>,
-    /// What the client asks to stop.
+    /// The client's cancel requests.
     pub cancels: Vec<CancelPlan>,
     /// How many of a hundred calls that end as unknown are resolved by each worker's client.
     pub resolved_percent: u64,
-    /// What the client asks to be called at a time.
+    /// The client's scheduled calls.
     pub schedules: Vec<SchedulePlan>,
+    /// How many sessions each worker opens and [deletes](super::deletion).
+    pub deletions: u64,
 }
 
 /// A call that is to be started at a time.
@@ -32,7 +36,7 @@ pub struct SchedulePlan {
     pub id: String,
     /// How long after it was first asked for.
     pub after_ms: u64,
-    /// What is called.
+    /// The call.
     pub call: CallPlan,
 }
 
@@ -56,12 +60,28 @@ pub struct BatchPlan {
     pub calls: Vec<CallPlan>,
     /// Its last call is left out at first and added once the others are answered.
     pub grows: bool,
-    /// What its calls do to each other.
+    /// Its sibling rule.
     pub siblings: Siblings,
     /// Its calls are pushed one after the other.
     pub streamed: bool,
     /// Its client does not wait for it, and comes back when its calls are over: so it leaves memory while they wait.
     pub walks_away: bool,
+    /// When its client is answered first.
+    pub asks: FirstReply,
+    /// Nobody is to be told of what was answered before it had ended.
+    pub silent: bool,
+}
+
+/// When the client of a batch is answered first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FirstReply {
+    /// When its calls are over, or go on without it.
+    #[default]
+    AtTheEnd,
+    /// As soon as they are taken: the answer is provisional, and it waits on.
+    Early,
+    /// It says that it waits for nothing.
+    Unattended,
 }
 
 /// One call.
@@ -70,26 +90,26 @@ pub struct CallPlan {
     /// The model's id of it, unique in the folder.
     pub id: String,
     /// Which tool.
-    pub kind: Kind,
-    /// What the ledger does with it; `after`: the ledger is only asked by an attempt that nothing happens to.
+    pub kind: CallKind,
+    /// The order to the ledger; `after`: the ledger is only asked by an attempt that nothing happens to.
     pub order: String,
-    /// What the tool does once it has been to the ledger.
+    /// The tool's behaviour after its visit to the ledger.
     pub then: Then,
-    /// What the tool says when the ledger refused or hung up.
+    /// The tool's reply when the ledger refused or hung up.
     pub says: Says,
     /// Whether the result is too long for an answer, and so kept as an artifact.
     pub long: bool,
-    /// What a stepped tool does before the step that is its effect.
-    pub inside: Inside,
-    /// What its tool needs to be connected to.
+    /// A stepped tool's operations before the step that is its effect.
+    pub inside: InsidePlan,
+    /// The connection its tool needs.
     pub connects: Connects,
-    /// What its tool calls before its own effect.
+    /// Its tool's nested calls before its own effect.
     pub nested: Nested,
     /// It is a task from its beginning, and so is told of it.
     pub task: Option<Wake>,
 }
 
-/// What the tool of a call needs to be connected to.
+/// The connection that the tool of a call needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connects {
     /// Nothing.
@@ -101,7 +121,7 @@ pub enum Connects {
     Declined,
 }
 
-/// What a tool calls, before its own effect.
+/// A tool's nested calls, before its own effect.
 #[derive(Clone, Debug, Default)]
 pub struct Nested {
     /// One after the other, each under its id.
@@ -110,9 +130,9 @@ pub struct Nested {
     pub race: Vec<CallPlan>,
 }
 
-/// What a stepped tool does by name, in this order, before the step that is its effect.
+/// A stepped tool's named operations, in this order, before the step that is its effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inside {
+pub struct InsidePlan {
     /// A step.
     pub step: bool,
     /// A sleep.
@@ -127,7 +147,7 @@ pub struct Inside {
     pub signal: bool,
 }
 
-/// What a tool does once it has been to the ledger.
+/// A tool's behaviour after its visit to the ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Then {
     /// It returns.
@@ -153,7 +173,7 @@ pub enum Then {
     DieLater,
 }
 
-/// What a tool says of a failure.
+/// A tool's reply about a failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Says {
     /// Nothing.
@@ -177,12 +197,12 @@ pub struct CancelPlan {
     /// Which call; all of them if none is named.
     pub call: Option<String>,
     /// When.
-    pub when: When,
+    pub when: CancelTime,
 }
 
 /// When a cancel is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum CancelTime {
     /// Before the call starts; then those that [wait](Then::Wait) go on.
     Queued,
     /// When the tool has been to the ledger.
@@ -191,7 +211,7 @@ pub enum When {
     Within(u64),
 }
 
-impl Plan {
+impl ProofPlan {
     /// Every call, with the session and the batch it belongs to.
     pub fn calls(&self) -> impl Iterator<Item = (&SessionPlan, &BatchPlan, &CallPlan)> {
         self.sessions.iter().flat_map(|session| {
@@ -201,7 +221,7 @@ impl Plan {
     }
 
     /// The kind of every call, also of those inside others and of those that schedules start.
-    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+    pub fn kinds(&self) -> impl Iterator<Item = CallKind> {
         let inside = |call: &CallPlan| call.nested.all().map(|(_, call)| call.kind).collect::<Vec<_>>();
         let all = self.calls().flat_map(move |(_, _, call)| std::iter::once(call.kind).chain(inside(call)));
         all.chain(self.schedules.iter().map(|schedule| schedule.call.kind))
@@ -221,7 +241,8 @@ impl BatchPlan {
     pub fn request(&self, count: usize) -> BatchRequest {
         let calls = self.calls.iter().take(count).map(CallPlan::request);
         let (key, siblings) = (Some(self.key.clone()), self.siblings);
-        BatchRequest { key, calls: calls.collect(), siblings, ..BatchRequest::default() }
+        let wake = if self.silent { Wake::Silent } else { Wake::OnEnd };
+        BatchRequest { key, calls: calls.collect(), siblings, wake, ..BatchRequest::default() }
     }
 
     /// How many calls it has when it is first submitted.
@@ -232,7 +253,7 @@ impl BatchPlan {
 
 impl CallPlan {
     /// One that goes well.
-    pub fn new(id: &str, kind: Kind) -> CallPlan {
+    pub fn new(id: &str, kind: CallKind) -> CallPlan {
         let (then, says, inside, connects, nested, task) = Default::default();
         CallPlan {
             id: id.into(),
@@ -248,7 +269,7 @@ impl CallPlan {
         }
     }
 
-    /// The same beside all others, with what it calls.
+    /// This plan without claims, including its nested calls.
     pub fn apart(mut self) -> CallPlan {
         self.kind = self.kind.apart();
         let inside = self.nested.calls.iter_mut().chain(&mut self.nested.race);
@@ -288,7 +309,7 @@ impl CallPlan {
         args
     }
 
-    /// What it needs to be connected to, if it does: no other call does.
+    /// The provider it needs, if it needs one: no other call does.
     pub fn provider(&self) -> String {
         format!("provider of {}", self.id)
     }
@@ -301,7 +322,12 @@ impl CallPlan {
             (Says::Safe | Says::SafeAfter(_), Class::Once) => false,
             (
                 Says::Safe | Says::SafeAfter(_) | Says::Never,
-                Class::Keyed | Class::Read | Class::Stepped | Class::Client | Class::Missing,
+                Class::Keyed
+                | Class::Read
+                | Class::Stepped
+                | Class::Shifting
+                | Class::Client
+                | Class::Missing,
             ) => true,
         }
     }
@@ -345,14 +371,14 @@ impl Then {
     }
 }
 
-impl Inside {
+impl InsidePlan {
     /// All there is.
-    pub const ALL: Inside =
-        Inside { step: true, nap: true, once: true, answer: true, question: true, signal: true };
+    pub const ALL: InsidePlan =
+        InsidePlan { step: true, nap: true, once: true, answer: true, question: true, signal: true };
 
     /// As it stands in the arguments.
     pub fn text(self) -> String {
-        let Inside { step, nap, once, answer, question, signal } = self;
+        let InsidePlan { step, nap, once, answer, question, signal } = self;
         let words = [
             (step, "step"),
             (nap, "nap"),
@@ -366,14 +392,14 @@ impl Inside {
     }
 
     /// From the arguments.
-    pub fn parse(text: &str) -> Inside {
-        text.split(' ').fold(Inside::default(), |inside, word| match word {
-            "step" => Inside { step: true, ..inside },
-            "nap" => Inside { nap: true, ..inside },
-            "once" => Inside { once: true, ..inside },
-            "answer" => Inside { answer: true, ..inside },
-            "question" => Inside { question: true, ..inside },
-            "signal" => Inside { signal: true, ..inside },
+    pub fn parse(text: &str) -> InsidePlan {
+        text.split(' ').fold(InsidePlan::default(), |inside, word| match word {
+            "step" => InsidePlan { step: true, ..inside },
+            "nap" => InsidePlan { nap: true, ..inside },
+            "once" => InsidePlan { once: true, ..inside },
+            "answer" => InsidePlan { answer: true, ..inside },
+            "question" => InsidePlan { question: true, ..inside },
+            "signal" => InsidePlan { signal: true, ..inside },
             _ => inside,
         })
     }
@@ -403,7 +429,7 @@ impl Says {
     }
 }
 
-/// What tells one payload from another (FNV-1a over its JSON).
+/// A hash of a payload (FNV-1a over its JSON).
 pub fn hash(args: &Value) -> u64 {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     args.to_string().bytes().fold(0xcbf2_9ce4_8422_2325, fold)

@@ -3,10 +3,10 @@
 //! nothing happened.
 
 use super::check::{Histories, violations};
-use super::history::Recorded;
+use super::history::CallHistory;
 use super::ledger::Ledger;
-use super::trial::{Ended, Planned, Programs, Trial};
-use crate::results::Record;
+use super::trial::{Planned, Programs, Trial, WorkerExit};
+use crate::results::ProofRecord;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,26 +15,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What can happen at a point, by the names the worker knows.
+/// The actions at a point, by the worker's names.
 pub const ACTIONS: [&str; 4] = ["die", "die-after", "fail", "fail-after"];
 
-/// What can happen at this point: between two waits nothing is written that could fail.
+/// The actions at this point: between two waits there is no write that could fail.
 pub fn actions(name: &str) -> &'static [&'static str] {
     if name.starts_with("at.") { &ACTIONS[..1] } else { &ACTIONS }
 }
 
-/// Points whose failure is not the store's: it goes on and makes up for it later, or opens once more with the ballast
-/// released. The index of so few batches is written when the store is closed; if it is not, the next owner reads them.
-const MADE_UP_FOR: [&str; 7] =
-    ["log.home", "log.empty", "log.catch-up", "index.begin", "index.lookup", "index.mark", "index.commit"];
+/// Points before the store is open whose failure does not always end the worker: it opens once more with the ballast released.
+const WHILE_OPENING: [&str; 3] = ["log.catch-up", "open.identity", "open.reserve"];
+
+/// Whether the store makes up for a failure there by itself. After a failed write it opens its file anew and decides; a checkpoint
+/// is made later; the index of so few batches is written when the store is closed, or read by the next owner.
+fn is_made_up_for(name: &str) -> bool {
+    let own = ["write.", "log.", "index."].iter().any(|kind| name.starts_with(kind));
+    own || WHILE_OPENING.contains(&name)
+}
 
 /// Where the worker before the one that takes over dies: in the middle of its work.
 const LEFT_BY: (&str, u64, &str) = ("write.commit", 5, "die-after");
 
-/// What is asked for.
+/// The options of the run.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// What the workers submit.
+pub struct PointOptions {
+    /// The plans of the workers.
     pub planned: Planned,
     /// Every point there is, as `windlass-worker-points --points` lists them.
     pub names: Vec<String>,
@@ -48,9 +53,9 @@ pub struct Options {
     pub lanes: u64,
 }
 
-/// What was done and found.
+/// The report of the run.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct PointReport {
     /// Runs that were disturbed.
     pub runs: u64,
     /// How often each point was hit by each action.
@@ -65,16 +70,16 @@ pub struct Report {
     pub took: Duration,
 }
 
-impl Report {
+impl PointReport {
     /// Whether what was looked for is found.
-    fn is_enough(&self, options: &Options) -> bool {
+    fn is_enough(&self, options: &PointOptions) -> bool {
         options.until.is_some_and(|until| self.violations.iter().any(|broken| broken.contains(until)))
     }
 
     /// As a line of the results.
-    pub fn record(&self) -> Record {
+    pub fn record(&self) -> ProofRecord {
         let points: BTreeSet<&String> = self.hits.keys().map(|(name, _)| name).collect();
-        Record {
+        ProofRecord {
             proof: "points",
             count: self.hits.values().sum(),
             seed: 0,
@@ -98,14 +103,14 @@ struct Disturbance {
 }
 
 /// Disturbs every point in every way.
-pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
+pub fn run(programs: &Programs, options: &PointOptions) -> Result<PointReport> {
     let began = Instant::now();
-    let mut report = Report::default();
+    let mut report = PointReport::default();
     let (fresh, calm, broken) = undisturbed(programs, options.planned, false)?;
     report.violations.extend(broken);
     let (left, _, broken) = match options.only {
         None => undisturbed(programs, options.planned, true)?,
-        Some(_) => Undisturbed::default(),
+        Some(_) => UndisturbedRun::default(),
     };
     report.violations.extend(broken);
     if report.is_enough(options) {
@@ -118,7 +123,7 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
     let mut disturbances = Vec::new();
     for (visits, is_left) in [(&fresh, false), (&left, true)] {
         for (name, &count) in visits {
-            for visit in chosen((count, is_left), options.every_visit) {
+            for visit in chosen(count, is_left, options.every_visit) {
                 disturbances.extend(actions(name).iter().map(|action| Disturbance {
                     name: name.clone(),
                     visit,
@@ -133,7 +138,7 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
     let next = AtomicU64::new(0);
     let shared = Mutex::new(report);
     std::thread::scope(|scope| {
-        let lane = || lane((programs, options), (&disturbances, &next), (&calm, &shared));
+        let lane = || lane(programs, options, &disturbances, &next, &calm, &shared);
         let lanes: Vec<_> = (0..options.lanes.max(1)).map(|_| scope.spawn(lane)).collect();
         lanes
             .into_iter()
@@ -152,19 +157,19 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
 }
 
 /// How often each point is visited, how each call ends, and what is broken all the same.
-type Undisturbed = (BTreeMap<String, u64>, Calm, Vec<String>);
+type UndisturbedRun = (BTreeMap<String, u64>, Calm, Vec<String>);
 
 /// Runs the plan without a disturbance.
-fn undisturbed(programs: &Programs, planned: Planned, left: bool) -> Result<Undisturbed> {
+fn undisturbed(programs: &Programs, planned: Planned, left: bool) -> Result<UndisturbedRun> {
     let folder = tempfile::tempdir()?;
     let mut ledger = Ledger::start(&programs.ledger, folder.path())?;
-    let mut trial = Trial::new(programs, &mut ledger, (0, planned))?;
+    let mut trial = Trial::new(programs, &mut ledger, 0, planned)?;
     if left {
         leave(&mut trial)?;
     }
     let counted = folder.path().join("visits");
     let mut child = trial.start(&[("WINDLASS_KILL_VISITS", counted.display().to_string())])?;
-    let Ended::Done = trial.wait(&mut child)? else { bail!("the undisturbed run did not end well") };
+    let WorkerExit::Done = trial.wait(&mut child)? else { bail!("the undisturbed run did not end well") };
     trial.drain()?;
     let histories = trial.histories()?;
     let broken = violations(&histories).into_iter().map(|broken| format!("{broken} (undisturbed)"));
@@ -175,7 +180,7 @@ fn undisturbed(programs: &Programs, planned: Planned, left: bool) -> Result<Undi
 fn leave(trial: &mut Trial<'_>) -> Result<()> {
     let (name, visit, action) = LEFT_BY;
     let mut child = trial.start(&[("WINDLASS_KILL_POINT", format!("{name} {visit} {action}"))])?;
-    let Ended::Killed = trial.wait(&mut child)? else { bail!("{name} was not visited {visit} times") };
+    let WorkerExit::Killed = trial.wait(&mut child)? else { bail!("{name} was not visited {visit} times") };
     Ok(())
 }
 
@@ -188,7 +193,7 @@ fn registered(names: &[String], visits: &[&BTreeMap<String, u64>], found: &mut V
 }
 
 /// Which visits of a point are disturbed, in a new folder or in one that was left.
-fn chosen((count, is_left): (u64, bool), every: bool) -> BTreeSet<u64> {
+fn chosen(count: u64, is_left: bool, every: bool) -> BTreeSet<u64> {
     match (every, is_left) {
         (true, _) => (1..=count).collect(),
         (false, false) => [1, count].into(),
@@ -198,9 +203,9 @@ fn chosen((count, is_left): (u64, bool), every: bool) -> BTreeSet<u64> {
 
 /// How each call ended, without what differs from run to run; of one that was made again inside another, the last.
 fn ends(histories: &Histories) -> Calm {
-    let mut calls: Vec<&Recorded> = histories.journal.calls.iter().collect();
+    let mut calls: Vec<&CallHistory> = histories.journal.calls.iter().collect();
     calls.sort_by_key(|call| call.nesting.as_ref().map(|nesting| nesting.generation));
-    let end = |call: &Recorded| {
+    let end = |call: &CallHistory| {
         let failure = &call.answer["outcome"]["failure"];
         let value = call.value.as_ref().map(|value| json!([value["call"], value["filler"]]));
         json!([call.state(), failure["code"], failure["message"], value])
@@ -211,9 +216,12 @@ fn ends(histories: &Histories) -> Calm {
 type Calm = BTreeMap<String, Value>;
 
 fn lane(
-    (programs, options): (&Programs, &Options),
-    (disturbances, next): (&[Disturbance], &AtomicU64),
-    (calm, report): (&Calm, &Mutex<Report>),
+    programs: &Programs,
+    options: &PointOptions,
+    disturbances: &[Disturbance],
+    next: &AtomicU64,
+    calm: &Calm,
+    report: &Mutex<PointReport>,
 ) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut ledger = Ledger::start(&programs.ledger, folder.path())?;
@@ -225,7 +233,7 @@ fn lane(
         if report.lock().unwrap_or_else(PoisonError::into_inner).is_enough(options) {
             return Ok(());
         }
-        let mut trial = Trial::new(programs, &mut ledger, (number, options.planned))?;
+        let mut trial = Trial::new(programs, &mut ledger, number, options.planned)?;
         let mut broken = Vec::new();
         let hit = match disturb(&mut trial, disturbance) {
             Ok(hit) => hit,
@@ -280,12 +288,12 @@ fn disturb(trial: &mut Trial<'_>, disturbance: &Disturbance) -> Result<bool> {
     // That a message was adopted is written while nobody waits for it.
     let in_the_background = name == "lane.durable";
     let as_told = match (ended, *action) {
-        (Ended::Killed, "die" | "die-after") | (Ended::Lost, "fail" | "fail-after") => hit,
-        (Ended::Done, "fail" | "fail-after") => {
-            !hit || MADE_UP_FOR.contains(&name.as_str()) || in_the_background
-        }
-        (Ended::Done, _) => !hit || in_the_background,
-        (Ended::Killed | Ended::Lost, _) => false,
+        (WorkerExit::Killed, "die" | "die-after") => hit,
+        // A write that fails once is no reason to lose anything.
+        (WorkerExit::Lost, "fail" | "fail-after") => hit && !name.starts_with("write."),
+        (WorkerExit::Done, "fail" | "fail-after") => !hit || is_made_up_for(name) || in_the_background,
+        (WorkerExit::Done, _) => !hit || in_the_background,
+        (WorkerExit::Killed | WorkerExit::Lost, _) => false,
     };
     if !as_told {
         bail!("R8: the worker was to {action} and did not");
@@ -308,7 +316,7 @@ pub(super) fn visits(counted: &Path) -> Result<BTreeMap<String, u64>> {
 fn compared(histories: &Histories, calm: &Calm) -> Vec<String> {
     let calls = &histories.journal.calls;
     let resolved: BTreeSet<String> =
-        calls.iter().filter(|call| call.is_resolved()).map(Recorded::path).collect();
+        calls.iter().filter(|call| call.is_resolved()).map(CallHistory::path).collect();
     let ended = ends(histories);
     let mut found = Vec::new();
     for (name, calm) in calm {
@@ -363,9 +371,9 @@ mod tests {
 
     #[test]
     fn first_middle_and_last_visits() {
-        assert_eq!(chosen((1, false), false), [1].into());
-        assert_eq!(chosen((7, false), false), [1, 7].into());
-        assert_eq!(chosen((7, true), false), [4].into());
-        assert_eq!(chosen((3, true), true), [1, 2, 3].into());
+        assert_eq!(chosen(1, false, false), [1].into());
+        assert_eq!(chosen(7, false, false), [1, 7].into());
+        assert_eq!(chosen(7, true, false), [4].into());
+        assert_eq!(chosen(3, true, true), [1, 2, 3].into());
     }
 }

@@ -26,12 +26,12 @@ impl Build {
         Ok(Build { target, features: Vec::new(), release: folder.ends_with("release") })
     }
 
-    /// The same with kill points. Its worker has another name, so that the plain one stays as it is.
+    /// This build with kill points. Its worker has another name, so that the plain one stays as it is.
     pub fn with_points(self) -> Build {
         Build { features: vec!["kill-points".to_owned()], ..self }
     }
 
-    /// The same with kill points, and rules that can be broken.
+    /// This build with kill points, and rules that can be broken.
     pub fn with_mutants(self) -> Build {
         Build { features: vec!["mutants".to_owned()], ..self }
     }

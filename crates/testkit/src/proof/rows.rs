@@ -2,13 +2,13 @@
 //! points it passes, before and after; the next workers go on undisturbed, and the end is one that the row allows.
 
 use super::check::{Histories, violations};
-use super::history::Recorded;
+use super::history::CallHistory;
 use super::kind::Class;
 use super::ledger::Ledger;
 use super::points::visits;
-use super::table::{Event, Row, rows};
-use super::trial::{Ended, Planned, Programs, Trial};
-use crate::results::Record;
+use super::table::{ProofRow, TableEvent, rows};
+use super::trial::{Planned, Programs, Trial, WorkerExit};
+use crate::results::ProofRecord;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -19,21 +19,21 @@ use std::time::{Duration, Instant};
 /// How workers die at a write. Between two writes there is no after.
 const DEATHS: [&str; 2] = ["die", "die-after"];
 
-/// What is asked for.
+/// The options of the run.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct RowOptions {
     /// Both deaths at the first and the last visit of each point; or one of them at one visit, without the points that
     /// every worker passes when it opens, and the rows in which a reconciler makes no difference.
     pub thorough: bool,
     /// Only these rows, and undisturbed; for who knows what to look for.
-    pub only: Option<(Class, Event)>,
+    pub only: Option<(Class, TableEvent)>,
     /// How many folders are worked on together.
     pub lanes: u64,
 }
 
-/// What was done and found.
+/// The report of the run.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct RowReport {
     /// How often each row was struck.
     pub strikes: BTreeMap<String, u64>,
     /// How often each point was.
@@ -48,11 +48,11 @@ pub struct Report {
     pub took: Duration,
 }
 
-impl Report {
+impl RowReport {
     /// As a line of the results.
-    pub fn record(&self) -> Record {
+    pub fn record(&self) -> ProofRecord {
         let fewest = self.strikes.values().min().copied().unwrap_or(0);
-        Record {
+        ProofRecord {
             proof: "table",
             count: self.strikes.values().sum(),
             seed: 0,
@@ -67,7 +67,7 @@ impl Report {
 }
 
 /// Runs every row undisturbed, and then with a death at each of its points.
-pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
+pub fn run(programs: &Programs, options: &RowOptions) -> Result<RowReport> {
     let began = Instant::now();
     let (rows, next, report) = (rows(), AtomicUsize::new(0), Mutex::default());
     std::thread::scope(|scope| {
@@ -95,13 +95,13 @@ pub fn run(programs: &Programs, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Who strikes one row.
+/// The striker of one row.
 struct Striker<'a> {
     programs: &'a Programs,
-    options: &'a Options,
-    row: &'a Row,
+    options: &'a RowOptions,
+    row: &'a ProofRow,
     number: usize,
-    report: &'a Mutex<Report>,
+    report: &'a Mutex<RowReport>,
 }
 
 /// Where a worker dies.
@@ -152,7 +152,7 @@ impl Striker<'_> {
         // Each run has a number of its own, so that what the ledger saw is told apart.
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let number = RUNS.fetch_add(1, Ordering::Relaxed) as u64;
-        let mut trial = Trial::new(self.programs, ledger, (number, Planned::Row(self.number)))?;
+        let mut trial = Trial::new(self.programs, ledger, number, Planned::Row(self.number))?;
         let mut broken = Vec::new();
         let ran = self.disturb(&mut trial, strike);
         let histories = trial.histories();
@@ -196,7 +196,9 @@ impl Striker<'_> {
         // A crash is a death by itself: who takes over is struck.
         if self.row.dies() {
             let mut child = trial.start(&[])?;
-            let Ended::Killed = trial.wait(&mut child)? else { bail!("the worker did not die of its tool") };
+            let WorkerExit::Killed = trial.wait(&mut child)? else {
+                bail!("the worker did not die of its tool")
+            };
         }
         let counted = tempfile::NamedTempFile::new()?;
         let mut environment = vec![("WINDLASS_KILL_VISITS", counted.path().display().to_string())];
@@ -212,17 +214,19 @@ impl Striker<'_> {
         // Who is to die after its last write may be over before that is answered.
         let may_be_over = strike.is_some_and(|strike| strike.death == "die-after");
         match ended {
-            Ended::Killed if hit || dies_of_its_tool => {}
-            Ended::Done if !hit || may_be_over => {}
-            Ended::Killed | Ended::Done | Ended::Lost => bail!("R8: the worker did not end as it was told"),
+            WorkerExit::Killed if hit || dies_of_its_tool => {}
+            WorkerExit::Done if !hit || may_be_over => {}
+            WorkerExit::Killed | WorkerExit::Done | WorkerExit::Lost => {
+                bail!("R8: the worker did not end as it was told")
+            }
         }
         trial.drain()?;
         Ok((visits, hit))
     }
 
     /// The call ended as its row says; if a worker died, as the row allows then.
-    fn end(&self, histories: &Histories, struck: bool, report: &mut Report) -> Vec<String> {
-        let is_it = |call: &&Recorded| call.name.ends_with(Row::CALL);
+    fn end(&self, histories: &Histories, struck: bool, report: &mut RowReport) -> Vec<String> {
+        let is_it = |call: &&CallHistory| call.name.ends_with(ProofRow::CALL);
         let Some(call) = histories.journal.calls.iter().find(is_it) else {
             return vec!["R1: the call is not recorded".to_owned()];
         };
@@ -241,7 +245,7 @@ impl Striker<'_> {
                 call.attempts
             ));
         }
-        if struck && !self.row.may_end_so(ended, applied) {
+        if struck && !self.row.may_end_so(ended.0, ended.1, applied) {
             broken.push(format!("table: it ended as {text:?} with {applied} applied"));
         }
         if struck && ended == (end.state, end.detail) && !told.starts_with(end.told) {

@@ -1,28 +1,28 @@
-//! What each class does at each event, as data: the table of effect classes in rows that can be run.
+//! The behaviour of each class at each event, as data: the table of effect classes in rows that can be run.
 //!
-//! A row is one call, which the ledger, its tool and its client do something to. [`rows`](super::rows) runs each in a
-//! process that is killed at every write; the tests run each in their own process too.
+//! A row is one call, to which the ledger, its tool and its client do something. [`rows`](super::rows) runs
+//! each in a process that is killed at every write; the tests run each in their own process too.
 
-use super::kind::{Asks, Class, Kind, Pace};
-use super::plan::{BatchPlan, CallPlan, CancelPlan, Plan, Says, SessionPlan, Then, When};
+use super::kind::{AttemptPace, CallKind, Class, EffectWitness};
+use super::plan::{BatchPlan, CallPlan, CancelPlan, CancelTime, ProofPlan, Says, SessionPlan, Then};
 use std::ops::RangeInclusive;
 
 /// One row.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct ProofRow {
     /// The class of the tool.
     pub class: Class,
-    /// What happens to the call.
-    pub event: Event,
-    /// What the tool says when it is asked whether the call took effect.
-    pub reconcile: Reconcile,
+    /// The event.
+    pub event: TableEvent,
+    /// The tool's reply when it is asked whether the call took effect.
+    pub reconcile: ReconcileReply,
     /// How it ends if nothing else happens.
-    pub end: End,
+    pub end: TableEnd,
 }
 
-/// What happens to a call.
+/// An event in the life of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum TableEvent {
     /// Its worker dies while it runs.
     Crash,
     /// Each attempt takes too long.
@@ -51,9 +51,9 @@ pub enum Event {
     CancelBehindSteps,
 }
 
-/// What a tool says when it is asked whether a call took effect.
+/// A tool's reply when it is asked whether a call took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reconcile {
+pub enum ReconcileReply {
     /// It cannot be asked.
     Without,
     /// That it did; and it had.
@@ -66,7 +66,7 @@ pub enum Reconcile {
 
 /// How a call ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct TableEnd {
     /// The state.
     pub state: &'static str,
     /// The code of its failure, or the effect it had when it was cancelled.
@@ -81,13 +81,13 @@ pub struct End {
 
 /// Which reconcilers a line of the table stands for.
 #[derive(Clone, Copy)]
-enum With {
+enum ReconcilerSet {
     /// With and without one.
     Any,
-    Only(Reconcile),
+    Only(ReconcileReply),
 }
 
-type Line = (Event, Class, With, (&'static str, &'static str), (u32, usize));
+type TableLine = (TableEvent, Class, ReconcilerSet, (&'static str, &'static str), (u32, usize));
 
 const VALUE: &str = r#"{"call":"c1""#;
 const TOLD: [(&str, &str, &str); 9] = [
@@ -108,11 +108,11 @@ const TOLD: [(&str, &str, &str); 9] = [
 
 /// The table: event, class, reconciler, end, attempts and applications. `once` is tried twice at most, the others three
 /// times.
-fn lines() -> Vec<Line> {
+fn lines() -> Vec<TableLine> {
     use Class::{Keyed, Once, Read, Stepped};
-    use Event as E;
-    use Reconcile as R;
-    use With::{Any, Only};
+    use ReconcileReply as R;
+    use ReconcilerSet::{Any, Only};
+    use TableEvent as E;
     const SUCCEEDED: (&str, &str) = ("succeeded", "");
     const UNKNOWN: (&str, &str) = ("unknown", "");
     const TIMEOUT: (&str, &str) = ("failed", "timeout");
@@ -173,116 +173,123 @@ fn lines() -> Vec<Line> {
 }
 
 /// Every row. Those in which a reconciler makes no difference come without and with one.
-pub fn rows() -> Vec<Row> {
+pub fn rows() -> Vec<ProofRow> {
     lines()
         .into_iter()
         .flat_map(|(event, class, with, (state, detail), (attempts, applied))| {
             let told = TOLD.iter().find(|told| (told.0, told.1) == (state, detail)).map_or("", |told| told.2);
             // Whether a lost attempt of what only reads was recorded depends on whether there was a death before.
-            let least = if event == Event::Crash && class == Class::Read { 1 } else { attempts };
-            let end = End { state, detail, attempts: least..=attempts, applied, told };
-            let both = [Reconcile::Without, Reconcile::Landed];
+            let least = if event == TableEvent::Crash && class == Class::Read { 1 } else { attempts };
+            let end = TableEnd { state, detail, attempts: least..=attempts, applied, told };
+            let both = [ReconcileReply::Without, ReconcileReply::Landed];
             let reconcilers = match with {
-                With::Any => both.to_vec(),
-                With::Only(one) => vec![one],
+                ReconcilerSet::Any => both.to_vec(),
+                ReconcilerSet::Only(one) => vec![one],
             };
-            reconcilers.into_iter().map(move |reconcile| Row { class, event, reconcile, end: end.clone() })
+            reconcilers.into_iter().map(move |reconcile| ProofRow {
+                class,
+                event,
+                reconcile,
+                end: end.clone(),
+            })
         })
         .collect()
 }
 
-impl Row {
+impl ProofRow {
     /// The call that the row is about.
     pub const CALL: &'static str = "c1";
 
     /// The row as something that can be run.
-    pub fn plan(&self) -> Plan {
+    pub fn plan(&self) -> ProofPlan {
         let mut calls = vec![self.call()];
         let when = match self.event {
-            Event::CancelBeforeStart => {
-                let before = CallPlan { then: Then::Wait, ..CallPlan::new("c0", Kind::KEYED) };
+            TableEvent::CancelBeforeStart => {
+                let before = CallPlan { then: Then::Wait, ..CallPlan::new("c0", CallKind::KEYED) };
                 calls.insert(0, before);
-                Some(When::Queued)
+                Some(CancelTime::Queued)
             }
-            Event::CancelWhileRunning
-            | Event::CancelWithinGrace
-            | Event::CancelBeforeSteps
-            | Event::CancelBehindSteps => Some(When::Running),
-            Event::Crash
-            | Event::CrashBehindSteps
-            | Event::TimeoutBehindSteps
-            | Event::Timeout
-            | Event::Panic
-            | Event::FailsSafe
-            | Event::FailsWithoutEffect
-            | Event::Fails => None,
+            TableEvent::CancelWhileRunning
+            | TableEvent::CancelWithinGrace
+            | TableEvent::CancelBeforeSteps
+            | TableEvent::CancelBehindSteps => Some(CancelTime::Running),
+            TableEvent::Crash
+            | TableEvent::CrashBehindSteps
+            | TableEvent::TimeoutBehindSteps
+            | TableEvent::Timeout
+            | TableEvent::Panic
+            | TableEvent::FailsSafe
+            | TableEvent::FailsWithoutEffect
+            | TableEvent::Fails => None,
         };
         let (session, batch) = ("s1".to_owned(), "b1".to_owned());
         let cancel = |when| CancelPlan {
             session: session.clone(),
             batch: Some(batch.clone()),
-            call: Some(Row::CALL.to_owned()),
+            call: Some(ProofRow::CALL.to_owned()),
             when,
         };
         let cancels = when.map(cancel).into_iter().collect();
         let batches = vec![BatchPlan { key: batch, calls, ..BatchPlan::default() }];
         let sessions = vec![SessionPlan { name: session, batches, ahead: 1 }];
-        Plan { sessions, cancels, ..Plan::default() }
+        ProofPlan { sessions, cancels, ..ProofPlan::default() }
     }
 
     fn call(&self) -> CallPlan {
         let asks = match self.reconcile {
-            Reconcile::Without => Asks::Nobody,
-            Reconcile::Landed | Reconcile::DidNotHappen => Asks::Ledger,
-            Reconcile::Unknown => Asks::InVain,
+            ReconcileReply::Without => EffectWitness::Nobody,
+            ReconcileReply::Landed | ReconcileReply::DidNotHappen => EffectWitness::Ledger,
+            ReconcileReply::Unknown => EffectWitness::InVain,
         };
         let pace = match self.event {
-            Event::Timeout | Event::TimeoutBehindSteps => Pace::Brief,
-            Event::CancelWithinGrace => Pace::Patient,
-            Event::Crash
-            | Event::CrashBehindSteps
-            | Event::CancelBeforeSteps
-            | Event::CancelBehindSteps
-            | Event::CancelBeforeStart
-            | Event::CancelWhileRunning
-            | Event::Panic
-            | Event::FailsSafe
-            | Event::FailsWithoutEffect
-            | Event::Fails => Pace::Usual,
+            TableEvent::Timeout | TableEvent::TimeoutBehindSteps => AttemptPace::Brief,
+            TableEvent::CancelWithinGrace => AttemptPace::Patient,
+            TableEvent::Crash
+            | TableEvent::CrashBehindSteps
+            | TableEvent::CancelBeforeSteps
+            | TableEvent::CancelBehindSteps
+            | TableEvent::CancelBeforeStart
+            | TableEvent::CancelWhileRunning
+            | TableEvent::Panic
+            | TableEvent::FailsSafe
+            | TableEvent::FailsWithoutEffect
+            | TableEvent::Fails => AttemptPace::Usual,
         };
-        let kind = Kind { asks, pace, ..Kind::new(self.class) };
-        let call = CallPlan::new(Row::CALL, kind);
-        let order = if self.reconcile == Reconcile::DidNotHappen { "after" } else { "ok" }.to_owned();
+        let kind = CallKind { asks, pace, ..CallKind::new(self.class) };
+        let call = CallPlan::new(ProofRow::CALL, kind);
+        let order = if self.reconcile == ReconcileReply::DidNotHappen { "after" } else { "ok" }.to_owned();
         let refused = |says| CallPlan { order: "reject".to_owned(), says, ..call.clone() };
         match self.event {
-            Event::Crash => CallPlan { then: Then::Die, order, ..call },
-            Event::Timeout | Event::CancelWhileRunning => CallPlan { then: Then::Hang, order, ..call },
-            Event::CancelBeforeStart => call,
-            Event::CancelWithinGrace => CallPlan { then: Then::Obey, ..call },
-            Event::Panic => CallPlan { then: Then::Panic, ..call },
-            Event::FailsSafe => refused(Says::Safe),
-            Event::FailsWithoutEffect => refused(Says::Never),
-            Event::Fails => refused(Says::Plain),
-            Event::CrashBehindSteps => CallPlan { then: Then::DieLater, ..call },
-            Event::TimeoutBehindSteps | Event::CancelBehindSteps => {
+            TableEvent::Crash => CallPlan { then: Then::Die, order, ..call },
+            TableEvent::Timeout | TableEvent::CancelWhileRunning => {
+                CallPlan { then: Then::Hang, order, ..call }
+            }
+            TableEvent::CancelBeforeStart => call,
+            TableEvent::CancelWithinGrace => CallPlan { then: Then::Obey, ..call },
+            TableEvent::Panic => CallPlan { then: Then::Panic, ..call },
+            TableEvent::FailsSafe => refused(Says::Safe),
+            TableEvent::FailsWithoutEffect => refused(Says::Never),
+            TableEvent::Fails => refused(Says::Plain),
+            TableEvent::CrashBehindSteps => CallPlan { then: Then::DieLater, ..call },
+            TableEvent::TimeoutBehindSteps | TableEvent::CancelBehindSteps => {
                 CallPlan { then: Then::HangLater, ..call }
             }
-            Event::CancelBeforeSteps => CallPlan { then: Then::HangFirst, ..call },
+            TableEvent::CancelBeforeSteps => CallPlan { then: Then::HangFirst, ..call },
         }
     }
 
     /// How else it may end if its worker dies at any moment: a crash comes on top of what happens to it, and a cancel
     /// that is recorded stands.
-    pub fn may_end_so(&self, (state, detail): (&str, &str), applied: usize) -> bool {
+    pub fn may_end_so(&self, state: &str, detail: &str, applied: usize) -> bool {
         if (state, detail) == (self.end.state, self.end.detail) {
             return true;
         }
         let cancelled = matches!(
             self.event,
-            Event::CancelWhileRunning
-                | Event::CancelWithinGrace
-                | Event::CancelBeforeSteps
-                | Event::CancelBehindSteps
+            TableEvent::CancelWhileRunning
+                | TableEvent::CancelWithinGrace
+                | TableEvent::CancelBeforeSteps
+                | TableEvent::CancelBehindSteps
         );
         let (once, stepped) = (self.class == Class::Once, self.class == Class::Stepped);
         match (state, detail) {
@@ -292,25 +299,26 @@ impl Row {
             ("cancelled", "landed") => cancelled && (once || stepped) && applied == 1,
             ("cancelled", "unknown") => cancelled && self.class != Class::Read,
             // It was asked after, and had landed; or it had not, and its attempts are used up.
-            ("succeeded", _) => once && applied == 1 && self.reconcile == Reconcile::Landed,
+            ("succeeded", _) => once && applied == 1 && self.reconcile == ReconcileReply::Landed,
             ("failed", "did_not_happen") => once && applied == 0 && self.asks_the_ledger(),
             _ => false,
         }
     }
 
     fn asks_the_ledger(&self) -> bool {
-        matches!(self.reconcile, Reconcile::Landed | Reconcile::DidNotHappen)
+        matches!(self.reconcile, ReconcileReply::Landed | ReconcileReply::DidNotHappen)
     }
 
     /// Whether the worker dies of its own tool.
     pub fn dies(&self) -> bool {
-        matches!(self.event, Event::Crash | Event::CrashBehindSteps)
+        matches!(self.event, TableEvent::Crash | TableEvent::CrashBehindSteps)
     }
 
     /// Whether it is told apart from another by more than a reconciler that makes no difference.
     pub fn is_distinct(&self) -> bool {
-        let asked_after = matches!(self.event, Event::Crash | Event::Timeout | Event::CancelWhileRunning);
-        self.reconcile == Reconcile::Without || (self.class == Class::Once && asked_after)
+        let asked_after =
+            matches!(self.event, TableEvent::Crash | TableEvent::Timeout | TableEvent::CancelWhileRunning);
+        self.reconcile == ReconcileReply::Without || (self.class == Class::Once && asked_after)
     }
 
     /// For people.
@@ -327,21 +335,21 @@ mod tests {
     fn every_class_meets_every_event_with_and_without_reconciler() {
         let rows = rows();
         let events = [
-            Event::Crash,
-            Event::Timeout,
-            Event::CancelBeforeStart,
-            Event::CancelWhileRunning,
-            Event::CancelWithinGrace,
-            Event::Panic,
-            Event::FailsSafe,
-            Event::FailsWithoutEffect,
-            Event::Fails,
+            TableEvent::Crash,
+            TableEvent::Timeout,
+            TableEvent::CancelBeforeStart,
+            TableEvent::CancelWhileRunning,
+            TableEvent::CancelWithinGrace,
+            TableEvent::Panic,
+            TableEvent::FailsSafe,
+            TableEvent::FailsWithoutEffect,
+            TableEvent::Fails,
         ];
         for class in [Class::Read, Class::Keyed, Class::Once, Class::Stepped] {
             for event in events {
-                for reconcile in [Reconcile::Without, Reconcile::Landed] {
+                for reconcile in [ReconcileReply::Without, ReconcileReply::Landed] {
                     let is_it =
-                        |row: &&Row| (row.class, row.event, row.reconcile) == (class, event, reconcile);
+                        |row: &&ProofRow| (row.class, row.event, row.reconcile) == (class, event, reconcile);
                     assert_eq!(rows.iter().filter(is_it).count(), 1, "{class:?} {event:?} {reconcile:?}");
                 }
             }

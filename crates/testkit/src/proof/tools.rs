@@ -1,8 +1,9 @@
 //! The tools of a worker: each goes to the ledger for its effect, and then does what its arguments say.
 
-use super::kind::{Asks, Class, Kind};
-use super::ledger::{Client, Request};
-use super::plan::{Inside, Plan, RACE, Says, Then, hash};
+use super::kind::{CallKind, Class, EffectWitness};
+use super::ledger::{LedgerClient, LedgerRequest};
+use super::plan::{InsidePlan, ProofPlan, RACE, Says, Then, hash};
+use crate::chance::Chance;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -10,14 +11,15 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use windlass::core::failure::FailureClass;
-use windlass::core::handle::Secret;
-use windlass::{
-    Args, CallAnswer, CallRequest, Completed, Cx, NestedBatch, Output, Reconcile, ReconcileFuture,
-    Reconciled, Runtime, Siblings, StepError, Tool, ToolError, ToolFuture, ToolSpec, client_tool,
-};
+use windlass::batch::{NestedBatch, Siblings};
+use windlass::error::StepError;
+use windlass::tool::{Reconcile, ReconcileFuture, Reconciled, client_tool};
+use windlass::wait::Completed;
+use windlass::{Args, CallAnswer, CallRequest, Cx, Output, Runtime, Tool, ToolError, ToolFuture, ToolSpec};
+use windlass_core::failure::FailureClass;
+use windlass_core::handle::Secret;
 
-/// What makes a result too long for an answer.
+/// The size of a result that is too long for an answer.
 const LONG_BYTES: usize = 64 << 10;
 
 /// More than a piece of an artifact, see the limits of the worker.
@@ -44,11 +46,11 @@ pub const NESTED: &str = "nested";
 /// How long a stepped tool sleeps.
 const NAP: Duration = Duration::from_millis(3);
 
-/// What the tools and the client of a worker share.
+/// State shared by the tools and the client of a worker.
 pub struct World {
     /// The way to the ledger.
-    pub client: Client,
-    /// What happens when a tool kills its worker.
+    pub client: LedgerClient,
+    /// How a tool kills its worker.
     pub death: Death,
     /// The calls whose tools have been to the ledger.
     reached: watch::Sender<BTreeSet<String>>,
@@ -58,7 +60,7 @@ pub struct World {
     said: Mutex<Voice>,
 }
 
-/// What happens when a tool kills its worker.
+/// How a tool kills its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
     /// The process is killed.
@@ -79,21 +81,25 @@ pub enum Voice {
 
 impl World {
     /// Nothing happened in it yet.
-    pub fn new(client: Client, death: Death, voice: Voice) -> Arc<World> {
+    pub fn new(client: LedgerClient, death: Death, voice: Voice) -> Arc<World> {
         let (reached, released, keys) = Default::default();
         Arc::new(World { client, death, reached, released, keys, said: Mutex::new(voice) })
     }
 
     /// Registers every tool of a plan. There are many, and a worker that is killed in a moment needs few.
-    pub fn register(self: &Arc<World>, runtime: &Runtime, plan: &Plan) -> anyhow::Result<()> {
-        for kind in Kind::all().filter(|kind| plan.kinds().any(|needed| needed == *kind)) {
-            runtime.register(Effect {
+    pub fn register(self: &Arc<World>, runtime: &Runtime, plan: &ProofPlan) -> anyhow::Result<()> {
+        for kind in CallKind::all().filter(|kind| plan.kinds().any(|needed| needed == *kind)) {
+            runtime.register(EffectTool {
                 kind,
                 secret: runtime.store().secret().clone(),
                 world: Arc::clone(self),
             })?;
         }
-        Ok(runtime.register(client_tool(Kind::CLIENT.spec()))?)
+        for kind in [CallKind::SHIFTING, CallKind::SHIFTING.asks()] {
+            let (secret, world) = (runtime.store().secret().clone(), Arc::clone(self));
+            runtime.register(EffectTool { kind, secret, world })?;
+        }
+        Ok(runtime.register(client_tool(CallKind::CLIENT.spec()))?)
     }
 
     /// Waits until the tool of this call has been to the ledger, or something else of this name happened.
@@ -143,39 +149,44 @@ impl World {
     }
 }
 
-struct Effect {
-    kind: Kind,
+/// The classes that a shifting tool changes to. Mostly it acts, so that there is something to repeat.
+const SHIFTS: [Class; 6] =
+    [Class::Keyed, Class::Once, Class::Keyed, Class::Once, Class::Stepped, Class::Read];
+
+struct EffectTool {
+    kind: CallKind,
     secret: Secret,
     world: Arc<World>,
 }
 
-impl Tool for Effect {
+impl Tool for EffectTool {
     fn spec(&self) -> ToolSpec {
-        self.kind.spec()
+        let class = CallKind::new(self.class()).spec().class;
+        ToolSpec { class, ..self.kind.spec() }
     }
 
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
-        match self.kind.class {
+        match self.class() {
             Class::Stepped => Box::pin(self.steps(args, cx)),
-            Class::Once | Class::Keyed | Class::Read | Class::Client | Class::Missing => {
+            Class::Once | Class::Keyed | Class::Read | Class::Shifting | Class::Client | Class::Missing => {
                 Box::pin(self.act(args, cx))
             }
         }
     }
 
     fn reconciler(&self) -> Option<&dyn Reconcile> {
-        (self.kind.asks != Asks::Nobody).then_some(self)
+        (self.kind.asks != EffectWitness::Nobody).then_some(self)
     }
 }
 
-impl Reconcile for Effect {
+impl Reconcile for EffectTool {
     fn reconcile<'a>(&'a self, args: Value, cx: &'a Cx) -> ReconcileFuture<'a> {
         Box::pin(async move {
-            if self.kind.asks == Asks::InVain {
+            if self.kind.asks == EffectWitness::InVain {
                 return Ok(Reconciled::Unknown);
             }
             // What the ledger does with the effect it does not do with a question.
-            let request = Request { kind: "ask", order: "ok".to_owned(), ..self.request(&args, cx) };
+            let request = LedgerRequest { kind: "ask", order: "ok".to_owned(), ..self.request(&args, cx) };
             let answer = self.world.client.effect(&request).await;
             match answer.map_err(|error| ToolError::internal(error.to_string()))? {
                 Some((verdict, number)) if verdict == "landed" => {
@@ -188,7 +199,15 @@ impl Reconcile for Effect {
     }
 }
 
-impl Effect {
+impl EffectTool {
+    /// The class it has with this worker.
+    fn class(&self) -> Class {
+        if self.kind.class == Class::Shifting {
+            return Chance::new(self.world.client.chance()).one_of(&SHIFTS);
+        }
+        self.kind.class
+    }
+
     async fn act(&self, args: Value, cx: &Cx) -> Result<Output, ToolError> {
         self.connected(&args, cx).await?;
         let nested = self.nested(&args, cx).await?;
@@ -208,7 +227,7 @@ impl Effect {
     /// Says what it must be connected to, unless it is.
     async fn connected(&self, args: &Value, cx: &Cx) -> Result<(), ToolError> {
         let Some(provider) = args["needs"].as_str() else { return Ok(()) };
-        let request = Request::about_a_connection("check", &self.secret, (&self.name(cx), provider));
+        let request = LedgerRequest::about_a_connection("check", &self.secret, &self.name(cx), provider);
         let answer = self.world.client.effect(&request).await;
         match answer.map_err(|error| ToolError::internal(error.to_string()))? {
             Some((verdict, _)) if verdict == "there" => Ok(()),
@@ -273,10 +292,10 @@ impl Effect {
     /// The body of a stepped tool. What its arguments say of the ledger and of what happens then is about its last step.
     async fn steps(&self, args: Value, cx: &Cx) -> Result<Output, ToolError> {
         self.connected(&args, cx).await?;
-        let inside = Inside::parse(args["inside"].as_str().unwrap_or_default());
+        let inside = InsidePlan::parse(args["inside"].as_str().unwrap_or_default());
         let then = Then::parse(args["then"].as_str().unwrap_or_default());
         if inside.step {
-            let request = self.step_request(&args, cx, ("keyed", FIRST));
+            let request = self.step_request(&args, cx, "keyed", FIRST);
             let _number: u64 = cx.step(FIRST, (), |()| self.effect(&args, request)).await?;
         }
         if inside.nap {
@@ -284,7 +303,7 @@ impl Effect {
         }
         let mut more = Vec::new();
         if inside.once {
-            let request = self.step_request(&args, cx, ("once", ONCE));
+            let request = self.step_request(&args, cx, "once", ONCE);
             let number: Result<u64, _> = cx.step_once(ONCE, (), |()| self.effect(&args, request)).await;
             let number = match number {
                 Ok(number) => json!(number),
@@ -319,7 +338,7 @@ impl Effect {
             return std::future::pending().await;
         }
         let order = args["order"].as_str().unwrap_or("ok").to_owned();
-        let request = Request { order, ..self.step_request(&args, cx, ("keyed", EFFECT)) };
+        let request = LedgerRequest { order, ..self.step_request(&args, cx, "keyed", EFFECT) };
         let effect = |args| async move {
             let number = self.effect(args, request).await?;
             if !matches!(then, Then::HangLater | Then::DieLater) {
@@ -344,13 +363,13 @@ impl Effect {
     }
 
     /// Writes a pair and a file, reads them back, and tells of that, if it has more than one step.
-    async fn tell(&self, cx: &Cx, inside: Inside) -> Result<(), ToolError> {
+    async fn tell(&self, cx: &Cx, inside: InsidePlan) -> Result<(), ToolError> {
         if !inside.step {
             return Ok(());
         }
         let key = cx.handle().to_string();
         let before = cx.kv().get("pair before", &key).await?.map_or(0, |pair| pair.generation);
-        let written = cx.kv().set_if("pair", (&key, before), cx.id()).await?;
+        let written = cx.kv().set_if("pair", &key, cx.id(), before).await?;
         let after = cx.kv().get("pair after", &key).await?.map(|pair| pair.value);
         if !written || before != 0 || after != Some(json!(cx.id())) {
             return Err(ToolError::internal(format!("the pair was {before}, and is {after:?}")));
@@ -369,7 +388,7 @@ impl Effect {
     }
 
     /// Goes to the ledger; the number of its line.
-    async fn effect(&self, args: &Value, request: Request) -> Result<u64, ToolError> {
+    async fn effect(&self, args: &Value, request: LedgerRequest) -> Result<u64, ToolError> {
         let says = Says::parse(args["says"].as_str().unwrap_or_default());
         let unavailable =
             |message: &str| ToolError { class: FailureClass::Unavailable, ..ToolError::new(message) };
@@ -387,15 +406,15 @@ impl Effect {
         format!("{}/{}/{}", cx.session(), cx.batch_key(), cx.id())
     }
 
-    /// What a step asks of the ledger, under its own key.
-    fn step_request(&self, args: &Value, cx: &Cx, (kind, step): (&'static str, &str)) -> Request {
-        Request { kind, key: cx.step_key(step), order: "ok".to_owned(), ..self.request(args, cx) }
+    /// A step's request to the ledger, under its own key.
+    fn step_request(&self, args: &Value, cx: &Cx, kind: &'static str, step: &str) -> LedgerRequest {
+        LedgerRequest { kind, key: cx.step_key(step), order: "ok".to_owned(), ..self.request(args, cx) }
     }
 
-    fn request(&self, args: &Value, cx: &Cx) -> Request {
+    fn request(&self, args: &Value, cx: &Cx) -> LedgerRequest {
         let order = args["order"].as_str().unwrap_or("ok");
-        Request {
-            kind: self.kind.class.name(),
+        LedgerRequest {
+            kind: self.class().name(),
             key: cx.idempotency_key(),
             call: self.name(cx),
             handle: cx.handle().to_string(),
@@ -417,7 +436,7 @@ fn said(error: ToolError, says: Says, refused: bool) -> ToolError {
     }
 }
 
-/// What an answer to a question must be.
+/// The schema of an answer to a question.
 fn schema() -> Value {
     json!({"type": "object", "properties": {"by": {"type": "integer"}}, "required": ["by"]})
 }
@@ -433,7 +452,7 @@ fn end(answer: &CallAnswer) -> Value {
     json!([answer.state(), value.map(|value| value["receipt"].clone())])
 }
 
-/// What a call returns that the ledger has under this number.
+/// The result of a call that the ledger has under this number.
 pub fn value(args: &Value, number: u64) -> Output {
     let filler = if args["long"] == json!(true) { "x".repeat(LONG_BYTES) } else { String::new() };
     json!({"call": args["call"], "receipt": number, "filler": filler}).into()

@@ -1,9 +1,10 @@
 //! One data folder through all its workers: each is started, dies or ends, and the next goes on.
 
 use super::check::Histories;
-use super::history::{Journal, Told};
-use super::ledger::{Ledger, Worker};
-use super::plan::Plan;
+use super::deletion;
+use super::history::{Journal, WorkerReplies};
+use super::ledger::{Ledger, TrialWorker};
+use super::plan::ProofPlan;
 use super::worker;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
@@ -47,24 +48,26 @@ impl Programs {
 pub enum Planned {
     /// The plan of a seed.
     Seed(u64),
-    /// [Tasks](Plan::tasks) of a seed.
+    /// [Tasks](ProofPlan::tasks) of a seed.
     Tasks(u64),
-    /// [`Plan::every_write`].
+    /// [`ProofPlan::every_write`].
     EveryWrite,
-    /// The same, but each batch is submitted whole and nothing beside it is written.
+    /// As above, but each batch is submitted whole and nothing beside it is written.
     Whole,
-    /// What is [asked](Plan::only) of calls.
+    /// [Requests](ProofPlan::only) about calls.
     Asked,
     /// Its stepped calls.
     Stepped,
-    /// What waits for its client, calls others, or is pushed.
+    /// Calls that wait for their client, call others, or are pushed.
     Outside,
-    /// Calls that [decide about each other](Plan::siblings).
+    /// Calls that [decide about each other](ProofPlan::siblings).
     Siblings,
-    /// [One stepped call](Plan::two_steps), alone.
+    /// [One stepped call](ProofPlan::two_steps), alone.
     TwoSteps,
-    /// [A task, and a call at a time](Plan::background).
+    /// [A task, and a call at a time](ProofPlan::background).
     Background,
+    /// A session that is [deleted](ProofPlan::deletion).
+    Deletion,
     /// A row of the [table](super::table).
     Row(usize),
     /// [A call that kills its workers](super::poison), of this class.
@@ -72,8 +75,8 @@ pub enum Planned {
 }
 
 impl Planned {
-    /// What is submitted.
-    pub fn plan(self) -> Result<Plan> {
+    /// The plan to submit.
+    pub fn plan(self) -> Result<ProofPlan> {
         worker::named(&self.arg())
     }
 
@@ -89,6 +92,7 @@ impl Planned {
             Planned::Siblings => "siblings".to_owned(),
             Planned::TwoSteps => "two-steps".to_owned(),
             Planned::Background => "background".to_owned(),
+            Planned::Deletion => "deletion".to_owned(),
             Planned::Row(row) => format!("row-{row}"),
             Planned::Poison(class) => format!("poison-{class}"),
         }
@@ -110,7 +114,7 @@ pub struct Trial<'a> {
 }
 
 /// How a worker ended.
-pub enum Ended {
+pub enum WorkerExit {
     /// By itself, with everything answered.
     Done,
     /// By itself, because the store failed.
@@ -124,7 +128,8 @@ impl<'a> Trial<'a> {
     pub fn new(
         programs: &'a Programs,
         ledger: &'a mut Ledger,
-        (number, planned): (u64, Planned),
+        number: u64,
+        planned: Planned,
     ) -> Result<Trial<'a>> {
         let folder = TempDir::with_prefix(format!("trial-{number}-")).context("no folder for a trial")?;
         Ok(Trial { folder, programs, ledger, number, planned, started: 0, died: BTreeSet::new(), lost: 0 })
@@ -133,7 +138,7 @@ impl<'a> Trial<'a> {
     /// Starts the next worker.
     pub fn start(&mut self, environment: &[(&str, String)]) -> Result<Child> {
         self.started += 1;
-        let worker = Worker { trial: self.number, number: self.started };
+        let worker = TrialWorker { trial: self.number, number: self.started };
         Command::new(&self.programs.worker)
             .arg(self.folder.path().join("data"))
             .args([&self.ledger.address, &worker.trial.to_string(), &worker.number.to_string()])
@@ -149,13 +154,13 @@ impl<'a> Trial<'a> {
     }
 
     /// Kills the worker that was started last, and says how it ended: it may have been quicker.
-    pub fn kill(&mut self, child: &mut Child) -> Result<Ended> {
+    pub fn kill(&mut self, child: &mut Child) -> Result<WorkerExit> {
         child.kill().context("could not kill a worker")?;
         self.ended(child.wait()?)
     }
 
     /// Waits for the worker that was started last.
-    pub fn wait(&mut self, child: &mut Child) -> Result<Ended> {
+    pub fn wait(&mut self, child: &mut Child) -> Result<WorkerExit> {
         let started = Instant::now();
         loop {
             if let Some(status) = child.try_wait()? {
@@ -169,17 +174,17 @@ impl<'a> Trial<'a> {
         }
     }
 
-    fn ended(&mut self, status: ExitStatus) -> Result<Ended> {
+    fn ended(&mut self, status: ExitStatus) -> Result<WorkerExit> {
         if status.signal() == Some(SIGKILL) {
             self.died.insert(self.started);
-            return Ok(Ended::Killed);
+            return Ok(WorkerExit::Killed);
         }
         if status.code() == Some(i32::from(worker::DONE)) {
-            return Ok(Ended::Done);
+            return Ok(WorkerExit::Done);
         }
         self.lost += 1;
         if status.code() == Some(i32::from(worker::LOST)) {
-            return Ok(Ended::Lost);
+            return Ok(WorkerExit::Lost);
         }
         let said = std::fs::read_to_string(self.file("said", self.started))?;
         bail!("R8: worker {} ended with {status}: {said}", self.started)
@@ -187,15 +192,20 @@ impl<'a> Trial<'a> {
 
     /// Lets workers finish undisturbed, and one more read everything back.
     pub fn drain(&mut self) -> Result<()> {
+        self.drain_as(&[])
+    }
+
+    /// Drains with workers that have these environment variables.
+    pub fn drain_as(&mut self, environment: &[(&str, String)]) -> Result<()> {
         // A tool that kills its workers is set aside; until then there may be several.
         let mut deaths_left = if self.planned.plan()?.dies() { DEATHS_MAX } else { 0 };
         for what in ["finish", "read everything back"] {
             loop {
-                let mut child = self.start(&[])?;
+                let mut child = self.start(environment)?;
                 match self.wait(&mut child)? {
-                    Ended::Done => break,
-                    Ended::Killed if deaths_left > 0 => deaths_left -= 1,
-                    Ended::Lost | Ended::Killed => {
+                    WorkerExit::Done => break,
+                    WorkerExit::Killed if deaths_left > 0 => deaths_left -= 1,
+                    WorkerExit::Lost | WorkerExit::Killed => {
                         let said = std::fs::read_to_string(self.file("said", self.started))?;
                         bail!("R8: worker {} could not {what}: {said}", self.started);
                     }
@@ -205,8 +215,8 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// What the worker that was started last has told so far.
-    pub fn last_told(&self) -> Result<Told> {
+    /// The replies so far to the worker that was started last.
+    pub fn last_told(&self) -> Result<WorkerReplies> {
         self.told(self.started)
     }
 
@@ -215,21 +225,26 @@ impl<'a> Trial<'a> {
         Ok(std::fs::metadata(self.file("told", self.started))?.len() > 0)
     }
 
-    fn told(&self, worker: u32) -> Result<Told> {
+    fn told(&self, worker: u32) -> Result<WorkerReplies> {
         let said = std::fs::read(self.file("told", worker)).context("what a worker told cannot be read")?;
-        let told = Told::read(worker, &String::from_utf8_lossy(&said))?;
-        Ok(Told { died: self.died.contains(&worker), ..told })
+        let told = WorkerReplies::read(worker, &String::from_utf8_lossy(&said))?;
+        Ok(WorkerReplies { died: self.died.contains(&worker), ..told })
     }
 
     /// The three histories.
     pub fn histories(&mut self) -> Result<Histories> {
         let told = (1..=self.started).map(|worker| self.told(worker)).collect::<Result<Vec<_>>>()?;
         let threads = tokio::runtime::Builder::new_current_thread().build()?;
-        let journal = threads.block_on(Journal::read(&self.folder.path().join("data")))?;
+        let data = self.folder.path().join("data");
+        let mut journal = threads.block_on(Journal::read(&data))?;
+        journal.problems.extend(threads.block_on(async {
+            let store = windlass_store::SqliteStore::open_reader(&data)?;
+            deletion::problems(&store, &told).await
+        })?);
         let mut effects = self.ledger.effects()?;
         effects.retain(|effect| effect.worker.trial == self.number);
         let deaths = self.died.len() as u32 + self.lost;
-        Ok(Histories { plan: self.planned.plan()?, told, journal, effects, deaths })
+        Ok(Histories { plan: self.planned.plan()?, told, journal, effects, deaths, failed: self.lost })
     }
 
     /// Keeps the folder, for whoever looks for the cause, and says where it is.

@@ -4,9 +4,11 @@
 use super::agent;
 use super::aside;
 use super::client::{cancel, submit};
-use super::ledger::{Client, Worker};
+use super::deletion;
+use super::jumps::{self, JumpingClock};
+use super::ledger::{LedgerClient, TrialWorker};
 use super::person::Person;
-use super::plan::Plan;
+use super::plan::ProofPlan;
 use super::poison;
 use super::table;
 use super::tools::{Death, Voice, World};
@@ -18,8 +20,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use windlass::core::limits::Limits;
-use windlass::{AskError, BatchError, Config, InboxError, Runtime, ScheduleError, SystemClock};
+use windlass::error::{AskError, InboxError, ScheduleError, SessionError};
+use windlass::{BatchError, Config, Limits, Runtime};
 use windlass_store::sqlite::Options as StoreOptions;
 use windlass_store::{Durability, SqliteStore, Store};
 
@@ -35,22 +37,22 @@ const CLOSED_AFTER: Duration = Duration::from_secs(5);
 /// How long a call waits for a tool that is not there, if it was taken over before it could be refused.
 const MISSING_MS: u64 = 60;
 
-/// What a worker is told.
-pub struct Options {
+/// The options of a worker.
+pub struct WorkerOptions {
     /// The data folder.
     pub folder: PathBuf,
     /// Where the ledger is.
     pub ledger: String,
     /// Which worker it is.
-    pub worker: Worker,
-    /// What it submits.
-    pub plan: Plan,
+    pub worker: TrialWorker,
+    /// Its plan.
+    pub plan: ProofPlan,
     /// Whether it also does what no runtime does yet: see [`aside`].
     pub aside: bool,
 }
 
-/// What became of a worker that was not killed.
-pub enum Ended {
+/// The outcome of a worker that was not killed.
+pub enum WorkerOutcome {
     /// Everything was answered.
     Done,
     /// The store failed, for this reason.
@@ -62,14 +64,14 @@ pub fn main(args: Vec<String>) -> Result<ExitCode> {
     let [folder, ledger, trial, number, plan] = &args[..] else {
         bail!("usage: windlass-worker FOLDER LEDGER TRIAL WORKER PLAN")
     };
-    let worker = Worker { trial: trial.parse()?, number: number.parse()? };
+    let worker = TrialWorker { trial: trial.parse()?, number: number.parse()? };
     let aside = plan == "every-write";
     let options =
-        Options { folder: folder.into(), ledger: ledger.clone(), worker, plan: named(plan)?, aside };
+        WorkerOptions { folder: folder.into(), ledger: ledger.clone(), worker, plan: named(plan)?, aside };
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match threads.block_on(run(options))? {
-        Ended::Done => Ok(ExitCode::from(DONE)),
-        Ended::Lost(why) => {
+        WorkerOutcome::Done => Ok(ExitCode::from(DONE)),
+        WorkerOutcome::Lost(why) => {
             eprintln!("{why}");
             Ok(ExitCode::from(LOST))
         }
@@ -77,52 +79,56 @@ pub fn main(args: Vec<String>) -> Result<ExitCode> {
 }
 
 /// The plan of this name.
-pub fn named(name: &str) -> Result<Plan> {
+pub fn named(name: &str) -> Result<ProofPlan> {
     if let Some(row) = name.strip_prefix("row-") {
         let row = table::rows().into_iter().nth(row.parse()?).context("there are not so many rows")?;
         return Ok(row.plan());
     }
     if let Some(seed) = name.strip_prefix("tasks-") {
-        return Ok(Plan::tasks(seed.parse()?));
+        return Ok(ProofPlan::tasks(seed.parse()?));
     }
     if let Some(class) = name.strip_prefix("poison-") {
         return poison::plan(class).with_context(|| format!("there is no class {class:?}"));
     }
     Ok(match name {
-        "every-write" => Plan::every_write(),
-        "whole" => Plan::every_write().only("s1").whole(),
-        "asked" => Plan::every_write().only("s2"),
-        "stepped" => Plan::every_write().only("s3"),
-        "outside" => Plan::every_write().only("s4"),
-        "siblings" => Plan::siblings(),
-        "background" => Plan::background(),
-        "two-steps" => Plan::two_steps(),
-        seed => Plan::of(seed.parse().context(
-            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, background, two-steps, tasks-N, row-N or poison-CLASS",
+        "every-write" => ProofPlan::every_write(),
+        "whole" => ProofPlan::every_write().only("s1").whole(),
+        "asked" => ProofPlan::every_write().only("s2"),
+        "stepped" => ProofPlan::every_write().only("s3"),
+        "outside" => ProofPlan::every_write().only("s4"),
+        "siblings" => ProofPlan::siblings(),
+        "background" => ProofPlan::background(),
+        "two-steps" => ProofPlan::two_steps(),
+        "deletion" => ProofPlan::deletion(),
+        seed => ProofPlan::of(seed.parse().context(
+            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, background, two-steps, deletion, tasks-N, row-N or poison-CLASS",
         )?),
     })
 }
 
 /// Runs a plan to its end.
-pub async fn run(options: Options) -> Result<Ended> {
+pub async fn run(options: WorkerOptions) -> Result<WorkerOutcome> {
     match answered(options).await {
-        Ok(()) => Ok(Ended::Done),
-        Err(error) if error.chain().any(is_store_failure) => Ok(Ended::Lost(format!("{error:#}"))),
+        Ok(()) => Ok(WorkerOutcome::Done),
+        Err(error) if error.chain().any(is_store_failure) => Ok(WorkerOutcome::Lost(format!("{error:#}"))),
         Err(error) => Err(error),
     }
 }
 
 fn is_store_failure(error: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(error.downcast_ref(), Some(BatchError::Lost(_)))
-        || matches!(error.downcast_ref(), Some(AskError::Batch(BatchError::Lost(_))))
-        || matches!(error.downcast_ref(), Some(InboxError::Batch(BatchError::Lost(_))))
-        || matches!(error.downcast_ref(), Some(ScheduleError::Batch(BatchError::Lost(_))))
+    matches!(error.downcast_ref(), Some(SessionError::Lost(_)))
+        || matches!(error.downcast_ref(), Some(BatchError::Session(SessionError::Lost(_))))
+        || matches!(error.downcast_ref(), Some(AskError::Session(SessionError::Lost(_))))
+        || matches!(error.downcast_ref(), Some(InboxError::Session(SessionError::Lost(_))))
+        || matches!(error.downcast_ref(), Some(ScheduleError::Session(SessionError::Lost(_))))
         || error.downcast_ref::<windlass_store::StoreError>().is_some()
 }
 
 /// The limits of the rigs.
 pub fn limits() -> Limits {
     Limits {
+        // A wait by the wall clock is over when that says so: longer than all jumps together, as the others are.
+        client_ms: 86_400_000,
         wal_bytes_max: WAL_BYTES_MAX,
         tool_threads_max: 4,
         queue_ms: MISSING_MS,
@@ -131,29 +137,27 @@ pub fn limits() -> Limits {
     }
 }
 
-async fn answered(options: Options) -> Result<()> {
+async fn answered(options: WorkerOptions) -> Result<()> {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(StoreOptions {
         folder: options.folder,
         durability: Durability::Full,
-        limits: limits(),
+        limits: limits().store(),
     })?);
-    let clock = Arc::new(SystemClock::default());
-    let runtime = Runtime::new(Config {
-        store,
-        clock,
-        limits: limits(),
-        hooks: Vec::new(),
-        files: None,
-        shared: false,
-    });
-    let world = World::new(Client::new(options.ledger, options.worker), Death::Kill, Voice::Aloud);
+    let clock = Arc::new(JumpingClock::read(std::env::var(jumps::VARIABLE).ok().as_deref())?);
+    let runtime = Runtime::new(Config { clock, limits: limits(), ..Config::on(store) });
+    let world = World::new(LedgerClient::new(options.ledger, options.worker), Death::Kill, Voice::Aloud);
     world.register(&runtime, &options.plan)?;
     world.say(json!({"phase": "opened"}))?;
     runtime.resume().await?;
     world.say(json!({"phase": "resumed"}))?;
     // Each worker's client does something else.
     let chance = Chance::new(options.worker.trial).branch(u64::from(options.worker.number));
-    play(&runtime, &world, (options.plan, chance)).await?;
+    let deletions = options.plan.deletions;
+    if deletions > 0 {
+        deletion::register(&runtime)?;
+    }
+    let deleting = deletion::run(runtime.clone(), Arc::clone(&world), options.worker.number, deletions);
+    tokio::try_join!(play(&runtime, &world, options.plan, chance), deleting)?;
     // A call is counted as closed a moment after it is answered.
     let closed = async {
         while runtime.open_calls() > 0 {
@@ -170,7 +174,7 @@ async fn answered(options: Options) -> Result<()> {
 }
 
 /// Submits all of a plan, asks for what it asks for, and waits until all is answered.
-pub async fn play(runtime: &Runtime, world: &Arc<World>, (plan, chance): (Plan, Chance)) -> Result<()> {
+pub async fn play(runtime: &Runtime, world: &Arc<World>, plan: ProofPlan, chance: Chance) -> Result<()> {
     let (mut sessions, mut asks) = (JoinSet::new(), JoinSet::new());
     for (number, planned) in (0..).zip(plan.cancels.clone()) {
         asks.spawn(cancel(runtime.clone(), Arc::clone(world), planned, chance.branch(number)));

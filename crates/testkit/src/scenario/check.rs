@@ -1,7 +1,9 @@
-//! What must be true of a store afterwards, whatever happened to it: nothing acknowledged is lost, nothing recorded
-//! runs again, no effect is without its intent, and everything comes to an end.
+//! The invariants of a store afterwards, whatever happened to it: nothing acknowledged is lost, nothing
+//! recorded runs again, no effect is without its intent, and everything comes to an end.
 
-use super::{Answer, Batch, Client, Reply, Runs, Told, class, runtime, submit};
+use super::{
+    BatchReplyKind, CallReply, ClientReplies, ClientRounds, RunCounts, ScenarioBatch, class, runtime, submit,
+};
 use anyhow::{Context, bail, ensure};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +11,9 @@ use windlass::EffectClass;
 use windlass::store::Store;
 use windlass_core::call::Call;
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Left {
+pub struct ScenarioRemains {
     /// Calls that were acknowledged, and are there.
     pub acknowledged: u64,
     /// Batches that ended in a typed error.
@@ -28,14 +30,14 @@ pub struct Left {
 
 /// A recorded call.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    pub answer: Answer,
+pub struct CheckedCall {
+    pub answer: CallReply,
     pub started: bool,
     pub ended: bool,
 }
 
 /// All calls of a store by `session/batch/id`. Every journal row of every session is read and verified.
-pub async fn recorded(store: &Arc<dyn Store>) -> anyhow::Result<BTreeMap<String, Seen>> {
+pub async fn recorded(store: &Arc<dyn Store>) -> anyhow::Result<BTreeMap<String, CheckedCall>> {
     let mut seen = BTreeMap::new();
     for session in store.sessions(None, u64::MAX).await? {
         let calls = windlass::inspect::calls(store, &session, usize::MAX).await;
@@ -43,7 +45,7 @@ pub async fn recorded(store: &Arc<dyn Store>) -> anyhow::Result<BTreeMap<String,
             let name = format!("{}/{}/{}", call.session, call.batch_key, call.answer.id());
             let folded: &Call = call.answer.call();
             let (started, ended) = (folded.attempts > 0, folded.end().is_some());
-            seen.insert(name, Seen { answer: Answer::of(&call.answer), started, ended });
+            seen.insert(name, CheckedCall { answer: CallReply::of(&call.answer), started, ended });
         }
     }
     Ok(seen)
@@ -52,24 +54,25 @@ pub async fn recorded(store: &Arc<dyn Store>) -> anyhow::Result<BTreeMap<String,
 /// Checks what is left, lets a new owner finish the work, and checks that.
 pub async fn check(
     store: Arc<dyn Store>,
-    work: &[Client],
-    (told, runs): (&[Told], &Runs),
-) -> anyhow::Result<Left> {
-    let mut left = Left::default();
+    work: &[ClientRounds],
+    told: &[ClientReplies],
+    runs: &RunCounts,
+) -> anyhow::Result<ScenarioRemains> {
+    let mut left = ScenarioRemains::default();
     // Runs before the record: what ran was recorded before it did.
     let ran = runs.all();
     let before = recorded(&store).await?;
     left.ended = before.values().filter(|call| call.ended).count() as u64;
     left.open = before.len() as u64 - left.ended;
     acknowledged(told, &before, &mut left)?;
-    let batches: Vec<&Batch> = work.iter().flatten().flatten().collect();
+    let batches: Vec<&ScenarioBatch> = work.iter().flatten().flatten().collect();
     intents(&batches, &ran, &before)?;
 
     let owner = runtime(store.clone(), runs)?;
     owner.resume().await.context("could not take over what was left")?;
     for batch in &batches {
         let told = submit(owner.clone(), (*batch).clone()).await;
-        let Reply::Answered(answers) = told.reply else { bail!("{}: {:?}", batch.key, told.reply) };
+        let BatchReplyKind::Answered(answers) = told.reply else { bail!("{}: {:?}", batch.key, told.reply) };
         for answer in answers {
             let name = format!("{}/{}/{}", batch.session, batch.key, answer.id);
             left.unknown += u64::from(answer.state == "unknown");
@@ -97,7 +100,7 @@ pub async fn check(
     Ok(left)
 }
 
-/// What breaks below a tool is never told as a failure of the tool.
+/// A failure below a tool is never reported as a failure of the tool.
 fn may_end(tool: &str, state: &str) -> bool {
     match tool {
         "look" | "put" | "long" | "kept" => state == "succeeded",
@@ -108,16 +111,20 @@ fn may_end(tool: &str, state: &str) -> bool {
 }
 
 /// Every acknowledged answer is recorded, and as it was told.
-fn acknowledged(told: &[Told], before: &BTreeMap<String, Seen>, left: &mut Left) -> anyhow::Result<()> {
+fn acknowledged(
+    told: &[ClientReplies],
+    before: &BTreeMap<String, CheckedCall>,
+    left: &mut ScenarioRemains,
+) -> anyhow::Result<()> {
     for told in told {
         let answers = match &told.reply {
-            Reply::Answered(answers) => answers,
-            Reply::Failed { kind, text } => {
-                ensure!(["lost store", "lost session"].contains(&kind.as_str()), "{kind}: {text}");
+            BatchReplyKind::Answered(answers) => answers,
+            BatchReplyKind::Failed { kind, text } => {
+                ensure!(["lost store", "lost session", "stalled"].contains(&kind.as_str()), "{kind}: {text}");
                 left.errors += 1;
                 continue;
             }
-            Reply::Hung => bail!("{} of {} was never answered", told.batch, told.session),
+            BatchReplyKind::Hung => bail!("{} of {} was never answered", told.batch, told.session),
         };
         for answer in answers {
             let name = format!("{}/{}/{}", told.session, told.batch, answer.id);
@@ -133,9 +140,9 @@ fn acknowledged(told: &[Told], before: &BTreeMap<String, Seen>, left: &mut Left)
 
 /// A call with effects runs only after its intent is recorded; one that must not be repeated is not.
 fn intents(
-    batches: &[&Batch],
+    batches: &[&ScenarioBatch],
     ran: &BTreeMap<String, u32>,
-    recorded: &BTreeMap<String, Seen>,
+    recorded: &BTreeMap<String, CheckedCall>,
 ) -> anyhow::Result<()> {
     for batch in batches {
         for call in &batch.calls {

@@ -12,7 +12,7 @@ use windlass::{Cx, Deadlines, Flags, Output, Runtime, Tool, ToolError, ToolFutur
 
 /// How often each call ran, as its tool knows it and no journal does.
 #[derive(Clone, Default)]
-pub struct Runs(Arc<Mutex<Noted>>);
+pub struct RunCounts(Arc<Mutex<Noted>>);
 
 #[derive(Default)]
 struct Noted {
@@ -20,9 +20,9 @@ struct Noted {
     file: Option<File>,
 }
 
-impl Runs {
+impl RunCounts {
     /// Noted in a file, after what is noted there already. A run is in the file before it has any effect.
-    pub fn in_file(path: &Path) -> anyhow::Result<Runs> {
+    pub fn in_file(path: &Path) -> anyhow::Result<RunCounts> {
         let mut noted = Noted::default();
         if path.exists() {
             for line in std::fs::read_to_string(path)?.lines() {
@@ -31,7 +31,7 @@ impl Runs {
         }
         let file = OpenOptions::new().create(true).append(true).open(path);
         noted.file = Some(file.with_context(|| format!("could not note runs in {}", path.display()))?);
-        Ok(Runs(Arc::new(Mutex::new(noted))))
+        Ok(RunCounts(Arc::new(Mutex::new(noted))))
     }
 
     /// Calls by `session/batch/id`.
@@ -59,7 +59,7 @@ const TOOLS: [&str; 9] = ["look", "put", "send", "kept", "long", "stream", "fail
 /// Long enough to be kept beside the journal in several pieces.
 pub const LONG_CHARS: usize = 300_000;
 
-pub(super) fn register(runtime: &Runtime, runs: &Runs) -> anyhow::Result<()> {
+pub(super) fn register(runtime: &Runtime, runs: &RunCounts) -> anyhow::Result<()> {
     for name in TOOLS {
         runtime.register(Noting { name, runs: runs.clone() })?;
     }
@@ -68,7 +68,7 @@ pub(super) fn register(runtime: &Runtime, runs: &Runs) -> anyhow::Result<()> {
 
 struct Noting {
     name: &'static str,
-    runs: Runs,
+    runs: RunCounts,
 }
 
 impl Tool for Noting {

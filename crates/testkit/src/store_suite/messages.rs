@@ -5,7 +5,7 @@ use std::sync::Arc;
 use windlass_core::ids::EntryNo;
 use windlass_store::{Inbound, Posted, Receipt, Refused, Row, Store};
 
-/// The same again is the same; another body under the key is not kept.
+/// A repetition is recognised; another body under the key is not stored.
 pub async fn a_message_is_kept_once(store: &Arc<dyn Store>) {
     let (a, b) = (open(store, "a").await, open(store, "b").await);
     let post = async |message: Inbound| store.post(message).await.unwrap();

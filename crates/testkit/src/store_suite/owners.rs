@@ -1,4 +1,4 @@
-//! Who owns a session, and what becomes of the changes of one who does not any more.
+//! Ownership of sessions, and the changes of former owners.
 
 use super::{begin, bytes, held, journal, lookup, message, next, one, open, snapshot};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub async fn a_session_is_opened_once(store: &Arc<dyn Store>) {
     assert_eq!(store.session_by_no(session).await.unwrap(), Some(row));
     let open_as = |no, name: &str| Change {
         session: no,
-        hold: Hold::Open { name: name.to_owned() },
+        hold: Hold::Open { name: name.to_owned(), principal: None },
         guards: vec![],
         rows: vec![],
     };

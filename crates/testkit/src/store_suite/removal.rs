@@ -22,7 +22,7 @@ async fn remove_all(store: &Arc<dyn Store>, session: SessionNo) -> u64 {
     pieces
 }
 
-/// What is left after a piece is a whole journal: its newest entries are gone, and everything else is as it was.
+/// The rest after a piece is a valid journal: its newest entries are gone, and everything else is as it was.
 pub async fn a_session_is_removed_from_its_end(store: &Arc<dyn Store>) {
     let (session, other) = (open(store, "s").await, open(store, "other").await);
     let (first, second) = (begin(store, session, "first").await, begin(store, session, "second").await);
@@ -109,7 +109,7 @@ pub async fn nothing_of_a_removed_session_is_left(store: &Arc<dyn Store>) {
     assert_eq!(store.history(again, None, 9).await.unwrap().len(), 1);
 }
 
-/// Who does not own a session removes nothing of it.
+/// A process that does not own a session removes nothing of it.
 pub async fn a_stale_owner_removes_nothing(store: &Arc<dyn Store>) {
     let session = open(store, "s").await;
     begin(store, session, "k").await;

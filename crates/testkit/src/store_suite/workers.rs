@@ -1,4 +1,4 @@
-//! What several workers on one store rely on: each case has two handles of it, as two processes have.
+//! Guarantees for several workers on one store: each case has two handles of it, as two processes have.
 
 use super::{begin, held, journal, message, next, one, open, snapshot};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use windlass_store::{
     Change, Guard, Hold, Inbound, Posted, Receipt, RecordPage, Refused, Row, STORE, Sequence, Space, Store,
 };
 
-/// Whoever takes a session through either handle, one wins, and what the others sent behind their takings is refused.
+/// Of several takers of a session through either handle, one wins, and the changes that the others sent after their takings are refused.
 pub async fn of_two_handles_one_takes_a_session(store: &Arc<dyn Store>, other: &Arc<dyn Store>) {
     for round in 0..8 {
         let session = open(store, &format!("s{round}")).await;
@@ -108,7 +108,7 @@ pub async fn a_heartbeat_is_refused_once_its_record_is_gone(store: &Arc<dyn Stor
     assert_eq!(workers(store).await, ["b"]);
 }
 
-/// What one handle was answered about is there for the other: records, messages, sessions, entries.
+/// A change acknowledged through one handle is visible through the other: records, messages, sessions, entries.
 pub async fn what_one_handle_wrote_the_other_reads(store: &Arc<dyn Store>, other: &Arc<dyn Store>) {
     let session = open(store, "s").await;
     let batch = begin(other, session, "k").await;
@@ -150,7 +150,7 @@ pub async fn what_two_owners_write_keeps_its_order(store: &Arc<dyn Store>, other
             let mut written = 0;
             for turn in 0..10 {
                 for (session, batch) in &sessions {
-                    written += take_and_write(&handle, (*session, *batch), (who, turn)).await;
+                    written += take_and_write(&handle, *session, *batch, who, turn).await;
                 }
             }
             written
@@ -177,8 +177,10 @@ pub async fn what_two_owners_write_keeps_its_order(store: &Arc<dyn Store>, other
 /// Takes a session, reads what is there, and writes two rows; until somebody else takes it. How many were taken.
 async fn take_and_write(
     store: &Arc<dyn Store>,
-    (session, batch): (SessionNo, BatchNo),
-    (who, turn): (u32, u32),
+    session: SessionNo,
+    batch: BatchNo,
+    who: u32,
+    turn: u32,
 ) -> usize {
     let from = store.session_by_no(session).await.unwrap().unwrap().fence;
     let mine = from.after(who * 100 + turn);

@@ -1,16 +1,18 @@
-//! What is asked of calls is acknowledged when it is durable, and not before.
+//! Requests about calls are acknowledged when they are durable, and not before.
 
 use serde_json::json;
 use std::sync::Arc;
-use windlass::core::call::Fact;
-use windlass::core::entry::{self, Event};
+use windlass::ask::Target;
+use windlass::error::{AskError, SessionError};
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    Args, AskError, BatchError, BatchRequest, CallRequest, Config, Cx, EffectClass, Flags, Runtime,
-    SystemClock, Target, Tool, ToolFuture, ToolSpec, tool_fn,
+    Args, BatchRequest, CallRequest, Config, Cx, EffectClass, Flags, Runtime, Tool, ToolFuture, ToolSpec,
+    tool_fn,
 };
+use windlass_core::call::Fact;
+use windlass_core::entry::{self, EntryEvent};
 use windlass_store::Store;
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 /// Says that it runs, and returns when it is told to stop.
 struct Obeys(tokio::sync::mpsc::UnboundedSender<()>);
@@ -38,21 +40,13 @@ fn batch(calls: Vec<CallRequest>) -> BatchRequest {
     BatchRequest { key: Some("b".into()), calls, ..BatchRequest::default() }
 }
 
-/// What stands behind a call that is cancelled while it waits may start when its end is in the journal: a crash before
-/// that would run it after what came behind it.
+/// A call behind one that is cancelled while it waits may start when that one's end is in the journal: a
+/// crash before that would run it after later calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_cancelled_in_the_queue_keeps_its_place_until_its_end_is_recorded() {
     for _ in 0..20 {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
-        let clock = Arc::new(SystemClock::default());
-        let runtime = Runtime::new(Config {
-            store: store.clone(),
-            clock,
-            limits: Default::default(),
-            hooks: Vec::new(),
-            files: None,
-            shared: false,
-        });
+        let runtime = Runtime::new(Config::on(store.clone()));
         let (running, mut runs) = tokio::sync::mpsc::unbounded_channel();
         runtime.register(Obeys(running)).unwrap();
         let done = |name: &str, class| {
@@ -87,9 +81,15 @@ async fn story(store: &Arc<dyn Store>) -> Vec<String> {
     for row in store.history(session.no, None, 100).await.unwrap().iter().rev() {
         for entry in entry::unpack(&row.data).unwrap() {
             match entry.event {
-                Event::Call { ordinal, fact: Fact::Started(_) } => story.push(format!("{ordinal} starts")),
-                Event::Call { ordinal, fact: Fact::Ended(_) } => story.push(format!("{ordinal} ends")),
-                Event::Call { .. } | Event::Batch(_) | Event::Closed(_) => {}
+                EntryEvent::Call { ordinal, fact: Fact::Started(_) } => {
+                    story.push(format!("{ordinal} starts"))
+                }
+                EntryEvent::Call { ordinal, fact: Fact::Ended(_) } => story.push(format!("{ordinal} ends")),
+                EntryEvent::Call { .. }
+                | EntryEvent::Batch(_)
+                | EntryEvent::Closed(_)
+                | EntryEvent::Answered(_)
+                | EntryEvent::ClockMoved(_) => {}
             }
         }
     }
@@ -102,18 +102,10 @@ async fn a_cancel_that_could_not_be_recorded_is_not_acknowledged() {
     for (fault, acknowledged) in
         [(None, true), (Some(Fault::FailBefore), false), (Some(Fault::LostBefore), false)]
     {
-        let plan = fault.map_or(Plan::Never, |fault| Plan::Nth(Method::Commit, 1, fault));
+        let plan = fault.map_or(FaultPlan::Never, |fault| FaultPlan::Nth(Method::Commit, 1, fault));
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
-        let store = Arc::new(FaultStore::new(inner, plan, Reach::Store));
-        let clock = Arc::new(SystemClock::default());
-        let runtime = Runtime::new(Config {
-            store,
-            clock,
-            limits: Default::default(),
-            hooks: Vec::new(),
-            files: None,
-            shared: false,
-        });
+        let store = Arc::new(FaultStore::new(inner, plan, FaultReach::Store));
+        let runtime = Runtime::new(Config::on(store));
         let (running, mut runs) = tokio::sync::mpsc::unbounded_channel();
         runtime.register(Obeys(running)).unwrap();
         let _under_way = runtime.submit("s", batch(vec![call("c", "obeys")])).await.unwrap();
@@ -121,7 +113,7 @@ async fn a_cancel_that_could_not_be_recorded_is_not_acknowledged() {
         let asked = runtime.cancel(Target::Batch { session: "s", key: "b" }, None).await;
         match asked {
             Ok(asked) => assert!(acknowledged && asked.asked == 1, "{fault:?}: {asked:?}"),
-            Err(AskError::Batch(BatchError::Lost(_))) => assert!(!acknowledged, "{fault:?}"),
+            Err(AskError::Session(SessionError::Lost(_))) => assert!(!acknowledged, "{fault:?}"),
             Err(error) => panic!("{fault:?}: {error}"),
         }
     }

@@ -2,14 +2,15 @@
 
 use crate::kill::programs;
 use serde_json::{Value, json};
-use windlass::core::batch::ClosedBy;
-use windlass::core::call::Fact;
-use windlass::core::entry::Event;
-use windlass::core::handle::step_key;
-use windlass::core::ids::{EntryNo, Ordinal};
-use windlass::{Siblings, Wake};
+use windlass::batch::Siblings;
+use windlass::tasks::Wake;
+use windlass_core::batch::ClosedBy;
+use windlass_core::call::Fact;
+use windlass_core::entry::EntryEvent;
+use windlass_core::handle::step_key;
+use windlass_core::ids::{EntryNo, Ordinal};
 use windlass_testkit::proof::check::{Histories, violations};
-use windlass_testkit::proof::history::{Answer, Called, Recorded, RecordedBatch, Taken};
+use windlass_testkit::proof::history::{BatchReply, CallHistory, NestedCalls, RecordedBatch, Taken};
 use windlass_testkit::proof::ledger::{Effect, Ledger};
 use windlass_testkit::proof::trial::{Planned, Trial};
 
@@ -17,24 +18,24 @@ use windlass_testkit::proof::trial::{Planned, Trial};
 fn whole(planned: Planned) -> Histories {
     let (programs, folder) = (programs(), tempfile::tempdir().unwrap());
     let mut ledger = Ledger::start(&programs.ledger, folder.path()).unwrap();
-    let mut trial = Trial::new(&programs, &mut ledger, (7, planned)).unwrap();
+    let mut trial = Trial::new(&programs, &mut ledger, 7, planned).unwrap();
     trial.drain().unwrap();
     trial.histories().unwrap()
 }
 
 /// The recorded call of this id.
-fn call<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Recorded {
+fn call<'a>(histories: &'a mut Histories, id: &str) -> &'a mut CallHistory {
     histories.journal.calls.iter_mut().find(|call| call.name.ends_with(&format!("/{id}"))).unwrap()
 }
 
-/// What the ledger saw of the call of this id.
+/// The ledger's observation of the call of this id.
 fn effect<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Effect {
     let is_it = |effect: &&mut Effect| effect.call.ends_with(&format!("/{id}")) && !effect.is_question();
     histories.effects.iter_mut().find(is_it).unwrap()
 }
 
-/// What the first worker was told of the batch of this key.
-fn answer<'a>(histories: &'a mut Histories, key: &str) -> &'a mut Answer {
+/// The first worker's reply about the batch of this key.
+fn answer<'a>(histories: &'a mut Histories, key: &str) -> &'a mut BatchReply {
     histories.told[0].answers.iter_mut().find(|answer| answer.batch == key).unwrap()
 }
 
@@ -48,7 +49,7 @@ fn again(histories: &mut Histories, id: &str) {
 }
 
 /// It failed, as if it had been tried as often as it may be.
-fn fails(call: &mut Recorded) {
+fn fails(call: &mut CallHistory) {
     call.answer["state"] = json!("failed");
     let retry = json!({"exhausted": {"attempts": 2}});
     call.answer["outcome"] = json!({"failure": {"code": "tool_failed", "retry": retry}});
@@ -57,7 +58,7 @@ fn fails(call: &mut Recorded) {
 /// Changes a sound history into one that must be noticed.
 type Break = fn(&mut Histories);
 
-/// What every call is promised.
+/// The promises for every call.
 const KEPT: [(Break, &str); 18] = [
     (
         |all| all.journal.calls.retain(|call| !call.name.ends_with("/c2")),
@@ -91,7 +92,7 @@ const KEPT: [(Break, &str); 18] = [
     (|all| call(all, "c1").past.lost = 1, "R3: it is succeeded , and was cut: it must be unknown"),
 ];
 
-/// What is promised of attempts, cancels and resolutions.
+/// The promises about attempts, cancels and resolutions.
 const ASKED: [(Break, &str); 11] = [
     (|all| call(all, "c1").past.lost = 1, "retry: 1 attempts started, and 2 came to an end"),
     (|all| call(all, "c9").past.returned = 9, "retry: it was tried 9 times"),
@@ -125,8 +126,8 @@ fn batch<'a>(histories: &'a mut Histories, key: &str) -> &'a mut RecordedBatch {
     histories.journal.batches.iter_mut().find(|batch| batch.name.ends_with(&format!("/{key}"))).unwrap()
 }
 
-fn is_cancel(event: &Event, call: u16) -> bool {
-    matches!(event, Event::Call { ordinal: Ordinal(of), fact: Fact::CancelAsked(_) } if *of == call)
+fn is_cancel(event: &EntryEvent, call: u16) -> bool {
+    matches!(event, EntryEvent::Call { ordinal: Ordinal(of), fact: Fact::CancelAsked(_) } if *of == call)
 }
 
 /// Takes the cancel of a call out of the row it is in, and puts it into one of its own.
@@ -137,7 +138,7 @@ fn cancel_later(batch: &mut RecordedBatch, call: u16) {
     batch.rows.push(vec![cancel]);
 }
 
-/// What is promised of calls that decide about each other.
+/// The promises about sibling rules.
 const SIBLINGS: [(Break, &str); 7] = [
     (|all| cancel_later(batch(all, "b1"), 0), "without the cancel of s1/b1/c1"),
     // It was added when the batch was decided.
@@ -173,7 +174,7 @@ fn step_again(histories: &mut Histories, id: &str, step: &str) {
     histories.effects.push(again);
 }
 
-/// What is promised of what a call does by name.
+/// The promises about named operations.
 const STEPPED: [(Break, &str); 10] = [
     (|all| step_again(all, "c15", "first"), "R2: the step first was recorded in attempt 1"),
     (|all| step_again(all, "c15", "first"), "R1: the step first was told as done, and asked for again"),
@@ -196,12 +197,12 @@ const STEPPED: [(Break, &str); 10] = [
     (|all| call(all, "c13").inside.sleeps = 2, "R15: it slept 2 times"),
 ];
 
-/// What was answered to the call of this id under this name.
+/// The answers to the call of this id under this name.
 fn answers<'a>(histories: &'a mut Histories, id: &str, name: &str) -> &'a mut Vec<Value> {
     call(histories, id).inside.answers.get_mut(name).unwrap()
 }
 
-/// What is promised of what waits for its client, and of what is pushed.
+/// The promises about calls that wait for their client, and about pushes.
 const OUTSIDE: [(Break, &str); 22] = [
     (|all| call(all, "c16").inside.questions = 2, "R12: it asked its question 2 times"),
     (|all| call(all, "c16").inside.questions = 0, "R12: it asked its question 0 times"),
@@ -244,7 +245,7 @@ const OUTSIDE: [(Break, &str); 22] = [
     (|all| batch(all, "b7").streamed = false, "R1: s4/b7 is recorded as another kind of batch"),
 ];
 
-/// What is promised of calls inside others.
+/// The promises about nested calls.
 const NESTED: [(Break, &str); 20] = [
     (
         |all| {
@@ -300,8 +301,8 @@ const NESTED: [(Break, &str); 20] = [
     (|all| cancel_later(batch(all, "race"), 1), "was dismissed otherwise than in row"),
 ];
 
-/// What is promised of tasks, of what is told of them, and of calls at a time.
-const TASKS: [(Break, &str); 11] = [
+/// The promises about tasks, their notices, and scheduled calls.
+const TASKS: [(Break, &str); 14] = [
     (
         |all| {
             let second = Taken { id: "second".into(), ..notice(all, "c1").clone() };
@@ -310,7 +311,22 @@ const TASKS: [(Break, &str); 11] = [
         "/c1 is Some(OnEnd), and its end is told under {",
     ),
     (|all| call(all, "c1").task = Some(Wake::Silent), "/c1 is Some(Silent), and its end is told under {"),
-    (|all| call(all, "c1").task = None, "/c1 is None, and its end is told under {"),
+    (
+        |all| call(all, "c1").task = None,
+        "R23: s1/b1/c1 was answered before its end: false, and its end is told under {",
+    ),
+    (
+        |all| call(all, "c4").provisional = false,
+        "R23: a client was told of s1/b3/c4 before it had ended, and that is not recorded",
+    ),
+    (
+        |all| {
+            let handle = call(all, "c4").answer["call"].clone();
+            all.journal.notices.retain(|notice| handle != notice.task.as_str());
+            all.told.iter_mut().for_each(|told| told.taken.retain(|taken| handle != taken.task.as_str()));
+        },
+        "R23: s1/b3/c4 was answered before its end: true, and its end is told under {}",
+    ),
     (|all| call(all, "c1").task = Some(Wake::OnActivity), "task: s1/b1/c1 is to be"),
     (|all| call(all, "c1").inside.questions = 1, "R12: it asked its question 1 times"),
     (
@@ -353,6 +369,15 @@ const TASKS: [(Break, &str); 11] = [
         "tells of an end, and it is running",
     ),
     (
+        |all| {
+            let lent = Taken { within_us: (1_000, 2_000), ..notice(all, "c1").clone() };
+            let again = Taken { within_us: (9_000, 15_999), ..lent.clone() };
+            all.told[0].requeued.clear();
+            all.told[0].taken.extend([lent, again]);
+        },
+        "was lent for 15 ms, and worker 1 got it again after 14999 us",
+    ),
+    (
         |all| all.journal.calls.retain(|call| !call.name.ends_with("/run")),
         "R13: the schedule t2 has started 0 calls",
     ),
@@ -373,16 +398,16 @@ fn too_long(histories: &mut Histories) {
 }
 
 /// It was called once more, in a try that was none.
-const SECOND: Called = Called { generation: 2, at: EntryNo(99_999), round: 0 };
+const SECOND: NestedCalls = NestedCalls { generation: 2, at: EntryNo(99_999), round: 0 };
 
-/// What the call of this id called under this name.
-fn called<'a>(histories: &'a mut Histories, id: &str, name: &str) -> &'a mut Vec<Called> {
+/// The nested calls of the call of this id under this name.
+fn called<'a>(histories: &'a mut Histories, id: &str, name: &str) -> &'a mut Vec<NestedCalls> {
     call(histories, id).inside.called.get_mut(name).unwrap()
 }
 
 /// The call of this id inside another, as it was made first.
-fn first<'a>(histories: &'a mut Histories, id: &str) -> &'a mut Recorded {
-    let is_first = |call: &&mut Recorded| {
+fn first<'a>(histories: &'a mut Histories, id: &str) -> &'a mut CallHistory {
+    let is_first = |call: &&mut CallHistory| {
         call.name.ends_with(&format!("/{id}")) && call.nesting.as_ref().is_some_and(|it| it.generation == 1)
     };
     histories.journal.calls.iter_mut().find(is_first).unwrap()

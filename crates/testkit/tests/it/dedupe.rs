@@ -3,13 +3,14 @@
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use windlass::tool::Dedupe;
 use windlass::{
-    Args, BatchAnswer, BatchRequest, CallRequest, Config, Cx, Dedupe, EffectClass, Runtime, ToolError,
-    ToolSpec, tool_fn,
+    Args, BatchAnswer, BatchRequest, CallRequest, Config, Cx, EffectClass, Runtime, ToolError, ToolSpec,
+    tool_fn,
 };
 use windlass_store::sqlite::Options;
 use windlass_store::{MemoryStore, SqliteStore, Store};
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 /// A runtime whose tool fails for the call `a` and succeeds for all others, and how often it did.
 fn runtime(store: Arc<dyn Store>, succeeded: &Arc<AtomicU64>) -> Runtime {
@@ -84,7 +85,8 @@ fn check(answers: &[BatchAnswer]) -> Result<(), String> {
 
 async fn disturbed(inner: &Arc<dyn Store>, nth: u64, fault: Fault) -> bool {
     let succeeded = Arc::new(AtomicU64::new(0));
-    let faulty = FaultStore::new(inner.clone(), Plan::Nth(Method::Commit, nth, fault), Reach::Store);
+    let faulty =
+        FaultStore::new(inner.clone(), FaultPlan::Nth(Method::Commit, nth, fault), FaultReach::Store);
     let owner = runtime(Arc::new(faulty.clone()), &succeeded);
     let before = work(&owner).await;
     faulty.close();

@@ -9,18 +9,18 @@ use windlass_store::sqlite::Options;
 use windlass_store::{
     Change, Hold, Inbound, MemoryStore, Posted, Row, Sequence, SqliteStore, Store, StoreError,
 };
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
-use windlass_testkit::scenario::{self, Client, Left, Reply, Runs};
-use windlass_testkit::store_suite::{Made, held, journal, lookup, one, open};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
+use windlass_testkit::scenario::{self, BatchReplyKind, ClientRounds, RunCounts, ScenarioRemains};
+use windlass_testkit::store_suite::{SuiteStore, held, journal, lookup, one, open};
 
 // An answer may be late: nothing of the contract depends on when it comes.
 windlass_testkit::store_suite!(late_suite, super::late());
 
-fn late() -> Made {
+fn late() -> SuiteStore {
     let folder = TempDir::new().unwrap();
-    let plan = Plan::Seeded { seed: 7, one_in: 2, faults: &[Fault::Slow] };
-    let store = Arc::new(FaultStore::new(sqlite(&folder), plan, Reach::Store));
-    Made { other: store.clone(), store, folder: Some(folder) }
+    let plan = FaultPlan::Seeded { seed: 7, one_in: 2, faults: &[Fault::Slow] };
+    let store = Arc::new(FaultStore::new(sqlite(&folder), plan, FaultReach::Store));
+    SuiteStore { other: store.clone(), store, folder: Some(folder) }
 }
 
 fn sqlite(folder: &TempDir) -> Arc<dyn Store> {
@@ -38,7 +38,8 @@ async fn a_failed_commit_is_there_whole_or_not_at_all() {
     for fault in WRITES_FAIL {
         let folder = TempDir::new().unwrap();
         for inner in [memory(), sqlite(&folder)] {
-            let faulty = FaultStore::new(inner.clone(), Plan::Nth(Method::Commit, 2, fault), Reach::Store);
+            let faulty =
+                FaultStore::new(inner.clone(), FaultPlan::Nth(Method::Commit, 2, fault), FaultReach::Store);
             let store: Arc<dyn Store> = Arc::new(faulty.clone());
             let session = open(&store, "s").await;
             let batch = windlass_core::ids::BatchNo(store.reserve(Sequence::Batch, 1).await.unwrap());
@@ -68,7 +69,7 @@ async fn a_failed_commit_is_there_whole_or_not_at_all() {
 #[tokio::test]
 async fn a_message_whose_answer_was_lost_is_sent_again_and_kept_once() {
     for fault in WRITES_FAIL {
-        let store = FaultStore::new(memory(), Plan::Nth(Method::Post, 1, fault), Reach::Session);
+        let store = FaultStore::new(memory(), FaultPlan::Nth(Method::Post, 1, fault), FaultReach::Session);
         let session = open(&(Arc::new(store.clone()) as Arc<dyn Store>), "s").await;
         let message = Inbound { session, key: "m".to_owned(), body: b"hello".to_vec() };
         store.post(message.clone()).await.unwrap_err();
@@ -80,8 +81,8 @@ async fn a_message_whose_answer_was_lost_is_sent_again_and_kept_once() {
 }
 
 /// Does the work over a faulty store, twice if it is to recover over one too, and checks what is left.
-async fn disturbed(inner: &Arc<dyn Store>, plans: &[Plan], reach: Reach) -> Done {
-    let (work, runs, mut told) = (scenario::work(), Runs::default(), Vec::new());
+async fn disturbed(inner: &Arc<dyn Store>, plans: &[FaultPlan], reach: FaultReach) -> Done {
+    let (work, runs, mut told) = (scenario::work(), RunCounts::default(), Vec::new());
     let (mut happened, mut hit, mut asked) = (BTreeMap::new(), Vec::new(), 0);
     for plan in plans {
         let faulty = FaultStore::new(inner.clone(), plan.clone(), reach);
@@ -97,35 +98,57 @@ async fn disturbed(inner: &Arc<dyn Store>, plans: &[Plan], reach: Reach) -> Done
         asked += faulty.asked(Method::Commit);
     }
     let mut unharmed = 0;
-    if reach == Reach::Session && plans.len() == 1 && matches!(plans[0], Plan::Nth(Method::Commit, ..)) {
-        unharmed = others_went_on(inner, &work, (&told, &hit)).await;
+    if reach == FaultReach::Session
+        && plans.len() == 1
+        && matches!(plans[0], FaultPlan::Nth(Method::Commit, ..))
+    {
+        unharmed = others_went_on(inner, &work, &told, &hit).await;
     }
-    let left = scenario::check(inner.clone(), &work, (&told, &runs)).await;
+    let left = scenario::check(inner.clone(), &work, &told, &runs).await;
     let left = left.unwrap_or_else(|broken| panic!("{plans:?}, {reach:?}: {broken:?}"));
     Done { left, happened, asked, unharmed }
 }
 
 struct Done {
-    left: Left,
+    left: ScenarioRemains,
     happened: BTreeMap<(Method, Fault), u64>,
     asked: u64,
     unharmed: u64,
 }
 
+/// The session that was hit when it was opened, and so is not there under the number it then had: whoever used it next opened it
+/// under another.
+async fn reopened<'a>(
+    inner: &Arc<dyn Store>,
+    told: &'a [scenario::ClientReplies],
+    hit: &[SessionNo],
+) -> Option<&'a str> {
+    for no in hit {
+        if inner.session_by_no(*no).await.unwrap().is_none() {
+            let harmed = told.iter().find(|told| matches!(told.reply, BatchReplyKind::Failed { .. }));
+            return harmed.map(|told| told.session.as_str());
+        }
+    }
+    None
+}
+
 /// Where a fault reaches one session, every batch of the others was answered.
 async fn others_went_on(
     inner: &Arc<dyn Store>,
-    work: &[Client],
-    (told, hit): (&[scenario::Told], &[SessionNo]),
+    work: &[ClientRounds],
+    told: &[scenario::ClientReplies],
+    hit: &[SessionNo],
 ) -> u64 {
     let mut unharmed = 0;
+    let reopened = reopened(inner, told, hit).await;
     for batch in work.iter().flatten().flatten() {
         let session = inner.session(&batch.session).await.unwrap();
-        if session.is_none_or(|session| hit.contains(&session.no)) {
+        if session.is_none_or(|session| hit.contains(&session.no)) || reopened == Some(batch.session.as_str())
+        {
             continue;
         }
         let told = told.iter().find(|told| told.batch == batch.key).unwrap();
-        assert!(matches!(told.reply, Reply::Answered(_)), "{hit:?}: {told:?}");
+        assert!(matches!(told.reply, BatchReplyKind::Answered(_)), "{hit:?}: {told:?}");
         unharmed += 1;
     }
     unharmed
@@ -133,18 +156,18 @@ async fn others_went_on(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_commit_of_the_work_fails_in_every_way() {
-    let mut total = Left::default();
+    let mut total = ScenarioRemains::default();
     let (mut runs, mut unharmed) = (0, 0);
     let ways = [
-        (Fault::FailBefore, Reach::Store),
-        (Fault::LostAfter, Reach::Store),
-        (Fault::FailAfter, Reach::Session),
-        (Fault::LostBefore, Reach::Session),
+        (Fault::FailBefore, FaultReach::Store),
+        (Fault::LostAfter, FaultReach::Store),
+        (Fault::FailAfter, FaultReach::Session),
+        (Fault::LostBefore, FaultReach::Session),
     ];
     for (fault, reach) in ways {
         for nth in 1.. {
             let inner = memory();
-            let done = disturbed(&inner, &[Plan::Nth(Method::Commit, nth, fault)], reach).await;
+            let done = disturbed(&inner, &[FaultPlan::Nth(Method::Commit, nth, fault)], reach).await;
             if done.happened.is_empty() {
                 assert!(nth > 20, "the work commits only {} times", done.asked);
                 assert_eq!(done.left.errors, 0);
@@ -173,15 +196,15 @@ async fn faults_by_chance_in_every_method_lose_nothing() {
     let methods = [Commit, Reserve, Session, Batch, OpenBatches, Journal, Blob];
     let mut missing: BTreeSet<(Method, Fault)> =
         methods.into_iter().flat_map(|method| Fault::ALL.map(|fault| (method, fault))).collect();
-    let (mut total, mut faults) = (Left::default(), 0);
+    let (mut total, mut faults) = (ScenarioRemains::default(), 0);
     // The seed decides who fails, the threads decide who asks: the rare pairs may need more seeds than usual.
     let mut seed = 0;
     while seed < 120 || !missing.is_empty() {
         assert!(seed < 1_200, "never happened: {missing:?}");
         let folder = TempDir::new().unwrap();
         let inner = if seed % 4 == 0 { sqlite(&folder) } else { memory() };
-        let reach = if seed % 2 == 0 { Reach::Store } else { Reach::Session };
-        let plan = |seed| Plan::Seeded { seed, one_in: 12, faults: &Fault::ALL };
+        let reach = if seed % 2 == 0 { FaultReach::Store } else { FaultReach::Session };
+        let plan = |seed| FaultPlan::Seeded { seed, one_in: 12, faults: &Fault::ALL };
         // The second owner takes over what the first left, over faults of its own.
         let plans = [plan(seed), plan(seed + 10_000), plan(seed + 20_000)];
         let done = disturbed(&inner, &plans, reach).await;
@@ -201,12 +224,12 @@ async fn faults_by_chance_in_every_method_lose_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_store_can_be_opened_anew_by_the_same_process() {
-    let mut total = Left::default();
+    let mut total = ScenarioRemains::default();
     for nth in [4, 12, 20, 28] {
         let folder = TempDir::new().unwrap();
-        let (work, runs) = (scenario::work(), Runs::default());
-        let plan = Plan::Nth(Method::Commit, nth, Fault::FailBefore);
-        let faulty = FaultStore::new(sqlite(&folder), plan, Reach::Store);
+        let (work, runs) = (scenario::work(), RunCounts::default());
+        let plan = FaultPlan::Nth(Method::Commit, nth, Fault::FailBefore);
+        let faulty = FaultStore::new(sqlite(&folder), plan, FaultReach::Store);
         let owner = scenario::runtime(Arc::new(faulty), &runs).unwrap();
         let told = scenario::run(&owner, work.clone(), |_| {}).await;
         drop(owner);
@@ -219,7 +242,7 @@ async fn a_lost_store_can_be_opened_anew_by_the_same_process() {
             }
             tokio::task::yield_now().await;
         };
-        let left = scenario::check(Arc::new(store), &work, (&told, &runs)).await.unwrap();
+        let left = scenario::check(Arc::new(store), &work, &told, &runs).await.unwrap();
         total.errors += left.errors;
         total.acknowledged += left.acknowledged;
     }
@@ -230,9 +253,9 @@ async fn a_lost_store_can_be_opened_anew_by_the_same_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_lost_session_had_open_is_not_held_against_the_others() {
     for nth in 1..12 {
-        let plan = Plan::Nth(Method::Commit, nth, Fault::LostBefore);
-        let faulty = FaultStore::new(memory(), plan, Reach::Session);
-        let owner = scenario::runtime(Arc::new(faulty), &Runs::default()).unwrap();
+        let plan = FaultPlan::Nth(Method::Commit, nth, Fault::LostBefore);
+        let faulty = FaultStore::new(memory(), plan, FaultReach::Session);
+        let owner = scenario::runtime(Arc::new(faulty), &RunCounts::default()).unwrap();
         scenario::run(&owner, scenario::work(), |_| {}).await;
         let until = Instant::now() + Duration::from_secs(10);
         while owner.open_calls() > 0 {

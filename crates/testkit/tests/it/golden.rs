@@ -8,13 +8,13 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_store::sqlite::Options;
 use windlass_store::{SqliteStore, Store};
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
-use windlass_testkit::scenario::{self, Client, Reply, Runs};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
+use windlass_testkit::scenario::{self, BatchReplyKind, ClientRounds, RunCounts};
 
 const FILE: &str = "windlass.db";
 const EXPECTED: &str = "expected.json";
 
-fn folders() -> PathBuf {
+pub(crate) fn folders() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
@@ -32,20 +32,20 @@ async fn make_if_missing() {
     );
     let data = TempDir::new().unwrap();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(Options::new(data.path())).unwrap());
-    let owner = scenario::runtime(store.clone(), &Runs::default()).unwrap();
+    let owner = scenario::runtime(store.clone(), &RunCounts::default()).unwrap();
     scenario::run(&owner, scenario::golden_work(), |_| {}).await;
     drop(owner);
     // One call is left open and taken over: it is unknown. Another is left open for good.
     for session in ["unknown", "open"] {
-        let plan = Plan::Nth(Method::Commit, 2, Fault::FailBefore);
-        let faulty = FaultStore::new(store.clone(), plan, Reach::Store);
-        let owner = scenario::runtime(Arc::new(faulty.clone()), &Runs::default()).unwrap();
+        let plan = FaultPlan::Nth(Method::Commit, 2, Fault::FailBefore);
+        let faulty = FaultStore::new(store.clone(), plan, FaultReach::Store);
+        let owner = scenario::runtime(Arc::new(faulty.clone()), &RunCounts::default()).unwrap();
         scenario::run(&owner, scenario::open_work(session), |_| {}).await;
         faulty.close();
         if session == "unknown" {
-            let owner = scenario::runtime(store.clone(), &Runs::default()).unwrap();
+            let owner = scenario::runtime(store.clone(), &RunCounts::default()).unwrap();
             let told = scenario::run(&owner, scenario::open_work(session), |_| {}).await;
-            assert!(matches!(told[0].reply, Reply::Answered(_)), "{told:?}");
+            assert!(matches!(told[0].reply, BatchReplyKind::Answered(_)), "{told:?}");
         }
     }
     let expected = calls(&store).await;
@@ -59,7 +59,7 @@ async fn make_if_missing() {
 }
 
 /// Every call: what callers are told, and its story entry by entry.
-async fn calls(store: &Arc<dyn Store>) -> BTreeMap<String, Value> {
+pub(crate) async fn calls(store: &Arc<dyn Store>) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for session in store.sessions(None, u64::MAX).await.unwrap() {
         for call in windlass::inspect::calls(store, &session, usize::MAX).await.unwrap() {
@@ -97,14 +97,14 @@ async fn replay(folder: &Path) {
         assert_eq!(&found[name], call, "{name} of {}", folder.display());
     }
     // Submitted again, what is recorded is answered and not run; what was left open comes to its end.
-    let runs = Runs::default();
+    let runs = RunCounts::default();
     let owner = scenario::runtime(store, &runs).unwrap();
     let mut states: BTreeMap<String, u64> = BTreeMap::new();
-    let work: Vec<Client> =
+    let work: Vec<ClientRounds> =
         [scenario::golden_work(), scenario::open_work("unknown"), scenario::open_work("open")].concat();
     for batch in work.iter().flatten().flatten() {
         let told = scenario::submit(owner.clone(), batch.clone()).await;
-        let Reply::Answered(answers) = told.reply else { panic!("{}: {:?}", batch.key, told.reply) };
+        let BatchReplyKind::Answered(answers) = told.reply else { panic!("{}: {:?}", batch.key, told.reply) };
         for answer in answers {
             let name = format!("{}/{}/{}", batch.session, batch.key, answer.id);
             let then = &expected[&name]["answer"];

@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
+use windlass::error::{ArtifactError, Lost, SessionError};
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    ArtifactError, BatchError, BatchRequest, CallAnswer, CallRequest, Config, Cx, Flags, Lost, Runtime, Tool,
-    ToolError, ToolFuture, ToolSpec,
+    BatchRequest, CallAnswer, CallRequest, Config, Cx, Flags, Runtime, Tool, ToolError, ToolFuture, ToolSpec,
 };
 use windlass_core::call::{Illegal, Kind as FactKind};
 use windlass_core::failure::FailureClass;
-use windlass_core::handle::{Handle, Kind};
+use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::{BlobNo, Fence, SessionNo};
 use windlass_store::{Refused, Store, StoreError};
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 /// Stands in everything that no model may see.
 const SECRET: &str = "SECRET-8271";
 
-/// One of each. A new one does not compile until it is listed here.
+/// One of each. Clippy (`wildcard_enum_match_arm`) refuses a new variant until it is listed here.
 fn store_errors() -> Vec<StoreError> {
     let source = || -> Box<dyn std::error::Error + Send + Sync> { SECRET.into() };
     let all = vec![
@@ -29,6 +29,7 @@ fn store_errors() -> Vec<StoreError> {
         StoreError::DamagedBlob { blob: BlobNo(8_271), piece: 8_271 },
         StoreError::Io { doing: SECRET, source: source() },
         StoreError::Poisoned { because: "the disk is full".into() },
+        StoreError::Stalled { because: "the disk is full".into() },
         StoreError::ReadOnly { folder: SECRET.into() },
         StoreError::Closed,
     ];
@@ -42,8 +43,10 @@ fn store_errors() -> Vec<StoreError> {
             | StoreError::DamagedBlob { .. }
             | StoreError::Io { .. }
             | StoreError::Poisoned { .. }
+            | StoreError::Stalled { .. }
             | StoreError::ReadOnly { .. }
             | StoreError::Closed => {}
+            other => panic!("{other:?} is not listed"),
         }
     }
     all
@@ -60,6 +63,7 @@ fn losses() -> Vec<Lost> {
     for lost in &all {
         match lost {
             Lost::Store(_) | Lost::Refused(_) | Lost::Lease | Lost::Removed | Lost::Broken(_) => {}
+            other => panic!("{other:?} is not listed"),
         }
     }
     all
@@ -70,11 +74,11 @@ fn internal_errors() -> Vec<ToolError> {
     let mut all: Vec<ToolError> = Vec::new();
     for lost in losses() {
         all.push(ArtifactError::Lost(lost.clone()).into());
-        all.push(ToolError::internal(windlass::chain(&lost)));
-        all.push(ToolError::internal(windlass::chain(&BatchError::Lost(lost))).did_not_happen());
+        all.push(ToolError::internal(windlass::error::chain(&lost)));
+        all.push(ToolError::internal(windlass::error::chain(&SessionError::Lost(lost))).did_not_happen());
     }
     for error in store_errors() {
-        all.push(ToolError::internal(windlass::chain(&BatchError::from(error))));
+        all.push(ToolError::internal(windlass::error::chain(&SessionError::from(error))));
     }
     all.push(ToolError { class: FailureClass::Internal, ..ToolError::new(SECRET) });
     all.push(ToolError {
@@ -154,8 +158,8 @@ async fn every_internal_error_is_one_sentence_for_the_model() {
 async fn a_store_that_fails_under_a_tool_is_one_sentence_for_the_model() {
     for fault in [Fault::FailBefore, Fault::LostBefore] {
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
-        let artifact = Handle::seal(inner.secret(), Kind::Artifact, 1);
-        let store = FaultStore::new(inner, Plan::Nth(Method::Blob, 1, fault), Reach::Session);
+        let artifact = Handle::seal(inner.secret(), HandleKind::Artifact, 1);
+        let store = FaultStore::new(inner, FaultPlan::Nth(Method::Blob, 1, fault), FaultReach::Session);
         let runtime = Runtime::new(Config::new(store));
         runtime.register(Reads(artifact)).unwrap();
         check_internal(&call(&runtime, "reads").await, "internal");

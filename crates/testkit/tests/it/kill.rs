@@ -1,7 +1,7 @@
 //! Workers are killed at random instants, and nothing that was promised is broken.
 
 use std::time::Duration;
-use windlass_testkit::proof::kill::{Options, Plans, run};
+use windlass_testkit::proof::kill::{KillOptions, Plans, run};
 use windlass_testkit::proof::trial::Programs;
 
 /// About 25 s on two idle cores; the long form is `cargo run -p windlass-testkit -- kill --count 100000`.
@@ -16,10 +16,10 @@ pub(crate) fn programs() -> Programs {
     }
 }
 
-/// The same with calls that go on without their callers, and calls at a time.
+/// Random plans with calls that continue without their callers, and scheduled calls.
 #[test]
 fn no_task_goes_without_its_notice_and_no_time_is_used_twice() {
-    let options = Options { kills: KILLS, seed: 2, time_max: TIME_MAX, lanes: 4, plans: Plans::Tasks };
+    let options = KillOptions { kills: KILLS, seed: 2, time_max: TIME_MAX, lanes: 4, plans: Plans::Tasks };
     let report = run(&programs(), &options).unwrap();
     println!("{report:#?}");
     assert_eq!(report.violations, [""; 0]);
@@ -31,6 +31,7 @@ fn no_task_goes_without_its_notice_and_no_time_is_used_twice() {
         ("notices taken again", report.taken_again),
         ("notices acknowledged", report.acknowledged),
         ("calls started at their time", report.fired),
+        ("jumps of the wall clock", report.jumps),
         ("attempts lost", report.lost),
         ("cancels acknowledged", report.cancels),
         ("questions answered", report.questions_answered),
@@ -43,7 +44,7 @@ fn no_task_goes_without_its_notice_and_no_time_is_used_twice() {
 fn nothing_acknowledged_is_lost_and_nothing_recorded_runs_again() {
     let report = run(
         &programs(),
-        &Options { kills: KILLS, seed: 1, time_max: TIME_MAX, lanes: 4, plans: Plans::Calls },
+        &KillOptions { kills: KILLS, seed: 1, time_max: TIME_MAX, lanes: 4, plans: Plans::Calls },
     )
     .unwrap();
     println!("{report:#?}");
@@ -78,8 +79,11 @@ fn nothing_acknowledged_is_lost_and_nothing_recorded_runs_again() {
         ("nested calls made again", report.nested_again),
         ("lost calls with others inside", report.nested_parents_lost),
         ("nested races decided", report.nested_races),
+        ("sessions deleted", report.deleted),
+        ("deletions cut off by a kill", report.deletions_cut),
         ("streamed batches", report.streamed),
         ("streamed batches cut", report.streamed_cut),
+        ("jumps of the wall clock", report.jumps),
     ] {
         assert!(count > 0, "no {what}");
     }

@@ -12,7 +12,7 @@ use tokio::task::LocalSet;
 use windlass_store::sqlite::{Options, SqliteStore};
 use windlass_store::{MemoryStore, Store};
 use windlass_testkit::chance::Chance;
-use windlass_testkit::leases::{self, Happened, Trial};
+use windlass_testkit::leases::{self, Happened, LeaseTrial};
 
 /// With those on PostgreSQL, where real processes are stopped, a thousand.
 const TRIALS: u64 = 950;
@@ -61,7 +61,7 @@ async fn pair(next: Arc<AtomicU64>, void: Arc<AtomicU64>) -> Result<Happened> {
             return Ok(happened);
         }
         let mut chance = Chance::new(number);
-        let trial = Trial::chosen(&mut chance);
+        let trial = LeaseTrial::chosen(&mut chance);
         loop {
             // A store of its own, or other pairs would look after what this one left.
             let folder = TempDir::new()?;

@@ -2,6 +2,8 @@
 
 // Inside `cfg(test)`, so that clippy holds helpers to the rules of tests.
 #[cfg(test)]
+mod backup;
+#[cfg(test)]
 mod cancel;
 #[cfg(test)]
 mod check;

@@ -20,7 +20,7 @@ async fn every_file_operation_fails_once() {
     for nth in 1.. {
         // Each operation fails in one way here; `nthop` makes each fail in every way.
         let kind = KINDS[nth as usize % KINDS.len()];
-        let broken = shim.run(worker, (nth, kind)).await;
+        let broken = shim.run(worker, nth, kind).await;
         let broken = broken.unwrap_or_else(|wrong| panic!("operation {nth}, {kind}: {wrong:#}"));
         let Some(hit) = broken.hit else {
             quiet += 1;

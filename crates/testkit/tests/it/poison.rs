@@ -10,6 +10,6 @@ fn who_kills_its_workers_is_set_aside_and_its_neighbours_are_not() {
     assert_eq!(report.violations, [""; 0]);
     assert_eq!(report.classes.len(), GUILTY.len());
     // Nobody waits out the time that a suspect has for itself: it is over long before.
-    let alone_ms = u128::from(windlass::core::limits::Limits::default().suspect_alone_ms);
+    let alone_ms = u128::from(windlass::Limits::default().suspect_alone_ms);
     assert!(report.classes.iter().all(|class| class.4 < alone_ms), "{:?}", report.classes);
 }

@@ -7,73 +7,67 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use windlass::{Config, Runtime, SystemClock};
+use windlass::{Config, Runtime};
 use windlass_store::sqlite::Options as StoreOptions;
 use windlass_store::{SqliteStore, Store};
 use windlass_testkit::chance::Chance;
-use windlass_testkit::proof::ledger::{Client, Ledger, Worker};
-use windlass_testkit::proof::plan::Plan;
-use windlass_testkit::proof::rows::{Options, run};
-use windlass_testkit::proof::table::{Row, rows};
+use windlass_testkit::proof::ledger::{Ledger, LedgerClient, TrialWorker};
+use windlass_testkit::proof::plan::ProofPlan;
+use windlass_testkit::proof::rows::{RowOptions, run};
+use windlass_testkit::proof::table::{ProofRow, rows};
 use windlass_testkit::proof::tools::{Death, Voice, World};
 use windlass_testkit::proof::worker::{limits, play};
 
 /// Rows that run together: they mostly wait for the disk.
 const TOGETHER: usize = 6;
 
-/// What is asked of a row is there long before.
+/// Longer than any request of a row takes.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A runtime with the tools of the rigs, as this worker.
 fn runtime(
-    (store, plan): (&Arc<dyn Store>, &Plan),
+    store: &Arc<dyn Store>,
+    plan: &ProofPlan,
     ledger: &str,
-    (worker, death): (Worker, Death),
+    worker: TrialWorker,
+    death: Death,
 ) -> (Runtime, Arc<World>) {
-    let clock = Arc::new(SystemClock::default());
-    let runtime = Runtime::new(Config {
-        store: store.clone(),
-        clock,
-        limits: limits(),
-        hooks: Vec::new(),
-        files: None,
-        shared: false,
-    });
-    let client = Client::new(ledger.to_owned(), worker);
+    let runtime = Runtime::new(Config { limits: limits(), ..Config::on(store.clone()) });
+    let client = LedgerClient::new(ledger.to_owned(), worker);
     let world = World::new(client, death, Voice::Kept(Vec::new()));
     world.register(&runtime, plan).unwrap();
     (runtime, world)
 }
 
 /// Runs a row; how its call is shown.
-async fn drive(row: Row, trial: u64, ledger: String) -> Value {
+async fn drive(row: ProofRow, trial: u64, ledger: String) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(StoreOptions::new(folder.path())).unwrap());
-    let worker = |number| Worker { trial, number };
-    let (mut runtime, mut world) = runtime((&store, &row.plan()), &ledger, (worker(1), Death::Hang));
+    let worker = |number| TrialWorker { trial, number };
+    let (mut runtime, mut world) = runtime(&store, &row.plan(), &ledger, worker(1), Death::Hang);
     if row.dies() {
         let (first, first_world) = (runtime, world);
         let left = tokio::spawn({
             let (plan, first_world) = (row.plan(), first_world.clone());
-            async move { play(&first, &first_world, (plan, Chance::new(1))).await }
+            async move { play(&first, &first_world, plan, Chance::new(1)).await }
         });
-        first_world.reaches(Row::CALL).await;
-        (runtime, world) = self::runtime((&store, &row.plan()), &ledger, (worker(2), Death::Spared));
+        first_world.reaches(ProofRow::CALL).await;
+        (runtime, world) = self::runtime(&store, &row.plan(), &ledger, worker(2), Death::Spared);
         // Until somebody takes the session, the one before it only hangs.
-        play(&runtime, &world, (row.plan(), Chance::new(2))).await.unwrap();
+        play(&runtime, &world, row.plan(), Chance::new(2)).await.unwrap();
         left.abort();
     } else {
-        play(&runtime, &world, (row.plan(), Chance::new(1))).await.unwrap();
+        play(&runtime, &world, row.plan(), Chance::new(1)).await.unwrap();
     }
     let batch = &row.plan().sessions[0].batches[0];
     let again = runtime.submit("s1", batch.request(batch.calls.len())).await.unwrap();
     let answer = serde_json::to_value(again.settled().await.unwrap()).unwrap();
     let calls = answer["calls"].as_array().unwrap();
-    calls.iter().find(|call| call["id"] == Row::CALL).unwrap().clone()
+    calls.iter().find(|call| call["id"] == ProofRow::CALL).unwrap().clone()
 }
 
 #[track_caller]
-fn check(row: &Row, call: &Value, applied: usize) {
+fn check(row: &ProofRow, call: &Value, applied: usize) {
     let (outcome, name) = (&call["outcome"], row.name());
     let detail = outcome["failure"]["code"].as_str().or(outcome["effect"].as_str()).unwrap_or_default();
     assert_eq!((call["state"].as_str().unwrap(), detail), (row.end.state, row.end.detail), "{name}: {call}");
@@ -102,7 +96,7 @@ async fn each_class_does_at_each_event_what_the_table_says() {
     let effects = ledger.seen().unwrap();
     for (trial, call, row) in ended {
         let of_it = effects.iter().filter(|effect| effect.worker.trial == trial);
-        let of_it = of_it.filter(|effect| effect.call.ends_with(Row::CALL));
+        let of_it = of_it.filter(|effect| effect.call.ends_with(ProofRow::CALL));
         check(&row, &call, of_it.filter(|effect| effect.verdict == "applied").count());
     }
 }
@@ -111,7 +105,7 @@ async fn each_class_does_at_each_event_what_the_table_says() {
 /// `cargo run -p windlass-testkit -- table`, takes both deaths at the first and the last visit.
 #[test]
 fn no_death_takes_a_row_out_of_its_table() {
-    let report = run(&with_points(), &Options { thorough: false, only: None, lanes: 4 }).unwrap();
+    let report = run(&with_points(), &RowOptions { thorough: false, only: None, lanes: 4 }).unwrap();
     println!("{:?}", report.record().line());
     assert_eq!(report.violations, [""; 0]);
     let distinct = rows().iter().filter(|row| row.is_distinct()).count();

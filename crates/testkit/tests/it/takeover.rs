@@ -1,22 +1,13 @@
 //! Taking over what another worker left: the order of effects holds across the change.
 
 use std::sync::Arc;
-use windlass::core::call::Fact;
-use windlass::core::entry::{self, Event};
-use windlass::core::limits::Limits;
-use windlass::{Args, BatchRequest, CallRequest, Config, Deadlines, Runtime, SystemClock, ToolSpec, tool_fn};
+use windlass::{Args, BatchRequest, CallRequest, Config, Deadlines, Limits, Runtime, ToolSpec, tool_fn};
+use windlass_core::call::Fact;
+use windlass_core::entry::{self, EntryEvent};
 use windlass_store::{MemoryStore, Store};
 
 fn runtime(store: &Arc<dyn Store>) -> Runtime {
-    let clock = Arc::new(SystemClock::default());
-    Runtime::new(Config {
-        store: store.clone(),
-        clock,
-        limits: Default::default(),
-        hooks: Vec::new(),
-        files: None,
-        shared: false,
-    })
+    Runtime::new(Config::on(store.clone()))
 }
 
 fn batch() -> BatchRequest {
@@ -55,9 +46,15 @@ async fn the_next_call_starts_behind_the_end_of_the_one_that_was_cut() {
     for row in store.history(session.no, None, 100).await.unwrap().iter().rev() {
         for entry in entry::unpack(&row.data).unwrap() {
             match entry.event {
-                Event::Call { ordinal, fact: Fact::Started(_) } => story.push(format!("{ordinal} starts")),
-                Event::Call { ordinal, fact: Fact::Ended(_) } => story.push(format!("{ordinal} ends")),
-                Event::Call { .. } | Event::Batch(_) | Event::Closed(_) => {}
+                EntryEvent::Call { ordinal, fact: Fact::Started(_) } => {
+                    story.push(format!("{ordinal} starts"))
+                }
+                EntryEvent::Call { ordinal, fact: Fact::Ended(_) } => story.push(format!("{ordinal} ends")),
+                EntryEvent::Call { .. }
+                | EntryEvent::Batch(_)
+                | EntryEvent::Closed(_)
+                | EntryEvent::Answered(_)
+                | EntryEvent::ClockMoved(_) => {}
             }
         }
     }
@@ -82,15 +79,7 @@ async fn a_call_that_was_not_prepared_waits_as_long_as_its_tool_says() {
     starts.recv().await.unwrap();
 
     let limits = Limits { queue_ms: 0, ..Limits::default() };
-    let clock = Arc::new(SystemClock::default());
-    let second = Runtime::new(Config {
-        store: store.clone(),
-        clock,
-        limits,
-        hooks: Vec::new(),
-        files: None,
-        shared: false,
-    });
+    let second = Runtime::new(Config { limits, ..Config::on(store.clone()) });
     second.register(tool_fn(spec(), |_, _| async { Ok(serde_json::json!("done").into()) })).unwrap();
     let answer = second.submit("s", batch()).await.unwrap().settled().await.unwrap();
     let states: Vec<&str> = answer.calls.iter().map(|call| call.state()).collect();

@@ -4,9 +4,16 @@
 //! its own, so that a rule which sees nothing is noticed.
 
 mod docs;
+mod locks;
+mod names;
 mod packages;
+mod public_names;
+mod rooms;
 mod rust;
+mod signatures;
 mod sources;
+mod walks;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -62,7 +69,7 @@ fn text(path: &str) -> Option<String> {
     String::from_utf8(std::fs::read(root().join(path)).expect("a listed file can be read")).ok()
 }
 
-/// What a rule found, as `place: what is wrong; what to do`.
+/// The findings of a rule, as `place: what is wrong; what to do`.
 #[derive(Debug, Default)]
 struct Problems(Vec<String>);
 

@@ -1,66 +1,96 @@
-//! How a command ended, and what that means for its call.
+//! How a command ended, and the meaning for its call.
 
-use super::run::{Ended, StartError};
-use super::stdout::Held;
+use super::EXIT_TERMINATED;
+use super::run::{CommandOutcome, StartError};
+use super::stdout::BoundedOutput;
+use rustix::process::Signal;
 use std::io;
 use windlass::ToolError;
-use windlass::core::failure::FailureClass;
+use windlass::error::{FailureClass, Retry};
 
 /// How a command ended.
 #[derive(Debug)]
-pub enum End {
+pub enum CommandEnd {
     /// With this exit code.
     Exited(i32),
     /// By this signal.
     Signalled(i32),
     /// It was never started.
     NotStarted(io::Error),
-    /// Its launcher died, so nobody saw how; what was left of it has been killed.
+    /// Its launcher died, so its end was not seen; its remains have been killed.
     Lost,
 }
 
-/// The exit code by which a command says that nothing happened and it may be tried again (`EX_TEMPFAIL`).
+/// The exit code for "nothing happened, a retry is safe" (`EX_TEMPFAIL`).
 pub const EXIT_SAFE: i32 = 75;
 
-/// The exit code by which a command says that its result comes later, by the key it was given.
+/// The exit code for "the result comes later, by the issued key".
 pub const EXIT_PENDING: i32 = 73;
 
-/// Why the call failed, or none if standard output is its result.
-pub fn failure(title: &str, ended: &Ended, stdout: &Held) -> Option<ToolError> {
+/// Signals from another process. All others (a segmentation fault, an abort) are the command's own fault, and
+/// would come again.
+const FROM_OUTSIDE: [i32; 5] = [
+    Signal::HUP.as_raw(),
+    Signal::INT.as_raw(),
+    Signal::QUIT.as_raw(),
+    Signal::KILL.as_raw(),
+    Signal::TERM.as_raw(),
+];
+
+/// The exit codes of a shell whose command was ended by SIGKILL, as the kernel does when out of memory, or by SIGTERM.
+const SHELL_SIGNALS: [i32; 2] = [128 + Signal::KILL.as_raw(), EXIT_TERMINATED];
+
+/// Why the call failed, or `None` if standard output is its result. The effect of a command that did not end
+/// by itself is unknown.
+pub fn failure(ended: &CommandOutcome, stdout: &BoundedOutput) -> Option<ToolError> {
     match &ended.end {
-        End::Exited(0) => None,
-        End::Exited(EXIT_SAFE) => {
+        CommandEnd::Exited(0) => None,
+        CommandEnd::Exited(EXIT_SAFE) => {
             let said = last_words(ended, stdout);
             let message =
-                format!("{title} could not do it now, and nothing happened (exit {EXIT_SAFE}).{said}");
+                format!("The command could not do it now, and nothing happened (exit {EXIT_SAFE}).{said}");
             Some(coded(FailureClass::Unavailable, message, format!("exit {EXIT_SAFE}")).did_not_happen())
         }
-        End::Exited(code) => {
-            let message = format!("{title} failed with exit code {code}.{}", last_words(ended, stdout));
-            Some(coded(FailureClass::Execution, message, format!("exit {code}")))
+        CommandEnd::Exited(code) => {
+            let message = format!("The command exited with code {code}.{}", last_words(ended, stdout));
+            let error = coded(FailureClass::Execution, message, format!("exit {code}"));
+            let is_shells = SHELL_SIGNALS.contains(code);
+            Some(if is_shells { ToolError { retry: OUTSIDE, aborted: true, ..error } } else { error })
         }
-        End::Signalled(signal) => {
-            let message = format!("{title} was ended by signal {signal}.{}", last_words(ended, stdout));
-            Some(coded(FailureClass::Execution, message, format!("signal {signal}")))
+        CommandEnd::Signalled(signal) => {
+            let message = format!("The command was ended by signal {signal}.{}", last_words(ended, stdout));
+            let retry = if FROM_OUTSIDE.contains(signal) { OUTSIDE } else { Retry::Never };
+            let error = coded(FailureClass::Execution, message, format!("signal {signal}"));
+            Some(ToolError { retry, aborted: true, ..error })
         }
-        End::NotStarted(error) => Some(not_started(&ended.program, error)),
-        End::Lost => Some(ToolError::internal(format!(
+        CommandEnd::NotStarted(error) => Some(not_started(&ended.program, error)),
+        CommandEnd::Lost => Some(cut_off(ToolError::internal(format!(
             "the launcher of {} died before the command ended; what was left of the command was killed",
             ended.program
-        ))),
+        )))),
     }
 }
 
-impl From<StartError> for ToolError {
-    fn from(error: StartError) -> ToolError {
-        if error.too_long() {
-            let message = "the arguments are too long for a command line; give shorter ones";
-            // Nothing happened, and trying the same again would not change that.
-            let class = FailureClass::InvalidRequest;
-            return ToolError { class, did_not_happen: true, ..ToolError::new(message) };
-        }
-        ToolError { class: FailureClass::Unavailable, ..ToolError::new(error.to_string()) }.did_not_happen()
+/// The error of a started command whose end we did not see: its effect is unknown.
+pub(super) fn cut_off(error: ToolError) -> ToolError {
+    match error.did_not_happen || error.stopped {
+        true => error,
+        false => ToolError { retry: OUTSIDE, aborted: true, ..error },
     }
+}
+
+/// A retry may succeed.
+const OUTSIDE: Retry = Retry::Safe { after_ms: None };
+
+/// The failure of a command that could not be started.
+pub fn start_failed(error: &StartError) -> ToolError {
+    if error.too_long() {
+        let message = "the arguments are too long for a command line; give shorter ones";
+        // Nothing happened, and a retry would not change that.
+        let class = FailureClass::InvalidRequest;
+        return ToolError { class, did_not_happen: true, ..ToolError::new(message) };
+    }
+    ToolError { class: FailureClass::Unavailable, ..ToolError::new(error.to_string()) }.did_not_happen()
 }
 
 fn not_started(program: &str, error: &io::Error) -> ToolError {
@@ -79,8 +109,8 @@ fn coded(class: FailureClass, message: String, code: String) -> ToolError {
     ToolError { class, tool_code: Some(code), ..ToolError::new(message) }
 }
 
-/// What it said last: on standard error, or on standard output if it said nothing there.
-fn last_words(ended: &Ended, stdout: &Held) -> String {
+/// The end of its output: of standard error, or of standard output if that is empty.
+fn last_words(ended: &CommandOutcome, stdout: &BoundedOutput) -> String {
     let log = ended.stderr.clone().text();
     if !log.is_empty() {
         return format!(" The last of its error output:\n{log}");

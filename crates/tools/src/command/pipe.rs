@@ -1,4 +1,4 @@
-//! One of the two pipes through which a command speaks.
+//! One of the two output pipes of a command.
 
 use rustix::io::{Errno, ioctl_fionread};
 use std::io;
@@ -9,12 +9,12 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 pub(super) struct Pipe<S> {
     source: Option<S>,
     buffer: Box<[u8]>,
-    /// What is still to be read once nobody writes.
+    /// The remaining bytes once there is no writer.
     left: u64,
 }
 
 impl<S: AsyncRead + AsFd + Unpin> Pipe<S> {
-    /// A pipe of which at most `bytes_max` are read at once.
+    /// A pipe that reads at most `bytes_max` at once.
     pub(super) fn new(source: Option<S>, bytes_max: usize) -> Pipe<S> {
         Pipe { source, buffer: vec![0; bytes_max].into(), left: 0 }
     }
@@ -24,7 +24,7 @@ impl<S: AsyncRead + AsFd + Unpin> Pipe<S> {
         self.source.is_some()
     }
 
-    /// Waits for a piece and says how long it is; 0 at the end. Nothing is lost if it is not waited for.
+    /// Waits for a piece and returns its length; 0 at the end. Cancel-safe.
     pub(super) async fn read(&mut self) -> io::Result<usize> {
         let Some(source) = &mut self.source else { return Ok(0) };
         let len = source.read(&mut self.buffer).await?;
@@ -34,8 +34,8 @@ impl<S: AsyncRead + AsFd + Unpin> Pipe<S> {
         Ok(len)
     }
 
-    /// Nobody of the command is left to write: what lies in the pipe now is the rest. A stranger to whom the
-    /// command passed the pipe can neither hold up its end nor add to its output.
+    /// All processes of the command are gone: the bytes in the pipe now are the rest. A stranger that got the
+    /// pipe from the command can neither delay its end nor add to its output.
     pub(super) fn writers_are_gone(&mut self) -> io::Result<()> {
         if let Some(source) = &self.source {
             self.left = ioctl_fionread(source)?;

@@ -1,24 +1,28 @@
 //! Runs one command through the launcher, without knowing what a call is.
 
-use super::ending::End;
+use super::ending::CommandEnd;
 use super::pipe::Pipe;
-use super::stderr::{Event, Tail};
+use super::stderr::{CommandEvent, Tail};
 use super::tree::Tree;
-use crate::launcher::{Launcher, Report};
+use crate::launcher::{Launcher, LauncherReport};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use tokio::process::{ChildStderr, ChildStdout};
-use windlass::Progress;
+use windlass::tool::Progress;
 
-/// Starts a command. Its environment is `PATH`, the call's handle and what the invocation lists.
+/// Starts a command. Its environment is `PATH`, the call's handle and the invocation's variables.
 ///
-/// Whether there is such a program is known when it has [ended](Running::end): the launcher starts it.
-pub async fn spawn(launcher: &Launcher, invocation: Invocation, tail: Tail) -> Result<Running, StartError> {
+/// A missing program is reported when it has [ended](RunningCommand::end): the launcher starts it.
+pub async fn spawn(
+    launcher: &Launcher,
+    invocation: Invocation,
+    tail: Tail,
+) -> Result<RunningCommand, StartError> {
     let (mut tree, stdout, stderr) =
         Tree::start(launcher, &invocation).map_err(|source| StartError::new(&invocation, source))?;
     tree.feed(&invocation.stdin).await;
-    Ok(Running {
+    Ok(RunningCommand {
         tree,
         stdout: Pipe::new(stdout, OUTPUT_PIECE_BYTES_MAX),
         stderr: Pipe::new(stderr, LOG_PIECE_BYTES_MAX),
@@ -27,23 +31,23 @@ pub async fn spawn(launcher: &Launcher, invocation: Invocation, tail: Tail) -> R
     })
 }
 
-/// As much as a pipe usually holds.
+/// The usual capacity of a pipe.
 const OUTPUT_PIECE_BYTES_MAX: usize = 64 << 10;
 /// A log comes in lines, and only its end is kept.
 const LOG_PIECE_BYTES_MAX: usize = 4 << 10;
 
-/// What to run.
+/// A command to run.
 #[derive(Clone, Debug)]
 pub struct Invocation {
     /// The handle of the call, by which its processes are found if all else fails.
     pub call: String,
     /// The program and its arguments.
     pub words: Vec<OsString>,
-    /// What the environment has beside `PATH` and the call's handle; the last of two of the same name counts.
+    /// The environment, in addition to `PATH` and the call's handle; the last of two variables with one name counts.
     pub env: Vec<(OsString, OsString)>,
     /// The folder it runs in.
     pub cwd: PathBuf,
-    /// What it reads.
+    /// Its standard input.
     pub stdin: Vec<u8>,
 }
 
@@ -53,7 +57,7 @@ impl Invocation {
     }
 }
 
-/// Why not even the launcher could be started; certainly nothing happened.
+/// Why even the launcher could not be started; certainly nothing happened.
 #[derive(Debug, thiserror::Error)]
 #[error("{program:?} could not be started in {}: {}", .cwd.display(), why(.cwd, .source))]
 pub struct StartError {
@@ -67,7 +71,7 @@ impl StartError {
         StartError { program: invocation.program(), cwd: invocation.cwd.clone(), source }
     }
 
-    /// Whether the words are more than the system passes to a program.
+    /// Whether the words are too long for the system.
     pub(crate) fn too_long(&self) -> bool {
         self.source.kind() == io::ErrorKind::ArgumentListTooLong
     }
@@ -77,9 +81,9 @@ fn why(cwd: &std::path::Path, source: &io::Error) -> String {
     if cwd.is_dir() { source.to_string() } else { "there is no such folder".to_string() }
 }
 
-/// A command that runs, or has ended and not been asked yet. Dropping it kills the command and all it started,
-/// without waiting for that.
-pub struct Running {
+/// A command that runs, or has ended and was not collected yet. Dropping it kills the command and all its
+/// descendants, without waiting for that.
+pub struct RunningCommand {
     tree: Tree,
     stdout: Pipe<ChildStdout>,
     stderr: Pipe<ChildStderr>,
@@ -87,30 +91,29 @@ pub struct Running {
     program: String,
 }
 
-/// What a command says next.
+/// The next piece of a command's output.
 #[derive(Clone, Copy, Debug)]
-pub enum Piece<'a> {
+pub enum CommandPiece<'a> {
     /// On standard output.
     Stdout(&'a [u8]),
-    /// On standard error; its end is kept for [`Ended`] too.
+    /// On standard error; its end is also kept for [`CommandOutcome`].
     Stderr(&'a [u8]),
 }
 
-/// How it went.
+/// The outcome of a command.
 #[derive(Debug)]
-pub struct Ended {
+pub struct CommandOutcome {
     /// The end.
-    pub end: End,
-    /// The last of standard error.
+    pub end: CommandEnd,
+    /// The end of standard error.
     pub stderr: Tail,
     /// The program, for messages.
     pub program: String,
 }
 
-impl Running {
-    /// The next piece of what the command says; none when it and all it started are gone. Nothing is lost if it is
-    /// not waited for.
-    pub async fn next(&mut self) -> io::Result<Option<Piece<'_>>> {
+impl RunningCommand {
+    /// The next piece of output; `None` when the command and all its descendants are gone. Cancel-safe.
+    pub async fn next(&mut self) -> io::Result<Option<CommandPiece<'_>>> {
         while !self.tree.is_gone() {
             tokio::select! {
                 len = self.stdout.read(), if self.stdout.is_open() => match len? {
@@ -136,45 +139,47 @@ impl Running {
         Ok(if logged > 0 { Some(self.logged(logged)) } else { None })
     }
 
-    /// How far the command last said that it is, if it said so since this was last asked.
+    /// The last reported progress, if it is new since the last call.
     pub fn take_progress(&mut self) -> Option<Progress> {
         self.tail.take_progress()
     }
 
-    /// The events that the command told of since this was last asked.
-    pub fn take_events(&mut self) -> Vec<Event> {
+    /// The events emitted since the last call.
+    pub fn take_events(&mut self) -> Vec<CommandEvent> {
         self.tail.take_events()
     }
 
-    /// Asks the command to end (SIGTERM to its process group); whether it does is its own matter.
+    /// Asks the command to end (SIGTERM to its process group); it may ignore that.
     pub async fn terminate(&mut self) {
         self.tree.terminate().await;
     }
 
-    /// Waits for the end, dropping what it still says.
-    pub async fn end(mut self) -> Ended {
+    /// Waits for the end, dropping further output.
+    pub async fn end(mut self) -> CommandOutcome {
         while let Ok(Some(_)) = self.next().await {}
         let end = match self.tree.report() {
-            Some(Report::Exited(code)) => End::Exited(code),
-            Some(Report::Signalled(signal)) => End::Signalled(signal),
-            Some(Report::NotStarted(errno)) => End::NotStarted(io::Error::from_raw_os_error(errno)),
-            None => End::Lost,
+            Some(LauncherReport::Exited(code)) => CommandEnd::Exited(code),
+            Some(LauncherReport::Signalled(signal)) => CommandEnd::Signalled(signal),
+            Some(LauncherReport::NotStarted(errno)) => {
+                CommandEnd::NotStarted(io::Error::from_raw_os_error(errno))
+            }
+            None => CommandEnd::Lost,
         };
-        Ended { end, stderr: self.tail, program: self.program }
+        CommandOutcome { end, stderr: self.tail, program: self.program }
     }
 
-    /// The number of the launcher's process, while it was not waited for.
+    /// The process id of the launcher, until it was waited for.
     pub fn launcher_id(&self) -> Option<u32> {
         self.tree.launcher_id()
     }
 
-    fn said(&self, len: usize) -> Piece<'_> {
-        Piece::Stdout(self.stdout.piece(len))
+    fn said(&self, len: usize) -> CommandPiece<'_> {
+        CommandPiece::Stdout(self.stdout.piece(len))
     }
 
-    fn logged(&mut self, len: usize) -> Piece<'_> {
+    fn logged(&mut self, len: usize) -> CommandPiece<'_> {
         let piece = self.stderr.piece(len);
         self.tail.push(piece);
-        Piece::Stderr(piece)
+        CommandPiece::Stderr(piece)
     }
 }

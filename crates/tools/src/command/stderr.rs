@@ -3,42 +3,42 @@
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::VecDeque;
-use windlass::Progress;
+use windlass::tool::Progress;
 
-/// An event that a command tells of.
+/// An event that a command emits.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Event {
+pub struct CommandEvent {
     /// Its kind, as the tool declares it.
     pub kind: String,
-    /// What happened.
+    /// Its payload.
     #[serde(default)]
     pub payload: Value,
 }
 
-/// The last lines of a log, up to a number of bytes. Lines of progress (`{"progress": …}`) are told apart and push
-/// nothing out; so are events (`{"event": …}`), where the tool has some.
+/// The last lines of a log, up to a number of bytes. Lines of progress (`{"progress": …}`) are separated and
+/// displace nothing; so are events (`{"event": …}`), if the tool has some.
 #[derive(Clone, Debug)]
 pub struct Tail {
     lines: VecDeque<u8>,
-    /// The line that is being written; of a long one only the end.
+    /// The current line; only the end of a long one.
     line: VecDeque<u8>,
     line_is_whole: bool,
     bytes_max: usize,
     dropped: bool,
     progress: Option<Progress>,
-    /// Those that were told of; none at all where the tool has none.
-    events: Option<Vec<Event>>,
+    /// The emitted events; `None` if the tool has none.
+    events: Option<Vec<CommandEvent>>,
 }
 
 impl Tail {
-    /// Nothing yet; at most `bytes_max` will be kept.
+    /// An empty tail; at most `bytes_max` will be kept.
     pub fn new(bytes_max: usize) -> Tail {
         let (lines, line) = (VecDeque::new(), VecDeque::new());
         Tail { lines, line, line_is_whole: true, bytes_max, dropped: false, progress: None, events: None }
     }
 
-    /// The same for a tool that tells of events.
+    /// A tail for a tool that emits events.
     pub fn with_events(self) -> Tail {
         Tail { events: Some(Vec::new()), ..self }
     }
@@ -56,7 +56,7 @@ impl Tail {
         }
     }
 
-    /// The lines that were kept; says so if some before them were not.
+    /// The kept lines, with a note if earlier ones were dropped.
     pub fn text(mut self) -> String {
         self.end_line();
         let dropped = self.dropped;
@@ -71,17 +71,17 @@ impl Tail {
         text
     }
 
-    /// How far the command last said that it is, if it said so since this was last asked.
+    /// The last reported progress, if it is new since the last call.
     pub fn take_progress(&mut self) -> Option<Progress> {
         self.progress.take()
     }
 
-    /// The events that it told of since this was last asked.
-    pub fn take_events(&mut self) -> Vec<Event> {
+    /// The events emitted since the last call.
+    pub fn take_events(&mut self) -> Vec<CommandEvent> {
         self.events.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The most it keeps.
+    /// Its capacity.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
     }
@@ -103,15 +103,15 @@ impl Tail {
     }
 }
 
-/// Drops from the front what is more than `max`; says whether anything was.
+/// Drops the excess over `max` from the front; returns whether there was any.
 fn keep_last(bytes: &mut VecDeque<u8>, max: usize) -> bool {
     let over = bytes.len().saturating_sub(max);
     bytes.drain(..over);
     over > 0
 }
 
-/// A line of progress: `{"progress": 0.4}`, or `{"progress": {"current": 3, "total": 10, "unit": …, "label": …}}`. One that
-/// says something else is a line of progress still, and says nothing.
+/// A line of progress: `{"progress": 0.4}`, or `{"progress": {"current": 3, "total": 10, "unit": …, "label":
+/// …}}`. One with other content is still a line of progress, without effect.
 fn progress(line: &[u8]) -> Option<Option<Progress>> {
     if !line.starts_with(b"{") {
         return None;
@@ -126,13 +126,13 @@ fn progress(line: &[u8]) -> Option<Option<Progress>> {
     })
 }
 
-/// A line that tells of an event: `{"event": {"kind": "sold", "payload": …}}`. Any other is a line of the log.
-fn event(line: &[u8]) -> Option<Event> {
+/// A line with an event: `{"event": {"kind": "sold", "payload": …}}`. Any other is a line of the log.
+fn event(line: &[u8]) -> Option<CommandEvent> {
     if !line.starts_with(b"{") {
         return None;
     }
     let value = serde_json::from_slice::<Value>(line).ok()?;
-    Event::deserialize(value.get("event")?).ok()
+    CommandEvent::deserialize(value.get("event")?).ok()
 }
 
 #[cfg(test)]

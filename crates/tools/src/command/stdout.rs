@@ -2,29 +2,29 @@
 
 use serde_json::Value;
 use std::borrow::Cow;
-use windlass::core::json::parse_result;
-use windlass::core::limits::Limits;
+use windlass::Limits;
+use windlass::tool::parse_result;
 
-/// What an artifact of text is.
+/// The media type of text.
 pub const TEXT: &str = "text/plain";
 
 /// Output in memory, up to a maximum.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct BoundedOutput {
     bytes: Vec<u8>,
     bytes_max: usize,
     overflowed: bool,
     is_text: bool,
 }
 
-impl Held {
-    /// Nothing yet; more than `bytes_max` will not be held.
-    pub fn new(bytes_max: usize) -> Held {
-        Held { bytes: Vec::new(), bytes_max, overflowed: false, is_text: true }
+impl BoundedOutput {
+    /// An empty output; more than `bytes_max` will not be held.
+    pub fn new(bytes_max: usize) -> BoundedOutput {
+        BoundedOutput { bytes: Vec::new(), bytes_max, overflowed: false, is_text: true }
     }
 
-    /// Takes the next piece, and gives back what has to be kept elsewhere now: nothing until the maximum is
-    /// passed, then all that was held, then every piece.
+    /// Takes the next piece, and returns what must be stored elsewhere now: nothing until the maximum is
+    /// exceeded, then all that was held, then every piece.
     pub fn take<'a>(&mut self, piece: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         if self.overflowed {
             return Some(Cow::Borrowed(piece));
@@ -38,18 +38,18 @@ impl Held {
         Some(Cow::Owned(std::mem::take(&mut self.bytes)))
     }
 
-    /// The value of the whole output, and the bytes that must be kept because no value can hold them.
+    /// The value of the whole output, and the bytes that must be stored because no value can hold them.
     ///
-    /// JSON if all of it is and nothing of it would be lost by reading it (a key given twice, a number that would
-    /// be rounded), else text without its last newline. Bytes that are not UTF-8 are never bent into text: they
-    /// become an artifact, as does what was larger than the maximum, and the value is null.
+    /// JSON if all of it is and parsing loses nothing (a key given twice, a number that would be rounded),
+    /// else text without its last newline. Bytes that are not UTF-8 are never forced into text: they become
+    /// an artifact, as does output larger than the maximum, and the value is null.
     pub fn into_result(self, limits: &Limits) -> (Value, Option<Vec<u8>>) {
         if self.overflowed {
             return (Value::Null, None);
         }
         match String::from_utf8(self.bytes) {
             Ok(mut text) => {
-                if let Ok(value) = parse_result(text.trim_ascii(), limits) {
+                if let Ok(value) = parse_result(text.trim_ascii(), &limits.args()) {
                     return (value, None);
                 }
                 text.truncate(without_newline(&text).len());
@@ -59,12 +59,12 @@ impl Held {
         }
     }
 
-    /// What an artifact of this output is; for a large one, judged by its beginning.
+    /// The media type of this output; for a large one, judged by its beginning.
     pub fn media_type(&self) -> &'static str {
         if self.is_text && is_text_so_far(&self.bytes) { TEXT } else { "application/octet-stream" }
     }
 
-    /// The last of what is held, for a failure that says nothing else.
+    /// The end of the held output, for a failure without another message.
     pub(crate) fn end(&self, bytes_max: usize) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes[self.bytes.len().saturating_sub(bytes_max)..])
     }
@@ -77,7 +77,7 @@ fn without_newline(text: &str) -> &str {
     }
 }
 
-/// Whether it is UTF-8, but for a last letter that may be cut off.
+/// Whether it is UTF-8, except for a last character that may be cut off.
 fn is_text_so_far(bytes: &[u8]) -> bool {
     match std::str::from_utf8(bytes) {
         Ok(_) => true,

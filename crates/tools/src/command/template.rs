@@ -1,10 +1,9 @@
 //! The words of a command, with places for arguments.
 //!
-//! `{x}` is a place if `x` is a property of the input schema; all other text is what it says, braces included.
-//! An argument stays inside its word: it is never split, and no shell ever sees it. It may still begin with `-`,
-//! and a word that is nothing but `{x}` then looks like an option to the program; write `--name={x}`, or put
-//! `--` before it, where the program knows that. A word with a place for an argument that was not given is
-//! left out.
+//! `{x}` is a place if `x` is a property of the input schema; all other text is literal, braces included. An
+//! argument stays inside its word: it is never split, and no shell ever sees it. It may still begin with `-`,
+//! and a word that is only `{x}` then looks like an option to the program; write `--name={x}`, or put `--`
+//! before it, where the program supports that. A word with a place for a missing argument is left out.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -12,15 +11,15 @@ use std::ffi::OsString;
 
 /// The words of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct CommandTemplate {
     program: OsString,
-    words: Vec<Vec<Piece>>,
+    words: Vec<Vec<WordPiece>>,
 }
 
 /// A piece of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
-    /// As it stands.
+enum WordPiece {
+    /// Literal text.
     Text(String),
     /// The argument of this name.
     Argument(String),
@@ -37,11 +36,15 @@ pub enum TemplateError {
     },
 }
 
-impl Template {
-    /// Reads the words after the program; `properties` are the names of the arguments there are.
-    pub fn new(program: impl Into<OsString>, words: &[String], properties: &BTreeSet<String>) -> Template {
+impl CommandTemplate {
+    /// Parses the words after the program; `properties` are the names of the arguments.
+    pub fn new(
+        program: impl Into<OsString>,
+        words: &[String],
+        properties: &BTreeSet<String>,
+    ) -> CommandTemplate {
         let words = words.iter().map(|word| pieces(word, properties)).collect();
-        Template { program: program.into(), words }
+        CommandTemplate { program: program.into(), words }
     }
 
     /// The words for these arguments.
@@ -58,10 +61,10 @@ impl Template {
 
 /// Whether a word has a place for an argument.
 pub(crate) fn has_place(word: &str, properties: &BTreeSet<String>) -> bool {
-    pieces(word, properties).iter().any(|piece| matches!(piece, Piece::Argument(_)))
+    pieces(word, properties).iter().any(|piece| matches!(piece, WordPiece::Argument(_)))
 }
 
-fn pieces(word: &str, properties: &BTreeSet<String>) -> Vec<Piece> {
+fn pieces(word: &str, properties: &BTreeSet<String>) -> Vec<WordPiece> {
     let mut pieces = Vec::new();
     let mut text = String::new();
     let mut rest = word;
@@ -70,8 +73,8 @@ fn pieces(word: &str, properties: &BTreeSet<String>) -> Vec<Piece> {
         text.push_str(before);
         let named = from_brace[1..].split_once('}').filter(|(name, _)| properties.contains(*name));
         if let Some((name, after)) = named {
-            pieces.push(Piece::Text(std::mem::take(&mut text)));
-            pieces.push(Piece::Argument(name.to_string()));
+            pieces.push(WordPiece::Text(std::mem::take(&mut text)));
+            pieces.push(WordPiece::Argument(name.to_string()));
             rest = after;
         } else {
             text.push('{');
@@ -79,18 +82,18 @@ fn pieces(word: &str, properties: &BTreeSet<String>) -> Vec<Piece> {
         }
     }
     text.push_str(rest);
-    pieces.push(Piece::Text(text));
-    pieces.retain(|piece| *piece != Piece::Text(String::new()));
+    pieces.push(WordPiece::Text(text));
+    pieces.retain(|piece| *piece != WordPiece::Text(String::new()));
     pieces
 }
 
-/// The word, or none if an argument in it was not given.
-fn fill_word(pieces: &[Piece], args: &Value) -> Result<Option<String>, TemplateError> {
+/// The word, or `None` if an argument in it is missing.
+fn fill_word(pieces: &[WordPiece], args: &Value) -> Result<Option<String>, TemplateError> {
     let mut word = String::new();
     for piece in pieces {
         match piece {
-            Piece::Text(text) => word.push_str(text),
-            Piece::Argument(name) => match args.get(name) {
+            WordPiece::Text(text) => word.push_str(text),
+            WordPiece::Argument(name) => match args.get(name) {
                 None => return Ok(None),
                 Some(Value::String(text)) if text.contains('\0') => {
                     return Err(TemplateError::Nul { name: name.clone() });

@@ -1,7 +1,7 @@
-//! The launcher of one command and all that is below it, as their owner sees them.
+//! The launcher of one command and everything below it, from the owner's side.
 
 use super::run::Invocation;
-use crate::launcher::{CALL_VARIABLE, Launcher, Report, TERMINATE, kill_below, kill_orphans};
+use crate::launcher::{CALL_VARIABLE, Launcher, LauncherReport, TERMINATE, kill_below, kill_orphans};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,14 +15,14 @@ use tokio::task::JoinHandle;
 
 /// A launcher and its command. Dropping it kills all of them, without waiting for that.
 pub(super) struct Tree {
-    state: State,
-    /// None once somebody else waits for it.
+    state: TreeState,
+    /// `None` once another task waits for it.
     child: Option<Child>,
     report: Vec<u8>,
     call: String,
 }
 
-enum State {
+enum TreeState {
     /// The launcher works; closing the socket tells it to kill.
     Works(UnixStream),
     /// The launcher has closed its socket, so it ends.
@@ -33,7 +33,7 @@ enum State {
     Gone,
 }
 
-/// How long a launcher that was told to kill is given, until its work is done for it.
+/// How long a launcher that was told to kill is given, until we do it instead.
 const LAUNCHER_ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 impl Tree {
@@ -45,7 +45,7 @@ impl Tree {
         ours.set_nonblocking(true)?;
         let control = UnixStream::from_std(ours)?;
         let mut command = Command::new(&launcher.program);
-        // A group of its own keeps it from the terminal's Ctrl-C, which is for the owner to decide about.
+        // A process group of its own shields it from the terminal's Ctrl-C, which is the owner's decision.
         command.arg0("windlass").args(&launcher.args).args(&invocation.words).process_group(0);
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.envs(invocation.env.iter().map(|(name, value)| (name, value)));
@@ -53,16 +53,16 @@ impl Tree {
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let report = Vec::with_capacity(Report::LEN);
+        let report = Vec::with_capacity(LauncherReport::LEN);
         let call = invocation.call.clone();
-        let tree = Tree { state: State::Works(control), child: Some(child), report, call };
+        let tree = Tree { state: TreeState::Works(control), child: Some(child), report, call };
         Ok((tree, stdout, stderr))
     }
 
-    /// Gives the launcher what the command is to read; only then it starts the command.
+    /// Sends the command's standard input to the launcher; only then it starts the command.
     pub(super) async fn feed(&mut self, stdin: &[u8]) {
-        if let State::Works(control) = &mut self.state {
-            // A launcher that dies while it is written to is noticed by its missing report.
+        if let TreeState::Works(control) = &mut self.state {
+            // A launcher that dies during the write is noticed by its missing report.
             let _ = control.write_all(&(stdin.len() as u64).to_le_bytes()).await;
             let _ = control.write_all(stdin).await;
         }
@@ -70,65 +70,65 @@ impl Tree {
 
     /// Asks the command to end.
     pub(super) async fn terminate(&mut self) {
-        if let State::Works(control) = &mut self.state {
-            // A launcher that is gone has nobody left to ask.
+        if let TreeState::Works(control) = &mut self.state {
+            // A launcher that is gone has no command left.
             let _ = control.write_all(&[TERMINATE]).await;
         }
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        matches!(self.state, State::Gone)
+        matches!(self.state, TreeState::Gone)
     }
 
-    /// Waits until nothing is left. Nothing is lost if it is not waited for.
+    /// Waits until nothing is left. Cancel-safe.
     pub(super) async fn gone(&mut self) -> io::Result<()> {
         loop {
             match &mut self.state {
-                State::Works(control) => {
-                    let mut word = [0; Report::LEN];
+                TreeState::Works(control) => {
+                    let mut word = [0; LauncherReport::LEN];
                     match control.read(&mut word).await {
                         Ok(len) if len > 0 => self.report.extend_from_slice(&word[..len]),
-                        Ok(_) | Err(_) => self.state = State::Ends,
+                        Ok(_) | Err(_) => self.state = TreeState::Ends,
                     }
                 }
-                State::Ends => {
+                TreeState::Ends => {
                     if let Some(child) = &mut self.child {
                         child.wait().await?;
                     }
-                    self.state = if self.report().is_some() { State::Gone } else { self.chase() };
+                    self.state = if self.report().is_some() { TreeState::Gone } else { self.chase() };
                 }
-                State::Chased(chase) => {
+                TreeState::Chased(chase) => {
                     let chased = chase.await;
-                    self.state = State::Gone;
+                    self.state = TreeState::Gone;
                     chased??;
                 }
-                State::Gone => return Ok(()),
+                TreeState::Gone => return Ok(()),
             }
         }
     }
 
-    /// What the launcher said last; none if it died before.
-    pub(super) fn report(&self) -> Option<Report> {
-        Report::decode(&self.report)
+    /// The launcher's report; `None` if it died before.
+    pub(super) fn report(&self) -> Option<LauncherReport> {
+        LauncherReport::decode(&self.report)
     }
 
-    /// The number of the launcher's process, while it was not waited for.
+    /// The process id of the launcher, until it was waited for.
     pub(super) fn launcher_id(&self) -> Option<u32> {
         self.child.as_ref()?.id()
     }
 
-    fn chase(&self) -> State {
+    fn chase(&self) -> TreeState {
         tracing::warn!(call = self.call, "the launcher of a command died; killing what it left");
         let call = self.call.clone();
-        State::Chased(tokio::task::spawn_blocking(move || kill_orphans(&call)))
+        TreeState::Chased(tokio::task::spawn_blocking(move || kill_orphans(&call)))
     }
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // Closing the socket is what kills, and needs nobody's help unless the launcher is dead or hangs.
-        let left = std::mem::replace(&mut self.state, State::Gone);
-        let still_there = matches!(left, State::Works(_) | State::Ends);
+        // Closing the socket kills, and needs no help unless the launcher is dead or hangs.
+        let left = std::mem::replace(&mut self.state, TreeState::Gone);
+        let still_there = matches!(left, TreeState::Works(_) | TreeState::Ends);
         drop(left);
         if let Some(child) = self.child.take()
             && still_there
@@ -139,8 +139,8 @@ impl Drop for Tree {
     }
 }
 
-/// Makes sure that a launcher that was told to kill does so. The call may have a later launcher by now, with whose
-/// command it does not meddle.
+/// Makes sure that a launcher that was told to kill does so. The call may have a later launcher by now, whose
+/// command is not touched.
 async fn see_off(mut launcher: Child, call: String) {
     let ended = tokio::time::timeout(LAUNCHER_ENDS_WITHIN, launcher.wait()).await;
     if matches!(ended, Ok(Ok(status)) if status.success()) {
@@ -159,7 +159,7 @@ async fn see_off(mut launcher: Child, call: String) {
         }
     });
     let killed = killed.await;
-    // Only now, because its number must be no other's until here.
+    // Only now, because its process id must not be reused until here.
     let _ = launcher.wait().await;
     if let Ok(Err(error)) = killed {
         tracing::error!(call, %error, "a command that was stopped is still there");

@@ -1,42 +1,42 @@
-//! Which calls of a tool are the same: `dedupe = "{order}"`, or with how long that holds.
+//! The dedupe key of a tool: `dedupe = "{order}"`, or with a validity.
 
 use super::keys;
-use super::place::{ConfigError, Source};
+use super::place::{ConfigError, DeclarationSource};
 use super::rules::{WAIT_MS_MAX, number};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
-use windlass::Dedupe;
-use windlass::core::dedupe::Template;
+use windlass::tool::{Dedupe, KeyTemplate};
 
 /// The key of a tool's table; its other keys are read elsewhere.
 #[derive(Deserialize)]
-struct Table {
+struct DedupeTable {
     key: Option<Spanned<String>>,
     for_ms: Option<Spanned<i64>>,
 }
 
-/// Reads it. Whatever it takes from the arguments must be there to be taken.
+/// Parses it. Every argument it takes must be declared.
 pub(super) fn read(
-    source: &Source<'_>,
+    source: &DeclarationSource<'_>,
     given: Spanned<DeValue<'_>>,
     properties: &BTreeSet<String>,
 ) -> Result<Dedupe, ConfigError> {
     let span = given.span();
     let table = match given.get_ref().as_str() {
-        Some(text) => Table { key: Some(Spanned::new(span.clone(), text.to_string())), for_ms: None },
+        Some(text) => DedupeTable { key: Some(Spanned::new(span.clone(), text.to_string())), for_ms: None },
         None if !given.get_ref().is_table() => {
             let message = "`dedupe` is a text such as \"{order}\", or a table with `key` and `for_ms`";
             return Err(source.value_error(span, message));
         }
         None => {
             keys::check_dedupe(source, source.table(&given, "dedupe")?)?;
-            Table::deserialize(ValueDeserializer::from(given)).map_err(|error| source.rejected(error))?
+            DedupeTable::deserialize(ValueDeserializer::from(given))
+                .map_err(|error| source.rejected(error))?
         }
     };
     let hint = "milliseconds; remove it for as long as the session is there";
-    let for_ms = number(source, "dedupe.for_ms", table.for_ms.as_ref(), (1..=WAIT_MS_MAX, hint))?;
+    let for_ms = number(source, "dedupe.for_ms", table.for_ms.as_ref(), 1..=WAIT_MS_MAX, hint)?;
     let key = table.key.ok_or_else(|| {
         source.value_error(
             span,
@@ -44,7 +44,8 @@ pub(super) fn read(
         )
     })?;
     let refused = |message: String| source.value_error(key.span(), message);
-    let template = Template::parse(key.get_ref()).map_err(|error| refused(format!("`dedupe`: {error}")))?;
+    let template =
+        KeyTemplate::parse(key.get_ref()).map_err(|error| refused(format!("`dedupe`: {error}")))?;
     if let Some(unknown) = template.properties().find(|name| !properties.contains(*name)) {
         let known: Vec<&str> = properties.iter().map(String::as_str).collect();
         let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };

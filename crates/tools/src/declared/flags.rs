@@ -1,6 +1,6 @@
-//! How a tool may be called and what becomes of what it says: its flags.
+//! The flags of a tool: how it may be called and what happens to its output.
 
-use super::place::{ConfigError, Source};
+use super::place::{ConfigError, DeclarationSource};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
@@ -8,7 +8,7 @@ use windlass::Flags;
 
 /// The flags as written.
 #[derive(Deserialize)]
-pub(super) struct Written {
+pub(super) struct FlagTable {
     #[serde(default)]
     persist_output: bool,
     #[serde(default)]
@@ -18,14 +18,17 @@ pub(super) struct Written {
     stays_direct: Option<Spanned<bool>>,
 }
 
-impl Written {
-    pub(super) fn read(source: &Source<'_>, value: Spanned<DeValue<'_>>) -> Result<Written, ConfigError> {
-        Written::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))
+impl FlagTable {
+    pub(super) fn read(
+        source: &DeclarationSource<'_>,
+        value: Spanned<DeValue<'_>>,
+    ) -> Result<FlagTable, ConfigError> {
+        FlagTable::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))
     }
 
-    /// The flags, if they can stand together beside whether the tool `claims` anything. What runs only in the background may run
-    /// there.
-    pub(super) fn flags(&self, source: &Source<'_>, claims: bool) -> Result<Flags, ConfigError> {
+    /// The flags, if they are consistent with each other and with whether the tool `claims` anything.
+    /// `background_only` implies `background`.
+    pub(super) fn flags(&self, source: &DeclarationSource<'_>, claims: bool) -> Result<Flags, ConfigError> {
         let given =
             [&self.background_only, &self.background].into_iter().flatten().find(|given| *given.get_ref());
         let direct = self.stays_direct.as_ref().filter(|given| *given.get_ref());

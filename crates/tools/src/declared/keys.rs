@@ -1,30 +1,32 @@
-//! The keys there are, in which table, and the ones that come with a later version.
+//! The known keys of each table, and those of a later version.
 
-use super::place::{ConfigError, Problem, Source};
-use toml::de::DeTable;
-use windlass::core::limits::Limits;
-use windlass::core::narration::Phase;
-use windlass::core::tool::{Hints, nearest_name};
+use super::place::{ConfigError, DeclarationProblem, DeclarationSource};
+use toml::Spanned;
+use toml::de::{DeString, DeTable};
+use windlass::Limits;
+use windlass::narration::{Locale, Phase};
+use windlass::tool::{Hints, nearest_name};
 
 /// The keys of one table.
-pub(super) struct Keys {
+pub(super) struct TableKeys {
     place: &'static str,
     known: &'static [&'static str],
     later: &'static [&'static str],
 }
 
 /// The file itself.
-pub(super) const FILE: Keys = Keys {
+pub(super) const FILE: TableKeys = TableKeys {
     place: "the file",
-    known: &["durability", "groups", "limits", "server", "tools", "traces"],
+    known: &["durability", "groups", "limits", "retention", "server", "tools", "traces"],
     later: &["mcp"],
 };
 
 /// The server.
-pub(super) const SERVER: Keys = Keys { place: "the server", known: &["hosts", "origins"], later: &[] };
+pub(super) const SERVER: TableKeys =
+    TableKeys { place: "the server", known: &["hosts", "origins"], later: &[] };
 
 /// A tool.
-pub(super) const TOOL: Keys = Keys {
+pub(super) const TOOL: TableKeys = TableKeys {
     place: "a tool",
     known: &[
         "background",
@@ -62,62 +64,102 @@ pub(super) const TOOL: Keys = Keys {
     later: &["approval", "http", "mcp"],
 };
 
-/// Refuses keys that nothing reads.
-pub(super) fn check(source: &Source<'_>, table: &DeTable<'_>, keys: &Keys) -> Result<(), ConfigError> {
+/// Refuses unknown keys.
+pub(super) fn check(
+    source: &DeclarationSource<'_>,
+    table: &DeTable<'_>,
+    keys: &TableKeys,
+) -> Result<(), ConfigError> {
     if let Some(key) = table.keys().find(|key| keys.later.contains(&key.get_ref().as_ref())) {
-        let problem = Problem::NotYet { key: key.get_ref().to_string(), place: keys.place };
+        let problem = DeclarationProblem::NotYet { key: key.get_ref().to_string(), place: keys.place };
         return Err(source.error(key.span(), problem));
     }
     check_names(source, table, keys.place, keys.known)
 }
 
-/// Refuses limits that are none.
-pub(super) fn check_limits(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
-    let known: Vec<&'static str> = Limits::default().table().into_iter().map(|(name, ..)| name).collect();
+/// Refuses unknown limits.
+pub(super) fn check_limits(source: &DeclarationSource<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    let known: Vec<&'static str> = Limits::default().table().into_iter().map(|limit| limit.name).collect();
     check_names(source, table, "[limits]", &known)
 }
 
-/// Refuses bounds of a tool or a group that are none.
-pub(super) fn check_bounds(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+/// Refuses unknown bounds of a tool or a group.
+pub(super) fn check_bounds(source: &DeclarationSource<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     check_names(source, table, "the limits of tools", &["per_minute", "running"])
 }
 
-/// Refuses parts of a retry rule that are none.
-pub(super) fn check_retry(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+/// Refuses unknown parts of a retry rule.
+pub(super) fn check_retry(source: &DeclarationSource<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     check_names(source, table, "retry", &["attempts", "base_ms", "cap_ms"])
 }
 
-/// Refuses parts of a dedupe key that are none.
-pub(super) fn check_dedupe(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+/// Refuses unknown parts of a dedupe key.
+pub(super) fn check_dedupe(source: &DeclarationSource<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     check_names(source, table, "dedupe", &["key", "for_ms"])
 }
 
-/// Refuses phases that are none.
-pub(super) fn check_narration(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
-    let known: Vec<&'static str> = Phase::ALL.iter().map(|phase| phase.as_str()).collect();
-    check_names(source, table, "narration", &known)
+/// Refuses keys of a narration that are neither a phase nor a language with sentences of its own.
+pub(super) fn check_narration(
+    source: &DeclarationSource<'_>,
+    table: &DeTable<'_>,
+) -> Result<(), ConfigError> {
+    let is_language = |name: &str| {
+        let language = name.split(['-', '_']).next().unwrap_or_default();
+        Locale::of(name).as_str().eq_ignore_ascii_case(language)
+    };
+    let said =
+        table.iter().filter(|(name, value)| !(value.get_ref().is_table() && is_language(name.get_ref())));
+    check_key(source, said.map(|(name, _)| name), "narration", &phases())
 }
 
-/// Refuses keys of `[traces]` that are none.
-pub(super) fn check_traces(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+/// Refuses unknown phases.
+pub(super) fn check_phases(source: &DeclarationSource<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    check_names(source, table, "a language of narration", &phases())
+}
+
+fn phases() -> Vec<&'static str> {
+    Phase::ALL.iter().map(|phase| phase.as_str()).collect()
+}
+
+/// Refuses unknown keys of `[traces]`.
+pub(super) fn check_traces(source: &DeclarationSource<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     check_names(source, table, "[traces]", &["contents", "endpoint"])
 }
 
-/// Refuses hints that are none.
-pub(super) fn check_hints(source: &Source<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+/// Refuses unknown keys of `[retention]`.
+pub(super) fn check_retention(
+    source: &DeclarationSource<'_>,
+    table: &DeTable<'_>,
+) -> Result<(), ConfigError> {
+    check_names(source, table, "[retention]", &["age_ms", "session_bytes", "store_bytes", "unknown_too"])
+}
+
+/// Refuses unknown hints.
+pub(super) fn check_hints(source: &DeclarationSource<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     let known = Hints::default().table().map(|(name, _)| name);
     check_names(source, table, "hints", &known)
 }
 
 fn check_names(
-    source: &Source<'_>,
+    source: &DeclarationSource<'_>,
     table: &DeTable<'_>,
     place: &'static str,
     known: &[&'static str],
 ) -> Result<(), ConfigError> {
-    let Some(key) = table.keys().find(|key| !known.contains(&key.get_ref().as_ref())) else { return Ok(()) };
+    check_key(source, table.keys(), place, known)
+}
+
+/// Refuses the first of these keys that is not known.
+fn check_key<'a>(
+    source: &DeclarationSource<'_>,
+    mut keys: impl Iterator<Item = &'a Spanned<DeString<'a>>>,
+    place: &'static str,
+    known: &[&'static str],
+) -> Result<(), ConfigError> {
+    let Some(key) = keys.find(|key| !known.contains(&key.get_ref().as_ref())) else { return Ok(()) };
     let name = key.get_ref().as_ref();
     let nearest = nearest_name(name, known.iter().copied());
-    let problem = Problem::UnknownKey { key: name.to_string(), place, nearest, known: known.into() };
+    let problem =
+        DeclarationProblem::UnknownKey { key: name.to_string(), place, nearest, known: known.into() };
     Err(source.error(key.span(), problem))
 }

@@ -1,11 +1,11 @@
-//! Where in the file a problem is, and what to do about it.
+//! The position of a mistake in the file, and what to do about it.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong in a `windlass.toml`, and where.
+/// A mistake in a `windlass.toml`, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}:{column}: {problem}", .file.display())]
 pub struct ConfigError {
@@ -15,23 +15,23 @@ pub struct ConfigError {
     pub line: usize,
     /// The column, from 1, in characters.
     pub column: usize,
-    /// What is wrong.
-    pub problem: Problem,
+    /// The mistake.
+    pub problem: DeclarationProblem,
 }
 
-/// What is wrong, and what to do.
+/// The mistake, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// A key that nothing reads.
+pub enum DeclarationProblem {
+    /// An unknown key.
     #[error("unknown key `{key}` in {place}; {}", meant(.nearest, .known))]
     UnknownKey {
         /// The key.
         key: String,
         /// The table it is in.
         place: &'static str,
-        /// The one that was probably meant.
+        /// The most similar key.
         nearest: Option<&'static str>,
-        /// All there are.
+        /// All keys.
         known: Box<[&'static str]>,
     },
     /// A key of a later version.
@@ -43,12 +43,12 @@ pub enum Problem {
         place: &'static str,
     },
     /// A limit that would stop everything.
-    #[error("the limit `{limit}` is 0, and with that nothing can be done; set at least 1, or remove it")]
+    #[error("the limit `{limit}` is 0, which would block everything; set at least 1, or remove it")]
     Zero {
         /// The limit.
         limit: &'static str,
     },
-    /// A value that cannot be, and what to write instead.
+    /// An invalid value, and what to write instead.
     #[error("{0}")]
     Value(String),
 }
@@ -60,15 +60,15 @@ fn meant(nearest: &Option<&'static str>, known: &[&'static str]) -> String {
     }
 }
 
-/// The file that is being read.
-pub(super) struct Source<'a> {
+/// The file being parsed.
+pub(super) struct DeclarationSource<'a> {
     pub(super) text: &'a str,
     pub(super) file: &'a Path,
 }
 
-impl Source<'_> {
-    /// An error at a place of the file.
-    pub(super) fn error(&self, span: Range<usize>, problem: Problem) -> ConfigError {
+impl DeclarationSource<'_> {
+    /// An error at a position of the file.
+    pub(super) fn error(&self, span: Range<usize>, problem: DeclarationProblem) -> ConfigError {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
@@ -77,10 +77,10 @@ impl Source<'_> {
 
     /// An error about a value.
     pub(super) fn value_error(&self, span: Range<usize>, message: impl Into<String>) -> ConfigError {
-        self.error(span, Problem::Value(message.into()))
+        self.error(span, DeclarationProblem::Value(message.into()))
     }
 
-    /// What the TOML reader said.
+    /// The TOML parser's error.
     pub(super) fn rejected(&self, error: toml::de::Error) -> ConfigError {
         self.value_error(error.span().unwrap_or(0..0), error.message().trim_end().replace('\n', "; "))
     }
@@ -100,7 +100,7 @@ impl Source<'_> {
         })
     }
 
-    /// The folder of the file, which does not move when the process does.
+    /// The folder of the file, as an absolute path.
     pub(super) fn folder(&self) -> Result<PathBuf, ConfigError> {
         let file = std::path::absolute(self.file).map_err(|error| {
             self.value_error(0..0, format!("the folder of the file is not known: {error}"))
@@ -109,7 +109,7 @@ impl Source<'_> {
     }
 }
 
-/// Where a key of a table is.
+/// The position of a key of a table.
 pub(super) fn key_span(table: &DeTable<'_>, name: &str) -> Range<usize> {
     table.get_key_value(name).map_or(0..0, |(key, _)| key.span())
 }

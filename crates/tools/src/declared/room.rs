@@ -1,51 +1,54 @@
-//! What a tool's calls claim, and what bounds how many of them run.
+//! The claims of a tool's calls, and the limits on how many of them run.
 
 use super::keys;
-use super::place::{ConfigError, Source};
+use super::place::{ConfigError, DeclarationSource};
 use super::rules::number;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
-use windlass::core::claim::{BadClaim, Template};
-use windlass::core::limits::Limits;
-use windlass::core::tool::nearest_name;
-use windlass::{Cap, Rate};
+use windlass::Limits;
+use windlass::error::BadClaim;
+use windlass::limits::{Cap, Rate};
+use windlass::tool::{ClaimTemplate, nearest_name};
 
-/// What a tool's table says of room; its other keys are read elsewhere.
+/// The claims and limits in a tool's table; its other keys are read elsewhere.
 #[derive(Deserialize)]
-pub(super) struct Room {
+pub(super) struct RoomTable {
     claims: Option<Vec<Spanned<String>>>,
-    limits: Option<Bounds>,
+    limits: Option<GroupBounds>,
     #[serde(default)]
     groups: Vec<Spanned<String>>,
 }
 
-/// What bounds a tool, or a group of tools.
+/// The limits of a tool, or of a group of tools.
 #[derive(Default, Deserialize)]
-struct Bounds {
+struct GroupBounds {
     running: Option<Spanned<i64>>,
     per_minute: Option<Spanned<i64>>,
 }
 
-/// The groups of tools that are bounded together, by name.
+/// The groups of tools with shared limits, by name.
 pub(super) type Groups = Vec<(String, Cap)>;
 
-/// Far more than any machine runs or starts; who writes more wants no limit.
+/// Far more than any machine runs or starts; a larger value means no limit.
 const BOUND_MAX: i64 = 1_000_000;
 const MINUTE_MS: u64 = 60_000;
 
-impl Room {
-    /// Reads it from the table of a tool.
-    pub(super) fn read(source: &Source<'_>, table: Spanned<DeValue<'_>>) -> Result<Room, ConfigError> {
-        Room::deserialize(ValueDeserializer::from(table)).map_err(|error| source.rejected(error))
+impl RoomTable {
+    /// Parses it from the table of a tool.
+    pub(super) fn read(
+        source: &DeclarationSource<'_>,
+        table: Spanned<DeValue<'_>>,
+    ) -> Result<RoomTable, ConfigError> {
+        RoomTable::deserialize(ValueDeserializer::from(table)).map_err(|error| source.rejected(error))
     }
 
-    /// The claims it says, each of which can be filled from arguments with these properties.
+    /// The declared claims, each of which can be filled from arguments with these properties.
     pub(super) fn claims(
         &self,
-        source: &Source<'_>,
+        source: &DeclarationSource<'_>,
         properties: &BTreeSet<String>,
         limits: &Limits,
     ) -> Result<Option<Vec<String>>, ConfigError> {
@@ -57,8 +60,8 @@ impl Room {
         }
         for claim in claims {
             let refused = |what: String| source.value_error(claim.span(), format!("`claims`: {what}"));
-            let template =
-                Template::parse(claim.get_ref(), limits).map_err(|problem| refused(problem.to_string()))?;
+            let template = ClaimTemplate::parse(claim.get_ref(), &limits.call())
+                .map_err(|problem| refused(problem.to_string()))?;
             if let Some(unknown) = template.properties().find(|name| !properties.contains(*name)) {
                 return Err(refused(unknown_property(unknown, properties)));
             }
@@ -66,19 +69,23 @@ impl Room {
         Ok(Some(claims.iter().map(|claim| claim.get_ref().clone()).collect()))
     }
 
-    /// How many of its calls run at once.
-    pub(super) fn running_max(&self, source: &Source<'_>) -> Result<Option<u32>, ConfigError> {
+    /// The maximum number of its calls running at once.
+    pub(super) fn running_max(&self, source: &DeclarationSource<'_>) -> Result<Option<u32>, ConfigError> {
         self.limits.as_ref().map_or(Ok(None), |limits| limits.running(source))
     }
 
-    /// How many of its calls start in how many milliseconds.
-    pub(super) fn rate(&self, source: &Source<'_>) -> Result<Option<(u32, u64)>, ConfigError> {
+    /// The maximum number of starts in a number of milliseconds.
+    pub(super) fn rate(&self, source: &DeclarationSource<'_>) -> Result<Option<(u32, u64)>, ConfigError> {
         let count = self.limits.as_ref().map_or(Ok(None), |limits| limits.per_minute(source))?;
         Ok(count.map(|count| (count, MINUTE_MS)))
     }
 
     /// The groups it belongs to, which are declared.
-    pub(super) fn groups(&self, source: &Source<'_>, declared: &Groups) -> Result<Vec<String>, ConfigError> {
+    pub(super) fn groups(
+        &self,
+        source: &DeclarationSource<'_>,
+        declared: &Groups,
+    ) -> Result<Vec<String>, ConfigError> {
         for group in &self.groups {
             let name = group.get_ref();
             if !declared.iter().any(|(known, _)| known == name) {
@@ -92,20 +99,23 @@ impl Room {
     }
 }
 
-impl Bounds {
-    fn running(&self, source: &Source<'_>) -> Result<Option<u32>, ConfigError> {
+impl GroupBounds {
+    fn running(&self, source: &DeclarationSource<'_>) -> Result<Option<u32>, ConfigError> {
         let hint = "calls at once; remove it for no limit of its own";
-        number(source, "running", self.running.as_ref(), (1..=BOUND_MAX, hint))
+        number(source, "running", self.running.as_ref(), 1..=BOUND_MAX, hint)
     }
 
-    fn per_minute(&self, source: &Source<'_>) -> Result<Option<u32>, ConfigError> {
+    fn per_minute(&self, source: &DeclarationSource<'_>) -> Result<Option<u32>, ConfigError> {
         let hint = "starts; remove it for no limit of its own";
-        number(source, "per_minute", self.per_minute.as_ref(), (1..=BOUND_MAX, hint))
+        number(source, "per_minute", self.per_minute.as_ref(), 1..=BOUND_MAX, hint)
     }
 }
 
 /// Reads `[groups]`.
-pub(super) fn groups(source: &Source<'_>, value: Spanned<DeValue<'_>>) -> Result<Groups, ConfigError> {
+pub(super) fn groups(
+    source: &DeclarationSource<'_>,
+    value: Spanned<DeValue<'_>>,
+) -> Result<Groups, ConfigError> {
     source
         .table(&value, "groups")?
         .clone()
@@ -115,7 +125,7 @@ pub(super) fn groups(source: &Source<'_>, value: Spanned<DeValue<'_>>) -> Result
 }
 
 fn group(
-    source: &Source<'_>,
+    source: &DeclarationSource<'_>,
     name: Spanned<Cow<'_, str>>,
     value: Spanned<DeValue<'_>>,
 ) -> Result<(String, Cap), ConfigError> {
@@ -129,7 +139,7 @@ fn group(
         return Err(source.value_error(name.span(), message));
     }
     let bounds =
-        Bounds::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
+        GroupBounds::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
     let rate = bounds.per_minute(source)?.map(|count| Rate { count, period_us: MINUTE_MS * 1_000 });
     Ok((name.get_ref().to_string(), Cap { running_max: bounds.running(source)?, rate }))
 }

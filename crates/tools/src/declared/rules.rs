@@ -1,6 +1,6 @@
-//! How long a tool's calls may take, and how often they may be tried.
+//! The deadlines of a tool's calls, and how often they may be tried.
 
-use super::place::{ConfigError, Source};
+use super::place::{ConfigError, DeclarationSource};
 use crate::command::Later;
 use serde::Deserialize;
 use std::ops::RangeInclusive;
@@ -9,9 +9,9 @@ use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 use windlass::{Deadlines, RetryRule};
 
-/// What a tool's table says of time; its other keys are read elsewhere. All times are milliseconds.
+/// The times in a tool's table; its other keys are read elsewhere. All times are milliseconds.
 #[derive(Deserialize)]
-pub(super) struct Rules {
+pub(super) struct TimeRules {
     timeout_ms: Option<Spanned<i64>>,
     queue_ms: Option<Spanned<i64>>,
     total_ms: Option<Spanned<i64>>,
@@ -20,34 +20,37 @@ pub(super) struct Rules {
     inline_ms: Option<Spanned<i64>>,
     completion_ms: Option<Spanned<i64>>,
     #[serde(default)]
-    retry: Retry,
+    retry: RetryTable,
 }
 
 #[derive(Default, Deserialize)]
-struct Retry {
+struct RetryTable {
     attempts: Option<Spanned<i64>>,
     base_ms: Option<Spanned<i64>>,
     cap_ms: Option<Spanned<i64>>,
 }
 
-/// A year. Who writes more has mistaken the unit.
+/// A year. A larger value has the wrong unit.
 pub(super) const WAIT_MS_MAX: i64 = 366 * 24 * 3_600_000;
-/// Ten minutes. Whoever cancels a call waits for as long.
+/// Ten minutes. A cancellation waits for as long.
 const GRACE_MS_MAX: i64 = 600_000;
 /// At the default cap of 30 seconds these take most of a day.
 const ATTEMPTS_MAX: i64 = 1_000;
 
-impl Rules {
+impl TimeRules {
     /// Reads them from the table of a tool.
-    pub(super) fn read(source: &Source<'_>, table: Spanned<DeValue<'_>>) -> Result<Rules, ConfigError> {
-        Rules::deserialize(ValueDeserializer::from(table)).map_err(|error| source.rejected(error))
+    pub(super) fn read(
+        source: &DeclarationSource<'_>,
+        table: Spanned<DeValue<'_>>,
+    ) -> Result<TimeRules, ConfigError> {
+        TimeRules::deserialize(ValueDeserializer::from(table)).map_err(|error| source.rejected(error))
     }
 
-    /// The deadlines they say.
-    pub(super) fn deadlines(&self, source: &Source<'_>) -> Result<Deadlines, ConfigError> {
+    /// The declared deadlines.
+    pub(super) fn deadlines(&self, source: &DeclarationSource<'_>) -> Result<Deadlines, ConfigError> {
         let time = |key, given: &Option<Spanned<i64>>| {
             let hint = "milliseconds; remove it for the default";
-            number(source, key, given.as_ref(), (1..=WAIT_MS_MAX, hint))
+            number(source, key, given.as_ref(), 1..=WAIT_MS_MAX, hint)
         };
         Ok(Deadlines {
             queue_ms: time("queue_ms", &self.queue_ms)?,
@@ -57,16 +60,16 @@ impl Rules {
         })
     }
 
-    /// The grace they say.
-    pub(super) fn grace_ms(&self, source: &Source<'_>) -> Result<Option<u64>, ConfigError> {
+    /// The declared grace.
+    pub(super) fn grace_ms(&self, source: &DeclarationSource<'_>) -> Result<Option<u64>, ConfigError> {
         let hint = "milliseconds; 0 kills at once";
-        number(source, "grace_ms", self.grace_ms.as_ref(), (0..=GRACE_MS_MAX, hint))
+        number(source, "grace_ms", self.grace_ms.as_ref(), 0..=GRACE_MS_MAX, hint)
     }
 
-    /// How long a caller waits for a call that may go on in the background.
+    /// How long a caller waits for a call that may continue in the background.
     pub(super) fn inline_ms(
         &self,
-        source: &Source<'_>,
+        source: &DeclarationSource<'_>,
         background: Option<&Spanned<bool>>,
     ) -> Result<Option<u64>, ConfigError> {
         if let Some(given) = &self.inline_ms
@@ -77,13 +80,17 @@ impl Rules {
             return Err(source.value_error(given.span(), message));
         }
         let hint = "milliseconds; 0 does not wait";
-        number(source, "inline_ms", self.inline_ms.as_ref(), (0..=WAIT_MS_MAX, hint))
+        number(source, "inline_ms", self.inline_ms.as_ref(), 0..=WAIT_MS_MAX, hint)
     }
 
     /// How the result may come later, if it may.
-    pub(super) fn later(&self, source: &Source<'_>, completion: bool) -> Result<Option<Later>, ConfigError> {
+    pub(super) fn later(
+        &self,
+        source: &DeclarationSource<'_>,
+        completion: bool,
+    ) -> Result<Option<Later>, ConfigError> {
         let hint = "milliseconds; remove it for the default";
-        let ms = number(source, "completion_ms", self.completion_ms.as_ref(), (1..=WAIT_MS_MAX, hint))?;
+        let ms = number(source, "completion_ms", self.completion_ms.as_ref(), 1..=WAIT_MS_MAX, hint)?;
         match (&self.completion_ms, completion) {
             (Some(given), false) => {
                 let message = "`completion_ms` bounds the wait for a result that comes later, which needs completion = true";
@@ -94,14 +101,14 @@ impl Rules {
         }
     }
 
-    /// The retry rule they say.
-    pub(super) fn retry(&self, source: &Source<'_>) -> Result<RetryRule, ConfigError> {
+    /// The declared retry rule.
+    pub(super) fn retry(&self, source: &DeclarationSource<'_>) -> Result<RetryRule, ConfigError> {
         let retry = &self.retry;
         let wait = |key, given: &Option<Spanned<i64>>| {
-            number(source, key, given.as_ref(), (0..=WAIT_MS_MAX, "milliseconds; 0 does not wait"))
+            number(source, key, given.as_ref(), 0..=WAIT_MS_MAX, "milliseconds; 0 does not wait")
         };
         let hint = "times; 1 tries once and never again";
-        let attempts = number(source, "retry.attempts", retry.attempts.as_ref(), (1..=ATTEMPTS_MAX, hint))?;
+        let attempts = number(source, "retry.attempts", retry.attempts.as_ref(), 1..=ATTEMPTS_MAX, hint)?;
         let base_ms = wait("retry.base_ms", &retry.base_ms)?;
         let cap_ms = wait("retry.cap_ms", &retry.cap_ms)?;
         if let (Some(base), Some(cap), Some(given)) = (base_ms, cap_ms, &retry.cap_ms)
@@ -117,12 +124,13 @@ impl Rules {
     }
 }
 
-/// A number that lies in a range, or what to write instead.
+/// A number within a range, or what to write instead.
 pub(super) fn number<N: TryFrom<i64>>(
-    source: &Source<'_>,
+    source: &DeclarationSource<'_>,
     key: &str,
     given: Option<&Spanned<i64>>,
-    (range, hint): (RangeInclusive<i64>, &str),
+    range: RangeInclusive<i64>,
+    hint: &str,
 ) -> Result<Option<N>, ConfigError> {
     let Some(given) = given else { return Ok(None) };
     let number = *given.get_ref();

@@ -1,23 +1,26 @@
-//! Who may ask the server, beside those on this machine.
+//! Access to the server, beyond this machine.
 
 use super::keys;
-use super::place::{ConfigError, Source};
+use super::place::{ConfigError, DeclarationSource};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
-/// Who may ask the server.
+/// Access to the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Served {
-    /// Names under which it may be asked for, without a port.
+    /// Accepted host names, without a port.
     pub hosts: Vec<String>,
-    /// Pages that may ask, by their origin, like `https://ui.example`.
+    /// Origins of pages that may send requests, like `https://ui.example`.
     pub origins: Vec<String>,
 }
 
-/// Reads it from its table.
-pub(super) fn read(source: &Source<'_>, value: Spanned<DeValue<'_>>) -> Result<Served, ConfigError> {
+/// Parses it from its table.
+pub(super) fn read(
+    source: &DeclarationSource<'_>,
+    value: Spanned<DeValue<'_>>,
+) -> Result<Served, ConfigError> {
     let (span, table) = (value.span(), source.table(&value, "server")?.clone());
     keys::check(source, &table, &keys::SERVER)?;
     let served =

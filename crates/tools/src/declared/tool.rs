@@ -1,10 +1,10 @@
 //! One `[tools.NAME]` table.
 
-use super::place::{ConfigError, Source};
-use super::room::{Groups, Room};
-use super::rules::Rules;
+use super::place::{ConfigError, DeclarationSource};
+use super::room::{Groups, RoomTable};
+use super::rules::TimeRules;
 use super::{dedupe, flags, keys, narration};
-use crate::command::{CommandTool, Later, Template, has_place};
+use crate::command::{CommandTemplate, CommandTool, Later, has_place};
 use crate::launcher::Launcher;
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,9 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
-use windlass::core::limits::Limits;
-use windlass::core::tool::check_name;
-use windlass::{EffectClass, Hints, ToolSpec};
+use windlass::tool::{Hints, check_name};
+use windlass::{EffectClass, Limits, ToolSpec};
 
 /// A tool as declared, checked.
 pub(super) struct DeclaredTool {
@@ -30,7 +29,7 @@ pub(super) struct DeclaredTool {
 
 /// The table as written; its keys are checked before.
 #[derive(Deserialize)]
-struct Table {
+struct ToolTable {
     #[serde(default)]
     description: String,
     #[serde(default)]
@@ -53,19 +52,23 @@ struct Table {
     cwd: Option<String>,
 }
 
-/// Reads the table of one tool, which may belong to these groups.
+/// Parses the table of one tool, which may belong to these groups.
 pub(super) fn read(
-    source: &Source<'_>,
-    (name, value): (Spanned<Cow<'_, str>>, Spanned<DeValue<'_>>),
-    (limits, groups): (&Limits, &Groups),
+    source: &DeclarationSource<'_>,
+    name: Spanned<Cow<'_, str>>,
+    value: Spanned<DeValue<'_>>,
+    limits: &Limits,
+    groups: &Groups,
 ) -> Result<DeclaredTool, ConfigError> {
     check_name(name.get_ref()).map_err(|error| source.value_error(name.span(), error.to_string()))?;
     check_keys(source, &name, &value)?;
-    let rules = Rules::read(source, value.clone())?;
+    let rules = TimeRules::read(source, value.clone())?;
     let part = |name: &str| value.get_ref().as_table().and_then(|table| table.get(name)).cloned();
     let (same, told) = (part("dedupe"), part("narration"));
-    let (room, flags) = (Room::read(source, value.clone())?, flags::Written::read(source, value.clone())?);
-    let table = Table::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
+    let (room, flags) =
+        (RoomTable::read(source, value.clone())?, flags::FlagTable::read(source, value.clone())?);
+    let table =
+        ToolTable::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
     let input_schema = table.input.map(|input| schema(source, input)).transpose()?;
     let output_schema = table.output.map(|output| schema(source, output)).transpose()?;
     let emits = table.emits.into_iter().map(|(kind, given)| Ok((kind, schema(source, given)?)));
@@ -104,14 +107,14 @@ pub(super) fn read(
 }
 
 impl DeclaredTool {
-    /// The tool, with its paths taken from the folder of the file.
+    /// The tool, with its paths relative to the folder of the file.
     pub(super) fn into_tool(self, folder: &Path, launcher: &Launcher) -> CommandTool {
         let template = |words: &[String]| match words.split_first() {
             Some((program, words)) if program.contains('/') => {
-                Template::new(folder.join(program), words, &self.properties)
+                CommandTemplate::new(folder.join(program), words, &self.properties)
             }
-            Some((program, words)) => Template::new(program, words, &self.properties),
-            None => Template::new("", &[], &self.properties),
+            Some((program, words)) => CommandTemplate::new(program, words, &self.properties),
+            None => CommandTemplate::new("", &[], &self.properties),
         };
         CommandTool {
             words: template(&self.command),
@@ -126,7 +129,7 @@ impl DeclaredTool {
 }
 
 fn check_keys(
-    source: &Source<'_>,
+    source: &DeclarationSource<'_>,
     name: &Spanned<Cow<'_, str>>,
     value: &Spanned<DeValue<'_>>,
 ) -> Result<(), ConfigError> {
@@ -150,7 +153,7 @@ fn check_keys(
     Ok(())
 }
 
-/// Flags that exist and mean nothing here.
+/// Flags without a meaning for commands.
 const FLAGS_OF_NO_COMMAND: [(&str, &str); 2] = [
     ("cpu_bound", "a command computes in a process of its own"),
     ("quick", "starting a process takes longer than a caller's task may be held up"),
@@ -163,7 +166,7 @@ fn properties(schema: Option<&Value>) -> BTreeSet<String> {
 }
 
 fn command(
-    source: &Source<'_>,
+    source: &DeclarationSource<'_>,
     name: &Spanned<Cow<'_, str>>,
     command: Option<Spanned<Vec<String>>>,
     properties: &BTreeSet<String>,
@@ -178,7 +181,7 @@ fn command(
 }
 
 fn reconcile(
-    source: &Source<'_>,
+    source: &DeclarationSource<'_>,
     words: Spanned<Vec<String>>,
     spec: &ToolSpec,
     properties: &BTreeSet<String>,
@@ -193,7 +196,7 @@ fn reconcile(
 }
 
 fn check_words(
-    source: &Source<'_>,
+    source: &DeclarationSource<'_>,
     words: &Spanned<Vec<String>>,
     properties: &BTreeSet<String>,
 ) -> Result<(), ConfigError> {
@@ -213,7 +216,7 @@ fn check_words(
     }
 }
 
-fn effect_class(source: &Source<'_>, class: &Spanned<String>) -> Result<EffectClass, ConfigError> {
+fn effect_class(source: &DeclarationSource<'_>, class: &Spanned<String>) -> Result<EffectClass, ConfigError> {
     let name = class.get_ref().as_str();
     EffectClass::parse(name).filter(|class| *class != EffectClass::Stepped).ok_or_else(|| {
         let message = if name == "stepped" {
@@ -242,7 +245,7 @@ fn hints(given: &BTreeMap<String, bool>) -> Hints {
 }
 
 fn variable(
-    source: &Source<'_>,
+    source: &DeclarationSource<'_>,
     name: String,
     value: Spanned<String>,
 ) -> Result<(String, String), ConfigError> {
@@ -264,7 +267,7 @@ fn variable(
     Ok((name, value.into_inner()))
 }
 
-fn schema(source: &Source<'_>, schema: Spanned<toml::Value>) -> Result<Value, ConfigError> {
+fn schema(source: &DeclarationSource<'_>, schema: Spanned<toml::Value>) -> Result<Value, ConfigError> {
     let span = schema.span();
     let schema = schema.into_inner();
     if !(schema.is_table() || schema.is_bool()) {
@@ -274,7 +277,7 @@ fn schema(source: &Source<'_>, schema: Spanned<toml::Value>) -> Result<Value, Co
     json(schema).map_err(|what| source.value_error(span, format!("a schema cannot hold {what}")))
 }
 
-/// The same value in JSON, or what of it JSON does not have.
+/// The value in JSON, or the part that JSON does not have.
 fn json(value: toml::Value) -> Result<Value, String> {
     match value {
         toml::Value::String(text) => Ok(Value::String(text)),
@@ -298,13 +301,13 @@ mod tests {
     use toml::de::DeTable;
 
     fn tool(text: &str) -> CommandTool {
-        let source = Source { text, file: Path::new("/etc/windlass/windlass.toml") };
+        let source = DeclarationSource { text, file: Path::new("/etc/windlass/windlass.toml") };
         let table = DeTable::parse(text).expect("TOML").into_inner();
         let table = Spanned::new(0..0, DeValue::Table(table));
         let name = Spanned::new(0..0, Cow::Borrowed("t"));
         let launcher = Launcher { program: "/bin/windlass".into(), args: Vec::new() };
-        let room = (&Limits::default(), &Groups::new());
-        let declared = read(&source, (name, table), room).map_err(|error| error.to_string()).expect("a tool");
+        let read = read(&source, name, table, &Limits::default(), &Groups::new());
+        let declared = read.map_err(|error| error.to_string()).expect("a tool");
         declared.into_tool(&source.folder().expect("a folder"), &launcher)
     }
 

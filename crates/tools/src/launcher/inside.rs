@@ -1,7 +1,7 @@
-//! What the launcher process does, from its first line to its last.
+//! The launcher process, from its first line to its last.
 
 use super::processes::Process;
-use super::{KILL, Report, TERMINATE};
+use super::{KILL, LauncherReport, TERMINATE};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
@@ -23,7 +23,7 @@ pub fn launch_main() -> ExitCode {
     match launch(std::env::args_os().skip(2).collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // This process has nobody to return to: its error output is the log of the call.
+            // This process has no caller: its error output is the log of the call.
             let _nobody_reads = writeln!(io::stderr(), "the launcher could not do its work: {error}");
             ExitCode::FAILURE
         }
@@ -38,10 +38,10 @@ fn launch(words: Vec<OsString>) -> io::Result<()> {
         Ok(started) => started,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-            return owner.write_all(&Report::NotStarted(errno).encode());
+            return owner.write_all(&LauncherReport::NotStarted(errno).encode());
         }
     };
-    // Neither thread is joined: they block on others, and end with the process.
+    // Neither thread is joined: they block on other processes, and end with this one.
     thread::spawn(move || feed(stdin, &input));
     thread::spawn({
         let (command, owner) = (Arc::clone(&command), owner.try_clone()?);
@@ -50,8 +50,8 @@ fn launch(words: Vec<OsString>) -> io::Result<()> {
     let status = command.wait()?;
     kill_what_is_left();
     let report = match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Report::Exited(code),
-        (None, signal) => Report::Signalled(signal.unwrap_or_default()),
+        (Some(code), _) => LauncherReport::Exited(code),
+        (None, signal) => LauncherReport::Signalled(signal.unwrap_or_default()),
     };
     // An owner that is gone needs no report.
     let _ = owner.write_all(&report.encode());
@@ -67,23 +67,23 @@ fn read_input(owner: &mut UnixStream) -> io::Result<Vec<u8>> {
     if input.len() as u64 == len { Ok(input) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-fn start(words: Vec<OsString>) -> io::Result<(Arc<Running>, Option<ChildStdin>)> {
+fn start(words: Vec<OsString>) -> io::Result<(Arc<LaunchedCommand>, Option<ChildStdin>)> {
     let mut words = words.into_iter();
     let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
     let mut child = Command::new(program).args(words).stdin(Stdio::piped()).process_group(0).spawn()?;
-    let running = Running { pid: Pid::from_child(&child), status: Mutex::new(None) };
+    let running = LaunchedCommand { pid: Pid::from_child(&child), status: Mutex::new(None) };
     Ok((Arc::new(running), child.stdin.take()))
 }
 
-/// Writes what the command reads. One that does not read to the end is within its rights.
+/// Writes the command's standard input. The command need not read to the end.
 fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(input);
     }
 }
 
-/// Does what the owner says, until the owner is gone.
-fn obey(mut owner: UnixStream, command: &Running) {
+/// Executes the owner's requests, until the owner is gone.
+fn obey(mut owner: UnixStream, command: &LaunchedCommand) {
     let mut order = [0];
     loop {
         let order = match owner.read(&mut order) {
@@ -93,26 +93,26 @@ fn obey(mut owner: UnixStream, command: &Running) {
         };
         match order {
             TERMINATE => command.signal(Signal::TERM),
-            // What the command leaves behind is killed when it has ended.
+            // Its remaining descendants are killed when it has ended.
             _ => return command.signal(Signal::KILL),
         }
     }
 }
 
-/// The command, and how it ended once it is reaped.
-struct Running {
+/// The command, and its end once it is reaped.
+struct LaunchedCommand {
     pid: Pid,
     status: Mutex<Option<WaitStatus>>,
 }
 
-impl Running {
-    /// Signals the command and its group, unless it was reaped: then its number may be another process's.
+impl LaunchedCommand {
+    /// Signals the command and its group, unless it was reaped: then its process id may be reused.
     fn signal(&self, signal: Signal) {
         let status = self.lock();
         if status.is_none() {
             let _ = kill_process_group(self.pid, signal);
             if signal == Signal::KILL {
-                // It may have moved to a group of another's.
+                // It may have moved to another group.
                 let _ = kill_process(self.pid, signal);
             }
         }
@@ -142,7 +142,7 @@ impl Running {
 }
 
 /// Kills our children until there are none. The children of each that dies become ours, so this reaches all;
-/// and since only we reap ours, no number here can be another process's.
+/// and since only we reap ours, no process id here can be reused.
 fn kill_what_is_left() {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -155,11 +155,11 @@ fn kill_what_is_left() {
         let children: Vec<&Process> = everyone.iter().filter(|process| process.parent == us).collect();
         let killed = children.iter().filter(|child| kill_process(child.pid, Signal::KILL).is_ok()).count();
         if killed == 0 && (everyone.is_empty() || !children.is_empty()) {
-            // We are shown nobody, or what is left runs as another user: nothing we do can end it.
+            // We see no process, or the remaining ones run as another user: nothing we do can end them.
             return;
         }
         if killed == 0 {
-            // The last one ended between the two looks; what it had is ours now.
+            // The last one ended between the two looks; its children are ours now.
             continue;
         }
         let _ = wait(WaitOptions::empty());

@@ -1,28 +1,28 @@
-//! The processes of this machine, as `/proc` shows them.
+//! The processes of this machine, from `/proc`.
 
 use super::LAUNCH_ARG;
 use rustix::process::Pid;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A process that was there when we looked and is no zombie.
+/// A process that existed when we looked and is no zombie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) parent: Pid,
-    /// When it started, in ticks since boot: with the number it names a process for good.
+    /// Its start, in ticks since boot: with the process id it identifies a process permanently.
     pub(crate) started: u64,
 }
 
 impl Process {
-    /// All there are. One that comes or goes meanwhile may be missing.
+    /// All processes. One that comes or goes meanwhile may be missing.
     pub(crate) fn all() -> Vec<Process> {
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
         let names = entries.flatten().map(|entry| entry.file_name());
         names.filter_map(|name| Process::find(Pid::from_raw(name.to_str()?.parse().ok()?)?)).collect()
     }
 
-    /// The process of this number.
+    /// The process with this id.
     pub(crate) fn find(pid: Pid) -> Option<Process> {
         let stat = fs::read(folder(pid).join("stat")).ok()?;
         let stat = String::from_utf8_lossy(&stat);
@@ -32,7 +32,7 @@ impl Process {
         let parent = fields.next()?.parse().ok()?;
         let started = fields.nth(17)?.parse().ok()?;
         let lives = !matches!(state, "Z" | "X");
-        // The parent of what the kernel started is 0.
+        // The parent of a process started by the kernel is 0.
         let parent = Pid::from_raw(parent).unwrap_or(Pid::INIT);
         lives.then_some(Process { pid, parent, started })
     }
@@ -44,6 +44,11 @@ impl Process {
             let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
             Some(String::from_utf8_lossy(value).into_owned())
         })
+    }
+
+    /// The program it runs, if we may see it.
+    pub(crate) fn program(&self) -> Option<PathBuf> {
+        fs::read_link(folder(self.pid).join("exe")).ok()
     }
 
     /// Whether it is one of our launchers.

@@ -1,5 +1,5 @@
-//! Ends what launchers left running: all of a dead owner's, before the next one starts anything, and what a launcher
-//! that died or hangs could not end itself.
+//! Kills processes that launchers left running: all of a dead owner's, before the next one starts anything,
+//! and those that a dead or hanging launcher could not end itself.
 
 use super::CALL_VARIABLE;
 use super::processes::Process;
@@ -9,28 +9,30 @@ use std::io;
 use std::num::NonZeroI32;
 use std::time::{Duration, Instant};
 
-/// Kills every process of the calls that `is_ours` recognises by the handle in their environment, with all their
-/// descendants, waits until they are gone, and says how many there were.
+/// Kills every process of the calls that `is_ours` recognises by the handle in their environment, with all
+/// their descendants, waits until they are gone, and returns their number.
 ///
 /// Call it when no owner of these calls lives, from a thread that may block. Launchers whose owner died are
 /// killing their commands already and know them best, so they are given a second before they are killed too.
-/// A process that both cleared its environment and was orphaned after its launcher had been killed is not found.
+/// Processes of another live owner are spared: a copied data folder has the same handles. A process that both
+/// cleared its environment and was orphaned after its launcher had been killed is not found.
 ///
 /// # Errors
 ///
-/// If something is still there after 10 seconds: it runs as another user, or hangs in the kernel.
+/// If a process is still there after 10 seconds: it runs as another user, or hangs in the kernel.
 pub fn kill_survivors(is_ours: impl Fn(&str) -> bool) -> io::Result<usize> {
     chase(|chased, waited| {
         let everyone = others();
         let ours = |process: &Process| process.variable(CALL_VARIABLE).is_some_and(|handle| is_ours(&handle));
-        let left = with_descendants(everyone, |process| chased.has(process) || ours(process));
+        let is_left = |process: &Process| ours(process) && !is_of_living_owner(process);
+        let left = with_descendants(everyone, |process| chased.has(process) || is_left(process));
         let spared = |process: &Process| waited < LAUNCHERS_END_WITHIN && process.is_launcher();
         left.into_iter().map(|process| (process, !spared(&process))).collect()
     })
 }
 
-/// Kills what a dead launcher left of a call, and spares what a later launcher of the same call has started; when in
-/// doubt it spares, since whoever starts something for the call again kills all of it before.
+/// Kills the processes that a dead launcher left of a call, and spares those that a later launcher of the
+/// same call has started; in doubt it spares, since the next start for the call kills all of them first.
 pub(crate) fn kill_orphans(call: &str) -> io::Result<usize> {
     let ours = |process: &Process| process.variable(CALL_VARIABLE).is_some_and(|handle| handle == call);
     chase(|chased, _| {
@@ -40,8 +42,8 @@ pub(crate) fn kill_orphans(call: &str) -> io::Result<usize> {
     })
 }
 
-/// Kills all that is below a launcher that hangs. Whoever calls it has not waited for the launcher, so that its number
-/// is no other's.
+/// Kills everything below a hanging launcher. The caller has not waited for the launcher, so its process id
+/// cannot be reused.
 pub(crate) fn kill_below(launcher: Pid) -> io::Result<usize> {
     chase(|chased, _| {
         let below = with_descendants(others(), |process| chased.has(process) || process.parent == launcher);
@@ -49,7 +51,7 @@ pub(crate) fn kill_below(launcher: Pid) -> io::Result<usize> {
     })
 }
 
-/// Kills what `find` finds and says may be killed, again and again until it finds nothing.
+/// Kills what `find` returns as killable, repeatedly until it finds nothing.
 fn chase(find: impl Fn(&Chased, Duration) -> Vec<(Process, bool)>) -> io::Result<usize> {
     let begun = Instant::now();
     let mut chased = Chased::default();
@@ -72,7 +74,7 @@ fn chase(find: impl Fn(&Chased, Duration) -> Vec<(Process, bool)>) -> io::Result
     }
 }
 
-/// The processes that were found, by number, with when they started.
+/// The found processes, by id, with their start times.
 #[derive(Default)]
 struct Chased(BTreeMap<NonZeroI32, u64>);
 
@@ -84,18 +86,18 @@ impl Chased {
 
 /// Long enough for a launcher to kill a large tree.
 const LAUNCHERS_END_WITHIN: Duration = Duration::from_secs(1);
-/// SIGKILL takes milliseconds; what takes this long needs a person.
+/// SIGKILL takes milliseconds; a process that takes this long needs a person.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
-/// The kernel tells nobody but the parent when a process ends, so we look.
+/// The kernel notifies only the parent when a process ends, so we poll.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Everybody but us.
+/// All processes but this one.
 fn others() -> Vec<Process> {
     let us = getpid();
     Process::all().into_iter().filter(|process| process.pid != us).collect()
 }
 
-/// Those that are meant, and all below them.
+/// The matching processes, and all below them.
 fn with_descendants(mut others: Vec<Process>, is_meant: impl Fn(&Process) -> bool) -> Vec<Process> {
     let mut meant: Vec<Process> = others.extract_if(.., |process| is_meant(process)).collect();
     let mut seen = 0;
@@ -104,6 +106,23 @@ fn with_descendants(mut others: Vec<Process>, is_meant: impl Fn(&Process) -> boo
         seen += 1;
     }
     meant
+}
+
+/// Whether the process belongs to another live owner: that of a copy of our data, or of its original, whose calls have
+/// the same handles. A launcher is the program of its owner started again, and its child until the owner dies.
+fn is_of_living_owner(process: &Process) -> bool {
+    let mut at = *process;
+    for _ in 0..STEPS_MAX {
+        if at.parent == Pid::INIT {
+            return false;
+        }
+        let Some(parent) = Process::find(at.parent) else { return false };
+        if at.is_launcher() {
+            return parent.pid != getpid() && !parent.is_launcher() && parent.program() == at.program();
+        }
+        at = parent;
+    }
+    false
 }
 
 /// Whether a launcher of this call is above the process.
@@ -119,7 +138,7 @@ fn is_launched(process: &Process, call: &str) -> bool {
         if at.parent == Pid::INIT {
             return false;
         }
-        // A parent that ended while we looked has left its child to another one: begin anew.
+        // A parent that ended meanwhile has left its child to another one: start over.
         match Process::find(at.parent).or_else(|| Process::find(process.pid)) {
             Some(next) => at = next,
             None => return true,
@@ -128,12 +147,12 @@ fn is_launched(process: &Process, call: &str) -> bool {
     true
 }
 
-/// Deeper than any tree that lives, and few enough to give up in time on a parent that we are not shown.
+/// Deeper than any real tree, and few enough to give up in time on an invisible parent.
 const STEPS_MAX: usize = 1_000;
 
-/// Kills this very process, and never a later one of the same number.
+/// Kills this very process, and never a later one with the same id.
 fn kill(process: Process) {
-    // One that cannot be opened is gone; one that may not be signalled is reported when time is up.
+    // A process that cannot be opened is gone; one that may not be signalled is reported when time is up.
     if let Ok(handle) = pidfd_open(process.pid, PidfdFlags::empty())
         && Process::find(process.pid).is_some_and(|now| now.started == process.started)
     {

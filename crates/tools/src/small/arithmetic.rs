@@ -1,10 +1,11 @@
 //! `add`, `subtract`, `multiply`, `divide`: integers exactly, all else as 64-bit floats.
 //!
-//! A result that cannot be said (too large, or divided by zero) is an error that says so, never a wrong number.
+//! An inexpressible result (too large, or divided by zero) is an error that says so, never a wrong number.
 
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
-use windlass::{EffectClass, Flags, Hints, ToolError, ToolSpec};
+use windlass::tool::Hints;
+use windlass::{EffectClass, Flags, ToolError, ToolSpec};
 
 pub(super) fn add() -> ToolSpec {
     spec("add", "Add", "Adds two numbers: a + b. Integers are added exactly.")
@@ -37,7 +38,7 @@ pub(super) fn run_multiply(args: Value) -> Result<Value, ToolError> {
 }
 
 pub(super) fn run_divide(args: Value) -> Result<Value, ToolError> {
-    let Args { a, b } = super::parse(args)?;
+    let ArithmeticArgs { a, b } = super::parse(args)?;
     let result = match (whole(&a), whole(&b)) {
         (_, Some(0)) => return Err(by_zero()),
         (Some(a), Some(b)) if a % b == 0 => from_whole(a / b)?,
@@ -79,7 +80,7 @@ fn spec(name: &str, title: &str, description: &str) -> ToolSpec {
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct ArithmeticArgs {
     a: Number,
     b: Number,
 }
@@ -89,7 +90,7 @@ fn compute(
     of_whole: fn(i128, i128) -> Option<i128>,
     of_floats: fn(f64, f64) -> f64,
 ) -> Result<Value, ToolError> {
-    let Args { a, b } = super::parse(args)?;
+    let ArithmeticArgs { a, b } = super::parse(args)?;
     let result = match (whole(&a), whole(&b)) {
         (Some(a), Some(b)) => from_whole(of_whole(a, b).ok_or_else(too_large)?)?,
         _ => from_float(of_floats(float(&a)?, float(&b)?))?,

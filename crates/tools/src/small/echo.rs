@@ -1,8 +1,9 @@
-//! `echo`: says it again.
+//! `echo`: returns its message.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use windlass::{EffectClass, Flags, Hints, ToolError, ToolSpec};
+use windlass::tool::Hints;
+use windlass::{EffectClass, Flags, ToolError, ToolSpec};
 
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
@@ -28,12 +29,12 @@ pub(super) fn spec() -> ToolSpec {
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct EchoArgs {
     message: String,
 }
 
 pub(super) fn run(args: Value) -> Result<Value, ToolError> {
-    let Args { message } = super::parse(args)?;
+    let EchoArgs { message } = super::parse(args)?;
     let length = message.chars().count();
     Ok(json!({ "echoed": message, "length": length }))
 }

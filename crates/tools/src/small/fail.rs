@@ -1,8 +1,9 @@
-//! `fail`: goes wrong, in the way one asks for.
+//! `fail`: fails in the requested way.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use windlass::{EffectClass, Flags, Hints, ToolError, ToolSpec};
+use windlass::tool::Hints;
+use windlass::{EffectClass, Flags, ToolError, ToolSpec};
 
 pub(super) fn spec() -> ToolSpec {
     ToolSpec {
@@ -32,15 +33,15 @@ pub(super) fn spec() -> ToolSpec {
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct FailArgs {
     message: String,
     #[serde(default)]
-    kind: Kind,
+    kind: FailureKind,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum FailureKind {
     #[default]
     Error,
     Panic,
@@ -50,13 +51,13 @@ enum Kind {
 }
 
 pub(super) fn run(args: Value) -> Result<Value, ToolError> {
-    let Args { message, kind } = super::parse(args)?;
+    let FailArgs { message, kind } = super::parse(args)?;
     Err(match kind {
-        Kind::Error => ToolError::new(message),
-        Kind::Panic => panic!("{message}"),
-        Kind::Internal => ToolError::internal(message),
-        Kind::Safe => ToolError::new(message).safe_to_retry(),
-        Kind::DidNotHappen => ToolError::new(message).did_not_happen(),
+        FailureKind::Error => ToolError::new(message),
+        FailureKind::Panic => panic!("{message}"),
+        FailureKind::Internal => ToolError::internal(message),
+        FailureKind::Safe => ToolError::new(message).safe_to_retry(),
+        FailureKind::DidNotHappen => ToolError::new(message).did_not_happen(),
     })
 }
 

@@ -1,16 +1,17 @@
-//! `get_current_time`: what time it is, where one asks for.
+//! `get_current_time`: the current time in a zone.
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use windlass::core::tool::{folded_name, nearest_name};
-use windlass::{Cx, EffectClass, Flags, Hints, Tool, ToolError, ToolFuture, ToolSpec};
+use std::time::SystemTime;
+use windlass::tool::{Hints, folded_name, nearest_name};
+use windlass::{Cx, EffectClass, Flags, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// The tool, with the clock it reads.
 pub(super) struct GetCurrentTime {
     /// The clock.
-    pub(super) now: fn() -> Timestamp,
+    pub(super) now: fn() -> SystemTime,
 }
 
 impl Tool for GetCurrentTime {
@@ -52,12 +53,17 @@ impl Tool for GetCurrentTime {
     }
 
     fn run<'a>(&'a self, args: Value, _cx: &'a Cx) -> ToolFuture<'a> {
-        Box::pin(async move { Ok(tell((self.now)(), args)?.into()) })
+        Box::pin(async move {
+            let now = Timestamp::try_from((self.now)()).map_err(|_| {
+                ToolError::new("The clock of this machine is set to a time for which there is no date.")
+            })?;
+            Ok(tell(now, args)?.into())
+        })
     }
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct CurrentTimeArgs {
     timezone: Option<String>,
     #[serde(default)]
     format: Format,
@@ -73,7 +79,7 @@ enum Format {
 }
 
 fn tell(now: Timestamp, args: Value) -> Result<Value, ToolError> {
-    let Args { timezone, format } = super::parse(args)?;
+    let CurrentTimeArgs { timezone, format } = super::parse(args)?;
     let zone = find_zone(timezone.as_deref().unwrap_or("UTC"))?;
     let name = zone.iana_name().unwrap_or("UTC").to_string();
     let local = Zoned::new(now, zone);
@@ -85,7 +91,7 @@ fn tell(now: Timestamp, args: Value) -> Result<Value, ToolError> {
     Ok(json!({ "current_time": current_time, "timezone": name }))
 }
 
-/// The zone from the database in the binary: what the system has differs from machine to machine.
+/// The zone from the database in the binary: the system's differs from machine to machine.
 fn find_zone(asked: &str) -> Result<TimeZone, ToolError> {
     let zones = TimeZoneDatabase::bundled();
     zones.get(asked).map_err(|_| {
@@ -98,7 +104,7 @@ fn find_zone(asked: &str) -> Result<TimeZone, ToolError> {
     })
 }
 
-/// The zone that was probably meant: the one of that city, else the one spelt most alike.
+/// The most likely zone: the one of that city, else the most similar name.
 fn nearest_zone<'a>(asked: &str, names: &'a [String]) -> Option<&'a str> {
     let folded = |text: &str| folded_name(text).replace(' ', "_");
     let city = folded(asked.rsplit('/').next().unwrap_or(asked));

@@ -1,9 +1,10 @@
-//! `read_artifact`: reads on where an answer stopped.
+//! `read_artifact`: continues reading where an answer was cut.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use windlass::core::handle::Handle;
-use windlass::{Cx, EffectClass, Hints, Tool, ToolError, ToolFuture, ToolSpec};
+use windlass::ids::Handle;
+use windlass::tool::Hints;
+use windlass::{Cx, EffectClass, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// A tool that reads an artifact, piece by piece.
 pub(super) struct ReadArtifact;
@@ -54,7 +55,7 @@ impl Tool for ReadArtifact {
 
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
         Box::pin(async move {
-            let Args { artifact, offset, limit } = super::parse(args)?;
+            let ReadArtifactArgs { artifact, offset, limit } = super::parse(args)?;
             let Some(handle) = Handle::parse(&artifact) else {
                 let message =
                     format!("{artifact:?} is no id of an artifact; take it from the answer that named it");
@@ -71,30 +72,30 @@ impl Tool for ReadArtifact {
     }
 }
 
-/// What the answer needs beside the text.
+/// The size of the answer without the text.
 const FRAME_BYTES: usize = 256;
-/// The longest letter, as JSON writes it: a control character as `\u0000`. No piece is smaller, so each moves on.
+/// The longest letter in JSON: a control character as `\u0000`. No piece is smaller, so each makes progress.
 const LETTER_BYTES_MAX: usize = 6;
 
 #[derive(Deserialize)]
-struct Args {
+struct ReadArtifactArgs {
     artifact: String,
     #[serde(default)]
     offset: u64,
     limit: Option<u64>,
 }
 
-/// Which bytes are shown.
+/// The bytes to show.
 #[derive(Clone, Copy)]
 struct Window {
     offset: u64,
-    /// The most bytes of the artifact.
+    /// The maximum of the artifact's bytes.
     limit: usize,
-    /// The most bytes of the answer, where a letter may take more than in the artifact.
+    /// The maximum of the answer's bytes, where a letter may take more than in the artifact.
     room: usize,
 }
 
-/// Shows what fits of `bytes`, which begin at the offset and go beyond the limit if there is more.
+/// Shows what fits of `bytes`, which begin at the offset and exceed the limit if there is more.
 fn page(bytes: &[u8], window: Window) -> Value {
     let Window { offset, limit, room } = window;
     let (mut text, mut lossy) = (String::new(), false);

@@ -1,17 +1,18 @@
-//! `sleep`: takes its time.
+//! `sleep`: waits.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
-use windlass::{Cx, EffectClass, Hints, Tool, ToolError, ToolFuture, ToolSpec};
+use windlass::tool::Hints;
+use windlass::{Cx, EffectClass, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// A tool that waits.
-pub(super) struct Sleep;
+pub(super) struct SleepTool;
 
-/// Longer than any trial needs, and short enough to end by itself.
+/// Longer than any test needs, and short enough to end by itself.
 const SLEEP_MS_MAX: u64 = 600_000;
 
-impl Tool for Sleep {
+impl Tool for SleepTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "sleep".into(),
@@ -43,7 +44,7 @@ impl Tool for Sleep {
 
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
         Box::pin(async move {
-            let Args { ms } = super::parse(args)?;
+            let SleepArgs { ms } = super::parse(args)?;
             let ms = ms.min(SLEEP_MS_MAX);
             tokio::select! {
                 biased;
@@ -55,6 +56,6 @@ impl Tool for Sleep {
 }
 
 #[derive(Deserialize)]
-struct Args {
+struct SleepArgs {
     ms: u64,
 }

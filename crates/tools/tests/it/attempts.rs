@@ -1,11 +1,14 @@
-//! What becomes of calls of commands that are stopped, fail or do not return, in a runtime and with real processes.
+//! Calls of commands that are stopped, fail or do not return, in a runtime and with real processes.
 
-use crate::rig::{in_time, wait_until};
+use crate::rig::{in_time, launcher_of, signal, wait_until};
 use crate::stage::{Stage, end, submit};
 use crate::trees::STRAYS;
+use rustix::process::Signal;
 use serde_json::json;
+use windlass::ask::Target;
+use windlass::ids::Handle;
 use windlass::store::memory::MemoryStore;
-use windlass::{Config, Runtime, Target};
+use windlass::{Config, Runtime};
 use windlass_tools::builtin;
 
 /// Long enough that only what ends by itself ends in it.
@@ -41,12 +44,98 @@ async fn what_dies_of_our_signal_ends_by_its_class() {
     }
 }
 
+/// No wait between attempts, and three of them where the class allows it.
+const THREE: &str = "retry = { attempts = 3, base_ms = 0, cap_ms = 0 }";
+
+/// A command that a signal ended has not said what it did, whoever sent the signal.
 #[tokio::test]
-async fn what_dies_of_another_signal_failed() {
-    let stage = Stage::new("class = 'read'", "kill -TERM $$");
-    assert_eq!(stage.ends().await, "failed signal 15, 1 attempts");
+async fn what_did_not_end_by_itself_ends_by_its_class() {
+    for (dies, code, attempts) in [
+        ("kill -KILL $$", "signal 9", 3),
+        ("kill -TERM $$", "signal 15", 3),
+        // As a shell tells of a command that the kernel killed for its memory.
+        ("/bin/sh -c 'kill -KILL $$'; exit $?", "exit 137", 3),
+        // It would do so again.
+        ("kill -SEGV $$", "signal 11", 1),
+        ("kill -ABRT $$", "signal 6", 1),
+    ] {
+        for class in ["read", "keyed"] {
+            let stage = Stage::new(&format!("class = '{class}'\n{THREE}"), dies);
+            let expected = format!("failed {code}, {attempts} attempts");
+            assert_eq!(stage.ends().await, expected, "{class}: {dies}");
+        }
+        let stage = Stage::new("class = 'once'", dies);
+        assert_eq!(stage.ends().await, "unknown, 1 attempts", "{dies}");
+        for (says, expected) in [
+            ("echo it did", "succeeded it did, 1 attempts"),
+            ("exit 75", "failed did_not_happen, 1 attempts"),
+            ("exit 1", "unknown, 1 attempts"),
+            ("kill -KILL $$", "unknown, 1 attempts"),
+        ] {
+            let stage = Stage::reconciled("class = 'once'", dies, says);
+            assert_eq!(stage.ends().await, expected, "{dies}, then {says}");
+        }
+    }
     let stage = Stage::new(LONG_GRACE, "trap 'kill -USR1 $$' TERM; touch ready; sleep 1000 & wait");
-    assert_eq!(stage.cancelled().await, "failed signal 10, 1 attempts");
+    assert_eq!(stage.cancelled().await, "cancelled{unknown}, 1 attempts");
+}
+
+/// How the call ends when its launcher is killed in the first attempt.
+async fn without_launcher(stage: &Stage) -> String {
+    let waiting = stage.submit().await;
+    wait_until("the command is ready", || stage.folder.join("ready").exists()).await;
+    signal(launcher_of(&stage.runtime.live()[0].call), Signal::KILL);
+    in_time(end(waiting)).await
+}
+
+#[tokio::test]
+async fn a_command_whose_launcher_is_killed_ends_by_its_class() {
+    let run = "if [ $WINDLASS_ATTEMPT = 1 ]; then touch ready; exec sleep 1000; fi; echo again";
+    for (class, expected) in [
+        ("read", "succeeded again, 2 attempts"),
+        ("keyed", "succeeded again, 2 attempts"),
+        ("once", "unknown, 1 attempts"),
+    ] {
+        let stage = Stage::new(&format!("class = '{class}'\n{THREE}"), run);
+        assert_eq!(without_launcher(&stage).await, expected, "{class}");
+    }
+    let stage = Stage::reconciled("class = 'once'", run, "echo it did");
+    assert_eq!(without_launcher(&stage).await, "succeeded it did, 1 attempts");
+}
+
+/// More bytes than are read as JSON, and bytes that are no text: neither can be checked.
+#[tokio::test]
+async fn a_result_that_cannot_be_checked_by_its_schema_is_refused() {
+    let large = "head -c 9000000 /dev/zero | tr '\\0' ' '; echo '{}'";
+    let bytes = "printf '\\377\\376'";
+    for (run, schema) in [(large, "{ type = 'object' }"), (bytes, "{ type = ['object', 'null'] }")] {
+        for class in ["read", "once"] {
+            let stage = Stage::new(&format!("class = '{class}'\noutput = {schema}\n{THREE}"), run);
+            let answer = in_time(stage.submit().await.settled()).await.expect("answered");
+            let (call, failure) = (&answer.calls[0], answer.calls[0].failure().expect("it failed"));
+            assert_eq!(
+                (failure.code.as_str(), call.call().attempts),
+                ("invalid_output", 1),
+                "{class}: {run}"
+            );
+            let kept = failure.message.rsplit("kept as artifact ").next().expect("named");
+            let handle = Handle::parse(kept.trim_end_matches('.')).expect("a handle");
+            let found = stage.runtime.artifact(handle).await.expect("read");
+            assert!(found.is_some(), "what it returned is kept: {}", failure.message);
+        }
+        let stage = Stage::reconciled(&format!("class = 'once'\noutput = {schema}"), "kill -KILL $$", run);
+        assert_eq!(stage.ends().await, "unknown, 1 attempts", "what it did cannot be told: {run}");
+    }
+}
+
+#[tokio::test]
+async fn braces_are_literal_where_there_is_no_such_argument() {
+    for input in ["", "input = { properties = { x = {} } }"] {
+        let text = format!("[tools.t]\ncommand = ['/bin/echo', 'a {{y}} b', '{{y}}', '{{{{x']\n{input}");
+        let stage = Stage::declared(&text);
+        let waiting = submit(&stage.runtime, "t", json!({ "y": 7 })).await;
+        assert_eq!(in_time(end(waiting)).await, "succeeded a {y} b {y} {{x, 1 attempts", "{input}");
+    }
 }
 
 #[tokio::test]

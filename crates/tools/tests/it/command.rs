@@ -1,10 +1,11 @@
-//! What a command is given, and what comes of what it says.
+//! The input of a command, and the use of its output.
 
 use crate::rig::{Ran, folder, launcher, run, script, start, words};
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
-use windlass::ToolError;
-use windlass_tools::command::{End, Held, Invocation, Piece, Tail, spawn};
+use windlass_tools::command::{
+    BoundedOutput, CommandEnd, CommandPiece, Invocation, Tail, spawn, start_failed,
+};
 
 #[tokio::test]
 async fn ends_as_people_see_them() {
@@ -42,7 +43,7 @@ async fn what_cannot_even_be_tried_did_not_happen() {
     let mut told = String::new();
     for invocation in [missing, long] {
         let Err(error) = spawn(&launcher(), invocation, Tail::new(10)).await else { panic!("it starts") };
-        let error = ToolError::from(error);
+        let error = start_failed(&error);
         assert!(error.did_not_happen);
         writeln!(told, "{} {:?} {}", error.class, error.retry, error.message).expect("written");
     }
@@ -78,24 +79,24 @@ async fn arguments_are_on_standard_input() {
     assert_eq!(ran.text().as_bytes(), stdin);
     // One that does not read them ends all the same.
     let ran = run(Invocation { stdin, ..words(&["true"]) }).await;
-    assert!(matches!(ran.ended.end, End::Exited(0)));
+    assert!(matches!(ran.ended.end, CommandEnd::Exited(0)));
 }
 
 #[tokio::test]
 async fn large_output_is_never_held() {
     let mut running = start(words(&["head", "-c", "100000000", "/dev/zero"])).await;
-    let mut held = Held::new(100_000);
+    let mut held = BoundedOutput::new(100_000);
     let (mut overflowed, mut largest) = (0, 0);
     while let Some(piece) = running.next().await.expect("readable") {
-        let Piece::Stdout(piece) = piece else { continue };
+        let CommandPiece::Stdout(piece) = piece else { continue };
         let overflow = held.take(piece).map_or(0, |overflow| overflow.len());
         overflowed += overflow;
         largest = largest.max(overflow);
     }
-    assert!(matches!(running.end().await.end, End::Exited(0)));
+    assert!(matches!(running.end().await.end, CommandEnd::Exited(0)));
     assert_eq!(overflowed, 100_000_000);
     assert!(largest <= 100_000 + (64 << 10), "{largest}");
-    assert_eq!(held.into_result(&windlass::core::limits::Limits::default()), (serde_json::Value::Null, None));
+    assert_eq!(held.into_result(&windlass::Limits::default()), (serde_json::Value::Null, None));
 }
 
 #[tokio::test]
@@ -103,7 +104,7 @@ async fn bytes_that_are_no_text_are_kept_as_they_are() {
     let Ran { stdout, .. } = run(script("printf 'a\\377b'")).await;
     assert_eq!(stdout.media_type(), "application/octet-stream");
     assert_eq!(
-        stdout.into_result(&windlass::core::limits::Limits::default()),
+        stdout.into_result(&windlass::Limits::default()),
         (serde_json::Value::Null, Some(b"a\xffb".to_vec()))
     );
 }
@@ -111,9 +112,9 @@ async fn bytes_that_are_no_text_are_kept_as_they_are() {
 #[test]
 fn output_is_json_only_if_all_of_it_is() {
     let result = |bytes: &str| {
-        let mut held = Held::new(100);
+        let mut held = BoundedOutput::new(100);
         assert!(held.take(bytes.as_bytes()).is_none());
-        held.into_result(&windlass::core::limits::Limits::default()).0.to_string()
+        held.into_result(&windlass::Limits::default()).0.to_string()
     };
     for (bytes, expected) in [
         (" {\"a\": 1}\n", r#"{"a":1}"#),

@@ -1,13 +1,27 @@
-//! What `windlass.toml` may say, and what is said about the rest.
+//! Valid content of `windlass.toml`, and the messages about the rest.
 
 use crate::rig::launcher;
 use std::fmt::Write;
 use std::path::Path;
-use windlass::{Cap, Rate, ToolSpec};
+use windlass::ToolSpec;
+use windlass::limits::{Cap, Rate, Retention};
 use windlass_tools::{Declared, load};
 
 fn read(text: &str) -> Result<Declared, String> {
     load(text, Path::new("/etc/windlass/windlass.toml"), launcher()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn retention_is_off_until_it_is_declared() {
+    assert!(!read("").unwrap().retention.is_on());
+    let declared =
+        read("[retention]\nage_ms = 60000\nstore_bytes = 1000\nunknown_too = true\n").unwrap().retention;
+    let expected =
+        Retention { age_ms: Some(60_000), session_bytes: None, store_bytes: Some(1_000), unknown_too: true };
+    assert_eq!(declared, expected);
+    let wrong = read("[retention]\nage = 3\n").unwrap_err();
+    assert!(wrong.contains("age_ms"), "it names the nearest key: {wrong}");
+    assert!(read("[retention]\nage_ms = -3\n").is_err());
 }
 
 #[test]
@@ -200,7 +214,7 @@ fn tool(line: &str) -> String {
     format!("[tools.t]\ncommand = [\"date\"]\n{line}\n")
 }
 
-/// What is said about each of these files, under what is wrong with it.
+/// The messages about each of these files, under its mistake.
 fn told(cases: &[(String, &str)]) -> String {
     let mut told = String::new();
     for (text, what) in cases {

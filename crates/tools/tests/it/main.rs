@@ -1,4 +1,4 @@
-//! What commands, their trees and their declarations do, against real processes.
+//! Commands, their trees and their declarations, against real processes.
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
 
 mod attempts;

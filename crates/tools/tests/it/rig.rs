@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use windlass_tools::command::{Ended, Held, Invocation, Piece, Running, Tail, failure, spawn};
+use windlass_tools::command::{
+    BoundedOutput, CommandOutcome, CommandPiece, Invocation, RunningCommand, Tail, failure, spawn,
+};
 use windlass_tools::{LAUNCH_ARG, Launcher};
 
 /// The binary that is a launcher, or an owner.
@@ -25,25 +27,25 @@ pub fn words(words: &[&str]) -> Invocation {
     Invocation { call, words, env: Vec::new(), cwd: std::env::temp_dir(), stdin: Vec::new() }
 }
 
-pub async fn start(invocation: Invocation) -> Running {
+pub async fn start(invocation: Invocation) -> RunningCommand {
     spawn(&launcher(), invocation, Tail::new(200)).await.expect("the launcher starts")
 }
 
-/// What came of a command.
+/// The result of a command.
 pub struct Ran {
-    pub ended: Ended,
-    pub stdout: Held,
+    pub ended: CommandOutcome,
+    pub stdout: BoundedOutput,
 }
 
 pub async fn run(invocation: Invocation) -> Ran {
     finish(start(invocation).await).await
 }
 
-pub async fn finish(mut running: Running) -> Ran {
+pub async fn finish(mut running: RunningCommand) -> Ran {
     in_time(async {
-        let mut stdout = Held::new(8 << 20);
+        let mut stdout = BoundedOutput::new(8 << 20);
         while let Some(piece) = running.next().await.expect("readable") {
-            if let Piece::Stdout(piece) = piece {
+            if let CommandPiece::Stdout(piece) = piece {
                 assert!(stdout.take(piece).is_none(), "the test's output is small");
             }
         }
@@ -52,7 +54,7 @@ pub async fn finish(mut running: Running) -> Ran {
     .await
 }
 
-/// What comes of it, if it comes in time.
+/// The result of a future, if it comes in time.
 pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it ends in time")
 }
@@ -62,13 +64,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Ran {
     pub fn text(self) -> String {
-        let value = self.stdout.into_result(&windlass::core::limits::Limits::default()).0;
+        let value = self.stdout.into_result(&windlass::Limits::default()).0;
         value.as_str().map_or_else(|| value.to_string(), str::to_string)
     }
 
     /// The failure as people see it, or the result.
     pub fn told(self) -> String {
-        match failure("Deploy", &self.ended, &self.stdout) {
+        match failure(&self.ended, &self.stdout) {
             None => format!("result {}", self.text()),
             Some(error) => format!(
                 "{} {:?}{} {}\n{}{}",
@@ -84,11 +86,11 @@ impl Ran {
 }
 
 /// Reads output until this line is there.
-pub async fn wait_for_line(running: &mut Running, line: &str) -> String {
+pub async fn wait_for_line(running: &mut RunningCommand, line: &str) -> String {
     let mut seen = String::new();
     while !seen.lines().any(|seen| seen == line) {
         let piece = in_time(running.next()).await.expect("readable").expect("more output");
-        if let Piece::Stdout(piece) = piece {
+        if let CommandPiece::Stdout(piece) = piece {
             seen.push_str(std::str::from_utf8(piece).expect("text"));
         }
     }
@@ -122,7 +124,7 @@ pub fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The same, letting others go on meanwhile.
+/// Waits for a condition, letting other tasks run meanwhile.
 pub async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {

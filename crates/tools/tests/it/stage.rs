@@ -4,8 +4,9 @@ use crate::rig::{alive, folder, in_time, launcher, wait_until};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use windlass::ask::Target;
 use windlass::store::memory::MemoryStore;
-use windlass::{Args, BatchRequest, CallRequest, Config, Runtime, Submitted, Target};
+use windlass::{Args, BatchRequest, CallRequest, Config, Runtime, Submitted};
 use windlass_tools::load;
 
 /// A runtime with one command, `t`, in a folder of its own.
@@ -43,7 +44,7 @@ impl Stage {
         std::fs::set_permissions(file, PermissionsExt::from_mode(0o755)).expect("executable");
     }
 
-    /// The same with a script that reconciles.
+    /// A stage with a script that reconciles.
     pub fn reconciled(keys: &str, run: &str, reconcile: &str) -> Stage {
         let stage = Stage::new(&format!("{keys}\nreconcile = ['/bin/sh', 'reconcile', '{{n}}']"), run);
         stage.write("reconcile", reconcile);
@@ -74,7 +75,7 @@ impl Stage {
         in_time(end(waiting)).await
     }
 
-    /// What the script wrote to this file.
+    /// The content that the script wrote to this file.
     pub fn wrote(&self, file: &str) -> String {
         std::fs::read_to_string(self.folder.join(file)).expect("the script wrote it").trim().to_string()
     }

@@ -1,13 +1,13 @@
 //! How arguments become words.
 
 use serde_json::{Value, json};
-use windlass_tools::command::Template;
+use windlass_tools::command::CommandTemplate;
 
 /// The words of a template for arguments `a`, `b` and `long name`.
 fn fill(words: &[&str], args: Value) -> Vec<String> {
     let properties = ["a", "b", "long name"].map(String::from).into();
     let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-    let filled = Template::new("program", &words, &properties).fill(&args).expect("words");
+    let filled = CommandTemplate::new("program", &words, &properties).fill(&args).expect("words");
     filled[1..].iter().map(|word| word.to_str().expect("text").to_string()).collect()
 }
 
@@ -45,7 +45,7 @@ fn places_are_filled_inside_their_word() {
 
 #[test]
 fn a_nul_is_refused_by_name() {
-    let template = Template::new("program", &["{a}".to_string()], &["a".to_string()].into());
+    let template = CommandTemplate::new("program", &["{a}".to_string()], &["a".to_string()].into());
     let error = template.fill(&json!({ "a": "x\0y" })).expect_err("no word can hold it");
     assert!(error.to_string().contains("\"a\" contains a NUL"), "{error}");
 }

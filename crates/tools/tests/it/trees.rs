@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use windlass_tools::command::{End, Invocation, Piece};
+use windlass_tools::command::{CommandEnd, CommandPiece, Invocation};
 use windlass_tools::kill_survivors;
 
 /// Starts children of every kind that outlive their parent, and says their numbers: in the group, in the group and
@@ -31,7 +31,7 @@ async fn children_that_outlive_their_command_are_killed_and_hold_nothing_open() 
     let invocation = script(STRAYS);
     let call = invocation.call.clone();
     let ran = run(invocation).await;
-    assert!(matches!(ran.ended.end, End::Exited(0)), "{:?}", ran.ended.end);
+    assert!(matches!(ran.ended.end, CommandEnd::Exited(0)), "{:?}", ran.ended.end);
     let strays = numbers(&ran.text());
     assert_eq!(strays.len(), STRAYS_COUNT);
     // Not `until`: they are gone before the end is told.
@@ -58,7 +58,7 @@ async fn a_command_may_end_well_when_asked_to() {
     wait_for_line(&mut running, "ready").await;
     running.terminate().await;
     let ran = finish(running).await;
-    assert!(matches!(ran.ended.end, End::Exited(3)), "{:?}", ran.ended.end);
+    assert!(matches!(ran.ended.end, CommandEnd::Exited(3)), "{:?}", ran.ended.end);
     assert_eq!(ran.text(), "bye");
     assert_eq!(alive(&call), [0; 0]);
 }
@@ -71,7 +71,7 @@ async fn a_command_that_only_knows_signals_dies_of_ours() {
     let strays = numbers(&wait_for_line(&mut running, "ready").await);
     running.terminate().await;
     let ran = finish(running).await;
-    assert!(matches!(ran.ended.end, End::Signalled(15)), "{:?}", ran.ended.end);
+    assert!(matches!(ran.ended.end, CommandEnd::Signalled(15)), "{:?}", ran.ended.end);
     assert!(!strays.iter().any(|pid| lives(*pid)), "{strays:?}");
     assert_eq!(alive(&call), [0; 0]);
 }
@@ -125,13 +125,13 @@ async fn a_command_that_floods_ends_when_asked_to() {
     let mut said = [false; 2];
     while said != [true; 2] {
         match running.next().await.expect("readable").expect("more output") {
-            Piece::Stdout(_) => said[0] = true,
-            Piece::Stderr(_) => said[1] = true,
+            CommandPiece::Stdout(_) => said[0] = true,
+            CommandPiece::Stderr(_) => said[1] = true,
         }
     }
     running.terminate().await;
     let ended = in_time(running.end()).await.end;
-    assert!(matches!(ended, End::Signalled(15)), "{ended:?}");
+    assert!(matches!(ended, CommandEnd::Signalled(15)), "{ended:?}");
     assert_eq!(alive(&call), [0; 0]);
 }
 
@@ -153,7 +153,7 @@ async fn a_command_that_floods_is_killed_when_dropped() {
 async fn a_stranger_with_the_pipe_does_not_hold_up_the_end() {
     let mut running = start(script("trap 'exit 0' TERM; echo $$; sleep 1000 & wait")).await;
     let first = running.next().await.expect("readable").expect("its number");
-    let Piece::Stdout(number) = first else { panic!("{first:?}") };
+    let CommandPiece::Stdout(number) = first else { panic!("{first:?}") };
     let number = std::str::from_utf8(number).expect("text").trim();
     let pipe =
         std::fs::OpenOptions::new().write(true).open(format!("/proc/{number}/fd/1")).expect("the pipe");
@@ -163,7 +163,7 @@ async fn a_stranger_with_the_pipe_does_not_hold_up_the_end() {
     });
     running.terminate().await;
     let ended = in_time(running.end()).await.end;
-    assert!(matches!(ended, End::Exited(0)), "{ended:?}");
+    assert!(matches!(ended, CommandEnd::Exited(0)), "{ended:?}");
     // Our end is closed, so writing fails.
     stranger.join().expect("it ends too");
 }
@@ -178,8 +178,8 @@ async fn what_lies_in_the_pipes_at_the_end_is_read() {
     let mut said = [0, 0];
     while let Some(piece) = in_time(running.next()).await.expect("readable") {
         match piece {
-            Piece::Stdout(piece) => said[0] += piece.len(),
-            Piece::Stderr(piece) => said[1] += piece.len(),
+            CommandPiece::Stdout(piece) => said[0] += piece.len(),
+            CommandPiece::Stderr(piece) => said[1] += piece.len(),
         }
     }
     assert_eq!(said, [43893, 43893]);
@@ -216,7 +216,7 @@ async fn seeing_off_a_launcher_that_hangs_spares_what_a_later_one_started() {
     until("the first is seen off", || !std::path::Path::new(&format!("/proc/{launcher}")).exists());
     running.terminate().await;
     let ran = finish(running).await;
-    assert!(matches!(ran.ended.end, End::Exited(0)), "{:?}", ran.ended.end);
+    assert!(matches!(ran.ended.end, CommandEnd::Exited(0)), "{:?}", ran.ended.end);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -251,7 +251,7 @@ async fn a_command_without_its_launcher_is_killed_by_its_owner() {
     wait_for_line(&mut running, "ready").await;
     signal(running.launcher_id().expect("it lives").cast_signed(), Signal::KILL);
     let ran = finish(running).await;
-    assert!(matches!(ran.ended.end, End::Lost), "{:?}", ran.ended.end);
+    assert!(matches!(ran.ended.end, CommandEnd::Lost), "{:?}", ran.ended.end);
     assert_eq!(alive(&call), [0; 0]);
 }
 
@@ -328,7 +328,7 @@ async fn a_launcher_that_works_ends_by_itself() {
     assert!(kill_survivors(|handle| handle == call).expect("killed") > STRAYS_COUNT);
     // It lived to tell how its command ended.
     let ran = finish(running).await;
-    assert!(matches!(ran.ended.end, End::Signalled(9)), "{:?}", ran.ended.end);
+    assert!(matches!(ran.ended.end, CommandEnd::Signalled(9)), "{:?}", ran.ended.end);
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
-//! What the tests start as another process: a launcher, or an owner of a command that can be killed.
+//! Helper processes of the tests: a launcher, or an owner of a command that can be killed.
 
 use std::io::Write;
 use std::process::ExitCode;
-use windlass_tools::command::{Invocation, Piece, Tail, spawn};
+use windlass_tools::command::{CommandPiece, Invocation, Tail, spawn};
 use windlass_tools::{LAUNCH_ARG, Launcher, launch_main};
 
 fn main() -> ExitCode {
@@ -27,7 +27,7 @@ fn own(call: String, words: Vec<std::ffi::OsString>) -> Result<(), Box<dyn std::
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut running = spawn(&Launcher::this_binary()?, invocation, Tail::new(4096)).await?;
         while let Some(piece) = running.next().await? {
-            if let Piece::Stdout(piece) = piece {
+            if let CommandPiece::Stdout(piece) = piece {
                 std::io::stdout().write_all(piece)?;
                 std::io::stdout().flush()?;
             }

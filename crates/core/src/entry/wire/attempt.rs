@@ -1,18 +1,18 @@
-//! What is kept of the rules of attempts, of stops, waits and resolutions.
+//! Stored form of the rules of attempts, of stops, waits and resolutions.
 
-use super::outcome::{OutcomeFields, PartFields, SuccessFields, read_parts, write_parts};
-use super::{Problem, digest, known, text, wrong};
-use crate::attempt::{Deadlines, Rules};
+use super::outcome::{FailureFields, OutcomeFields, PartFields, SuccessFields, read_parts, write_parts};
+use super::{FieldProblem, digest, known, text, wrong};
+use crate::attempt::{Deadlines, Rules, TaskDeadlines};
 use crate::call::{
-    Accepted, CancelAsked, Cause, Connected, Detached, DetachedBy, Made, Parked, Reason, Reconciled,
-    Resolved, Resolver, Stopped, Unconnected, Verdict, Wake,
+    Abort, Accepted, CancelAsked, Cause, Connected, Detached, DetachedBy, Parked, PreparedResult, Reason,
+    ReconciledAttempt, Resolved, Resolver, Stopped, Unconnected, Verdict, Wake,
 };
 use crate::ids::{AttemptNo, CallId};
 use crate::outcome::ModelAnswer;
-use crate::repair::{Repair, RepairKind};
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
 use minicbor::{Decode, Encode};
+use windlass_args::repair::{Repair, RepairKind};
 
 #[derive(Encode, Decode)]
 #[cbor(map)]
@@ -62,13 +62,56 @@ pub(super) struct RuleFields {
     cap_ms: u64,
     #[n(8)]
     deaths: u32,
+    /// The deadlines of tasks, where they do not follow from the fields above.
+    #[n(9)]
+    detached: Option<TaskFields>,
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct TaskFields {
+    #[n(0)]
+    queue_ms: u64,
+    #[n(1)]
+    attempt_ms: u64,
+    #[n(2)]
+    silence_ms: u64,
+    #[n(3)]
+    total_ms: u64,
+}
+
+impl From<TaskDeadlines> for TaskFields {
+    fn from(deadlines: TaskDeadlines) -> TaskFields {
+        let TaskDeadlines { queue_ms, attempt_ms, silence_ms, total_ms } = deadlines;
+        TaskFields { queue_ms, attempt_ms, silence_ms, total_ms }
+    }
+}
+
+impl TaskFields {
+    fn read(self) -> TaskDeadlines {
+        let TaskFields { queue_ms, attempt_ms, silence_ms, total_ms } = self;
+        TaskDeadlines { queue_ms, attempt_ms, silence_ms, total_ms }
+    }
 }
 
 impl From<&Rules> for RuleFields {
     fn from(rules: &Rules) -> RuleFields {
-        let Rules { queue_ms, attempt_ms, silence_ms, total_ms, grace_ms, attempts, base_ms, cap_ms, deaths } =
+        let Rules { queue_ms, attempt_ms, silence_ms, total_ms, grace_ms, attempts, base_ms, cap_ms, .. } =
             *rules;
-        RuleFields { queue_ms, attempt_ms, silence_ms, total_ms, grace_ms, attempts, base_ms, cap_ms, deaths }
+        let (deaths, detached) = (rules.deaths, rules.detached);
+        let detached = (detached != rules.unsaid_detached()).then(|| detached.into());
+        RuleFields {
+            queue_ms,
+            attempt_ms,
+            silence_ms,
+            total_ms,
+            grace_ms,
+            attempts,
+            base_ms,
+            cap_ms,
+            deaths,
+            detached,
+        }
     }
 }
 
@@ -84,8 +127,21 @@ impl RuleFields {
             base_ms,
             cap_ms,
             deaths,
+            detached,
         } = self;
-        Rules { queue_ms, attempt_ms, silence_ms, total_ms, grace_ms, attempts, base_ms, cap_ms, deaths }
+        let rules = Rules {
+            queue_ms,
+            attempt_ms,
+            silence_ms,
+            total_ms,
+            grace_ms,
+            attempts,
+            base_ms,
+            cap_ms,
+            deaths,
+            ..Rules::unsaid(EffectClass::Once)
+        };
+        Rules { detached: detached.map_or_else(|| rules.unsaid_detached(), TaskFields::read), ..rules }
     }
 }
 
@@ -121,14 +177,14 @@ impl From<&Repair> for RepairFields {
 }
 
 impl RepairFields {
-    fn read(self) -> Result<Repair, Problem> {
+    fn read(self) -> Result<Repair, FieldProblem> {
         let kind = known(RepairKind::parse(&self.kind), &self.kind)?;
         Ok(Repair { kind, at: self.at, was: self.was })
     }
 }
 
-impl From<&Made> for MadeFields {
-    fn from(made: &Made) -> MadeFields {
+impl From<&PreparedResult> for MadeFields {
+    fn from(made: &PreparedResult) -> MadeFields {
         MadeFields {
             args: made.args.as_deref().map(str::to_string),
             payload: made.payload.as_deref().map(str::to_string),
@@ -140,8 +196,8 @@ impl From<&Made> for MadeFields {
 }
 
 impl MadeFields {
-    pub(super) fn read(self) -> Result<Made, Problem> {
-        Ok(Made {
+    pub(super) fn read(self) -> Result<PreparedResult, FieldProblem> {
+        Ok(PreparedResult {
             args: self.args.map(Into::into),
             payload: self.payload.map(Into::into),
             answer: self.answer.map(SuccessFields::read).transpose()?,
@@ -155,7 +211,7 @@ impl MadeFields {
     }
 }
 
-/// The output stands behind the fields.
+/// The output follows the fields.
 #[derive(Encode, Decode)]
 #[cbor(map)]
 pub(super) struct StoppedFields {
@@ -186,7 +242,7 @@ impl From<&Stopped> for StoppedFields {
     }
 }
 
-pub(super) fn read_stopped(fields: &StoppedFields, payload: &[u8]) -> Result<Stopped, Problem> {
+pub(super) fn read_stopped(fields: &StoppedFields, payload: &[u8]) -> Result<Stopped, FieldProblem> {
     Ok(Stopped {
         attempt: AttemptNo(fields.attempt),
         ran_us: fields.ran_us,
@@ -202,15 +258,15 @@ pub(super) fn read_stopped(fields: &StoppedFields, payload: &[u8]) -> Result<Sto
 pub(super) struct ReconciledFields {
     #[n(0)]
     attempt: u32,
-    /// 0: cannot be told, 1: did not happen, 2: landed.
+    /// 0: unknown, 1: did not happen, 2: landed.
     #[n(1)]
     verdict: u8,
     #[n(2)]
     landed: Option<SuccessFields>,
 }
 
-impl From<&Reconciled> for ReconciledFields {
-    fn from(reconciled: &Reconciled) -> ReconciledFields {
+impl From<&ReconciledAttempt> for ReconciledFields {
+    fn from(reconciled: &ReconciledAttempt) -> ReconciledFields {
         let (verdict, landed) = match &reconciled.verdict {
             Verdict::Unknown => (0, None),
             Verdict::DidNotHappen => (1, None),
@@ -220,14 +276,14 @@ impl From<&Reconciled> for ReconciledFields {
     }
 }
 
-pub(super) fn read_reconciled(fields: ReconciledFields) -> Result<Reconciled, Problem> {
+pub(super) fn read_reconciled(fields: ReconciledFields) -> Result<ReconciledAttempt, FieldProblem> {
     let verdict = match (fields.verdict, fields.landed) {
         (0, _) => Verdict::Unknown,
         (1, _) => Verdict::DidNotHappen,
         (2, Some(landed)) => Verdict::Landed(landed.read()?),
         (other, _) => return Err(wrong(&format!("{other} is no verdict"))),
     };
-    Ok(Reconciled { attempt: AttemptNo(fields.attempt), verdict })
+    Ok(ReconciledAttempt { attempt: AttemptNo(fields.attempt), verdict })
 }
 
 #[derive(Encode, Decode)]
@@ -248,7 +304,7 @@ impl From<&Parked> for ParkedFields {
     }
 }
 
-pub(super) fn read_parked(fields: &ParkedFields) -> Result<Parked, Problem> {
+pub(super) fn read_parked(fields: &ParkedFields) -> Result<Parked, FieldProblem> {
     let reason = known(Reason::parse(&fields.reason), &fields.reason)?;
     Ok(Parked { reason, wake_at: Timestamp(fields.wake_at), length_us: fields.length_us })
 }
@@ -280,7 +336,7 @@ impl From<&Unconnected> for UnconnectedFields {
     }
 }
 
-pub(super) fn read_unconnected(fields: UnconnectedFields) -> Result<Unconnected, Problem> {
+pub(super) fn read_unconnected(fields: UnconnectedFields) -> Result<Unconnected, FieldProblem> {
     Ok(Unconnected {
         attempt: AttemptNo(fields.attempt),
         ran_us: fields.ran_us,
@@ -336,7 +392,7 @@ impl From<&Detached> for DetachedFields {
     }
 }
 
-pub(super) fn read_detached(fields: DetachedFields) -> Result<Detached, Problem> {
+pub(super) fn read_detached(fields: DetachedFields) -> Result<Detached, FieldProblem> {
     Ok(Detached {
         by: known(DetachedBy::parse(&fields.by), &fields.by)?,
         wake: known(Wake::parse(&fields.wake), &fields.wake)?,
@@ -365,6 +421,29 @@ pub(super) fn read_cancel_asked(fields: CancelAskedFields) -> CancelAsked {
 
 #[derive(Encode, Decode)]
 #[cbor(map)]
+pub(super) struct AbortFields {
+    #[n(0)]
+    attempt: u32,
+    #[n(1)]
+    ran_us: u64,
+    #[n(2)]
+    failure: FailureFields,
+}
+
+impl From<&Abort> for AbortFields {
+    fn from(abort: &Abort) -> AbortFields {
+        let Abort { attempt, ran_us, failure } = abort;
+        AbortFields { attempt: attempt.0, ran_us: *ran_us, failure: FailureFields::from(failure) }
+    }
+}
+
+pub(super) fn read_abort(fields: AbortFields) -> Result<Abort, FieldProblem> {
+    let AbortFields { attempt, ran_us, failure } = fields;
+    Ok(Abort { attempt: AttemptNo(attempt), ran_us, failure: failure.read()? })
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
 pub(super) struct AcceptedFields {
     #[cbor(n(0), with = "minicbor::bytes")]
     contract: Vec<u8>,
@@ -384,7 +463,7 @@ impl From<&Accepted> for AcceptedFields {
     }
 }
 
-pub(super) fn read_accepted(fields: &AcceptedFields) -> Result<Accepted, Problem> {
+pub(super) fn read_accepted(fields: &AcceptedFields) -> Result<Accepted, FieldProblem> {
     Ok(Accepted {
         contract: digest(&fields.contract)?,
         class: known(EffectClass::parse(&fields.class), &fields.class)?,
@@ -416,7 +495,7 @@ impl From<&Resolved> for ResolvedFields {
     }
 }
 
-pub(super) fn read_resolved(fields: ResolvedFields) -> Result<Resolved, Problem> {
+pub(super) fn read_resolved(fields: ResolvedFields) -> Result<Resolved, FieldProblem> {
     let model = ModelAnswer { parts: read_parts(fields.model_parts)?, is_error: fields.is_error };
     let by = known(Resolver::parse(&fields.by), &fields.by)?;
     Ok(Resolved { outcome: fields.outcome.read()?, model, by })

@@ -1,5 +1,5 @@
-//! The fields of an entry as they are written: a CBOR map with small integers as keys, straight into the entry's bytes.
-//! Every call writes five of them, so they are not made into another shape first.
+//! Writing the fields of an entry: a CBOR map with small integers as keys, straight into the entry's bytes.
+//! Every call writes five of them, so they are not converted first.
 
 use minicbor::Encode;
 
@@ -11,10 +11,10 @@ const MAP: u8 = 5 << 5;
 const FALSE: u8 = 0xf4;
 const TRUE: u8 = 0xf5;
 
-/// What fits into the first byte of an item; keys and the number of fields stay below.
+/// The limit for the first byte of an item; keys and the number of fields stay below.
 const SMALL: u8 = 24;
 
-/// A map that is being written. Fields are given in the order of their keys.
+/// A map being written. Fields come in the order of their keys.
 pub(super) struct Fields<'a> {
     bytes: &'a mut Vec<u8>,
     start: usize,
@@ -54,7 +54,7 @@ impl<'a> Fields<'a> {
         self
     }
 
-    /// A field of another shape, where there is one: mostly there is none, and that is seen without a call.
+    /// An optional field of another shape: mostly there is none, and that is checked inline.
     #[inline]
     pub(super) fn maybe(self, key: u8, value: Option<impl Encode<()>>) -> Fields<'a> {
         match value {

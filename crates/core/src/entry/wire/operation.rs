@@ -1,8 +1,8 @@
-//! What is kept of what a tool did by name, and of attempts that were put aside.
+//! Stored form of a tool's named operations, and of attempts that were put aside.
 
 use super::attempt::{ParkedFields, read_parked};
 use super::outcome::{FailureFields, KeptFields};
-use super::{Problem, encode, known, text, wrong};
+use super::{FieldProblem, encode, known, text, wrong};
 use crate::call::{Kind, Resumed, Suspended, Then};
 use crate::ids::{AttemptNo, CallId};
 use crate::operation::{Completion, Did, Operation, Question, StepResult, Triggered, Until};
@@ -10,8 +10,7 @@ use crate::time::Timestamp;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
-/// One shape for all operations; the value that a step or the world outside gave, or what a
-/// person is asked, stands behind the fields.
+/// One shape for all operations; a step's or an external value, or a question, follows the fields.
 #[derive(Default, Encode, Decode)]
 #[cbor(map)]
 struct OperationFields<'a> {
@@ -41,10 +40,10 @@ struct OperationFields<'a> {
     /// The kind of an event.
     #[b(11)]
     event: Option<&'a str>,
-    /// Where what was attached is.
+    /// The artifact that was attached.
     #[n(12)]
     kept: Option<KeptFields>,
-    /// What an event started; absent: nothing.
+    /// The calls that an event started; absent: none.
     #[b(13)]
     triggered: Option<Vec<TriggeredFields<'a>>>,
 }
@@ -129,7 +128,7 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "every other kind is no operation")]
-pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operation, Problem> {
+pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operation, FieldProblem> {
     let fields: OperationFields<'_> = minicbor::decode(fields)?;
     let given = fields.input;
     let input = || given.map(Arc::from).ok_or_else(|| wrong("what was done has no input"));
@@ -187,7 +186,7 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
             let (text, schema) = (text(payload)?, fields.schema.map(Arc::from));
             Did::Asked(Arc::new(Question { text, schema, until: until()? }))
         }
-        _ => return Err(Problem::Kind),
+        _ => return Err(FieldProblem::Kind),
     };
     Ok(Operation { name, did })
 }
@@ -219,7 +218,7 @@ impl From<&Suspended> for SuspendedFields {
     }
 }
 
-pub(super) fn read_suspended(fields: SuspendedFields) -> Result<Suspended, Problem> {
+pub(super) fn read_suspended(fields: SuspendedFields) -> Result<Suspended, FieldProblem> {
     Ok(Suspended {
         attempt: AttemptNo(fields.attempt),
         ran_us: fields.ran_us,

@@ -1,10 +1,10 @@
 //! Outcomes, failures and parts as fields.
 
-use super::{Problem, known, wrong};
+use super::{FieldProblem, known, wrong};
 use crate::code::Code;
 use crate::failure::{Failure, FailureClass, Retry, Source};
 use crate::handle::Handle;
-use crate::outcome::{Effect, Form, Kept, Outcome, Part, Success, Value};
+use crate::outcome::{Effect, Form, KeptBytes, Outcome, Part, Success, Value};
 use minicbor::{Decode, Encode};
 
 #[derive(Encode, Decode)]
@@ -110,7 +110,7 @@ impl From<&Outcome> for OutcomeFields {
 }
 
 impl OutcomeFields {
-    pub(super) fn read(self) -> Result<Outcome, Problem> {
+    pub(super) fn read(self) -> Result<Outcome, FieldProblem> {
         let missing = || wrong("an outcome lacks what its name promises");
         Ok(match self.name.as_str() {
             "succeeded" => {
@@ -157,7 +157,7 @@ impl From<&Failure> for FailureFields {
 }
 
 impl FailureFields {
-    pub(super) fn read(self) -> Result<Failure, Problem> {
+    pub(super) fn read(self) -> Result<Failure, FieldProblem> {
         let retry = match (self.retry_safe, self.exhausted) {
             (Some(true), _) => Retry::Safe { after_ms: self.retry_after_ms },
             (_, Some(attempts)) => Retry::Exhausted { attempts },
@@ -177,7 +177,7 @@ impl FailureFields {
     }
 }
 
-/// A value that stands whole in fields.
+/// A value stored whole in fields.
 #[derive(Encode, Decode)]
 #[cbor(map)]
 pub(super) struct SuccessFields {
@@ -200,7 +200,7 @@ impl From<&Success> for SuccessFields {
 }
 
 impl SuccessFields {
-    pub(super) fn read(self) -> Result<Success, Problem> {
+    pub(super) fn read(self) -> Result<Success, FieldProblem> {
         let value = match (self.kept, self.value) {
             (Some(kept), _) => kept.read_value()?,
             (None, Some(text)) => Value::Inline(text.into()),
@@ -221,22 +221,22 @@ impl From<&Value> for Option<KeptFields> {
     }
 }
 
-impl From<Kept> for KeptFields {
-    fn from(kept: Kept) -> KeptFields {
+impl From<KeptBytes> for KeptFields {
+    fn from(kept: KeptBytes) -> KeptFields {
         KeptFields { artifact: kept.artifact.0.to_le_bytes().to_vec(), bytes: kept.bytes, form: None }
     }
 }
 
 impl KeptFields {
-    pub(super) fn read_value(self) -> Result<Value, Problem> {
+    pub(super) fn read_value(self) -> Result<Value, FieldProblem> {
         let form = self.form.as_deref().unwrap_or(Form::Json.as_str());
         let form = known(Form::parse(form), form)?;
         Ok(Value::Kept { kept: self.read()?, form })
     }
 
-    pub(super) fn read(self) -> Result<Kept, Problem> {
+    pub(super) fn read(self) -> Result<KeptBytes, FieldProblem> {
         let artifact = self.artifact.try_into().map_err(|_| wrong("an artifact's handle has 16 bytes"))?;
-        Ok(Kept { artifact: Handle(u128::from_le_bytes(artifact)), bytes: self.bytes })
+        Ok(KeptBytes { artifact: Handle(u128::from_le_bytes(artifact)), bytes: self.bytes })
     }
 }
 
@@ -244,7 +244,7 @@ pub(super) fn write_parts(parts: &[Part]) -> Option<Vec<PartFields>> {
     (!parts.is_empty()).then(|| parts.iter().map(PartFields::from).collect())
 }
 
-pub(super) fn read_parts(parts: Option<Vec<PartFields>>) -> Result<Vec<Part>, Problem> {
+pub(super) fn read_parts(parts: Option<Vec<PartFields>>) -> Result<Vec<Part>, FieldProblem> {
     parts.unwrap_or_default().into_iter().map(PartFields::read).collect()
 }
 
@@ -270,7 +270,7 @@ impl From<&Part> for PartFields {
 }
 
 impl PartFields {
-    pub(super) fn read(self) -> Result<Part, Problem> {
+    pub(super) fn read(self) -> Result<Part, FieldProblem> {
         let media_type = self.media_type.unwrap_or_default();
         Ok(match (self.text, self.json, self.image, self.file) {
             (Some(text), ..) => Part::Text(text),

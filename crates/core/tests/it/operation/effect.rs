@@ -1,4 +1,4 @@
-//! What steps have done together.
+//! The combined effect of steps.
 
 use super::{Fails, INPUT, failure};
 use windlass_core::operation::{Did, Operation, Operations, StepResult};

@@ -4,7 +4,7 @@ use super::at;
 use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp, civil::DateTime};
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::schedule::{Times, Written};
+use windlass_core::schedule::{Times, WrittenTimes};
 use windlass_core::time::Timestamp as Instant;
 
 const PATTERNS: [&str; 20] = [
@@ -134,13 +134,13 @@ fn the_times_are_those_of_a_walk_over_every_minute() {
     for (changes, name) in &zones {
         let zone = TimeZone::get(name).unwrap();
         let parsed = PATTERNS.map(|pattern| {
-            let written = Written { cron: Some(pattern), at: None, zone: Some(name) };
+            let written = WrittenTimes { cron: Some(pattern), at: None, zone: Some(name) };
             (pattern, plain(pattern), Times::read(written).unwrap())
         });
         for change in changes.iter().filter(|change| seen.insert(**change)) {
             let walked = minutes(&zone, change.0);
             for (pattern, plain, times) in &parsed {
-                fires += compare((name, pattern), (plain, times), &walked);
+                fires += compare(&format!("{pattern} in {name}"), plain, times, &walked);
             }
         }
     }
@@ -148,11 +148,7 @@ fn the_times_are_those_of_a_walk_over_every_minute() {
     println!("{fires} times at {} changes of {} kinds of zones", seen.len(), zones.len());
 }
 
-fn compare(
-    what: (&str, &str),
-    (plain, times): (&Plain, &Times),
-    walked: &[(Timestamp, Vec<DateTime>)],
-) -> usize {
+fn compare(what: &str, plain: &Plain, times: &Times, walked: &[(Timestamp, Vec<DateTime>)]) -> usize {
     let instant = |at: Timestamp| Instant(at.as_microsecond());
     let fires = |first: &[DateTime]| first.iter().any(|civil| matches(plain, *civil));
     let expected: Vec<Instant> =
@@ -161,21 +157,21 @@ fn compare(
     let next = |at: &Instant| times.after(*at);
     let ours: Vec<Instant> =
         std::iter::successors(times.after(Instant(begin.0 - 1)), next).take_while(|at| *at <= end).collect();
-    assert_eq!(ours, expected, "{what:?}");
+    assert_eq!(ours, expected, "{what}");
     let before = |at: &Instant| times.until(Instant(at.0 - 1));
     let mut back: Vec<Instant> =
         std::iter::successors(times.until(end), before).take_while(|at| *at >= begin).collect();
     back.reverse();
-    assert_eq!(back, expected, "{what:?}, backwards");
+    assert_eq!(back, expected, "{what}, backwards");
     // From anywhere, also within a minute and while civil times come again.
     for (minute, _) in walked.iter().step_by(37) {
         let here = Instant(minute.as_microsecond() + 1_500_000);
         let split = expected.partition_point(|at| *at <= here);
         if let Some(next) = expected.get(split) {
-            assert_eq!(times.after(here), Some(*next), "{what:?} after {minute}");
+            assert_eq!(times.after(here), Some(*next), "{what} after {minute}");
         }
         if let Some(last) = expected[..split].last() {
-            assert_eq!(times.until(here), Some(*last), "{what:?} until {minute}");
+            assert_eq!(times.until(here), Some(*last), "{what} until {minute}");
         }
     }
     expected.len()

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use windlass::core::limits::Limits;
+use windlass::sessions::{Child, ChildSpec};
 use windlass::store::{MemoryStore, STORE, Space, Store};
-use windlass::{Child, ChildSpec, EffectClass, Runtime};
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass::{EffectClass, Limits, Runtime};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 fn dies(store: &Arc<dyn Store>, at: u64) -> FaultStore {
-    FaultStore::new(store.clone(), Plan::Nth(Method::Commit, at, Fault::LostAfter), Reach::Store)
+    FaultStore::new(store.clone(), FaultPlan::Nth(Method::Commit, at, Fault::LostAfter), FaultReach::Store)
 }
 
 async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
@@ -93,7 +93,7 @@ async fn a_child_is_closed_whoever_died_when_its_call_ended() {
         runtime.resume().await.unwrap();
         let answer = run(&runtime, "s", asked()).await;
         let child: String = answer.calls[0].value().unwrap();
-        assert_eq!(recorded(&runtime, &child, ("turn", "hangs")).await, "c cancelled", "death {at}");
+        assert_eq!(recorded(&runtime, &child, "turn", "hangs").await, "c cancelled", "death {at}");
         assert!(is_closed(&runtime, &child).await, "death {at}");
         runtime.idle().await;
         if !died {
@@ -119,10 +119,10 @@ async fn children_go_with_their_parent_whoever_died_meanwhile() {
             let first = start(&store);
             fill(&first).await;
             drop(first);
-            let plan = Plan::Nth(method, nth, Fault::FailAfter);
-            let cut = Arc::new(FaultStore::new(store.clone(), plan, Reach::Store));
+            let plan = FaultPlan::Nth(method, nth, Fault::FailAfter);
+            let cut = Arc::new(FaultStore::new(store.clone(), plan, FaultReach::Store));
             let runtime = start(&(cut.clone() as Arc<dyn Store>));
-            let removed = runtime.remove_session("s", Vec::new()).await;
+            let removed = runtime.remove_session("s").await;
             let was_cut = !cut.happened().is_empty();
             assert_eq!(removed.is_ok(), !was_cut, "{method:?} {nth}: {removed:?}");
             drop(runtime);
@@ -132,10 +132,10 @@ async fn children_go_with_their_parent_whoever_died_meanwhile() {
                 let begun = store.record(STORE, Space::Setting, "removing/s").await.unwrap().is_some();
                 next.resume().await.unwrap();
                 if !begun && store.session("s").await.unwrap().is_some() {
-                    next.remove_session("s", Vec::new()).await.unwrap();
+                    next.remove_session("s").await.unwrap();
                 }
                 until("somebody goes on", async || store.session("s").await.unwrap().is_none()).await;
-                let _waits = next.remove_session("s", Vec::new()).await.unwrap();
+                let _waits = next.remove_session("s").await.unwrap();
             }
             check_gone(&next, &["s", "a", "b", "a.a"]).await;
             if !was_cut {
@@ -148,7 +148,7 @@ async fn children_go_with_their_parent_whoever_died_meanwhile() {
 
 async fn fill(runtime: &Runtime) {
     for (parent, name) in [("s", "a"), ("s", "b"), ("a", "a.a")] {
-        let settings = vec![(format!("session/{name}"), Arc::from(&b"{}"[..]))];
+        let settings = vec![("setting".to_string(), Arc::from(&b"{}"[..]))];
         let spec = ChildSpec { settings, ..ChildSpec::default() };
         assert!(runtime.open_child(parent, name, spec).await.unwrap());
     }

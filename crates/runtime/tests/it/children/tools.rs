@@ -5,9 +5,11 @@ use crate::inside::body;
 use crate::rig::{Count, batch, call, echo, n, run, states};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use windlass::core::limits::Limits;
+use windlass::schedules::NewSchedule;
+use windlass::sessions::ChildSpec;
 use windlass::store::{MemoryStore, Store};
-use windlass::{ChildSpec, EffectClass, Flags, NewSchedule, NewTrigger, Runtime, ToolSpec};
+use windlass::triggers::NewTrigger;
+use windlass::{EffectClass, Flags, Limits, Runtime, ToolSpec};
 
 async fn names(runtime: &Runtime, session: &str) -> String {
     let listed = runtime.tools_of(session).await.unwrap();
@@ -42,7 +44,7 @@ fn start(store: &Arc<dyn Store>, ran: &Count) -> Runtime {
 }
 
 async fn refused(runtime: &Runtime, tool: &str, args: Value) -> String {
-    let key = windlass::fresh_key().unwrap();
+    let key = windlass::batch::fresh_key().unwrap();
     let answer = run(runtime, "child", batch(&key, vec![call("c", tool, args)])).await;
     format!("{}: {}", states(&answer), answer.calls[0].model_text())
 }
@@ -114,7 +116,7 @@ async fn a_child_has_no_more_than_its_parent_has_now() {
     assert_eq!(names(&runtime, "grandchild").await, "send");
 }
 
-/// What the batch of a call has besides is its child's too, if that names it.
+/// Tools of a call's batch overlay are its child's too, if the child names them.
 #[tokio::test]
 async fn a_call_gives_its_child_of_what_it_sees_itself() {
     let (store, ran): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new().unwrap()), Count::default());

@@ -1,10 +1,11 @@
-//! The same over a restart: who ran and who waited is in the journals.
+//! Dedupe over a restart: the journals record who ran and who waited.
 
 use super::{Desk, followers, pays, same, told};
 use crate::rig::{Count, echo, reopen, run};
 use serde_json::json;
 use std::time::Duration;
-use windlass::{EffectClass, Runtime, Target, ToolError};
+use windlass::ask::Target;
+use windlass::{EffectClass, Runtime, ToolError};
 
 /// Lets an owner of its own do `life` on the folder; then it is gone, as it would be after a kill.
 async fn live<F: Future<Output = ()>>(
@@ -38,7 +39,7 @@ async fn begin(
     reply
 }
 
-/// What all of them became, driven by a new owner whose tool just works.
+/// The ends of all of them, driven by a new owner whose tool just works.
 async fn after(folder: &tempfile::TempDir, class: EffectClass) -> (String, u32) {
     let (runtime, ran) = (reopen(folder), Count::default());
     runtime.register(echo(same(class), &ran)).unwrap();

@@ -7,12 +7,12 @@ use std::future::Future;
 #[derive(Default)]
 struct Hasty(std::sync::atomic::AtomicI64);
 
-impl windlass::Clock for Hasty {
-    fn now(&self) -> windlass::core::time::Timestamp {
-        let now = windlass::SystemClock::default().now();
+impl windlass::time::Clock for Hasty {
+    fn now(&self) -> windlass_core::time::Timestamp {
+        let now = windlass::time::SystemClock::default().now();
         let day = i64::try_from(DAY.as_micros()).unwrap();
         let passed = self.0.fetch_add(day, std::sync::atomic::Ordering::SeqCst);
-        windlass::core::time::Timestamp(now.0 + passed)
+        windlass_core::time::Timestamp(now.0 + passed)
     }
 
     fn elapsed_us(&self) -> u64 {
@@ -24,7 +24,7 @@ impl windlass::Clock for Hasty {
     }
 }
 
-/// Whoever decides that the deadline has passed looks once more, and may have looked before it was there.
+/// The timeout decision looks once more, and may have looked before the answer was there.
 #[tokio::test]
 async fn an_answer_that_became_durable_behind_its_deadline_is_not_acknowledged() {
     let (runtime, _folder) = sqlite();
@@ -33,7 +33,7 @@ async fn an_answer_that_became_durable_behind_its_deadline_is_not_acknowledged()
     drop(runtime.submit("s", asked()).await.unwrap());
     waits_for(&runtime, "completion").await;
     let key = keys.lock().unwrap()[0].clone();
-    let ok = windlass::ask::completion(&Completed::Ok(n(3))).unwrap();
+    let ok = windlass::ask::completion(&Completed::Ok(n(3)), &Default::default()).unwrap();
     let late = windlass::ask::post_complete(&**runtime.store(), &key, &ok, &Hasty::default()).await;
     assert!(matches!(late, Err(AskError::Over { .. })), "{late:?}");
     // It may count all the same, and then it is acknowledged.

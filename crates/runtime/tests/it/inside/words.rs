@@ -1,7 +1,7 @@
-//! What a running attempt says of itself.
+//! Reports of a running attempt.
 
 use super::*;
-use windlass::Progress;
+use windlass::tool::Progress;
 
 #[tokio::test]
 async fn a_running_attempt_says_how_far_it_is() {

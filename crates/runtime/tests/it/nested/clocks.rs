@@ -6,12 +6,13 @@ use crate::rig::{Count, end, n, run, waits_for};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass::batch::NestedBatch;
 use windlass::store::{MemoryStore, Store};
 use windlass::{
-    BatchAnswer, CallRequest, Config, Deadlines, EffectClass, NestedBatch, Runtime, Submitted, Tool, ToolSpec,
+    BatchAnswer, CallRequest, Config, Deadlines, EffectClass, Runtime, Submitted, Tool, ToolSpec,
 };
 use windlass_testkit::clock::ManualClock;
-use windlass_testkit::fault_store::{FaultStore, Plan, Reach};
+use windlass_testkit::fault_store::{FaultPlan, FaultReach, FaultStore};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOURS: Duration = Duration::from_secs(5 * 3_600);
@@ -163,7 +164,7 @@ async fn they_go_on_once_the_person_has_answered() {
     }
 }
 
-/// What else goes on takes its time, whatever a person does meanwhile.
+/// Other work takes its time, whatever a person does meanwhile.
 #[tokio::test]
 async fn they_run_while_anything_else_goes_on() {
     for beside in ["call", "step", "sleep"] {
@@ -225,7 +226,7 @@ async fn they_stood_still_for_a_later_owner_too() {
             runtime.register(caller(hurried("middle", EffectClass::Keyed), &["ask"])).unwrap();
             runtime
         };
-        let dies = FaultStore::new(store.clone(), Plan::Never, Reach::Store);
+        let dies = FaultStore::new(store.clone(), FaultPlan::Never, FaultReach::Store);
         let runtime = start(Arc::new(dies.clone()));
         drop(runtime.submit("s", asked()).await.unwrap());
         let first = answer_late(&runtime, &clock, 2).await;

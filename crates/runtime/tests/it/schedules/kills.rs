@@ -4,10 +4,11 @@ use super::{MINUTE, World, beat, every, until};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use windlass::core::ids::Lookup;
-use windlass::core::schedule::{CatchUp, Overlap};
-use windlass::{NewSchedule, Runtime};
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass::Runtime;
+use windlass::schedules::NewSchedule;
+use windlass_core::ids::Lookup;
+use windlass_core::schedule::{CatchUp, Overlap};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 /// So many minutes of a schedule of every minute.
 const MINUTES: u64 = 12;
@@ -24,8 +25,8 @@ struct Owner {
 }
 
 impl Owner {
-    fn new(world: &World, plan: Plan) -> Owner {
-        let store = FaultStore::new(world.store.clone(), plan, Reach::Store);
+    fn new(world: &World, plan: FaultPlan) -> Owner {
+        let store = FaultStore::new(world.store.clone(), plan, FaultReach::Store);
         Owner { runtime: world.owner_on(Arc::new(store.clone())), store }
     }
 
@@ -50,7 +51,7 @@ async fn alive(world: &World, owner: Owner) -> Owner {
     }
     owner.store.close();
     drop(owner);
-    let next = Owner::new(world, Plan::Never);
+    let next = Owner::new(world, FaultPlan::Never);
     next.runtime.resume().await.unwrap();
     next
 }
@@ -58,7 +59,7 @@ async fn alive(world: &World, owner: Owner) -> Owner {
 /// Goes through the minutes with an owner that is cut off at this commit. Whether it was.
 async fn trial(commit: u64, fault: Fault) -> bool {
     let world = World::new();
-    let mut owner = Owner::new(&world, Plan::Nth(Method::Commit, commit, fault));
+    let mut owner = Owner::new(&world, FaultPlan::Nth(Method::Commit, commit, fault));
     // Whoever asked and got no answer asks again.
     while !owner.makes_it().await {
         owner = alive(&world, owner).await;
@@ -85,29 +86,29 @@ async fn trial(commit: u64, fault: Fault) -> bool {
     })
     .await;
     owner.runtime.idle().await;
-    check(&world, &owner.runtime, (commit, fault)).await;
+    check(&world, &owner.runtime, &format!("commit {commit}, {fault:?}")).await;
     was_cut_off
 }
 
 /// Each minute has one batch of its own with one call that succeeded, of which the session is told once.
-async fn check(world: &World, runtime: &Runtime, what: (u64, Fault)) {
+async fn check(world: &World, runtime: &Runtime, what: &str) {
     let session = world.store.session("s").await.unwrap().unwrap().no;
     let seen = beat(runtime).await;
-    assert_eq!((seen.count, seen.skipped), (MINUTES, 0), "{what:?}");
+    assert_eq!((seen.count, seen.skipped), (MINUTES, 0), "{what}");
     let mut batches = BTreeSet::new();
     for minute in 1..=MINUTES {
         let nominal = 1_800_000_000_000_000 + minute * 60_000_000;
         let lookup = Lookup::of(session, &format!("schedule:beat/{nominal}"));
         let found = world.store.batch(lookup).await.unwrap();
-        batches.insert(found.unwrap_or_else(|| panic!("{what:?}: minute {minute} is lost")).no);
+        batches.insert(found.unwrap_or_else(|| panic!("{what}: minute {minute} is lost")).no);
     }
     assert_eq!(batches.len() as u64, MINUTES);
     let tasks = runtime.tasks("s").list(Some("beat"), 100).await.unwrap();
-    assert_eq!(tasks.len() as u64, MINUTES, "{what:?}");
-    assert!(tasks.iter().all(|task| task.state == "succeeded"), "{what:?}: {tasks:?}");
+    assert_eq!(tasks.len() as u64, MINUTES, "{what}");
+    assert!(tasks.iter().all(|task| task.state == "succeeded"), "{what}: {tasks:?}");
     let told: BTreeSet<String> =
-        runtime.inbox("s").list(None, 100).await.unwrap().into_iter().map(|notice| notice.task).collect();
-    assert_eq!(told.len() as u64, MINUTES, "{what:?}");
+        runtime.inbox("s").list(None, 100).await.unwrap().into_iter().map(|notice| notice.call).collect();
+    assert_eq!(told.len() as u64, MINUTES, "{what}");
 }
 
 #[tokio::test]

@@ -5,8 +5,9 @@ use crate::rig::{batch, call, run};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass::{CallAnswer, Runtime, Schedules};
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass::schedules::Schedules;
+use windlass::{CallAnswer, Runtime};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 async fn asks(runtime: &Runtime, key: &str, tool: &str, args: Value) -> CallAnswer {
     let answer = run(runtime, "s", batch(key, vec![call("c", tool, args)])).await;
@@ -37,12 +38,38 @@ async fn a_model_starts_a_call_at_times_and_is_answered_with_the_schedule() {
         let shown = answers(&runtime, key, tool, json!({ "task": id })).await;
         assert_eq!(shown, listed["tasks"][0], "{tool}");
     }
-    let refused = asks(&runtime, "c", "cancel_task", json!({ "task": id })).await;
-    assert!(refused.model_text().contains("is a schedule"), "{}", refused.model_text());
     assert_eq!(world.began(), 0, "nothing is started now");
     world.clock.advance(MINUTE * 5);
     until(async || notices(&runtime).await == 1).await;
     assert_eq!(*world.began.lock().unwrap(), ["{\"n\":7}"]);
+}
+
+#[tokio::test]
+async fn a_model_cancels_a_schedule_and_nothing_more_is_started() {
+    let world = World::held_up();
+    let runtime = world.owner();
+    let asked = json!({ "tool": "tick", "schedule": { "cron": "*/5 * * * *", "overlap": "allow" } });
+    let made = answers(&runtime, "k", "spawn_background", asked).await;
+    let id = made["id"].as_str().unwrap();
+    world.clock.advance(MINUTE * 5);
+    until(async || world.began() == 1).await;
+    for (key, was_over) in [("c", false), ("again", true)] {
+        let told = answers(&runtime, key, "cancel_task", json!({ "task": id })).await;
+        assert_eq!(told, json!({ "task": id, "disabled": true, "was_over": was_over }));
+    }
+    assert!(!runtime.schedules("s").get(id).await.unwrap().enabled, "it is there, and disabled");
+    let listed = answers(&runtime, "l", "list_tasks", json!({})).await;
+    let kinds: Vec<&Value> = listed["tasks"].as_array().unwrap().iter().map(|task| &task["kind"]).collect();
+    assert_eq!(kinds, [&json!("tool")], "what it has started goes on");
+    world.clock.advance(MINUTE * 30);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.began(), 1);
+    // Another session does not see it.
+    let foreign =
+        run(&runtime, "other", batch("f", vec![call("c", "cancel_task", json!({ "task": id }))])).await;
+    assert_eq!(foreign.calls[0].state(), "failed", "{}", foreign.calls[0].model_text());
 }
 
 #[tokio::test]
@@ -61,7 +88,7 @@ async fn a_call_makes_one_schedule_however_often_it_runs() {
     assert_eq!(notices(&runtime).await, 0);
 }
 
-/// Whoever runs the call again after a crash finds the schedule that it made, also if the time of that is over by now.
+/// A repetition of the call after a crash finds the schedule that it made, even if that one's time is over by now.
 #[tokio::test]
 async fn a_call_that_is_cut_off_at_any_commit_makes_one_schedule_or_none() {
     let mut made = 0;
@@ -70,8 +97,8 @@ async fn a_call_that_is_cut_off_at_any_commit_makes_one_schedule_or_none() {
             let world = World::new();
             let asked = json!({ "tool": "tick", "schedule": { "at": "2027-01-15T08:01:00Z" } });
             let request = batch("k", vec![call("c", "spawn_background", asked)]);
-            let plan = Plan::Nth(Method::Commit, commit, fault);
-            let store = FaultStore::new(world.store.clone(), plan, Reach::Store);
+            let plan = FaultPlan::Nth(Method::Commit, commit, fault);
+            let store = FaultStore::new(world.store.clone(), plan, FaultReach::Store);
             let owner = world.owner_on(Arc::new(store.clone()));
             let life = async {
                 let submitted = owner.submit("s", request.clone()).await;

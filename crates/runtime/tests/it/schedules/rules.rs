@@ -1,9 +1,10 @@
-//! What becomes of times that nobody was there for, of runs that take too long, and of clocks that jump.
+//! Missed times, runs that take too long, and clocks that jump.
 
 use super::{MINUTE, World, beat, every, notices, settle, shown, until};
 use std::time::Duration;
-use windlass::core::schedule::{CatchUp, Overlap};
-use windlass::{NewSchedule, Runtime};
+use windlass::Runtime;
+use windlass::schedules::NewSchedule;
+use windlass_core::schedule::{CatchUp, Overlap};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -86,7 +87,7 @@ async fn a_run_that_is_open_is_met_as_asked() {
     until(async || notices(&runtime).await == 2).await;
     assert_eq!((shown(&runtime).await.as_str(), world.began()), ("3 run, 0 skipped, next 08:04", 3));
     let told = runtime.inbox("s").list(None, 10).await.unwrap();
-    assert!(told.iter().all(|notice| notice.task_state == "cancelled"), "{told:?}");
+    assert!(told.iter().all(|notice| notice.call_state == "cancelled"), "{told:?}");
 }
 
 /// The last time that came while a run was open is used when that has ended, also by the next owner.
@@ -150,7 +151,7 @@ async fn a_clock_that_jumps_back_uses_nothing_twice() {
     assert_eq!(shown(&runtime).await, "2 run, 0 skipped, next 11:00");
     // Written anew behind a clock that was put back: a time that was used is not used again.
     world.clock.set_wall(-3_600_000_000 * 2);
-    let anew = windlass::ScheduleEdit { enabled: Some(true), ..Default::default() };
+    let anew = windlass::schedules::ScheduleEdit { enabled: Some(true), ..Default::default() };
     runtime.schedules("s").edit("beat", anew).await.unwrap();
     assert_eq!(shown(&runtime).await, "2 run, 0 skipped, next 09:00");
     world.clock.advance(HOUR);

@@ -4,18 +4,18 @@ use super::background;
 use crate::rig::{batch, call, n};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
-use windlass::core::call::Fact;
-use windlass::core::entry::{self, Event};
-use windlass::core::ids::{BatchNo, EntryNo, Ordinal};
-use windlass::core::limits::Limits;
 use windlass::store::Durability;
 use windlass::store::sqlite::{Options, SqliteStore};
-use windlass::{CallRequest, Config, Cx, EffectClass, NewTask, Runtime, tool_fn};
+use windlass::tasks::NewTask;
+use windlass::{CallRequest, Config, Cx, EffectClass, Limits, Runtime, tool_fn};
+use windlass_core::call::Fact;
+use windlass_core::entry::{self, EntryEvent};
+use windlass_core::ids::{BatchNo, EntryNo, Ordinal};
 
 const TASKS: usize = 10_000;
 /// In each batch.
 const TOGETHER: usize = 10;
-/// What the process may hold more of while they drain than when all of them were queued.
+/// The maximum memory growth while they drain, over when all of them were queued.
 const GROWS_KB_MAX: u64 = 24 << 10;
 
 /// How many tasks began, how many ran together at most, and what the process held meanwhile.
@@ -27,7 +27,7 @@ struct Seen {
     held_kb: u64,
 }
 
-/// What this process holds in memory. Each test has a process of its own.
+/// The memory of this process. Each test has a process of its own.
 fn held_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -37,10 +37,14 @@ fn held_kb() -> u64 {
 #[tokio::test]
 async fn ten_thousand_tasks_drain_in_order_and_memory_stays_flat() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = Limits { calls_queued_max: 2 * TASKS as u64, ..Limits::default() };
+    let limits = Limits {
+        calls_queued_max: 2 * TASKS as u64,
+        session_calls_queued_max: 2 * TASKS as u64,
+        ..Limits::default()
+    };
     let running_max = limits.session_tasks_running_max as usize;
     let options =
-        Options { folder: folder.path().into(), durability: Durability::Relaxed, limits: limits.clone() };
+        Options { folder: folder.path().into(), durability: Durability::Relaxed, limits: limits.store() };
     let runtime = Runtime::new(Config { limits, ..Config::new(SqliteStore::open(options).unwrap()) });
     let (seen, gate) = (Arc::new(Mutex::new(Seen::default())), Arc::new(Semaphore::new(0)));
     let (all, opens) = (seen.clone(), gate.clone());
@@ -101,8 +105,12 @@ async fn started(runtime: &Runtime) -> Vec<(BatchNo, Ordinal)> {
         for row in &rows {
             let entries = entry::unpack(&row.data).unwrap().into_iter();
             started.extend(entries.filter_map(|entry| match entry.event {
-                Event::Call { ordinal, fact: Fact::Started(_) } => Some((row.batch, ordinal)),
-                Event::Call { .. } | Event::Batch(_) | Event::Closed(_) => None,
+                EntryEvent::Call { ordinal, fact: Fact::Started(_) } => Some((row.batch, ordinal)),
+                EntryEvent::Call { .. }
+                | EntryEvent::Batch(_)
+                | EntryEvent::Closed(_)
+                | EntryEvent::Answered(_)
+                | EntryEvent::ClockMoved(_) => None,
             }));
         }
     }
@@ -115,7 +123,10 @@ async fn told_once(runtime: &Runtime) {
         let page = inbox.list(after.as_deref(), u64::MAX).await.unwrap();
         let Some(last) = page.last() else { break };
         after = Some(last.id.clone());
-        told.extend(page.into_iter().map(|notice| notice.task));
+        told.extend(page.into_iter().flat_map(|notice| match notice.calls.is_empty() {
+            true => vec![notice.call],
+            false => notice.calls,
+        }));
     }
     told.sort();
     told.dedup();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass::{BatchAnswer, BatchRequest, Runtime};
-use windlass_testkit::fault_store::{Fault, FaultStore, Method, Plan, Reach};
+use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 /// So many events are told of, and so many triggers take each.
 const EVENTS: u64 = 4;
@@ -19,8 +19,8 @@ struct Owner {
 }
 
 impl Owner {
-    fn new(shop: &Shop, plan: Plan) -> Owner {
-        let store = FaultStore::new(shop.store.clone(), plan, Reach::Store);
+    fn new(shop: &Shop, plan: FaultPlan) -> Owner {
+        let store = FaultStore::new(shop.store.clone(), plan, FaultReach::Store);
         Owner { runtime: shop.owner_on(Arc::new(store.clone())), store }
     }
 
@@ -59,7 +59,7 @@ fn sale() -> BatchRequest {
 /// Whether an owner is cut off at this commit. Whoever comes next finds all there is to be done.
 async fn trial(commit: u64, fault: Fault) -> bool {
     let shop = Shop::new();
-    let owner = Owner::new(&shop, Plan::Nth(Method::Commit, commit, fault));
+    let owner = Owner::new(&shop, FaultPlan::Nth(Method::Commit, commit, fault));
     let first = owner.lives().await;
     let was_cut_off = first.is_none();
     let (owner, answer) = match first {
@@ -67,34 +67,34 @@ async fn trial(commit: u64, fault: Fault) -> bool {
         None => {
             owner.store.close();
             drop(owner);
-            let next = Owner::new(&shop, Plan::Never);
+            let next = Owner::new(&shop, FaultPlan::Never);
             next.runtime.resume().await.unwrap();
             let answer = next.lives().await.unwrap();
             (next, answer)
         }
     };
-    check(&shop, &owner.runtime, &answer, (commit, fault)).await;
+    check(&shop, &owner.runtime, &answer, &format!("commit {commit}, {fault:?}")).await;
     was_cut_off
 }
 
 /// Each event has started one call for each trigger, which succeeded and of which the session is told once.
-async fn check(shop: &Shop, runtime: &Runtime, answer: &BatchAnswer, what: (u64, Fault)) {
-    assert_eq!(states(answer), "c succeeded", "{what:?}");
+async fn check(shop: &Shop, runtime: &Runtime, answer: &BatchAnswer, what: &str) {
+    assert_eq!(states(answer), "c succeeded", "{what}");
     let all = EVENTS as usize * TRIGGERS.len();
     let tasks = runtime.tasks("s").list(None, 100).await.unwrap();
-    assert_eq!(tasks.len(), all, "{what:?}");
-    assert!(tasks.iter().all(|task| task.state == "succeeded"), "{what:?}: {tasks:?}");
+    assert_eq!(tasks.len(), all, "{what}");
+    assert!(tasks.iter().all(|task| task.state == "succeeded"), "{what}: {tasks:?}");
     let listed: BTreeSet<String> = tasks.into_iter().map(|task| task.task).collect();
     let triggered: BTreeSet<String> =
         answer.calls[0].triggered().into_iter().map(|(_, task)| task.to_string()).collect();
-    assert_eq!(listed, triggered, "{what:?}");
+    assert_eq!(listed, triggered, "{what}");
     let told: BTreeSet<String> =
-        runtime.inbox("s").list(None, 100).await.unwrap().into_iter().map(|notice| notice.task).collect();
-    assert_eq!(told, listed, "{what:?}");
+        runtime.inbox("s").list(None, 100).await.unwrap().into_iter().map(|notice| notice.call).collect();
+    assert_eq!(told, listed, "{what}");
     let orders: BTreeSet<String> = shop.delivered().iter().map(Value::to_string).collect();
-    assert_eq!(orders.len() as u64, EVENTS, "{what:?}");
+    assert_eq!(orders.len() as u64, EVENTS, "{what}");
     for trigger in runtime.triggers("s").list().await.unwrap() {
-        assert_eq!(trigger.count, EVENTS, "{what:?}: {}", trigger.id);
+        assert_eq!(trigger.count, EVENTS, "{what}: {}", trigger.id);
     }
 }
 

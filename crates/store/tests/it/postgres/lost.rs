@@ -5,7 +5,7 @@ use super::{cluster, open, outside};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::ids::{EntryNo, Fence, SessionNo};
-use windlass_store::postgres::Options;
+use windlass_store::postgres::PostgresOptions;
 use windlass_store::{Change, Hold, Inbound, Posted, PostgresStore, Receipt, Row, Store, StoreError};
 use windlass_testkit::store_suite::{begin, held, journal, one, open as open_session};
 
@@ -62,7 +62,7 @@ async fn every_commit_is_answered_truthfully(cut: Cut) {
     assert_eq!(store.commits(), counted as u64, "what it says it committed is what was committed");
 }
 
-/// What an owner does: takes the session anew, writes, posts, adopts; it checks every answer.
+/// The work of an owner: takes the session again, writes, posts, adopts; it checks every answer.
 async fn rounds(store: &Arc<dyn Store>, name: &str) -> SessionNo {
     let session = open_session(store, name).await;
     let batch = begin(store, session, "k").await;
@@ -122,7 +122,7 @@ async fn what_cannot_be_decided_is_an_error() {
         let database = cluster.database();
         let proxy = Proxy::for_good(cluster, cut).await;
         let patience = Duration::from_millis(200);
-        let options = Options { patience, ..Options::new(proxy.url(&database)) };
+        let options = PostgresOptions { patience, ..PostgresOptions::new(proxy.url(&database)) };
         let store: Arc<dyn Store> = Arc::new(PostgresStore::open(options).await.unwrap());
         let session = open_session(&store, "s").await;
         let batch = begin(&store, session, "k").await;
@@ -130,7 +130,7 @@ async fn what_cannot_be_decided_is_an_error() {
         proxy.cutting(1);
         let answer = store.commit(vec![held(session, vec![journal(batch, 1, 1)])]).await;
         let Err(StoreError::Io { doing: "write", source }) = answer else { panic!("{cut:?}: {answer:?}") };
-        assert!(source.to_string().contains("could not be found out"), "{source}");
+        assert!(source.to_string().contains("could not be determined"), "{source}");
         assert!(source.source().is_some(), "it says why");
         for session in [session, SessionNo(session.0 + 1)] {
             let later = store.commit(vec![held(session, vec![])]).await;

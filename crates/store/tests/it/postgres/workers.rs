@@ -7,11 +7,14 @@ use windlass_store::{Change, Hold, Receipt, Refused, Row, Sequence, Store};
 use windlass_testkit::store_suite::{begin, held, journal, lookup, next, one, open as open_session};
 
 async fn two() -> Option<[Arc<dyn Store>; 2]> {
-    let database = cluster()?.database();
+    Some(two_on(&cluster()?.database()).await)
+}
+
+async fn two_on(database: &str) -> [Arc<dyn Store>; 2] {
     // Both find it empty, or one waits for the other to have made it.
-    let (a, b) = tokio::join!(open(&database), open(&database));
+    let (a, b) = tokio::join!(open(database), open(database));
     assert_eq!(a.secret().0, b.secret().0);
-    Some([a, b])
+    [a, b]
 }
 
 fn with(hold: Hold, session: SessionNo, rows: Vec<Row>) -> Change {
@@ -52,7 +55,7 @@ async fn a_name_is_opened_by_one_worker() {
         let mut race = Vec::new();
         for store in [&a, &b] {
             let session = SessionNo(next(store, Sequence::Session).await);
-            race.push(with(Hold::Open { name: turn.to_string() }, session, vec![]));
+            race.push(with(Hold::Open { name: turn.to_string(), principal: None }, session, vec![]));
         }
         let second = race.pop().unwrap();
         let (first, second) = (a.commit(race), b.commit(vec![second]));
@@ -121,7 +124,7 @@ async fn sessions_that_change_hands_stay_in_order_without_gaps() {
     for (worker, store) in workers.iter().enumerate() {
         for (session, batch) in sessions.clone() {
             let store = Arc::clone(store);
-            running.push(tokio::spawn(async move { takings(&store, session, (batch, worker)).await }));
+            running.push(tokio::spawn(async move { takings(&store, session, batch, worker).await }));
         }
     }
     let mut applied = 0;
@@ -144,7 +147,7 @@ async fn sessions_that_change_hands_stay_in_order_without_gaps() {
     assert_eq!(kept, applied, "what was acknowledged is what is there");
 
     /// Takes the session again and again; how many rows were acknowledged.
-    async fn takings(store: &Arc<dyn Store>, session: SessionNo, (batch, worker): (BatchNo, usize)) -> usize {
+    async fn takings(store: &Arc<dyn Store>, session: SessionNo, batch: BatchNo, worker: usize) -> usize {
         let (mut applied, mut row) = (0, 1 + worker as u32);
         for _taking in 0..TAKINGS {
             let from = store.session_by_no(session).await.unwrap().unwrap().fence;
@@ -179,11 +182,13 @@ async fn sessions_that_change_hands_stay_in_order_without_gaps() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_are_reserved_by_one_worker() {
-    let Some(workers) = two().await else { return };
+    let Some(cluster) = cluster() else { return };
+    let url = cluster.database();
+    let workers = two_on(&url).await;
     let mut running = Vec::new();
-    for turn in 0..40_u64 {
+    for turn in 0..400_u64 {
         let store = Arc::clone(&workers[turn as usize % 2]);
-        let count = turn % 7 + 1;
+        let count = if turn == 200 { 5_000 } else { turn % 37 + 1 };
         running
             .push(tokio::spawn(async move { (store.reserve(Sequence::Batch, count).await.unwrap(), count) }));
     }
@@ -192,6 +197,40 @@ async fn numbers_are_reserved_by_one_worker() {
         let (from, count) = asker.await.unwrap();
         got.extend(from..from + count);
     }
+    let count = got.len();
     got.sort_unstable();
-    assert_eq!(got, (1..=got.len() as u64).collect::<Vec<_>>());
+    got.dedup();
+    assert_eq!((got.len(), got[0]), (count, 1));
+    // Whoever comes later gets none of them, though blocks are left.
+    drop(workers);
+    let [later, _] = two_on(&url).await;
+    assert!(later.reserve(Sequence::Batch, 1).await.unwrap() > got[count - 1]);
+}
+
+/// Only the owner since its opening knows that a batch is new without asking; whoever else reads sees what is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_is_known_to_be_new_by_its_owner() {
+    let Some([one_worker, other]) = two().await else { return };
+    let session = open_session(&one_worker, "s").await;
+    let known = begin(&one_worker, session, "known").await;
+    let is_new =
+        |store: &Arc<dyn Store>, fence, key| store.is_new(session, Fence(fence), lookup(session, key));
+    assert!(is_new(&one_worker, 1, "new") && !is_new(&one_worker, 1, "known"));
+    assert!(!is_new(&other, 1, "new"), "it knows nothing of the session");
+    assert!(!is_new(&one_worker, 2, "new"), "another owner may have added it");
+    // Another one takes it, and adds a batch.
+    let hold = Hold::Take { from: Fence(1), to: Fence(7) };
+    let no = BatchNo(next(&other, Sequence::Batch).await);
+    let rows = vec![Row::Batch { no, lookup: lookup(session, "later") }, journal(no, 0, 1)];
+    one(&other, Change { hold, ..held(session, rows) }).await.unwrap();
+    assert!(!is_new(&other, 7, "new"), "what was there before it came is not known");
+    let found = one_worker.batch(lookup(session, "later")).await.unwrap().unwrap();
+    assert_eq!(
+        (found.no, one_worker.batch(lookup(session, "known")).await.unwrap().unwrap().no),
+        (no, known)
+    );
+    // Taken back, it is asked for again.
+    let hold = Hold::Take { from: Fence(7), to: Fence(9) };
+    one(&one_worker, Change { hold, ..held(session, vec![]) }).await.unwrap();
+    assert!(!is_new(&one_worker, 9, "new") && !is_new(&one_worker, 1, "new"));
 }

@@ -1,15 +1,15 @@
 //! One call in all three histories: what its class promises.
 
-use super::{Histories, inside, nested, waits};
+use super::{Histories, inside, nested, shifting, waits};
 use crate::proof::client::is_open;
-use crate::proof::history::{Answer, Recorded, Told};
-use crate::proof::kind::{Asks, Class};
+use crate::proof::history::{BatchReply, CallHistory, WorkerReplies};
+use crate::proof::kind::{Class, EffectWitness};
 use crate::proof::ledger::Effect;
 use crate::proof::plan::{CallPlan, Connects, Then, hash};
 use crate::proof::tools::EFFECT;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use windlass::core::handle::step_key;
+use windlass_core::handle::step_key;
 
 /// A call is set aside after it took this many workers with it.
 const DEATHS_MAX: u32 = 3;
@@ -17,22 +17,22 @@ const DEATHS_MAX: u32 = 3;
 /// One call in all three histories.
 pub(super) struct Case<'a> {
     pub plan: &'a CallPlan,
-    pub recorded: &'a Recorded,
+    pub recorded: &'a CallHistory,
     /// Whether it was added to its batch later.
     pub added: bool,
-    /// What the ledger saw of it, without questions.
+    /// The ledger's observations of it, without questions.
     pub effects: Vec<&'a Effect>,
-    /// What it saw when the same was called in earlier tries of the call around it.
+    /// The observations of earlier rounds of the call around it.
     pub earlier: Vec<&'a Effect>,
     /// The call inside which it was made.
-    pub around: Option<&'a Recorded>,
+    pub around: Option<&'a CallHistory>,
     /// The calls inside it.
-    pub inside: Vec<&'a Recorded>,
+    pub inside: Vec<&'a CallHistory>,
 }
 
 impl<'a> Case<'a> {
     /// One that is inside no other and has none inside.
-    pub fn new(histories: &'a Histories, plan: &'a CallPlan, recorded: &'a Recorded) -> Case<'a> {
+    pub fn new(histories: &'a Histories, plan: &'a CallPlan, recorded: &'a CallHistory) -> Case<'a> {
         let effects = nested::effects(histories, recorded).collect();
         let earlier = nested::earlier(histories, recorded);
         Case { plan, recorded, added: false, effects, earlier, around: None, inside: Vec::new() }
@@ -43,6 +43,12 @@ impl Case<'_> {
     /// Every promise that was broken.
     pub fn problems(&self, histories: &Histories) -> Vec<String> {
         let mut problems = Vec::new();
+        if self.class() == Class::Shifting {
+            self.never_runs_again(histories, &mut problems);
+            self.stays_cancelled(histories, &mut problems);
+            shifting::problems(self, &mut problems);
+            return problems;
+        }
         self.outcome(histories, &mut problems);
         self.attempts(histories, &mut problems);
         self.effects_are_its_own(&mut problems);
@@ -73,7 +79,7 @@ impl Case<'_> {
     fn key(&self) -> String {
         match self.class() {
             Class::Stepped => self.step_key(EFFECT),
-            Class::Once | Class::Keyed | Class::Read | Class::Client | Class::Missing => {
+            Class::Once | Class::Keyed | Class::Read | Class::Shifting | Class::Client | Class::Missing => {
                 self.recorded.key.clone()
             }
         }
@@ -84,7 +90,7 @@ impl Case<'_> {
         step_key(&self.recorded.key, step)
     }
 
-    /// What the ledger saw under this key.
+    /// The ledger's observations under this key.
     pub fn under(&self, key: &str) -> impl Iterator<Item = &Effect> {
         self.effects.iter().copied().filter(move |effect| effect.key == key)
     }
@@ -156,7 +162,7 @@ impl Case<'_> {
     /// Nobody can tell whether it took effect; or who has little time was asked for too long.
     fn is_asked_in_vain(&self) -> bool {
         let too_long = self.plan.kind.is_brief() && self.recorded.past.reconciled.last() == Some(&"unknown");
-        self.plan.kind.asks != Asks::Ledger || too_long
+        self.plan.kind.asks != EffectWitness::Ledger || too_long
     }
 
     fn is_exhausted(&self) -> bool {
@@ -193,7 +199,7 @@ impl Case<'_> {
         past.cancel_asked.is_some() && (past.dismissed || by_a_client || from_around)
     }
 
-    /// What it is said to have done is what the ledger saw of it, and of the calls inside it.
+    /// Its stated effect matches the ledger's observations of it, and of its nested calls.
     fn is_true_to_the_ledger(&self, histories: &Histories, effect: &str) -> bool {
         let started = self.recorded.attempts > 0;
         // Whoever can be asked after answers for the calls inside too.
@@ -201,11 +207,11 @@ impl Case<'_> {
         let nothing_inside = || asked_after || !nested::has_applied(self, histories);
         match (effect, self.class()) {
             ("none", Class::Read | Class::Missing) => true,
-            ("none", Class::Once | Class::Keyed | Class::Client | Class::Stepped) => {
+            ("none", Class::Once | Class::Keyed | Class::Client | Class::Stepped | Class::Shifting) => {
                 // What it did when it was made before was another call's.
                 self.effects.iter().all(|effect| effect.verdict != "applied") && nothing_inside()
             }
-            ("landed", Class::Once) => self.applied() == 1 && self.plan.kind.asks == Asks::Ledger,
+            ("landed", Class::Once) => self.applied() == 1 && self.plan.kind.asks == EffectWitness::Ledger,
             ("unknown", Class::Once) => self.is_asked_in_vain() && started,
             ("unknown", Class::Keyed | Class::Stepped | Class::Client) => started,
             ("landed", Class::Stepped) => inside::is_all_recorded(self) && nested::is_all_known(self),
@@ -244,22 +250,25 @@ impl Case<'_> {
         }
     }
 
-    /// Whoever is dismissed by another may be about to start, and finds out before it runs; or it runs already, and its start
-    /// is recorded with its result.
+    /// A dismissed call may be about to start, and finds out before it runs; or it runs already, and its
+    /// start is recorded with its result.
     fn may_start_dismissed(&self, histories: &Histories, attempt: u32) -> bool {
         let mut ran = self.effects.iter().filter(|effect| effect.attempt == attempt);
         self.recorded.past.dismissed && ran.all(|effect| self.may_be_unrecorded(histories, effect))
     }
 
-    /// What the ledger saw of it came under its own key, class and arguments, and its receipt is one of its own.
+    /// The ledger's observations have its own key, class and arguments, and its receipt is one of its own.
     fn effects_are_its_own(&self, problems: &mut Vec<String>) {
         let Case { plan, recorded, effects, .. } = self;
         for effect in effects {
             let own = match self.class() {
                 Class::Stepped => inside::kind(self, effect),
-                class @ (Class::Once | Class::Keyed | Class::Read | Class::Client | Class::Missing) => {
-                    (effect.key == recorded.key).then_some(class.name())
-                }
+                class @ (Class::Once
+                | Class::Keyed
+                | Class::Read
+                | Class::Shifting
+                | Class::Client
+                | Class::Missing) => (effect.key == recorded.key).then_some(class.name()),
             };
             if own.is_none() {
                 problems.push(format!("R3: line {} came under another key", effect.number));
@@ -312,9 +321,13 @@ impl Case<'_> {
         // The run whose result is recorded is the last one.
         let returned = effects.iter().filter(|effect| match self.class() {
             Class::Read => recorded.receipt() == Some(effect.number),
-            Class::Once | Class::Keyed | Class::Stepped | Class::Client | Class::Missing => {
-                effect.attempt == recorded.attempts
-            }
+            Class::Shifting if effect.kind == "read" => recorded.receipt() == Some(effect.number),
+            Class::Once
+            | Class::Keyed
+            | Class::Stepped
+            | Class::Shifting
+            | Class::Client
+            | Class::Missing => effect.attempt == recorded.attempts,
         });
         if let Some(last) = returned.map(|effect| effect.worker).max() {
             for effect in effects.iter().filter(|effect| effect.worker > last) {
@@ -329,13 +342,15 @@ impl Case<'_> {
         let with_result = match self.class() {
             Class::Read => true,
             Class::Keyed => effect.attempt > 1,
+            // By the class it had then.
+            Class::Shifting => effect.kind == "read" || (effect.kind == "keyed" && effect.attempt > 1),
             // Of a stepped call it is recorded that it runs before a step does.
             Class::Once | Class::Stepped | Class::Client | Class::Missing => false,
         };
         with_result && !is_careful(&histories.told, effect.worker.number)
     }
 
-    /// What was asked to stop, and acknowledged, is run by no later worker.
+    /// A call whose cancel was acknowledged is run by no later worker.
     fn stays_cancelled(&self, histories: &Histories, problems: &mut Vec<String>) {
         let name = self.root();
         for told in &histories.told {
@@ -357,12 +372,13 @@ impl Case<'_> {
     /// At most one effect of `once`; of `keyed` repeats, and one application; exactly one if it succeeded.
     fn class_bounds(&self, problems: &mut Vec<String>) {
         let (applied, asked) = (self.applied(), self.effects.len());
-        let repeatable = self.plan.kind.asks == Asks::Ledger || self.plan.is_retried(true);
+        let repeatable = self.plan.kind.asks == EffectWitness::Ledger || self.plan.is_retried(true);
         let bound = match self.class() {
             Class::Once if repeatable => applied <= 1,
             Class::Once => asked <= 1,
             Class::Keyed | Class::Stepped => applied <= 1,
             Class::Read => applied == 0,
+            Class::Shifting => true,
             Class::Client | Class::Missing => asked == 0,
         };
         if !bound {
@@ -380,14 +396,14 @@ impl Case<'_> {
 
 /// Whether a worker knew that one before it had died: one that had the store was killed, and none after it left in good
 /// order.
-fn is_careful(told: &[Told], worker: u32) -> bool {
+fn is_careful(told: &[WorkerReplies], worker: u32) -> bool {
     let before = told.iter().filter(|told| told.worker < worker).rev();
     let mut died = before.map_while(|told| told.died.then_some(told));
     died.any(|told| told.reached("opened"))
 }
 
 /// Whether an answer has the end of the call of this name.
-pub(super) fn names(answer: &Answer, name: &str) -> bool {
+pub(super) fn names(answer: &BatchReply, name: &str) -> bool {
     let ended = answer.calls.iter().filter(|call| !is_open(call));
     let ids: BTreeSet<&str> = ended.filter_map(|call| call["id"].as_str()).collect();
     ids.iter().any(|id| format!("{}/{}/{id}", answer.session, answer.batch) == name)

@@ -21,7 +21,7 @@ pub(super) fn problems(case: &Case<'_>, problems: &mut Vec<String>) {
             ));
         }
         passed = lines.iter().map(|line| line.attempt).chain(passed).min();
-        one_step(case, (step, kind), &lines, problems);
+        one_step(case, step, kind, &lines, problems);
     }
     let slept = case.recorded.inside.sleeps;
     let succeeded = case.recorded.state() == "succeeded" && !case.recorded.is_resolved();
@@ -31,7 +31,7 @@ pub(super) fn problems(case: &Case<'_>, problems: &mut Vec<String>) {
     told(case, problems);
 }
 
-/// What it wrote and told of, it did once.
+/// Its writes and events happened once.
 fn told(case: &Case<'_>, problems: &mut Vec<String>) {
     let inside = &case.recorded.inside;
     let succeeded = case.recorded.state() == "succeeded" && !case.recorded.is_resolved();
@@ -48,7 +48,7 @@ fn told(case: &Case<'_>, problems: &mut Vec<String>) {
     }
 }
 
-fn one_step(case: &Case<'_>, (step, kind): (&str, &str), lines: &[&Effect], problems: &mut Vec<String>) {
+fn one_step(case: &Case<'_>, step: &str, kind: &str, lines: &[&Effect], problems: &mut Vec<String>) {
     // Made again in a later try of the call around it, it has the keys that it had.
     let key = case.step_key(step);
     let earlier = case.earlier.iter().filter(|line| line.key == key);
@@ -107,7 +107,7 @@ pub(super) fn is_all_recorded(case: &Case<'_>) -> bool {
         && STEPS.iter().all(|(step, _)| !applied(step) || is_recorded(step))
 }
 
-/// What the ledger is asked for under the key of this line, if that is one of the call's.
+/// The ledger request under the key of this line, if the key is one of the call's.
 pub(super) fn kind(case: &Case<'_>, effect: &Effect) -> Option<&'static str> {
     STEPS.iter().find(|(step, _)| case.step_key(step) == effect.key).map(|(_, kind)| *kind)
 }

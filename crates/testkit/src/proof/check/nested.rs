@@ -3,7 +3,7 @@
 use super::Histories;
 use super::case::Case;
 use crate::proof::client::is_unknown;
-use crate::proof::history::{Called, Recorded};
+use crate::proof::history::{CallHistory, NestedCalls};
 use crate::proof::ledger::Effect;
 use crate::proof::plan::{CallPlan, RACE};
 use crate::proof::tools::NESTED;
@@ -11,23 +11,23 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The recorded calls inside this one.
-pub(super) fn inside<'a>(histories: &'a Histories, around: &Recorded) -> Vec<&'a Recorded> {
-    let is_inside = |call: &&Recorded| {
+pub(super) fn inside<'a>(histories: &'a Histories, around: &CallHistory) -> Vec<&'a CallHistory> {
+    let is_inside = |call: &&CallHistory| {
         let nesting = call.nesting.as_ref();
         nesting.is_some_and(|nesting| nesting.parent == around.name)
     };
     histories.journal.calls.iter().filter(is_inside).collect()
 }
 
-/// What was to be called there, and under which name, if it was.
-pub(super) fn planned<'a>(around: &'a CallPlan, call: &Recorded) -> Option<(&'a str, &'a CallPlan)> {
+/// The planned nested call, and its name, if there is one.
+pub(super) fn planned<'a>(around: &'a CallPlan, call: &CallHistory) -> Option<(&'a str, &'a CallPlan)> {
     let nesting = call.nesting.as_ref()?;
     let id = call.name.rsplit('/').next()?;
     around.nested.all().find(|(name, plan)| *name == nesting.name && plan.id == id)
 }
 
 /// Whether the call around a recorded call was to make it.
-pub(super) fn is_planned(histories: &Histories, call: &Recorded) -> bool {
+pub(super) fn is_planned(histories: &Histories, call: &CallHistory) -> bool {
     let around = call.nesting.as_ref().map(|nesting| nesting.parent.as_str());
     histories.plan.calls().any(|(session, batch, plan)| {
         around == Some(&format!("{}/{}/{}", session.name, batch.key, plan.id))
@@ -44,8 +44,8 @@ pub(super) fn may_be_gone(histories: &Histories, effect: &Effect) -> bool {
     let Some(around) = batch.strip_prefix("inside:") else { return false };
     // Behind it stands for the how manieth time.
     let name = name.split('#').next().unwrap_or_default();
-    let died = |call: &&Recorded| call.answer["call"] == around && call.past.lost > 0;
-    let calls = |call: &Recorded| {
+    let died = |call: &&CallHistory| call.answer["call"] == around && call.past.lost > 0;
+    let calls = |call: &CallHistory| {
         histories.plan.calls().any(|(session, batch, plan)| {
             call.name == format!("{}/{}/{}", session.name, batch.key, plan.id)
                 && plan.nested.all().any(|(called, plan)| called == name && plan.id == id)
@@ -54,14 +54,15 @@ pub(super) fn may_be_gone(histories: &Histories, effect: &Effect) -> bool {
     effect.kind == "read" && histories.journal.calls.iter().filter(died).any(calls)
 }
 
-/// What the ledger saw of a call, without questions.
-pub(super) fn effects<'a>(histories: &'a Histories, call: &Recorded) -> impl Iterator<Item = &'a Effect> {
+/// The ledger's observations of a call, without questions.
+pub(super) fn effects<'a>(histories: &'a Histories, call: &CallHistory) -> impl Iterator<Item = &'a Effect> {
     histories.effects.iter().filter(move |effect| effect.call == call.name && !effect.is_question())
 }
 
-/// What the ledger saw of a call when it was made before, in earlier tries of the call around it.
-pub(super) fn earlier<'a>(histories: &'a Histories, call: &Recorded) -> Vec<&'a Effect> {
-    let is_earlier = |other: &&Recorded| other.path() == call.path() && generation(other) < generation(call);
+/// The ledger's observations of a call in earlier rounds of the call around it.
+pub(super) fn earlier<'a>(histories: &'a Histories, call: &CallHistory) -> Vec<&'a Effect> {
+    let is_earlier =
+        |other: &&CallHistory| other.path() == call.path() && generation(other) < generation(call);
     let calls = histories.journal.calls.iter().filter(is_earlier);
     calls.flat_map(|earlier| effects(histories, earlier)).collect()
 }
@@ -89,7 +90,7 @@ pub(super) fn has_failed(case: &Case<'_>) -> bool {
 }
 
 /// Whether a call was stopped because of the one around it, for the reason that is recorded.
-pub(super) fn stops(around: &Recorded, call: &Recorded) -> bool {
+pub(super) fn stops(around: &CallHistory, call: &CallHistory) -> bool {
     let past = &around.past;
     match call.past.cancel_reason.as_deref() {
         Some("the call around it was cancelled") => past.cancel_asked.is_some(),
@@ -101,8 +102,8 @@ pub(super) fn stops(around: &Recorded, call: &Recorded) -> bool {
 }
 
 /// Each call inside as it was made last, by its id.
-fn last<'a>(case: &Case<'a>) -> BTreeMap<&'a str, &'a Recorded> {
-    let mut last: BTreeMap<&str, &Recorded> = BTreeMap::new();
+fn last<'a>(case: &Case<'a>) -> BTreeMap<&'a str, &'a CallHistory> {
+    let mut last: BTreeMap<&str, &CallHistory> = BTreeMap::new();
     for &call in &case.inside {
         let id = call.name.rsplit('/').next().unwrap_or_default();
         let known = last.entry(id).or_insert(call);
@@ -113,7 +114,7 @@ fn last<'a>(case: &Case<'a>) -> BTreeMap<&'a str, &'a Recorded> {
     last
 }
 
-fn generation(call: &Recorded) -> u32 {
+fn generation(call: &CallHistory) -> u32 {
     call.nesting.as_ref().map_or(0, |nesting| nesting.generation)
 }
 
@@ -137,14 +138,14 @@ pub(super) fn problems(case: &Case<'_>, problems: &mut Vec<String>) {
 }
 
 /// A call inside was called before it was made, is over before the one around it, and is made again only if it failed.
-fn within(case: &Case<'_>, call: &Recorded, problems: &mut Vec<String>) {
+fn within(case: &Case<'_>, call: &CallHistory, problems: &mut Vec<String>) {
     let (around, name) = (case.recorded, &call.name);
     let Some(nesting) = &call.nesting else { return };
     let all = around.inside.called.get(&nesting.name).map(Vec::as_slice).unwrap_or_default();
     let of = |generation: u32| all.iter().find(|called| called.generation == generation);
     match of(nesting.generation) {
         None => problems.push(format!("nested: {name} was made, and it is not recorded that it was called")),
-        Some(Called { at, .. }) if call.started.first().is_some_and(|started| started < at) => {
+        Some(NestedCalls { at, .. }) if call.started.first().is_some_and(|started| started < at) => {
             problems.push(format!("nested: {name} started before it was called at entry {at}"));
         }
         Some(_) => {}
@@ -155,8 +156,8 @@ fn within(case: &Case<'_>, call: &Recorded, problems: &mut Vec<String>) {
         problems.push(format!("nested: {name} ended at entry {inside}, and the call around it at {end}"));
     }
     let Some(again) = of(nesting.generation + 1) else { return };
-    let is_next = |other: &&&Recorded| {
-        let id = |call: &Recorded| call.name.rsplit('/').next().map(str::to_owned);
+    let is_next = |other: &&&CallHistory| {
+        let id = |call: &CallHistory| call.name.rsplit('/').next().map(str::to_owned);
         generation(other) == nesting.generation + 1 && id(other) == id(call)
     };
     let stands = matches!(call.state(), "succeeded" | "unknown")
@@ -169,7 +170,7 @@ fn within(case: &Case<'_>, call: &Recorded, problems: &mut Vec<String>) {
     }
 }
 
-/// What it went on with is how they ended; one of those that raced won, the first that succeeded.
+/// It continued with their ends; in a race, the first that succeeded won.
 fn told(case: &Case<'_>, problems: &mut Vec<String>) {
     if case.plan.nested.is_empty() || case.recorded.state() != "succeeded" || case.recorded.is_resolved() {
         return;
@@ -192,7 +193,8 @@ fn told(case: &Case<'_>, problems: &mut Vec<String>) {
         }
     }
     if !case.plan.nested.race.is_empty() {
-        let races = |inside: &&&Recorded| inside.nesting.as_ref().is_some_and(|nesting| nesting.name == RACE);
+        let races =
+            |inside: &&&CallHistory| inside.nesting.as_ref().is_some_and(|nesting| nesting.name == RACE);
         let won = case.inside.iter().filter(races).filter(|inside| inside.state() == "succeeded");
         let first = won.min_by_key(|inside| inside.ended.last().copied());
         let id = first.and_then(|inside| inside.name.rsplit('/').next());

@@ -4,13 +4,13 @@ use super::Histories;
 use crate::proof::history::{RecordedBatch, dismissal};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use windlass::core::call::{Fact, Result as Attempted};
-use windlass::core::entry::Event;
-use windlass::core::outcome::Outcome;
-use windlass::{Decision, Siblings};
+use windlass::batch::{Decision, Siblings};
+use windlass_core::call::{Fact, Result as Attempted};
+use windlass_core::entry::EntryEvent;
+use windlass_core::outcome::Outcome;
 
 /// The end that decided a batch.
-struct Decided {
+struct DecidingEnd {
     /// The row of the batch's journal.
     row: usize,
     decision: Decision,
@@ -29,11 +29,11 @@ struct Story {
     cancelled: BTreeMap<usize, usize>,
     /// Calls that were dismissed: the row, the call, and why.
     dismissed: Vec<(usize, usize, Decision)>,
-    /// What the last attempt of each call returned.
+    /// The result of each call's last attempt.
     returned: BTreeMap<usize, bool>,
     won: Vec<usize>,
     lost: usize,
-    decided: Option<Decided>,
+    decided: Option<DecidingEnd>,
 }
 
 /// Every promise about its siblings that a batch broke.
@@ -42,14 +42,14 @@ pub(super) fn problems(histories: &Histories, batch: &RecordedBatch) -> Vec<Stri
     for (row, events) in batch.rows.iter().enumerate() {
         for event in events {
             match event {
-                Event::Call { ordinal, fact } => {
-                    story.add(batch.siblings, (row, usize::from(ordinal.0)), fact);
+                EntryEvent::Call { ordinal, fact } => {
+                    story.add(batch.siblings, row, usize::from(ordinal.0), fact);
                 }
-                Event::Closed(_) => {
+                EntryEvent::Closed(_) => {
                     story.may_grow = false;
                     story.decide(batch.siblings, row);
                 }
-                Event::Batch(_) => {}
+                EntryEvent::Batch(_) | EntryEvent::Answered(_) | EntryEvent::ClockMoved(_) => {}
             }
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn problems(histories: &Histories, batch: &RecordedBatch) -> Vec<Stri
 }
 
 impl Story {
-    fn add(&mut self, siblings: Siblings, (row, call): (usize, usize), fact: &Fact) {
+    fn add(&mut self, siblings: Siblings, row: usize, call: usize, fact: &Fact) {
         match fact {
             Fact::Opened(_) => self.opened.push(row),
             Fact::Returned(returned) => {
@@ -80,28 +80,32 @@ impl Story {
                     Some(outcome) => matches!(outcome, Outcome::Succeeded(_)),
                     None => self.returned.get(&call) == Some(&true),
                 };
-                self.end(siblings, (row, call), succeeded);
+                self.end(siblings, row, call, succeeded);
             }
             Fact::Prepared(_)
             | Fact::SameAs(_)
             | Fact::First
+            | Fact::CopyFound
             | Fact::Operation(_)
             | Fact::Suspended(_)
             | Fact::Resumed(_)
             | Fact::Unconnected(_)
             | Fact::Connected(_)
             | Fact::Detached(_)
+            | Fact::StartRefused
             | Fact::Started(_)
             | Fact::Lost(_)
             | Fact::Stopped(_)
             | Fact::Reconciled(_)
             | Fact::Parked(_)
             | Fact::Accepted(_)
+            | Fact::SetAside(_)
+            | Fact::Aborted(_)
             | Fact::Resolved(_) => {}
         }
     }
 
-    fn end(&mut self, siblings: Siblings, (row, call): (usize, usize), succeeded: bool) {
+    fn end(&mut self, siblings: Siblings, row: usize, call: usize, succeeded: bool) {
         if self.decided.is_some() {
             return;
         }
@@ -113,7 +117,7 @@ impl Story {
         self.decide(siblings, row);
     }
 
-    /// What its calls add up to.
+    /// Tallies its calls.
     fn decide(&mut self, siblings: Siblings, row: usize) {
         if self.decided.is_some() {
             return;
@@ -130,7 +134,7 @@ impl Story {
             (false, true) => Decision::Unreachable,
             (false, false) => return,
         };
-        self.decided = Some(Decided { row, decision, winners: self.won.clone() });
+        self.decided = Some(DecidingEnd { row, decision, winners: self.won.clone() });
     }
 
     /// Nobody is dismissed.
@@ -142,8 +146,8 @@ impl Story {
         told.collect()
     }
 
-    /// Whoever had not ended is dismissed in the deciding row, whoever comes later with its opening; and nobody else.
-    fn after(&self, batch: &RecordedBatch, decided: &Decided) -> Vec<String> {
+    /// Calls that had not ended are dismissed in the deciding row, later ones with their opening; and no others.
+    fn after(&self, batch: &RecordedBatch, decided: &DecidingEnd) -> Vec<String> {
         let (mut problems, name) = (Vec::new(), &batch.name);
         for (call, opened) in self.opened.iter().enumerate() {
             let id = &batch.calls[call];
@@ -166,7 +170,7 @@ impl Story {
 }
 
 /// Every client was told the same winners, and they are those of the journal.
-fn told(histories: &Histories, batch: &RecordedBatch, decided: &Decided) -> Vec<String> {
+fn told(histories: &Histories, batch: &RecordedBatch, decided: &DecidingEnd) -> Vec<String> {
     let id = |call: &usize| batch.calls[*call].rsplit('/').next().unwrap_or_default().to_owned();
     let winners: Vec<String> = decided.winners.iter().map(id).collect();
     let expected: Value =

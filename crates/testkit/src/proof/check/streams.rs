@@ -4,7 +4,7 @@ use super::Histories;
 use crate::proof::history::RecordedBatch;
 use crate::proof::ledger::Effect;
 use std::collections::BTreeSet;
-use windlass::core::batch::ClosedBy;
+use windlass_core::batch::ClosedBy;
 
 /// Whether the ledger may have seen a call of which nothing is recorded: what only reads may run before it is durable that it
 /// was pushed, and then a restart closes its batch.

@@ -1,4 +1,4 @@
-//! What a call waits for outside: answers, questions, signals, results of tools that the client runs, connections.
+//! External waits of a call: answers, questions, signals, results of tools that the client runs, connections.
 
 use super::Histories;
 use super::case::Case;
@@ -6,14 +6,14 @@ use crate::proof::kind::Class;
 use crate::proof::plan::Connects;
 use crate::proof::tools::{ANSWER, QUESTION, SIGNAL, SIGNALS};
 use serde_json::Value;
-use windlass::core::operation::CLIENT;
+use windlass_core::operation::CLIENT;
 
 /// Every promise that was broken.
 pub(super) fn problems(case: &Case<'_>, histories: &Histories, problems: &mut Vec<String>) {
     let inside = case.plan.inside;
-    answers(case, histories, (ANSWER, inside.answer), problems);
-    answers(case, histories, (QUESTION, inside.question), problems);
-    answers(case, histories, (CLIENT, case.class() == Class::Client), problems);
+    answers(case, histories, ANSWER, inside.answer, problems);
+    answers(case, histories, QUESTION, inside.question, problems);
+    answers(case, histories, CLIENT, case.class() == Class::Client, problems);
     let (recorded, asked) = (case.recorded, case.recorded.inside.questions);
     let must_ask = inside.question && recorded.state() == "succeeded" && !recorded.is_resolved();
     if asked > u32::from(inside.question) || (must_ask && asked != 1) {
@@ -23,8 +23,8 @@ pub(super) fn problems(case: &Case<'_>, histories: &Histories, problems: &mut Ve
     connections(case, histories, problems);
 }
 
-/// What was acknowledged as signalled came once, in the order in which it was. The client sends no signal before the one before it
-/// is acknowledged, so one that is missing before another was lost.
+/// Every acknowledged signal came once, in order. The client sends no signal before the last one is
+/// acknowledged, so a missing one before another was lost.
 fn signals(case: &Case<'_>, histories: &Histories, problems: &mut Vec<String>) {
     let (recorded, came) = (case.recorded, &case.recorded.inside.signals);
     let expected: Vec<Value> = (1..=came.len() as u64).map(Value::from).collect();
@@ -45,8 +45,8 @@ fn signals(case: &Case<'_>, histories: &Histories, problems: &mut Vec<String>) {
     }
 }
 
-/// What was acknowledged as answered is what the call was told, once.
-fn answers(case: &Case<'_>, histories: &Histories, (name, waits): (&str, bool), problems: &mut Vec<String>) {
+/// Every acknowledged answer reached the call, once.
+fn answers(case: &Case<'_>, histories: &Histories, name: &str, waits: bool, problems: &mut Vec<String>) {
     let recorded = case.recorded;
     let given = recorded.inside.answers.get(name).map(Vec::as_slice).unwrap_or_default();
     if given.len() > 1 {

@@ -1,23 +1,23 @@
-//! What clients were told.
+//! Replies to clients.
 
 use super::text;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the client of one worker was told.
+/// The replies to one worker's client.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct WorkerReplies {
     /// The number of the worker in its trial.
     pub worker: u32,
     /// How far it came: `opened`, `resumed`, `done`.
     pub phases: Vec<String>,
     /// The answers, in the order in which they came.
-    pub answers: Vec<Answer>,
-    /// What it asked to stop.
-    pub cancels: Vec<Cancel>,
-    /// What it answered to calls that wait, and was told that it is durable.
-    pub answered: Vec<Answered>,
+    pub answers: Vec<BatchReply>,
+    /// Its cancel requests.
+    pub cancels: Vec<ClientCancel>,
+    /// Its acknowledged answers to waiting calls.
+    pub answered: Vec<ClientAnswer>,
     /// The signals that it sent, each with its call, and was told that they are durable.
     pub signalled: Vec<(String, u64)>,
     /// The calls that it connected to what they need, or declined to, and was told that this is durable.
@@ -26,14 +26,22 @@ pub struct Told {
     pub pushed: Vec<String>,
     /// See above.
     pub refused: Vec<String>,
-    /// What it took from an inbox.
+    /// The notices it took.
     pub taken: Vec<Taken>,
     /// The notices that it was about to acknowledge, and those that it was told are gone.
     pub acknowledging: Vec<String>,
     /// See above.
     pub acknowledged: Vec<String>,
+    /// The handles of calls that it was told of before they had ended.
+    pub provisional: Vec<String>,
+    /// The notices that it gave back.
+    pub requeued: Vec<String>,
     /// The schedules that it was told are durable.
     pub scheduled: Vec<String>,
+    /// The sessions that it was about to delete, and those that it was told are gone.
+    pub deleting: Vec<String>,
+    /// See above.
+    pub deleted: Vec<String>,
     /// Whether it was killed.
     pub died: bool,
 }
@@ -45,26 +53,30 @@ pub struct Taken {
     pub id: String,
     /// The task that it tells of.
     pub task: String,
-    /// What of it.
+    /// The kind of the event.
     pub kind: String,
     /// The state of the task.
     pub state: String,
+    /// Between which moments it was taken, by the clock of its worker that never jumps.
+    pub within_us: (u64, u64),
 }
 
 impl Taken {
     /// From what is shown of a notice.
     pub fn read(notice: &Value) -> Taken {
         let given = |name: &str| text(&notice[name]);
-        Taken { id: given("id"), task: given("task"), kind: given("kind"), state: given("state") }
+        let moment = |place: usize| notice["within_us"][place].as_u64().unwrap_or_default();
+        let within_us = (moment(0), moment(1));
+        Taken { id: given("id"), task: given("task"), kind: given("kind"), state: given("state"), within_us }
     }
 }
 
-/// What a client answered to a call that waits.
+/// A client's answer to a waiting call.
 #[derive(Clone, Debug)]
-pub struct Answered {
+pub struct ClientAnswer {
     /// Session, batch and id of the call.
     pub call: String,
-    /// What was answered, by its name in the call.
+    /// The name of the wait in the call.
     pub name: String,
     /// The answer.
     pub said: Value,
@@ -72,7 +84,7 @@ pub struct Answered {
 
 /// A cancel that a client asked for.
 #[derive(Clone, Debug)]
-pub struct Cancel {
+pub struct ClientCancel {
     /// In which session.
     pub session: String,
     /// In which batch, or in all of them.
@@ -85,7 +97,7 @@ pub struct Cancel {
     pub acknowledged: bool,
 }
 
-impl Cancel {
+impl ClientCancel {
     /// Whether it reaches the call of this name.
     pub fn reaches(&self, name: &str) -> bool {
         let mut words = name.splitn(3, '/');
@@ -99,23 +111,23 @@ impl Cancel {
 
 /// The answer of one batch.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct BatchReply {
     /// The session.
     pub session: String,
     /// The batch's key.
     pub batch: String,
     /// Its calls, as they are shown.
     pub calls: Vec<Value>,
-    /// What came of what it asked of its calls together.
+    /// The decision of its sibling rule.
     pub decided: Value,
     /// Whether it is of one call alone, that was resolved or pushed.
     pub alone: bool,
 }
 
-impl Told {
+impl WorkerReplies {
     /// Reads what a worker said. What is not a whole line was never said.
-    pub fn read(worker: u32, said: &str) -> Result<Told> {
-        let mut told = Told { worker, ..Told::default() };
+    pub fn read(worker: u32, said: &str) -> Result<WorkerReplies> {
+        let mut told = WorkerReplies { worker, ..WorkerReplies::default() };
         let mut submitted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for line in said.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let line: Value =
@@ -136,12 +148,12 @@ impl Told {
                 let session = text(&scope["session"]);
                 let submitted = submitted.get(&session).cloned().unwrap_or_default();
                 let (batch, call) = (given("batch"), given("call"));
-                told.cancels.push(Cancel { session, batch, call, submitted, acknowledged: false });
+                told.cancels.push(ClientCancel { session, batch, call, submitted, acknowledged: false });
                 continue;
             }
             if let Some(scope) = line.get("asked") {
                 let given = |name: &str| scope[name].as_str().map(str::to_owned);
-                let is_it = |cancel: &&mut Cancel| {
+                let is_it = |cancel: &&mut ClientCancel| {
                     cancel.session == text(&scope["session"])
                         && cancel.batch == given("batch")
                         && cancel.call == given("call")
@@ -151,7 +163,7 @@ impl Told {
                 }
                 continue;
             }
-            told.answers.push(Answer {
+            told.answers.push(BatchReply {
                 session: text(&line["session"]),
                 batch: text(&line["answer"]["key"]),
                 calls: line["answer"]["calls"].as_array().cloned().unwrap_or_default(),
@@ -166,7 +178,7 @@ impl Told {
     fn notes(&mut self, line: &Value) -> bool {
         if let Some(answered) = line.get("answered") {
             let (call, name) = (text(&answered["call"]), text(&answered["name"]));
-            self.answered.push(Answered { call, name, said: answered["said"].clone() });
+            self.answered.push(ClientAnswer { call, name, said: answered["said"].clone() });
             return true;
         }
         if let Some(signalled) = line.get("signalled") {
@@ -182,6 +194,10 @@ impl Told {
             self.pushed.push(text(pushed));
             return true;
         }
+        if let Some(open) = line.get("provisional").and_then(Value::as_array) {
+            self.provisional.extend(open.iter().map(text));
+            return true;
+        }
         if let Some(taken) = line.get("taken") {
             self.taken.push(Taken::read(taken));
             return true;
@@ -189,7 +205,10 @@ impl Told {
         let ids = [
             ("acknowledging", &mut self.acknowledging),
             ("acknowledged", &mut self.acknowledged),
+            ("requeued", &mut self.requeued),
             ("scheduled", &mut self.scheduled),
+            ("deleting", &mut self.deleting),
+            ("deleted", &mut self.deleted),
         ];
         let mut named = ids.into_iter().filter_map(|(name, ids)| Some((line.get(name)?, ids)));
         if let Some((id, ids)) = named.next() {

@@ -1,13 +1,17 @@
 //! Plans from a seed.
 
-use super::{BatchPlan, CallPlan, CancelPlan, Connects, Inside, Nested, Plan, Says, SessionPlan, Then, When};
+use super::{
+    BatchPlan, CallPlan, CancelPlan, CancelTime, Connects, FirstReply, InsidePlan, Nested, ProofPlan, Says,
+    SessionPlan, Then,
+};
 use crate::chance::Chance;
-use crate::proof::kind::{Class, Kind};
-use windlass::Siblings;
+use crate::proof::kind::{CallKind, Class};
+use windlass::batch::Siblings;
 
-impl Plan {
+impl ProofPlan {
     /// The plan of a seed: small enough to be over in a moment, and no two alike.
-    pub fn of(seed: u64) -> Plan {
+    pub fn of(seed: u64) -> ProofPlan {
+        let numbered = seed;
         let mut seed = Chance::new(seed).branch(1);
         let mut calls = 0;
         let sessions = 1..=seed.between(1, 3);
@@ -16,8 +20,44 @@ impl Plan {
         for session in &sessions {
             cancels.extend(cancel(session, &mut seed));
         }
-        Plan { sessions, cancels, resolved_percent: 50, schedules: Vec::new() }
+        let usual = sessions.len();
+        // Of chances of their own, so that all else of a seed stays as it was.
+        let mut own = Chance::new(numbered).branch(2);
+        let shifting = own.percent(SHIFTING_PERCENT).then(|| shifting(&mut own));
+        let sessions = sessions.into_iter().chain(shifting).collect::<Vec<_>>();
+        cancels.extend(sessions.iter().skip(usual).filter_map(|session| cancel(session, &mut own)));
+        let deletions = seed.between(0, 2);
+        ProofPlan { sessions, cancels, resolved_percent: 50, deletions, ..ProofPlan::default() }
     }
+}
+
+/// How many of a hundred plans have a session whose tools change their class from worker to worker.
+const SHIFTING_PERCENT: u64 = 40;
+
+/// A session whose tools change their class from worker to worker, with the client's acceptance.
+fn shifting(seed: &mut Chance) -> SessionPlan {
+    let mut calls = 0;
+    let mut batch = |no| {
+        let calls = (0..seed.between(1, 4)).map(|_| {
+            calls += 1;
+            let kind = seed.one_of(&[CallKind::SHIFTING, CallKind::SHIFTING, CallKind::SHIFTING.asks()]);
+            let mut call = CallPlan::new(&format!("x{calls}"), kind);
+            let wait = seed.between(5, 40);
+            // Long enough to be killed in the middle, mostly; some fail, and are tried again.
+            call.order = match seed.between(0, 9) {
+                0 => "drop".to_owned(),
+                1 | 2 => format!("reject:{}", wait % 2 + 1),
+                _ => format!("{}:{wait}", seed.one_of(&["delay", "late"])),
+            };
+            call.says = seed.one_of(&[Says::Plain, Says::Safe, Says::SafeAfter(wait), Says::Never]);
+            if seed.percent(15) {
+                call.connects = Connects::Made;
+            }
+            call
+        });
+        BatchPlan { key: format!("b{no}"), calls: calls.collect(), ..BatchPlan::default() }
+    };
+    SessionPlan { name: "shifting".to_owned(), batches: vec![batch(1), batch(2)], ahead: 2 }
 }
 
 fn session(no: u64, seed: &mut Chance, calls: &mut u64) -> SessionPlan {
@@ -40,7 +80,10 @@ fn batch(no: u64, seed: &mut Chance, calls: &mut u64) -> BatchPlan {
     let rivals = siblings != Siblings::Independent;
     let calls = (0..count).map(|_| if rivals { rival(seed, calls) } else { call(seed, calls) }).collect();
     let walks_away = !streamed && !grows && no.is_multiple_of(3);
-    BatchPlan { key: format!("b{no}"), calls, grows, siblings, streamed, walks_away }
+    let asks =
+        seed.one_of(&[FirstReply::AtTheEnd, FirstReply::AtTheEnd, FirstReply::Early, FirstReply::Unattended]);
+    let silent = seed.percent(15);
+    BatchPlan { key: format!("b{no}"), calls, grows, siblings, streamed, walks_away, asks, silent }
 }
 
 /// A call of a batch whose calls decide about each other: most run together, and many are not done at once.
@@ -60,7 +103,7 @@ fn rival(seed: &mut Chance, calls: &mut u64) -> CallPlan {
 }
 
 pub(super) fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
-    use Kind as K;
+    use CallKind as K;
     *calls += 1;
     let kinds = [
         [K::ONCE, K::ONCE, K::ONCE, K::ONCE.asks(), K::KEYED, K::KEYED, K::KEYED],
@@ -69,7 +112,7 @@ pub(super) fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
     .concat();
     let mut kind = seed.one_of(&kinds);
     if seed.percent(10) {
-        kind = seed.one_of(&[Kind::MISSING, Kind::MISSING, Kind::CLIENT]);
+        kind = seed.one_of(&[CallKind::MISSING, CallKind::MISSING, CallKind::CLIENT]);
     }
     let wait = seed.between(1, 12);
     let order = match seed.between(0, 24) {
@@ -93,7 +136,7 @@ pub(super) fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
         if kind.class == Class::Client { ("ok".to_owned(), Then::Return) } else { (order, then) };
     let id = format!("c{calls}");
     let inside = match kind.class {
-        Class::Stepped => Inside {
+        Class::Stepped => InsidePlan {
             step: seed.percent(70),
             nap: seed.percent(40),
             once: seed.percent(50),
@@ -101,13 +144,19 @@ pub(super) fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
             question: seed.percent(20),
             signal: seed.percent(20),
         },
-        Class::Once | Class::Keyed | Class::Read | Class::Client | Class::Missing => Inside::default(),
+        Class::Once | Class::Keyed | Class::Read | Class::Shifting | Class::Client | Class::Missing => {
+            InsidePlan::default()
+        }
     };
     let nested = match kind.class {
         Class::Stepped | Class::Keyed | Class::Once if seed.percent(22) => nested(&id, seed),
-        Class::Stepped | Class::Keyed | Class::Once | Class::Read | Class::Client | Class::Missing => {
-            Nested::default()
-        }
+        Class::Stepped
+        | Class::Keyed
+        | Class::Once
+        | Class::Read
+        | Class::Shifting
+        | Class::Client
+        | Class::Missing => Nested::default(),
     };
     let connects = match seed.between(0, 19) {
         0 | 1 if kind.has_code() => Connects::Made,
@@ -117,7 +166,7 @@ pub(super) fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
     CallPlan { id, kind, order, then, says, long, inside, connects, nested, task: None }
 }
 
-/// What the call of this id calls.
+/// The nested calls of the call of this id.
 fn nested(id: &str, seed: &mut Chance) -> Nested {
     let (alone, races) = (seed.between(0, 2), seed.percent(65));
     let alone = if races { alone } else { alone.max(1) };
@@ -128,7 +177,14 @@ fn nested(id: &str, seed: &mut Chance) -> Nested {
 
 /// A call inside another.
 fn inside(id: String, seed: &mut Chance) -> CallPlan {
-    let kinds = [Kind::KEYED, Kind::KEYED, Kind::ONCE, Kind::ONCE.asks(), Kind::READ, Kind::STEPPED];
+    let kinds = [
+        CallKind::KEYED,
+        CallKind::KEYED,
+        CallKind::ONCE,
+        CallKind::ONCE.asks(),
+        CallKind::READ,
+        CallKind::STEPPED,
+    ];
     let mut call = CallPlan::new(&id, seed.one_of(&kinds));
     let wait = seed.between(1, 12);
     call.order = match seed.between(0, 11) {
@@ -148,7 +204,7 @@ fn inside(id: String, seed: &mut Chance) -> CallPlan {
         call.then = seed.one_of(&[Then::Hang, Then::Obey]);
     }
     if call.kind.class == Class::Stepped {
-        call.inside = Inside { step: seed.percent(70), nap: seed.percent(30), ..Inside::default() };
+        call.inside = InsidePlan { step: seed.percent(70), nap: seed.percent(30), ..InsidePlan::default() };
     }
     call
 }
@@ -171,7 +227,7 @@ pub(super) fn cancel(session: &SessionPlan, seed: &mut Chance) -> Option<CancelP
     let (chosen, scope) = (seed.percent(65), seed.between(0, 5));
     let batch = &session.batches[seed.below(session.batches.len() as u64) as usize];
     let call = &batch.calls[seed.below(batch.calls.len() as u64) as usize];
-    let when = When::Within(seed.one_of(&[3_000, 12_000, 40_000]));
+    let when = CancelTime::Within(seed.one_of(&[3_000, 12_000, 40_000]));
     let cancel = CancelPlan {
         session: session.name.clone(),
         batch: (scope > 0).then(|| batch.key.clone()),

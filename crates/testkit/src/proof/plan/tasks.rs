@@ -1,14 +1,16 @@
 //! Plans from a seed whose calls go on without their callers, by themselves, because they are asked to, or because it is time.
 
 use super::random::{call, cancel};
-use super::{BatchPlan, CallPlan, Connects, Nested, Plan, SchedulePlan, SessionPlan};
+use super::{
+    BatchPlan, CallPlan, Connects, FirstReply, InsidePlan, Nested, ProofPlan, SchedulePlan, SessionPlan,
+};
 use crate::chance::Chance;
-use crate::proof::kind::{Class, Kind};
-use windlass::Wake;
+use crate::proof::kind::{CallKind, Class};
+use windlass::tasks::Wake;
 
-impl Plan {
+impl ProofPlan {
     /// The plan of a seed: small enough to be over in a moment, and no two alike.
-    pub fn tasks(seed: u64) -> Plan {
+    pub fn tasks(seed: u64) -> ProofPlan {
         let mut seed = Chance::new(seed).branch(2);
         let (mut calls, mut schedules) = (0, Vec::new());
         let mut sessions = Vec::new();
@@ -18,20 +20,27 @@ impl Plan {
             sessions.push(session);
         }
         let cancels = sessions.iter().filter_map(|session| cancel(session, &mut seed)).collect();
-        Plan { sessions, cancels, resolved_percent: 50, schedules }
+        ProofPlan { sessions, cancels, resolved_percent: 50, schedules, ..ProofPlan::default() }
     }
 }
 
-impl Plan {
+impl ProofPlan {
     /// One task, and one call at a time, with nobody beside them: each commit is the same one in every run.
-    pub fn background() -> Plan {
-        let task =
-            |id: &str| CallPlan { task: Some(Wake::OnEnd), ..CallPlan::new(id, Kind::KEYED.background()) };
+    pub fn background() -> ProofPlan {
+        let task = |id: &str| CallPlan {
+            task: Some(Wake::OnEnd),
+            ..CallPlan::new(id, CallKind::KEYED.background())
+        };
         let batch = BatchPlan { key: "b1".into(), calls: vec![task("c1")], ..BatchPlan::default() };
-        let sessions = vec![SessionPlan { name: "s1".into(), batches: vec![batch], ahead: 1 }];
+        // One that waits for its client, who is answered before.
+        let waits = InsidePlan { answer: true, ..InsidePlan::default() };
+        let early = CallPlan { inside: waits, ..CallPlan::new("c4", CallKind::STEPPED.apart()) };
+        let (key, asks) = ("b3".to_owned(), FirstReply::Early);
+        let early = BatchPlan { key, asks, calls: vec![early], ..BatchPlan::default() };
+        let sessions = vec![SessionPlan { name: "s1".into(), batches: vec![batch, early], ahead: 1 }];
         let (session, id) = ("s1".to_owned(), "t2".to_owned());
         let schedules = vec![SchedulePlan { session, id, after_ms: 10, call: task("c2") }];
-        Plan { sessions, schedules, ..Plan::default() }
+        ProofPlan { sessions, schedules, ..ProofPlan::default() }
     }
 }
 
@@ -40,6 +49,13 @@ fn session(no: u64, seed: &mut Chance, calls: &mut u64) -> SessionPlan {
         key: format!("b{no}"),
         calls: (0..seed.between(1, 4)).map(|_| task(seed, calls)).collect(),
         walks_away: seed.percent(25),
+        asks: seed.one_of(&[
+            FirstReply::AtTheEnd,
+            FirstReply::AtTheEnd,
+            FirstReply::Early,
+            FirstReply::Unattended,
+        ]),
+        silent: seed.percent(15),
         ..BatchPlan::default()
     };
     SessionPlan {
@@ -53,7 +69,7 @@ fn session(no: u64, seed: &mut Chance, calls: &mut u64) -> SessionPlan {
 fn task(seed: &mut Chance, calls: &mut u64) -> CallPlan {
     let mut task = call(seed, calls);
     if !task.kind.has_code() {
-        task.kind = Kind::KEYED;
+        task.kind = CallKind::KEYED;
     }
     task.kind = task.kind.background();
     (task.connects, task.nested) = (Connects::Nothing, Nested::default());
@@ -71,7 +87,7 @@ fn task(seed: &mut Chance, calls: &mut u64) -> CallPlan {
 fn schedule(session: &SessionPlan, seed: &mut Chance, calls: &mut u64) -> SchedulePlan {
     *calls += 1;
     let class = seed.one_of(&[Class::Once, Class::Keyed, Class::Read, Class::Stepped]);
-    let mut call = CallPlan::new(&format!("c{calls}"), Kind::new(class).background());
+    let mut call = CallPlan::new(&format!("c{calls}"), CallKind::new(class).background());
     call.task = Some(Wake::OnEnd);
     let (session, id) = (session.name.clone(), format!("t{calls}"));
     SchedulePlan { session, id, after_ms: seed.between(1, 60), call }

@@ -9,7 +9,7 @@ use tokio::task::LocalSet;
 use windlass_testkit::chance::Chance;
 use windlass_testkit::leases::Happened;
 use windlass_testkit::leases::process::CLASSES;
-use windlass_testkit::leases::stopped::{Pair, Trial};
+use windlass_testkit::leases::stopped::{StopTrial, WorkerPair};
 use windlass_testkit::postgres::Cluster;
 
 const TRIALS: u64 = 50;
@@ -24,7 +24,7 @@ async fn one_that_was_stopped_changes_nothing_any_more() {
     let (began, next, void) = (Instant::now(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let watching = LocalSet::new();
     let pairs: Vec<_> = (0..PAIRS)
-        .map(|number| watching.spawn_local(pair(cluster, number, (next.clone(), void.clone()))))
+        .map(|number| watching.spawn_local(pair(cluster, number, next.clone(), void.clone())))
         .collect();
     watching.await;
     let mut happened = Happened::default();
@@ -50,11 +50,12 @@ async fn one_that_was_stopped_changes_nothing_any_more() {
 async fn pair(
     cluster: &'static Cluster,
     number: u64,
-    (next, void): (Arc<AtomicU64>, Arc<AtomicU64>),
+    next: Arc<AtomicU64>,
+    void: Arc<AtomicU64>,
 ) -> Result<Happened> {
     let program = Path::new(env!("CARGO_BIN_EXE_windlass-lease"));
     // Every other one finds out from the store alone that its lease is over.
-    let mut pair = Pair::start(cluster, program, number.is_multiple_of(2)).await?;
+    let mut pair = WorkerPair::start(cluster, program, number.is_multiple_of(2)).await?;
     let mut happened = Happened::default();
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +63,7 @@ async fn pair(
             return Ok(happened);
         }
         let mut chance = Chance::new(number);
-        let trial = Trial { class: chance.one_of(&CLASSES).0, late: chance.percent(60) };
+        let trial = StopTrial { class: chance.one_of(&CLASSES).0, late: chance.percent(60) };
         loop {
             let made = pair.run(trial).await;
             match made.with_context(|| format!("trial {number}, {trial:?}"))? {

@@ -12,21 +12,35 @@ use std::sync::OnceLock;
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Which crate of ours may use which. Arrows never point back or sideways; a new crate gets a row.
-const ARROWS: [(&str, &[&str]); 11] = [
-    ("windlass-core", &[]),
-    ("windlass-store", &["windlass-core"]),
+const ARROWS: [(&str, &[&str]); 12] = [
+    ("windlass-args", &[]),
+    ("windlass-core", &["windlass-args"]),
+    ("windlass-store", &["windlass-core", "windlass-args"]),
     ("windlass-macros", &[]),
-    ("windlass", &["windlass-core", "windlass-store", "windlass-macros"]),
+    ("windlass", &["windlass-args", "windlass-core", "windlass-store", "windlass-macros"]),
     ("windlass-tools", &["windlass"]),
-    ("windlass-wire", &["windlass"]),
+    ("windlass-wire", &["windlass-core"]),
     ("windlass-mcp", &["windlass"]),
-    ("windlass-server", &["windlass", "windlass-tools", "windlass-mcp", "windlass-wire"]),
-    ("windlass-cli", &["windlass", "windlass-tools", "windlass-server", "windlass-bench"]),
+    (
+        "windlass-server",
+        &["windlass", "windlass-tools", "windlass-mcp", "windlass-wire", "windlass-core", "windlass-args"],
+    ),
+    (
+        "windlass-cli",
+        &[
+            "windlass",
+            "windlass-tools",
+            "windlass-server",
+            "windlass-bench",
+            "windlass-core",
+            "windlass-args",
+        ],
+    ),
     ("windlass-bench", &["windlass", "windlass-server"]),
-    ("windlass-testkit", &["windlass", "windlass-store", "windlass-core"]),
+    ("windlass-testkit", &["windlass", "windlass-store", "windlass-core", "windlass-args"]),
 ];
 
-/// What tests may use beyond their crate's own arrows.
+/// The crates that tests may use beyond their crate's own arrows.
 const TESTS_ONLY: [(&str, &[&str]); 1] = [
     // Whole calls are measured against the floors.
     ("windlass-bench", &["windlass-tools"]),
@@ -34,8 +48,11 @@ const TESTS_ONLY: [(&str, &[&str]); 1] = [
 
 const TESTKIT: &str = "windlass-testkit";
 
-/// What core must not name as a dependency: threads of control, the outside world, the clock, chance.
-const NOT_IN_CORE: [&str; 14] = [
+/// Crates without IO, clock and randomness.
+const PURE: [&str; 2] = ["windlass-args", "windlass-core"];
+
+/// Dependencies that a pure crate must not name: threads of control, the outside world, the clock, chance.
+const NOT_IN_PURE: [&str; 14] = [
     "async-std",
     "chrono",
     "futures",
@@ -52,8 +69,8 @@ const NOT_IN_CORE: [&str; 14] = [
     "uuid",
 ];
 
-/// What core must not even reach through others. (A schema library may have `getrandom` for its hash maps.)
-const NOT_BELOW_CORE: [&str; 7] = ["hyper", "libsqlite3-sys", "mio", "reqwest", "rusqlite", "tokio", "ureq"];
+/// Packages that a pure crate must not even reach through others. (A schema library may have `getrandom` for its hash maps.)
+const NOT_BELOW_PURE: [&str; 7] = ["hyper", "libsqlite3-sys", "mio", "reqwest", "rusqlite", "tokio", "ureq"];
 
 /// `cargo metadata` of the workspace with every feature, as `deny.toml` says; asked once per process.
 fn metadata() -> &'static Value {
@@ -118,34 +135,29 @@ fn arrows(metadata: &Value, problems: &mut Problems) {
     }
 }
 
-fn core_is_pure(metadata: &Value, problems: &mut Problems) {
-    let Some(core) = members(metadata).find(|package| package["name"] == "windlass-core") else {
-        problems.add("Cargo.toml", "there is no windlass-core");
+fn is_pure(crate_name: &str, metadata: &Value, problems: &mut Problems) {
+    let place = format!("Cargo.toml of {crate_name}");
+    let Some(pure) = members(metadata).find(|package| package["name"] == crate_name) else {
+        problems.add("Cargo.toml", format!("there is no {crate_name}"));
         return;
     };
-    for dependency in list(core, "dependencies").iter().filter(|dependency| dependency["kind"] != "dev") {
+    for dependency in list(pure, "dependencies").iter().filter(|dependency| dependency["kind"] != "dev") {
         let name = string(dependency, "name");
-        if NOT_IN_CORE.contains(&name) {
-            problems.add(
-                "Cargo.toml of windlass-core",
-                format!("uses {name}: core does no IO; move it outwards"),
-            );
+        if NOT_IN_PURE.contains(&name) {
+            problems.add(&place, format!("uses {name}: {crate_name} does no IO; move it outwards"));
         }
     }
     let nodes: BTreeMap<&str, &Value> =
         list(&metadata["resolve"], "nodes").iter().map(|node| (string(node, "id"), node)).collect();
     let names: BTreeMap<&str, &str> =
         list(metadata, "packages").iter().map(|p| (string(p, "id"), string(p, "name"))).collect();
-    let (mut seen, mut open) = (BTreeSet::new(), vec![(string(core, "id"), "windlass-core".to_owned())]);
+    let (mut seen, mut open) = (BTreeSet::new(), vec![(string(pure, "id"), crate_name.to_owned())]);
     while let Some((id, path)) = open.pop() {
         if !seen.insert(id) {
             continue;
         }
-        if names.get(id).is_some_and(|name| NOT_BELOW_CORE.contains(name)) {
-            problems.add(
-                "Cargo.toml of windlass-core",
-                format!("reaches {path}: switch off the feature that does"),
-            );
+        if names.get(id).is_some_and(|name| NOT_BELOW_PURE.contains(name)) {
+            problems.add(&place, format!("reaches {path}: switch off the feature that does"));
         }
         for to in nodes.get(id).map_or(&[][..], |node| list(node, "deps")) {
             if list(to, "dep_kinds").iter().any(|kind| kind["kind"].is_null()) {
@@ -156,7 +168,7 @@ fn core_is_pure(metadata: &Value, problems: &mut Problems) {
     }
 }
 
-/// What `deny.toml` allows. Read line by line, as that file says, so that tidy needs no TOML parser.
+/// The content of `deny.toml`. Read line by line, as that file says, so that tidy needs no TOML parser.
 #[derive(Default)]
 struct Deny {
     licences: Vec<String>,
@@ -353,20 +365,31 @@ fn arrows_point_inwards() {
 }
 
 #[test]
-fn core_does_no_io() {
-    let check = |on_paper: &[(&str, &str, Option<&str>)], expected: &[&str]| {
-        sample(|problems| core_is_pure(&paper(on_paper), problems), expected);
+fn args_and_core_do_no_io() {
+    let check = |name: &str, on_paper: &[(&str, &str, Option<&str>)], expected: &[&str]| {
+        sample(|problems| is_pure(name, &paper(on_paper), problems), expected);
     };
-    check(&[("windlass-core", "tokio", Some("dev"))], &[]);
-    check(&[("windlass-core", "jsonschema", None), ("jsonschema", "getrandom", None)], &[]);
-    check(&[("windlass-core", "getrandom", None)], &["uses getrandom"]);
+    check("windlass-core", &[("windlass-core", "tokio", Some("dev"))], &[]);
+    check("windlass-args", &[("windlass-args", "jsonschema", None), ("jsonschema", "getrandom", None)], &[]);
+    check("windlass-core", &[("windlass-core", "getrandom", None)], &["uses getrandom"]);
     check(
-        &[("windlass-core", "jsonschema", None), ("jsonschema", "reqwest", None)],
-        &["reaches windlass-core → jsonschema → reqwest"],
+        "windlass-args",
+        &[("windlass-args", "tokio", None)],
+        &["uses tokio", "reaches windlass-args → tokio"],
     );
+    check(
+        "windlass-core",
+        &[
+            ("windlass-core", "windlass-args", None),
+            ("windlass-args", "jsonschema", None),
+            ("jsonschema", "reqwest", None),
+        ],
+        &["reaches windlass-core → windlass-args → jsonschema → reqwest"],
+    );
+    check("windlass-args", &[("windlass-core", "tokio", None)], &["there is no windlass-args"]);
 
     let mut problems = Problems::default();
-    core_is_pure(metadata(), &mut problems);
+    PURE.into_iter().for_each(|name| is_pure(name, metadata(), &mut problems));
     problems.none();
 }
 

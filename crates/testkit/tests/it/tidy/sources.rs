@@ -184,7 +184,7 @@ fn everywhere(rule: Rule) {
 
 /// Shows a rule failing, or not, on a sample.
 #[track_caller]
-fn sample(rule: Rule, (path, text): (&str, &str), expected: &[&str]) {
+fn sample(rule: Rule, path: &str, text: &str, expected: &[&str]) {
     let mut problems = Problems::default();
     rule(&Source::new(path, text), &mut problems);
     problems.are(expected);
@@ -192,83 +192,83 @@ fn sample(rule: Rule, (path, text): (&str, &str), expected: &[&str]) {
 
 #[test]
 fn files_are_small_enough_to_hold() {
-    sample(length, ("a.rs", &"\n".repeat(600)), &[]);
-    sample(length, ("a.rs", &"\n".repeat(601)), &["a.rs: 601 lines"]);
+    sample(length, "a.rs", &"\n".repeat(600), &[]);
+    sample(length, "a.rs", &"\n".repeat(601), &["a.rs: 601 lines"]);
     everywhere(length);
 }
 
 #[test]
 fn modules_say_what_they_are_for() {
-    sample(module_doc, ("a.rs", "//! A.\n"), &[]);
-    sample(module_doc, ("a.rs", "// A.\n"), &["a.rs:1: begin with"]);
+    sample(module_doc, "a.rs", "//! A.\n", &[]);
+    sample(module_doc, "a.rs", "// A.\n", &["a.rs:1: begin with"]);
     everywhere(module_doc);
 }
 
 #[test]
 fn names_say_what_is_inside() {
-    sample(names, ("crates/x/src/commonly.rs", ""), &[]);
-    sample(names, ("crates/x/src/utils.rs", ""), &["`utils` says nothing"]);
-    sample(names, ("crates/x/src/helpers/a.rs", ""), &["`helpers` says nothing"]);
-    sample(names, ("crates/x/src/store_v2.rs", ""), &["replace the first version"]);
+    sample(names, "crates/x/src/commonly.rs", "", &[]);
+    sample(names, "crates/x/src/utils.rs", "", &["`utils` says nothing"]);
+    sample(names, "crates/x/src/helpers/a.rs", "", &["`helpers` says nothing"]);
+    sample(names, "crates/x/src/store_v2.rs", "", &["replace the first version"]);
     everywhere(names);
 }
 
 #[test]
 fn nothing_is_left_for_later() {
-    sample(leftovers, ("a.rs", "let todo = \"FIXME todo!()\"; // todo"), &[]);
-    sample(leftovers, ("a.rs", "\ntodo!()"), &["a.rs:2: `todo!`"]);
-    sample(leftovers, ("a.rs", "unimplemented!(\"x\")"), &["`unimplemented!`"]);
-    sample(leftovers, ("a.rs", "/// FIXME: y"), &["`FIXME`"]);
-    sample(leftovers, ("a.rs", "a(); /* XXX */"), &["`XXX`"]);
-    sample(leftovers, ("a.rs", "#[ignore = \"slow\"]"), &["ignored test"]);
-    sample(leftovers, ("a.rs", "fn open_v2() {}"), &["`open_v2`"]);
+    sample(leftovers, "a.rs", "let todo = \"FIXME todo!()\"; // todo", &[]);
+    sample(leftovers, "a.rs", "\ntodo!()", &["a.rs:2: `todo!`"]);
+    sample(leftovers, "a.rs", "unimplemented!(\"x\")", &["`unimplemented!`"]);
+    sample(leftovers, "a.rs", "/// FIXME: y", &["`FIXME`"]);
+    sample(leftovers, "a.rs", "a(); /* XXX */", &["`XXX`"]);
+    sample(leftovers, "a.rs", "#[ignore = \"slow\"]", &["ignored test"]);
+    sample(leftovers, "a.rs", "fn open_v2() {}", &["`open_v2`"]);
     everywhere(leftovers);
 }
 
 #[test]
 fn exceptions_carry_a_reason() {
-    sample(reasons, ("a.rs", "#[expect(dead_code, reason = \"soon\")]\n#[derive(Debug)]"), &[]);
-    sample(reasons, ("a.rs", "\n#[allow(dead_code)]"), &["a.rs:2: `#[allow(dead_code)"]);
-    sample(reasons, ("a.rs", "#![expect(\n  dead_code,\n)]"), &["a.rs:1"]);
-    sample(reasons, ("a.rs", "#[cfg_attr(test, allow(dead_code))]"), &["a.rs:1"]);
-    sample(reasons, ("a.rs", "#[cfg_attr(test, allow(dead_code, reason = \"x\"))]"), &[]);
+    sample(reasons, "a.rs", "#[expect(dead_code, reason = \"soon\")]\n#[derive(Debug)]", &[]);
+    sample(reasons, "a.rs", "\n#[allow(dead_code)]", &["a.rs:2: `#[allow(dead_code)"]);
+    sample(reasons, "a.rs", "#![expect(\n  dead_code,\n)]", &["a.rs:1"]);
+    sample(reasons, "a.rs", "#[cfg_attr(test, allow(dead_code))]", &["a.rs:1"]);
+    sample(reasons, "a.rs", "#[cfg_attr(test, allow(dead_code, reason = \"x\"))]", &[]);
     everywhere(reasons);
 }
 
 #[test]
 fn tests_do_not_sleep() {
     let path = "crates/x/tests/it/a.rs";
-    sample(sleeps, ("crates/x/src/a.rs", "std::thread::sleep(d);"), &[]);
-    sample(sleeps, (path, "cx.sleep(\"name\", d); fn sleep() {}"), &[]);
-    sample(sleeps, (path, "thread::sleep(d); // tidy: the other process has no channel"), &[]);
-    sample(sleeps, (path, "thread::sleep(d); // tidy:"), &["a.rs:1: sleeps"]);
-    sample(sleeps, (path, "tokio::time::sleep(d).await;"), &["a.rs:1: sleeps"]);
-    sample(sleeps, (path, "sleep_until(t).await;"), &["a.rs:1: sleeps"]);
+    sample(sleeps, "crates/x/src/a.rs", "std::thread::sleep(d);", &[]);
+    sample(sleeps, path, "cx.sleep(\"name\", d); fn sleep() {}", &[]);
+    sample(sleeps, path, "thread::sleep(d); // tidy: the other process has no channel", &[]);
+    sample(sleeps, path, "thread::sleep(d); // tidy:", &["a.rs:1: sleeps"]);
+    sample(sleeps, path, "tokio::time::sleep(d).await;", &["a.rs:1: sleeps"]);
+    sample(sleeps, path, "sleep_until(t).await;", &["a.rs:1: sleeps"]);
     everywhere(sleeps);
 }
 
 #[test]
 fn only_the_store_knows_sql() {
-    sample(sql, ("crates/store/src/a.rs", "q(\"SELECT 1\")"), &[]);
-    sample(sql, ("crates/runtime/src/a.rs", "// SELECT 1"), &[]);
-    sample(sql, ("crates/runtime/src/a.rs", "q(\"\n  SELECT 1\")"), &["a.rs:2: `SELECT`"]);
-    sample(sql, ("crates/cli/src/a.rs", "q(r#\"INSERT INTO t\"#)"), &["a.rs:1: `INSERT INTO`"]);
+    sample(sql, "crates/store/src/a.rs", "q(\"SELECT 1\")", &[]);
+    sample(sql, "crates/runtime/src/a.rs", "// SELECT 1", &[]);
+    sample(sql, "crates/runtime/src/a.rs", "q(\"\n  SELECT 1\")", &["a.rs:2: `SELECT`"]);
+    sample(sql, "crates/cli/src/a.rs", "q(r#\"INSERT INTO t\"#)", &["a.rs:1: `INSERT INTO`"]);
     everywhere(sql);
 }
 
 #[test]
 fn libraries_do_not_print() {
-    sample(printing, ("crates/cli/src/a.rs", "println!()"), &[]);
-    sample(printing, ("crates/runtime/examples/a.rs", "println!()"), &[]);
-    sample(printing, ("crates/core/src/a.rs", "/// println!()"), &[]);
-    sample(printing, ("crates/core/src/a.rs", "println!()"), &["a.rs:1: `println!`"]);
-    sample(printing, ("crates/core/src/a.rs", "std::eprint!()"), &["a.rs:1: `eprint!`"]);
+    sample(printing, "crates/cli/src/a.rs", "println!()", &[]);
+    sample(printing, "crates/runtime/examples/a.rs", "println!()", &[]);
+    sample(printing, "crates/core/src/a.rs", "/// println!()", &[]);
+    sample(printing, "crates/core/src/a.rs", "println!()", &["a.rs:1: `println!`"]);
+    sample(printing, "crates/core/src/a.rs", "std::eprint!()", &["a.rs:1: `eprint!`"]);
     everywhere(printing);
 }
 
 #[test]
 fn nothing_is_unsafe() {
-    sample(safe, ("a.rs", "#![forbid(unsafe_code)] // unsafe"), &[]);
-    sample(safe, ("a.rs", "\nunsafe impl Send for A {}"), &["a.rs:2: `unsafe`"]);
+    sample(safe, "a.rs", "#![forbid(unsafe_code)] // unsafe", &[]);
+    sample(safe, "a.rs", "\nunsafe impl Send for A {}", &["a.rs:2: `unsafe`"]);
     everywhere(safe);
 }

@@ -1,9 +1,9 @@
-//! What must be so after every event, found by comparing every call with every other.
+//! The invariants after every event, found by comparing every call with every other.
 
 use super::model::{Call, SESSIONS, State, World, global};
 use super::values::{Values, collide};
 use windlass_core::ids::CallId;
-use windlass_core::plan::{Limit, Ready, Refused, Why};
+use windlass_core::plan::{Limit, Ready, TurnRefusal, Why};
 use windlass_core::rate::Rate;
 
 impl World {
@@ -66,8 +66,17 @@ impl World {
         }
     }
 
-    fn is_clear(&self, at: usize) -> bool {
-        self.calls[at].place.is_some() && !(0..self.calls.len()).any(|other| self.is_before(other, at))
+    /// Whether `other` waits for the world outside and holds up `at`, which is of its batch, until somebody answers that.
+    fn is_held_up(&self, other: usize, at: usize) -> bool {
+        let (one, two) = (&self.calls[other], &self.calls[at]);
+        let older = one.id.batch == two.id.batch && one.id.ordinal < two.id.ordinal;
+        let gave_way = one.outside && one.place.is_none() && !one.answered && self.is_open(other);
+        older && gave_way && self.beside(other, at) && self.may_collide(other, at)
+    }
+
+    pub fn is_clear(&self, at: usize) -> bool {
+        let holds = |other: usize| self.is_before(other, at) || self.is_held_up(other, at);
+        self.calls[at].place.is_some() && !(0..self.calls.len()).any(holds)
     }
 
     /// Whether a call is held back by nothing but others: it is neither parked nor unprepared nor refused.
@@ -199,7 +208,7 @@ impl World {
         }
     }
 
-    /// Who is held back by something else stands anew afterwards.
+    /// A call that something else holds back starts its wait again afterwards.
     fn forget_passed(&mut self) {
         for at in 0..self.calls.len() {
             if !self.is_next(at) {
@@ -209,8 +218,8 @@ impl World {
     }
 
     /// A call is refused only if all that hold what it needs wait for calls inside.
-    fn judge_refusal(&mut self, at: usize, refused: &Refused) {
-        assert!(matches!(refused, Refused::WouldDeadlock { .. }), "{refused}");
+    fn judge_refusal(&mut self, at: usize, refused: &TurnRefusal) {
+        assert!(matches!(refused, TurnRefusal::WouldDeadlock { .. }), "{refused}");
         let call = &self.calls[at];
         let (tool, grouped) = (call.tool, self.tools[call.tool].grouped);
         assert!(call.parent.is_some() && self.waits(at) && self.is_clear(at));
@@ -241,7 +250,7 @@ impl World {
                 let global = self
                     .global_rivals(at)
                     .any(|(rival, joined)| rival.id == *held_by && Some(joined) <= call.joined);
-                self.is_before(other, at) || global
+                self.is_before(other, at) || self.is_held_up(other, at) || global
             }
             Some(Why::Limit(Limit::Process { .. })) => self.process_is_full(call.pool),
             Some(Why::Limit(Limit::Session { .. })) => self.session_is_full(call.session, call.pool),
@@ -277,7 +286,7 @@ impl World {
     pub fn judge_the_end(&self) {
         assert_eq!((self.planner.kept(), self.planner.next_due()), (0, None));
         let order = |so: &dyn Fn(&Call) -> bool, key: &dyn Fn(&Call) -> Option<u64>| {
-            let ran = |at: &usize| self.calls[*at].started.is_some() && so(&self.calls[*at]);
+            let ran = |at: &usize| self.calls[*at].has_begun && so(&self.calls[*at]);
             let mut order: Vec<usize> = (0..self.calls.len()).filter(ran).collect();
             order.sort_by_key(|&at| key(&self.calls[at]));
             order
@@ -285,7 +294,12 @@ impl World {
         for session in 0..SESSIONS {
             let mut values = Values::default();
             let top = |call: &Call| call.parent.is_none() && call.session == session;
-            for at in order(&top, &|call| call.place) {
+            // A call that gave up what it claims ran by the piece, each in its place.
+            let pieces = self.pieces.iter().filter(|piece| self.calls[piece.at].session == session);
+            let mut pieces: Vec<_> = pieces.map(|piece| (piece.place, piece.at)).collect();
+            pieces.extend(order(&top, &|call| call.place).into_iter().map(|at| (self.calls[at].place, at)));
+            pieces.sort();
+            for (_, at) in pieces {
                 self.run(at, &super::model::own, &mut values);
             }
             assert_eq!(values, self.values[session], "session {session}");
@@ -306,14 +320,13 @@ impl World {
     ) {
         let claims = part(&self.calls[at].claims);
         let seen = values.read(&claims);
-        let inside =
-            |inner: &usize| self.calls[*inner].parent == Some(at) && self.calls[*inner].started.is_some();
+        let inside = |inner: &usize| self.calls[*inner].parent == Some(at) && self.calls[*inner].has_begun;
         let mut inside: Vec<usize> = (0..self.calls.len()).filter(inside).collect();
         inside.sort_by_key(|&inner| self.calls[inner].place);
         for inner in inside {
             self.run(inner, part, values);
         }
-        values.write(&claims, (at, seen));
+        values.write(&claims, at, seen);
     }
 }
 

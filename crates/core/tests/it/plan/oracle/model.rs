@@ -1,11 +1,12 @@
 //! The story as the oracle knows it: all calls that ever were, and what is done to them.
 
 use super::Event;
-use super::values::{Claimed, NAMES, Values, collide, is_global, within};
+use super::outside::Piece;
+use super::values::{Claimed, NAMES, SESSION, Values, collide, is_global, within};
 use windlass_core::claim::{Claim, Claims};
 use windlass_core::ids::{BatchNo, CallId, Ordinal, SessionNo};
-use windlass_core::limits::Limits;
-use windlass_core::plan::{Arrival, Ask, Cap, Planner, Pool, Reclaimed, Refused, ToolNo, Wants};
+use windlass_core::limits::CallLimits;
+use windlass_core::plan::{Arrival, Cap, Entrant, Planner, Pool, Reclaimed, ToolNo, TurnRefusal, Wants};
 use windlass_core::rate::Rate;
 
 pub struct World {
@@ -17,22 +18,25 @@ pub struct World {
     pub group_max: u32,
     pub group_rate: Rate,
     pub group_starts: Vec<u64>,
-    pub limits: Limits,
+    pub limits: CallLimits,
     pub values: [Values; SESSIONS],
     pub global: Values,
     pub epoch: u64,
     places: u64,
     pub starts: u64,
     pub batches: u64,
+    /// The work of calls before they gave up their claims to wait for an external answer.
+    pub pieces: Vec<Piece>,
     pub deadlocks: u64,
     pub disturbed: Disturbed,
 }
 
-/// What was done to calls besides letting them run to their end.
+/// The disturbances of calls, besides letting them run to their end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disturbed {
     pub parked: u64,
     pub woken: u64,
+    pub gave_way: u64,
     pub cancelled_waiting: u64,
     pub cancelled_running: u64,
 }
@@ -44,6 +48,7 @@ impl std::ops::Add for Disturbed {
         Disturbed {
             parked: self.parked + other.parked,
             woken: self.woken + other.woken,
+            gave_way: self.gave_way + other.gave_way,
             cancelled_waiting: self.cancelled_waiting + other.cancelled_waiting,
             cancelled_running: self.cancelled_running + other.cancelled_running,
         }
@@ -78,11 +83,19 @@ pub struct Call {
     pub state: State,
     pub parked: bool,
     pub answered: bool,
+    /// It claims what its class does.
+    pub defaulted: bool,
+    /// It waits for the world outside.
+    pub outside: bool,
+    /// It has given up what it claimed before.
+    pub in_pieces: bool,
+    /// The piece that it has come to has started.
+    pub has_begun: bool,
     /// The number of its first start.
     pub started: Option<u64>,
     /// How often each session was served since this call's own was, while it stood ready.
     pub passed: [u32; SESSIONS],
-    seen: (u64, u64),
+    pub seen: (u64, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +113,8 @@ pub enum State {
 pub struct Dice(u64);
 
 impl Dice {
-    pub fn of((kind, a, b, c): Event) -> Dice {
+    pub fn of(event: Event) -> Dice {
+        let (kind, a, b, c) = event;
         Dice(u64::from(kind) | u64::from(a) << 8 | u64::from(b) << 24 | u64::from(c) << 40)
     }
 
@@ -117,13 +131,13 @@ impl Dice {
 impl World {
     pub fn new(sizes: [u8; 6]) -> World {
         let at_least = |size: u8, most: u8| u64::from(1 + size % most);
-        let limits = Limits {
+        let limits = CallLimits {
             calls_running_max: at_least(sizes[0], 6),
             session_calls_running_max: at_least(sizes[1], 4),
             tasks_running_max: at_least(sizes[2], 3),
             session_tasks_running_max: at_least(sizes[3], 2),
             priority_lead_ms: 1,
-            ..Limits::default()
+            ..CallLimits::default()
         };
         let mut planner = Planner::new(&limits);
         let (group_max, group_rate) = (1 + u32::from(sizes[4] % 3), Rate { count: 3, period_us: 70 });
@@ -138,7 +152,7 @@ impl World {
         ];
         let tools = declared.into_iter().enumerate().map(|(at, (running_max, rate, grouped))| {
             let groups: &[&str] = if grouped { &["group"] } else { &[] };
-            let no = planner.set_tool(0, &format!("tool-{at}"), (Cap { running_max, rate }, groups));
+            let no = planner.set_tool(0, &format!("tool-{at}"), Cap { running_max, rate }, groups);
             Tool { no, running_max, rate, starts: Vec::new(), grouped }
         });
         let tools = tools.collect();
@@ -157,6 +171,7 @@ impl World {
             places: 0,
             starts: 0,
             batches: 0,
+            pieces: Vec::new(),
             deadlocks: 0,
             disturbed: Disturbed::default(),
         };
@@ -178,7 +193,7 @@ impl World {
             if !meets {
                 let arrival = if dice.roll(2) == 0 { Arrival::Started } else { Arrival::StartedParked };
                 let mut call = self.fresh(dice, session, claims);
-                call.started = Some(0);
+                (call.started, call.has_begun) = (Some(0), true);
                 call.seen = self.see(&call);
                 call.parked = arrival == Arrival::StartedParked;
                 self.enter(call, Wants::Unknown, arrival);
@@ -189,7 +204,7 @@ impl World {
 
     pub fn event(&mut self, event: Event) {
         self.epoch += 1;
-        let (dice, kind) = (&mut Dice::of(event), event.0 % 18);
+        let (dice, kind) = (&mut Dice::of(event), event.0 % 21);
         match kind {
             0..=4 => self.batch(dice),
             5 | 6 => self.nested(dice),
@@ -204,7 +219,7 @@ impl World {
             ),
             13 => drop(self.pick(dice, |world, at| world.is_open(at)).map(|at| self.answered(at))),
             14 => drop(
-                self.pick(dice, |world, at| world.may_end(at) || world.has_inside(at))
+                self.pick(dice, |world, at| !world.calls[at].outside && world.may_lend(at))
                     .map(|at| self.lend(at)),
             ),
             15 => {
@@ -215,6 +230,13 @@ impl World {
                     .unwrap_or(self.now_us + dice.roll(400) as u64)
             }
             16 => drop(self.pick(dice, |world, at| world.is_open(at)).map(|at| self.change(at, dice))),
+            17 | 18 => drop(
+                self.pick(dice, |world, at| world.may_step_outside(at)).map(|at| self.step_outside(at, dice)),
+            ),
+            19 => drop(
+                self.pick(dice, |world, at| world.is_open(at) && world.calls[at].outside)
+                    .map(|at| self.come_back(at)),
+            ),
             _ => self.configure(dice),
         }
         self.settle();
@@ -236,6 +258,10 @@ impl World {
 
     fn may_end(&self, at: usize) -> bool {
         self.calls[at].state == State::Running && !self.calls[at].parked && !self.has_inside(at)
+    }
+
+    fn may_lend(&self, at: usize) -> bool {
+        self.may_end(at) || self.has_inside(at)
     }
 
     fn may_park(&self, at: usize) -> bool {
@@ -261,17 +287,21 @@ impl World {
             state: State::Waiting,
             parked: false,
             answered: false,
+            defaulted: false,
+            outside: false,
+            in_pieces: false,
+            has_begun: false,
             started: None,
             passed: [0; SESSIONS],
             seen: (0, 0),
         }
     }
 
-    fn lead_us(&self, priority: i8) -> i64 {
+    pub fn lead_us(&self, priority: i8) -> i64 {
         self.now_us as i64 - 1_000 * i64::from(priority)
     }
 
-    fn place(&mut self) -> Option<u64> {
+    pub fn place(&mut self) -> Option<u64> {
         self.places += 1;
         Some(self.places)
     }
@@ -280,18 +310,23 @@ impl World {
         self.batches += 1;
         let session = dice.roll(SESSIONS);
         for _ in 0..1 + dice.roll(3) {
-            let claims = dice.claims();
+            let defaulted = dice.roll(3) == 0;
+            let claims = if defaulted { vec![(dice.roll(2) == 0, SESSION)] } else { dice.claims() };
             let mut call = self.fresh(dice, session, claims);
+            call.defaulted = defaulted;
             let arrival = if dice.roll(6) == 0 { Arrival::Parked } else { Arrival::New };
             call.parked = arrival == Arrival::Parked;
             call.unknown = dice.roll(8) == 0;
+            call.defaulted &= !call.unknown;
             self.enter(call, Wants::Unknown, arrival);
         }
     }
 
     fn nested(&mut self, dice: &mut Dice) {
         let around = self.pick(dice, |world, at| {
-            world.is_open(at) && world.calls[at].started.is_some() && world.depth(at) < 3
+            let call = &world.calls[at];
+            let is_inside = !call.in_pieces && !call.outside;
+            world.is_open(at) && call.started.is_some() && is_inside && world.depth(at) < 3
         });
         let Some(parent) = around else { return };
         let inherits = dice.roll(2) == 0;
@@ -318,13 +353,13 @@ impl World {
         let wants = match wants {
             Wants::Inherited => wants,
             _ if call.unknown => Wants::Unknown,
-            _ => Wants::Claims(claims_of(&call.claims)),
+            _ => Wants::Claims(call.wanted()),
         };
         let pool = [Pool::Calls, Pool::Tasks][call.pool];
         let parent = call.parent.map(|parent| self.calls[parent].id);
         let (session, tool, priority) =
             (SessionNo(call.session as u64), self.tools[call.tool].no, call.priority);
-        let ask = Ask { session, call: call.id, tool, wants, priority, pool, parent, arrival };
+        let ask = Entrant { wants, priority, pool, parent, arrival, ..Entrant::new(session, call.id, tool) };
         let covered = call.parent.is_none_or(|parent| within(&self.calls[parent].claims, &call.claims));
         let holder = call.parent.and_then(|parent| self.holder_around(parent, call.tool));
         match self.planner.enter(self.now_us, ask) {
@@ -334,8 +369,8 @@ impl World {
                 call.place = self.place();
                 self.calls.push(call);
             }
-            Err(Refused::NotCovered { .. }) => assert!(!covered),
-            Err(Refused::WouldDeadlock { .. }) => assert!(covered && holder.is_some()),
+            Err(TurnRefusal::NotCovered { .. }) => assert!(!covered),
+            Err(TurnRefusal::WouldDeadlock { .. }) => assert!(covered && holder.is_some()),
             Err(other) => panic!("{other}"),
         }
     }
@@ -350,16 +385,17 @@ impl World {
         })
     }
 
-    /// What a call sees when it starts first.
+    /// The state that a call sees at its first start.
     fn see(&self, call: &Call) -> (u64, u64) {
         (self.values[call.session].read(&own(&call.claims)), self.global.read(&global(&call.claims)))
     }
 
     pub fn started(&mut self, at: usize) {
         self.starts += 1;
-        if self.calls[at].started.is_none() {
+        if !self.calls[at].has_begun {
             self.calls[at].started = Some(self.starts);
             self.calls[at].seen = self.see(&self.calls[at]);
+            self.calls[at].has_begun = true;
         }
         self.calls[at].state = State::Running;
     }
@@ -373,9 +409,9 @@ impl World {
         while let Some(at) = inner.filter(|&at| self.calls[at].state == State::Left && !self.has_inside(at)) {
             self.calls[at].state = State::Over;
             let call = self.calls[at].clone();
-            if call.started.is_some() {
-                self.values[call.session].write(&own(&call.claims), (at, call.seen.0));
-                self.global.write(&global(&call.claims), (at, call.seen.1));
+            if call.has_begun {
+                self.values[call.session].write(&own(&call.claims), at, call.seen.0);
+                self.global.write(&global(&call.claims), at, call.seen.1);
             }
             inner = call.parent;
         }
@@ -401,7 +437,7 @@ impl World {
         }
     }
 
-    fn park(&mut self, at: usize) {
+    pub fn park(&mut self, at: usize) {
         assert!(self.planner.park(self.calls[at].id));
         self.disturbed.parked += 1;
         let call = &mut self.calls[at];
@@ -413,15 +449,14 @@ impl World {
         }
     }
 
-    fn wake(&mut self, at: usize) {
+    pub fn wake(&mut self, at: usize) {
+        let behind = self.held_up_by(at);
         assert!(self.planner.wake(self.now_us, self.calls[at].id));
         self.disturbed.woken += 1;
-        self.calls[at].parked = false;
+        (self.calls[at].parked, self.calls[at].outside) = (false, false);
         if self.calls[at].place.is_none() {
-            self.calls[at].place = self.place();
-            if self.calls[at].parent.is_none() {
-                self.calls[at].lead_us = self.lead_us(self.calls[at].priority);
-            }
+            self.stand_anew(at);
+            behind.into_iter().for_each(|behind| self.stand_anew(behind));
         }
     }
 
@@ -449,7 +484,7 @@ impl World {
         }
     }
 
-    /// What it claims becomes known or changes, or its caller goes on.
+    /// Its claims become known or change, or its caller continues.
     fn change(&mut self, at: usize, dice: &mut Dice) {
         let call = self.calls[at].clone();
         if call.started.is_some() || dice.roll(4) == 0 {
@@ -464,7 +499,7 @@ impl World {
         let call = self.calls[at].clone();
         let keeps = call.place.is_some() && (call.unknown || within(&call.claims, &claims));
         match self.planner.reclaim(self.now_us, call.id, claims_of(&claims)) {
-            Err(Refused::NotCovered { .. }) => {
+            Err(TurnRefusal::NotCovered { .. }) => {
                 let parent = call.parent.unwrap();
                 assert!(!within(&self.calls[parent].claims, &claims));
                 return;
@@ -474,6 +509,7 @@ impl World {
         }
         let call = &mut self.calls[at];
         (call.claims, call.unknown, call.joined, call.passed) = (claims, false, None, [0; SESSIONS]);
+        call.defaulted = false;
         if !keeps && call.place.is_some() {
             self.calls[at].place = self.place();
             if self.calls[at].parent.is_none() {
@@ -490,11 +526,7 @@ impl World {
                 self.tools[at].running_max = running_max;
                 let (rate, groups): (_, &[&str]) =
                     (self.tools[at].rate, if self.tools[at].grouped { &["group"] } else { &[] });
-                self.planner.set_tool(
-                    self.now_us,
-                    &format!("tool-{at}"),
-                    (Cap { running_max, rate }, groups),
-                );
+                self.planner.set_tool(self.now_us, &format!("tool-{at}"), Cap { running_max, rate }, groups);
             }
             _ => {
                 self.limits.calls_running_max = 1 + dice.roll(6) as u64;
@@ -528,8 +560,8 @@ impl World {
         if !self.is_open(at) {
             return;
         }
-        if call.parked {
-            self.wake(at);
+        if call.parked || call.outside {
+            self.come_back(at);
         }
         let (unknown, state) = (self.calls[at].unknown, self.calls[at].state);
         if unknown {
@@ -554,8 +586,8 @@ pub fn global(claims: &[Claimed]) -> Vec<Claimed> {
     claims.iter().copied().filter(|(_, name)| is_global(*name)).collect()
 }
 
-fn claims_of(claims: &[Claimed]) -> Claims {
-    let limits = Limits::default();
+pub fn claims_of(claims: &[Claimed]) -> Claims {
+    let limits = CallLimits::default();
     let texts = claims.iter().map(|&(writes, name)| {
         let mode = if writes { "write" } else { "read" };
         let text = format!("{mode} {}", NAMES[name]);

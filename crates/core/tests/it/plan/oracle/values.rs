@@ -10,6 +10,9 @@ pub struct Values(BTreeMap<&'static str, u64>);
 /// The names that stories are about; the session is the empty one.
 pub const NAMES: [&str; 9] = ["", "a", "a/b", "a/b/d", "a/c", "e", "global:g", "global:g/h", "global:k"];
 
+/// The number of the session's name.
+pub const SESSION: usize = 0;
+
 /// Those below which nothing lies, so that a claim stands for a set of these.
 const LEAVES: [&str; 7] = ["a/b/d", "a/b/x", "a/c", "e", "global:g/h", "global:g/x", "global:k"];
 
@@ -49,7 +52,7 @@ pub fn within(outer: &[Claimed], inner: &[Claimed]) -> bool {
 }
 
 impl Values {
-    /// What a call with these claims sees.
+    /// The state that a call with these claims sees.
     pub fn read(&self, claims: &[Claimed]) -> u64 {
         let mut hasher = DefaultHasher::new();
         for leaf in LEAVES.iter().filter(|leaf| claims.iter().any(|&(_, name)| covers(name, leaf))) {
@@ -58,8 +61,8 @@ impl Values {
         hasher.finish()
     }
 
-    /// What a call leaves that saw this.
-    pub fn write(&mut self, claims: &[Claimed], (call, seen): (usize, u64)) {
+    /// The state that a call leaves after it saw this.
+    pub fn write(&mut self, claims: &[Claimed], call: usize, seen: u64) {
         for leaf in LEAVES {
             if claims.iter().any(|&(writes, name)| writes && covers(name, leaf)) {
                 let mut hasher = DefaultHasher::new();

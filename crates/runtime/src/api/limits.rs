@@ -1,0 +1,133 @@
+//! Limits: all of them, those that can be changed while calls run, and those of one session.
+
+mod joined;
+
+pub use joined::Limits;
+
+use serde::{Deserialize, Serialize};
+use windlass_args::limits::ArgLimits;
+use windlass_core::limits::CallLimits;
+
+/// The limits of a runtime, with the parts that the crates below take at hand: every call asks for them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EnforcedLimits {
+    all: Limits,
+    call: CallLimits,
+}
+
+impl EnforcedLimits {
+    pub(crate) fn new(all: Limits) -> EnforcedLimits {
+        EnforcedLimits { call: all.call(), all }
+    }
+
+    /// The limits on arguments and results.
+    #[inline]
+    pub(crate) fn args(&self) -> &ArgLimits {
+        &self.call.args
+    }
+
+    /// The limits of the rules of a call.
+    #[inline]
+    pub(crate) fn call(&self) -> &CallLimits {
+        &self.call
+    }
+}
+
+impl std::ops::Deref for EnforcedLimits {
+    type Target = Limits;
+
+    #[inline]
+    fn deref(&self) -> &Limits {
+        &self.all
+    }
+}
+
+/// The limits that can be changed while calls run, named as in [`Limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunningLimits {
+    /// Calls running at once in the process.
+    pub calls_running_max: u64,
+    /// Calls of one session running at once.
+    pub session_calls_running_max: u64,
+    /// Calls waiting for their start; above this, batches are refused.
+    pub calls_queued_max: u64,
+    /// Calls of one session waiting for their start; above this, its batches are refused.
+    pub session_calls_queued_max: u64,
+    /// Parked calls; above this, batches are refused.
+    pub calls_parked_max: u64,
+}
+
+/// A limit of zero, which would block everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the limit `{limit}` is 0, which would block everything; set at least 1, or pause the tools")]
+pub struct ZeroLimit {
+    /// The limit's name.
+    pub limit: &'static str,
+}
+
+impl RunningLimits {
+    pub(crate) fn of(limits: &Limits) -> RunningLimits {
+        RunningLimits {
+            calls_running_max: limits.calls_running_max,
+            session_calls_running_max: limits.session_calls_running_max,
+            calls_queued_max: limits.calls_queued_max,
+            session_calls_queued_max: limits.session_calls_queued_max,
+            calls_parked_max: limits.calls_parked_max,
+        }
+    }
+
+    pub(crate) fn put_into(self, limits: &mut Limits) {
+        limits.calls_running_max = self.calls_running_max;
+        limits.session_calls_running_max = self.session_calls_running_max;
+        limits.calls_queued_max = self.calls_queued_max;
+        limits.session_calls_queued_max = self.session_calls_queued_max;
+        limits.calls_parked_max = self.calls_parked_max;
+    }
+
+    pub(crate) fn check(self) -> Result<(), ZeroLimit> {
+        let named = [
+            ("calls_running_max", self.calls_running_max),
+            ("session_calls_running_max", self.session_calls_running_max),
+            ("calls_queued_max", self.calls_queued_max),
+            ("session_calls_queued_max", self.session_calls_queued_max),
+            ("calls_parked_max", self.calls_parked_max),
+        ];
+        let zero = named.into_iter().find(|(_, max)| *max == 0);
+        zero.map_or(Ok(()), |(limit, _)| Err(ZeroLimit { limit }))
+    }
+}
+
+/// Limits of one session, tighter than the general ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionLimits {
+    /// Calls of it that run at once: 1 to `session_calls_running_max`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_running_max: Option<u64>,
+    /// Its batches expire this many milliseconds after their last entry; 0: not by their age. Instead of the general
+    /// [rule](crate::limits::Retention).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention_age_ms: Option<u64>,
+    /// Its oldest batches expire while its journal has more bytes than this; 0: not by its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention_bytes: Option<u64>,
+}
+
+impl SessionLimits {
+    /// Refuses a bound of nothing, and one above `session_calls_running_max`, which would bound nothing.
+    pub fn check(self, limits: &Limits) -> Result<(), SessionBoundError> {
+        let max = limits.session_calls_running_max;
+        match self.calls_running_max {
+            Some(asked) if !(1..=max).contains(&asked) => Err(SessionBoundError { max }),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// Why a session cannot be bounded so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("of a session 1 to {max} calls run at once; ask for as many, or for none in particular")]
+pub struct SessionBoundError {
+    /// The limit `session_calls_running_max`.
+    pub max: u64,
+}

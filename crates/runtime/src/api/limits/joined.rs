@@ -1,0 +1,291 @@
+//! Every limit under one roof, as users set them: those of this crate, declared here, and those of the crates below it, which
+//! declare their own.
+
+use serde::{Deserialize, Serialize};
+use windlass_args::limits::{ArgLimits, NamedLimit};
+use windlass_core::limits::CallLimits;
+use windlass_store::limits::StoreLimits;
+
+/// Takes the limits of this crate and goes on to those on arguments.
+macro_rules! declare {
+    ($($own:tt)+) => { windlass_args::arg_limits! { with_args; [$($own)+] } };
+}
+
+macro_rules! with_args {
+    ([$($own:tt)+] $($args:tt)+) => { windlass_core::call_limits! { with_call; [$($own)+] [$($args)+] } };
+}
+
+macro_rules! with_call {
+    ([$($own:tt)+] [$($args:tt)+] $($call:tt)+) => {
+        windlass_store::store_limits! { join; [$($own)+] [$($args)+] [$($call)+] }
+    };
+}
+
+/// Declares the joined struct, its parts, and the table of all.
+macro_rules! join {
+    (
+        [$($(#[doc = $own_reason:literal])+ $own:ident = $own_default:expr;)+]
+        [$($(#[doc = $arg_reason:literal])+ $arg:ident = $arg_default:expr;)+]
+        [$($(#[doc = $call_reason:literal])+ $call:ident = $call_default:expr;)+]
+        $($(#[doc = $store_reason:literal])+ $store:ident = $store_default:expr;)+
+    ) => {
+        /// The limits in force. Every field may be set in `windlass.toml` under `[limits]`.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Limits {
+            $($(#[doc = $arg_reason])+ pub $arg: u64,)+
+            $($(#[doc = $call_reason])+ pub $call: u64,)+
+            $($(#[doc = $store_reason])+ pub $store: u64,)+
+            $($(#[doc = $own_reason])+ pub $own: u64,)+
+        }
+
+        impl Default for Limits {
+            fn default() -> Limits {
+                Limits {
+                    $($arg: $arg_default,)+
+                    $($call: $call_default,)+
+                    $($store: $store_default,)+
+                    $($own: $own_default,)+
+                }
+            }
+        }
+
+        impl Limits {
+            /// The limits on arguments and results.
+            pub fn args(&self) -> ArgLimits {
+                ArgLimits { $($arg: self.$arg,)+ }
+            }
+
+            /// The limits of the rules of a call.
+            pub fn call(&self) -> CallLimits {
+                CallLimits { $($call: self.$call,)+ args: self.args() }
+            }
+
+            /// The limits of a store.
+            pub fn store(&self) -> StoreLimits {
+                StoreLimits { $($store: self.$store,)+ }
+            }
+
+            /// Every limit: its name, the value in force, and why it exists.
+            pub fn table(&self) -> Vec<NamedLimit> {
+                let mut table = self.args().table();
+                table.extend(self.call().table());
+                table.extend(self.store().table());
+                table.extend([$(NamedLimit {
+                    name: stringify!($own),
+                    value: self.$own,
+                    reason: concat!($($own_reason),+).trim_ascii(),
+                }),+]);
+                table
+            }
+        }
+    };
+}
+
+declare! {
+    /// A batch is answered as a whole, so its size bounds the memory of one answer.
+    batch_calls_max = 256;
+    /// How long a streamed batch waits for its next push, in milliseconds, before it is closed: its caller may be gone.
+    stream_idle_ms = 300_000;
+    /// Ids come from the model and are kept in every journal entry of the call.
+    call_id_chars_max = 128;
+    /// A key is chosen by the caller and kept with its batch for good.
+    batch_key_chars_max = 256;
+    /// Operations that a tool did by name are in memory while its call runs, and are read again for each replay.
+    operations_max = 10_000;
+    /// Calls inside calls inside calls: deeper, a tool that calls itself has probably lost its way.
+    nesting_max = 8;
+    /// A session knows its children until they are removed, so there must be an end to them.
+    children_max = 10_000;
+    /// The names of the tools that a child session has are read whenever it is taken.
+    child_tools_max = 500;
+    /// A call that waits for an answer from outside and states no time waits a day, in milliseconds.
+    completion_ms = 86_400_000;
+    /// A caller that runs a tool itself and posts no result for so long, in milliseconds, is gone.
+    client_ms = 300_000;
+    /// A question is read by a person, and kept in the journal of its call.
+    question_chars_max = 10_000;
+    /// The title of a task is one line in a table.
+    title_chars_max = 200;
+    /// The key of a key-value pair stands in paths and in an index; longer ones no store takes.
+    pair_key_bytes_max = 256;
+    /// The value of a pair, as JSON, is recorded with whatever reads it; larger ones no store takes: keep an artifact.
+    pair_value_bytes_max = 64 << 10;
+    /// The pairs of a session are kept until they are deleted, so there must be an end to them.
+    pairs_max = 10_000;
+    /// Keys that are listed at once.
+    pairs_page = 1_000;
+    /// Kinds of events and of signals that a tool declares: each has a schema that is compiled once and kept.
+    declared_kinds_max = 64;
+    /// The payload of an event or a signal, as JSON, is kept in the journal of its call.
+    payload_bytes_max = 64 << 10;
+    /// Signals that have come and that their call has not received: a call that takes none keeps no more.
+    signals_max = 1_000;
+    /// The name of a provider that a session is connected to stands in commands and paths.
+    provider_chars_max = 128;
+    /// The address where a person connects a provider is kept in the journal of each call that needs it.
+    setup_url_chars_max = 2_048;
+    /// Stored bytes that nothing refers to are removed after so many milliseconds: a lost attempt may have left them.
+    artifact_loose_ms = 3_600_000;
+    /// Media types under which the same bytes are kept; under more they are kept a second time.
+    artifact_media_types_max = 16;
+    /// The media type of an artifact stands in the header of an answer.
+    media_type_chars_max = 128;
+    /// A file of a session lies in memory while it is read or written whole.
+    file_bytes_max = 64 << 20;
+    /// The path of a file stands in addresses and messages.
+    file_path_bytes_max = 1_024;
+    /// Folders in folders of a session: each level is opened on the way to a file.
+    file_levels_max = 32;
+    /// A folder that holds more is not listed: the list lies in memory.
+    files_listed_max = 10_000;
+    /// Output is stored in pieces of this size, so that a large one never lies whole in memory.
+    chunk_bytes_max = 256 << 10;
+    /// Sessions that are remembered as owned; past that the idle ones are let go and taken again when they are used.
+    sessions_owned_max = 10_000;
+    /// Connections with a token that are answered at once at each door of the server: each takes a descriptor and
+    /// buffers. One principal has at most three quarters of them. As many more are for connections that have shown no
+    /// token yet: when another comes, the oldest of these is closed.
+    connections_max = 256;
+    /// How long a request waits until its connection is one of `connections_max`, in milliseconds; then it is refused as
+    /// overloaded.
+    connection_wait_ms = 1_000;
+    /// The line and the headers of a request, in bytes.
+    header_bytes_max = 16 << 10;
+    /// A client that takes longer to send the headers of a request, or is silent between two requests, is disconnected,
+    /// in milliseconds.
+    header_wait_ms = 10_000;
+    /// A client that takes longer to send the body of a request, in milliseconds, holds a connection that others need.
+    body_wait_ms = 30_000;
+    /// A client that takes nothing of an answer for so long, in milliseconds, is disconnected.
+    answer_stall_ms = 30_000;
+    /// The body of a request with calls; it lies in memory while it is read. Smaller ones have `result_json_bytes_max`.
+    batch_bytes_max = 32 << 20;
+    /// Bodies of requests in memory at once, in bytes, and what they take once they are read. A quarter is for requests
+    /// that need no token; one principal, or one completion key, has at most half of what is there for its kind.
+    bodies_bytes_max = 256 << 20;
+    /// How long the answer to a batch waits for its calls, in milliseconds, unless the request says so.
+    wait_ms = 60_000;
+    /// The longest that a request may ask to wait, in milliseconds: it holds a connection.
+    wait_ms_max = 600_000;
+    /// How long requests and running calls may go on when the server stops, in milliseconds; what is left goes on with
+    /// the next owner.
+    drain_ms = 10_000;
+    /// Tokens there are; each is looked through when they are listed.
+    tokens_max = 1_000;
+    /// Requests of one token in a minute, unless the token says so.
+    token_requests_per_minute = 6_000;
+    /// A token that was read is trusted for so many milliseconds: a revoked one is refused everywhere that soon.
+    token_known_ms = 1_000;
+    /// The title of a session stands in lists.
+    session_title_chars_max = 200;
+    /// The locale tag of a session: the longest that are in use are shorter.
+    session_locale_chars_max = 64;
+    /// Labels of a session.
+    session_labels_max = 32;
+    /// A label's name, and its value.
+    session_label_chars_max = 128;
+    /// The last lines of a command's error output, told to the model when it fails.
+    stderr_tail_bytes_max = 4 << 10;
+    /// Threads for tools that are not quick: one that blocks its thread takes one of these, never the runtime's.
+    tool_threads_max = 8;
+    /// Threads for tools that compute or block by declaration.
+    blocking_threads_max = 64;
+    /// How long a caller waits for a call that may go on in the background, in milliseconds from its first start, unless
+    /// the tool or the caller says so: longer than most calls take, and shorter than a model should stand still.
+    inline_ms = 300;
+    /// How long a caller waits for the first start of such a call, in milliseconds.
+    inline_queue_ms = 10_000;
+    /// The log of a task keeps its beginning and its end, in equal parts, up to so many bytes in all.
+    log_bytes_max = 256 << 10;
+    /// The log of a running task is written at most once in so many milliseconds, so that a talkative one costs little.
+    log_write_ms = 250;
+    /// Notices that are listed or taken at once; each is told with its outcome.
+    notices_page = 100;
+    /// Notices of a session that nobody has acknowledged; beyond that the oldest of a kind become one that lists their
+    /// calls, since nobody reads so many.
+    notices_queued_max = 10_000;
+    /// Notices that become one together: it lists as many calls.
+    notices_folded_max = 1_000;
+    /// The longest that a notice is somebody's before it is taken again, in milliseconds: its reader may be gone.
+    notice_lease_ms_max = 3_600_000;
+    /// Schedules of a session that are enabled: each starts calls that nobody waits for.
+    schedules_enabled_max = 5;
+    /// Schedules of a session, enabled or not.
+    schedules_max = 100;
+    /// Next times of a schedule that are shown at once.
+    schedule_preview_max = 100;
+    /// The title, the cron expression, the time and the zone of a schedule, in characters each.
+    schedule_text_chars_max = 256;
+    /// Triggers of a session: each event is compared with all of them, and each may start a call.
+    triggers_max = 32;
+    /// How long the end of a stopped attempt is waited for, in milliseconds; then its thread is given up as stuck.
+    stop_wait_ms = 1_000;
+    /// Attempts of one tool that may block their threads at once; past that its calls are refused until one lets go.
+    stuck_attempts_max = 4;
+    /// How long a call that is suspected of killing its owner runs alone, in milliseconds, before the others go on.
+    suspect_alone_ms = 10_000;
+    /// After a death, how long every start is recorded before it is made, in milliseconds, so that the guilty is found.
+    careful_ms = 600_000;
+    /// A jump of the wall clock by more than this, in milliseconds, is recorded by each batch that is open then.
+    clock_jump_ms = 5_000;
+    /// The last output of a stopped attempt is kept up to so many bytes.
+    partial_bytes_max = 16 << 10;
+    /// Readers of events in the process; each is a connection that stays open.
+    event_readers_max = 4_096;
+    /// Readers of events are woken about once in so many milliseconds, those of busy sessions together, so that many of
+    /// them cost little.
+    event_frame_ms = 50;
+    /// A followed session is checked every so many milliseconds for writes of another process.
+    event_look_ms = 1_000;
+    /// A stream of events that is silent for so long, in milliseconds, says that it is still there.
+    event_keepalive_ms = 15_000;
+    /// An event carries so much of arguments, results and messages; the call has the whole.
+    event_text_bytes_max = 4 << 10;
+    /// Messages for a session that its owner reads at once.
+    inbound_page = 256;
+    /// How often a worker of a store that several share says that it is alive, in milliseconds: a few times in a lease.
+    heartbeat_ms = 2_000;
+    /// How often a worker looks, in milliseconds, for what others have left for its sessions: a cancel comes within a
+    /// second.
+    knock_ms = 500;
+    /// Records of workers, and of what was left for one, that are read at once.
+    workers_page = 256;
+    /// Rows of a session that are removed at once; others write in between.
+    removed_rows_max = 512;
+    /// Milliseconds between two looks for records that expire. A look at a large store is followed by a longer rest.
+    retention_every_ms = 10_000;
+    /// Batches of a session that expire in one change; its calls wait for the change at most.
+    retention_batches_max = 64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_limit_has_a_reason_and_a_value() {
+        let mut names = BTreeSet::new();
+        for NamedLimit { name, value, reason } in Limits::default().table() {
+            assert!(names.insert(name), "{name} is declared twice");
+            assert!(value > 0, "{name} is zero");
+            assert!(reason.ends_with('.'), "{name}: its reason is a sentence: {reason:?}");
+            let is_indirect = ["What", "Who", "The same"].iter().any(|word| reason.starts_with(word));
+            assert!(!is_indirect, "{name}: its reason begins with its subject: {reason:?}");
+        }
+    }
+
+    #[test]
+    fn parts_have_the_values_in_force() {
+        let limits =
+            Limits { args_depth_max: 3, calls_running_max: 4, wal_bytes_max: 5, ..Limits::default() };
+        assert_eq!((limits.args().args_depth_max, limits.call().args.args_depth_max), (3, 3));
+        assert_eq!((limits.call().calls_running_max, limits.store().wal_bytes_max), (4, 5));
+        let by_name = |name| limits.table().iter().find(|limit| limit.name == name).map(|limit| limit.value);
+        assert_eq!(
+            ["args_depth_max", "calls_running_max", "wal_bytes_max"].map(by_name),
+            [Some(3), Some(4), Some(5)]
+        );
+    }
+}

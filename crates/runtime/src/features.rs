@@ -1,0 +1,13 @@
+//! Features built on calls: tasks, notices, schedules, triggers, child sessions, pairs, files, removal, retention.
+
+pub(crate) mod children;
+pub(crate) mod client;
+pub(crate) mod files;
+pub(crate) mod inbox;
+pub(crate) mod pairs;
+pub(crate) mod removal;
+pub(crate) mod retention;
+pub(crate) mod schedules;
+pub(crate) mod standing;
+pub(crate) mod tasks;
+pub(crate) mod triggers;

@@ -1,0 +1,345 @@
+//! The tasks of a session: calls that continue, or continued, without their callers.
+
+mod messages;
+mod spawn;
+pub(crate) mod tools;
+
+pub(crate) use messages::text_of;
+pub use messages::{Direction, NewMessage, TaskMessage};
+
+use crate::api::answer::{self, CallAnswer};
+use crate::api::error::{Lost, SessionError};
+use crate::api::journal::find_id;
+use crate::api::keys;
+use crate::api::progress::Progress;
+use crate::features::schedules::{self, Schedule};
+use crate::mailbox::ask::AskError;
+use crate::read::waits::{self, OpenCall};
+use crate::session::batch::Used;
+use crate::session::inner::{Inner, Runtime};
+use crate::session::kin::opened;
+use crate::session::lane::Lane;
+use crate::session::log::{LogPage, LogPiece};
+use crate::session::notices::{call_of, task_key};
+use crate::session::wheel::Wheel;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::call::{Call, DetachedBy, Wake};
+use windlass_core::handle::{Handle, HandleKind};
+use windlass_core::ids::{CallId, Ordinal, SessionNo};
+use windlass_core::time::Timestamp;
+use windlass_store::{RecordPage, Space, Store};
+
+/// A task in rendered form.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Task {
+    /// Its id, which is its call's; a monitor's is its schedule's.
+    pub task: String,
+    /// Its kind.
+    pub kind: TaskKind,
+    /// The tool.
+    pub tool: String,
+    /// A title for people.
+    pub title: String,
+    /// The state of its call; a monitor is `watching`.
+    pub state: &'static str,
+    /// Why it continues without a caller.
+    pub by: &'static str,
+    /// When its session gets a notice.
+    pub wake: &'static str,
+    /// The number of attempts started.
+    pub attempts: u32,
+    /// When its call was requested.
+    #[serde(serialize_with = "answer::as_wall_time")]
+    #[schemars(with = "String")]
+    pub opened_at: Timestamp,
+    /// When it ended, if it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    /// Whether a cancellation was requested.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(default)]
+    pub cancel_asked: bool,
+    /// Its last reported progress, while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// The call that started it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starter: Option<String>,
+    /// The schedule that started it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// The trigger that started it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<String>,
+    /// The child sessions that it opened; absent if it opened none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub children: Vec<String>,
+    /// Its last reported status, while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+}
+
+/// The kinds of tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TaskKind {
+    /// A call.
+    Tool,
+    /// An enabled schedule: it watches the clock, and starts calls.
+    Monitor,
+}
+
+/// The tasks of one session. See [`Runtime::tasks`].
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::tasks::NewTask;
+/// # use windlass::{BatchRequest, CallRequest, Config, Flags, Runtime, ToolSpec, store::memory::MemoryStore, tool_fn};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let runtime = Runtime::new(Config::new(MemoryStore::new()?));
+/// # let flags = Flags { background: true, ..Flags::default() };
+/// # runtime.register(tool_fn(ToolSpec { name: "report".into(), flags, claims: Some(vec![]), ..ToolSpec::default() }, |_, _| async {
+/// #     Ok(serde_json::json!("12 pages").into())
+/// # }))?;
+/// // The tool has the flag `background`: the batch is answered at once, and the call continues as a task.
+/// let call = CallRequest { tool: "report".into(), task: Some(NewTask::default()), ..CallRequest::default() };
+/// let batch = BatchRequest { calls: vec![call], ..BatchRequest::default() };
+/// let answer = runtime.submit("demo", batch).await?.settled().await?;
+/// let handle = answer.calls[0].handle().to_string();
+///
+/// let (_, ended) = runtime.tasks("demo").wait(&handle, Duration::from_secs(60)).await?;
+/// assert_eq!(ended.model_text(), "12 pages");
+/// # Ok(()) }
+/// ```
+pub struct Tasks {
+    store: Arc<dyn Store>,
+    session: String,
+    /// The runtime that drives them, if it is known.
+    rt: Option<Arc<Inner>>,
+}
+
+/// A task whose end is waited for. The runtime may go away meanwhile.
+struct AwaitedTask {
+    batch: Used,
+    ordinal: Ordinal,
+    lane: Arc<Lane>,
+    wheel: Arc<Wheel>,
+    due_us: u64,
+}
+
+impl AwaitedTask {
+    /// Waits until it has ended, or the wait has timed out.
+    async fn over(&self) -> Result<(), Lost> {
+        tokio::select! {
+            ended = self.batch.ended(std::iter::once(self.ordinal), &self.lane) => ended.map(drop),
+            () = self.wheel.until(self.due_us) => Ok(()),
+        }
+    }
+}
+
+impl Runtime {
+    /// The tasks of the session of this name.
+    pub fn tasks(&self, session: &str) -> Tasks {
+        Tasks { store: self.0.store.clone(), session: session.to_string(), rt: Some(self.0.clone()) }
+    }
+}
+
+impl Tasks {
+    /// The recorded tasks of a session, in a store without an owner.
+    pub fn recorded(store: Arc<dyn Store>, session: &str) -> Tasks {
+        Tasks { store, session: session.to_string(), rt: None }
+    }
+
+    /// The tasks after this id: enabled schedules, by id, then calls, newest first.
+    pub async fn list(&self, after: Option<&str>, limit: u64) -> Result<Vec<Task>, AskError> {
+        let Some(session) = self.number().await? else { return Ok(Vec::new()) };
+        let call = after.map(|task| self.call(task)).transpose();
+        let mut tasks = match &call {
+            Ok(Some(_)) => Vec::new(),
+            Ok(None) | Err(_) => self.monitors(session, after).await?,
+        };
+        // The page may begin after a schedule that no longer exists.
+        let after =
+            call.or_else(|error| if is_schedule(after) { Ok(None) } else { Err(error) })?.map(task_key);
+        tasks.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        let limit = limit - tasks.len() as u64;
+        let page = RecordPage { session, space: Space::Task, prefix: "", after: after.as_deref(), limit };
+        let live = self.live();
+        for record in self.store.records(page).await.map_err(SessionError::from)? {
+            if let Some(call) = call_of(&record.key) {
+                let found = self.read(session, call).await?;
+                tasks.extend(found.map(|found| self.shown(&found, live.get(&call))));
+            }
+        }
+        Ok(tasks)
+    }
+
+    /// The task of this id, and the answer of its call.
+    pub async fn get(&self, task: &str) -> Result<(Task, CallAnswer), AskError> {
+        let found = self.find(task).await?;
+        let shown = self.shown(&found, self.live().get(&found.id));
+        let FoundTask { id, call, .. } = found;
+        let (store, call) = (self.store.clone(), Arc::new(call));
+        Ok((shown, CallAnswer { id, store, call, recorded: true, conflict: None, parent: None }))
+    }
+
+    /// The enabled schedule of this id, as a task. `None`: there is none.
+    pub async fn monitor(&self, id: &str) -> Result<Option<Task>, AskError> {
+        // A handle of ours is a call's, without reading.
+        let found = if self.call(id).is_ok() { None } else { self.number().await? };
+        let Some(session) = found else { return Ok(None) };
+        let enabled = schedules::enabled(&*self.store, session).await?;
+        Ok(enabled.into_iter().find(|schedule| schedule.id == id).map(monitor))
+    }
+
+    /// Its log after the piece of this number, in order, at most `limit` pieces. Missing numbers were not
+    /// retained.
+    pub async fn log(&self, task: &str, after: Option<u64>, limit: u64) -> Result<Vec<LogPiece>, AskError> {
+        let FoundTask { session, id: call, .. } = self.find(task).await?;
+        Ok(LogPage { session, call, after, limit }.pieces(&*self.store).await?)
+    }
+
+    /// Waits until it has ended, at most `within`, and returns its state then.
+    pub async fn wait(&self, task: &str, within: Duration) -> Result<(Task, CallAnswer), AskError> {
+        if let Some(waiting) = self.waiting(task, within).await? {
+            waiting.over().await.map_err(SessionError::from)?;
+        }
+        self.get(task).await
+    }
+
+    /// The wait for it, if it has not ended and is driven.
+    async fn waiting(&self, task: &str, within: Duration) -> Result<Option<AwaitedTask>, AskError> {
+        let FoundTask { id, call, .. } = self.find(task).await?;
+        let Some(rt) = self.rt.as_ref().filter(|_| call.end().is_none()) else { return Ok(None) };
+        let session = rt.session(&self.session).await?;
+        let Some(batch) = session.find_away(rt, id.batch).await? else { return Ok(None) };
+        let within_us = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
+        let due_us = rt.clock.elapsed_us().saturating_add(within_us);
+        let (ordinal, lane, wheel) = (id.ordinal, session.lane.clone(), rt.wheel.clone());
+        Ok(Some(AwaitedTask { batch, ordinal, lane, wheel, due_us }))
+    }
+
+    /// The end of its log, at most `most` pieces.
+    async fn last_words(&self, task: &str, most: usize) -> Result<Vec<LogPiece>, AskError> {
+        let FoundTask { session, id: call, .. } = self.find(task).await?;
+        let (mut last, mut after) = (VecDeque::new(), None);
+        loop {
+            let page = LogPage { session, call, after, limit: u64::MAX };
+            let page = page.pieces(&*self.store).await?;
+            let Some(piece) = page.last() else { return Ok(last.into()) };
+            after = Some(piece.no);
+            last.extend(page);
+            last.drain(..last.len().saturating_sub(most));
+        }
+    }
+
+    async fn number(&self) -> Result<Option<SessionNo>, AskError> {
+        let row = self.store.session(&self.session).await.map_err(SessionError::from)?;
+        Ok(row.map(|row| row.no))
+    }
+
+    async fn find(&self, task: &str) -> Result<FoundTask, AskError> {
+        let not_found = || not_found(task);
+        let id = self.call(task)?;
+        let session = self.number().await?.ok_or_else(not_found)?;
+        self.read(session, id).await?.ok_or_else(not_found)
+    }
+
+    fn call(&self, task: &str) -> Result<CallId, AskError> {
+        let opened =
+            Handle::parse(task).and_then(|handle| handle.open(self.store.secret(), HandleKind::Call));
+        opened.map(CallId::unpacked).ok_or_else(|| not_found(task))
+    }
+
+    /// A call of this session, if it is a task.
+    async fn read(&self, session: SessionNo, id: CallId) -> Result<Option<FoundTask>, AskError> {
+        let found = find_id(&*self.store, id).await?;
+        let own = found.filter(|(row, call, _)| row.no == session && call.task.is_some());
+        Ok(own.map(|(_, call, batch_key)| FoundTask { session, id, call, batch_key }))
+    }
+
+    /// The owner's knowledge of its open calls.
+    fn live(&self) -> HashMap<CallId, OpenCall> {
+        let live = self.rt.as_ref().map(|rt| waits::live(rt, |name| name == self.session));
+        live.unwrap_or_default().into_iter().collect()
+    }
+
+    /// The enabled schedules, by id, after this one.
+    async fn monitors(&self, session: SessionNo, after: Option<&str>) -> Result<Vec<Task>, AskError> {
+        let enabled = schedules::enabled(&*self.store, session).await?;
+        let later = enabled.into_iter().filter(|schedule| after.is_none_or(|after| *schedule.id > *after));
+        Ok(later.map(monitor).collect())
+    }
+
+    fn shown(&self, found: &FoundTask, live: Option<&OpenCall>) -> Task {
+        let FoundTask { id, call, batch_key, .. } = found;
+        let task = call.task.as_deref();
+        let handle =
+            |call: CallId| Handle::seal(self.store.secret(), HandleKind::Call, call.packed()).to_string();
+        let live = live.filter(|_| call.end().is_none());
+        Task {
+            task: handle(*id),
+            kind: TaskKind::Tool,
+            starter: task.and_then(|task| task.starter).map(handle),
+            schedule: keys::schedule_of(batch_key).map(str::to_string),
+            trigger: keys::trigger_of(batch_key).map(str::to_string),
+            tool: call.opened.tool.to_string(),
+            title: task.and_then(|task| task.title.as_deref()).unwrap_or(&call.opened.tool).to_string(),
+            state: live.map_or(call.state.name(), |live| live.state),
+            by: task.map_or(DetachedBy::Budget, |task| task.by).as_str(),
+            wake: task.map_or(Wake::OnEnd, |task| task.wake).as_str(),
+            attempts: call.attempts.max(live.map_or(0, |live| live.attempts)),
+            opened_at: call.opened_at,
+            ended_at: call.end().map(|end| answer::wall_time(end.at)),
+            cancel_asked: call.cancel.is_some(),
+            progress: live.and_then(|live| live.progress.clone()),
+            children: opened(call.operations.as_deref()),
+            status: live.and_then(|live| live.status.clone()),
+        }
+    }
+}
+
+/// A task of the session, as its journal has it.
+struct FoundTask {
+    session: SessionNo,
+    id: CallId,
+    call: Call,
+    batch_key: Arc<str>,
+}
+
+/// Whether a cursor is a schedule's id rather than a call's.
+fn is_schedule(after: Option<&str>) -> bool {
+    after.is_some_and(|after| Handle::parse(after).is_none())
+}
+
+fn monitor(schedule: Schedule) -> Task {
+    Task {
+        task: schedule.id,
+        kind: TaskKind::Monitor,
+        starter: None,
+        title: schedule.title.unwrap_or_else(|| schedule.tool.clone()),
+        tool: schedule.tool,
+        state: "watching",
+        by: DetachedBy::Scheduled.as_str(),
+        wake: Wake::parse(&schedule.wake).unwrap_or(Wake::OnEnd).as_str(),
+        attempts: 0,
+        opened_at: schedule.created_at,
+        ended_at: None,
+        cancel_asked: false,
+        progress: None,
+        children: Vec::new(),
+        schedule: None,
+        trigger: None,
+        status: schedule.next.map(|next| format!("next at {next}")),
+    }
+}
+
+fn not_found(task: &str) -> AskError {
+    AskError::NotFound { what: format!("task {task:?}") }
+}

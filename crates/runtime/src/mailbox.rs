@@ -1,0 +1,4 @@
+//! Messages from outside: any process posts them, the owner of their session adopts them.
+
+pub mod ask;
+pub(crate) mod closing;

@@ -1,0 +1,373 @@
+//! Find the tool, parse and validate the arguments, ask the hooks and the tool: all before any effect.
+
+use crate::api::error::Lost;
+use crate::api::limits::EnforcedLimits;
+use crate::api::output::{Prepared as Attached, ToolError};
+use crate::api::polling::poll_once;
+use crate::path::background;
+use crate::path::hooks;
+use crate::path::stage::result;
+use crate::path::stage::settle;
+use crate::session::arguments::{measured, unfit};
+use crate::session::held::{Held, PlannerKnowledge};
+use crate::session::same;
+use crate::session::turns::{self, Unprepared};
+use crate::tools::hooks::{Trouble, answer_caught};
+use crate::tools::registry::{Registered, ToolLookup, Unclaimed, Unkeyed};
+use crate::tools::request::Parsed;
+use crate::tools::tool::PrepareCx;
+use serde_json::Value;
+use std::pin::pin;
+use std::sync::Arc;
+use windlass_args::json;
+use windlass_args::limits::ArgLimits;
+use windlass_args::repair::{self, ArgumentContract, Fit, Repair};
+use windlass_core::call::{Fact, PreparedCall, PreparedResult, Reason, Same, ToolSearch};
+use windlass_core::code::Code;
+use windlass_core::dedupe::Dedupe;
+use windlass_core::failure::{Failure, FailureClass, Source};
+use windlass_core::ids::Mark;
+use windlass_core::plan::Wants;
+use windlass_core::tool::EffectClass;
+
+/// Notes that the call is prepared, or that it ended because it cannot be. Whoever drives the call may drop this while
+/// it waits for a provider, a hook or the tool: nothing is noted before all of them have answered.
+pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
+    let rt = held.on.rt.clone();
+    held.seen_generation = rt.registry.generation();
+    held.tool_search = ToolSearch::NotMissed;
+    let due_us = held.due_us();
+    let unknown = Unprepared::of(held);
+    let mut waited = false;
+    let prepared = {
+        let mut preparing = pin!(prepared(held));
+        match poll_once(preparing.as_mut()).await {
+            Some(prepared) => Some(prepared),
+            // Only providers, hooks and tools that wait for something need a deadline, and a place until then.
+            None => {
+                waited = true;
+                if let Some(unknown) = unknown {
+                    rt.turns.keep_place(rt.clock.elapsed_us(), unknown);
+                }
+                tokio::select! {
+                    prepared = preparing => Some(prepared),
+                    () = rt.wheel.until(due_us) => None,
+                }
+            }
+        }
+    };
+    // What it claims is found out anew.
+    if waited || held.planned != PlannerKnowledge::Nothing {
+        held.planned = PlannerKnowledge::Call;
+    }
+    let Some(prepared) = prepared else {
+        held.past.waited = true;
+        held.tool_search = ToolSearch::TooSlow;
+        return Ok(());
+    };
+    match prepared {
+        Ok(prepared) => {
+            let mark = |held: &Held| held.call.dedupe.as_ref().map(|dedupe| dedupe.same.mark);
+            let before = mark(held);
+            held.note(Fact::Prepared(prepared))?;
+            if let Some(before) = before.filter(|before| mark(held) != Some(*before)) {
+                same::withdraw(held, before);
+            }
+            Ok(())
+        }
+        Err(failure) => {
+            // One that is internal is logged where its reference is made.
+            if failure.class != FailureClass::Internal
+                && let Some(detail) = &failure.detail
+            {
+                let (reference, tool) = (result::handle(held), &held.call.opened.tool);
+                tracing::error!(%reference, %tool, code = %failure.code, detail, "a call could not be prepared");
+            }
+            if !waited {
+                background::refuse_start(held)?;
+            }
+            settle::refused(held, failure)
+        }
+    }
+}
+
+async fn prepared(held: &mut Held) -> Result<PreparedCall, Box<Failure>> {
+    refuse_twins(held)?;
+    refuse_loop(held)?;
+    refuse_depth(held)?;
+    let tool = match held.spare_tool() {
+        Some(tool) => tool,
+        None => find(held).await?,
+    };
+    refuse_way(held, &tool)?;
+    let (mut parsed, repairs) = fitted(held, &tool)?;
+    let mut made = None;
+    let rewritten = !held.on.rt.hooks.is_empty() && Box::pin(hooks::before(held, &tool, &mut parsed)).await?;
+    if rewritten || !repairs.is_empty() {
+        let args = Some(parsed.value.to_string().into());
+        made = Some(PreparedResult { args, repairs, ..PreparedResult::default() });
+    }
+    attach(held, &tool, &parsed.value, &mut made).await?;
+    let prepared = PreparedCall {
+        contract: tool.contract,
+        class: tool.class,
+        rules: tool.rules_for(held.call.opened.deadlines.as_deref()),
+        reconciles: tool.reconciles,
+        made: made.map(Arc::new),
+        same: same(held, &tool, &parsed.value)?,
+    };
+    held.claims = Some(claims(held, &tool, &parsed.value)?);
+    held.tool = Some(tool);
+    held.parsed = Some(Ok(parsed));
+    Ok(prepared)
+}
+
+/// The claims of the call, as its tool declares them.
+fn claims(held: &Held, tool: &Registered, args: &Value) -> Result<Wants, Box<Failure>> {
+    match tool.claims(args, &held.on.rt.limits) {
+        None => Ok(turns::undeclared(held, tool.class)),
+        Some(Ok(claims)) => Ok(Wants::Claims(claims)),
+        Some(Err(Unclaimed::Args(problem))) => {
+            let what = crate::api::error::chain(&problem);
+            Err(Box::new(Failure::invalid_request(Code::InvalidArgs, format!("{what}."))))
+        }
+        Some(Err(Unclaimed::Failed(error))) => Err(Box::new(result::failure(held, error))),
+        Some(Err(Unclaimed::Panicked(what))) => {
+            Err(Box::new(result::internal(held, Code::ToolPanicked, what)))
+        }
+    }
+}
+
+/// Which calls are the same as this one, as its tool declares it.
+fn same(held: &Held, tool: &Registered, args: &Value) -> Result<Option<Box<Same>>, Box<Failure>> {
+    let dedupe = tool.dedupe(args).map_err(|problem| match problem {
+        Unkeyed::Args(problem) => {
+            Box::new(Failure::invalid_request(Code::InvalidArgs, format!("{problem}.")))
+        }
+        Unkeyed::Panicked(what) => Box::new(result::internal(held, Code::ToolPanicked, what)),
+    })?;
+    let session = held.on.session.lane.session();
+    let mark = |key: &str| Mark::of(session, tool.spec.stable_id(), key);
+    Ok(dedupe.map(|Dedupe { key, for_ms }| Box::new(Same { mark: mark(&key), for_ms })))
+}
+
+fn refuse_twins(held: &Held) -> Result<(), Box<Failure>> {
+    if !held.on.batch.has_twin(held.id.ordinal) {
+        return Ok(());
+    }
+    let message = format!(
+        "Two different calls of this batch have the id {:?}, so neither was run. Give each call its own id.",
+        held.call.opened.id
+    );
+    Err(Box::new(Failure::invalid_request(Code::CallIdConflict, message)))
+}
+
+fn refuse_loop(held: &Held) -> Result<(), Box<Failure>> {
+    held.goes_on_with.map_or(Ok(()), |found| Err(Box::new(found.failure())))
+}
+
+fn refuse_depth(held: &Held) -> Result<(), Box<Failure>> {
+    let (parent, most) = (held.on.batch.head.parent, held.on.rt.limits.nesting_max);
+    let depth = parent.map_or_else(|| held.call.opened.depth(), |parent| parent.depth);
+    if u64::from(depth) <= most {
+        return Ok(());
+    }
+    let message = match parent {
+        Some(_) => format!(
+            "The call lies inside {depth} others, and may lie inside {most}. Do the work with fewer calls of tools from \
+             within tools."
+        ),
+        None => format!(
+            "The call comes at the end of {depth} calls and events of which each started the next, and there may be \
+             {most}. Remove a trigger of the circle, or let it take fewer events."
+        ),
+    };
+    Err(Box::new(Failure {
+        class: FailureClass::ResourceLimit,
+        source: Source::Runtime,
+        did_not_happen: true,
+        ..Failure::invalid_request(Code::NestedTooDeep, message)
+    }))
+}
+
+/// Refuses to call a tool in a way that its flags forbid.
+fn refuse_way(held: &Held, tool: &Registered) -> Result<(), Box<Failure>> {
+    let (flags, name) = (tool.spec.flags, &tool.spec.name);
+    if held.call.opened.task.is_some() {
+        return background::may_be_task(tool);
+    }
+    if flags.background_only {
+        let message = format!(
+            "The tool {name:?} runs only in the background. Start it as a task, with spawn_background."
+        );
+        return Err(Box::new(Failure::invalid_request(Code::BackgroundOnly, message)));
+    }
+    if flags.stays_direct && held.on.batch.head.parent.is_some() {
+        let message = format!("The tool {name:?} is not called from other tools. Call it directly.");
+        return Err(Box::new(Failure::invalid_request(Code::StaysDirect, message)));
+    }
+    Ok(())
+}
+
+/// Prepares a call that was taken over, if its tool is there; it was accepted, so it is not refused for that.
+pub(crate) async fn once_there(held: &mut Held) -> Result<(), Lost> {
+    held.looked_generation = held.on.rt.registry.generation();
+    let (place, asked) = (&held.on.batch.head.place, &held.call.opened.tool);
+    if let ToolLookup::Missing { .. } = held.on.rt.registry.look_up(place, asked).await {
+        held.tool_search = ToolSearch::Missing(Reason::NoSuchTool);
+        return Ok(());
+    }
+    note(held).await
+}
+
+/// The tool that was asked for, or why it cannot be had.
+pub(crate) async fn find(held: &Held) -> Result<Arc<Registered>, Box<Failure>> {
+    let asked = &held.call.opened.tool;
+    match held.on.rt.registry.look_up(&held.on.batch.head.place, asked).await {
+        ToolLookup::Tool(tool) => Ok(tool),
+        ToolLookup::Missing { nearest } => Err(missing(asked, nearest)),
+        ToolLookup::Unavailable(error) => Err(unavailable(held, error)),
+    }
+}
+
+/// There is no such tool among those the caller may use.
+pub(crate) fn missing(asked: &str, nearest: Option<String>) -> Box<Failure> {
+    let hint = match nearest {
+        Some(nearest) => format!("Did you mean {nearest:?}?"),
+        None => "Use one of the tools you were given.".to_string(),
+    };
+    Box::new(Failure {
+        class: FailureClass::Unavailable,
+        source: Source::Runtime,
+        ..Failure::invalid_request(Code::NoSuchTool, format!("There is no tool {asked:?}. {hint}"))
+    })
+}
+
+/// Its provider does not give it: what the provider says is for the model, unless it is internal.
+fn unavailable(held: &Held, error: ToolError) -> Box<Failure> {
+    let is_internal = error.class == FailureClass::Internal;
+    let told = result::failure(held, error.clone());
+    let message =
+        if is_internal { told.message } else { format!("The tool cannot be had now. {}", told.message) };
+    Box::new(Failure {
+        class: FailureClass::Unavailable,
+        source: Source::Runtime,
+        code: Code::ProviderFailed,
+        message,
+        retry: error.retry,
+        did_not_happen: true,
+        ..told
+    })
+}
+
+/// The arguments as they were submitted. Those of a call that is prepared again are read anew: what is at hand may
+/// have been made of them.
+fn submitted(held: &mut Held) -> Result<Parsed, Box<Failure>> {
+    match held.parsed.take() {
+        Some(parsed) if held.call.pin.is_none() => parsed.map_err(unfit),
+        Some(_) | None => {
+            let limits = &held.on.rt.limits;
+            held.call
+                .opened
+                .args
+                .parse(limits.args())
+                .and_then(|value| measured(value, limits))
+                .map_err(unfit)
+        }
+    }
+}
+
+/// Arguments that did not come from the model, measured and validated like those that do.
+pub(crate) fn checked(
+    tool: &Registered,
+    value: Value,
+    limits: &EnforcedLimits,
+) -> Result<Parsed, Box<Failure>> {
+    let parsed = measured(value, limits).map_err(unfit)?;
+    validate(tool, &parsed, limits.args())?;
+    Ok(parsed)
+}
+
+/// The submitted arguments as they fit the tool: as they are, or with what was changed to make them fit.
+fn fitted(held: &mut Held, tool: &Registered) -> Result<(Parsed, Vec<Repair>), Box<Failure>> {
+    let submitted = submitted(held);
+    let limits = held.on.rt.limits.args();
+    let wanted = contract(tool, limits);
+    if let Ok(parsed) = &submitted
+        && repair::fits(&parsed.value, parsed.size, &wanted)
+    {
+        return submitted.map(|parsed| (parsed, Vec::new()));
+    }
+    if limits.repairs_max > 0
+        && let Some(Fit { value, size, repairs }) = repair::repaired(&held.call.opened.args, &wanted)
+    {
+        return Ok((Parsed { value, size }, repairs));
+    }
+    let parsed = submitted?;
+    validate(tool, &parsed, limits)?;
+    Ok((parsed, Vec::new()))
+}
+
+/// The contract that arguments of the tool must fit.
+fn contract<'a>(tool: &'a Registered, limits: &'a ArgLimits) -> ArgumentContract<'a> {
+    let takes_cut_off = tool.class == EffectClass::Read;
+    ArgumentContract { schema: tool.input.as_ref(), takes_cut_off, limits }
+}
+
+fn validate(tool: &Registered, parsed: &Parsed, limits: &ArgLimits) -> Result<(), Box<Failure>> {
+    let wanted = contract(tool, limits);
+    repair::check(&parsed.value, parsed.size, &wanted).map_err(|unfit| {
+        let message = format!("The arguments of {:?} are not valid.\n{unfit}", tool.spec.name);
+        Box::new(Failure::invalid_request(unfit.code().into(), message))
+    })
+}
+
+/// Lets the tool look at the call; what it attaches or answers is recorded with what was made of the call before.
+async fn attach(
+    held: &mut Held,
+    tool: &Registered,
+    args: &Value,
+    made: &mut Option<PreparedResult>,
+) -> Result<(), Box<Failure>> {
+    let said = {
+        let cx = PrepareCx { id: &held.call.opened.id, place: &held.on.batch.head.place };
+        answer_caught(|| tool.tool.prepare(args, &cx)).await
+    };
+    match said {
+        Ok(None) => Ok(()),
+        Ok(Some(Attached::Payload(payload))) => {
+            let payload = measured(payload, &held.on.rt.limits).map_err(too_much)?;
+            made.get_or_insert_default().payload = Some(payload.value.to_string().into());
+            Ok(())
+        }
+        Ok(Some(Attached::Answer(value))) => {
+            made.get_or_insert_default().answer = Some(Box::pin(answer(held, tool, args, value)).await?);
+            Ok(())
+        }
+        Err(Trouble::Failed(error)) => Err(Box::new(result::failure(held, error))),
+        Err(Trouble::Panicked(what)) => Err(Box::new(result::internal(held, Code::ToolPanicked, what))),
+    }
+}
+
+/// An answer at once is a result like any other: hooks see it, and it must fit the output schema.
+async fn answer(
+    held: &mut Held,
+    tool: &Registered,
+    args: &Value,
+    value: Value,
+) -> Result<windlass_core::outcome::Success, Box<Failure>> {
+    let output = hooks::shown(held, tool, args, Ok(value.into())).await?;
+    result::success(held, tool, output).await
+}
+
+/// A payload is stored in the journal, so it is bounded like arguments.
+fn too_much(problem: json::JsonProblem) -> Box<Failure> {
+    Box::new(Failure {
+        class: FailureClass::Execution,
+        source: Source::Tool,
+        ..Failure::invalid_request(
+            problem.code.into(),
+            format!("What the tool prepared for the call is refused: {problem}"),
+        )
+    })
+}

@@ -1,0 +1,75 @@
+//! Taking over a session at its first use: open work of its features and its last owner comes first.
+
+use crate::api::error::SessionError;
+use crate::api::limits::SessionLimits;
+use crate::features::removal;
+use crate::features::retention;
+use crate::features::schedules;
+use crate::mailbox::closing::leave_word;
+use crate::path::drive;
+use crate::path::stream;
+use crate::session::adopting::adopt;
+use crate::session::inner::Inner;
+use crate::session::owner::Session;
+use crate::session::plugs::Taking;
+use crate::session::principal::SessionRecords;
+use crate::session::turns::{DrivenCall, Turns};
+use std::sync::Arc;
+
+/// Opens a session or takes it over.
+pub(super) fn open_or_take<'a>(rt: &'a Arc<Inner>, name: &'a str, opening: SessionRecords) -> Taking<'a> {
+    Box::pin(take(rt, name, opening))
+}
+
+async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Arc<Session>, SessionError> {
+    let is_removed = removal::is_begun(rt, name).await?;
+    let (session, mut left, limits) = Session::acquire(rt, name, &opening).await?;
+    if limits != SessionLimits::default() {
+        rt.turns.set_session(rt, session.lane.session(), limits);
+        retention::begin_session(rt, limits);
+    }
+    if is_removed {
+        session.begin_removal();
+        removal::go_on(rt, name);
+    }
+    rt.count_taken_over(left.len() as u64);
+    // Before any call of the session continues: started calls hold their claims, and nothing overtakes
+    // earlier requests.
+    Turns::enter_left(&mut left);
+    if let Err(error) = hear(rt, &session).await {
+        let count = left.len() as u64;
+        rt.turns.leave(rt, left.iter().map(|held| DrivenCall { id: held.id, fresh: false }));
+        drop(left);
+        rt.closed(count + session.abandon(rt));
+        return Err(error);
+    }
+    let mut batches = left.into_iter().peekable();
+    while let Some(first) = batches.next() {
+        let (on, batch) = (first.on.clone(), first.id.batch);
+        let mut calls = vec![first];
+        while let Some(next) = batches.next_if(|next| next.id.batch == batch) {
+            calls.push(next);
+        }
+        drive::start_all(&on, calls.into_iter()).await;
+    }
+    // Nothing of a copy is started. What cannot be read now is looked for again there.
+    if !rt.store.is_copy() && schedules::is_scheduled(rt, session.lane.session()).await.unwrap_or(true) {
+        schedules::look_soon(rt, &session.name);
+    }
+    Ok(session)
+}
+
+/// Adopts messages that were posted while the session had no owner: its calls receive them before they continue.
+async fn hear(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), SessionError> {
+    if session.look_closed(rt).await? {
+        leave_word(&*rt.store, session).await?;
+    }
+    adopt(rt, session).await?;
+    stream::close_left(rt, session).await
+}
+
+/// Continues unfinished work of features in abandoned sessions: removals and schedules.
+pub(super) async fn resume(rt: &Arc<Inner>) -> Result<(), SessionError> {
+    removal::go_on_with_all(rt).await?;
+    schedules::resume(rt).await
+}

@@ -1,0 +1,67 @@
+//! The artifacts of a batch that expires become loose, unless another batch refers to them.
+
+use super::known::{BlobIdentity, BlobUse, Loose};
+use super::look;
+use crate::api::data_error::ArtifactError;
+use crate::session::inner::Inner;
+use crate::session::lane::Lane;
+use std::collections::BTreeSet;
+use windlass_core::batch::Batch;
+use windlass_core::call::Call;
+use windlass_core::handle::Handle;
+use windlass_core::ids::{BatchNo, BlobNo};
+use windlass_core::operation::Operations;
+use windlass_core::outcome::{Outcome, Part, Value};
+use windlass_store::{Guard, Row, Space};
+
+/// The rows by which a batch no longer refers to its artifacts, and the conditions that nobody else does by then. A blob that several
+/// batches refer to stays as long as its session.
+pub(crate) async fn loosen(
+    rt: &Inner,
+    lane: &Lane,
+    no: BatchNo,
+    batch: &Batch,
+) -> Result<(Vec<Row>, Vec<Guard>), ArtifactError> {
+    let (mut rows, mut guards) = (Vec::new(), Vec::new());
+    let named: BTreeSet<BlobNo> = batch
+        .calls
+        .iter()
+        .flat_map(artifacts)
+        .filter_map(|artifact| look::open(rt.store.secret(), artifact))
+        .map(|id| id.blob)
+        .collect();
+    for blob in named {
+        let Some(known) = BlobIdentity::of(&*rt.store, blob).await? else { continue };
+        let content = known.content_key(blob);
+        let Some(record) = rt.store.record(lane.session(), Space::Content, &content).await? else { continue };
+        if known.session != lane.session() || BlobUse::of(&record) != BlobUse::Batch(no) {
+            continue;
+        }
+        guards.push(Guard::Generation { space: Space::Content, key: content.clone(), is: record.generation });
+        rows.push(Row::Remove { space: Space::Content, key: content });
+        rows.push(Loose { session: lane.session(), batch: no, since: rt.clock.now() }.row(blob));
+    }
+    Ok((rows, guards))
+}
+
+/// The artifacts that the record of a call names.
+fn artifacts(call: &Call) -> Vec<Handle> {
+    let mut found = Vec::new();
+    if let Some(Outcome::Succeeded(success)) = call.outcome() {
+        if let Value::Kept { kept, .. } = &success.value {
+            found.push(kept.artifact);
+        }
+        found.extend(success.parts.iter().filter_map(file));
+    }
+    found.extend(call.end().into_iter().flat_map(|end| end.model().parts).filter_map(|part| file(&part)));
+    let operations = call.operations.as_deref().into_iter();
+    found.extend(operations.flat_map(Operations::attachments).map(|kept| kept.artifact));
+    found
+}
+
+fn file(part: &Part) -> Option<Handle> {
+    match part {
+        Part::File { kept, .. } => Some(kept.artifact),
+        Part::Text(_) | Part::Json(_) | Part::Image { .. } => None,
+    }
+}

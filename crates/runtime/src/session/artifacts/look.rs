@@ -1,0 +1,53 @@
+//! Artifacts, accessed from outside a call.
+
+use super::known::BlobIdentity;
+use crate::api::data_error::ArtifactError;
+use crate::session::inner::Runtime;
+use windlass_core::handle::{Handle, HandleKind, Secret};
+use windlass_core::ids::ArtifactId;
+
+/// The metadata of an artifact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArtifactInfo {
+    /// The name of its session.
+    pub session: String,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// Its media type.
+    pub media_type: String,
+}
+
+impl Runtime {
+    /// The session and the type of an artifact. `None`: there is none, or an older version stored it without them.
+    pub async fn artifact(&self, artifact: Handle) -> Result<Option<ArtifactInfo>, ArtifactError> {
+        let store = &*self.0.store;
+        let Some(id) = open(store.secret(), artifact) else { return Ok(None) };
+        let Some(known) = BlobIdentity::of(store, id.blob).await? else { return Ok(None) };
+        let Some(size) = store.blob_size(id.blob).await? else { return Ok(None) };
+        let Some(session) = store.session_by_no(known.session).await? else { return Ok(None) };
+        let Some(media_type) = known.media_type(id) else { return Ok(None) };
+        Ok(Some(ArtifactInfo {
+            session: session.name,
+            bytes: size.bytes,
+            media_type: media_type.to_string(),
+        }))
+    }
+
+    /// Reads at most `len` bytes of an artifact of any session from `offset`; none past its end.
+    pub async fn read_artifact(
+        &self,
+        artifact: Handle,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<u8>, ArtifactError> {
+        let store = &*self.0.store;
+        let unknown = ArtifactError::Unknown { artifact };
+        let Some(id) = open(store.secret(), artifact) else { return Err(unknown) };
+        store.blob(id.blob, offset, len).await?.ok_or(unknown)
+    }
+}
+
+/// The artifact of a handle.
+pub(super) fn open(secret: &Secret, artifact: Handle) -> Option<ArtifactId> {
+    artifact.open(secret, HandleKind::Artifact).map(ArtifactId::unpacked)
+}

@@ -1,0 +1,174 @@
+//! Writing artifacts piece by piece.
+
+use super::known::{self, BlobIdentity, ContentDigest, FoundBlob};
+use super::{Artifacts, check_media_type, collect, loose_row, owned};
+use crate::api::clock::Clock;
+use crate::api::data_error::ArtifactError;
+use crate::session::batch::Used;
+use std::sync::Arc;
+use windlass_core::handle::content_hasher;
+use windlass_core::ids::{ArtifactId, BlobNo};
+use windlass_core::outcome::KeptBytes;
+use windlass_store::{Row, Space};
+
+/// Writes an artifact piece by piece. Each piece is durable before the next is taken, so a fast tool waits
+/// for the disk instead of filling memory.
+pub struct ArtifactWriter {
+    artifacts: Artifacts,
+    batch: Used,
+    clock: Arc<dyn Clock>,
+    hasher: blake3::Hasher,
+    /// `Some` once the first piece was stored.
+    blob: Option<BlobNo>,
+    seq: u32,
+    bytes: u64,
+    waiting: Vec<u8>,
+}
+
+/// A complete artifact.
+pub(crate) struct Closed {
+    pub(crate) kept: KeptBytes,
+    /// The rows still to be written.
+    pub(crate) rows: Vec<Row>,
+    /// Stored pieces that are not needed, since the same bytes existed already.
+    spare: Option<BlobNo>,
+}
+
+impl ArtifactWriter {
+    pub(super) fn new(artifacts: Artifacts, batch: Used, clock: Arc<dyn Clock>) -> ArtifactWriter {
+        let hasher = content_hasher(artifacts.secret());
+        ArtifactWriter { artifacts, batch, clock, hasher, blob: None, seq: 0, bytes: 0, waiting: Vec::new() }
+    }
+
+    /// Adds bytes to the end.
+    pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), ArtifactError> {
+        self.count(bytes)?;
+        let size = self.artifacts.limits().chunk_bytes_max as usize;
+        while !bytes.is_empty() {
+            // The last piece is stored with the record of the whole.
+            if self.waiting.len() == size {
+                self.store_piece().await?;
+            }
+            let room = size - self.waiting.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.waiting.extend_from_slice(now);
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Ends the artifact and returns its name, with this media type. An artifact that is dropped without this
+    /// has no name, and one that the result of its call does not name is removed some time after the call.
+    pub async fn finish(mut self, media_type: &str) -> Result<KeptBytes, ArtifactError> {
+        check_media_type(media_type, self.artifacts.limits())?;
+        let content = self.content(media_type);
+        if let Some((found, rows)) = self.artifacts.find(&content, self.batch.head.no).await? {
+            if !rows.is_empty() {
+                // Now: the batch that stored it may expire before this one refers to it.
+                self.send(rows).await?;
+            }
+            let kept = self.artifacts.kept(found, content.bytes);
+            self.spare(self.blob).await;
+            return Ok(kept);
+        }
+        let blob = self.blob().await?;
+        let mut rows = self.first_rows(blob);
+        rows.extend([
+            self.last_piece(blob),
+            BlobIdentity::new(self.artifacts.lane.session(), &content).row(blob),
+            loose_row(blob, &self.batch, &self.artifacts.lane, self.clock.now()),
+        ]);
+        self.send(rows).await?;
+        Ok(self.artifacts.kept(ArtifactId { blob, media: 0 }, content.bytes))
+    }
+
+    /// Counts and hashes bytes without storing them.
+    pub(crate) fn count(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
+        let max = self.artifacts.limits().artifact_bytes_max;
+        if self.bytes + bytes.len() as u64 > max {
+            return Err(ArtifactError::TooLarge { max });
+        }
+        self.bytes += bytes.len() as u64;
+        self.hasher.update(bytes);
+        Ok(())
+    }
+
+    pub(crate) fn content<'a>(&self, media_type: &'a str) -> ContentDigest<'a> {
+        ContentDigest { digest: self.hasher.finalize(), bytes: self.bytes, media_type }
+    }
+
+    /// The rows to be written so that something refers to these bytes. The caller holds [`Keeping`] until
+    /// they are durable.
+    pub(crate) async fn close(&mut self, content: &ContentDigest<'_>) -> Result<Closed, ArtifactError> {
+        let artifacts = self.artifacts.clone();
+        let types_max = artifacts.limits().artifact_media_types_max as usize;
+        if let Some(found) = artifacts.find_blob(content).await? {
+            let (spare, mut rows) = (self.blob, found.refer(self.batch.head.no));
+            let FoundBlob { blob, mut known, .. } = found;
+            if let Some(found) = known.artifact(blob, content.media_type) {
+                return Ok(Closed { kept: artifacts.kept(found, content.bytes), rows, spare });
+            }
+            if known.media_types.len() < types_max {
+                let media = known.media_types.len() as u16;
+                known.media_types.push(content.media_type.to_string());
+                let kept = artifacts.kept(ArtifactId { blob, media }, content.bytes);
+                rows.push(known.row(blob));
+                return Ok(Closed { kept, rows, spare });
+            }
+        }
+        let blob = self.blob().await?;
+        let mut rows = self.first_rows(blob);
+        rows.push(self.last_piece(blob));
+        rows.extend(known::content_rows(blob, artifacts.lane.session(), content, self.batch.head.no));
+        if self.seq > 0 {
+            rows.push(Row::Remove { space: Space::Loose, key: known::key(blob) });
+        }
+        Ok(Closed { kept: artifacts.kept(ArtifactId { blob, media: 0 }, content.bytes), rows, spare: None })
+    }
+
+    /// Removes pieces that are not needed. If that fails now, they are loose, and removed later.
+    pub(crate) async fn discard(&self, closed: &Closed) {
+        self.spare(closed.spare).await;
+    }
+
+    async fn spare(&self, blob: Option<BlobNo>) {
+        let Some(blob) = blob else { return };
+        if let Err(error) = collect::remove(self.artifacts.store(), blob).await {
+            tracing::warn!(%blob, error = %crate::api::error::chain(&error), "bytes that are kept twice could not be removed yet");
+        }
+    }
+
+    async fn blob(&mut self) -> Result<BlobNo, ArtifactError> {
+        match self.blob {
+            Some(blob) => Ok(blob),
+            None => Ok(*self.blob.insert(self.artifacts.reserve().await?)),
+        }
+    }
+
+    /// The rows written before its first piece.
+    fn first_rows(&self, blob: BlobNo) -> Vec<Row> {
+        if self.seq == 0 { vec![owned(blob)] } else { Vec::new() }
+    }
+
+    fn last_piece(&self, blob: BlobNo) -> Row {
+        Row::Chunk { blob, seq: self.seq, data: self.waiting.as_slice().into() }
+    }
+
+    async fn store_piece(&mut self) -> Result<(), ArtifactError> {
+        let blob = self.blob().await?;
+        let loose = loose_row(blob, &self.batch, &self.artifacts.lane, self.clock.now());
+        let mut rows = self.first_rows(blob);
+        rows.extend([self.last_piece(blob), loose]);
+        self.waiting.clear();
+        self.send(rows).await?;
+        self.seq += 1;
+        Ok(())
+    }
+
+    async fn send(&self, rows: Vec<Row>) -> Result<(), ArtifactError> {
+        let lane = self.artifacts.lane();
+        // Loose blobs stay while their batch is open, so the batch is recorded first.
+        drop(self.batch.send_calls(lane));
+        lane.commit_rows(rows).await.map_err(ArtifactError::Lost)
+    }
+}

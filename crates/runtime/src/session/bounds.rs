@@ -1,0 +1,89 @@
+//! The record of a session's limits: how many of its calls run, and its parent.
+
+use crate::api::error::SessionError;
+use crate::api::limits::SessionLimits;
+use crate::session::kin::Child;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use windlass_core::ids::SessionNo;
+use windlass_store::{Row, STORE, Space, Store};
+
+/// The key of the record with the limits of a session.
+pub(crate) const BOUNDS: &str = "bounds";
+
+/// The limits of a session, in one record: how many of its calls run, and its parent. So taking a session
+/// reads no more than it would without children.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Bounds {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calls_running_max: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retention_age_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retention_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) child: Option<Child>,
+}
+
+impl Bounds {
+    pub(crate) fn new(limits: SessionLimits, child: Option<Child>) -> Bounds {
+        let SessionLimits { calls_running_max, retention_age_ms, retention_bytes } = limits;
+        Bounds { calls_running_max, retention_age_ms, retention_bytes, child }
+    }
+
+    /// These limits, or the others if these are empty.
+    pub(crate) fn or(self, other: Bounds) -> Bounds {
+        if self == Bounds::default() { other } else { self }
+    }
+
+    pub(crate) fn limits(&self) -> SessionLimits {
+        let Bounds { calls_running_max, retention_age_ms, retention_bytes, .. } = *self;
+        SessionLimits { calls_running_max, retention_age_ms, retention_bytes }
+    }
+
+    /// The row that stores them with the session; `None` if they are empty.
+    pub(crate) fn row(&self) -> Option<Row> {
+        let (space, key) = (Space::About, BOUNDS.to_string());
+        let value = || serde_json::to_vec(self).unwrap_or_default().into();
+        (*self != Bounds::default()).then(|| Row::Put { space, key, value: value() })
+    }
+
+    /// The limits of the session of this name.
+    pub(crate) async fn of(store: &dyn Store, session: &str) -> Result<Bounds, SessionError> {
+        let row = store.session(session).await?;
+        Bounds::kept(store, row.map(|row| row.no), session).await
+    }
+
+    /// The limits of a session with this number, if it is recorded, and this name.
+    pub(crate) async fn kept(
+        store: &dyn Store,
+        no: Option<SessionNo>,
+        name: &str,
+    ) -> Result<Bounds, SessionError> {
+        let own = match no {
+            Some(no) => store.record(no, Space::About, BOUNDS).await?,
+            None => None,
+        };
+        let kept = match own {
+            Some(own) => Some(own),
+            // The place where older versions stored them.
+            None => store.record(STORE, Space::Setting, &Bounds::older_key(name)).await?,
+        };
+        let Some(kept) = kept else { return Ok(Bounds::default()) };
+        serde_json::from_slice(&kept.value)
+            .map_err(|error| SessionError::undecodable(format!("the limits of the session {name:?}"), error))
+    }
+
+    /// The key of the store-wide record in which older versions stored them.
+    pub(crate) fn older_key(session: &str) -> String {
+        format!("limits/{session}")
+    }
+}
+
+impl SessionLimits {
+    /// The stored limits of the session of this name.
+    pub async fn of(store: &Arc<dyn Store>, session: &str) -> Result<SessionLimits, SessionError> {
+        Ok(Bounds::of(&**store, session).await?.limits())
+    }
+}

@@ -1,0 +1,277 @@
+//! The memory of a runtime, which all rooms share: the store, the tools, the sessions, the planner, the wheel.
+
+use crate::api::clock::{Clock, SystemClock};
+use crate::api::error::BatchError;
+use crate::api::limits::{EnforcedLimits, Limits};
+use crate::api::locks::{LockRank, OrderedMutex};
+use crate::api::retention::Retention;
+use crate::session::away::Away;
+use crate::session::events::Feeds;
+use crate::session::gate::Gate;
+use crate::session::held::due_us;
+use crate::session::meters::Meters;
+use crate::session::owner::Session;
+use crate::session::plugs::Plugs;
+use crate::session::sessions::OwnedSessions;
+use crate::session::slots::Slots;
+use crate::session::threads::Threads;
+use crate::session::turns::Turns;
+use crate::session::wheel::Wheel;
+use crate::session::worker::Worker;
+use crate::tools::hooks::Hook;
+use crate::tools::registry::{Host, Registry};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use tokio::sync::{Notify, watch};
+use windlass_core::ids::{CallId, SessionNo};
+use windlass_core::tool::Need;
+use windlass_store::{Health, Store};
+
+/// When a caller that was refused because the store cannot write should retry.
+const STALL_RETRY_MS: u64 = 1_000;
+
+/// Runs calls of tools, durably. Cheap to clone; all clones are one runtime.
+///
+/// ```
+/// use windlass::{BatchRequest, CallRequest, Config, Runtime, ToolSpec, store::memory::MemoryStore, tool_fn};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::new(Config::new(MemoryStore::new()?));
+/// runtime.register(tool_fn(ToolSpec { name: "ping".into(), ..ToolSpec::default() }, |_, _| async {
+///     Ok(serde_json::json!("pong").into())
+/// }))?;
+/// let call = CallRequest { id: Some("c1".into()), tool: "ping".into(), ..CallRequest::default() };
+/// let batch = BatchRequest { calls: vec![call], ..BatchRequest::default() };
+/// let answer = runtime.submit("demo", batch).await?.settled().await?;
+/// assert_eq!(answer.calls[0].model_text(), "pong");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Runtime(pub(crate) Arc<Inner>);
+
+/// The parts of a runtime.
+///
+/// ```
+/// use windlass::store::memory::MemoryStore;
+/// use windlass::{Config, Limits, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits { calls_running_max: 4, ..Limits::default() };
+/// let runtime = Runtime::new(Config { limits, ..Config::new(MemoryStore::new()?) });
+/// assert_eq!(runtime.limits().calls_running_max, 4);
+/// # Ok(()) }
+/// ```
+pub struct Config {
+    /// The store of the journals.
+    pub store: Arc<dyn Store>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The limits.
+    pub limits: Limits,
+    /// When records of calls expire; by default they never do.
+    pub retention: Retention,
+    /// The hooks, called in this order.
+    pub hooks: Vec<Arc<dyn Hook>>,
+    /// The parent of the folders with the files of sessions; created at the first use. Without it there are no files.
+    pub files: Option<PathBuf>,
+    /// Whether other runtimes work on the same store. Then this one is a worker: it writes heartbeats, owns sessions only while
+    /// they succeed, and takes over those of dead workers. `false`: everything in the store is this runtime's.
+    pub shared: bool,
+}
+
+impl Config {
+    /// The default configuration on this store.
+    pub fn new(store: impl Store) -> Config {
+        Config::on(Arc::new(store))
+    }
+
+    /// The default configuration on a store that others use too.
+    pub fn on(store: Arc<dyn Store>) -> Config {
+        Config {
+            store,
+            clock: Arc::new(SystemClock::default()),
+            limits: Limits::default(),
+            retention: Retention::default(),
+            hooks: Vec::new(),
+            files: None,
+            shared: false,
+        }
+    }
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: Arc<EnforcedLimits>,
+    pub(crate) retention: Retention,
+    pub(crate) hooks: Vec<Arc<dyn Hook>>,
+    pub(crate) files: Option<Arc<Path>>,
+    pub(crate) registry: Arc<Registry>,
+    /// The services for tools.
+    pub(crate) host: Arc<Host>,
+    pub(crate) threads: Threads,
+    pub(crate) tasks: tokio::runtime::Handle,
+    pub(super) sessions: OrderedMutex<OwnedSessions, { LockRank::Sessions as u8 }>,
+    pub(crate) open: AtomicU64,
+    /// Notified when the last open call is over.
+    pub(crate) idle: Notify,
+    /// Calls that an earlier owner left open.
+    pub(crate) taken_over: AtomicU64,
+    /// Calls of a copy that were under way at its original.
+    pub(crate) copied_calls: AtomicU64,
+    pub(crate) wheel: Arc<Wheel>,
+    pub(crate) turns: Turns,
+    /// The followers of sessions.
+    pub(crate) feeds: Feeds,
+    pub(crate) meters: Meters,
+    pub(crate) gate: Gate,
+    /// Parked calls that are not in memory.
+    pub(crate) away: Arc<Away>,
+    /// Calls that wait for their tool.
+    tool_waits: OrderedMutex<Vec<(Weak<Session>, CallId)>, { LockRank::ToolWaits as u8 }>,
+    /// Whether the last owner of the store died: then one of its calls may have killed it.
+    pub(crate) last_owner_died: bool,
+    /// Whether the store takes writes.
+    health: watch::Receiver<Health>,
+    /// Until when every start is recorded before the attempt, by the clock that never jumps.
+    careful_until_us: AtomicU64,
+    chance: AtomicU64,
+    /// Functions of the upper rooms.
+    pub(crate) plugs: Plugs,
+    /// State of features.
+    pub(crate) slots: Slots,
+    /// A number that marks records of this process.
+    pub(crate) life: u64,
+    /// Set if it shares its store with others.
+    pub(crate) worker: Option<Worker>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.wheel.stop();
+        self.feeds.end();
+        self.away.stop();
+        if let Some(worker) = &self.worker {
+            worker.leave(&*self.store);
+        }
+    }
+}
+
+impl Inner {
+    /// A runtime without background tasks yet.
+    pub(crate) fn new(config: Config, plugs: Plugs) -> Arc<Inner> {
+        let limits = Arc::new(EnforcedLimits::new(config.limits));
+        let wheel = Arc::new(Wheel::new(config.clock.clone(), limits.clock_jump_ms));
+        let (last_owner_died, health) = (config.store.last_owner_died(), config.store.health());
+        let offers = config.files.iter().map(|_| Need::Files).collect();
+        let host = Arc::new(Host { limits: limits.clone(), offers });
+        Arc::new(Inner {
+            retention: config.retention,
+            store: config.store,
+            clock: config.clock,
+            hooks: config.hooks,
+            files: config.files.map(Arc::from),
+            registry: Arc::new(Registry::new(host.clone(), plugs.own_tools)),
+            host,
+            turns: Turns::new(&limits),
+            limits,
+            threads: Threads::default(),
+            tasks: tokio::runtime::Handle::current(),
+            sessions: OrderedMutex::default(),
+            open: AtomicU64::new(0),
+            idle: Notify::new(),
+            taken_over: AtomicU64::new(0),
+            copied_calls: AtomicU64::new(0),
+            wheel,
+            feeds: Feeds::default(),
+            meters: Meters::default(),
+            gate: Gate::default(),
+            away: Arc::default(),
+            tool_waits: OrderedMutex::default(),
+            last_owner_died,
+            health,
+            careful_until_us: AtomicU64::new(0),
+            chance: AtomicU64::new(seed()),
+            slots: Slots::default(),
+            plugs,
+            life: seed(),
+            worker: config.shared.then(Worker::default),
+        })
+    }
+
+    /// A pseudo-random number over all of `u64`, to spread waits (splitmix64).
+    pub(crate) fn chance(&self) -> u64 {
+        let mut mixed = self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Whether every start is recorded before the attempt.
+    pub(crate) fn is_careful(&self) -> bool {
+        let until_us = self.careful_until_us.load(Ordering::Relaxed);
+        until_us > 0 && !windlass_core::mutant::breaks("careless") && self.clock.elapsed_us() < until_us
+    }
+
+    /// An owner died: one of its calls may have killed it, so for a while every start is recorded before the attempt.
+    pub(crate) fn be_careful(&self) {
+        let until_us = due_us(self.clock.elapsed_us(), self.limits.careful_ms);
+        self.careful_until_us.fetch_max(until_us, Ordering::Relaxed);
+    }
+
+    /// Registers a call that waits for its tool: it is woken when the registry changes.
+    pub(crate) fn waits_for_tool(&self, session: &Arc<Session>, call: CallId) {
+        let mut waits = self.tool_waits.lock();
+        waits.push((Arc::downgrade(session), call));
+    }
+
+    /// The tools have changed: calls that wait for one look again.
+    pub(crate) fn tools_changed(self: &Arc<Inner>) {
+        let waits = std::mem::take(&mut *self.tool_waits.lock());
+        for (session, call) in waits {
+            if let Some(session) = session.upgrade() {
+                session.wake(self, call);
+            }
+        }
+    }
+
+    /// Counts calls as open, or refuses them.
+    pub(crate) fn opened(&self, now_us: u64, session: SessionNo, count: u64) -> Result<(), BatchError> {
+        // Open calls are joined even while nothing can be written.
+        if count > 0
+            && let Some(because) = self.health.borrow().problem()
+        {
+            return Err(BatchError::Stalled { because: because.clone(), retry_after_ms: STALL_RETRY_MS });
+        }
+        self.turns.expect(now_us, session, count)?;
+        self.open.fetch_add(count, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Counts calls that an earlier owner left. Recorded calls are never refused, however many are open.
+    pub(crate) fn count_taken_over(&self, count: u64) {
+        self.open.fetch_add(count, Ordering::Relaxed);
+        self.taken_over.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Counts nested calls as open.
+    pub(crate) fn opened_inside(&self, count: u64) {
+        self.turns.expect_inside(count);
+        self.open.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Counts calls as closed.
+    pub(crate) fn closed(&self, count: u64) {
+        if count > 0 && self.open.fetch_sub(count, Ordering::Relaxed) == count {
+            self.idle.notify_waiters();
+        }
+    }
+}
+
+/// The seed of this runtime's pseudo-random numbers.
+fn seed() -> u64 {
+    let mut bytes = [0; 8];
+    // Without randomness waits are still spread by earlier draws.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}

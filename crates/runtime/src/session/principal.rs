@@ -1,0 +1,219 @@
+//! The principals of sessions: in a session's row, and in the record of a removed session's name.
+
+use crate::api::error::SessionError;
+use crate::api::limits::{Limits, SessionLimits};
+use crate::session::bounds::Bounds;
+use crate::session::inner::{Inner, Runtime};
+use crate::session::lane::{Lane, LaneShared};
+use crate::session::removing;
+use crate::session::worker::Right;
+use serde::Deserialize;
+use std::sync::Arc;
+use windlass_core::handle::Secret;
+use windlass_core::ids::SessionNo;
+use windlass_store::{Guard, Hold, Row, STORE, Sequence, SessionRow, Space, Store, gone_key, gone_value};
+
+/// The principal of sessions that a runtime opens without one.
+pub const LOCAL: &str = "local";
+
+/// Records of [`Space::About`], by key.
+pub type Settings = Vec<(String, Arc<[u8]>)>;
+
+/// The principal, limits and settings with which a session is opened.
+#[derive(Clone, Debug)]
+pub struct SessionOpening {
+    /// The principal it belongs to, permanently.
+    pub principal: Arc<str>,
+    /// Limits of its own, tighter than the general ones.
+    pub limits: SessionLimits,
+    /// Records of [`Space::About`], by key: written with the session, and removed with it.
+    pub settings: Settings,
+}
+
+impl Default for SessionOpening {
+    fn default() -> SessionOpening {
+        SessionOpening { principal: LOCAL.into(), limits: SessionLimits::default(), settings: Vec::new() }
+    }
+}
+
+/// A session that was opened, or existed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenedSession {
+    /// Whether this opened it.
+    pub is_new: bool,
+    /// The principal it belongs to, if any.
+    pub principal: Option<Arc<str>>,
+}
+
+/// Whether the name of a session is unused, taken or gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionStanding {
+    /// The name was never used.
+    Unused,
+    /// The session exists.
+    Present {
+        /// The principal it belongs to, if any.
+        principal: Option<Arc<str>>,
+    },
+    /// The session was removed. The name is not used again.
+    Gone(GoneSession),
+}
+
+/// The retained hash of a removed session's name and principal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoneSession(Vec<u8>);
+
+impl GoneSession {
+    /// Whether the session of this name belonged to this principal.
+    pub fn was_of(&self, secret: &Secret, name: &str, principal: &str) -> bool {
+        *self.0 == gone_value(secret, name, Some(principal))
+    }
+}
+
+impl Runtime {
+    /// Opens a session for a principal, unless it exists, and returns its principal. Durable when this returns. A name whose session
+    /// was removed is refused with [`SessionError::Gone`].
+    ///
+    /// ```
+    /// # use windlass::sessions::SessionOpening;
+    /// # use windlass::store::memory::MemoryStore;
+    /// # use windlass::{Config, Runtime};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::new(Config::new(MemoryStore::new()?));
+    /// let opening = |principal: &str| SessionOpening { principal: principal.into(), ..SessionOpening::default() };
+    /// assert!(runtime.open_session("demo", opening("alice")).await?.is_new);
+    /// let there = runtime.open_session("demo", opening("bob")).await?;
+    /// assert_eq!((there.is_new, there.principal.as_deref()), (false, Some("alice")));
+    /// # Ok(()) }
+    /// ```
+    pub async fn open_session(
+        &self,
+        name: &str,
+        opening: SessionOpening,
+    ) -> Result<OpenedSession, SessionError> {
+        check_bound(opening.limits, &self.0.limits)?;
+        let SessionOpening { principal, limits, settings } = opening;
+        let opening =
+            SessionRecords { principal: Some(principal), bounds: Bounds::new(limits, None), settings };
+        let (session, is_new) =
+            self.0.open_session(name, opening, async { Ok::<(), SessionError>(()) }).await?;
+        Ok(OpenedSession { is_new, principal: session.principal.clone() })
+    }
+}
+
+impl SessionStanding {
+    /// Looks up the name of a session in the store.
+    pub async fn of(store: &dyn Store, name: &str) -> Result<SessionStanding, SessionError> {
+        if let Some(row) = store.session(name).await? {
+            let principal = principal_of(store, &row).await?;
+            return Ok(SessionStanding::Present { principal });
+        }
+        // In the order in which one follows the other.
+        if let Some(gone) = removing::left_of(store, name).await? {
+            return Ok(SessionStanding::Gone(GoneSession(gone)));
+        }
+        if let Some(gone) = store.record(STORE, Space::Gone, &gone_key(store.secret(), name)).await? {
+            return Ok(SessionStanding::Gone(GoneSession(gone.value)));
+        }
+        Ok(match older(store, name).await? {
+            Some(principal) => SessionStanding::Present { principal: Some(principal) },
+            None => SessionStanding::Unused,
+        })
+    }
+}
+
+/// The principal and the records of a new session, all in the change that opens it.
+#[derive(Clone, Default)]
+pub(crate) struct SessionRecords {
+    pub(crate) principal: Option<Arc<str>>,
+    pub(crate) bounds: Bounds,
+    pub(crate) settings: Settings,
+}
+
+impl SessionRecords {
+    /// Opens a session for the local principal, since none was named.
+    pub(crate) fn local() -> SessionRecords {
+        SessionRecords { principal: Some(LOCAL.into()), ..SessionRecords::default() }
+    }
+
+    /// The rows of that change.
+    pub(crate) fn rows(self) -> impl Iterator<Item = Row> {
+        let put = |(key, value)| Row::Put { space: Space::About, key, value };
+        self.bounds.row().into_iter().chain(self.settings.into_iter().map(put))
+    }
+}
+
+/// The lane of a new session. Its principal, parent and settings are in the change that opens it; the name of
+/// a removed session is refused here, and again when that change is applied.
+pub(crate) async fn open_lane(
+    rt: &Arc<Inner>,
+    name: &str,
+    opening: SessionRecords,
+    ends: LaneShared,
+    mut right: Right,
+) -> Result<(Lane, Option<Arc<str>>), SessionError> {
+    check_not_gone(&*rt.store, name).await?;
+    let older = older(&*rt.store, name).await?;
+    let principal = older.or_else(|| opening.principal.clone());
+    let no = SessionNo(rt.store.reserve(Sequence::Session, 1).await?);
+    right.guards.extend(opening_guards(rt.store.secret(), name));
+    right.rows.extend(opening.rows());
+    let whose = principal.as_deref().map(str::to_string);
+    let hold = Hold::Open { name: name.to_string(), principal: whose };
+    Ok((Lane::open(ends, no, hold, right), principal))
+}
+
+/// The guards of that change: no session of this name was removed, or is being removed.
+fn opening_guards(secret: &Secret, name: &str) -> [Guard; 2] {
+    let absent = |space, key| Guard::Generation { space, key, is: 0 };
+    [absent(Space::Gone, gone_key(secret, name)), absent(Space::Setting, removing::key(name))]
+}
+
+/// Refuses a name whose session was removed.
+pub(crate) async fn check_not_gone(store: &dyn Store, name: &str) -> Result<(), SessionError> {
+    match store.record(STORE, Space::Gone, &gone_key(store.secret(), name)).await? {
+        Some(_) => Err(SessionError::Gone { session: name.to_string() }),
+        None => Ok(()),
+    }
+}
+
+/// The principal of a session that exists.
+pub(crate) async fn principal_of(
+    store: &dyn Store,
+    row: &SessionRow,
+) -> Result<Option<Arc<str>>, SessionError> {
+    match &row.principal {
+        Some(principal) => Ok(Some(principal.as_str().into())),
+        None => older(store, &row.name).await,
+    }
+}
+
+/// The key prefix of records in which older versions stored the principal of a session, and listed sessions.
+pub(crate) const OLDER: &str = "session/";
+pub(crate) const OLDER_LISTED: &str = "of/";
+
+/// The principal of a session as older versions stored it, apart from the session.
+pub(crate) async fn older(store: &dyn Store, name: &str) -> Result<Option<Arc<str>>, SessionError> {
+    #[derive(Deserialize)]
+    struct Older {
+        principal: Arc<str>,
+    }
+    let key = format!("{OLDER}{name}");
+    let Some(kept) = store.record(STORE, Space::Setting, &key).await? else { return Ok(None) };
+    let older: Older = serde_json::from_slice(&kept.value)
+        .map_err(|error| SessionError::undecodable(format!("the record {key:?}"), error))?;
+    Ok(Some(older.principal))
+}
+
+/// The keys of those records of a session.
+pub(crate) async fn older_keys(store: &dyn Store, name: &str) -> Result<Vec<String>, SessionError> {
+    let principal = older(store, name).await?;
+    let keys =
+        principal.map(|principal| [format!("{OLDER}{name}"), format!("{OLDER_LISTED}{principal}/{name}")]);
+    Ok(keys.into_iter().flatten().collect())
+}
+
+/// Refuses limits of a new session that it cannot have.
+pub(crate) fn check_bound(asked: SessionLimits, limits: &Limits) -> Result<(), SessionError> {
+    asked.check(limits).map_err(|problem| SessionError::Shape { what: problem.to_string() })
+}

@@ -1,0 +1,159 @@
+//! The sessions that a runtime owns.
+
+use crate::api::error::{Lost, SessionError};
+use crate::session::inner::Inner;
+use crate::session::owner::Session;
+use crate::session::principal::SessionRecords;
+use crate::session::worker;
+use crate::tools::request::check_session_name;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+use windlass_core::ids::SessionNo;
+
+/// The sessions of a runtime, by name, including those being taken.
+pub(crate) type OwnedSessions = HashMap<String, Arc<OnceCell<Arc<Session>>>>;
+
+impl Inner {
+    /// The session of this name, opened or taken over by its first use.
+    pub(crate) async fn session(self: &Arc<Inner>, name: &str) -> Result<Arc<Session>, SessionError> {
+        check_session_name(name)?;
+        let cell = self.cell(name);
+        if let Some(session) = cell.get() {
+            let Some(lost) = session.lane.lost().filter(|lost| self.may_take_again(lost)) else {
+                return Ok(session.clone());
+            };
+            // A lost session may be taken again once nothing of it is left in memory.
+            if !self.forget_lost(name, session) {
+                return Err(lost.into());
+            }
+            drop(cell);
+            return Box::pin(self.session(name)).await;
+        }
+        // Boxed, so that calls of an owned session need no space for it.
+        let session =
+            Box::pin(cell.get_or_try_init(|| (self.plugs.open_or_take)(self, name, SessionRecords::local())))
+                .await?;
+        Ok(session.clone())
+    }
+
+    /// The session of this name, recorded when this returns; a new one with this opening, after `before`. No
+    /// other task takes it in between. Returns whether it is new.
+    pub(crate) async fn open_session<E: From<SessionError>>(
+        self: &Arc<Inner>,
+        name: &str,
+        opening: SessionRecords,
+        before: impl Future<Output = Result<(), E>>,
+    ) -> Result<(Arc<Session>, bool), E> {
+        check_session_name(name)?;
+        if self.store.session(name).await.map_err(SessionError::from)?.is_some() {
+            let session = self.session(name).await?;
+            session.check_stays().map_err(SessionError::from)?;
+            return Ok((session, false));
+        }
+        let cell = self.cell(name);
+        let mut is_new = false;
+        let taking = cell.get_or_try_init(|| async {
+            before.await?;
+            let session = (self.plugs.open_or_take)(self, name, opening).await?;
+            if session.is_new {
+                session.lane.commit_rows(Vec::new()).await.map_err(SessionError::from)?;
+                is_new = true;
+            }
+            Ok::<_, E>(session)
+        });
+        let session = Box::pin(taking).await?.clone();
+        session.check_stays().map_err(SessionError::from)?;
+        if session.is_new && !is_new {
+            // It may have been used here without a record yet.
+            session.lane.commit_rows(Vec::new()).await.map_err(SessionError::from)?;
+        }
+        Ok((session, is_new))
+    }
+
+    /// The cell of the session of this name.
+    fn cell(&self, name: &str) -> Arc<OnceCell<Arc<Session>>> {
+        let mut sessions = self.sessions.lock();
+        if let Some(cell) = sessions.get(name) {
+            return cell.clone();
+        }
+        if sessions.len() as u64 >= self.limits.sessions_owned_max {
+            self.let_go_of_idle(&mut sessions);
+        }
+        sessions.entry(name.to_string()).or_default().clone()
+    }
+
+    /// Releases the sessions that nobody uses.
+    fn let_go_of_idle(&self, sessions: &mut OwnedSessions) {
+        let can_go = |session: &Session| {
+            let is_lost = session.lane.lost().is_some_and(|lost| self.may_take_again(&lost));
+            is_lost || session.can_go(self)
+        };
+        let alone = |session: &Arc<Session>| Arc::strong_count(session) == 1 && can_go(session);
+        // A worker keeps sessions with calls that wait for external answers.
+        let waiting = self.worker.as_ref().map(|_| self.away.sessions());
+        sessions.retain(|_, cell| {
+            // One that is not there and that nobody is taking could not be had.
+            let is_used = Arc::strong_count(cell) > 1 || cell.get().is_some_and(|session| !alone(session));
+            if let (false, Some(waiting), Some(session)) = (is_used, &waiting, cell.get())
+                && !waiting.contains(&session.lane.session())
+            {
+                // Sending is enough: it comes after everything written here, and a new taking comes after it.
+                drop(session.lane.send(Vec::new(), vec![worker::release()]));
+            }
+            is_used
+        });
+    }
+
+    /// Whether a session lost for this reason can be taken again: the effect of its writes is found in the
+    /// store, and the new fence refuses writes still on their way.
+    fn may_take_again(&self, lost: &Lost) -> bool {
+        self.worker.is_some() || matches!(lost, Lost::Store(_))
+    }
+
+    /// Forgets a lost session, unless something here holds it.
+    fn forget_lost(&self, name: &str, lost: &Arc<Session>) -> bool {
+        let mut sessions = self.sessions.lock();
+        match sessions.get(name).and_then(|cell| cell.get()) {
+            Some(session) if Arc::ptr_eq(session, lost) && Arc::strong_count(session) > 1 => return false,
+            Some(session) if Arc::ptr_eq(session, lost) => _ = sessions.remove(name),
+            Some(_) | None => {}
+        }
+        true
+    }
+
+    /// The session of this number.
+    pub(crate) async fn session_by_no(
+        self: &Arc<Inner>,
+        no: SessionNo,
+    ) -> Result<Arc<Session>, SessionError> {
+        let row = self.store.session_by_no(no).await?;
+        let unknown = || SessionError::NotFound { session: no.to_string() };
+        self.session(&row.ok_or_else(unknown)?.name).await
+    }
+
+    /// The sessions that this runtime owns, by name.
+    pub(crate) fn owned(&self) -> Vec<Arc<Session>> {
+        let sessions = self.sessions.lock();
+        let mut owned: Vec<_> = sessions.values().filter_map(|cell| cell.get().cloned()).collect();
+        owned.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+        owned
+    }
+
+    /// Forgets a removed session.
+    pub(crate) fn let_go_of(&self, name: &str, session: &Arc<Session>) {
+        let mut sessions = self.sessions.lock();
+        let is_it =
+            |cell: &Arc<OnceCell<Arc<Session>>>| cell.get().is_some_and(|kept| Arc::ptr_eq(kept, session));
+        if sessions.get(name).is_some_and(is_it) {
+            sessions.remove(name);
+        }
+    }
+
+    /// The session of this name, if this runtime owns it.
+    pub(crate) fn owned_session(&self, name: &str) -> Option<Arc<Session>> {
+        let sessions = self.sessions.lock();
+        sessions.get(name).and_then(|cell| cell.get().cloned())
+    }
+}

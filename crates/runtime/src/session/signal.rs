@@ -1,0 +1,222 @@
+//! State shared by a running attempt and its watcher: the stop signal, signs of life, the last output.
+
+use crate::api::clock::Clock;
+use crate::api::locks::{LockRank, OrderedMutex};
+use crate::api::progress::Progress;
+use crate::session::book::Book;
+use crate::session::events::RunningAttempt;
+use crate::session::log::{AttemptLog, Stream};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use tokio::sync::Notify;
+use windlass_core::call::Cause;
+use windlass_core::ids::{AttemptNo, CallId};
+use windlass_core::time::Timestamp;
+use windlass_store::Row;
+
+/// One per attempt, shared by the tool's [`Cx`](crate::Cx) and its watcher.
+#[derive(Debug)]
+pub(crate) struct AttemptSignal {
+    /// 0, or one more than the place of the cause in [`Cause::ALL`].
+    cause: AtomicU8,
+    told: Notify,
+    /// The last sign of life of the tool, by the clock that never jumps.
+    alive_us: AtomicU64,
+    said: OrderedMutex<AttemptWords, { LockRank::AttemptWords as u8 }>,
+    /// Whether the call, or one around it, may become a task while the attempt runs.
+    pub(crate) may_detach: bool,
+    /// The attempt.
+    began: Began,
+    /// The tool's named operations.
+    pub(crate) book: Book,
+}
+
+/// An attempt that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Began {
+    /// Its number.
+    pub(crate) attempt: AttemptNo,
+    /// Its start, by the clock that never jumps.
+    pub(crate) at_us: u64,
+    /// Whether its start was recorded before.
+    pub(crate) is_recorded: bool,
+}
+
+/// The reports of a running attempt.
+#[derive(Debug, Default)]
+struct AttemptWords {
+    /// The end of its output.
+    output: VecDeque<u8>,
+    /// Its log, if it may become a task.
+    log: Option<Box<AttemptLog>>,
+    progress: Option<Box<Progress>>,
+    status: Option<Box<str>>,
+}
+
+impl AttemptSignal {
+    pub(crate) fn new(began: Began) -> AttemptSignal {
+        AttemptSignal {
+            cause: AtomicU8::new(0),
+            told: Notify::new(),
+            alive_us: AtomicU64::new(began.at_us),
+            said: OrderedMutex::default(),
+            may_detach: false,
+            began,
+            book: Book::default(),
+        }
+    }
+
+    /// A signal for another attempt, in the memory of a used one if nobody else has that.
+    pub(crate) fn anew(
+        used: Option<Arc<AttemptSignal>>,
+        began: Began,
+        may_detach: bool,
+    ) -> Arc<AttemptSignal> {
+        let made = AttemptSignal { may_detach, ..AttemptSignal::new(began) };
+        let Some(mut used) = used else { return Arc::new(made) };
+        match Arc::get_mut(&mut used) {
+            Some(signal) => {
+                *signal = made;
+                used
+            }
+            None => Arc::new(made),
+        }
+    }
+
+    /// The number of the attempt.
+    pub(crate) fn attempt(&self) -> AttemptNo {
+        self.began.attempt
+    }
+
+    /// The attempt, if its start was not recorded when it began.
+    pub(crate) fn unrecorded(&self, clock: &dyn Clock) -> Option<RunningAttempt> {
+        let Began { attempt, at_us, is_recorded } = self.began;
+        if is_recorded {
+            return None;
+        }
+        let ago_us = i64::try_from(clock.elapsed_us().saturating_sub(at_us)).unwrap_or(i64::MAX);
+        let at = Timestamp(clock.now().0.saturating_sub(ago_us));
+        Some(RunningAttempt { attempt: attempt.0, at })
+    }
+
+    /// Asks the attempt to stop. The first cause stands.
+    pub(crate) fn stop(&self, cause: Cause) {
+        let place = Cause::ALL.iter().position(|known| *known == cause).unwrap_or_default() as u8;
+        if self.cause.compare_exchange(0, place + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.told.notify_waiters();
+        }
+    }
+
+    /// Why it must stop, if it must.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        let place = usize::from(self.cause.load(Ordering::SeqCst)).checked_sub(1)?;
+        Cause::ALL.get(place).copied()
+    }
+
+    /// Waits until it is asked to stop.
+    pub(crate) async fn stop_requested(&self) -> Cause {
+        loop {
+            let told = self.told.notified();
+            if let Some(cause) = self.cause() {
+                return cause;
+            }
+            told.await;
+        }
+    }
+
+    pub(crate) fn alive(&self, now_us: u64) {
+        self.alive_us.fetch_max(now_us, Ordering::Relaxed);
+    }
+
+    pub(crate) fn alive_us(&self) -> u64 {
+        self.alive_us.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the last `max` bytes of the attempt's output.
+    pub(crate) fn output(&self, bytes: &[u8], max: usize) {
+        let output = &mut self.said.lock().output;
+        let bytes = &bytes[bytes.len().saturating_sub(max)..];
+        let excess = (output.len() + bytes.len()).saturating_sub(max);
+        output.drain(..excess);
+        output.extend(bytes);
+    }
+
+    /// Starts to keep the attempt's log.
+    pub(crate) fn keep_log(&self, log: AttemptLog) {
+        self.said.lock().log = Some(Box::new(log));
+    }
+
+    /// Adds to the log, if there is one.
+    pub(crate) fn log(&self, stream: Stream, bytes: &[u8]) {
+        let is_first = self.said.lock().log.as_mut().is_some_and(|log| log.say(stream, bytes));
+        if is_first {
+            // The watcher of the attempt has it written.
+            self.book.ring();
+        }
+    }
+
+    /// Whether the log has pending pieces.
+    pub(crate) fn has_unwritten_log(&self) -> bool {
+        self.said.lock().log.as_ref().is_some_and(|log| log.has_unwritten())
+    }
+
+    /// The rows that write the log.
+    pub(crate) fn log_rows(&self, call: CallId, now: Timestamp) -> Vec<Row> {
+        self.said.lock().log.as_mut().map(|log| log.rows(call, now)).unwrap_or_default()
+    }
+
+    /// The end of its output, if it has any.
+    pub(crate) fn last_output(&self) -> Option<String> {
+        let mut said = self.said.lock();
+        let text = String::from_utf8_lossy(said.output.make_contiguous());
+        (!text.is_empty()).then(|| text.into_owned())
+    }
+
+    /// Sets its progress.
+    pub(crate) fn set_progress(&self, progress: Progress) {
+        self.said.lock().progress = Some(Box::new(progress));
+    }
+
+    /// Sets its status.
+    pub(crate) fn set_status(&self, status: String) {
+        self.said.lock().status = Some(status.into());
+    }
+
+    /// Its last progress and status.
+    pub(crate) fn last_words(&self) -> (Option<Progress>, Option<String>) {
+        let said = self.said.lock();
+        (said.progress.as_deref().cloned(), said.status.as_deref().map(str::to_string))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signal() -> AttemptSignal {
+        AttemptSignal::new(Began { attempt: AttemptNo(1), at_us: 0, is_recorded: true })
+    }
+
+    #[test]
+    fn the_first_cause_stands() {
+        let signal = signal();
+        assert_eq!(signal.cause(), None);
+        for &cause in Cause::ALL {
+            signal.stop(cause);
+            assert_eq!(signal.cause(), Some(Cause::ALL[0]));
+        }
+    }
+
+    #[test]
+    fn the_last_output_is_kept() {
+        let signal = signal();
+        assert_eq!(signal.last_output(), None);
+        for piece in ["one ", "two ", "three ", &"x".repeat(20)] {
+            signal.output(piece.as_bytes(), 10);
+        }
+        assert_eq!(signal.last_output(), Some("x".repeat(10)));
+        signal.output("yz".as_bytes(), 10);
+        assert_eq!(signal.last_output(), Some("xxxxxxxxyz".to_string()));
+    }
+}

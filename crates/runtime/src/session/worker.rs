@@ -1,0 +1,385 @@
+//! One of several runtimes on a store: it writes heartbeats, and owns sessions only while they succeed.
+//!
+//! No two clocks are compared. A worker's record is written again and again, each time with a new generation;
+//! another worker takes it for dead if the generation stands still for a whole lease by its own clock. The
+//! worker counts its lease from when it *sent* the last acknowledged heartbeat, which is never later than
+//! anybody saw it. So by the time that others may take its sessions it has released them, unless it was
+//! stopped meanwhile; then its fences are refused, and it releases them when it continues.
+
+mod knock;
+mod sweep;
+
+pub(crate) use knock::knock;
+
+use crate::api::error::{Lost, SessionError};
+use crate::api::keys::fresh_key;
+use crate::api::locks::{LockRank, OrderedMutex};
+use crate::session::held::due_us;
+use crate::session::inner::Inner;
+use crate::session::owner::Session;
+use crate::session::wheel::Wheel;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use tokio::sync::watch;
+use windlass_core::ids::SessionNo;
+use windlass_store::{Change, Guard, Hold, Receipt, Refused, Row, STORE, Space, Store, StoreError};
+
+/// The key of a session's record that names its owner.
+const OWNER: &str = "worker";
+
+/// This runtime as one of several.
+pub(crate) struct Worker {
+    /// Its watchers end when the runtime is gone.
+    standing: watch::Sender<LeaseStanding>,
+    state: OrderedMutex<WorkerState, { LockRank::Worker as u8 }>,
+}
+
+/// Whether it may own sessions.
+#[derive(Clone, Debug)]
+enum LeaseStanding {
+    /// It has no lease yet, or no longer.
+    Without,
+    /// It has a lease, under this id.
+    Lease(Arc<str>),
+    /// It has none, since the store does not take its heartbeats.
+    Failed(Lost),
+}
+
+#[derive(Default)]
+struct WorkerState {
+    /// The sessions taken under its lease.
+    sessions: Vec<Weak<Session>>,
+    /// How many of those there may be before dropped ones are forgotten.
+    sessions_max: usize,
+    /// The generation of each other worker when it was last seen to change, and that time.
+    seen: BTreeMap<String, (u64, u64)>,
+}
+
+impl Default for Worker {
+    fn default() -> Worker {
+        Worker { standing: watch::Sender::new(LeaseStanding::Without), state: OrderedMutex::default() }
+    }
+}
+
+/// The right to take a session, besides its fence.
+#[derive(Default)]
+pub(crate) struct Right {
+    /// The lease's worker; `None` if the store is this runtime's alone.
+    id: Option<Arc<str>>,
+    pub(crate) guards: Vec<Guard>,
+    pub(crate) rows: Vec<Row>,
+    /// Whether another worker owned it, which may still write: it is taken before anything is read.
+    pub(crate) at_once: bool,
+    /// Whether that worker was silent, rather than having released the session: one of its calls may have killed it.
+    pub(crate) died: bool,
+}
+
+/// Starts the worker's tasks, if the runtime is one.
+pub(crate) fn begin(rt: &Arc<Inner>) {
+    let Some(worker) = &rt.worker else { return };
+    let place = || WorkerPlace {
+        rt: Arc::downgrade(rt),
+        wheel: rt.wheel.clone(),
+        standing: worker.standing.subscribe(),
+    };
+    rt.tasks.spawn(keep_beating(place()));
+    rt.tasks.spawn(sweep::keep_looking(place()));
+    rt.tasks.spawn(knock::keep_hearing(place()));
+}
+
+/// The context of a worker's task: it holds nothing that must go with the runtime.
+struct WorkerPlace {
+    rt: Weak<Inner>,
+    wheel: Arc<Wheel>,
+    standing: watch::Receiver<LeaseStanding>,
+}
+
+impl WorkerPlace {
+    /// Sleeps until then. `false`: the runtime is gone.
+    async fn sleep(&mut self, until_us: u64) -> bool {
+        let WorkerPlace { wheel, standing, .. } = self;
+        tokio::select! {
+            biased;
+            () = gone(standing) => false,
+            () = wheel.until(until_us) => true,
+        }
+    }
+}
+
+/// Waits until the runtime is gone.
+async fn gone(standing: &mut watch::Receiver<LeaseStanding>) {
+    while standing.changed().await.is_ok() {}
+}
+
+/// A worker's own view of its lease.
+struct Beating {
+    id: Arc<str>,
+    /// Its record under an earlier id.
+    before: Option<Arc<str>>,
+    /// Whether its record was ever acknowledged.
+    begun: bool,
+    /// The end of its lease, by the clock that never jumps; `None` if it has no lease.
+    until_us: Option<u64>,
+}
+
+/// Writes heartbeats until the runtime is gone. If they are not acknowledged in time the worker loses its
+/// sessions, and starts again under another id.
+async fn keep_beating(mut place: WorkerPlace) {
+    let mut beating: Option<Beating> = None;
+    loop {
+        let (sent_us, answer) = {
+            let Some(rt) = place.rt.upgrade() else { return };
+            let mine = match beating.take() {
+                Some(mine) => mine,
+                None => match fresh_key() {
+                    Ok(id) => Beating { id: id.into(), before: None, begun: false, until_us: None },
+                    Err(error) => return rt.worker_failed(error),
+                },
+            };
+            let sent_us = rt.clock.elapsed_us();
+            let answer = rt.store.commit(vec![mine.beat()]);
+            beating = Some(mine);
+            (sent_us, answer)
+        };
+        let Some(mine) = &mut beating else { return };
+        let answered = tokio::select! {
+            biased;
+            () = gone(&mut place.standing) => return,
+            () = place.wheel.until(mine.until_us.unwrap_or(u64::MAX)) => None,
+            answered = answer => Some(answered),
+        };
+        let Some(rt) = place.rt.upgrade() else { return };
+        let next_us = match mine.heard(&rt, sent_us, answered) {
+            HeartbeatOutcome::Alive => due_us(sent_us, rt.limits.heartbeat_ms),
+            HeartbeatOutcome::Again => rt.clock.elapsed_us(),
+            HeartbeatOutcome::Failed => due_us(rt.clock.elapsed_us(), rt.limits.heartbeat_ms),
+            HeartbeatOutcome::Over => {
+                rt.lose_lease();
+                beating = mine.anew();
+                continue;
+            }
+        };
+        let wake_us = next_us.min(mine.until_us.unwrap_or(u64::MAX));
+        drop(rt);
+        if !place.sleep(wake_us).await {
+            return;
+        }
+    }
+}
+
+/// The outcome of a heartbeat.
+enum HeartbeatOutcome {
+    Alive,
+    /// It was acknowledged too late to count.
+    Again,
+    /// The store did not take it; it may take the next.
+    Failed,
+    /// The lease is over.
+    Over,
+}
+
+impl Beating {
+    /// The change of a heartbeat.
+    fn beat(&self) -> Change {
+        let (space, key) = (Space::Worker, self.id.to_string());
+        let guard = match self.begun {
+            // The guard allows no new record: a removed record means that others took this worker for dead.
+            true => Guard::Room { space, key: key.clone(), max: 0 },
+            false => Guard::Generation { space, key: key.clone(), is: 0 },
+        };
+        let mut rows = vec![Row::Put { space, key, value: Arc::from([]) }];
+        rows.extend(self.before.iter().map(|before| Row::Remove { space, key: before.to_string() }));
+        Change { session: STORE, hold: Hold::Store, guards: vec![guard], rows }
+    }
+
+    /// Handles the answer to a heartbeat.
+    fn heard(&mut self, rt: &Arc<Inner>, sent_us: u64, answered: Option<StoreReply>) -> HeartbeatOutcome {
+        let now_us = rt.clock.elapsed_us();
+        match answered.map(|answered| answered.map(|mut receipts| receipts.pop())) {
+            Some(Ok(Some(Ok(_)))) => {
+                (self.begun, self.before) = (true, None);
+                let until_us = due_us(sent_us, rt.limits.lease_ms);
+                if now_us >= self.until_us.unwrap_or(u64::MAX) {
+                    return HeartbeatOutcome::Over;
+                }
+                if now_us >= until_us {
+                    return if self.until_us.is_some() {
+                        HeartbeatOutcome::Over
+                    } else {
+                        HeartbeatOutcome::Again
+                    };
+                }
+                self.until_us = Some(until_us);
+                rt.stands(&self.id);
+                HeartbeatOutcome::Alive
+            }
+            // A first heartbeat without an answer may have been applied.
+            Some(Ok(Some(Err(Refused::Changed { .. })))) if !self.begun => {
+                self.begun = true;
+                HeartbeatOutcome::Again
+            }
+            Some(Ok(Some(Err(_)) | None)) => HeartbeatOutcome::Over,
+            Some(Err(error)) if self.until_us.is_none_or(|until_us| now_us < until_us) => {
+                if self.until_us.is_none() {
+                    rt.worker_failed(error);
+                }
+                HeartbeatOutcome::Failed
+            }
+            Some(Err(_)) | None => HeartbeatOutcome::Over,
+        }
+    }
+
+    /// This worker without anything, under a fresh id. `None`: there is no randomness for one.
+    fn anew(&self) -> Option<Beating> {
+        let id = fresh_key().ok()?.into();
+        Some(Beating { id, before: Some(self.id.clone()), begun: false, until_us: None })
+    }
+}
+
+type StoreReply = Result<Vec<Result<Receipt, Refused>>, StoreError>;
+
+impl Worker {
+    /// Its id, once it has a lease.
+    async fn id(&self) -> Result<Arc<str>, SessionError> {
+        let mut standing = self.standing.subscribe();
+        let known = standing.wait_for(|standing| !matches!(standing, LeaseStanding::Without)).await;
+        match known.map(|known| known.clone()) {
+            Ok(LeaseStanding::Lease(id)) => Ok(id),
+            Ok(LeaseStanding::Failed(lost)) => Err(lost.into()),
+            Ok(LeaseStanding::Without) | Err(_) => Err(StoreError::Closed.into()),
+        }
+    }
+
+    /// Its id, if it has a lease.
+    pub(crate) fn id_now(&self) -> Option<Arc<str>> {
+        match &*self.standing.borrow() {
+            LeaseStanding::Lease(id) => Some(id.clone()),
+            LeaseStanding::Without | LeaseStanding::Failed(_) => None,
+        }
+    }
+
+    /// Whether the worker of this id has been silent for a lease, given the current generation of its record.
+    fn is_silent(&self, id: &str, generation: u64, now_us: u64, lease_ms: u64) -> bool {
+        let mut state = self.state.lock();
+        match state.seen.get(id) {
+            Some((seen, since_us)) if *seen == generation => now_us >= due_us(*since_us, lease_ms),
+            Some(_) | None => {
+                state.seen.insert(id.to_string(), (generation, now_us));
+                false
+            }
+        }
+    }
+
+    /// Stops cleanly: the next owner of its sessions need not wait.
+    pub(crate) fn leave(&self, store: &dyn Store) {
+        if let Some(id) = self.id_now() {
+            let rows = vec![Row::Remove { space: Space::Worker, key: id.to_string() }];
+            // Sending is enough: if it is not applied, the others wait for a lease.
+            drop(store.commit(vec![Change { session: STORE, hold: Hold::Store, guards: Vec::new(), rows }]));
+        }
+    }
+}
+
+impl Inner {
+    fn stands(&self, id: &Arc<str>) {
+        let Some(worker) = &self.worker else { return };
+        worker.standing.send_if_modified(|standing| {
+            let is_new = !matches!(standing, LeaseStanding::Lease(known) if known == id);
+            *standing = LeaseStanding::Lease(id.clone());
+            is_new
+        });
+    }
+
+    /// It cannot become a worker.
+    fn worker_failed(&self, error: impl Into<SessionError>) {
+        let Some(worker) = &self.worker else { return };
+        let lost = match error.into() {
+            SessionError::Lost(lost) => lost,
+            // No other errors come from making an id or writing a record.
+            SessionError::Shape { .. } | SessionError::NotFound { .. } => return,
+            SessionError::Owned { .. } | SessionError::Unreadable { .. } => return,
+            SessionError::Closed { .. } | SessionError::Gone { .. } | SessionError::Expired { .. } => return,
+        };
+        worker.standing.send_replace(LeaseStanding::Failed(lost));
+    }
+
+    /// Its lease is over: it owns nothing any more, its tools are stopped, and its waiters are notified.
+    fn lose_lease(self: &Arc<Inner>) {
+        let Some(worker) = &self.worker else { return };
+        // No session is taken under this lease once the list is taken.
+        let sessions = {
+            let mut state = worker.state.lock();
+            worker.standing.send_replace(LeaseStanding::Without);
+            std::mem::take(&mut state.sessions)
+        };
+        tracing::error!(sessions = sessions.len(), "this worker lost its lease, and all it owned");
+        for session in sessions.iter().filter_map(Weak::upgrade) {
+            self.closed(session.lose(self, Lost::Lease));
+        }
+        // Released sessions with waiting calls still belonged to it.
+        let away = self.away.take_all();
+        self.closed(Session::forget_away(self, &away));
+    }
+
+    /// The right of this runtime to take a session, if it has one. A new session has no owner.
+    pub(crate) async fn right_to(
+        &self,
+        name: &str,
+        recorded: Option<SessionNo>,
+    ) -> Result<Right, SessionError> {
+        let Some(worker) = &self.worker else { return Ok(Right::default()) };
+        let id = worker.id().await?;
+        let row = Row::Put { space: Space::Owner, key: OWNER.to_string(), value: id.as_bytes().into() };
+        let mine = Right { id: Some(id.clone()), rows: vec![row], ..Right::default() };
+        let Some(no) = recorded else { return Ok(mine) };
+        let owner = match owner(&*self.store, no).await? {
+            Some(owner) if *owner != *id => owner,
+            Some(_) | None => return Ok(mine),
+        };
+        let record = self.store.record(STORE, Space::Worker, &owner).await?;
+        let is = record.as_ref().map_or(0, |record| record.generation);
+        let (now_us, lease_ms) = (self.clock.elapsed_us(), self.limits.lease_ms);
+        if record.is_some() && !worker.is_silent(&owner, is, now_us, lease_ms) {
+            return Err(SessionError::Owned { session: name.to_string(), worker: owner });
+        }
+        // If it is heard of again before this is applied, it keeps its sessions.
+        let guards = vec![Guard::Generation { space: Space::Worker, key: owner, is }];
+        Ok(Right { guards, at_once: true, died: record.is_some(), ..mine })
+    }
+
+    /// Registers a session under a lease, unless that is over by now.
+    pub(crate) fn owns(&self, session: &Arc<Session>, id: &Option<Arc<str>>) -> Result<(), Lost> {
+        let Some((worker, id)) = self.worker.as_ref().zip(id.as_ref()) else { return Ok(()) };
+        let mut state = worker.state.lock();
+        if worker.id_now().as_ref() != Some(id) {
+            return Err(Lost::Lease);
+        }
+        if state.sessions.len() >= state.sessions_max {
+            state.sessions.retain(|session| session.strong_count() > 0);
+            state.sessions_max = (2 * state.sessions.len()).max(SESSIONS_MIN);
+        }
+        state.sessions.push(Arc::downgrade(session));
+        Ok(())
+    }
+}
+
+/// The number of sessions remembered before dropped ones are forgotten.
+const SESSIONS_MIN: usize = 64;
+
+impl Right {
+    /// The lease's worker.
+    pub(crate) fn id(&self) -> Option<Arc<str>> {
+        self.id.clone()
+    }
+}
+
+/// The row that releases a session.
+pub(crate) fn release() -> Row {
+    Row::Remove { space: Space::Owner, key: OWNER.to_string() }
+}
+
+/// The worker that owns a session, if one does.
+async fn owner(store: &dyn Store, session: SessionNo) -> Result<Option<String>, SessionError> {
+    let record = store.record(session, Space::Owner, OWNER).await?;
+    Ok(record.map(|record| String::from_utf8_lossy(&record.value).into_owned()))
+}

@@ -1,0 +1,77 @@
+//! Notifying the owner of a session of messages, and receiving such notifications.
+
+use super::WorkerPlace;
+use crate::api::error::{Lost, SessionError, chain};
+use crate::session::adopting::adopt;
+use crate::session::held::due_us;
+use crate::session::inner::Inner;
+use std::sync::Arc;
+use windlass_core::ids::SessionNo;
+use windlass_store::{Change, Guard, Hold, RecordPage, Row, STORE, Space, StoredRecord};
+
+/// Tells the worker that owns a session that a message waits there. Durable when this returns.
+pub(crate) async fn knock(rt: &Inner, worker: &str, session: SessionNo) -> Result<(), SessionError> {
+    let row = Row::Put { space: Space::Knock, key: key(worker, session), value: Arc::from([]) };
+    let change = Change { session: STORE, hold: Hold::Store, guards: Vec::new(), rows: vec![row] };
+    let answers = rt.store.commit(vec![change]).await?;
+    answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(Lost::Refused)?;
+    Ok(())
+}
+
+fn key(worker: &str, session: SessionNo) -> String {
+    format!("{worker}/{:016x}", session.0)
+}
+
+/// Receives messages for this worker's sessions, until the runtime is gone.
+pub(super) async fn keep_hearing(mut place: WorkerPlace) {
+    loop {
+        let next_us = {
+            let Some(rt) = place.rt.upgrade() else { return };
+            if let Err(error) = hear_all(&rt).await {
+                tracing::warn!(error = %chain(&error), "what others have left could not be heard; it is again later");
+            }
+            due_us(rt.clock.elapsed_us(), rt.limits.knock_ms)
+        };
+        if !place.sleep(next_us).await {
+            return;
+        }
+    }
+}
+
+async fn hear_all(rt: &Arc<Inner>) -> Result<(), SessionError> {
+    let Some(own) = rt.worker.as_ref().and_then(|worker| worker.id_now()) else { return Ok(()) };
+    let prefix = format!("{own}/");
+    let (session, space, limit) = (STORE, Space::Knock, rt.limits.workers_page);
+    let page = RecordPage { session, space, prefix: &prefix, after: None, limit };
+    for knock in rt.store.records(page).await? {
+        let session = knock.key.strip_prefix(&prefix).and_then(|no| u64::from_str_radix(no, 16).ok());
+        if let Some(session) = session {
+            hear(rt, SessionNo(session)).await;
+        }
+        heard(rt, &knock).await?;
+    }
+    Ok(())
+}
+
+/// Adopts the messages of a session. The next owner adopts them too, so there is nothing to do if the session has moved.
+async fn hear(rt: &Arc<Inner>, session: SessionNo) {
+    let adopted = match rt.session_by_no(session).await {
+        Ok(session) => adopt(rt, &session).await,
+        Err(error) => Err(error),
+    };
+    match adopted {
+        Ok(()) | Err(SessionError::Owned { .. } | SessionError::Lost(_)) => {}
+        Err(error) => {
+            tracing::error!(%session, error = %chain(&error), "a message for a session is not taken");
+        }
+    }
+}
+
+/// Removes a knock, unless there was another one meanwhile.
+async fn heard(rt: &Inner, knock: &StoredRecord) -> Result<(), SessionError> {
+    let (space, key) = (Space::Knock, knock.key.clone());
+    let guards = vec![Guard::Generation { space, key: key.clone(), is: knock.generation }];
+    let change = Change { session: STORE, hold: Hold::Store, guards, rows: vec![Row::Remove { space, key }] };
+    let _told = rt.store.commit(vec![change]).await?;
+    Ok(())
+}

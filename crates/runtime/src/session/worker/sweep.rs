@@ -1,0 +1,125 @@
+//! Watching the other workers: finds sessions without a live owner, and takes them over.
+
+use super::{WorkerPlace, owner};
+use crate::api::error::{SessionError, chain};
+use crate::session::held::due_us;
+use crate::session::inner::Inner;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::ids::SessionNo;
+use windlass_store::{Change, Guard, Hold, RecordPage, Row, STORE, Space, StoredRecord};
+
+/// Checks the others once per heartbeat until the runtime is gone.
+pub(super) async fn keep_looking(mut place: WorkerPlace) {
+    let mut known = BTreeSet::new();
+    loop {
+        let next_us = {
+            let Some(rt) = place.rt.upgrade() else { return };
+            if let Err(error) = look(&rt, &mut known).await {
+                tracing::warn!(error = %chain(&error), "the other workers could not be looked after; they are again later");
+            }
+            due_us(rt.clock.elapsed_us(), rt.limits.heartbeat_ms)
+        };
+        if !place.sleep(next_us).await {
+            return;
+        }
+    }
+}
+
+/// Takes over sessions of workers that died, or whose records are gone.
+async fn look(rt: &Arc<Inner>, known: &mut BTreeSet<String>) -> Result<(), SessionError> {
+    let Some(worker) = &rt.worker else { return Ok(()) };
+    let Some(own) = worker.id_now() else { return Ok(()) };
+    let (mut silent, mut alive): (Vec<StoredRecord>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
+    for record in records(rt).await?.into_iter().filter(|record| *record.key != *own) {
+        let (now_us, lease_ms) = (rt.clock.elapsed_us(), rt.limits.lease_ms);
+        if worker.is_silent(&record.key, record.generation, now_us, lease_ms) {
+            silent.push(record);
+        } else {
+            alive.insert(record.key);
+        }
+    }
+    worker
+        .state
+        .lock()
+        .seen
+        .retain(|id, _| alive.contains(id) || silent.iter().any(|record| record.key == *id));
+    // Sessions this worker owned under an earlier id have no owner either.
+    let has_gone = known.iter().any(|id| **id != *own && !alive.contains(id));
+    let seen = || alive.iter().cloned().chain([own.to_string()]).collect();
+    if !has_gone && silent.is_empty() {
+        *known = seen();
+        return Ok(());
+    }
+    let left = take_orphans(rt, &alive, &own).await?;
+    for record in silent {
+        if !left.contains(&record.key) {
+            bury(rt, &record).await?;
+        }
+    }
+    // Sessions that were not taken are checked again.
+    if left.is_empty() {
+        *known = seen();
+    }
+    Ok(())
+}
+
+/// The records of all workers.
+async fn records(rt: &Inner) -> Result<Vec<StoredRecord>, SessionError> {
+    let mut found: Vec<StoredRecord> = Vec::new();
+    loop {
+        let after = found.last().map(|record| record.key.clone());
+        let (session, space, limit) = (STORE, Space::Worker, rt.limits.workers_page);
+        let page = RecordPage { session, space, prefix: "", after: after.as_deref(), limit };
+        let more = rt.store.records(page).await?;
+        let is_last = (more.len() as u64) < limit;
+        found.extend(more);
+        if is_last {
+            return Ok(found);
+        }
+    }
+}
+
+/// Takes every session with open work whose owner is not alive. Returns the workers whose sessions could not be taken, and may be later.
+async fn take_orphans(
+    rt: &Arc<Inner>,
+    alive: &BTreeSet<String>,
+    own: &str,
+) -> Result<BTreeSet<String>, SessionError> {
+    let open: BTreeSet<SessionNo> =
+        rt.store.open_batches(None).await?.into_iter().map(|batch| batch.session).collect();
+    let mut left = BTreeSet::new();
+    for session in open {
+        let Some(owner) = owner(&*rt.store, session).await? else { continue };
+        if owner == own || alive.contains(&owner) {
+            continue;
+        }
+        match rt.session_by_no(session).await {
+            Ok(taken) => {
+                tracing::warn!(session = %taken.name, worker = %owner, "a session was taken over from a worker that is gone");
+            }
+            // Another worker was faster, or its owner is alive after all.
+            Err(SessionError::Owned { .. }) => {}
+            Err(error @ (SessionError::Unreadable { .. } | SessionError::NotFound { .. })) => {
+                tracing::error!(%session, error = %chain(&error), "a session stands still");
+            }
+            Err(error) => {
+                tracing::warn!(%session, error = %chain(&error), "a session could not be taken over yet");
+                left.insert(owner);
+            }
+        }
+    }
+    (rt.plugs.resume)(rt).await?;
+    Ok(left)
+}
+
+/// Removes the record of a dead worker without open work; if it was heard of again, it stays.
+async fn bury(rt: &Inner, record: &StoredRecord) -> Result<(), SessionError> {
+    let (space, key) = (Space::Worker, record.key.clone());
+    let guards = vec![Guard::Generation { space, key: key.clone(), is: record.generation }];
+    let rows = vec![Row::Remove { space, key }];
+    let change = Change { session: STORE, hold: Hold::Store, guards, rows };
+    // A refusal means that it is alive, or that another worker has done it.
+    let _told = rt.store.commit(vec![change]).await?;
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! Tools as they are written, registered and found.
+
+pub(crate) mod hooks;
+pub(crate) mod meter;
+pub(crate) mod place;
+pub(crate) mod provider;
+pub(crate) mod registry;
+pub(crate) mod request;
+pub(crate) mod scope;
+pub(crate) mod tool;
+pub(crate) mod typed;
