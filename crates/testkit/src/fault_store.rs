@@ -114,6 +114,8 @@ struct FaultState {
     closed: bool,
     /// Whether writes are kept back.
     holding: bool,
+    /// Whether the next write is answered with an error and done later.
+    doubted: bool,
     /// The writes since then, in order.
     held: Vec<Write>,
     /// How many of those were refused for their fence, and how many were not.
@@ -139,6 +141,7 @@ impl FaultStore {
             poisoned_whole: false,
             closed: false,
             holding: false,
+            doubted: false,
             held: Vec::new(),
             fenced: (0, 0),
         };
@@ -169,6 +172,12 @@ impl FaultStore {
     /// Keeps writes back, and nothing else, until this is called with `false`.
     pub fn hold_back(&self, holding: bool) {
         self.hold(&mut self.lock(), holding);
+    }
+
+    /// Answers the next write with an error at once; it is done with those that are kept back, at the latest by
+    /// `hold_back(false)`. So is a write whose connection breaks on a network.
+    pub fn doubt_next(&self) {
+        self.lock().doubted = true;
     }
 
     /// How many writes are kept back.
@@ -249,6 +258,10 @@ impl FaultStore {
         }
         if state.poisoned_whole || sessions.iter().any(|session| state.poisoned.contains(session)) {
             return Answer::ready(Err(StoreError::Poisoned { because: "a fault".into() }));
+        }
+        if std::mem::take(&mut state.doubted) {
+            state.held.push(Box::new(move |inner| drop(ask(inner))));
+            return Answer::ready(Err(broken()));
         }
         let fault = state.draw(method);
         if fault.is_some_and(|(fault, _)| fault != Fault::Slow) {

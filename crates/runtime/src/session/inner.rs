@@ -21,7 +21,7 @@ use crate::session::worker::Worker;
 use crate::tools::hooks::Hook;
 use crate::tools::registry::{Host, Registry};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
 use windlass_core::ids::{CallId, SessionNo};
@@ -131,6 +131,8 @@ pub(crate) struct Inner {
     tool_waits: OrderedMutex<Vec<(Weak<Session>, CallId)>, { LockRank::ToolWaits as u8 }>,
     /// Whether the last owner of the store died: then one of its calls may have killed it.
     pub(crate) last_owner_died: bool,
+    /// Whether a session was lost here and forgotten: its last writes may still be on their way to the store.
+    pub(super) has_forgotten_lost: AtomicBool,
     /// Whether the store takes writes.
     health: watch::Receiver<Health>,
     /// Until when every start is recorded before the attempt, by the clock that never jumps.
@@ -189,6 +191,7 @@ impl Inner {
             away: Arc::default(),
             tool_waits: OrderedMutex::default(),
             last_owner_died,
+            has_forgotten_lost: AtomicBool::new(false),
             health,
             careful_until_us: AtomicU64::new(0),
             chance: AtomicU64::new(seed()),

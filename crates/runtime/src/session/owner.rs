@@ -105,9 +105,9 @@ impl Session {
         let mut tries = 1;
         loop {
             match Session::try_acquire(rt, name, opening.clone()).await {
-                // Another process was faster, or its owner was heard of again: the current state is read.
+                // Another owner was faster, or was heard of again: the current state is read.
                 Err(SessionError::Lost(Lost::Refused(Refused::Fenced { .. } | Refused::Changed { .. })))
-                    if rt.worker.is_some() && tries < ACQUIRE_TRIES =>
+                    if tries < ACQUIRE_TRIES && rt.may_meet_others() =>
                 {
                     tries += 1;
                 }
@@ -132,7 +132,8 @@ impl Session {
         };
         let (loops, is_new) = (Loops::new(row.is_some()), row.is_none());
         let right = rt.right_to(name, row.as_ref().map(|row| row.no)).await?;
-        let (id, at_once, owner_died) = (right.id(), right.at_once, right.died);
+        let (id, owner_died) = (right.id(), right.died);
+        let at_once = right.at_once || rt.has_forgotten_lost.load(Ordering::SeqCst);
         let ends =
             LaneShared { store: rt.store.clone(), limits: rt.limits.clone(), feed: rt.feeds.feed(name) };
         let (lane, principal) = match row {
@@ -160,7 +161,8 @@ impl Session {
         });
         rt.owns(&session, &id)?;
         if at_once {
-            // This process's memory of it is older than its last owner's writes.
+            // Writes of the last owner, or of this one before the session was lost, may still be on their way:
+            // only now is what is read all that there is. What this process remembers of it is older.
             rt.closed(session.abandon(rt));
             session.lane.commit_rows(Vec::new()).await?;
         }

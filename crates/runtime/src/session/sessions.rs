@@ -9,6 +9,7 @@ use crate::tools::request::check_session_name;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::OnceCell;
 use windlass_core::ids::SessionNo;
 
@@ -86,9 +87,12 @@ impl Inner {
 
     /// Releases the sessions that nobody uses.
     fn let_go_of_idle(&self, sessions: &mut OwnedSessions) {
-        let can_go = |session: &Session| {
-            let is_lost = session.lane.lost().is_some_and(|lost| self.may_take_again(&lost));
-            is_lost || session.can_go(self)
+        let can_go = |session: &Session| match session.lane.lost() {
+            Some(lost) if self.may_take_again(&lost) => {
+                self.has_forgotten_lost.store(true, Ordering::SeqCst);
+                true
+            }
+            Some(_) | None => session.can_go(self),
         };
         let alone = |session: &Arc<Session>| Arc::strong_count(session) == 1 && can_go(session);
         // A worker keeps sessions with calls that wait for external answers.
@@ -107,9 +111,15 @@ impl Inner {
     }
 
     /// Whether a session lost for this reason can be taken again: the effect of its writes is found in the
-    /// store, and the new fence refuses writes still on their way.
+    /// store, and the new fence refuses writes still on their way. The fence must be durable before anything
+    /// is read (`Inner::has_forgotten_lost`).
     fn may_take_again(&self, lost: &Lost) -> bool {
         self.worker.is_some() || matches!(lost, Lost::Store(_))
+    }
+
+    /// Whether somebody else may write to a session that is being taken: another worker, or a session that was lost here.
+    pub(crate) fn may_meet_others(&self) -> bool {
+        self.worker.is_some() || self.has_forgotten_lost.load(Ordering::SeqCst)
     }
 
     /// Forgets a lost session, unless something here holds it.
@@ -117,7 +127,10 @@ impl Inner {
         let mut sessions = self.sessions.lock();
         match sessions.get(name).and_then(|cell| cell.get()) {
             Some(session) if Arc::ptr_eq(session, lost) && Arc::strong_count(session) > 1 => return false,
-            Some(session) if Arc::ptr_eq(session, lost) => _ = sessions.remove(name),
+            Some(session) if Arc::ptr_eq(session, lost) => {
+                self.has_forgotten_lost.store(true, Ordering::SeqCst);
+                sessions.remove(name);
+            }
             Some(_) | None => {}
         }
         true

@@ -5,8 +5,10 @@ use serde_json::json;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
+use windlass::store::Store;
 use windlass::store::memory::MemoryStore;
 use windlass::{Config, Cx, EffectClass, Runtime, ToolSpec, tool_fn};
+use windlass_testkit::fault_store::{FaultPlan, FaultReach, FaultStore};
 
 /// Runs `calls` on a folder until `running` of them have begun and none of them will return; then its owner is
 /// gone, as it would be after a kill.
@@ -204,4 +206,47 @@ async fn a_stale_owner_changes_nothing_and_is_told() {
     assert_eq!((stale.kept(), owner.kept()), (0, 0), "what is lost holds nothing");
     assert!(stale.submit("s", again()).await.is_err(), "it does not go on as if nothing had happened");
     assert_eq!(states(&run(&owner, "s", again()).await), "a unknown, b succeeded, c succeeded");
+}
+
+/// The error of a write says nothing about it: it may still arrive. Until the session's new fence is durable, what is read of the
+/// session may be outdated.
+#[tokio::test]
+async fn a_write_that_arrives_after_its_session_was_taken_again_changes_nothing() {
+    let store = FaultStore::new(Arc::new(MemoryStore::new().unwrap()), FaultPlan::Never, FaultReach::Session);
+    let runtime = Runtime::new(Config::on(Arc::new(store.clone())));
+    let count = Count::default();
+    runtime.register(echo(spec("x", EffectClass::Once), &count)).unwrap();
+    let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (enters, leaves) = (entered.clone(), leave.clone());
+    let reads = ToolSpec { claims: Some(Vec::new()), ..spec("reads", EffectClass::Read) };
+    let tool = tool_fn(reads, move |_, _: &Cx| {
+        let (enters, leaves) = (enters.clone(), leaves.clone());
+        async move {
+            enters.notify_one();
+            leaves.notified().await;
+            Ok(json!("read").into())
+        }
+    });
+    runtime.register(tool).unwrap();
+    let doubtful = || batch("doubtful", vec![call("b", "x", n(2))]);
+
+    assert_eq!(states(&run(&runtime, "s", batch("first", vec![call("a", "x", n(1))])).await), "a succeeded");
+    store.doubt_next();
+    let answered = runtime.submit("s", doubtful()).await.unwrap().settled().await;
+    assert!(answered.is_err(), "the write is in doubt");
+    // A read that runs writes nothing: the session is taken again here, if it is taken at all.
+    let reading = loop {
+        match runtime.submit("s", batch("reading", vec![call("c", "reads", n(3))])).await {
+            Ok(reading) => break reading,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    entered.notified().await;
+    store.hold_back(false);
+
+    assert_eq!(states(&run(&runtime, "s", doubtful()).await), "b succeeded");
+    leave.notify_one();
+    assert_eq!(states(&reading.settled().await.unwrap()), "c succeeded");
+    assert_eq!(count.get(), 2);
+    assert_eq!(store.open_batches(None).await.unwrap(), []);
 }
