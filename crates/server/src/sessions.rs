@@ -4,22 +4,19 @@ use crate::access::{Caller, TokenScope};
 use crate::problem::{Problem, ProblemCode};
 use crate::wire::{NewSession, SessionBounds};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass::error::SessionError;
 use windlass::limits::SessionLimits;
 use windlass::sessions::{
     Child, ChildSpec, GoneSession, SessionOpening, SessionStanding, Settings, check_session_name,
 };
-use windlass::store::{RecordPage, STORE, SessionPage, Space, Store};
+use windlass::store::{SessionPage, Space, Store};
 use windlass::{Limits, Runtime};
 use windlass_core::time::Timestamp;
 
 /// The key of a session's settings, among its records.
 const SETTING: &str = "setting";
-/// The key prefix of store-wide records in which older versions kept settings and the sessions of a principal.
-const OLDER: &str = "session/";
-const OLDER_LISTED: &str = "of/";
 
 /// The sessions of a store and their principals.
 pub struct Sessions {
@@ -78,14 +75,8 @@ impl SessionAbout {
 
     /// Reads the settings of a session.
     async fn of(store: &dyn Store, name: &str) -> Result<SessionAbout, SessionError> {
-        let own = match store.session(name).await? {
-            Some(row) => store.record(row.no, Space::About, SETTING).await?,
-            None => None,
-        };
-        let kept = match own {
-            Some(own) => Some(own),
-            None => store.record(STORE, Space::Setting, &format!("{OLDER}{name}")).await?,
-        };
+        let Some(row) = store.session(name).await? else { return Ok(SessionAbout::default()) };
+        let kept = store.record(Space::About.of(row.no), SETTING).await?;
         let Some(kept) = kept else { return Ok(SessionAbout::default()) };
         serde_json::from_slice(&kept.value).map_err(|error| {
             SessionError::undecodable(format!("the settings of the session {name:?}"), error)
@@ -235,25 +226,10 @@ impl Sessions {
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<String>, Option<String>), Problem> {
-        let (principal, older) = match caller.has(TokenScope::Admin) {
-            true => (None, OLDER.to_string()),
-            false => (Some(&*caller.principal), format!("{OLDER_LISTED}{}/", caller.principal)),
-        };
-        let limit_and_one = limit as u64 + 1;
-        let rows =
-            self.store.sessions_by_name(SessionPage { principal, after, limit: limit_and_one }).await?;
-        let older_after = after.map(|after| format!("{older}{after}"));
-        let page = RecordPage {
-            session: STORE,
-            space: Space::Setting,
-            prefix: &older,
-            after: older_after.as_deref(),
-            limit: limit_and_one,
-        };
-        let records = self.store.records(page).await?;
-        let listed = records.iter().filter_map(|record| record.key.strip_prefix(&older)).map(str::to_string);
-        // Each list is complete up to its end, so both are complete up to the end of the page.
-        let names: BTreeSet<String> = rows.into_iter().map(|row| row.name).chain(listed).collect();
+        let principal = if caller.has(TokenScope::Admin) { None } else { Some(&*caller.principal) };
+        let page = SessionPage { principal, after, limit: limit as u64 + 1 };
+        let rows = self.store.sessions_by_name(page).await?;
+        let names: Vec<String> = rows.into_iter().map(|row| row.name).collect();
         let more = names.len() > limit;
         let names: Vec<String> = names.into_iter().take(limit).collect();
         let next = names.last().filter(|_| more).cloned();

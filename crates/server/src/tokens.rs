@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass::batch::fresh_key;
-use windlass::store::{Change, Guard, Hold, RecordPage, Refused, Row, STORE, Space, Store, StoredRecord};
+use windlass::store::{RecordChange, RecordGuard, RecordPage, Refused, Store, StoreSpace, StoredRecord};
 use windlass::time::{Clock, wall_time};
 use windlass::{Limits, Runtime};
 use windlass_core::handle::token_hash;
@@ -120,7 +120,7 @@ impl Tokens {
         {
             return self.used(known, &hash, now_us);
         }
-        let record = self.store.record(STORE, Space::Token, &hash).await?;
+        let record = self.store.record(StoreSpace::Token.shelf(), &hash).await?;
         let mut known = self.lock();
         match record.as_ref().and_then(read).map(Arc::new) {
             Some(kept) => self.used(self.renewed(&mut known, &hash, kept, now_us), &hash, now_us),
@@ -141,7 +141,7 @@ impl Tokens {
         if let Some(kept) = known {
             return self.not_expired(&kept);
         }
-        let record = self.store.record(STORE, Space::Token, hash).await?;
+        let record = self.store.record(StoreSpace::Token.shelf(), hash).await?;
         let mut known = self.lock();
         let Some(kept) = record.as_ref().and_then(read).map(Arc::new) else {
             known.remove(hash);
@@ -193,8 +193,7 @@ impl Tokens {
             let is_it = |record: &&StoredRecord| read(record).is_some_and(|kept| kept.id == id);
             if let Some(record) = page.iter().find(is_it) {
                 self.remove_file(&record.key)?;
-                let row = Row::Remove { space: Space::Token, key: record.key.clone() };
-                self.commit(Vec::new(), row).await?;
+                self.commit(RecordChange::remove(StoreSpace::Token, record.key.as_str())).await?;
                 self.lock().remove(&record.key);
                 return Ok(true);
             }
@@ -205,7 +204,7 @@ impl Tokens {
 
     async fn is_recorded(&self, token: &str) -> Result<bool, Problem> {
         let hash = token_hash(self.store.secret(), token);
-        Ok(self.store.record(STORE, Space::Token, &hash).await?.is_some())
+        Ok(self.store.record(StoreSpace::Token.shelf(), &hash).await?.is_some())
     }
 
     async fn keep(&self, token: &str, wanted: NewToken) -> Result<KeptToken, Problem> {
@@ -228,8 +227,8 @@ impl Tokens {
         let value = serde_json::to_vec(&kept)
             .map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))?;
         let key = token_hash(self.store.secret(), token);
-        let room = Guard::Room { space: Space::Token, key: key.clone(), max: self.limits.tokens_max };
-        self.commit(vec![room], Row::Put { space: Space::Token, key, value: value.into() }).await?;
+        let room = RecordGuard::Room(self.limits.tokens_max);
+        self.commit(RecordChange::put(StoreSpace::Token, key, value).guarded(room)).await?;
         Ok(kept)
     }
 
@@ -285,13 +284,12 @@ impl Tokens {
     }
 
     async fn page(&self, after: Option<&str>, limit: u64) -> Result<Vec<StoredRecord>, Problem> {
-        let page = RecordPage { session: STORE, space: Space::Token, prefix: "", after, limit };
+        let page = RecordPage { shelf: StoreSpace::Token.shelf(), prefix: "", after, limit };
         Ok(self.store.records(page).await?)
     }
 
-    async fn commit(&self, guards: Vec<Guard>, row: Row) -> Result<(), Problem> {
-        let change = Change { session: STORE, hold: Hold::Store, guards, rows: vec![row] };
-        match self.store.commit(vec![change]).await?.pop() {
+    async fn commit(&self, change: RecordChange) -> Result<(), Problem> {
+        match self.store.commit(vec![change.into()]).await?.pop() {
             Some(Err(Refused::Full)) => {
                 let told = format!(
                     "there are {} tokens already; revoke one that is not used",

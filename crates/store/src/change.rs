@@ -1,13 +1,22 @@
 //! An owner's writes: a fence, guards, rows; all of it or none of it.
 
-use crate::record::{RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, STORE, Space};
+use crate::record::{RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, Space, StoreSpace};
 use std::sync::Arc;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
-/// A write to one session, applied whole or not at all.
+/// A write to one home: a session, or one record of the whole store. Applied whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The session it belongs to.
+pub enum Change {
+    /// Writes to a session.
+    Session(SessionChange),
+    /// Writes one record of the whole store.
+    Record(RecordChange),
+}
+
+/// A write to a session by its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionChange {
+    /// The session.
     pub session: SessionNo,
     /// The right to write.
     pub hold: Hold,
@@ -17,11 +26,68 @@ pub struct Change {
     pub rows: Vec<Row>,
 }
 
+/// A write of one record of the whole store, by anybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordChange {
+    /// The space.
+    pub space: StoreSpace,
+    /// The record's key.
+    pub key: String,
+    /// The condition that must hold when it is applied, if any.
+    pub guard: Option<RecordGuard>,
+    /// The record's new value; `None`: it is removed. Removing a missing one changes nothing.
+    pub value: Option<Arc<[u8]>>,
+}
+
+/// A condition on the record that a [`RecordChange`] writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordGuard {
+    /// It has this generation; 0 means that there is none. Refused with [`Refused::Changed`].
+    Generation(u64),
+    /// It exists, or its space has fewer than this many records. Refused with [`Refused::Full`].
+    Room(u64),
+}
+
+impl From<SessionChange> for Change {
+    fn from(change: SessionChange) -> Change {
+        Change::Session(change)
+    }
+}
+
+impl From<RecordChange> for Change {
+    fn from(change: RecordChange) -> Change {
+        Change::Record(change)
+    }
+}
+
+impl RecordChange {
+    /// Sets a record, whatever it was before.
+    pub fn put(space: StoreSpace, key: impl Into<String>, value: impl Into<Arc<[u8]>>) -> RecordChange {
+        RecordChange { space, key: key.into(), guard: None, value: Some(value.into()) }
+    }
+
+    /// Removes a record.
+    pub fn remove(space: StoreSpace, key: impl Into<String>) -> RecordChange {
+        RecordChange { space, key: key.into(), guard: None, value: None }
+    }
+
+    /// Makes it depend on a condition.
+    pub fn guarded(self, guard: RecordGuard) -> RecordChange {
+        RecordChange { guard: Some(guard), ..self }
+    }
+
+    /// Whether the record can be stored.
+    pub(crate) fn fits(&self) -> bool {
+        self.value.as_ref().is_none_or(|value| record_fits(&self.key, value))
+    }
+}
+
 /// The right by which a change is made. Opening and taking travel with the first change, so that owning a
 /// session costs no commit of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Opens a new session, with this name and fence 1. Refused with [`Refused::Exists`] if the name or number is taken.
+    /// Opens a new session, with this name and fence 1. Refused with [`Refused::Exists`] if the name or number is taken, with
+    /// [`Refused::Gone`] if a session of this name was removed.
     Open {
         /// Its name.
         name: String,
@@ -41,12 +107,9 @@ pub enum Hold {
     },
     /// The session is held under this fence.
     Held(Fence),
-    /// No session: only records of the whole store are written and blobs cut, protected by guards. The change's session
-    /// is [`STORE`]; refused with [`Refused::Fenced`] if it is another or writes anything else.
-    Store,
 }
 
-/// A condition that must hold when a change is applied.
+/// A condition on the records of a session that must hold when a change is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// The record has this generation; 0 means that there is none. Refused with [`Refused::Changed`].
@@ -175,6 +238,9 @@ pub enum Refused {
     /// or a record is larger than one may be: [`RECORD_KEY_BYTES_MAX`], [`RECORD_VALUE_BYTES_MAX`].
     #[error("the batch, blob or record is larger than a store can hold; end it or make it smaller")]
     TooLarge,
+    /// A session of this name was removed: names are not used again.
+    #[error("a session of this name was removed; choose another name")]
+    Gone,
     /// Another process has written the record.
     #[error("the record was changed (its generation is {now}); read it and continue from there")]
     Changed {
@@ -198,7 +264,7 @@ pub const BLOBS_MAX: u64 = 1 << 39;
 /// Pieces of one blob are numbered below this; see [`BLOBS_MAX`].
 pub const BLOB_PIECES_MAX: u32 = 1 << 24;
 
-impl Change {
+impl SessionChange {
     /// Whether every number in it can be stored.
     pub(crate) fn fits(&self) -> bool {
         self.rows.iter().all(|row| match row {
@@ -207,23 +273,9 @@ impl Change {
             Row::Chunk { blob, seq, .. } => blob.0 < BLOBS_MAX && *seq < BLOB_PIECES_MAX,
             Row::Cut { blob, pieces } => blob.0 < BLOBS_MAX && *pieces < BLOB_PIECES_MAX,
             Row::Mark { call, .. } => call.batch.0 < BATCHES_MAX,
-            Row::Put { key, value, .. } => {
-                key.len() <= RECORD_KEY_BYTES_MAX && value.len() <= RECORD_VALUE_BYTES_MAX
-            }
+            Row::Put { key, value, .. } => record_fits(key, value),
             Row::Adopt { .. } | Row::Remove { .. } => true,
         })
-    }
-
-    /// Whether it only writes records of the whole store and cuts blobs.
-    pub(crate) fn is_of_store(&self) -> bool {
-        self.session == STORE
-            && self.rows.iter().all(|row| match row {
-                Row::Put { space, .. } | Row::Remove { space, .. } => space.is_of_store(),
-                Row::Cut { .. } => true,
-                Row::Batch { .. } | Row::Journal { .. } | Row::Close(_) | Row::Reopen(_) => false,
-                Row::Expire(_) => false,
-                Row::Chunk { .. } | Row::Adopt { .. } | Row::Mark { .. } => false,
-            })
     }
 
     /// Whether a batch that one of its rows creates is open at the end; `None` if none does.
@@ -241,4 +293,8 @@ impl Change {
         }
         made.then_some(open)
     }
+}
+
+fn record_fits(key: &str, value: &[u8]) -> bool {
+    key.len() <= RECORD_KEY_BYTES_MAX && value.len() <= RECORD_VALUE_BYTES_MAX
 }

@@ -27,7 +27,8 @@ pub mod sqlite;
 
 pub use answer::Answer;
 pub use change::{
-    BATCH_ROWS_MAX, BATCHES_MAX, BLOB_PIECES_MAX, BLOBS_MAX, Change, Guard, Hold, Receipt, Refused, Row,
+    BATCH_ROWS_MAX, BATCHES_MAX, BLOB_PIECES_MAX, BLOBS_MAX, Change, Guard, Hold, Receipt, RecordChange,
+    RecordGuard, Refused, Row, SessionChange,
 };
 pub use error::StoreError;
 pub use health::Health;
@@ -35,8 +36,8 @@ pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 pub use record::{
-    RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, RecordPage, STORE, Space, StoredRecord, blob_key, gone_key,
-    gone_value,
+    RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, RecordPage, Shelf, Space, StoreSpace, StoredRecord,
+    blob_key, gone_value,
 };
 pub use sqlite::SqliteStore;
 
@@ -67,7 +68,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes a piece of a session, its newest entries first: at most about `most` rows, of any kind. A batch is
     /// removed with its first row; messages, records, blobs and marks once there are no entries left, and the session
-    /// itself with the last piece. The rest can be read as before, so an interrupted removal continues where it was.
+    /// itself with the last piece, which keeps a hash of its name: see [`gone`](Store::gone). The rest can be read as before, so an interrupted removal continues where it was.
     /// Removing a missing session leaves nothing. Numbers of removed objects are never used again.
     fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>>;
 
@@ -88,7 +89,7 @@ pub trait Store: Send + Sync + 'static {
     /// A page of sessions in the order of their names' bytes: those of one principal, or all.
     fn sessions_by_name(&self, page: SessionPage<'_>) -> Answer<Vec<SessionRow>>;
 
-    /// The sessions after `after` that have a record in this space of sessions, by number, at most `limit`.
+    /// The sessions after `after` that have a record in this space, by number, at most `limit`.
     fn sessions_with(&self, space: Space, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>>;
 
     /// The batch found by this look-up.
@@ -142,17 +143,24 @@ pub trait Store: Send + Sync + 'static {
     /// The messages for a session that its owner has not adopted yet, oldest first, at most `limit`.
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>>;
 
+    /// The session of a blob: the one whose record in [`Space::Blob`] names it.
+    fn blob_session(&self, blob: BlobNo) -> Answer<Option<SessionNo>>;
+
+    /// The hash kept of the removed session that had this name, as [`gone_value`] makes it. `None`: no session of this name was
+    /// removed.
+    fn gone(&self, name: &str) -> Answer<Option<Vec<u8>>>;
+
     /// The call that a mark is at; `None` if it was never set.
     fn marked(&self, mark: Mark) -> Answer<Option<CallId>>;
 
-    /// The record of this key; `session` does not matter for a space of the whole store.
-    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<StoredRecord>>;
+    /// The record of this key.
+    fn record(&self, shelf: Shelf, key: &str) -> Answer<Option<StoredRecord>>;
 
-    /// A page of a space's records, by key.
+    /// A page of a shelf's records, by key.
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>>;
 
-    /// How many records a space has.
-    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64>;
+    /// How many records a shelf has.
+    fn count_records(&self, shelf: Shelf) -> Answer<u64>;
 
     /// The secret from which this store's handles are derived; made when the store was.
     fn secret(&self) -> &Secret;

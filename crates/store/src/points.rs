@@ -24,7 +24,7 @@ macro_rules! point {
 }
 
 #[cfg(feature = "kill-points")]
-pub use told::{ACTIONS, Action, NAMES, PointVisit, Told, arrive};
+pub use told::{ACTIONS, Action, MIGRATION, NAMES, PointVisit, Told, arrive};
 
 #[cfg(feature = "kill-points")]
 mod told {
@@ -70,6 +70,10 @@ mod told {
         "index.mark",
         "index.commit",
     ];
+
+    /// The points that only a file of an older format passes.
+    pub const MIGRATION: &[&str] =
+        &["older.copy", "older.sync", "older.rename", "older.sync-folder", "older.migrate"];
 
     /// The action at a point.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

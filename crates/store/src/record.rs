@@ -4,55 +4,103 @@ use crate::change::BLOBS_MAX;
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BlobNo, SessionNo};
 
-/// The owner of store-wide records.
-pub const STORE: SessionNo = SessionNo(0);
+/// The number that stands for the whole store where rows have the number of a session.
+const WHOLE_STORE: SessionNo = SessionNo(0);
 
 /// The maximum size of a key, so that it fits in an index.
 pub const RECORD_KEY_BYTES_MAX: usize = 256;
 /// The maximum size of a value: anything larger is a blob.
 pub const RECORD_VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// The subject of a record. A released number never changes its meaning.
+/// The subject of a session's records. They are written by its owner and removed with it. A released number, here or in
+/// [`StoreSpace`], never changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
-    /// Key-value pairs of a session.
+    /// Key-value pairs.
     Pair = 1,
-    /// Tokens of the store.
-    Token = 2,
-    /// Settings of a session, by its name: they may be set before the session is opened.
-    Setting = 3,
-    /// Metadata of a blob, by its number.
-    Artifact = 10,
-    /// The blobs of a session, by their content.
+    /// The blobs by their content.
     Content = 11,
     /// The blobs without references, by their number.
     Loose = 12,
-    /// The blobs of a session, by their numbers as [`blob_key`] writes them: they are removed with it. Put with the first piece
-    /// of each.
+    /// The blobs with their metadata, by their numbers as [`blob_key`] writes them: they are removed with the session. Put with the first
+    /// piece of each; a blob has one record of this kind in the whole store.
     Blob = 16,
-    /// Notices for the agent of a session.
+    /// Notices for the agent.
     Notice = 20,
-    /// Logs of a session's tasks.
+    /// Logs of tasks.
     Log = 21,
-    /// The calls of a session that are tasks.
+    /// The calls that are tasks.
     Task = 22,
-    /// The schedules of a session.
+    /// The schedules.
     Schedule = 23,
     /// The enabled schedules.
     Armed = 24,
-    /// The triggers of a session.
+    /// The triggers.
     Trigger = 27,
+    /// The worker that owns the session, on a shared store.
+    Owner = 31,
+    /// Settings, limits and the parent of the session: put by the change that opens it, or by its owner.
+    About = 33,
+    /// Whether the session is being removed. It goes with the session's own row: an interrupted removal is always found.
+    Removing = 35,
+    /// The children, by name. A name that is listed here may not be open yet, or not any more.
+    Child = 36,
+}
+
+/// The subject of the records of the whole store. Each is written by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum StoreSpace {
+    /// Tokens.
+    Token = 2,
+    /// Settings.
+    Setting = 3,
     /// The workers of a shared store, by their ids: each live worker writes its own again and again.
     Worker = 30,
-    /// The worker that owns a session of a shared store.
-    Owner = 31,
     /// Sessions with pending messages, by their owners: written by the worker that posts a message for another.
     Knock = 32,
-    /// Settings, limits and the parent of a session: put by the change that opens it, or by its owner.
-    About = 33,
-    /// Names of removed sessions, as [`gone_key`](crate::gone_key) hashes them: they are never used again.
-    Gone = 34,
+}
+
+/// The number of the space of removed sessions' names, as [`gone_key`] hashes them: they are never used again. A store writes it with
+/// the last piece of a removal, and reads it when a session is opened.
+pub(crate) const GONE: i64 = 34;
+
+/// The records of one space in one home: a session, or the whole store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shelf {
+    space: u8,
+    home: SessionNo,
+}
+
+impl Shelf {
+    /// The number of the space in the database.
+    pub(crate) fn number(self) -> i64 {
+        i64::from(self.space)
+    }
+
+    /// The home in the database: the session, or 0.
+    pub(crate) fn home(self) -> SessionNo {
+        self.home
+    }
+
+    /// The shelf of these numbers in the database.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn read(number: i64, home: SessionNo) -> Shelf {
+        Shelf { space: u8::try_from(number).unwrap_or(u8::MAX), home }
+    }
+
+    /// The names of removed sessions.
+    pub(crate) const fn gone() -> Shelf {
+        Shelf { space: GONE as u8, home: WHOLE_STORE }
+    }
+}
+
+impl StoreSpace {
+    /// Its records.
+    pub const fn shelf(self) -> Shelf {
+        Shelf { space: self as u8, home: WHOLE_STORE }
+    }
 }
 
 /// The key of a blob in [`Space::Blob`].
@@ -60,14 +108,19 @@ pub fn blob_key(blob: BlobNo) -> String {
     format!("{:016x}", blob.0)
 }
 
-/// The key in [`Space::Gone`] of the session that had this name: a hash, keyed by the store's secret.
-pub fn gone_key(secret: &Secret, name: &str) -> String {
-    let mut hasher = blake3::Hasher::new_keyed(&secret.0);
-    hasher.update(b"gone session").update(name.as_bytes());
-    hasher.finalize().to_hex().to_string()
+/// The key by which a removed session's name is kept: a hash, keyed by the store's secret.
+pub(crate) fn gone_key(secret: &Secret, name: &str) -> String {
+    gone_hash(secret, name).to_hex().to_string()
 }
 
-/// The value in [`Space::Gone`] for a session of this name and principal: also a hash, so that only those who
+/// The hash by which a removed session's name is kept.
+pub(crate) fn gone_hash(secret: &Secret, name: &str) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new_keyed(&secret.0);
+    hasher.update(b"gone session").update(name.as_bytes());
+    hasher.finalize()
+}
+
+/// The value that is kept of a removed session of this name and principal: also a hash, so that only those who
 /// know both can tell.
 pub fn gone_value(secret: &Secret, name: &str, principal: Option<&str>) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_keyed(&secret.0);
@@ -84,10 +137,12 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 }
 
 impl Space {
-    /// The spaces of sessions, removed with them. Blobs come first: the rest of a blob is found by its record.
-    pub(crate) const OF_SESSIONS: [Space; 11] = [
+    /// The spaces that are removed with their session, in this order. Blobs come first: the rest of a blob is found by its record.
+    /// [`Space::Removing`] is not among them.
+    pub(crate) const REMOVED: [Space; 13] = [
         Space::Blob,
         Space::Content,
+        Space::Loose,
         Space::Pair,
         Space::Notice,
         Space::Log,
@@ -97,21 +152,12 @@ impl Space {
         Space::Trigger,
         Space::Owner,
         Space::About,
+        Space::Child,
     ];
 
-    /// The owner of the records for an access in this session: the session, or the store.
-    pub fn owner(self, session: SessionNo) -> SessionNo {
-        if self.is_of_store() { STORE } else { session }
-    }
-
-    /// Whether its records belong to the whole store.
-    pub(crate) fn is_of_store(self) -> bool {
-        match self {
-            Space::Pair | Space::Content | Space::Blob | Space::Notice | Space::Log | Space::Task => false,
-            Space::Schedule | Space::Armed | Space::Trigger | Space::Owner | Space::About => false,
-            Space::Token | Space::Setting | Space::Artifact | Space::Loose => true,
-            Space::Worker | Space::Knock | Space::Gone => true,
-        }
+    /// Its records in a session.
+    pub const fn of(self, session: SessionNo) -> Shelf {
+        Shelf { space: self as u8, home: session }
     }
 
     /// Its number in the database.
@@ -132,13 +178,11 @@ pub struct StoredRecord {
     pub generation: u64,
 }
 
-/// The records to list: those of a space in the order of their keys.
+/// The records to list: those of a shelf in the order of their keys.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordPage<'a> {
-    /// The session they belong to; it does not matter for a space of the whole store.
-    pub session: SessionNo,
-    /// The space.
-    pub space: Space,
+    /// The records to choose from.
+    pub shelf: Shelf,
     /// The prefix of their keys.
     pub prefix: &'a str,
     /// The key after which the page begins.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BlobNo, Lookup, SessionNo};
 use windlass_store::sqlite::Options;
-use windlass_store::{Change, Hold, Inbound, RecordPage, Row, STORE, Space, SqliteStore, Store};
+use windlass_store::{Inbound, RecordChange, RecordPage, SqliteStore, Store, StoreSpace};
 
 const FILE: &str = "windlass.db";
 const LOG: &str = "windlass.db-wal";
@@ -85,19 +85,15 @@ impl Specimen {
         for (key, body) in [("m1", "first"), ("m2", "second")] {
             store.post(Inbound { session: a.no, key: key.to_owned(), body: body.into() }).await?;
         }
-        let put = |key: &str, value: &[u8]| Row::Put {
-            space: Space::Setting,
-            key: key.to_owned(),
-            value: value.into(),
-        };
-        let rows = vec![put("small", b"value"), put("large", &[7; 10_000]), put("other", b"")];
-        let records = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
-        ensure!(store.commit(vec![records]).await?.iter().all(Result::is_ok), "the records were refused");
+        let put = |key: &str, value: &[u8]| RecordChange::put(StoreSpace::Setting, key, value).into();
+        let records = vec![put("small", b"value"), put("large", &[7; 10_000]), put("other", b"")];
+        ensure!(store.commit(records).await?.iter().all(Result::is_ok), "the records were refused");
         // The last transaction of a log cannot be vouched for: let it be one that nobody asks about.
-        let rows =
-            vec![Row::Put { space: Space::Worker, key: "last".to_owned(), value: b"last".as_slice().into() }];
-        let last = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
-        ensure!(store.commit(vec![last]).await?.iter().all(Result::is_ok), "the last record was refused");
+        let last = RecordChange::put(StoreSpace::Worker, "last", b"last".as_slice());
+        ensure!(
+            store.commit(vec![last.into()]).await?.iter().all(Result::is_ok),
+            "the last record was refused"
+        );
         copy(closed.path(), killed.path())?;
         let mut sessions = BTreeMap::new();
         for session in store.sessions(None, 100).await? {
@@ -250,10 +246,10 @@ impl Specimen {
             }
         }
         for key in ["small", "large", "other", "never"] {
-            let record = text(store.record(STORE, Space::Setting, key).await);
+            let record = text(store.record(StoreSpace::Setting.shelf(), key).await);
             asked.push((format!("record {key}"), record));
         }
-        let page = RecordPage { session: STORE, space: Space::Setting, prefix: "", after: None, limit: 10 };
+        let page = RecordPage { shelf: StoreSpace::Setting.shelf(), prefix: "", after: None, limit: 10 };
         asked.push(("records all".to_owned(), text(store.records(page).await)));
         for blob in 1..=self.blobs() {
             let bytes = store.blob(BlobNo(blob), 0, u64::MAX).await;

@@ -14,7 +14,7 @@ use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Lookup, Mark, SessionNo};
 use windlass_store::{
     Answer, BatchRow, BlobSize, Change, Durability, Inbound, JournalRow, Posted, Receipt, RecordPage,
-    Refused, Removal, Removed, STORE, Sequence, SessionPage, SessionRow, Space, Store, StoreError,
+    Refused, Removal, Removed, Sequence, SessionPage, SessionRow, Shelf, Space, Store, StoreError,
     StoredRecord,
 };
 
@@ -35,6 +35,8 @@ pub enum Method {
     JournalAfter,
     Blob,
     BlobSize,
+    BlobSession,
+    Gone,
     Inbound,
     Marked,
     Record,
@@ -84,6 +86,9 @@ pub enum FaultReach {
     /// No more writes to that session, as with one connection per owner.
     Session,
 }
+
+/// Stands for the session of a record of the whole store.
+const NO_SESSION: SessionNo = SessionNo(0);
 
 /// How long a slow answer takes at most.
 const SLOW_MS_MAX: u64 = 3;
@@ -346,7 +351,11 @@ impl Store for FaultStore {
     }
 
     fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
-        let sessions: Vec<SessionNo> = changes.iter().map(|change| change.session).collect();
+        let session = |change: &Change| match change {
+            Change::Session(change) => change.session,
+            Change::Record(_) => NO_SESSION,
+        };
+        let sessions: Vec<SessionNo> = changes.iter().map(session).collect();
         let is_held = self.lock().holding;
         let done = self.write(Method::Commit, &sessions, |inner| inner.commit(changes));
         self.bell.notify_waiters();
@@ -355,7 +364,8 @@ impl Store for FaultStore {
             return Answer::boxed(async move {
                 let answers = done.await?;
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                for (answer, _) in answers.iter().zip(sessions).filter(|(_, session)| *session != STORE) {
+                for (answer, _) in answers.iter().zip(sessions).filter(|(_, session)| *session != NO_SESSION)
+                {
                     match answer {
                         Err(Refused::Fenced { .. }) => state.fenced.0 += 1,
                         Ok(_) | Err(_) => state.fenced.1 += 1,
@@ -462,16 +472,24 @@ impl Store for FaultStore {
         self.read(Method::Marked, |inner| inner.marked(mark))
     }
 
-    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<StoredRecord>> {
-        self.read(Method::Record, |inner| inner.record(session, space, key))
+    fn record(&self, shelf: Shelf, key: &str) -> Answer<Option<StoredRecord>> {
+        self.read(Method::Record, |inner| inner.record(shelf, key))
     }
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
         self.read(Method::Records, |inner| inner.records(page))
     }
 
-    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
-        self.read(Method::CountRecords, |inner| inner.count_records(session, space))
+    fn count_records(&self, shelf: Shelf) -> Answer<u64> {
+        self.read(Method::CountRecords, |inner| inner.count_records(shelf))
+    }
+
+    fn blob_session(&self, blob: BlobNo) -> Answer<Option<SessionNo>> {
+        self.read(Method::BlobSession, |inner| inner.blob_session(blob))
+    }
+
+    fn gone(&self, name: &str) -> Answer<Option<Vec<u8>>> {
+        self.read(Method::Gone, |inner| inner.gone(name))
     }
 
     fn secret(&self) -> &Secret {

@@ -187,7 +187,7 @@ pub async fn run(shared: &Arc<dyn Store>, session: &str, trial: LeaseTrial) -> R
     first.store.freeze(true);
     let no = shared.session(session).await?.context("the session is not there")?.no;
     let owner = || async {
-        let owner = shared.record(no, Space::Owner, "worker").await?.context("nobody owns it")?;
+        let owner = shared.record(Space::Owner.of(no), "worker").await?.context("nobody owns it")?;
         Ok::<_, anyhow::Error>(String::from_utf8(owner.value)?)
     };
     if first.runtime.worker().as_ref() != Some(&id) || owner().await? != id {

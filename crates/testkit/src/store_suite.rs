@@ -15,7 +15,10 @@ mod records;
 mod removal;
 mod workers;
 
-pub use blobs::{a_blob_is_cut_from_its_end, whoever_cuts_a_blob_needs_the_right};
+pub use blobs::{
+    a_blob_belongs_to_the_session_that_records_it, a_blob_is_cut_from_its_end,
+    whoever_cuts_a_blob_needs_the_right,
+};
 pub use expiry::{
     a_batch_expires_once_and_stays_known, a_journal_is_read_whatever_expired,
     a_removed_session_leaves_no_expired_batch, an_expiry_is_all_of_its_change_or_nothing,
@@ -41,12 +44,13 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, Lookup, SessionNo};
 use windlass_store::{
-    BATCH_ROWS_MAX, Change, Hold, Inbound, JournalRow, Posted, Receipt, Refused, Row, Sequence, Store,
+    BATCH_ROWS_MAX, Change, Hold, Inbound, JournalRow, Posted, Receipt, Refused, Row, Sequence,
+    SessionChange, Store,
 };
 pub use workers::{
-    a_heartbeat_is_refused_once_its_record_is_gone, a_taking_is_refused_once_its_owner_is_heard_of,
-    heartbeats_and_takings_meet_in_one_order, of_two_handles_one_takes_a_session,
-    what_one_handle_wrote_the_other_reads, what_two_owners_write_keeps_its_order,
+    a_heartbeat_is_refused_once_its_record_is_gone, heartbeats_and_declarations_meet_in_one_order,
+    of_two_handles_one_takes_a_session, what_one_handle_wrote_the_other_reads,
+    what_two_owners_write_keeps_its_order,
 };
 
 /// A store to be tested, and the folder it lives in.
@@ -81,6 +85,7 @@ macro_rules! store_suite {
             a_blob_is_read_across_its_pieces,
             a_blob_is_cut_from_its_end,
             whoever_cuts_a_blob_needs_the_right,
+            a_blob_belongs_to_the_session_that_records_it,
             a_message_is_kept_once,
             a_message_is_adopted_once,
             a_mark_is_where_it_was_last_set,
@@ -108,8 +113,7 @@ macro_rules! store_suite {
             reads_see_commits_that_returned,
             concurrent_commits_keep_each_order;
             of_two_handles_one_takes_a_session,
-            a_taking_is_refused_once_its_owner_is_heard_of,
-            heartbeats_and_takings_meet_in_one_order,
+            heartbeats_and_declarations_meet_in_one_order,
             a_heartbeat_is_refused_once_its_record_is_gone,
             what_one_handle_wrote_the_other_reads,
             what_two_owners_write_keeps_its_order,
@@ -162,7 +166,7 @@ pub async fn a_change_is_applied_whole_or_not_at_all(store: &Arc<dyn Store>) {
     // Opening is part of the change.
     let no = SessionNo(next(store, Sequence::Session).await);
     let hold = Hold::Open { name: "t".to_owned(), principal: None };
-    let refused = Change { session: no, hold, guards: vec![], rows: vec![journal(taken, 0, 1)] };
+    let refused = SessionChange { session: no, hold, guards: vec![], rows: vec![journal(taken, 0, 1)] };
     assert_eq!(one(store, refused).await, Err(Refused::Exists));
     assert_eq!(store.session("t").await.unwrap(), None);
 }
@@ -171,16 +175,16 @@ pub async fn a_change_is_applied_whole_or_not_at_all(store: &Arc<dyn Store>) {
 pub async fn neighbours_of_a_refused_change_are_applied(store: &Arc<dyn Store>) {
     let (a, b) = (open(store, "a").await, open(store, "b").await);
     let (in_a, in_b) = (begin(store, a, "k").await, begin(store, b, "k").await);
-    let stale = Change { hold: Hold::Held(Fence(9)), ..held(a, vec![journal(in_a, 1, 1)]) };
+    let stale = SessionChange { hold: Hold::Held(Fence(9)), ..held(a, vec![journal(in_a, 1, 1)]) };
     let half_way = held(a, vec![journal(in_a, 7, 1), journal(in_b, 0, 1)]);
     let answers = store
-        .commit(vec![
+        .commit(changes([
             held(a, vec![journal(in_a, 1, 2)]),
             stale,
             held(b, vec![journal(in_b, 1, 1)]),
             half_way,
             held(a, vec![journal(in_a, 2, 1)]),
-        ])
+        ]))
         .await
         .unwrap();
     let firsts = |first| Ok(Receipt { first: EntryNo(first), generation: 0 });
@@ -461,7 +465,7 @@ pub async fn concurrent_commits_keep_each_order(store: &Arc<dyn Store>) {
                 let batch = begin(&store, session, "k").await;
                 // All are sent before the first is awaited: sending gives the order.
                 let sent: Vec<_> = (1..40)
-                    .map(|row| store.commit(vec![held(session, vec![journal(batch, row, row % 3 + 1)])]))
+                    .map(|row| store.commit(changes([held(session, vec![journal(batch, row, row % 3 + 1)])])))
                     .collect();
                 let mut first = 2;
                 for (row, answer) in (1..40_u64).zip(sent) {
@@ -483,7 +487,7 @@ pub async fn concurrent_commits_keep_each_order(store: &Arc<dyn Store>) {
 pub async fn open(store: &Arc<dyn Store>, name: &str) -> SessionNo {
     let session = SessionNo(next(store, Sequence::Session).await);
     let hold = Hold::Open { name: name.to_owned(), principal: None };
-    one(store, Change { session, hold, guards: vec![], rows: vec![] }).await.unwrap();
+    one(store, SessionChange { session, hold, guards: vec![], rows: vec![] }).await.unwrap();
     session
 }
 
@@ -497,8 +501,8 @@ pub async fn begin(store: &Arc<dyn Store>, session: SessionNo, key: &str) -> Bat
 }
 
 /// A change under fence 1.
-pub fn held(session: SessionNo, rows: Vec<Row>) -> Change {
-    Change { session, hold: Hold::Held(Fence(1)), guards: vec![], rows }
+pub fn held(session: SessionNo, rows: Vec<Row>) -> SessionChange {
+    SessionChange { session, hold: Hold::Held(Fence(1)), guards: vec![], rows }
 }
 
 /// A journal row that says where it belongs.
@@ -512,9 +516,16 @@ pub fn lookup(session: SessionNo, key: &str) -> Lookup {
 }
 
 /// Commits one change.
-pub async fn one(store: &Arc<dyn Store>, change: Change) -> Result<Receipt, Refused> {
-    let [answer] = store.commit(vec![change]).await.unwrap()[..] else { panic!("one change, one answer") };
+pub async fn one(store: &Arc<dyn Store>, change: impl Into<Change>) -> Result<Receipt, Refused> {
+    let [answer] = store.commit(vec![change.into()]).await.unwrap()[..] else {
+        panic!("one change, one answer")
+    };
     answer
+}
+
+/// Changes of sessions as one commit takes them.
+pub fn changes(changes: impl IntoIterator<Item = SessionChange>) -> Vec<Change> {
+    changes.into_iter().map(Change::from).collect()
 }
 
 /// A number of its own.

@@ -211,12 +211,12 @@ impl Inbox {
         after: Option<&str>,
         limit: u64,
     ) -> Result<Vec<StoredRecord>, InboxError> {
-        let page = RecordPage { session, space: Space::Notice, prefix: "", after, limit };
+        let page = RecordPage { shelf: Space::Notice.of(session), prefix: "", after, limit };
         Ok(self.store.records(page).await.map_err(SessionError::from)?)
     }
 
     async fn record(&self, session: &Session, id: &str) -> Result<Option<StoredRecord>, InboxError> {
-        let found = self.store.record(session.lane.session(), Space::Notice, id).await;
+        let found = self.store.record(Space::Notice.of(session.lane.session()), id).await;
         Ok(found.map_err(SessionError::from)?)
     }
 

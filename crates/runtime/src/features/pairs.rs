@@ -106,7 +106,7 @@ impl PairWriter {
             lane.commit_rows(Vec::new()).await.map_err(SessionError::from)?;
         }
         let (store, session, max) = (lane.store(), lane.session(), lane.limits().pairs_max);
-        let there = store.record(session, Space::Pair, key).await.map_err(SessionError::from)?;
+        let there = store.record(Space::Pair.of(session), key).await.map_err(SessionError::from)?;
         let now = there.map_or(0, |record| record.generation);
         if let Some(expected) = expected
             && expected != now
@@ -115,7 +115,7 @@ impl PairWriter {
         }
         let count = match self.count {
             Some(count) => count,
-            None => store.count_records(session, Space::Pair).await.map_err(SessionError::from)?,
+            None => store.count_records(Space::Pair.of(session)).await.map_err(SessionError::from)?,
         };
         let (row, after) = match change {
             PairChange::Set(_) if now == 0 && count >= max => return Err(PairError::Full { max }),
@@ -170,7 +170,7 @@ pub(crate) fn kept_value(value: &Value, limits: &Limits) -> Result<String, PairE
 
 /// The pair of this key.
 pub(crate) async fn get(store: &dyn Store, session: SessionNo, key: &str) -> Result<Option<Pair>, Lost> {
-    store.record(session, Space::Pair, key).await?.map(pair).transpose()
+    store.record(Space::Pair.of(session), key).await?.map(pair).transpose()
 }
 
 /// The requested keys, in their order.
@@ -182,7 +182,7 @@ pub(crate) async fn list(
 ) -> Result<Vec<PairKey>, Lost> {
     let limit = list.limit.unwrap_or(u64::MAX).min(limits.pairs_page);
     let PairList { prefix, after, .. } = list;
-    let page = RecordPage { session, space: Space::Pair, prefix, after, limit };
+    let page = RecordPage { shelf: Space::Pair.of(session), prefix, after, limit };
     let found = store.records(page).await?;
     Ok(found.into_iter().map(|StoredRecord { key, generation, .. }| PairKey { key, generation }).collect())
 }

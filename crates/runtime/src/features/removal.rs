@@ -1,8 +1,8 @@
 //! Removing a session permanently: its calls are cancelled and waited for, then all its data is removed, in pieces.
 //!
 //! The removal is recorded first. The next owner of the session finds the mark and continues: no piece needs to know
-//! how far the last one came. A name is never free in between: the session's row has it until the last piece, then the
-//! mark, and the change that removes the mark writes the hash that reserves the name.
+//! how far the last one came. A name is never free in between: the session's row has it until the last piece, with which the
+//! store writes the hash that reserves the name.
 
 use crate::api::error::{Lost, SessionError, chain};
 use crate::features::children::ChildCount;
@@ -10,21 +10,19 @@ use crate::features::files;
 use crate::features::schedules;
 use crate::mailbox::ask::{self, AskError, Target};
 use crate::path::stream;
-use crate::session::artifacts;
 use crate::session::batch::Used;
-use crate::session::bounds::Bounds;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::kin::Child;
 use crate::session::owner::Session;
-use crate::session::principal::{self, SessionStanding};
-use crate::session::removing::{REMOVING, RemovalMark, key};
+use crate::session::principal::SessionStanding;
+use crate::session::removing;
 use crate::tools::request::check_session_name;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use windlass_core::batch::ClosedBy;
-use windlass_core::ids::{BatchNo, Ordinal, SessionNo};
-use windlass_store::{Change, Hold, RecordPage, Removal, Removed, Row, STORE, Space, gone_key, gone_value};
+use windlass_core::ids::{BatchNo, Ordinal};
+use windlass_store::{Removal, Removed, Space};
 
 /// The reason of the cancellation.
 const REASON: &str = "the session is removed";
@@ -78,20 +76,19 @@ pub(crate) async fn remove(rt: &Arc<Inner>, name: &str) -> Result<bool, AskError
     }
     // Earlier openings of children are done; later ones are refused.
     drop(session.slots.of::<ChildCount>().0.lock().await);
-    let mark = mark(rt, &session);
-    let value = serde_json::to_vec(&mark).unwrap_or_default().into();
-    let row = Row::Put { space: Space::Setting, key: key(name), value };
-    session.lane.commit_rows(vec![row]).await.map_err(SessionError::from)?;
+    session.lane.commit_rows(vec![removing::mark()]).await.map_err(SessionError::from)?;
     // Cancelled first: a caller that waits for a child must not take its end for an answer.
     ask::cancel(rt, Target::Session(name), Some(REASON)).await?;
-    remove_children(rt, name).await?;
+    remove_children(rt, &session).await?;
     end_all(rt, &session).await?;
     files::remove_session(rt, &session).await.map_err(|error| AskError::FilesLeft { what: chain(&error) })?;
     // Nothing may be sent any more; everything sent comes before the following writes.
     session.lane.lose(Lost::Removed);
-    artifacts::forget_session(rt, &session.lane).await?;
     remove_rows(rt, &session).await?;
-    forget(rt, name, mark).await?;
+    rt.slots.of::<Removals>().0.fetch_add(1, Ordering::Relaxed);
+    if let Some(kin) = &session.kin {
+        unlist(rt, &kin.child.parent, name).await;
+    }
     schedules::forget(rt, name);
     rt.let_go_of(name, &session);
     rt.turns.forget_session(session.lane.session());
@@ -103,53 +100,42 @@ pub(crate) async fn remove(rt: &Arc<Inner>, name: &str) -> Result<bool, AskError
 async fn is_there(rt: &Arc<Inner>, name: &str) -> Result<bool, AskError> {
     match SessionStanding::of(&*rt.store, name).await? {
         SessionStanding::Present { .. } => Ok(true),
-        SessionStanding::Gone(_) => {
-            // The last owner may have been cut off before it removed the mark.
-            is_begun(rt, name).await?;
-            Ok(false)
-        }
-        // Older versions wrote files and opened children without a record of the session.
-        SessionStanding::Unused => {
-            let has_children = !Child::page(&*rt.store, name, None, 1).await?.is_empty();
-            Ok(has_children || files::has_folder(rt, name))
-        }
-    }
-}
-
-/// The removal mark of a session.
-fn mark(rt: &Inner, session: &Session) -> RemovalMark {
-    let (name, principal) = (&*session.name, session.principal.as_deref());
-    RemovalMark {
-        session: session.lane.session().0,
-        settings: Vec::new(),
-        gone: Some(gone_value(rt.store.secret(), name, principal)),
-        parent: session.kin.as_ref().map(|kin| kin.child.parent.clone()),
+        SessionStanding::Gone(_) => Ok(false),
+        // Older versions wrote files without a record of the session.
+        SessionStanding::Unused => Ok(files::has_folder(rt, name)),
     }
 }
 
 /// Removes the children of a session, each with its own. They are listed until they are gone, so the next owner finds the rest.
-async fn remove_children(rt: &Arc<Inner>, name: &str) -> Result<(), AskError> {
-    for child in Child::all(&*rt.store, name).await? {
+async fn remove_children(rt: &Arc<Inner>, session: &Session) -> Result<(), AskError> {
+    for child in Child::all(&*rt.store, &session.name).await? {
         let kin = Child::of(&*rt.store, &child).await?;
-        if kin.is_some_and(|kin| kin.parent == name) {
+        if kin.is_some_and(|kin| *kin.parent == *session.name) {
             Box::pin(remove(rt, &child)).await?;
         }
         // The opener may have been cut off after it listed the child and before it opened it.
-        let row = Row::Remove { space: Space::Setting, key: Child::listed_as(name, &child) };
-        write(rt, vec![row]).await?;
+        let unlisted = session.lane.commit_rows(vec![Child::unlisted(&child)]).await;
+        unlisted.map_err(SessionError::from)?;
     }
     Ok(())
 }
 
-/// Whether an earlier owner began to remove the session of this name. Remains of a finished removal are cleaned up here.
+/// A session that is gone is no child any more. Where its parent is another worker's, or cannot be written to, its name stays listed:
+/// whoever reads the list looks at the session.
+async fn unlist(rt: &Arc<Inner>, parent: &str, child: &str) {
+    let Ok(Some(_)) = rt.store.session(parent).await else { return };
+    let Ok(parent) = rt.session(parent).await else { return };
+    let _unlisted = parent.lane.commit_rows(vec![Child::unlisted(child)]).await;
+    // Counted again when the next child is opened.
+    *parent.slots.of::<ChildCount>().0.lock().await = None;
+}
+
+/// Whether an earlier owner began to remove the session of this name.
 pub(crate) async fn is_begun(rt: &Arc<Inner>, name: &str) -> Result<bool, SessionError> {
-    let Some(mark) = RemovalMark::of(&*rt.store, name).await? else { return Ok(false) };
-    let row = rt.store.session(name).await?;
-    if row.is_some_and(|row| row.no == SessionNo(mark.session)) {
-        return Ok(true);
+    match rt.store.session(name).await? {
+        Some(row) => removing::is_marked(&*rt.store, row.no).await,
+        None => Ok(false),
     }
-    forget(rt, name, mark).await?;
-    Ok(false)
 }
 
 /// Continues an earlier owner's removal, in the background.
@@ -188,16 +174,12 @@ async fn take(rt: &Arc<Inner>, name: &str) -> Result<(), SessionError> {
 
 /// The sessions that an earlier owner began to remove.
 async fn begun(rt: &Arc<Inner>) -> Result<Vec<String>, SessionError> {
-    let mut names: Vec<String> = Vec::new();
+    let (mut names, mut after) = (Vec::new(), None);
     loop {
-        let after = names.last().map(|name| key(name));
-        let (session, space, prefix) = (STORE, Space::Setting, REMOVING);
-        let page = RecordPage { session, space, prefix, after: after.as_deref(), limit: PAGE };
-        let found = rt.store.records(page).await?;
-        if found.is_empty() {
-            return Ok(names);
-        }
-        names.extend(found.iter().filter_map(|record| record.key.strip_prefix(REMOVING)).map(str::to_string));
+        let found = rt.store.sessions_with(Space::Removing, after, PAGE).await?;
+        let Some(last) = found.last() else { return Ok(names) };
+        after = Some(last.no);
+        names.extend(found.into_iter().map(|row| row.name));
     }
 }
 
@@ -241,34 +223,4 @@ async fn remove_rows(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), Sess
             Removed::All => return Ok(()),
         }
     }
-}
-
-/// Removes the store-wide records of a session and its mark, and reserves its name.
-async fn forget(rt: &Arc<Inner>, name: &str, mark: RemovalMark) -> Result<(), SessionError> {
-    let value = mark.hash(&*rt.store, name).await?.as_slice().into();
-    let gone = Row::Put { space: Space::Gone, key: gone_key(rt.store.secret(), name), value };
-    let older = Bounds::kept(&*rt.store, None, name).await?.child;
-    let put_with_it = older.iter().flat_map(|child| child.settings().iter().cloned());
-    let own = [Bounds::older_key(name), schedules::older_marker(name), key(name)];
-    let parent = mark.parent.or_else(|| older.as_ref().map(|child| child.parent.clone()));
-    let listed = parent.as_ref().map(|parent| Child::listed_as(parent, name));
-    let apart = principal::older_keys(&*rt.store, name).await?;
-    let keys = mark.settings.iter().cloned().chain(apart).chain(put_with_it).chain(listed).chain(own);
-    let gone = (!windlass_core::mutant::breaks("name-reused")).then_some(gone);
-    let rows = keys.map(|key| Row::Remove { space: Space::Setting, key }).chain(gone).collect();
-    write(rt, rows).await?;
-    rt.slots.of::<Removals>().0.fetch_add(1, Ordering::Relaxed);
-    if let Some(parent) = parent.and_then(|parent| rt.owned_session(&parent)) {
-        // Counted again when the next child is opened.
-        *parent.slots.of::<ChildCount>().0.lock().await = None;
-    }
-    Ok(())
-}
-
-/// Writes records of the whole store.
-async fn write(rt: &Inner, rows: Vec<Row>) -> Result<(), SessionError> {
-    let change = Change { session: STORE, hold: Hold::Store, guards: Vec::new(), rows };
-    let answers = rt.store.commit(vec![change]).await?;
-    answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(Lost::Refused)?;
-    Ok(())
 }

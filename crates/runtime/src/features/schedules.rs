@@ -30,11 +30,6 @@ use windlass_core::schedule::{CatchUp, Overlap, Times, WrittenTimes};
 use windlass_core::time::Timestamp;
 use windlass_store::{Guard, Row, Space, Store, StoredRecord};
 
-/// The key of the record by which older versions marked a session with an enabled schedule.
-pub(crate) fn older_marker(session: &str) -> String {
-    format!("scheduled/{session}")
-}
-
 /// A schedule to create.
 #[derive(Clone, Debug)]
 pub struct NewSchedule {
@@ -496,15 +491,16 @@ impl Schedules {
         enabled: bool,
     ) -> Result<(), ScheduleError> {
         let (max, most) = (rt.limits.schedules_enabled_max, rt.limits.schedules_max);
-        let has = async |space| {
-            let record = self.store.record(session, space, id).await.map_err(SessionError::from)?;
+        let has = async |space: Space| {
+            let record = self.store.record(space.of(session), id).await.map_err(SessionError::from)?;
             Ok::<_, ScheduleError>(record.is_some())
         };
         if enabled && !has(Space::Armed).await? && self.armed(session).await? >= max {
             let (what, hint) = ("enabled schedules", "disable or remove one first");
             return Err(ScheduleError::Full { what, max, hint });
         }
-        let count = self.store.count_records(session, Space::Schedule).await.map_err(SessionError::from)?;
+        let count =
+            self.store.count_records(Space::Schedule.of(session)).await.map_err(SessionError::from)?;
         if !has(Space::Schedule).await? && count >= most {
             let (what, hint) = ("schedules", "remove one first");
             return Err(ScheduleError::Full { what, max: most, hint });
@@ -514,7 +510,7 @@ impl Schedules {
 
     /// The number of enabled schedules.
     async fn armed(&self, session: SessionNo) -> Result<u64, ScheduleError> {
-        Ok(self.store.count_records(session, Space::Armed).await.map_err(SessionError::from)?)
+        Ok(self.store.count_records(Space::Armed.of(session)).await.map_err(SessionError::from)?)
     }
 
     /// The session, owned here, if it was ever used.
@@ -529,7 +525,7 @@ impl Schedules {
     }
 
     async fn record(&self, session: SessionNo, id: &str) -> Result<Option<StoredRecord>, ScheduleError> {
-        Ok(self.store.record(session, Space::Schedule, id).await.map_err(SessionError::from)?)
+        Ok(self.store.record(Space::Schedule.of(session), id).await.map_err(SessionError::from)?)
     }
 
     /// The reader's time.

@@ -169,7 +169,7 @@ impl Tasks {
             call.or_else(|error| if is_schedule(after) { Ok(None) } else { Err(error) })?.map(task_key);
         tasks.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         let limit = limit - tasks.len() as u64;
-        let page = RecordPage { session, space: Space::Task, prefix: "", after: after.as_deref(), limit };
+        let page = RecordPage { shelf: Space::Task.of(session), prefix: "", after: after.as_deref(), limit };
         let live = self.live();
         for record in self.store.records(page).await.map_err(SessionError::from)? {
             if let Some(call) = call_of(&record.key) {

@@ -11,7 +11,7 @@ mod known;
 mod look;
 mod writer;
 
-pub(crate) use collect::{forget_session, look_over, sweep, sweep_us};
+pub(crate) use collect::{look_over, sweep, sweep_us};
 pub(crate) use expired::loosen;
 pub(crate) use known::{ContentDigest, Keeping};
 pub use look::ArtifactInfo;
@@ -95,8 +95,8 @@ impl Artifacts {
     async fn opened(&self, artifact: Handle) -> Result<ArtifactId, ArtifactError> {
         let unknown = ArtifactError::Unknown { artifact };
         let Some(id) = look::open(self.secret(), artifact) else { return Err(unknown) };
-        match BlobIdentity::of(self.store(), id.blob).await? {
-            Some(known) if known.session != self.lane.session() => Err(unknown),
+        match self.store().blob_session(id.blob).await? {
+            Some(session) if session != self.lane.session() => Err(unknown),
             // Blobs older than ownership records can be read with their handle alone.
             Some(_) | None => Ok(id),
         }
@@ -123,8 +123,7 @@ impl Artifacts {
         let pieces = bytes.chunks(size).zip(0..);
         let mut rows: Vec<Row> =
             pieces.map(|(piece, seq)| Row::Chunk { blob, seq, data: piece.into() }).collect();
-        rows.push(owned(blob));
-        rows.extend(content_rows(blob, self.lane.session(), &content, batch));
+        rows.extend(content_rows(blob, &content, batch));
         Ok((self.kept(ArtifactId { blob, media: 0 }, content.bytes), rows))
     }
 
@@ -136,17 +135,17 @@ impl Artifacts {
     async fn referring(&self, batch: BatchNo, artifact: Handle) -> Result<Vec<Row>, ArtifactError> {
         let ArtifactId { blob, .. } = self.opened(artifact).await?;
         let unknown = ArtifactError::Unknown { artifact };
-        let Some(known) = BlobIdentity::of(self.store(), blob).await? else {
+        let Some(known) = BlobIdentity::of(self.store(), self.lane.session(), blob).await? else {
             let size = self.store().blob_size(blob).await.map_err(ArtifactError::from)?;
             return size.map(|_| Vec::new()).ok_or(unknown);
         };
         let content =
-            self.store().record(self.lane.session(), Space::Content, &known.content_key(blob)).await?;
+            self.store().record(Space::Content.of(self.lane.session()), &known.content_key(blob)).await?;
         match content.as_ref().map(BlobUse::of) {
             Some(used) => Ok(FoundBlob { blob, known, used }.refer(batch)),
             None => {
                 let content = known.content_row(blob, BlobUse::Batch(batch));
-                Ok(vec![Row::Remove { space: Space::Loose, key: known::key(blob) }, content])
+                Ok(vec![Row::Remove { space: Space::Loose, key: blob_key(blob) }, content])
             }
         }
     }
@@ -213,8 +212,8 @@ pub(crate) fn check_media_type(media_type: &str, limits: &Limits) -> Result<(), 
 }
 
 /// The record of a loose blob, made for this batch.
-pub(crate) fn loose_row(blob: BlobNo, batch: &Used, lane: &Lane, since: Timestamp) -> Row {
-    known::Loose { session: lane.session(), batch: batch.head.no, since }.row(blob)
+pub(crate) fn loose_row(blob: BlobNo, batch: &Used, since: Timestamp) -> Row {
+    known::Loose { batch: batch.head.no, since }.row(blob)
 }
 
 impl From<StoreError> for ArtifactError {

@@ -6,7 +6,7 @@ use crate::session::kin::Child;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use windlass_core::ids::SessionNo;
-use windlass_store::{Row, STORE, Space, Store};
+use windlass_store::{Row, Space, Store};
 
 /// The key of the record with the limits of a session.
 pub(crate) const BOUNDS: &str = "bounds";
@@ -32,11 +32,6 @@ impl Bounds {
         Bounds { calls_running_max, retention_age_ms, retention_bytes, child }
     }
 
-    /// These limits, or the others if these are empty.
-    pub(crate) fn or(self, other: Bounds) -> Bounds {
-        if self == Bounds::default() { other } else { self }
-    }
-
     pub(crate) fn limits(&self) -> SessionLimits {
         let Bounds { calls_running_max, retention_age_ms, retention_bytes, .. } = *self;
         SessionLimits { calls_running_max, retention_age_ms, retention_bytes }
@@ -51,33 +46,19 @@ impl Bounds {
 
     /// The limits of the session of this name.
     pub(crate) async fn of(store: &dyn Store, session: &str) -> Result<Bounds, SessionError> {
-        let row = store.session(session).await?;
-        Bounds::kept(store, row.map(|row| row.no), session).await
+        match store.session(session).await? {
+            Some(row) => Bounds::kept(store, row.no, session).await,
+            None => Ok(Bounds::default()),
+        }
     }
 
-    /// The limits of a session with this number, if it is recorded, and this name.
-    pub(crate) async fn kept(
-        store: &dyn Store,
-        no: Option<SessionNo>,
-        name: &str,
-    ) -> Result<Bounds, SessionError> {
-        let own = match no {
-            Some(no) => store.record(no, Space::About, BOUNDS).await?,
-            None => None,
+    /// The limits of the session of this number and name.
+    pub(crate) async fn kept(store: &dyn Store, no: SessionNo, name: &str) -> Result<Bounds, SessionError> {
+        let Some(kept) = store.record(Space::About.of(no), BOUNDS).await? else {
+            return Ok(Bounds::default());
         };
-        let kept = match own {
-            Some(own) => Some(own),
-            // The place where older versions stored them.
-            None => store.record(STORE, Space::Setting, &Bounds::older_key(name)).await?,
-        };
-        let Some(kept) = kept else { return Ok(Bounds::default()) };
         serde_json::from_slice(&kept.value)
             .map_err(|error| SessionError::undecodable(format!("the limits of the session {name:?}"), error))
-    }
-
-    /// The key of the store-wide record in which older versions stored them.
-    pub(crate) fn older_key(session: &str) -> String {
-        format!("limits/{session}")
     }
 }
 

@@ -17,10 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use windlass_core::handle::{Handle, HandleKind, Secret};
 use windlass_core::ids::{CallId, Lookup};
 use windlass_core::operation::Operations;
-use windlass_store::{RecordPage, Row, STORE, Space, Store};
-
-/// The key prefix of the records that list the children of a session.
-const CHILDREN: &str = "children/";
+use windlass_store::{RecordPage, Row, Space, Store};
 
 /// The page size for reading them.
 const PAGE: u64 = 500;
@@ -39,9 +36,6 @@ pub struct Child {
     pub(crate) call: Option<u64>,
     /// The number of calls and sessions between it and the outermost caller.
     pub(crate) depth: u32,
-    /// The keys of [`Space::Setting`] that older versions wrote with it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) settings: Vec<String>,
 }
 
 impl Child {
@@ -57,11 +51,9 @@ impl Child {
         after: Option<&str>,
         limit: u64,
     ) -> Result<Vec<String>, SessionError> {
-        let prefix = format!("{CHILDREN}{parent}/");
-        let after = after.map(|after| format!("{prefix}{after}"));
-        let (session, space, after) = (STORE, Space::Setting, after.as_deref());
-        let found = store.records(RecordPage { session, space, prefix: &prefix, after, limit }).await?;
-        Ok(found.iter().filter_map(|record| record.key.strip_prefix(&prefix)).map(str::to_string).collect())
+        let Some(row) = store.session(parent).await? else { return Ok(Vec::new()) };
+        let page = RecordPage { shelf: Space::Child.of(row.no), prefix: "", after, limit };
+        Ok(store.records(page).await?.into_iter().map(|record| record.key).collect())
     }
 
     /// The names of all children of a session.
@@ -101,19 +93,14 @@ impl Child {
         self.call.map(CallId::unpacked)
     }
 
-    /// The row that lists a child with its parent.
-    pub(crate) fn listed(parent: &str, child: &str) -> Row {
-        Row::Put { space: Space::Setting, key: Child::listed_as(parent, child), value: Arc::default() }
+    /// The row by which a session lists a child.
+    pub(crate) fn listed(child: &str) -> Row {
+        Row::Put { space: Space::Child, key: child.to_string(), value: Arc::default() }
     }
 
-    /// The key of that row.
-    pub(crate) fn listed_as(parent: &str, child: &str) -> String {
-        format!("{CHILDREN}{parent}/{child}")
-    }
-
-    /// The keys of [`Space::Setting`] that older versions wrote with it.
-    pub(crate) fn settings(&self) -> &[String] {
-        &self.settings
+    /// The row by which a session lists a child no longer.
+    pub(crate) fn unlisted(child: &str) -> Row {
+        Row::Remove { space: Space::Child, key: child.to_string() }
     }
 
     /// The chain of scopes for the tools of this session, and the calls whose end closes it, each with its session.

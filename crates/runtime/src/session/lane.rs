@@ -11,7 +11,9 @@ use crate::session::events::{EntryRows, Feed};
 use crate::session::worker::Right;
 use std::sync::Arc;
 use windlass_core::ids::{Fence, SessionNo};
-use windlass_store::{Answer, Change, Guard, Hold, Receipt, Refused, Row, SessionRow, Store, StoreError};
+use windlass_store::{
+    Answer, Guard, Hold, Receipt, Refused, Row, SessionChange, SessionRow, Store, StoreError,
+};
 
 /// A session that this runtime owns.
 pub(crate) struct Lane {
@@ -43,7 +45,6 @@ struct LaneState {
 /// The additional work of a session's first change.
 struct First {
     hold: Hold,
-    guards: Vec<Guard>,
     rows: Vec<Row>,
 }
 
@@ -62,13 +63,13 @@ impl Lane {
 
     fn new(ends: LaneShared, session: SessionNo, fence: Fence, hold: Hold, right: Right) -> Lane {
         let LaneShared { store, limits, feed } = ends;
-        let first = First { hold, guards: right.guards, rows: right.rows };
+        let first = First { hold, rows: right.rows };
         let state = OrderedMutex::new(LaneState { first: Some(first), lost: None });
         Lane { store, limits, session, fence, feed, keeping: tokio::sync::Mutex::default(), state }
     }
 
     /// Sends a change. Its place in the order is fixed when this returns; it is durable when the answer is.
-    pub(crate) fn send(&self, mut guards: Vec<Guard>, mut rows: Vec<Row>) -> Commit<'_> {
+    pub(crate) fn send(&self, guards: Vec<Guard>, mut rows: Vec<Row>) -> Commit<'_> {
         let mut state = self.state.lock();
         if let Some(lost) = &state.lost {
             return Commit { lane: self, sent: Err(lost.clone()) };
@@ -76,15 +77,17 @@ impl Lane {
         let hold = match state.first.take() {
             None => Hold::Held(self.fence),
             Some(first) => {
-                guards.extend(first.guards);
                 rows.splice(0..0, first.rows);
                 first.hold
             }
         };
         let written = self.feed.is_followed().then(|| EntryRows::of(&rows));
-        let change = Change { session: self.session, hold, guards, rows };
+        let change = SessionChange { session: self.session, hold, guards, rows };
         // Sent under the lock: otherwise two senders could pass each other on the way to the store.
-        Commit { lane: self, sent: Ok(UnansweredChange { answer: self.store.commit(vec![change]), written }) }
+        Commit {
+            lane: self,
+            sent: Ok(UnansweredChange { answer: self.store.commit(vec![change.into()]), written }),
+        }
     }
 
     /// Continues a change that was sent here.

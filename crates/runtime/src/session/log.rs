@@ -233,7 +233,8 @@ impl LogPage {
         let LogPage { session, call, after, limit } = self;
         let prefix = format!("{:012x}-", call.packed());
         let after = after.map(|no| key(call, no));
-        let page = RecordPage { session, space: Space::Log, prefix: &prefix, after: after.as_deref(), limit };
+        let page =
+            RecordPage { shelf: Space::Log.of(session), prefix: &prefix, after: after.as_deref(), limit };
         Ok(store.records(page).await?)
     }
 }

@@ -123,8 +123,8 @@ impl Session {
     ) -> Result<Acquired, SessionError> {
         let row = rt.store.session(name).await?;
         let bounds = match &row {
-            Some(row) => Bounds::kept(&*rt.store, Some(row.no), name).await?,
-            None => opening.bounds.clone().or(Bounds::kept(&*rt.store, None, name).await?),
+            Some(row) => Bounds::kept(&*rt.store, row.no, name).await?,
+            None => opening.bounds.clone(),
         };
         let kin = match bounds.child.clone() {
             Some(child) => Some(Box::new(ChildOf::take(rt, name, child).await?)),
@@ -138,7 +138,7 @@ impl Session {
             LaneShared { store: rt.store.clone(), limits: rt.limits.clone(), feed: rt.feeds.feed(name) };
         let (lane, principal) = match row {
             Some(row) => {
-                let principal = principal::principal_of(&*rt.store, &row).await?;
+                let principal = row.principal.as_deref().map(Arc::from);
                 (Lane::take(ends, &row, chance()?, right), principal)
             }
             None => principal::open_lane(rt, name, opening, ends, right).await?,

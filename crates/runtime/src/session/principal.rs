@@ -5,13 +5,11 @@ use crate::api::limits::{Limits, SessionLimits};
 use crate::session::bounds::Bounds;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::lane::{Lane, LaneShared};
-use crate::session::removing;
 use crate::session::worker::Right;
-use serde::Deserialize;
 use std::sync::Arc;
 use windlass_core::handle::Secret;
 use windlass_core::ids::SessionNo;
-use windlass_store::{Guard, Hold, Row, STORE, Sequence, SessionRow, Space, Store, gone_key, gone_value};
+use windlass_store::{Hold, Row, Sequence, Space, Store, gone_value};
 
 /// The principal of sessions that a runtime opens without one.
 pub const LOCAL: &str = "local";
@@ -105,18 +103,10 @@ impl SessionStanding {
     /// Looks up the name of a session in the store.
     pub async fn of(store: &dyn Store, name: &str) -> Result<SessionStanding, SessionError> {
         if let Some(row) = store.session(name).await? {
-            let principal = principal_of(store, &row).await?;
-            return Ok(SessionStanding::Present { principal });
+            return Ok(SessionStanding::Present { principal: row.principal.map(Arc::from) });
         }
-        // In the order in which one follows the other.
-        if let Some(gone) = removing::left_of(store, name).await? {
-            return Ok(SessionStanding::Gone(GoneSession(gone)));
-        }
-        if let Some(gone) = store.record(STORE, Space::Gone, &gone_key(store.secret(), name)).await? {
-            return Ok(SessionStanding::Gone(GoneSession(gone.value)));
-        }
-        Ok(match older(store, name).await? {
-            Some(principal) => SessionStanding::Present { principal: Some(principal) },
+        Ok(match store.gone(name).await? {
+            Some(gone) => SessionStanding::Gone(GoneSession(gone)),
             None => SessionStanding::Unused,
         })
     }
@@ -153,64 +143,20 @@ pub(crate) async fn open_lane(
     mut right: Right,
 ) -> Result<(Lane, Option<Arc<str>>), SessionError> {
     check_not_gone(&*rt.store, name).await?;
-    let older = older(&*rt.store, name).await?;
-    let principal = older.or_else(|| opening.principal.clone());
+    let principal = opening.principal.clone();
     let no = SessionNo(rt.store.reserve(Sequence::Session, 1).await?);
-    right.guards.extend(opening_guards(rt.store.secret(), name));
     right.rows.extend(opening.rows());
     let whose = principal.as_deref().map(str::to_string);
     let hold = Hold::Open { name: name.to_string(), principal: whose };
     Ok((Lane::open(ends, no, hold, right), principal))
 }
 
-/// The guards of that change: no session of this name was removed, or is being removed.
-fn opening_guards(secret: &Secret, name: &str) -> [Guard; 2] {
-    let absent = |space, key| Guard::Generation { space, key, is: 0 };
-    [absent(Space::Gone, gone_key(secret, name)), absent(Space::Setting, removing::key(name))]
-}
-
 /// Refuses a name whose session was removed.
 pub(crate) async fn check_not_gone(store: &dyn Store, name: &str) -> Result<(), SessionError> {
-    match store.record(STORE, Space::Gone, &gone_key(store.secret(), name)).await? {
+    match store.gone(name).await? {
         Some(_) => Err(SessionError::Gone { session: name.to_string() }),
         None => Ok(()),
     }
-}
-
-/// The principal of a session that exists.
-pub(crate) async fn principal_of(
-    store: &dyn Store,
-    row: &SessionRow,
-) -> Result<Option<Arc<str>>, SessionError> {
-    match &row.principal {
-        Some(principal) => Ok(Some(principal.as_str().into())),
-        None => older(store, &row.name).await,
-    }
-}
-
-/// The key prefix of records in which older versions stored the principal of a session, and listed sessions.
-pub(crate) const OLDER: &str = "session/";
-pub(crate) const OLDER_LISTED: &str = "of/";
-
-/// The principal of a session as older versions stored it, apart from the session.
-pub(crate) async fn older(store: &dyn Store, name: &str) -> Result<Option<Arc<str>>, SessionError> {
-    #[derive(Deserialize)]
-    struct Older {
-        principal: Arc<str>,
-    }
-    let key = format!("{OLDER}{name}");
-    let Some(kept) = store.record(STORE, Space::Setting, &key).await? else { return Ok(None) };
-    let older: Older = serde_json::from_slice(&kept.value)
-        .map_err(|error| SessionError::undecodable(format!("the record {key:?}"), error))?;
-    Ok(Some(older.principal))
-}
-
-/// The keys of those records of a session.
-pub(crate) async fn older_keys(store: &dyn Store, name: &str) -> Result<Vec<String>, SessionError> {
-    let principal = older(store, name).await?;
-    let keys =
-        principal.map(|principal| [format!("{OLDER}{name}"), format!("{OLDER_LISTED}{principal}/{name}")]);
-    Ok(keys.into_iter().flatten().collect())
 }
 
 /// Refuses limits of a new session that it cannot have.

@@ -1,7 +1,8 @@
 //! One of several runtimes on a store: it writes heartbeats, and owns sessions only while they succeed.
 //!
 //! No two clocks are compared. A worker's record is written again and again, each time with a new generation;
-//! another worker takes it for dead if the generation stands still for a whole lease by its own clock. The
+//! another worker takes it for dead if the generation stands still for a whole lease by its own clock, and says so in
+//! the record, guarded by that generation, before it takes anything: the dead one's next heartbeat is refused. The
 //! worker counts its lease from when it *sent* the last acknowledged heartbeat, which is never later than
 //! anybody saw it. So by the time that others may take its sessions it has released them, unless it was
 //! stopped meanwhile; then its fences are refused, and it releases them when it continues.
@@ -22,7 +23,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 use windlass_core::ids::SessionNo;
-use windlass_store::{Change, Guard, Hold, Receipt, Refused, Row, STORE, Space, Store, StoreError};
+use windlass_store::{
+    Change, Receipt, RecordChange, RecordGuard, Refused, Row, Space, Store, StoreError, StoreSpace,
+    StoredRecord,
+};
 
 /// The key of a session's record that names its owner.
 const OWNER: &str = "worker";
@@ -61,12 +65,19 @@ impl Default for Worker {
     }
 }
 
+/// The value of the record of a worker that others declared dead. A live worker writes an empty one.
+const DEAD: &[u8] = b"dead";
+
+/// Whether this is the record of a worker that was declared dead.
+fn is_dead(record: &StoredRecord) -> bool {
+    record.value == DEAD
+}
+
 /// The right to take a session, besides its fence.
 #[derive(Default)]
 pub(crate) struct Right {
     /// The lease's worker; `None` if the store is this runtime's alone.
     id: Option<Arc<str>>,
-    pub(crate) guards: Vec<Guard>,
     pub(crate) rows: Vec<Row>,
     /// Whether another worker owned it, which may still write: it is taken before anything is read.
     pub(crate) at_once: bool,
@@ -116,8 +127,10 @@ struct Beating {
     id: Arc<str>,
     /// Its record under an earlier id.
     before: Option<Arc<str>>,
-    /// Whether its record was ever acknowledged.
-    begun: bool,
+    /// The generation of its record when it was last acknowledged; 0 before the first time.
+    generation: u64,
+    /// Whether a heartbeat got no answer since then: it may have been applied.
+    in_doubt: bool,
     /// The end of its lease, by the clock that never jumps; `None` if it has no lease.
     until_us: Option<u64>,
 }
@@ -132,12 +145,12 @@ async fn keep_beating(mut place: WorkerPlace) {
             let mine = match beating.take() {
                 Some(mine) => mine,
                 None => match fresh_key() {
-                    Ok(id) => Beating { id: id.into(), before: None, begun: false, until_us: None },
+                    Ok(id) => Beating::new(id.into(), None),
                     Err(error) => return rt.worker_failed(error),
                 },
             };
             let sent_us = rt.clock.elapsed_us();
-            let answer = rt.store.commit(vec![mine.beat()]);
+            let answer = rt.store.commit(mine.beat());
             beating = Some(mine);
             (sent_us, answer)
         };
@@ -149,10 +162,16 @@ async fn keep_beating(mut place: WorkerPlace) {
             answered = answer => Some(answered),
         };
         let Some(rt) = place.rt.upgrade() else { return };
-        let next_us = match mine.heard(&rt, sent_us, answered) {
+        let outcome = match mine.heard(&rt, sent_us, answered) {
+            HeartbeatOutcome::Doubtful => mine.decide(&rt).await,
+            outcome => outcome,
+        };
+        let next_us = match outcome {
             HeartbeatOutcome::Alive => due_us(sent_us, rt.limits.heartbeat_ms),
             HeartbeatOutcome::Again => rt.clock.elapsed_us(),
-            HeartbeatOutcome::Failed => due_us(rt.clock.elapsed_us(), rt.limits.heartbeat_ms),
+            HeartbeatOutcome::Failed | HeartbeatOutcome::Doubtful => {
+                due_us(rt.clock.elapsed_us(), rt.limits.heartbeat_ms)
+            }
             HeartbeatOutcome::Over => {
                 rt.lose_lease();
                 beating = mine.anew();
@@ -174,30 +193,32 @@ enum HeartbeatOutcome {
     Again,
     /// The store did not take it; it may take the next.
     Failed,
+    /// It was refused, perhaps because of an earlier heartbeat that got no answer.
+    Doubtful,
     /// The lease is over.
     Over,
 }
 
 impl Beating {
-    /// The change of a heartbeat.
-    fn beat(&self) -> Change {
-        let (space, key) = (Space::Worker, self.id.to_string());
-        let guard = match self.begun {
-            // The guard allows no new record: a removed record means that others took this worker for dead.
-            true => Guard::Room { space, key: key.clone(), max: 0 },
-            false => Guard::Generation { space, key: key.clone(), is: 0 },
-        };
-        let mut rows = vec![Row::Put { space, key, value: Arc::from([]) }];
-        rows.extend(self.before.iter().map(|before| Row::Remove { space, key: before.to_string() }));
-        Change { session: STORE, hold: Hold::Store, guards: vec![guard], rows }
+    fn new(id: Arc<str>, before: Option<Arc<str>>) -> Beating {
+        Beating { id, before, generation: 0, in_doubt: false, until_us: None }
+    }
+
+    /// The changes of a heartbeat. The guard allows no record that others wrote or removed: they took this worker for dead.
+    fn beat(&self) -> Vec<Change> {
+        let beat = RecordChange::put(StoreSpace::Worker, &*self.id, [])
+            .guarded(RecordGuard::Generation(self.generation));
+        let former = self.before.iter().map(|before| RecordChange::remove(StoreSpace::Worker, &**before));
+        // The heartbeat is the last one.
+        former.chain([beat]).map(Change::from).collect()
     }
 
     /// Handles the answer to a heartbeat.
     fn heard(&mut self, rt: &Arc<Inner>, sent_us: u64, answered: Option<StoreReply>) -> HeartbeatOutcome {
         let now_us = rt.clock.elapsed_us();
         match answered.map(|answered| answered.map(|mut receipts| receipts.pop())) {
-            Some(Ok(Some(Ok(_)))) => {
-                (self.begun, self.before) = (true, None);
+            Some(Ok(Some(Ok(receipt)))) => {
+                (self.generation, self.in_doubt, self.before) = (receipt.generation, false, None);
                 let until_us = due_us(sent_us, rt.limits.lease_ms);
                 if now_us >= self.until_us.unwrap_or(u64::MAX) {
                     return HeartbeatOutcome::Over;
@@ -213,13 +234,10 @@ impl Beating {
                 rt.stands(&self.id);
                 HeartbeatOutcome::Alive
             }
-            // A first heartbeat without an answer may have been applied.
-            Some(Ok(Some(Err(Refused::Changed { .. })))) if !self.begun => {
-                self.begun = true;
-                HeartbeatOutcome::Again
-            }
+            Some(Ok(Some(Err(Refused::Changed { .. })))) if self.in_doubt => HeartbeatOutcome::Doubtful,
             Some(Ok(Some(Err(_)) | None)) => HeartbeatOutcome::Over,
             Some(Err(error)) if self.until_us.is_none_or(|until_us| now_us < until_us) => {
+                self.in_doubt = true;
                 if self.until_us.is_none() {
                     rt.worker_failed(error);
                 }
@@ -229,10 +247,22 @@ impl Beating {
         }
     }
 
+    /// Decides about a heartbeat without an answer by its record: if it is alive, this worker wrote it.
+    async fn decide(&mut self, rt: &Inner) -> HeartbeatOutcome {
+        match rt.store.record(StoreSpace::Worker.shelf(), &self.id).await {
+            Ok(Some(record)) if !is_dead(&record) => {
+                (self.generation, self.in_doubt) = (record.generation, false);
+                HeartbeatOutcome::Again
+            }
+            Ok(_) => HeartbeatOutcome::Over,
+            Err(_) => HeartbeatOutcome::Failed,
+        }
+    }
+
     /// This worker without anything, under a fresh id. `None`: there is no randomness for one.
     fn anew(&self) -> Option<Beating> {
         let id = fresh_key().ok()?.into();
-        Some(Beating { id, before: Some(self.id.clone()), begun: false, until_us: None })
+        Some(Beating::new(id, Some(self.id.clone())))
     }
 }
 
@@ -273,9 +303,9 @@ impl Worker {
     /// Stops cleanly: the next owner of its sessions need not wait.
     pub(crate) fn leave(&self, store: &dyn Store) {
         if let Some(id) = self.id_now() {
-            let rows = vec![Row::Remove { space: Space::Worker, key: id.to_string() }];
+            let gone = RecordChange::remove(StoreSpace::Worker, &*id);
             // Sending is enough: if it is not applied, the others wait for a lease.
-            drop(store.commit(vec![Change { session: STORE, hold: Hold::Store, guards: Vec::new(), rows }]));
+            drop(store.commit(vec![gone.into()]));
         }
     }
 }
@@ -336,15 +366,33 @@ impl Inner {
             Some(owner) if *owner != *id => owner,
             Some(_) | None => return Ok(mine),
         };
-        let record = self.store.record(STORE, Space::Worker, &owner).await?;
-        let is = record.as_ref().map_or(0, |record| record.generation);
-        let (now_us, lease_ms) = (self.clock.elapsed_us(), self.limits.lease_ms);
-        if record.is_some() && !worker.is_silent(&owner, is, now_us, lease_ms) {
-            return Err(SessionError::Owned { session: name.to_string(), worker: owner });
+        let Some(record) = self.store.record(StoreSpace::Worker.shelf(), &owner).await? else {
+            return Ok(Right { at_once: true, ..mine });
+        };
+        if !is_dead(&record) {
+            let (now_us, lease_ms) = (self.clock.elapsed_us(), self.limits.lease_ms);
+            let is_silent = worker.is_silent(&owner, record.generation, now_us, lease_ms);
+            if !is_silent || !self.declare_dead(&record).await? {
+                return Err(SessionError::Owned { session: name.to_string(), worker: owner });
+            }
         }
-        // If it is heard of again before this is applied, it keeps its sessions.
-        let guards = vec![Guard::Generation { space: Space::Worker, key: owner, is }];
-        Ok(Right { guards, at_once: true, died: record.is_some(), ..mine })
+        Ok(Right { at_once: true, died: true, ..mine })
+    }
+
+    /// Declares a silent worker dead. `false`: it was heard of again, and keeps its sessions.
+    async fn declare_dead(&self, record: &StoredRecord) -> Result<bool, SessionError> {
+        let dead = RecordChange::put(StoreSpace::Worker, record.key.as_str(), DEAD)
+            .guarded(RecordGuard::Generation(record.generation));
+        match self.store.commit(vec![dead.into()]).await?.pop() {
+            Some(Ok(_)) => Ok(true),
+            Some(Err(Refused::Changed { .. })) => {
+                // Another worker may have been faster.
+                let now = self.store.record(StoreSpace::Worker.shelf(), &record.key).await?;
+                Ok(now.is_none_or(|now| is_dead(&now)))
+            }
+            Some(Err(refused)) => Err(Lost::Refused(refused).into()),
+            None => Err(StoreError::Closed.into()),
+        }
     }
 
     /// Registers a session under a lease, unless that is over by now.
@@ -380,6 +428,6 @@ pub(crate) fn release() -> Row {
 
 /// The worker that owns a session, if one does.
 async fn owner(store: &dyn Store, session: SessionNo) -> Result<Option<String>, SessionError> {
-    let record = store.record(session, Space::Owner, OWNER).await?;
+    let record = store.record(Space::Owner.of(session), OWNER).await?;
     Ok(record.map(|record| String::from_utf8_lossy(&record.value).into_owned()))
 }

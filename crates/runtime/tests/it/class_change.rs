@@ -10,7 +10,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass::ask::{Resolution, Target};
-use windlass::store::{Change, Hold, Row, Store};
+use windlass::store::{Hold, Row, SessionChange, Store};
 use windlass::tool::{Reconciled, with_reconcile};
 use windlass::{BatchRequest, Config, Deadlines, EffectClass, Output, Runtime, Tool, ToolSpec};
 use windlass_core::call::{Fact, LostAttempt, Resumed};
@@ -225,8 +225,8 @@ async fn append(folder: &tempfile::TempDir, fact: &Fact) {
         data: packer.finish(),
     };
     let hold = Hold::Take { from: row.fence, to: row.fence.after(7) };
-    let change = Change { session: row.no, hold, guards: Vec::new(), rows: vec![journal] };
-    store.commit(vec![change]).await.unwrap().into_iter().for_each(|receipt| _ = receipt.unwrap());
+    let change = SessionChange { session: row.no, hold, guards: Vec::new(), rows: vec![journal] };
+    store.commit(vec![change.into()]).await.unwrap().into_iter().for_each(|receipt| _ = receipt.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

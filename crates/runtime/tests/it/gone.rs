@@ -13,10 +13,9 @@ use windlass::limits::SessionLimits;
 use windlass::schedules::NewSchedule;
 use windlass::sessions::{ChildSpec, LOCAL, SessionOpening, SessionStanding};
 use windlass::store::memory::MemoryStore;
-use windlass::store::{Change, Hold, RecordPage, Row, STORE, Sequence, Space, Store};
+use windlass::store::{Space, Store};
 use windlass::triggers::NewTrigger;
 use windlass::{Config, EffectClass, Limits, Runtime, ToolSpec};
-use windlass_core::ids::SessionNo;
 use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 fn on(store: &Arc<dyn Store>, files: &Path) -> Runtime {
@@ -98,7 +97,7 @@ async fn a_session_is_opened_whole_or_not_at_all() {
         let Some(row) = row else { continue };
         assert_eq!(row.principal.as_deref(), Some("alice"));
         assert_eq!(SessionLimits::of(&inner, "s").await.unwrap(), limits);
-        assert!(inner.record(row.no, Space::About, "setting").await.unwrap().is_some());
+        assert!(inner.record(Space::About.of(row.no), "setting").await.unwrap().is_some());
     }
 }
 
@@ -260,65 +259,6 @@ async fn a_removal_that_cannot_remove_files_is_tried_again() {
     std::fs::remove_file(&base).unwrap();
     assert!(runtime.remove_session("s").await.unwrap());
     assert!(matches!(SessionStanding::of(&*store, "s").await.unwrap(), SessionStanding::Gone(_)));
-}
-
-/// A store as an older version left it: principals apart from sessions, bounds by name, and a removal that was cut off.
-#[tokio::test]
-async fn what_older_versions_wrote_is_read_and_removed() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new().unwrap());
-    let put = |key: &str, value: &str| Row::Put {
-        space: Space::Setting,
-        key: key.into(),
-        value: value.as_bytes().into(),
-    };
-    let open = async |name: &str| {
-        let session = SessionNo(store.reserve(Sequence::Session, 1).await.unwrap());
-        let hold = Hold::Open { name: name.into(), principal: None };
-        let change = Change { session, hold, guards: vec![], rows: vec![] };
-        store.commit(vec![change]).await.unwrap().remove(0).unwrap();
-        session
-    };
-    let cut_off = open("cut-off").await.0;
-    open("used").await;
-    open("child").await;
-    let hers = r#"{"principal":"alice"}"#;
-    let child = r#"{"child":{"parent":"used","depth":1,"settings":["session/child","of/alice/child"]}}"#;
-    let mut rows = vec![
-        put("limits/used", r#"{"calls_running_max":2}"#),
-        put("limits/child", child),
-        put("children/used/child", ""),
-        put("removing/cut-off", &json!({"session": cut_off, "settings": ["session/cut-off"]}).to_string()),
-        put("removing/tidied", &json!({"session": 77, "settings": ["session/tidied"]}).to_string()),
-    ];
-    for name in ["used", "child", "claimed", "cut-off", "tidied"] {
-        rows.extend([put(&format!("session/{name}"), hers), put(&format!("of/alice/{name}"), "")]);
-    }
-    let change = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
-    store.commit(vec![change]).await.unwrap().remove(0).unwrap();
-
-    let runtime = on(&store, Path::new("/nowhere"));
-    runtime.resume().await.unwrap();
-    let standing = async |name: &str| SessionStanding::of(&*store, name).await.unwrap();
-    for name in ["used", "child", "claimed"] {
-        let expected = SessionStanding::Present { principal: Some("alice".into()) };
-        assert_eq!(standing(name).await, expected, "{name}");
-    }
-    assert_eq!(SessionLimits::of(&store, "used").await.unwrap().calls_running_max, Some(2));
-    runtime.kv("claimed").set("k", &json!(1)).await.unwrap();
-    assert_eq!(principal(&*store, "claimed").await.as_deref(), Some("alice"), "her claim stands");
-    let opened = runtime.open_session("used", of("bob")).await.unwrap();
-    assert_eq!((opened.is_new, opened.principal.as_deref()), (false, Some("alice")));
-    let again = runtime.open_child("used", "child", ChildSpec::default()).await;
-    assert!(matches!(again, Ok(false)), "{again:?}");
-    for name in ["used", "claimed", "cut-off"] {
-        runtime.remove_session(name).await.unwrap();
-    }
-    for name in ["used", "child", "claimed", "cut-off", "tidied"] {
-        let SessionStanding::Gone(gone) = standing(name).await else { panic!("{name} must be gone") };
-        assert!(gone.was_of(store.secret(), name, "alice"), "{name}");
-    }
-    let page = RecordPage { session: STORE, space: Space::Setting, prefix: "", after: None, limit: 99 };
-    assert_eq!(store.records(page).await.unwrap(), [], "nothing of them is left");
 }
 
 /// Older versions wrote files without a record of their session: they go, and the name with them.

@@ -9,10 +9,11 @@ use windlass::ask::Target;
 use windlass::error::{AskError, FileError, Lost, PairError, SessionError};
 use windlass::sessions::SessionStanding;
 use windlass::store::memory::MemoryStore;
-use windlass::store::{Change, Hold, RecordPage, Row, STORE, Space, Store};
+use windlass::store::{RecordChange, Space, Store, StoreSpace};
 use windlass::tool::Dedupe;
 use windlass::wait::Completed;
 use windlass::{BatchError, Config, EffectClass, Limits, Output, Runtime, ToolSpec, tool_fn};
+use windlass_core::ids::SessionNo;
 use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
 /// So small pieces that there are some of every kind.
@@ -77,14 +78,8 @@ async fn fill(runtime: &Runtime, keys: &Mutex<Option<String>>) -> Had {
     let key = tokio::time::timeout(Duration::from_secs(30), wait).await.expect("it waits");
     let hanging = runtime.submit("s", batch("hangs", vec![call("c", "hangs", json!({}))])).await.unwrap();
     hanging.admitted().await.unwrap();
-    let set = |key: &str| Row::Put {
-        space: Space::Setting,
-        key: key.into(),
-        value: br#"{"principal":"alice"}"#[..].into(),
-    };
-    let rows = vec![set("session/s"), set("of/alice/s"), set("session/other")];
-    let change = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
-    runtime.store().commit(vec![change]).await.unwrap();
+    let other = RecordChange::put(StoreSpace::Setting, "of the whole store", *b"stays");
+    runtime.store().commit(vec![other.into()]).await.unwrap();
     Had { call: answer.calls[0].handle().to_string(), key }
 }
 
@@ -92,12 +87,10 @@ async fn fill(runtime: &Runtime, keys: &Mutex<Option<String>>) -> Had {
 async fn check_gone(runtime: &Runtime, had: &Had, count: &Count) {
     let store = runtime.store();
     assert_eq!(store.session("s").await.unwrap(), None);
-    let page = RecordPage { session: STORE, space: Space::Setting, prefix: "", after: None, limit: 9 };
-    let settings: Vec<String> =
-        store.records(page).await.unwrap().into_iter().map(|found| found.key).collect();
-    assert_eq!(settings, ["session/other"]);
-    for space in [Space::Artifact, Space::Loose] {
-        assert_eq!(store.count_records(STORE, space).await.unwrap(), 0, "{space:?}");
+    assert_eq!(store.count_records(StoreSpace::Setting.shelf()).await.unwrap(), 1);
+    for space in [Space::Blob, Space::Loose, Space::Pair, Space::About, Space::Removing] {
+        assert_eq!(store.sessions_with(space, None, 9).await.unwrap(), [], "{space:?}");
+        assert_eq!(store.count_records(space.of(SessionNo(1))).await.unwrap(), 0, "{space:?}");
     }
     let cancelled = runtime.cancel(Target::Call(&had.call), None).await;
     assert!(matches!(cancelled, Err(AskError::NotFound { .. })), "{cancelled:?}");
@@ -119,9 +112,6 @@ async fn check_gone(runtime: &Runtime, had: &Had, count: &Count) {
     };
     let was_of = |principal: &str| gone.was_of(store.secret(), "s", principal);
     assert_eq!((was_of("alice"), was_of("local"), was_of("")), (false, true, false));
-    let page = RecordPage { session: STORE, space: Space::Gone, prefix: "", after: None, limit: 9 };
-    let kept = store.records(page).await.unwrap();
-    assert_eq!(kept.len(), 1, "{kept:?}");
 }
 
 #[tokio::test]
@@ -182,13 +172,13 @@ async fn a_removal_that_was_cut_off_is_finished_by_the_next_owner() {
                 if was_cut {
                     cuts += 1;
                     // Before the mark is there nothing was promised; after it nobody has to ask again.
-                    let begun = inner.record(STORE, Space::Setting, "removing/s").await.unwrap().is_some();
+                    let begun = !inner.sessions_with(Space::Removing, None, 9).await.unwrap().is_empty();
                     next.resume().await.unwrap();
                     if !begun && inner.session("s").await.unwrap().is_some() {
                         next.remove_session("s").await.unwrap();
                     }
                     let gone = async {
-                        while inner.record(STORE, Space::Setting, "session/s").await.unwrap().is_some() {
+                        while inner.session("s").await.unwrap().is_some() {
                             tokio::task::yield_now().await;
                         }
                     };

@@ -348,7 +348,7 @@ async fn artifacts_logs_and_lists_go_with_their_calls() {
     let artifact = Handle::parse(shown["outcome"]["kept"]["artifact"].as_str().unwrap()).unwrap();
     assert_eq!(runtime.read_artifact(artifact, 0, 4).await.unwrap(), b"2 2 ");
     let session = runtime.store().session("s").await.unwrap().unwrap().no;
-    assert_eq!(runtime.store().count_records(session, Space::Task).await.unwrap(), 0);
+    assert_eq!(runtime.store().count_records(Space::Task.of(session)).await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use windlass::ask::Target;
 use windlass::error::{Lost, SessionError};
 use windlass::store::memory::MemoryStore;
-use windlass::store::{Change, Hold, JournalRow, RecordPage, Row, STORE, Space, Store};
+use windlass::store::{JournalRow, RecordChange, RecordPage, Space, Store, StoreSpace};
 use windlass::wait::Completed;
 use windlass::{BatchError, Config, Cx, EffectClass, Limits, Runtime, ToolError, tool_fn};
 use windlass_testkit::clock::ManualClock;
@@ -94,18 +94,18 @@ impl Member {
 }
 
 async fn generation(store: &MemoryStore, id: &str) -> u64 {
-    store.record(STORE, Space::Worker, id).await.unwrap().map_or(0, |record| record.generation)
+    store.record(StoreSpace::Worker.shelf(), id).await.unwrap().map_or(0, |record| record.generation)
 }
 
 /// The workers that have a record.
 async fn workers(store: &MemoryStore) -> Vec<String> {
-    let page = RecordPage { session: STORE, space: Space::Worker, prefix: "", after: None, limit: 100 };
+    let page = RecordPage { shelf: StoreSpace::Worker.shelf(), prefix: "", after: None, limit: 100 };
     store.records(page).await.unwrap().into_iter().map(|record| record.key).collect()
 }
 
 async fn owner(store: &MemoryStore, session: &str) -> Option<String> {
     let row = store.session(session).await.unwrap()?;
-    let record = store.record(row.no, Space::Owner, "worker").await.unwrap()?;
+    let record = store.record(Space::Owner.of(row.no), "worker").await.unwrap()?;
     Some(String::from_utf8(record.value).unwrap())
 }
 
@@ -229,9 +229,8 @@ async fn a_worker_that_was_taken_for_dead_lets_go_when_it_is_told() {
     said.recv().await.unwrap();
     let id = a.id().await;
     // Somebody with a quicker clock has buried it.
-    let rows = vec![Row::Remove { space: Space::Worker, key: id.clone() }];
-    let change = Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
-    shared.commit(vec![change]).await.unwrap()[0].unwrap();
+    let change = RecordChange::remove(StoreSpace::Worker, id.as_str());
+    shared.commit(vec![change.into()]).await.unwrap()[0].unwrap();
     a.clock.advance(STEP);
     assert_eq!(said.recv().await, Some("told to stop"));
     assert!(matches!(
@@ -505,6 +504,6 @@ async fn what_was_left_for_a_worker_that_died_is_heard_by_the_next() {
 }
 
 async fn knocks(store: &MemoryStore) -> Vec<String> {
-    let page = RecordPage { session: STORE, space: Space::Knock, prefix: "", after: None, limit: 100 };
+    let page = RecordPage { shelf: StoreSpace::Knock.shelf(), prefix: "", after: None, limit: 100 };
     store.records(page).await.unwrap().into_iter().map(|record| record.key).collect()
 }

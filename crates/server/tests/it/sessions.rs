@@ -4,8 +4,7 @@ use crate::tcp::{Served, read_head};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
-use windlass::store::{Change, Hold, RecordPage, Row, STORE, Sequence, Space};
-use windlass_core::ids::SessionNo;
+use windlass::store::StoreSpace;
 use windlass_server::access::TokenScope;
 
 const SESSION: &str = "/v1/sessions/s";
@@ -170,9 +169,8 @@ async fn a_removed_session_is_gone_and_its_name_is_not_used_again() {
     }
     // A restart knows it too, and nothing of the session is left in the file but hashes.
     let store = served.api.runtime().store();
-    assert_eq!(store.count_records(STORE, Space::Gone).await.expect("counted"), 1);
-    let page = RecordPage { session: STORE, space: Space::Setting, prefix: "", after: None, limit: 9 };
-    assert_eq!(store.records(page).await.expect("read"), []);
+    assert_eq!(store.gone("s").await.expect("read").map(|kept| kept.len()), Some(32));
+    assert_eq!(store.count_records(StoreSpace::Setting.shelf()).await.expect("counted"), 0);
     let head = read_head(served.send(&Served::request(Some(&alice), "GET", &call, Value::Null)).await).await;
     assert_eq!(head.status, 404);
 }
@@ -214,58 +212,4 @@ async fn a_session_that_only_has_files_goes_with_them() {
         assert_eq!(asked.told(), (410, "gone".into()), "{}", asked.body);
     }
     assert!(!folder.exists());
-}
-
-/// Records as versions before this one wrote them: whose a session is stood apart from it.
-#[tokio::test]
-async fn sessions_of_an_older_folder_keep_their_principals() {
-    let served = Served::new().await;
-    let scopes = [TokenScope::Calls, TokenScope::Read];
-    let (alice, bob) = (served.token_of("alice", &scopes).await, served.token_of("bob", &scopes).await);
-    let store = served.api.runtime().store().clone();
-    let put =
-        |key: &str, value: &[u8]| Row::Put { space: Space::Setting, key: key.into(), value: value.into() };
-    let hers = br#"{"principal":"alice","title":"Hers","created_at":7}"#;
-    let rows = ["used", "unused"]
-        .map(|name| [put(&format!("session/{name}"), hers), put(&format!("of/alice/{name}"), b"")]);
-    let older = Change { session: STORE, hold: Hold::Store, guards: vec![], rows: rows.concat() };
-    let mut changes = vec![older];
-    for name in ["used", "nobodys"] {
-        let session = SessionNo(store.reserve(Sequence::Session, 1).await.expect("a number"));
-        let hold = Hold::Open { name: name.into(), principal: None };
-        changes.push(Change { session, hold, guards: vec![], rows: vec![] });
-    }
-    assert!(store.commit(changes).await.expect("written").iter().all(Result::is_ok));
-    let listed = async |token: &str| {
-        let page = served.ask_as(Some(token), "GET", "/v1/sessions", Value::Null).await.expect(200);
-        let items = page["items"].as_array().expect("items").clone();
-        items.iter().map(|item| item["id"].as_str().expect("a name").to_string()).collect::<Vec<_>>()
-    };
-    assert_eq!(listed(&alice).await, ["unused", "used"]);
-    assert_eq!(listed(&bob).await, [""; 0]);
-    assert_eq!(listed(&served.token).await, ["nobodys", "unused", "used"]);
-    let batch = || json!({"key": "k", "calls": [{"id": "a", "tool": "say"}]});
-    for name in ["used", "unused", "nobodys"] {
-        let path = format!("/v1/sessions/{name}/batches");
-        let asked = served.ask_as(Some(&bob), "POST", &path, batch()).await;
-        assert_eq!(asked.told(), (404, "not_found".into()), "{name}: {}", asked.body);
-        let asked = served.ask_as(Some(&alice), "POST", &path, batch()).await;
-        assert_eq!(asked.status, if name == "nobodys" { 404 } else { 200 }, "{name}: {}", asked.body);
-    }
-    let shown = served.ask_as(Some(&alice), "GET", "/v1/sessions/unused", Value::Null).await.expect(200);
-    assert_eq!((&shown["principal"], &shown["title"]), (&json!("alice"), &json!("Hers")));
-    let shown = served.get("/v1/sessions/nobodys").await.expect(200);
-    assert_eq!(shown.get("principal"), None);
-    for name in ["used", "unused", "nobodys"] {
-        let path = format!("/v1/sessions/{name}");
-        assert_eq!(served.ask_as(Some(&bob), "DELETE", &path, Value::Null).await.status, 404);
-        let token = if name == "nobodys" { &served.token } else { &alice };
-        served.ask_as(Some(token), "DELETE", &path, Value::Null).await.expect(200);
-        let told = |gone: bool| if gone { (410, "gone".to_string()) } else { (404, "not_found".to_string()) };
-        let asked = served.ask_as(Some(&alice), "GET", &path, Value::Null).await;
-        assert_eq!(asked.told(), told(name != "nobodys"), "{name}");
-        assert_eq!(served.get(&path).await.told(), told(true), "{name}");
-    }
-    let page = RecordPage { session: STORE, space: Space::Setting, prefix: "", after: None, limit: 9 };
-    assert_eq!(store.records(page).await.expect("read"), [], "nothing of them is left");
 }

@@ -9,10 +9,11 @@ mod remove;
 mod rows;
 
 use crate::answer::Answer;
-use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
+use crate::change::{Change, Guard, Hold, Receipt, RecordChange, RecordGuard, Refused, Row, SessionChange};
+use crate::record::{blob_of, gone_key};
 use crate::{
     BatchRow, BlobSize, Durability, Inbound, JournalRow, KeptBatch, Posted, RecordPage, Removal, Removed,
-    Sequence, SessionPage, SessionRow, Space, Store, StoreError, StoreUsage, StoredRecord,
+    Sequence, SessionPage, SessionRow, Shelf, Space, Store, StoreError, StoreUsage, StoredRecord,
 };
 use expire::ExpiredRun;
 use records::MemoryRecords;
@@ -45,6 +46,8 @@ struct MemoryState {
     open: BTreeSet<(SessionNo, BatchNo)>,
     rows: Rows,
     pieces: BTreeMap<(BlobNo, u32), Arc<[u8]>>,
+    /// The session of each blob.
+    blobs: NumberMap<BlobNo, SessionNo>,
     messages: BTreeMap<(SessionNo, String), MemoryMessage>,
     waiting: BTreeMap<(SessionNo, u64), String>,
     messages_sent: u64,
@@ -100,11 +103,11 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
-        let mut state = self.state();
+        let (mut state, secret) = (self.state(), &self.0.secret);
         state.commits += 1;
         let mut receipts = Vec::with_capacity(changes.len());
         // Not collected: that would reuse the memory of the changes, and then return most of it.
-        changes.into_iter().for_each(|change| receipts.push(state.apply(change)));
+        changes.into_iter().for_each(|change| receipts.push(state.apply(secret, change)));
         Answer::ready(Ok(receipts))
     }
 
@@ -117,7 +120,7 @@ impl Store for MemoryStore {
     fn remove(&self, piece: Removal) -> Answer<Result<Removed, Refused>> {
         let mut state = self.state();
         state.commits += 1;
-        Answer::ready(Ok(state.remove(piece)))
+        Answer::ready(Ok(state.remove(&self.0.secret, piece)))
     }
 
     fn reserve(&self, what: Sequence, count: u64) -> Answer<u64> {
@@ -233,16 +236,25 @@ impl Store for MemoryStore {
         Answer::ready(Ok(self.state().marks.get(&mark).map(|(_, call)| *call)))
     }
 
-    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<StoredRecord>> {
-        Answer::ready(Ok(self.state().records.get(session, space, key)))
+    fn record(&self, shelf: Shelf, key: &str) -> Answer<Option<StoredRecord>> {
+        Answer::ready(Ok(self.state().records.get(shelf, key)))
     }
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
         Answer::ready(Ok(self.state().records.page(page)))
     }
 
-    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
-        Answer::ready(Ok(self.state().records.count(session, space, u64::MAX)))
+    fn count_records(&self, shelf: Shelf) -> Answer<u64> {
+        Answer::ready(Ok(self.state().records.count(shelf, u64::MAX)))
+    }
+
+    fn blob_session(&self, blob: BlobNo) -> Answer<Option<SessionNo>> {
+        Answer::ready(Ok(self.state().blobs.get(&blob).copied()))
+    }
+
+    fn gone(&self, name: &str) -> Answer<Option<Vec<u8>>> {
+        let kept = self.state().records.get(Shelf::gone(), &gone_key(&self.0.secret, name));
+        Answer::ready(Ok(kept.map(|kept| kept.value)))
     }
 
     fn secret(&self) -> &Secret {
@@ -271,8 +283,15 @@ impl MemorySession {
 
 impl MemoryState {
     /// Everything is checked before anything is written, so that a refused change leaves no trace.
-    fn apply(&mut self, change: Change) -> Result<Receipt, Refused> {
-        let fence = self.check(&change)?;
+    fn apply(&mut self, secret: &Secret, change: Change) -> Result<Receipt, Refused> {
+        match change {
+            Change::Session(change) => self.apply_to_session(secret, change),
+            Change::Record(change) => self.apply_to_store(change),
+        }
+    }
+
+    fn apply_to_session(&mut self, secret: &Secret, change: SessionChange) -> Result<Receipt, Refused> {
+        let fence = self.check(secret, &change)?;
         for row in &change.rows {
             // A batch closed again by the same change was never open.
             if let Row::Batch { no, .. } = row
@@ -299,8 +318,29 @@ impl MemoryState {
         Ok(Receipt { first, generation })
     }
 
+    fn apply_to_store(&mut self, change: RecordChange) -> Result<Receipt, Refused> {
+        if !change.fits() {
+            return Err(Refused::TooLarge);
+        }
+        let RecordChange { space, key, guard, value } = change;
+        let shelf = space.shelf();
+        match guard {
+            Some(RecordGuard::Generation(is)) => self.check_generation(shelf, &key, is)?,
+            Some(RecordGuard::Room(max)) => self.check_room(shelf, &key, max)?,
+            None => {}
+        }
+        let generation = match value {
+            Some(value) => self.records.put(shelf, key, value),
+            None => {
+                self.records.remove(shelf, key);
+                0
+            }
+        };
+        Ok(Receipt { first: EntryNo(1), generation })
+    }
+
     /// Why the change may not be applied, or the session's new fence.
-    fn check(&self, change: &Change) -> Result<Fence, Refused> {
+    fn check(&self, secret: &Secret, change: &SessionChange) -> Result<Fence, Refused> {
         if !change.fits() {
             return Err(Refused::TooLarge);
         }
@@ -309,6 +349,11 @@ impl MemoryState {
             Hold::Open { name, .. } if now != Fence(0) || self.names.contains_key(name) => {
                 return Err(Refused::Exists);
             }
+            Hold::Open { name, .. }
+                if self.records.generation(Shelf::gone(), &gone_key(secret, name)) != 0 =>
+            {
+                return Err(Refused::Gone);
+            }
             Hold::Open { .. } => Fence(1),
             Hold::Take { from, .. } | Hold::Held(from) if now == Fence(0) || now != *from => {
                 return Err(Refused::Fenced { now });
@@ -316,11 +361,14 @@ impl MemoryState {
             Hold::Take { from, to } if to <= from => return Err(Refused::Fenced { now }),
             Hold::Take { to, .. } => *to,
             Hold::Held(fence) => *fence,
-            Hold::Store if !change.is_of_store() => return Err(Refused::Fenced { now }),
-            Hold::Store => Fence(0),
         };
         for guard in &change.guards {
-            self.check_guard(change, guard)?;
+            match guard {
+                Guard::Generation { space, key, is } => {
+                    self.check_generation(space.of(change.session), key, *is)?;
+                }
+                Guard::Room { space, key, max } => self.check_room(space.of(change.session), key, *max)?,
+            }
         }
         for (place, row) in change.rows.iter().enumerate() {
             self.check_row(change, row)?;
@@ -331,22 +379,19 @@ impl MemoryState {
         Ok(fence)
     }
 
-    fn check_guard(&self, change: &Change, guard: &Guard) -> Result<(), Refused> {
-        let session = change.session;
-        match guard {
-            Guard::Generation { space, key, is } => match self.records.generation(session, *space, key) {
-                now if now == *is => Ok(()),
-                now => Err(Refused::Changed { now }),
-            },
-            Guard::Room { space, key, max } => {
-                let has_room = self.records.generation(session, *space, key) != 0
-                    || self.records.count(session, *space, *max) < *max;
-                has_room.then_some(()).ok_or(Refused::Full)
-            }
+    fn check_generation(&self, shelf: Shelf, key: &str, is: u64) -> Result<(), Refused> {
+        match self.records.generation(shelf, key) {
+            now if now == is => Ok(()),
+            now => Err(Refused::Changed { now }),
         }
     }
 
-    fn check_row(&self, change: &Change, row: &Row) -> Result<(), Refused> {
+    fn check_room(&self, shelf: Shelf, key: &str, max: u64) -> Result<(), Refused> {
+        let has_room = self.records.generation(shelf, key) != 0 || self.records.count(shelf, max) < max;
+        has_room.then_some(()).ok_or(Refused::Full)
+    }
+
+    fn check_row(&self, change: &SessionChange, row: &Row) -> Result<(), Refused> {
         let exists = match row {
             Row::Batch { no, lookup } => self.lookups.contains_key(lookup) || self.batch(*no).is_some(),
             Row::Journal { batch, row, .. } => {
@@ -375,8 +420,18 @@ impl MemoryState {
     /// Writes a row; returns the generation of a record.
     fn write(&mut self, session: SessionNo, row: Row) -> Option<u64> {
         match row {
-            Row::Put { space, key, value } => return Some(self.records.put(session, space, key, value)),
-            Row::Remove { space, key } => self.records.remove(session, space, key),
+            Row::Put { space, key, value } => {
+                if let Some(blob) = blob_of(&key).filter(|_| space == Space::Blob) {
+                    self.blobs.insert(blob, session);
+                }
+                return Some(self.records.put(space.of(session), key, value));
+            }
+            Row::Remove { space, key } => {
+                if let Some(blob) = blob_of(&key).filter(|_| space == Space::Blob) {
+                    self.blobs.remove(&blob);
+                }
+                self.records.remove(space.of(session), key);
+            }
             Row::Batch { no, lookup } => {
                 self.lookups.insert(lookup, no);
                 let recorded = BatchRow { no, session, lookup, open: true, expired: false };

@@ -1,6 +1,6 @@
 //! Records by key.
 
-use crate::{RecordPage, Space, StoredRecord};
+use crate::{RecordPage, Shelf, Space, StoredRecord};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::ids::SessionNo;
@@ -8,7 +8,7 @@ use windlass_core::ids::SessionNo;
 /// All records, and the number of generations so far.
 #[derive(Default)]
 pub(super) struct MemoryRecords {
-    kept: BTreeMap<(Space, SessionNo, String), MemoryRecord>,
+    kept: BTreeMap<(Shelf, String), MemoryRecord>,
     generations: u64,
 }
 
@@ -20,66 +20,65 @@ struct MemoryRecord {
 impl MemoryRecords {
     /// The next session that has a record in this space.
     pub fn next_owner(&self, space: Space, after: Option<SessionNo>) -> Option<SessionNo> {
-        let from = (space, SessionNo(after.map_or(0, |after| after.0 + 1)), String::new());
-        let ((found, owner, _), _) = self.kept.range(from..).next()?;
-        (*found == space).then_some(*owner)
+        let from = (space.of(SessionNo(after.map_or(0, |after| after.0 + 1))), String::new());
+        let ((found, _), _) = self.kept.range(from..).next()?;
+        (found.number() == space.number()).then_some(found.home())
     }
 
     /// The record of this key.
-    pub fn get(&self, session: SessionNo, space: Space, key: &str) -> Option<StoredRecord> {
-        let kept = self.kept.get(&place(session, space, key))?;
-        Some(kept.record(key))
+    pub fn get(&self, shelf: Shelf, key: &str) -> Option<StoredRecord> {
+        Some(self.kept.get(&(shelf, key.to_owned()))?.record(key))
     }
 
     /// Its generation; 0 if there is none.
-    pub fn generation(&self, session: SessionNo, space: Space, key: &str) -> u64 {
-        self.kept.get(&place(session, space, key)).map_or(0, |kept| kept.generation)
+    pub fn generation(&self, shelf: Shelf, key: &str) -> u64 {
+        self.kept.get(&(shelf, key.to_owned())).map_or(0, |kept| kept.generation)
     }
 
-    /// The number of records in a space, counted up to `max`.
-    pub fn count(&self, session: SessionNo, space: Space, max: u64) -> u64 {
-        let owner = space.owner(session);
-        let of_space = self.kept.range(place(session, space, "")..);
-        let of_space = of_space.take_while(|((kept, of, _), _)| (*kept, *of) == (space, owner));
-        of_space.take(max as usize).count() as u64
+    /// The number of records of a shelf, counted up to `max`.
+    pub fn count(&self, shelf: Shelf, max: u64) -> u64 {
+        self.of(shelf, "").take(max as usize).count() as u64
     }
 
     /// The bytes of all keys and values.
     pub fn bytes(&self) -> u64 {
-        self.kept.iter().map(|((_, _, key), kept)| (key.len() + kept.value.len()) as u64).sum()
+        self.kept.iter().map(|((_, key), kept)| (key.len() + kept.value.len()) as u64).sum()
     }
 
     /// A page, by key.
     pub fn page(&self, page: RecordPage<'_>) -> Vec<StoredRecord> {
-        let owner = page.space.owner(page.session);
-        let from = self.kept.range(place(page.session, page.space, page.from())..);
-        from.take_while(|((space, of, key), _)| {
-            (*space, *of) == (page.space, owner) && key.starts_with(page.prefix)
-        })
-        .filter(|((_, _, key), _)| Some(key.as_str()) != page.after)
-        .take(page.limit as usize)
-        .map(|((_, _, key), kept)| kept.record(key))
-        .collect()
+        self.of(page.shelf, page.from())
+            .take_while(|(key, _)| key.starts_with(page.prefix))
+            .filter(|(key, _)| Some(*key) != page.after)
+            .take(page.limit as usize)
+            .map(|(key, kept)| kept.record(key))
+            .collect()
     }
 
     /// Puts a record, and returns its generation.
-    pub fn put(&mut self, session: SessionNo, space: Space, key: String, value: Arc<[u8]>) -> u64 {
+    pub fn put(&mut self, shelf: Shelf, key: String, value: Arc<[u8]>) -> u64 {
         self.generations += 1;
         let generation = self.generations;
-        self.kept.insert((space, space.owner(session), key), MemoryRecord { value, generation });
+        self.kept.insert((shelf, key), MemoryRecord { value, generation });
         generation
     }
 
     /// Removes a record, if it exists.
-    pub fn remove(&mut self, session: SessionNo, space: Space, key: String) {
-        self.kept.remove(&(space, space.owner(session), key));
+    pub fn remove(&mut self, shelf: Shelf, key: String) {
+        self.kept.remove(&(shelf, key));
     }
 
-    /// The first records of a session's space, at most `most` keys.
-    pub fn first(&self, session: SessionNo, space: Space, most: usize) -> Vec<String> {
-        let of_space = self.kept.range(place(session, space, "")..);
-        let of_space = of_space.take_while(|((kept, of, _), _)| (*kept, *of) == (space, session));
-        of_space.take(most).map(|((_, _, key), _)| key.clone()).collect()
+    /// The first records of a shelf, at most `most` keys.
+    pub fn first(&self, shelf: Shelf, most: usize) -> Vec<String> {
+        self.of(shelf, "").take(most).map(|(key, _)| key.to_owned()).collect()
+    }
+
+    /// The records of a shelf from this key on.
+    fn of(&self, shelf: Shelf, from: &str) -> impl Iterator<Item = (&str, &MemoryRecord)> {
+        self.kept
+            .range((shelf, from.to_owned())..)
+            .take_while(move |((of, _), _)| *of == shelf)
+            .map(|((_, key), kept)| (key.as_str(), kept))
     }
 }
 
@@ -87,8 +86,4 @@ impl MemoryRecord {
     fn record(&self, key: &str) -> StoredRecord {
         StoredRecord { key: key.to_owned(), value: self.value.to_vec(), generation: self.generation }
     }
-}
-
-fn place(session: SessionNo, space: Space, key: &str) -> (Space, SessionNo, String) {
-    (space, space.owner(session), key.to_owned())
 }

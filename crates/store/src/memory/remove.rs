@@ -3,13 +3,14 @@
 use super::MemoryState;
 use super::rows::MemoryRow;
 use crate::change::Refused;
-use crate::record::blob_of;
-use crate::{PIECE_ROWS, Removal, Removed, Space};
+use crate::record::{blob_of, gone_key};
+use crate::{PIECE_ROWS, Removal, Removed, Shelf, Space, gone_value};
+use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, SessionNo};
 
 impl MemoryState {
     /// Removes one piece.
-    pub(super) fn remove(&mut self, piece: Removal) -> Result<Removed, Refused> {
+    pub(super) fn remove(&mut self, secret: &Secret, piece: Removal) -> Result<Removed, Refused> {
         let session = piece.session;
         let Some(kept) = self.sessions.get(&session) else { return Ok(Removed::All) };
         if kept.fence != piece.fence {
@@ -25,8 +26,15 @@ impl MemoryState {
         }
         // Nothing that is found by its session is left.
         self.marks.retain(|_, (of, _)| *of != session);
+        for key in self.records.first(Space::Removing.of(session), usize::MAX) {
+            self.records.remove(Space::Removing.of(session), key);
+        }
         if let Some(kept) = self.sessions.remove(&session) {
             self.names.remove(&kept.name);
+            if !windlass_core::mutant::breaks("name-reused") {
+                let value = gone_value(secret, &kept.name, kept.principal.as_deref());
+                self.records.put(Shelf::gone(), gone_key(secret, &kept.name), value.into());
+            }
         }
         Ok(Removed::All)
     }
@@ -85,7 +93,7 @@ impl MemoryState {
             self.lookups.remove(lookup);
         }
         let mut gone = open.len() + messages.len() + expired.len();
-        for space in Space::OF_SESSIONS {
+        for space in Space::REMOVED {
             if gone == 0 {
                 gone = self.remove_records(session, space, most);
             }
@@ -95,7 +103,7 @@ impl MemoryState {
 
     /// Removes records of one space; blobs one at a time, piece by piece, and the record with the last.
     fn remove_records(&mut self, session: SessionNo, space: Space, most: usize) -> usize {
-        let keys = self.records.first(session, space, if space == Space::Blob { 1 } else { most });
+        let keys = self.records.first(space.of(session), if space == Space::Blob { 1 } else { most });
         let gone = keys.len();
         for key in keys {
             if let Some(blob) = blob_of(&key).filter(|_| space == Space::Blob) {
@@ -106,8 +114,9 @@ impl MemoryState {
                 if first.len() == pieces {
                     return pieces;
                 }
+                self.blobs.remove(&blob);
             }
-            self.records.remove(session, space, key);
+            self.records.remove(space.of(session), key);
         }
         gone
     }

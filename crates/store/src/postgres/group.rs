@@ -3,16 +3,18 @@
 use super::connection::{DatabaseFailure, answered};
 use super::judge::{
     Entries, GroupWrites, JudgeAnswers, JudgeQuestions, JudgedSession, Key, RecordPlace, SentMessage,
-    SessionWrite, Shelf, judge,
+    SessionWrite, judge,
 };
 use super::statements::PostgresStatements;
 use crate::chain::{ChainLink, int, uint};
 use crate::queue::{WriteOutcome, WriteRequest};
-use crate::{PIECE_ROWS, Removed, Space};
+use crate::record::gone_hash;
+use crate::{PIECE_ROWS, Removed, Shelf, Space, gone_value};
 use std::collections::{HashMap, VecDeque};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
-use windlass_core::ids::Lookup;
+use windlass_core::handle::Secret;
+use windlass_core::ids::{Lookup, SessionNo};
 
 /// The maximum size of one statement, far below the gigabyte a message may have.
 const STATEMENT_BYTES_MAX: usize = 16 << 20;
@@ -21,6 +23,7 @@ const STATEMENT_BYTES_MAX: usize = 16 << 20;
 pub(super) struct Writing {
     pub client: Client,
     pub sql: PostgresStatements,
+    pub secret: Secret,
 }
 
 /// The writer and the number of a group.
@@ -49,9 +52,9 @@ pub(super) enum GroupOutcome {
 impl Writing {
     /// Applies a group.
     pub async fn group(&self, group: &[WriteRequest], mark: GroupMark) -> Result<GroupOutcome, GroupFault> {
-        let asked = JudgeQuestions::of(group);
+        let asked = JudgeQuestions::of(group, &self.secret);
         let known = answered(Box::pin(self.ask(&asked))).await.map_err(GroupFault::Undone)?;
-        let (mut told, writes) = judge(group, known);
+        let (mut told, writes) = judge(group, known, &self.secret);
         if writes.is_empty() {
             answered(self.client.batch_execute("ROLLBACK")).await.map_err(GroupFault::Undone)?;
             return Ok(GroupOutcome::Nothing(told));
@@ -86,17 +89,19 @@ impl Writing {
         asked.keys.iter().for_each(|key| wanted.add(key));
         let (of, keys): (Vec<i64>, Vec<&[u8]>) =
             asked.messages.iter().map(|(of, key)| (*of, &key[..])).unzip();
-        let KeyQuestions { names, lookups, batches, rows, pieces } = &wanted;
+        let KeyQuestions { names, gone, lookups, batches, rows, pieces } = &wanted;
         let batches_wanted = batches.len() + lookups.len();
         let records = Shelves::of(asked);
-        let (locks, written): (Vec<i64>, Vec<bool>) = asked.locks.iter().unzip();
+        let locks: Vec<i64> = asked.locks.iter().copied().collect();
         let expiring: Vec<i64> = asked.expiring.iter().copied().collect();
-        let (_begun, _locked, sessions, names, batches, rows, pieces, messages, records, expiring) = tokio::try_join!(
+        let (_begun, _locked, sessions, names, gone, batches, rows, pieces, messages, records, expiring) = tokio::try_join!(
             biased;
             client.batch_execute("BEGIN"),
-            query(client, &sql.lock_records, locks.len(), [&locks, &written]),
+            query(client, &sql.lock_records, locks.len(), [&locks]),
             query(client, &sql.lock_sessions, sessions.len(), [&sessions]),
             query(client, &sql.names, names.len(), [names]),
+            // After the names: of a session whose removal ends meanwhile, one of the two is found.
+            query(client, &sql.gone, gone.len(), [gone]),
             query(client, &sql.batches, batches_wanted, [batches, lookups]),
             query(client, &sql.rows, rows.len(), [rows]),
             query(client, &sql.pieces, pieces.len(), [pieces]),
@@ -121,6 +126,9 @@ impl Writing {
         }
         for row in names {
             known.keys.insert(Key::Name(fixed(row.try_get(0)?)));
+        }
+        for row in gone {
+            known.keys.insert(Key::Gone(fixed(row.try_get(0)?)));
         }
         for row in batches {
             known.keys.insert(Key::Batch(row.try_get(0)?));
@@ -176,13 +184,30 @@ impl Writing {
 
     /// Removes pieces of sessions, and returns which sessions are gone.
     async fn remove(&self, removals: &[(usize, i64, i64)], told: &mut [WriteOutcome]) -> Result<(), Error> {
-        let spaces = Space::OF_SESSIONS.map(Space::number);
+        let spaces = Space::REMOVED.map(Space::number);
         for (at, session, most) in removals {
             let params: [Param<'_>; 5] =
                 [session, most, &&spaces[..], &Space::Blob.number(), &int(PIECE_ROWS)];
             let is_left: bool = self.client.query_one(&self.sql.remove, &params).await?.try_get(0)?;
             if !is_left {
+                self.remove_session(*session).await?;
                 told[*at] = WriteOutcome::Remove(Ok(Removed::All));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the row of a session of which nothing else is left, and keeps a hash of its name.
+    async fn remove_session(&self, session: i64) -> Result<(), Error> {
+        let removing = Space::Removing.number();
+        for row in self.client.query(&self.sql.remove_session, &[&session, &removing]).await? {
+            let (name, principal): (Vec<u8>, Option<Vec<u8>>) = (row.try_get(0)?, row.try_get(1)?);
+            let name = String::from_utf8_lossy(&name);
+            let principal = principal.as_deref().map(String::from_utf8_lossy);
+            let key = gone_hash(&self.secret, &name);
+            let value = gone_value(&self.secret, &name, principal.as_deref());
+            if !windlass_core::mutant::breaks("name-reused") {
+                self.client.execute(&self.sql.insert_gone, &[&&key.as_bytes()[..], &&value[..]]).await?;
             }
         }
         Ok(())
@@ -277,8 +302,8 @@ impl Writing {
     async fn records(&self, writes: &GroupWrites<'_>) -> Result<(), Error> {
         let put: Vec<_> = writes.records.iter().filter_map(|(at, put)| Some((at, put.as_ref()?))).collect();
         for put in parts(&put, |(_, (_, value))| value.len()) {
-            let space = column(put, |(at, _)| at.0.0);
-            let owner = column(put, |(at, _)| at.0.1);
+            let space = column(put, |(at, _)| at.0.number());
+            let owner = column(put, |(at, _)| at.0.home().0.cast_signed());
             let key = column(put, |(at, _)| &at.1[..]);
             let generation = column(put, |(_, (generation, _))| generation.cast_signed());
             let digests: Vec<ChainLink> = column(put, |(_, (_, value))| super::judge::digest(value));
@@ -288,8 +313,8 @@ impl Writing {
             self.client.execute(&self.sql.put_records, &columns).await?;
         }
         let gone: Vec<_> = writes.records.iter().filter(|(_, put)| put.is_none()).collect();
-        let space = column(&gone, |(at, _)| at.0.0);
-        let owner = column(&gone, |(at, _)| at.0.1);
+        let space = column(&gone, |(at, _)| at.0.number());
+        let owner = column(&gone, |(at, _)| at.0.home().0.cast_signed());
         let key = column(&gone, |(at, _)| &at.1[..]);
         self.execute(&self.sql.remove_records, gone.len(), &[&space, &owner, &key]).await?;
         Ok(())
@@ -355,6 +380,7 @@ struct Shelves<'a> {
     keys: Vec<&'a [u8]>,
     counted_spaces: Vec<i64>,
     counted_owners: Vec<i64>,
+    asked: &'a JudgeQuestions,
     puts: i64,
 }
 
@@ -363,11 +389,12 @@ impl<'a> Shelves<'a> {
         let places: Vec<_> = asked.records.iter().collect();
         let counts: Vec<_> = asked.counts.iter().collect();
         Shelves {
-            spaces: column(&places, |place| place.0.0),
-            owners: column(&places, |place| place.0.1),
+            spaces: column(&places, |place| place.0.number()),
+            owners: column(&places, |place| place.0.home().0.cast_signed()),
             keys: column(&places, |place| &place.1[..]),
-            counted_spaces: column(&counts, |shelf| shelf.0),
-            counted_owners: column(&counts, |shelf| shelf.1),
+            counted_spaces: column(&counts, |shelf| shelf.number()),
+            counted_owners: column(&counts, |shelf| shelf.home().0.cast_signed()),
+            asked,
             puts: asked.puts,
         }
     }
@@ -382,13 +409,14 @@ impl<'a> Shelves<'a> {
             query(client, &sql.generations, puts, [&self.puts]),
         )?;
         let mut records = HashMap::new();
-        let asked = self.counted_spaces.iter().copied().zip(self.counted_owners.iter().copied());
-        let mut counted: HashMap<Shelf, u64> = asked.map(|shelf| (shelf, 0)).collect();
+        let mut counted: HashMap<Shelf, u64> = self.asked.counts.iter().map(|shelf| (*shelf, 0)).collect();
         for row in found {
-            records.insert(((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?), uint(row.try_get(3)?));
+            let shelf = Shelf::read(row.try_get(0)?, SessionNo(uint(row.try_get(1)?)));
+            records.insert((shelf, row.try_get(2)?), uint(row.try_get(3)?));
         }
         for row in counts {
-            counted.insert((row.try_get(0)?, row.try_get(1)?), uint(row.try_get(2)?));
+            let shelf = Shelf::read(row.try_get(0)?, SessionNo(uint(row.try_get(1)?)));
+            counted.insert(shelf, uint(row.try_get(2)?));
         }
         let generations = drawn.iter().map(|row| Ok(uint(row.try_get(0)?))).collect::<Result<_, Error>>()?;
         Ok((records, counted, generations))
@@ -402,6 +430,7 @@ type RecordGenerations = (HashMap<RecordPlace, u64>, HashMap<Shelf, u64>, VecDeq
 #[derive(Default)]
 struct KeyQuestions<'a> {
     names: Vec<&'a [u8]>,
+    gone: Vec<&'a [u8]>,
     lookups: Vec<&'a [u8]>,
     batches: Vec<i64>,
     rows: Vec<i64>,
@@ -412,6 +441,7 @@ impl<'a> KeyQuestions<'a> {
     fn add(&mut self, key: &'a Key) {
         match key {
             Key::Name(name) => self.names.push(name),
+            Key::Gone(name) => self.gone.push(name),
             Key::Lookup(lookup) => self.lookups.push(&lookup.0),
             Key::Batch(no) => self.batches.push(*no),
             Key::Row(row) => self.rows.push(*row),

@@ -5,34 +5,31 @@
 //! read at once, judged here, and written at once.
 
 use crate::chain::{ChainLink, Linked, START, int, piece_key, row_key};
-use crate::change::{Change, Guard, Hold, Receipt, Refused, Row};
+use crate::change::{Change, Guard, Hold, Receipt, RecordChange, RecordGuard, Refused, Row, SessionChange};
 use crate::queue::{WriteOutcome, WriteRequest};
-use crate::{BLOB_PIECES_MAX, Inbound, Posted, Removal, Removed, Space};
+use crate::record::gone_hash;
+use crate::{BLOB_PIECES_MAX, Inbound, Posted, Removal, Removed, Shelf, StoreSpace};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use windlass_core::ids::{EntryNo, Fence, Lookup, Mark, SessionNo};
+use windlass_core::handle::Secret;
+use windlass_core::ids::{EntryNo, Fence, Lookup, Mark};
 
 /// A unique key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Key {
     Name(ChainLink),
+    /// The name of a removed session.
+    Gone(ChainLink),
     Lookup(Lookup),
     Batch(i64),
     Row(i64),
     Piece(i64),
 }
 
-/// The records of a space: the space, and the session or 0.
-pub(super) type Shelf = (i64, i64);
-
 /// The place of a record.
 pub(super) type RecordPlace = (Shelf, Vec<u8>);
 
-fn shelf(session: SessionNo, space: Space) -> Shelf {
-    (space.number(), int(space.owner(session).0))
-}
-
-fn place(session: SessionNo, space: Space, key: &str) -> RecordPlace {
-    (shelf(session, space), key.as_bytes().to_vec())
+fn place(shelf: Shelf, key: &str) -> RecordPlace {
+    (shelf, key.as_bytes().to_vec())
 }
 
 /// The facts needed to judge a group.
@@ -50,8 +47,8 @@ pub(super) struct JudgeQuestions {
     pub counts: BTreeSet<Shelf>,
     /// The maximum number of records of the whole store that are put.
     pub puts: i64,
-    /// The locks of records of the whole store, and whether each is written.
-    pub locks: BTreeMap<i64, bool>,
+    /// The locks of records of the whole store.
+    pub locks: BTreeSet<i64>,
     /// The batches that should expire.
     pub expiring: BTreeSet<i64>,
 }
@@ -142,12 +139,16 @@ pub(super) fn digest(bytes: &[u8]) -> ChainLink {
 
 impl JudgeQuestions {
     /// The facts this group needs.
-    pub fn of(group: &[WriteRequest]) -> JudgeQuestions {
+    pub fn of(group: &[WriteRequest], secret: &Secret) -> JudgeQuestions {
         let mut asked = JudgeQuestions::default();
         for request in group {
             match request {
                 WriteRequest::Commit { changes, .. } => {
-                    changes.iter().filter(|change| change.fits()).for_each(|change| asked.change(change));
+                    changes.iter().for_each(|change| match change {
+                        Change::Session(change) if change.fits() => asked.change(change, secret),
+                        Change::Record(change) if change.fits() => asked.store_record(change),
+                        Change::Session(_) | Change::Record(_) => {}
+                    });
                 }
                 WriteRequest::Post { message, .. } => {
                     asked.sessions.insert(int(message.session.0));
@@ -162,21 +163,20 @@ impl JudgeQuestions {
         asked
     }
 
-    fn change(&mut self, change: &Change) {
+    fn change(&mut self, change: &SessionChange, secret: &Secret) {
         self.sessions.insert(int(change.session.0));
         if let Hold::Open { name, .. } = &change.hold {
             self.keys.insert(Key::Name(digest(name.as_bytes())));
+            self.keys.insert(Key::Gone(*gone_hash(secret, name).as_bytes()));
         }
         for guard in &change.guards {
             match guard {
                 Guard::Generation { space, key, .. } => {
-                    self.record(change.session, *space, key, RecordAccess::Read)
+                    self.records.insert(place(space.of(change.session), key));
                 }
                 Guard::Room { space, key, .. } => {
-                    self.record(change.session, *space, key, RecordAccess::Read);
-                    self.counts.insert(shelf(change.session, *space));
-                    // No other one may come between counting and putting.
-                    self.lock(*space, "", RecordAccess::Write);
+                    self.records.insert(place(space.of(change.session), key));
+                    self.counts.insert(space.of(change.session));
                 }
             }
         }
@@ -186,11 +186,9 @@ impl JudgeQuestions {
                 Row::Adopt { key } => {
                     self.messages.insert((int(change.session.0), digest(key.as_bytes())));
                 }
-                Row::Put { space, key, .. } => {
-                    self.record(change.session, *space, key, RecordAccess::Write);
-                    self.puts += i64::from(space.is_of_store());
+                Row::Put { space, key, .. } | Row::Remove { space, key } => {
+                    self.records.insert(place(space.of(change.session), key));
                 }
-                Row::Remove { space, key } => self.record(change.session, *space, key, RecordAccess::Write),
                 Row::Expire(no) => {
                     self.expiring.insert(int(no.0));
                 }
@@ -200,30 +198,24 @@ impl JudgeQuestions {
         }
     }
 
-    fn record(&mut self, session: SessionNo, space: Space, key: &str, access: RecordAccess) {
-        self.records.insert(place(session, space, key));
-        self.lock(space, key, access);
-    }
-
-    /// Locks a record of the whole store. Those of a session are locked with it.
-    fn lock(&mut self, space: Space, key: &str, access: RecordAccess) {
-        if space.is_of_store() {
-            *self.locks.entry(lock_of(space, key)).or_default() |= access == RecordAccess::Write;
+    /// A record of the whole store is locked by itself. Those of a session are locked with it.
+    fn store_record(&mut self, change: &RecordChange) {
+        let shelf = change.space.shelf();
+        self.records.insert(place(shelf, &change.key));
+        self.locks.insert(lock_of(change.space, &change.key));
+        self.puts += i64::from(change.value.is_some());
+        if let Some(RecordGuard::Room(_)) = change.guard {
+            self.counts.insert(shelf);
+            // No other one may come between counting and putting.
+            self.locks.insert(lock_of(change.space, ""));
         }
     }
 }
 
-/// The access to a record.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RecordAccess {
-    Read,
-    Write,
-}
-
 /// The number by which a record of the whole store is locked. Two records with one number wait for each other needlessly.
-pub(super) fn lock_of(space: Space, key: &str) -> i64 {
+pub(super) fn lock_of(space: StoreSpace, key: &str) -> i64 {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&space.number().to_le_bytes()).update(key.as_bytes());
+    hasher.update(&space.shelf().number().to_le_bytes()).update(key.as_bytes());
     let mut number = [0; 8];
     hasher.finalize_xof().fill(&mut number);
     i64::from_le_bytes(number)
@@ -244,14 +236,19 @@ fn keys(row: &Row) -> [Option<Key>; 2] {
 pub(super) fn judge<'g>(
     group: &'g [WriteRequest],
     known: JudgeAnswers<'g>,
+    secret: &'g Secret,
 ) -> (Vec<WriteOutcome>, GroupWrites<'g>) {
-    let mut judge = Judge { known, writes: GroupWrites::default() };
+    let mut judge = Judge { known, writes: GroupWrites::default(), secret };
     let told = group
         .iter()
         .enumerate()
         .map(|(at, request)| match request {
             WriteRequest::Commit { changes, .. } => {
-                WriteOutcome::Commit(changes.iter().map(|change| judge.change(change)).collect())
+                let judged = changes.iter().map(|change| match change {
+                    Change::Session(change) => judge.change(change),
+                    Change::Record(change) => judge.store_record(change),
+                });
+                WriteOutcome::Commit(judged.collect())
             }
             WriteRequest::Post { message, .. } => WriteOutcome::Post(judge.post(message)),
             WriteRequest::Remove { piece, .. } => WriteOutcome::Remove(judge.piece(at, *piece)),
@@ -261,7 +258,7 @@ pub(super) fn judge<'g>(
             WriteRequest::Shrink { .. } => WriteOutcome::Shrink(false),
         })
         .collect();
-    let Judge { known, mut writes } = judge;
+    let Judge { known, mut writes, .. } = judge;
     writes.seats = known.seats;
     writes.seats.retain(|_, seat| seat.kept != SessionWrite::Same);
     (told, writes)
@@ -270,33 +267,60 @@ pub(super) fn judge<'g>(
 struct Judge<'g> {
     known: JudgeAnswers<'g>,
     writes: GroupWrites<'g>,
+    secret: &'g Secret,
 }
 
 impl<'g> Judge<'g> {
     /// Everything is checked before anything is noted, so that a refused change leaves no trace.
-    fn change(&mut self, change: &'g Change) -> Result<Receipt, Refused> {
+    fn change(&mut self, change: &'g SessionChange) -> Result<Receipt, Refused> {
         let (mut seat, made) = self.check(change)?;
         self.known.keys.extend(made);
         let mut receipt = Receipt { first: EntryNo(seat.head + 1), generation: 0 };
         for row in &change.rows {
-            receipt.generation = self.record(change.session, &mut seat, row).unwrap_or(receipt.generation);
+            receipt.generation = self.record(change, &mut seat, row).unwrap_or(receipt.generation);
             self.note(int(change.session.0), &mut seat, row);
         }
-        if change.hold != Hold::Store {
-            self.known.seats.insert(int(change.session.0), seat);
+        self.known.seats.insert(int(change.session.0), seat);
+        Ok(receipt)
+    }
+
+    /// Judges and notes the write of a record of the whole store.
+    fn store_record(&mut self, change: &'g RecordChange) -> Result<Receipt, Refused> {
+        if !change.fits() {
+            return Err(Refused::TooLarge);
+        }
+        let (shelf, key) = (change.space.shelf(), change.key.as_str());
+        match change.guard {
+            Some(RecordGuard::Generation(is)) => self.check_generation(shelf, key, is)?,
+            Some(RecordGuard::Room(max)) => self.check_room(shelf, key, max)?,
+            None => {}
+        }
+        let mut receipt = Receipt { first: EntryNo(1), generation: 0 };
+        match &change.value {
+            None => self.remove(place(shelf, key)),
+            Some(value) => {
+                // As many were drawn as are put at most.
+                receipt.generation = self.known.generations.pop_front().unwrap_or_default();
+                self.put(place(shelf, key), receipt.generation, value);
+            }
         }
         Ok(receipt)
     }
 
     /// Why the change may not be applied; or the session's new state, and the keys that the change creates.
-    fn check(&self, change: &'g Change) -> Result<(JudgedSession<'g>, HashSet<Key>), Refused> {
+    fn check(&self, change: &'g SessionChange) -> Result<(JudgedSession<'g>, HashSet<Key>), Refused> {
         if !change.fits() {
             return Err(Refused::TooLarge);
         }
         let mut made = HashSet::new();
         let seat = self.hold(change, &mut made)?;
         for guard in &change.guards {
-            self.check_guard(change.session, guard)?;
+            match guard {
+                Guard::Generation { space, key, is } => {
+                    self.check_generation(space.of(change.session), key, *is)?;
+                }
+                Guard::Room { space, key, max } => self.check_room(space.of(change.session), key, *max)?,
+            }
         }
         let mut adopted = HashSet::new();
         for row in &change.rows {
@@ -328,38 +352,41 @@ impl<'g> Judge<'g> {
         of == session && !self.writes.open.get(&(session, no)).copied().unwrap_or(open)
     }
 
-    fn check_guard(&self, session: SessionNo, guard: &Guard) -> Result<(), Refused> {
-        let generation =
-            |space, key| self.known.records.get(&place(session, space, key)).copied().unwrap_or(0);
-        match guard {
-            Guard::Generation { space, key, is } => match generation(*space, key) {
-                now if now == *is => Ok(()),
-                now => Err(Refused::Changed { now }),
-            },
-            Guard::Room { space, key, max } => {
-                let count = self.known.counts.get(&shelf(session, *space)).copied().unwrap_or(0);
-                let has_room = generation(*space, key) != 0 || count < *max;
-                has_room.then_some(()).ok_or(Refused::Full)
-            }
+    fn generation(&self, shelf: Shelf, key: &str) -> u64 {
+        self.known.records.get(&place(shelf, key)).copied().unwrap_or(0)
+    }
+
+    fn check_generation(&self, shelf: Shelf, key: &str, is: u64) -> Result<(), Refused> {
+        match self.generation(shelf, key) {
+            now if now == is => Ok(()),
+            now => Err(Refused::Changed { now }),
         }
     }
 
-    /// Notes a record; returns the generation of one that is put.
-    fn record(&mut self, session: SessionNo, seat: &mut JudgedSession<'g>, row: &'g Row) -> Option<u64> {
-        if let Row::Remove { space, key } = row {
-            self.remove(place(session, *space, key));
+    fn check_room(&self, shelf: Shelf, key: &str, max: u64) -> Result<(), Refused> {
+        let count = self.known.counts.get(&shelf).copied().unwrap_or(0);
+        let has_room = self.generation(shelf, key) != 0 || count < max;
+        has_room.then_some(()).ok_or(Refused::Full)
+    }
+
+    /// Notes a record of a session; returns the generation of one that is put.
+    fn record(&mut self, change: &SessionChange, seat: &mut JudgedSession<'g>, row: &'g Row) -> Option<u64> {
+        match row {
+            Row::Remove { space, key } => {
+                self.remove(place(space.of(change.session), key));
+                None
+            }
+            Row::Put { space, key, value } => {
+                seat.change();
+                seat.generation += 1;
+                self.put(place(space.of(change.session), key), seat.generation, value);
+                Some(seat.generation)
+            }
+            Row::Batch { .. } | Row::Journal { .. } | Row::Close(_) | Row::Reopen(_) => None,
+            Row::Expire(_) | Row::Chunk { .. } | Row::Cut { .. } | Row::Adopt { .. } | Row::Mark { .. } => {
+                None
+            }
         }
-        let Row::Put { space, key, value } = row else { return None };
-        let generation = if space.is_of_store() {
-            // As many were drawn as are put at most.
-            self.known.generations.pop_front()?
-        } else {
-            seat.change();
-            seat.generation += 1;
-            seat.generation
-        };
-        self.put(place(session, *space, key), generation, value);
-        Some(generation)
     }
 
     fn put(&mut self, place: RecordPlace, generation: u64, value: &'g [u8]) {
@@ -376,7 +403,7 @@ impl<'g> Judge<'g> {
         }
     }
 
-    fn hold(&self, change: &'g Change, made: &mut HashSet<Key>) -> Result<JudgedSession<'g>, Refused> {
+    fn hold(&self, change: &'g SessionChange, made: &mut HashSet<Key>) -> Result<JudgedSession<'g>, Refused> {
         let now = self.known.seats.get(&int(change.session.0));
         let (from, to) = match &change.hold {
             Hold::Open { name, principal } => {
@@ -384,17 +411,15 @@ impl<'g> Judge<'g> {
                 if now.is_some() || self.known.keys.contains(&key) {
                     return Err(Refused::Exists);
                 }
+                if self.known.keys.contains(&Key::Gone(*gone_hash(self.secret, name).as_bytes())) {
+                    return Err(Refused::Gone);
+                }
                 made.insert(key);
                 let kept = SessionWrite::New { name, principal: principal.as_deref() };
                 return Ok(JudgedSession { fence: 1, head: 0, chain: START, generation: 0, kept });
             }
             Hold::Take { from, to } => (from, Some(*to)),
             Hold::Held(from) => (from, None),
-            Hold::Store if change.is_of_store() => {
-                let kept = SessionWrite::Same;
-                return Ok(JudgedSession { fence: 0, head: 0, chain: START, generation: 0, kept });
-            }
-            Hold::Store => return Err(Refused::Fenced { now: Fence(now.map_or(0, |seat| seat.fence)) }),
         };
         let mut seat = *now.ok_or(Refused::Fenced { now: Fence(0) })?;
         if seat.fence != from.0 {

@@ -5,7 +5,7 @@
 //! look-ups are asked for. An owner that lost its session without noticing may take a recorded batch for a new one; but
 //! nothing of it can be committed under the old fence.
 
-use crate::change::{Change, Hold, Row};
+use crate::change::{Change, Hold, Row, SessionChange};
 use crate::queue::{WriteOutcome, WriteRequest};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,10 @@ impl KnownSessions {
             match (request, outcome) {
                 (WriteRequest::Commit { changes, .. }, WriteOutcome::Commit(answers)) => {
                     let applied = changes.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
-                    applied.for_each(|(change, _)| known.note(change));
+                    applied.for_each(|(change, _)| match change {
+                        Change::Session(change) => known.note(change),
+                        Change::Record(_) => {}
+                    });
                 }
                 (WriteRequest::Remove { piece, .. }, _) => known.forget(piece.session),
                 _ => {}
@@ -54,14 +57,14 @@ impl KnownSessions {
 }
 
 impl KnownLookups {
-    fn note(&mut self, change: &Change) {
+    fn note(&mut self, change: &SessionChange) {
         match &change.hold {
             Hold::Open { .. } => {
                 self.forget(change.session);
                 self.sessions.insert(change.session, HashSet::new());
             }
             Hold::Take { .. } => self.forget(change.session),
-            Hold::Held(_) | Hold::Store => {}
+            Hold::Held(_) => {}
         }
         for row in &change.rows {
             if let Row::Batch { lookup, .. } = row

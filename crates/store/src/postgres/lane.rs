@@ -13,11 +13,13 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio_postgres::Config;
+use windlass_core::handle::Secret;
 
 /// Shared by all lanes of a store.
 pub(super) struct Lanes {
     pub queues: Vec<WriteQueue>,
     pub config: Config,
+    pub secret: Secret,
     pub patience: Duration,
     pub group_max: usize,
     pub commits: AtomicU64,
@@ -157,7 +159,7 @@ impl WriterLane {
             _ => {
                 let client = connect(&self.lanes.config).await?;
                 let sql = answered(PostgresStatements::prepare(&client)).await?;
-                Writing { client, sql }
+                Writing { client, sql, secret: self.lanes.secret.clone() }
             }
         };
         Ok(self.connection.insert(connection))

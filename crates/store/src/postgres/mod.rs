@@ -25,13 +25,14 @@ mod readers;
 mod schema;
 mod statements;
 
-use crate::change::{Change, Hold, Receipt, Refused, Row};
+use crate::change::{Change, Receipt, Refused};
 use crate::limits::StoreLimits;
 use crate::queue::{WriteQueue, WriteRequest};
+use crate::record::gone_hash;
 use crate::sqlite::RemovalRest;
 use crate::{
     Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, KeptBatch, Posted, RecordPage, Removal,
-    Removed, Sequence, SessionPage, SessionRow, Space, Store, StoreError, StoreUsage, StoredRecord,
+    Removed, Sequence, SessionPage, SessionRow, Shelf, Space, Store, StoreError, StoreUsage, StoredRecord,
 };
 use connection::DatabaseFailure;
 use known::KnownSessions;
@@ -118,6 +119,7 @@ impl PostgresStore {
                 .map(|_| WriteQueue::new(group_max * GROUPS_WAITING_MAX))
                 .collect(),
             config: place.config.clone(),
+            secret: secret.clone(),
             patience: options.patience,
             group_max,
             commits: AtomicU64::new(0),
@@ -145,15 +147,12 @@ impl PostgresStore {
 
     /// The lane of a change: its session's, or always the same for a record of the whole store.
     fn lane_of(&self, change: &Change) -> usize {
-        let record = change.rows.iter().find_map(|row| {
-            let (Row::Put { space, key, .. } | Row::Remove { space, key }) = row else { return None };
-            Some((*space, key))
-        });
-        match (&change.hold, record) {
-            (Hold::Store, Some((space, key))) => {
-                (judge::lock_of(space, key).cast_unsigned() % self.lanes.queues.len() as u64) as usize
+        match change {
+            Change::Session(change) => self.lane(change.session),
+            Change::Record(change) => {
+                let lock = judge::lock_of(change.space, &change.key).cast_unsigned();
+                (lock % self.lanes.queues.len() as u64) as usize
             }
-            _ => self.lane(change.session),
         }
     }
 
@@ -306,16 +305,24 @@ impl Store for PostgresStore {
         read::marked(&self.readers, mark)
     }
 
-    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<StoredRecord>> {
-        read::record(&self.readers, session, space, key)
+    fn record(&self, shelf: Shelf, key: &str) -> Answer<Option<StoredRecord>> {
+        read::record(&self.readers, shelf, key)
     }
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
         read::records(&self.readers, page)
     }
 
-    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
-        read::count_records(&self.readers, session, space)
+    fn count_records(&self, shelf: Shelf) -> Answer<u64> {
+        read::count_records(&self.readers, shelf)
+    }
+
+    fn blob_session(&self, blob: BlobNo) -> Answer<Option<SessionNo>> {
+        read::blob_session(&self.readers, blob)
+    }
+
+    fn gone(&self, name: &str) -> Answer<Option<Vec<u8>>> {
+        read::gone(&self.readers, *gone_hash(&self.secret, name).as_bytes())
     }
 
     fn secret(&self) -> &Secret {

@@ -3,10 +3,10 @@
 use super::group::fixed;
 use super::judge::digest;
 use super::readers::{ReadFailure, ReaderConnections};
-use crate::chain::{int, piece_key, row_key, uint};
+use crate::chain::{ChainLink, int, piece_key, row_key, uint};
 use crate::{
     Answer, BATCH_ROWS_MAX, BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, KeptBatch, RecordPage, Sequence,
-    SessionPage, SessionRow, Space, StoreError, StoreUsage, StoredRecord,
+    SessionPage, SessionRow, Shelf, Space, StoreError, StoreUsage, StoredRecord, blob_key,
 };
 use std::sync::Arc;
 use tokio_postgres::types::{ToSql, Type};
@@ -200,20 +200,15 @@ pub(super) fn marked(readers: &ReaderConnections, mark: Mark) -> Answer<Option<C
 }
 
 /// The record of this key.
-pub(super) fn record(
-    readers: &ReaderConnections,
-    session: SessionNo,
-    space: Space,
-    key: &str,
-) -> Answer<Option<StoredRecord>> {
-    let (owner, key) = (space.owner(session), key.to_owned());
+pub(super) fn record(readers: &ReaderConnections, shelf: Shelf, key: &str) -> Answer<Option<StoredRecord>> {
+    let (owner, key) = (shelf.home(), key.to_owned());
     readers.ask("read a record", move |client| {
         let key = key.clone();
         async move {
             let sql = "SELECT key, value, generation, digest FROM windlass.records
                        WHERE space = $1 AND owner = $2 AND key = $3";
             let params: [Typed<'_>; 3] =
-                [(&space.number(), Type::INT8), (&int(owner.0), Type::INT8), (&key.as_bytes(), Type::BYTEA)];
+                [(&shelf.number(), Type::INT8), (&int(owner.0), Type::INT8), (&key.as_bytes(), Type::BYTEA)];
             let found = one(&client, sql, &params, record_row).await?;
             Ok(found.map(|found| found.trusted(owner)).transpose()?)
         }
@@ -222,8 +217,7 @@ pub(super) fn record(
 
 /// A page of a space's records, by key.
 pub(super) fn records(readers: &ReaderConnections, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
-    let owner = page.space.owner(page.session);
-    let (space, limit) = (page.space.number(), most(page.limit));
+    let (owner, space, limit) = (page.shelf.home(), page.shelf.number(), most(page.limit));
     let (from, after) = (page.from().to_owned(), page.after.map(|after| after.as_bytes().to_vec()));
     let prefix = page.prefix.to_owned();
     readers.ask("read records", move |client| {
@@ -248,13 +242,35 @@ pub(super) fn records(readers: &ReaderConnections, page: RecordPage<'_>) -> Answ
 }
 
 /// How many records a space has.
-pub(super) fn count_records(readers: &ReaderConnections, session: SessionNo, space: Space) -> Answer<u64> {
-    let owner = int(space.owner(session).0);
+pub(super) fn count_records(readers: &ReaderConnections, shelf: Shelf) -> Answer<u64> {
+    let owner = int(shelf.home().0);
     readers.ask("count records", move |client| async move {
         let sql = "SELECT count(*) FROM windlass.records WHERE space = $1 AND owner = $2";
-        let params: [Typed<'_>; 2] = [(&space.number(), Type::INT8), (&owner, Type::INT8)];
+        let params: [Typed<'_>; 2] = [(&shelf.number(), Type::INT8), (&owner, Type::INT8)];
         let count = |row: &Row| Ok(uint(row.try_get(0)?));
         Ok(one(&client, sql, &params, count).await?.unwrap_or(0))
+    })
+}
+
+/// The session that has the record of a blob.
+pub(super) fn blob_session(readers: &ReaderConnections, blob: BlobNo) -> Answer<Option<SessionNo>> {
+    let key = blob_key(blob);
+    readers.ask("read whose a blob is", move |client| {
+        let key = key.clone();
+        async move {
+            // The space is written out, so that the partial index serves.
+            let sql = "SELECT owner FROM windlass.records WHERE space = 16 AND key = $1";
+            let session = |row: &Row| Ok(SessionNo(uint(row.try_get(0)?)));
+            one(&client, sql, &[(&key.as_bytes(), Type::BYTEA)], session).await
+        }
+    })
+}
+
+/// The hash kept of a removed session.
+pub(super) fn gone(readers: &ReaderConnections, key: ChainLink) -> Answer<Option<Vec<u8>>> {
+    readers.ask("read a removed session", move |client| async move {
+        let sql = "SELECT value FROM windlass.gone WHERE key = $1";
+        one(&client, sql, &[(&&key[..], Type::BYTEA)], |row: &Row| row.try_get(0)).await
     })
 }
 

@@ -19,6 +19,12 @@ CREATE TABLE windlass.sessions (
     generation bigint NOT NULL          -- of the last record it put
 ) WITH (fillfactor = 70);
 
+-- Hashes of the names of removed sessions, keyed by the store's secret: the names are not used again.
+CREATE TABLE windlass.gone (
+    key   bytea PRIMARY KEY,
+    value bytea NOT NULL                -- a hash of name and principal
+);
+
 CREATE TABLE windlass.batches (
     no      bigint PRIMARY KEY,
     session bigint NOT NULL,
@@ -77,6 +83,9 @@ CREATE TABLE windlass.records (
     PRIMARY KEY (space, owner, key)
 );
 
+-- A blob is found by its number, whichever session it belongs to.
+CREATE INDEX records_of_blobs ON windlass.records (key) WHERE space = 16;
+
 CREATE TABLE windlass.inbound (
     no       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session  bigint NOT NULL,
@@ -118,14 +127,10 @@ $$;
 
 -- Locks records of the whole store until the end of the transaction, one by one: a record that is not there yet has no
 -- row to lock. The keys come sorted, so that two groups never deadlock.
-CREATE FUNCTION windlass.lock(keys bigint[], written boolean[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION windlass.lock(keys bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     FOR place IN 1 .. cardinality(keys) LOOP
-        IF written[place] THEN
-            PERFORM pg_advisory_xact_lock(keys[place]);
-        ELSE
-            PERFORM pg_advisory_xact_lock_shared(keys[place]);
-        END IF;
+        PERFORM pg_advisory_xact_lock(keys[place]);
     END LOOP;
 END
 $$;
@@ -228,7 +233,7 @@ BEGIN
     IF rows > 0 THEN
         RETURN true;
     END IF;
-    DELETE FROM windlass.sessions WHERE no = gone;
+    -- The caller removes the session's own row, with the mark of its removal.
     RETURN false;
 END
 $$;

@@ -25,7 +25,11 @@ statements! {
                      WHERE no = ANY($1) ORDER BY no FOR UPDATE";
     // Records of the whole store belong to no session, so each is locked by itself; before the sessions, so that two groups
     // never deadlock.
-    lock_records = "SELECT windlass.lock($1, $2)";
+    lock_records = "SELECT windlass.lock($1)";
+    gone = "SELECT key FROM windlass.gone WHERE key = ANY($1)";
+    insert_gone = "INSERT INTO windlass.gone (key, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    remove_session = "WITH mark AS (DELETE FROM windlass.records WHERE owner = $1 AND space = $2)
+                      DELETE FROM windlass.sessions WHERE no = $1 RETURNING name, principal";
     names = "SELECT name_key FROM windlass.sessions WHERE name_key = ANY($1)";
     batches = "SELECT no, lookup FROM windlass.batches WHERE no = ANY($1) OR lookup = ANY($2)";
     rows = "SELECT row FROM windlass.journal WHERE row = ANY($1)";

@@ -12,13 +12,15 @@ use super::remove::{self, RemovedNumbers};
 use super::seal::{Sealed, batch_seal, mark_seal, message_digest, open_part, piece_digest};
 use super::statements::Statements;
 use crate::chain::{ChainLink, Linked, START, int, piece_key, row_key, uint};
-use crate::change::{Change, Hold, Receipt, Refused, Row};
-use crate::{BLOB_PIECES_MAX, Inbound, Original, Posted};
+use crate::change::{Change, Guard, Hold, Receipt, RecordChange, RecordGuard, Refused, Row, SessionChange};
+use crate::record::gone_key;
+use crate::{BLOB_PIECES_MAX, Inbound, Original, Posted, Shelf};
 use rusqlite::{Connection, Error, OptionalExtension};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, SessionNo};
 
 /// How many sessions' rows are cached between groups; above this all are dropped and read again.
@@ -29,6 +31,7 @@ pub(super) struct Applier<'c> {
     pub(super) conn: &'c Connection,
     pub(super) sql: Statements<'c>,
     pub(super) lookups: Indexer,
+    pub(super) secret: Secret,
     /// Session rows as this connection last wrote or read them.
     seats: HashMap<SessionNo, AppliedSession>,
     /// Sessions whose rows must be written before the commit.
@@ -82,12 +85,14 @@ impl<'c> Applier<'c> {
         conn: &'c Connection,
         sql: Statements<'c>,
         lookups: Indexer,
+        secret: Secret,
         reservations: Arc<Reservations>,
     ) -> Applier<'c> {
         Applier {
             conn,
             sql,
             lookups,
+            secret,
             seats: HashMap::new(),
             changed: Vec::new(),
             took: Duration::ZERO,
@@ -196,6 +201,37 @@ impl<'c> Applier<'c> {
 
     /// Applies one change.
     pub fn change(&mut self, change: &Change) -> Result<Result<Receipt, Refused>, ApplyFault> {
+        match change {
+            Change::Session(change) => self.change_session(change),
+            Change::Record(change) => Ok(self.change_record(change)?),
+        }
+    }
+
+    /// Writes one record of the whole store.
+    fn change_record(&mut self, change: &RecordChange) -> Result<Result<Receipt, Refused>, Error> {
+        if !change.fits() {
+            return Ok(Err(Refused::TooLarge));
+        }
+        let (shelf, key) = (change.space.shelf(), change.key.as_str());
+        let unmet = match change.guard {
+            Some(RecordGuard::Generation(is)) => self.unmet_generation(shelf, key, is)?,
+            Some(RecordGuard::Room(max)) => self.unmet_room(shelf, key, max)?,
+            None => None,
+        };
+        if let Some(refused) = unmet {
+            return Ok(Err(refused));
+        }
+        let generation = match &change.value {
+            Some(value) => self.put_record(shelf, key, value)?,
+            None => {
+                self.remove_record(shelf, key)?;
+                0
+            }
+        };
+        Ok(Ok(Receipt { first: EntryNo(1), generation }))
+    }
+
+    fn change_session(&mut self, change: &SessionChange) -> Result<Result<Receipt, Refused>, ApplyFault> {
         if !change.fits() {
             return Ok(Err(Refused::TooLarge));
         }
@@ -217,9 +253,7 @@ impl<'c> Applier<'c> {
                 };
             }
         };
-        if change.hold != Hold::Store {
-            self.keep(change.session, seat);
-        }
+        self.keep(change.session, seat);
         Ok(Ok(Receipt { first, generation }))
     }
 
@@ -239,14 +273,12 @@ impl<'c> Applier<'c> {
     }
 
     /// The session's new state, if the change has the right to it.
-    fn hold(&mut self, change: &Change) -> Result<Result<AppliedSession, Refused>, Error> {
+    fn hold(&mut self, change: &SessionChange) -> Result<Result<AppliedSession, Refused>, Error> {
         let from = match &change.hold {
             // Writing the row, first of all, checks that name and number are free.
-            Hold::Open { .. } => return Ok(Ok(AppliedSession::new(1))),
-            Hold::Store if change.is_of_store() => return Ok(Ok(AppliedSession::new(0))),
-            Hold::Store => {
-                let now = self.seat(change.session)?.map_or(0, |seat| seat.fence);
-                return Ok(Err(Refused::Fenced { now: Fence(now) }));
+            Hold::Open { name, .. } => {
+                let is_gone = self.generation_of(Shelf::gone(), &gone_key(&self.secret, name))? != 0;
+                return Ok(if is_gone { Err(Refused::Gone) } else { Ok(AppliedSession::new(1)) });
             }
             Hold::Take { from, .. } | Hold::Held(from) => *from,
         };
@@ -297,10 +329,16 @@ impl<'c> Applier<'c> {
     }
 
     /// The first condition of the change that does not hold.
-    fn unmet(&mut self, change: &Change) -> Result<Option<Refused>, Error> {
+    fn unmet(&mut self, change: &SessionChange) -> Result<Option<Refused>, Error> {
         for guard in &change.guards {
-            if let Some(refused) = self.unmet_record(change.session, guard)? {
-                return Ok(Some(refused));
+            let unmet = match guard {
+                Guard::Generation { space, key, is } => {
+                    self.unmet_generation(space.of(change.session), key, *is)?
+                }
+                Guard::Room { space, key, max } => self.unmet_room(space.of(change.session), key, *max)?,
+            };
+            if unmet.is_some() {
+                return Ok(unmet);
             }
         }
         for row in &change.rows {
@@ -321,7 +359,7 @@ impl<'c> Applier<'c> {
     /// Writes the rows; returns the generation of the last record put.
     fn write(
         &mut self,
-        change: &Change,
+        change: &SessionChange,
         seat: &mut AppliedSession,
         wrote: &mut bool,
     ) -> Result<u64, ApplyFault> {
@@ -388,9 +426,10 @@ impl<'c> Applier<'c> {
                     *wrote = true;
                     self.expire(change.session, *no)?;
                 }
-                Row::Put { .. } | Row::Remove { .. } => {
-                    generation = self.write_record(change.session, row)?.unwrap_or(generation);
+                Row::Put { space, key, value } => {
+                    generation = self.put_record(space.of(change.session), key, value)?;
                 }
+                Row::Remove { space, key } => self.remove_record(space.of(change.session), key)?,
             }
             *wrote = true;
         }

@@ -200,6 +200,12 @@ pub(super) fn catch_up(conn: &Connection) -> Result<(), rusqlite::Error> {
     point!("log.catch-up", checkpoint(conn, BRING_HOME)).map(drop)
 }
 
+/// Checkpoints the log that an earlier process left, all of it, and empties it. `false`: another process reads from it.
+pub(super) fn empty(conn: &Connection) -> Result<bool, rusqlite::Error> {
+    let left = checkpoint(conn, EMPTY)?;
+    Ok(left.pages == left.home)
+}
+
 /// Only reads the length of the log.
 const MEASURE: &str = "PRAGMA wal_checkpoint(NOOP)";
 /// Checkpoints what it can without blocking anybody.

@@ -12,11 +12,13 @@ mod expire;
 mod file;
 mod heal;
 mod history;
+mod homes;
 mod identity;
 mod lock;
 mod log;
 mod lookups;
 mod numbers;
+mod older;
 mod pool;
 mod read;
 mod records;
@@ -30,10 +32,11 @@ use crate::chain::{row_of, uint};
 use crate::change::{Change, Receipt, Refused};
 use crate::health::HealthMonitor;
 use crate::queue::{self, WriteRequest};
+use crate::record::gone_key;
 use crate::{
     Answer, BatchRow, BlobSize, Durability, Health, Inbound, JournalRow, KeptBatch, Original, Posted,
-    RecordPage, Removal, Removed, Sequence, SessionPage, SessionRow, Space, Store, StoreError, StoreUsage,
-    StoredRecord,
+    RecordPage, Removal, Removed, Sequence, SessionPage, SessionRow, Shelf, Space, Store, StoreError,
+    StoreUsage, StoredRecord,
 };
 use backup::BackupMark;
 use ballast::Ballast;
@@ -42,6 +45,7 @@ use identity::{FileIdentity, OpenFile};
 use lock::OwnerLock;
 use lookups::{LookupGuess, Lookups};
 use numbers::Reservations;
+use older::OlderCopies;
 use pool::ReaderPool;
 pub(crate) use remove::RemovalRest;
 
@@ -98,6 +102,7 @@ struct FolderOwner {
     health: HealthMonitor,
     /// Why no space is reserved for a full disk, if none is.
     no_ballast: Option<String>,
+    _older: OlderCopies,
     lock: OwnerLock,
 }
 
@@ -156,6 +161,7 @@ impl SqliteStore {
             path: path.clone(),
             file: file.clone(),
             identity,
+            secret: secret.clone(),
             lookups: Arc::clone(&lookups),
             reservations: Arc::clone(&reservations),
             ballast: Arc::new(ballast),
@@ -168,9 +174,19 @@ impl SqliteStore {
         // A copy has no batches of its own yet.
         let own_from = if is_copy { u64::MAX } else { identity.own_from() };
         let is_copy = Arc::new(AtomicBool::new(is_copy));
-        let reads = Reads::new(path, Some(file.clone()));
-        let owner =
-            FolderOwner { writer, lookups, reservations, file, is_copy, own_from, health, no_ballast, lock };
+        let reads = Reads::new(path.clone(), Some(file.clone()));
+        let owner = FolderOwner {
+            writer,
+            lookups,
+            reservations,
+            file,
+            is_copy,
+            own_from,
+            health: health.clone(),
+            no_ballast,
+            _older: OlderCopies { path, health },
+            lock,
+        };
         Ok(SqliteStore { reads, access: Access::Owner(Box::new(owner)), secret, durability })
     }
 
@@ -347,16 +363,25 @@ impl Store for SqliteStore {
         Answer::ready(read::marked(&self.reads.pool, mark))
     }
 
-    fn record(&self, session: SessionNo, space: Space, key: &str) -> Answer<Option<StoredRecord>> {
-        Answer::ready(records::one(&self.reads.pool, session, space, key))
+    fn record(&self, shelf: Shelf, key: &str) -> Answer<Option<StoredRecord>> {
+        Answer::ready(records::one(&self.reads.pool, shelf, key))
     }
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
         Answer::ready(records::page(&self.reads.pool, page))
     }
 
-    fn count_records(&self, session: SessionNo, space: Space) -> Answer<u64> {
-        Answer::ready(records::count(&self.reads.pool, session, space))
+    fn count_records(&self, shelf: Shelf) -> Answer<u64> {
+        Answer::ready(records::count(&self.reads.pool, shelf))
+    }
+
+    fn blob_session(&self, blob: BlobNo) -> Answer<Option<SessionNo>> {
+        Answer::ready(records::blob_session(&self.reads.pool, blob))
+    }
+
+    fn gone(&self, name: &str) -> Answer<Option<Vec<u8>>> {
+        let kept = records::one(&self.reads.pool, Shelf::gone(), &gone_key(&self.secret, name));
+        Answer::ready(kept.map(|kept| kept.map(|kept| kept.value)))
     }
 
     fn secret(&self) -> &Secret {
@@ -447,11 +472,11 @@ fn open_file(path: &Path, options: &Options) -> Result<FileState, StoreError> {
     let conn = file::connect(path).map_err(failed)?;
     file::check_format(path, schema::format(&conn).map_err(failed)?)?;
     file::check_whole(&conn, path)?;
-    schema::update(&conn).map_err(failed)?;
+    let secret = secret(&conn, path)?;
+    older::update(&conn, &options.folder, path, &secret)?;
     let lookups = file::check_tables(&conn, path)?;
     checkpoint::catch_up(&conn).map_err(failed)?;
-    // All checks that may refuse the file come before the first write to it.
-    let secret = secret(&conn, path)?;
+    // All checks that may refuse the file come before the first write to it, but for those of a migrated file.
     let Identified { identity, is_copy, is_recorded } = identity(&conn, path)?;
     let opening = conn.unchecked_transaction().map_err(failed)?;
     if !is_recorded {

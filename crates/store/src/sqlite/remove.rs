@@ -9,8 +9,8 @@ use super::read::most;
 use super::seal::{numbers_seal, open_part, record_seal};
 use crate::chain::{ChainLink, START, int, piece_key, row_of, uint};
 use crate::change::Refused;
-use crate::record::blob_of;
-use crate::{PIECE_ROWS, Removal, Removed, Space, StoreError};
+use crate::record::{blob_of, gone_key};
+use crate::{PIECE_ROWS, Removal, Removed, Shelf, Space, StoreError, gone_value};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use std::sync::{Arc, Weak};
 use windlass_core::ids::{BatchNo, BlobNo, Fence, Lookup, Mark, SessionNo};
@@ -37,7 +37,7 @@ impl Applier<'_> {
         let session = int(piece.session.0);
         let mut gone = self.sql.delete_all_open.execute((session, rows))?;
         gone += self.sql.delete_messages.execute((session, rows))?;
-        for space in Space::OF_SESSIONS {
+        for space in Space::REMOVED {
             if gone == 0 {
                 gone = self.remove_records(piece.session, space, rows)?;
             }
@@ -54,10 +54,25 @@ impl Applier<'_> {
             return Ok(Ok(Removed::Piece));
         }
         self.pass([piece.session.0, 0, 0])?;
+        self.keep_name(piece.session)?;
+        self.sql.delete_records.execute((Space::Removing.number(), session, i64::MAX))?;
         self.sql.delete_gaps.execute([session])?;
         self.sql.delete_session.execute([session])?;
         self.forget_session(piece.session);
         Ok(Ok(Removed::All))
+    }
+
+    /// Keeps a hash of the name of a session that is gone: it is not used again.
+    fn keep_name(&mut self, session: SessionNo) -> Result<(), Error> {
+        if windlass_core::mutant::breaks("name-reused") {
+            return Ok(());
+        }
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let (name, principal): (String, Option<String>) = self.sql.name.query_row([int(session.0)], read)?;
+        let (key, value) =
+            (gone_key(&self.secret, &name), gone_value(&self.secret, &name, principal.as_deref()));
+        self.put_record(Shelf::gone(), &key, &value)?;
+        Ok(())
     }
 
     /// Cuts this many rows off the end of a journal, each batch with its first row.
@@ -110,17 +125,17 @@ impl Applier<'_> {
 
     /// Removes records of one space; blobs one at a time, piece by piece, and the record with the last.
     fn remove_records(&mut self, session: SessionNo, space: Space, rows: i64) -> Result<usize, Error> {
-        let shelf = (space.number(), int(session.0));
+        let place = (space.number(), int(session.0));
         if space != Space::Blob {
-            let gone = (shelf.0, shelf.1, rows);
+            let gone = (place.0, place.1, rows);
             return self.sql.delete_records.execute(gone);
         }
         let read = |row: &Row<'_>| Ok((uint(row.get(0)?), row.get(1)?, row.get(2)?, row.get(3)?));
         let found: Option<(u64, String, Vec<u8>, i64)> =
-            self.sql.first_record.query_row(shelf, read).optional()?;
+            self.sql.first_record.query_row(place, read).optional()?;
         let Some((generation, key, value, seal)) = found else { return Ok(0) };
         // A damaged record might name the blob of another session.
-        let is_own = record_seal(generation, space, session, &key, &value) == seal;
+        let is_own = record_seal(generation, space.of(session), &key, &value) == seal;
         if let Some(blob) = blob_of(&key).filter(|_| is_own) {
             let pieces = (rows / int(PIECE_ROWS)).max(1);
             let range = (piece_key(blob, 0), piece_key(BlobNo(blob.0 + 1), 0), pieces);
@@ -130,7 +145,7 @@ impl Applier<'_> {
                 return Ok(gone);
             }
         }
-        self.sql.remove_record.execute((shelf.0, shelf.1, key))?;
+        self.sql.remove_record.execute((place.0, place.1, key))?;
         Ok(1)
     }
 
@@ -222,7 +237,7 @@ fn is_bare(reads: &Reads, session: SessionNo) -> Result<bool, StoreError> {
                    AND NOT EXISTS (SELECT 1 FROM inbound WHERE session = ?1)";
         let mut bare: bool = conn.prepare_cached(sql)?.query_row([int(session.0)], |row| row.get(0))?;
         let mut any = conn.prepare_cached("SELECT 1 FROM records WHERE space = ?1 AND owner = ?2")?;
-        for space in Space::OF_SESSIONS {
+        for space in Space::REMOVED {
             bare = bare && !any.exists((space.number(), int(session.0)))?;
         }
         Ok(bare)

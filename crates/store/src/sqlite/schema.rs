@@ -1,6 +1,7 @@
 //! The format of the file, and the migration steps from each older one to the newest.
 
 use super::file::PAGE_BYTES;
+use super::homes;
 use super::seal::schema_digest;
 use rusqlite::{Connection, OptionalExtension};
 use std::path::Path;
@@ -17,7 +18,11 @@ const STEPS: &[&str] = &[
     include_str!("removed.sql"),
     include_str!("principals.sql"),
     include_str!("gaps.sql"),
+    include_str!("homes.sql"),
 ];
+
+/// The format from which every record is in its home; the step to it also moves records.
+const HOMES: usize = 7;
 
 /// The newest format; the file stores its own in `user_version`.
 pub(super) const KNOWN: u32 = STEPS.len() as u32;
@@ -35,7 +40,7 @@ fn make_by(steps: &[&str], path: &Path, secret: [u8; 32]) -> Result<(), rusqlite
     conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "application_id", APPLICATION_ID)?;
-    migrate(&conn, steps, |_| Ok(()))?;
+    migrate(&conn, steps)?;
     let mut insert = conn.prepare("INSERT INTO meta (key, value) VALUES (?1, ?2)")?;
     insert.execute(("secret", secret))?;
     insert.execute(("secret_digest", blake3::hash(&secret).as_bytes()))?;
@@ -46,22 +51,33 @@ fn make_by(steps: &[&str], path: &Path, secret: [u8; 32]) -> Result<(), rusqlite
     conn.close().map_err(|(_, error)| error)
 }
 
-/// Migrates a file of an older format to the newest.
-pub(super) fn update(conn: &Connection) -> Result<(), rusqlite::Error> {
-    migrate(conn, STEPS, |conn| {
-        let digest = schema_digest(conn)?;
-        conn.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('schema_digest', ?1)", [digest])?;
-        Ok(())
-    })
+/// Migrates a file of an older format to the newest, in one transaction.
+pub(super) fn update(conn: &Connection, secret: &Secret) -> Result<(), rusqlite::Error> {
+    let transaction = conn.unchecked_transaction()?;
+    for format in migrate(&transaction, STEPS)? {
+        if format == HOMES {
+            homes::move_records(&transaction, secret)?;
+        }
+    }
+    let digest = schema_digest(&transaction)?;
+    let sql = "INSERT OR REPLACE INTO meta (key, value) VALUES ('schema_digest', ?1)";
+    transaction.execute(sql, [digest])?;
+    point!("older.migrate", transaction.commit())
+}
+
+/// Checks the definitions of the tables, of any format. A migration would seal them anew, so this comes first.
+pub(super) fn definitions_problem(conn: &Connection) -> Result<Option<String>, rusqlite::Error> {
+    let kept = "SELECT value FROM meta WHERE key = 'schema_digest'";
+    let kept = conn.query_row(kept, (), |row| row.get::<_, [u8; 32]>(0)).optional()?;
+    let is_own = kept == Some(schema_digest(conn)?);
+    Ok((!is_own).then(|| "its tables are not those it was made with".to_owned()))
 }
 
 /// Checks the small parts of the file: the definitions of the tables, and that tables and indexes agree.
 /// Journals and blobs are verified when they are read. `None`: no damage.
 pub(super) fn problem(conn: &Connection) -> Result<Option<String>, rusqlite::Error> {
-    let kept = "SELECT value FROM meta WHERE key = 'schema_digest'";
-    let kept = conn.query_row(kept, (), |row| row.get::<_, [u8; 32]>(0)).optional()?;
-    if kept != Some(schema_digest(conn)?) {
-        return Ok(Some("its tables are not those it was made with".to_owned()));
+    if let Some(problem) = definitions_problem(conn)? {
+        return Ok(Some(problem));
     }
     // Batches are many: that they and their index agree is checked when they are loaded.
     let checks = [
@@ -84,22 +100,14 @@ pub(super) fn problem(conn: &Connection) -> Result<Option<String>, rusqlite::Err
     Ok(None)
 }
 
-/// Applies the missing steps, each with `seal` in one transaction: an interruption between two leaves a file
-/// with valid seals.
-fn migrate(
-    conn: &Connection,
-    steps: &[&str],
-    seal: impl Fn(&Connection) -> Result<(), rusqlite::Error>,
-) -> Result<(), rusqlite::Error> {
+/// Applies the missing steps, in the current transaction, and returns the formats that the file passed.
+fn migrate(conn: &Connection, steps: &[&str]) -> Result<std::ops::RangeInclusive<usize>, rusqlite::Error> {
     let have = format(conn)? as usize;
     for (step, script) in steps.iter().enumerate().skip(have) {
-        let transaction = conn.unchecked_transaction()?;
-        transaction.execute_batch(script)?;
-        transaction.pragma_update(None, "user_version", step as i64 + 1)?;
-        seal(&transaction)?;
-        transaction.commit()?;
+        conn.execute_batch(script)?;
+        conn.pragma_update(None, "user_version", step as i64 + 1)?;
     }
-    Ok(())
+    Ok(have + 1..=steps.len())
 }
 
 /// The format of the file.
@@ -124,24 +132,13 @@ mod tests {
     fn an_older_file_is_brought_up_to_date_step_by_step() {
         let conn = Connection::open_in_memory().unwrap();
         let steps = ["CREATE TABLE a (x)", "CREATE TABLE b (x)", "INSERT INTO b VALUES (1)"];
-        let migrate = |steps: &[&str]| migrate(&conn, steps, |_| Ok(())).unwrap();
-        migrate(&steps[..1]);
+        assert_eq!(migrate(&conn, &steps[..1]).unwrap(), 1..=1);
         assert_eq!(format(&conn).unwrap(), 1);
-        migrate(&steps);
-        migrate(&steps);
+        assert_eq!(migrate(&conn, &steps).unwrap(), 2..=3);
+        assert!(migrate(&conn, &steps).unwrap().is_empty());
         assert_eq!(format(&conn).unwrap(), 3);
         let rows: i64 = conn.query_row("SELECT count(*) FROM b", (), |row| row.get(0)).unwrap();
         assert_eq!(rows, 1, "a step runs once");
-    }
-
-    #[test]
-    fn a_step_that_fails_leaves_the_file_as_it_was() {
-        let conn = Connection::open_in_memory().unwrap();
-        let steps = ["CREATE TABLE a (x)", "CREATE TABLE b (x); CREATE TABLE a (x)"];
-        migrate(&conn, &steps, |_| Ok(())).unwrap_err();
-        assert_eq!(format(&conn).unwrap(), 1);
-        let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0)).unwrap();
-        assert_eq!(tables, 1, "b went with the failed step");
     }
 
     #[test]
@@ -153,22 +150,11 @@ mod tests {
             make_by(&STEPS[..older], &path, [7; 32]).unwrap();
             let conn = super::super::file::connect(&path).unwrap();
             assert_eq!(format(&conn).unwrap(), older as u32);
-            update(&conn).unwrap();
+            update(&conn, &Secret([7; 32])).unwrap();
             assert_eq!((format(&conn).unwrap(), problem(&conn).unwrap()), (KNOWN, None));
             assert_eq!(secret(&conn).unwrap().map(|secret| secret.0), Some([7; 32]));
             let removed = super::super::remove::numbers(&conn).unwrap();
             assert_eq!(removed, Some([0; 3]), "from format {older}");
         }
-    }
-
-    #[test]
-    fn a_step_and_its_seal_are_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("windlass.db");
-        std::fs::File::create_new(&path).unwrap();
-        make_by(&STEPS[..1], &path, [7; 32]).unwrap();
-        let conn = super::super::file::connect(&path).unwrap();
-        migrate(&conn, STEPS, |_| Err(rusqlite::Error::InvalidQuery)).unwrap_err();
-        assert_eq!(format(&conn).unwrap(), 1);
     }
 }

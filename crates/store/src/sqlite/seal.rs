@@ -2,7 +2,7 @@
 //! messages, records, and the definitions of the tables.
 
 use super::expire::Gap;
-use crate::Space;
+use crate::Shelf;
 use crate::chain::{ChainLink, uint};
 use rusqlite::{Connection, Error};
 use windlass_core::ids::{CallId, Lookup, Mark, SessionNo};
@@ -100,8 +100,8 @@ pub(super) fn message_digest(session: i64, key: &str, body: &[u8]) -> ChainLink 
 }
 
 /// The seal of a record, in its place.
-pub(super) fn record_seal(generation: u64, space: Space, owner: SessionNo, key: &str, value: &[u8]) -> i64 {
-    numbered_record_seal(generation, space.number(), owner, key, value)
+pub(super) fn record_seal(generation: u64, shelf: Shelf, key: &str, value: &[u8]) -> i64 {
+    numbered_record_seal(generation, shelf.number(), shelf.home(), key, value)
 }
 
 /// The seal of a record in the space of this number, which may be one that this Windlass does not know.

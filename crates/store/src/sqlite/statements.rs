@@ -27,6 +27,7 @@ statements! {
     rollback = "ROLLBACK";
     data_version = "PRAGMA data_version";
     session = "SELECT fence, head, last_row, chain, open FROM sessions WHERE no = ?1";
+    name = "SELECT name, principal FROM sessions WHERE no = ?1";
     insert_session = "INSERT INTO sessions (no, name, principal, fence, head, chain, open, seal)
                       VALUES (?1, ?2, ?3, 1, 0, ?4, 0, 0)";
     update_session = "UPDATE sessions SET fence = ?2, head = ?3, last_row = ?4, chain = ?5, open = ?6, seal = ?7

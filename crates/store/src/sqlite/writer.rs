@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use windlass_core::handle::Secret;
 
 /// The capacity of the queue in groups; above it writers must wait.
 const GROUPS_WAITING_MAX: usize = 16;
@@ -57,6 +58,7 @@ pub(super) struct Work {
     pub identity: FileIdentity,
     pub lookups: Arc<Lookups>,
     pub reservations: Arc<Reservations>,
+    pub secret: Secret,
     pub ballast: Arc<Ballast>,
     pub health: HealthMonitor,
     pub durability: Durability,
@@ -88,6 +90,7 @@ impl SqliteWriter {
             path: work.path,
             file: work.file,
             identity: work.identity,
+            secret: work.secret,
             durability: work.durability,
             reservations: work.reservations,
             health: work.health,
@@ -158,6 +161,7 @@ pub(super) struct Thread {
     pub(super) path: PathBuf,
     pub(super) file: OpenFile,
     identity: FileIdentity,
+    secret: Secret,
     pub(super) durability: Durability,
     reservations: Arc<Reservations>,
     pub(super) health: HealthMonitor,
@@ -198,7 +202,8 @@ impl Thread {
                 return (indexer, Err(FailedGroup { requests, told: None, error: error.into() }));
             }
         };
-        let mut applier = Applier::new(conn, sql, indexer, Arc::clone(&self.reservations));
+        let mut applier =
+            Applier::new(conn, sql, indexer, self.secret.clone(), Arc::clone(&self.reservations));
         let ended = self.write_all(&mut applier, conn, unwritten);
         (applier.into_indexer(), ended)
     }

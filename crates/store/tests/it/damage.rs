@@ -128,16 +128,16 @@ async fn a_record_that_somebody_else_wrote_is_noticed() {
     for set in ["value = x'00'", "generation = generation + 1", "owner = owner + 1", "key = 'b'", "space = 1"]
     {
         let scene = scene().await;
-        let space = if set == "space = 1" { Space::Token } else { Space::Pair };
+        let space = if set == "space = 1" { Space::Notice } else { Space::Pair };
         let put = Row::Put { space, key: "a".to_owned(), value: b"value"[..].into() };
         one(&scene.store, held(scene.whole.0, vec![put])).await.unwrap();
         outside(&scene.folder).execute(&format!("UPDATE records SET {set}"), ()).unwrap();
-        // The whole session has number 1, the hurt one 2, and the store 0.
-        let owner = SessionNo(u64::from(set.starts_with("owner")) + u64::from(space == Space::Pair));
+        // The whole session has number 1, the hurt one 2.
+        let owner = SessionNo(1 + u64::from(set.starts_with("owner")));
         let key = if set.starts_with("key") { "b" } else { "a" };
-        let read = scene.store.record(owner, Space::Pair, key).await;
+        let read = scene.store.record(Space::Pair.of(owner), key).await;
         assert!(matches!(read, Err(StoreError::Damaged { .. })), "{set}: {read:?}");
-        let page = RecordPage { session: owner, space: Space::Pair, prefix: "", after: None, limit: 9 };
+        let page = RecordPage { shelf: Space::Pair.of(owner), prefix: "", after: None, limit: 9 };
         let read = scene.store.records(page).await;
         assert!(matches!(read, Err(StoreError::Damaged { .. })), "{set}: {read:?}");
         scene.check_the_other_is_well().await;

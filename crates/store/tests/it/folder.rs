@@ -82,7 +82,7 @@ async fn a_reader_needs_no_ownership_and_writes_nothing() {
     let batch = begin(&owner, session, "k").await;
     assert_eq!(reader.journal(batch).await.unwrap(), owner.journal(batch).await.unwrap());
     assert_eq!(reader.secret().0, owner.secret().0);
-    let write = reader.commit(vec![held(session, vec![])]).await;
+    let write = reader.commit(vec![held(session, vec![]).into()]).await;
     assert!(matches!(write, Err(StoreError::ReadOnly { .. })), "{write:?}");
     drop(owner);
     assert_eq!(reader.journal(batch).await.unwrap().len(), 1, "the owner's end is not the reader's");
@@ -113,7 +113,7 @@ async fn a_format_that_never_was_is_damage() {
 async fn a_newer_format_is_left_to_a_newer_windlass() {
     let folder = closed().await;
     outside(&folder).pragma_update(None, "user_version", 99).unwrap();
-    check_refused(&folder, "format 99, this Windlass reads up to 6");
+    check_refused(&folder, "format 99, this Windlass reads up to 7");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tokio_postgres::{Client, NoTls};
 use windlass_core::ids::{BlobNo, EntryNo, SessionNo};
 use windlass_store::postgres::PostgresOptions;
 use windlass_store::{
-    Change, Durability, Hold, Inbound, PostgresStore, Row, STORE, Sequence, Space, Store, StoreError,
+    Durability, Inbound, PostgresStore, RecordChange, Row, Sequence, Store, StoreError, StoreSpace,
 };
 use windlass_testkit::postgres::Cluster;
 use windlass_testkit::store_suite::{
@@ -56,7 +56,7 @@ async fn what_was_kept_is_there_after_reopening() {
     let piece = Row::Chunk { blob, seq: 0, data: b"bytes"[..].into() };
     let rows = vec![journal(done, 1, 3), Row::Close(done), piece];
     // Closing writes what waits.
-    let sent = store.commit(vec![held(session, rows)]);
+    let sent = store.commit(vec![held(session, rows).into()]);
     let secret = store.secret().0;
     drop(store);
     assert!(sent.await.unwrap()[0].is_ok());
@@ -87,7 +87,7 @@ async fn commits_that_wait_share_one() {
     let outside = outside(&url).await;
     outside.batch_execute("BEGIN; SELECT FROM windlass.sessions FOR UPDATE").await.unwrap();
     let sent: Vec<_> =
-        (1..65).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)])])).collect();
+        (1..65).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)]).into()])).collect();
     outside.batch_execute("ROLLBACK").await.unwrap();
     for answer in sent {
         assert!(answer.await.unwrap()[0].is_ok());
@@ -105,7 +105,7 @@ async fn a_session_that_waits_does_not_hold_up_the_next() {
     let (a, b) = (open_session(&store, "a").await, open_session(&store, "b").await);
     let outside = outside(&url).await;
     outside.batch_execute("BEGIN; SELECT FROM windlass.sessions WHERE name = 'a' FOR UPDATE").await.unwrap();
-    let waiting = store.commit(vec![held(a, vec![])]);
+    let waiting = store.commit(vec![held(a, vec![]).into()]);
     begin(&store, b, "k").await;
     outside.batch_execute("ROLLBACK").await.unwrap();
     assert!(waiting.await.unwrap()[0].is_ok());
@@ -117,10 +117,7 @@ async fn a_record_that_waits_does_not_hold_up_the_next() {
     let Some(cluster) = cluster() else { return };
     let url = cluster.database();
     let (store, outside) = (open(&url).await, outside(&url).await);
-    let put = |key: String| {
-        let rows = vec![Row::Put { space: Space::Setting, key, value: [1].into() }];
-        store.commit(vec![Change { session: STORE, hold: Hold::Store, guards: vec![], rows }])
-    };
+    let put = |key: String| store.commit(vec![RecordChange::put(StoreSpace::Setting, key, [1]).into()]);
     assert!(put("waits".to_owned()).await.unwrap()[0].is_ok());
     outside
         .batch_execute("BEGIN; SELECT FROM windlass.records WHERE key = 'waits' FOR UPDATE")
@@ -153,7 +150,7 @@ async fn after_a_failed_write_nothing_is_written_until_it_is_opened_anew() {
                   CREATE TRIGGER broken BEFORE INSERT ON windlass.journal FOR EACH ROW
                       WHEN (NEW.count = 7) EXECUTE FUNCTION broken()";
     outside(&url).await.batch_execute(broken).await.unwrap();
-    let error = store.commit(vec![held(session, vec![journal(batch, 1, 7)])]).await.unwrap_err();
+    let error = store.commit(vec![held(session, vec![journal(batch, 1, 7)]).into()]).await.unwrap_err();
     assert!(matches!(error, StoreError::Io { doing: "write", .. }), "{error:?}");
     let mut why: &dyn Error = &error;
     while let Some(deeper) = why.source() {
@@ -161,7 +158,7 @@ async fn after_a_failed_write_nothing_is_written_until_it_is_opened_anew() {
     }
     assert!(why.to_string().contains("on fire"), "{why}");
     for session in (0..4).map(|more| SessionNo(session.0 + more)) {
-        let later = store.commit(vec![held(session, vec![])]).await;
+        let later = store.commit(vec![held(session, vec![]).into()]).await;
         assert!(matches!(later, Err(StoreError::Poisoned { .. })), "{later:?}");
     }
     let message = Inbound { session, key: "m".to_owned(), body: vec![] };

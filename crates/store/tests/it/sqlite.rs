@@ -81,7 +81,7 @@ async fn closing_writes_what_waits_and_leaves_no_log() {
     let session = open_session(&store, "s").await;
     let batch = begin(&store, session, "k").await;
     let sent: Vec<_> =
-        (1..100).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)])])).collect();
+        (1..100).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)]).into()])).collect();
     drop(store);
     for answer in sent {
         assert!(answer.await.unwrap()[0].is_ok());
@@ -101,7 +101,7 @@ async fn commits_that_wait_share_one() {
     let outside = outside(folder);
     outside.execute_batch("BEGIN IMMEDIATE").unwrap();
     let sent: Vec<_> =
-        (1..65).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)])])).collect();
+        (1..65).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)]).into()])).collect();
     outside.execute_batch("ROLLBACK").unwrap();
     for answer in sent {
         assert!(answer.await.unwrap()[0].is_ok());
@@ -119,7 +119,7 @@ async fn a_group_is_not_larger_than_its_limit() {
     let before = store.commits();
     // More than the queue holds, so that sending must wait for the writer too.
     let sent: Vec<_> =
-        (1..401).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)])])).collect();
+        (1..401).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)]).into()])).collect();
     for answer in sent {
         assert!(answer.await.unwrap()[0].is_ok());
     }
@@ -135,10 +135,10 @@ async fn a_group_with_a_late_refusal_is_done_again_without_it() {
     let (in_a, in_b) = (begin(store, a, "k").await, begin(store, b, "k").await);
     let outside = outside(folder);
     outside.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let first = store.commit(vec![held(a, vec![journal(in_a, 1, 1)])]);
-    let good = store.commit(vec![held(b, vec![journal(in_b, 1, 1)])]);
-    let bad = store.commit(vec![held(a, vec![journal(in_a, 2, 1), journal(in_b, 0, 1)])]);
-    let after = store.commit(vec![held(a, vec![journal(in_a, 2, 1)])]);
+    let first = store.commit(vec![held(a, vec![journal(in_a, 1, 1)]).into()]);
+    let good = store.commit(vec![held(b, vec![journal(in_b, 1, 1)]).into()]);
+    let bad = store.commit(vec![held(a, vec![journal(in_a, 2, 1), journal(in_b, 0, 1)]).into()]);
+    let after = store.commit(vec![held(a, vec![journal(in_a, 2, 1)]).into()]);
     outside.execute_batch("ROLLBACK").unwrap();
     assert!(first.await.unwrap()[0].is_ok());
     assert!(good.await.unwrap()[0].is_ok());
@@ -181,9 +181,9 @@ async fn after_a_failed_write_nothing_is_written_until_it_is_opened_anew() {
         )
         .unwrap();
     // The first may be taken alone; the second and the third are one group.
-    let alone = store.commit(vec![held(session, vec![journal(batch, 1, 1)])]);
-    let neighbour = store.commit(vec![held(session, vec![journal(batch, 2, 1)])]);
-    let failing = store.commit(vec![held(session, vec![journal(batch, 3, 7)])]);
+    let alone = store.commit(vec![held(session, vec![journal(batch, 1, 1)]).into()]);
+    let neighbour = store.commit(vec![held(session, vec![journal(batch, 2, 1)]).into()]);
+    let failing = store.commit(vec![held(session, vec![journal(batch, 3, 7)]).into()]);
     outside.execute_batch("ROLLBACK").unwrap();
     let acknowledged = 1 + u64::from(alone.await.is_ok());
     assert!(matches!(neighbour.await, Err(StoreError::Io { .. })));
@@ -191,7 +191,7 @@ async fn after_a_failed_write_nothing_is_written_until_it_is_opened_anew() {
     assert!(matches!(error, StoreError::Io { doing: "write", .. }), "{error:?}");
     assert!(error.source().unwrap().to_string().contains("on fire"));
     for _ in 0..2 {
-        let later = store.commit(vec![held(session, vec![])]).await;
+        let later = store.commit(vec![held(session, vec![]).into()]).await;
         assert!(matches!(later, Err(StoreError::Poisoned { .. })), "{later:?}");
     }
     let message = Inbound { session, key: "m".to_owned(), body: vec![] };

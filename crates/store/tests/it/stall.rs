@@ -44,9 +44,9 @@ async fn nothing_is_acknowledged_into_a_folder_that_was_moved_away_and_all_of_it
     let session = open_session(&store, "s").await;
     let batch = begin(&store, session, "k").await;
     std::fs::rename(&data, &away).unwrap();
-    let written = store.commit(vec![held(session, vec![journal(batch, 1, 1)])]);
+    let written = store.commit(vec![held(session, vec![journal(batch, 1, 1)]).into()]);
     assert!(stalled(&store).await.contains("moved away"));
-    let later = store.commit(vec![held(session, vec![journal(batch, 2, 1)])]);
+    let later = store.commit(vec![held(session, vec![journal(batch, 2, 1)]).into()]);
     let written = written.known().expect_err("it is not acknowledged");
     std::fs::rename(&away, &data).unwrap();
     written.await.unwrap().pop().unwrap().unwrap();
@@ -66,7 +66,7 @@ async fn a_folder_put_in_the_place_of_the_one_that_is_open_is_left_alone() {
     std::fs::rename(&data, &away).unwrap();
     drop(open_at(&data));
     let other = std::fs::read(data.join("windlass.db")).unwrap();
-    let written = store.commit(vec![held(session, vec![])]);
+    let written = store.commit(vec![held(session, vec![]).into()]);
     assert!(stalled(&store).await.contains("replaced"));
     drop(store);
     let error = written.await.unwrap_err();
@@ -90,7 +90,7 @@ async fn a_log_that_was_removed_is_not_acknowledged_into() {
     let store = open(&folder);
     let session = open_session(&store, "s").await;
     std::fs::remove_file(folder.path().join("windlass.db-wal")).unwrap();
-    let written = store.commit(vec![held(session, vec![])]);
+    let written = store.commit(vec![held(session, vec![]).into()]);
     assert!(stalled(&store).await.contains("windlass.db-wal"));
     assert!(written.known().is_err(), "it is not acknowledged");
 }
@@ -105,7 +105,7 @@ async fn a_write_that_failed_because_of_the_disk_is_made_once_it_can_be() {
     let outside = outside(&folder);
     outside.execute_batch("BEGIN IMMEDIATE").unwrap();
     let written: Vec<_> =
-        (1..4).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)])])).collect();
+        (1..4).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)]).into()])).collect();
     assert!(stalled(&store).await.contains("locked"));
     outside.execute_batch("ROLLBACK").unwrap();
     for written in written {
@@ -128,7 +128,7 @@ async fn a_number_that_was_handed_out_names_nothing_else_after_a_crash() {
     for turn in 0..5_000 {
         seen = (next(&store, Sequence::Batch).await, next(&store, Sequence::Blob).await);
         if turn % 1_000 == 0 {
-            store.commit(vec![held(session, vec![])]).await.unwrap().pop().unwrap().unwrap();
+            store.commit(vec![held(session, vec![]).into()]).await.unwrap().pop().unwrap().unwrap();
         }
     }
     // What a killed process leaves is what lies in the folder now.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use windlass_store::limits::StoreLimits;
 use windlass_store::sqlite::Options;
-use windlass_store::{Change, Durability, Health, Inbound, Posted, SqliteStore, Store};
+use windlass_store::{Durability, Health, Inbound, Posted, SessionChange, SqliteStore, Store};
 use windlass_testkit::store_suite::{begin, held, journal, lookup, open as open_session};
 
 /// The folder of the process that works on the failing disk; this program starts itself for that.
@@ -87,8 +87,9 @@ async fn work(folder: &Path) -> Arc<dyn Store> {
     for turn in 0..TURNS {
         let key = turn.to_string();
         let batch = begin(&store, session, &key).await;
-        let sent: Vec<_> =
-            (1..=ROWS).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)])])).collect();
+        let sent: Vec<_> = (1..=ROWS)
+            .map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)]).into()]))
+            .collect();
         for answer in sent {
             answer.await.unwrap().pop().unwrap().unwrap();
         }
@@ -102,12 +103,12 @@ async fn work(folder: &Path) -> Arc<dyn Store> {
 }
 
 /// Makes a write fail in the midst of a round of the log, so that what comes after a failed write can fail too.
-async fn move_away_and_back(store: &Arc<dyn Store>, folder: &Path, change: Change) {
+async fn move_away_and_back(store: &Arc<dyn Store>, folder: &Path, change: SessionChange) {
     let away = folder.with_file_name("away");
     // Whoever asks for it later may notice before the writer does.
     let mut health = store.health();
     std::fs::rename(folder, &away).unwrap();
-    let written = store.commit(vec![change]);
+    let written = store.commit(vec![change.into()]);
     health.wait_for(|health| *health != Health::Ready).await.unwrap();
     std::fs::rename(&away, folder).unwrap();
     written.await.unwrap().pop().unwrap().unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use windlass::{Args, BatchRequest, CallRequest, Config, EffectClass, Output, Runtime, ToolSpec, tool_fn};
 use windlass_core::ids::SessionNo;
 use windlass_store::postgres::PostgresOptions;
-use windlass_store::{Change, Hold, Inbound, PostgresStore, Row, STORE, Space, Store};
+use windlass_store::{Change, Inbound, PostgresStore, RecordChange, Row, Space, Store, StoreSpace};
 use windlass_testkit::postgres::Cluster;
 use windlass_testkit::store_suite::{begin, held, journal, one, open};
 
@@ -151,11 +151,12 @@ async fn commits(url: &str, kind: CommitKind, asked: LoadOptions) -> Result<f64>
                     if over.load(Ordering::Relaxed) {
                         break;
                     }
-                    let put = |space, key: String| Row::Put { space, key, value: [1, 2, 3].into() };
-                    let change = match kind {
-                        CommitKind::Entries => held(session, vec![journal(batch, round, 1)]),
-                        CommitKind::SessionRecords => held(session, vec![put(Space::Pair, "k".to_owned())]),
-                        CommitKind::StoreRecords => of_store(session, put),
+                    let pair =
+                        || Row::Put { space: Space::Pair, key: "k".to_owned(), value: [1, 2, 3].into() };
+                    let change: Change = match kind {
+                        CommitKind::Entries => held(session, vec![journal(batch, round, 1)]).into(),
+                        CommitKind::SessionRecords => held(session, vec![pair()]).into(),
+                        CommitKind::StoreRecords => of_store(session).into(),
                         CommitKind::Messages => {
                             let message = Inbound { session, key: round.to_string(), body: vec![1] };
                             store.post(message).await?;
@@ -178,7 +179,6 @@ async fn commits(url: &str, kind: CommitKind, asked: LoadOptions) -> Result<f64>
 }
 
 /// A record of the whole store, another one for each committer.
-fn of_store(session: SessionNo, put: impl Fn(Space, String) -> Row) -> Change {
-    let rows = vec![put(Space::Setting, session.0.to_string())];
-    Change { session: STORE, hold: Hold::Store, guards: Vec::new(), rows }
+fn of_store(session: SessionNo) -> RecordChange {
+    RecordChange::put(StoreSpace::Setting, session.0.to_string(), [1, 2, 3])
 }

@@ -183,7 +183,7 @@ impl WorkerPair {
     }
 
     async fn owner(&self, session: SessionNo) -> Result<String> {
-        let owner = self.store.record(session, Space::Owner, "worker").await?.context("nobody owns it")?;
+        let owner = self.store.record(Space::Owner.of(session), "worker").await?.context("nobody owns it")?;
         Ok(String::from_utf8(owner.value)?)
     }
 

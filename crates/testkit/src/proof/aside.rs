@@ -3,7 +3,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use windlass_core::ids::{BatchNo, BlobNo, CallId, Fence, Mark, Ordinal, SessionNo};
-use windlass_store::{Change, Hold, Inbound, Posted, Refused, Row, Sequence, Space, Store};
+use windlass_store::{Hold, Inbound, Posted, Refused, Row, Sequence, SessionChange, Space, Store};
 
 const SESSION: &str = "aside";
 const KEY: &str = "message";
@@ -15,7 +15,7 @@ pub async fn run(store: &dyn Store) -> Result<()> {
     if store.post(message).await? == Posted::Differs {
         bail!("R1: the message changed");
     }
-    let held = |rows| Change { session, hold: Hold::Held(fence), guards: vec![], rows };
+    let held = |rows| SessionChange { session, hold: Hold::Held(fence), guards: vec![], rows };
     if !store.inbound(session, 1).await?.is_empty() {
         commit(store, held(vec![Row::Adopt { key: KEY.to_owned() }])).await??;
     }
@@ -40,11 +40,11 @@ pub async fn run(store: &dyn Store) -> Result<()> {
 }
 
 /// A record is removed with the change that puts another: one of the two is always there, once one was.
-async fn records(store: &dyn Store, held: &impl Fn(Vec<Row>) -> Change) -> Result<()> {
+async fn records(store: &dyn Store, held: &impl Fn(Vec<Row>) -> SessionChange) -> Result<()> {
     let session = held(vec![]).session;
     let (mut kept, mut last) = (Vec::new(), 0);
     for key in ["even", "odd"] {
-        let found = store.record(session, Space::Pair, key).await?;
+        let found = store.record(Space::Pair.of(session), key).await?;
         kept.extend(found.map(|record| (key, record.generation)));
     }
     for (old, new) in [("even", "odd"), ("odd", "even")] {
@@ -55,7 +55,7 @@ async fn records(store: &dyn Store, held: &impl Fn(Vec<Row>) -> Change) -> Resul
         let remove = Row::Remove { space: Space::Pair, key: old.to_owned() };
         let put = Row::Put { space: Space::Pair, key: new.to_owned(), value: b"value"[..].into() };
         commit(store, held(vec![remove, put])).await??;
-        let record = store.record(session, Space::Pair, new).await?;
+        let record = store.record(Space::Pair.of(session), new).await?;
         let Some(record) = record else { bail!("R1: a record that was put is not there") };
         kept = vec![(new, record.generation)];
     }
@@ -74,11 +74,11 @@ async fn own(store: &dyn Store) -> Result<(SessionNo, Fence)> {
             (no, Hold::Open { name: SESSION.to_owned(), principal: None }, Fence(1))
         }
     };
-    commit(store, Change { session, hold, guards: vec![], rows: vec![] }).await??;
+    commit(store, SessionChange { session, hold, guards: vec![], rows: vec![] }).await??;
     Ok((session, fence))
 }
 
-async fn commit(store: &dyn Store, change: Change) -> Result<Result<(), Refused>> {
-    let answer = store.commit(vec![change]).await?.pop();
+async fn commit(store: &dyn Store, change: SessionChange) -> Result<Result<(), Refused>> {
+    let answer = store.commit(vec![change.into()]).await?.pop();
     answer.map(|answer| answer.map(drop)).ok_or_else(|| anyhow!("a commit was not answered"))
 }

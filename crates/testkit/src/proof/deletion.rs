@@ -13,7 +13,7 @@ use windlass::error::{Lost, PairError, SessionError};
 use windlass::sessions::{SessionOpening, SessionStanding};
 use windlass::{BatchError, BatchRequest, CallRequest, EffectClass, Runtime, ToolSpec, tool_fn};
 use windlass_core::ids::SessionNo;
-use windlass_store::{RecordPage, STORE, Space, Store};
+use windlass_store::{RecordPage, Space, Store};
 
 /// How the names of such sessions begin.
 const PREFIX: &str = "doomed-";
@@ -26,7 +26,7 @@ const HANGS: &str = "hangs";
 /// How long the short one runs.
 const SHORT_FOR: Duration = Duration::from_millis(2);
 /// The spaces of what such a session has.
-const SPACES: [Space; 4] = [Space::Pair, Space::About, Space::Task, Space::Notice];
+const SPACES: [Space; 5] = [Space::Pair, Space::About, Space::Task, Space::Notice, Space::Removing];
 
 /// Registers the tools that are called in such sessions.
 pub fn register(runtime: &Runtime) -> Result<()> {
@@ -135,13 +135,14 @@ pub async fn problems(store: &dyn Store, told: &[WorkerReplies]) -> Result<Vec<S
             }
         }
     }
-    let page = |session, space, prefix| RecordPage { session, space, prefix, after: None, limit: 9 };
-    let whole = store.records(page(STORE, Space::Setting, "removing/")).await?;
-    found.extend(whole.iter().map(|record| format!("R26: {} is not finished", record.key)));
+    let page =
+        |session, space: Space| RecordPage { shelf: space.of(session), prefix: "", after: None, limit: 9 };
+    let removing = store.sessions_with(Space::Removing, None, 9).await?;
+    found.extend(removing.iter().map(|row| format!("R26: the removal of {} is not finished", row.name)));
     let last = rows.iter().map(|row| row.no.0).max().unwrap_or_default();
     for session in (1..=last).map(SessionNo).filter(|no| rows.iter().all(|row| row.no != *no)) {
         for space in SPACES {
-            let left = store.records(page(session, space, "")).await?;
+            let left = store.records(page(session, space)).await?;
             found.extend(
                 left.iter().map(|left| format!("R26: {space:?} {:?} of session {session} is left", left.key)),
             );

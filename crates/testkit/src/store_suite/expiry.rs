@@ -4,7 +4,7 @@ use super::{begin, bytes, held, journal, lookup, next, one, open, snapshot};
 use std::sync::Arc;
 use windlass_core::ids::{BatchNo, EntryNo, Fence, SessionNo};
 use windlass_store::{
-    Change, Hold, JournalRow, KeptBatch, Refused, Removal, Removed, Row, Sequence, Space, Store,
+    Hold, JournalRow, KeptBatch, Refused, Removal, Removed, Row, Sequence, SessionChange, Space, Store,
 };
 
 async fn close(store: &Arc<dyn Store>, session: SessionNo, batch: BatchNo) {
@@ -61,7 +61,7 @@ pub async fn what_may_not_expire_is_refused(store: &Arc<dyn Store>) {
         assert_eq!(one(store, held(of, vec![Row::Expire(batch)])).await, Err(Refused::NotOver), "{batch:?}");
     }
     let (guards, rows) = (Vec::new(), vec![Row::Expire(closed)]);
-    let stale = Change { session, hold: Hold::Held(Fence(9)), guards, rows };
+    let stale = SessionChange { session, hold: Hold::Held(Fence(9)), guards, rows };
     assert_eq!(one(store, stale).await, Err(Refused::Fenced { now: Fence(1) }));
     assert_eq!(snapshot(store, session).await, before);
     assert_eq!(kept(store).await, [still_open, closed]);
@@ -80,11 +80,11 @@ pub async fn an_expiry_is_all_of_its_change_or_nothing(store: &Arc<dyn Store>) {
     assert_eq!(snapshot(store, session).await, before);
     assert_eq!(store.journal(first).await.unwrap().len(), 1);
     assert!(!store.batch_by_no(first).await.unwrap().unwrap().expired);
-    assert!(store.record(session, Space::Log, "l").await.unwrap().is_some());
+    assert!(store.record(Space::Log.of(session), "l").await.unwrap().is_some());
 
     one(store, held(session, vec![Row::Expire(second), Row::Expire(first), gone()])).await.unwrap();
     assert_eq!(kept(store).await, []);
-    assert_eq!(store.record(session, Space::Log, "l").await.unwrap(), None);
+    assert_eq!(store.record(Space::Log.of(session), "l").await.unwrap(), None);
 }
 
 /// Whatever expired, in whatever order: histories and journals are the rest, in order, from any entry and in pages of any size.

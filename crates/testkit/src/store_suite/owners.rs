@@ -1,9 +1,9 @@
 //! Ownership of sessions, and the changes of former owners.
 
-use super::{begin, bytes, held, journal, lookup, message, next, one, open, snapshot};
+use super::{begin, bytes, changes, held, journal, lookup, message, next, one, open, snapshot};
 use std::sync::Arc;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, SessionNo};
-use windlass_store::{Change, Hold, Receipt, Refused, Row, Sequence, Store};
+use windlass_store::{Hold, Receipt, Refused, Row, Sequence, SessionChange, Store};
 
 /// Neither name nor number can be opened twice.
 pub async fn a_session_is_opened_once(store: &Arc<dyn Store>) {
@@ -11,7 +11,7 @@ pub async fn a_session_is_opened_once(store: &Arc<dyn Store>) {
     let row = store.session("s").await.unwrap().unwrap();
     assert_eq!((row.no, row.fence, row.head), (session, Fence(1), EntryNo(0)));
     assert_eq!(store.session_by_no(session).await.unwrap(), Some(row));
-    let open_as = |no, name: &str| Change {
+    let open_as = |no, name: &str| SessionChange {
         session: no,
         hold: Hold::Open { name: name.to_owned(), principal: None },
         guards: vec![],
@@ -30,7 +30,7 @@ pub async fn a_stale_owner_changes_nothing(store: &Arc<dyn Store>) {
     let session = open(store, "s").await;
     let batch = begin(store, session, "k").await;
     store.post(message(session, "m", "hello")).await.unwrap();
-    let take = Change {
+    let take = SessionChange {
         hold: Hold::Take { from: Fence(1), to: Fence(2) },
         ..held(session, vec![journal(batch, 1, 1)])
     };
@@ -50,12 +50,12 @@ pub async fn a_stale_owner_changes_nothing(store: &Arc<dyn Store>) {
     }
     assert_eq!(snapshot(store, session).await, before);
     assert_eq!(store.blob(blob, 0, 1).await.unwrap(), None);
-    let owner = Change { hold: Hold::Held(Fence(2)), ..held(session, vec![journal(batch, 2, 1)]) };
+    let owner = SessionChange { hold: Hold::Held(Fence(2)), ..held(session, vec![journal(batch, 2, 1)]) };
     assert_eq!(one(store, owner).await, Ok(Receipt { first: EntryNo(3), generation: 0 }));
 
     let nowhere = SessionNo(next(store, Sequence::Session).await);
     for hold in [Hold::Held(Fence(1)), Hold::Held(Fence(0)), Hold::Take { from: Fence(0), to: Fence(1) }] {
-        let change = Change { hold, ..held(nowhere, vec![]) };
+        let change = SessionChange { hold, ..held(nowhere, vec![]) };
         assert_eq!(one(store, change).await, Err(Refused::Fenced { now: Fence(0) }));
     }
 }
@@ -64,9 +64,9 @@ pub async fn a_stale_owner_changes_nothing(store: &Arc<dyn Store>) {
 pub async fn of_two_who_take_one_wins(store: &Arc<dyn Store>) {
     let session = open(store, "s").await;
     let batch = begin(store, session, "k").await;
-    let take = |from, to| Change { hold: Hold::Take { from, to }, ..held(session, vec![]) };
+    let take = |from, to| SessionChange { hold: Hold::Take { from, to }, ..held(session, vec![]) };
     let (one_of, other) = (Fence(1).after(7), Fence(1).after(8));
-    let answers = store.commit(vec![take(Fence(1), one_of), take(Fence(1), other)]).await.unwrap();
+    let answers = store.commit(changes([take(Fence(1), one_of), take(Fence(1), other)])).await.unwrap();
     assert_eq!(
         answers,
         [Ok(Receipt { first: EntryNo(2), generation: 0 }), Err(Refused::Fenced { now: one_of })]
@@ -79,8 +79,10 @@ pub async fn of_two_who_take_one_wins(store: &Arc<dyn Store>) {
     let racers: Vec<_> = (0..8)
         .map(|racer| {
             let (store, mine) = (Arc::clone(store), one_of.after(racer));
-            let behind = Change { hold: Hold::Held(mine), ..held(session, vec![journal(batch, 1, 1)]) };
-            let (taken, written) = (store.commit(vec![take(one_of, mine)]), store.commit(vec![behind]));
+            let behind =
+                SessionChange { hold: Hold::Held(mine), ..held(session, vec![journal(batch, 1, 1)]) };
+            let (taken, written) =
+                (store.commit(vec![take(one_of, mine).into()]), store.commit(vec![behind.into()]));
             tokio::spawn(async move { (taken.await.unwrap().remove(0), written.await.unwrap().remove(0)) })
         })
         .collect();

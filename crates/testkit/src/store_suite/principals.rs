@@ -1,11 +1,11 @@
 //! Principals of sessions, and the remains of removed ones.
 
-use super::{held, message, next, one, open};
+use super::{changes, held, message, next, one, open};
 use std::sync::Arc;
 use windlass_core::ids::{Fence, SessionNo};
 use windlass_store::{
-    Change, Guard, Hold, Posted, RecordPage, Refused, Removal, Removed, Row, STORE, Sequence, SessionPage,
-    Space, Store, gone_key, gone_value,
+    Hold, Posted, RecordPage, Refused, Removal, Removed, Row, Sequence, SessionChange, SessionPage, Space,
+    Store, gone_value,
 };
 
 async fn open_of(store: &Arc<dyn Store>, name: &str, principal: &str) -> SessionNo {
@@ -13,7 +13,7 @@ async fn open_of(store: &Arc<dyn Store>, name: &str, principal: &str) -> Session
     let hold = Hold::Open { name: name.to_owned(), principal: Some(principal.to_owned()) };
     let value = name.as_bytes().into();
     let rows = vec![Row::Put { space: Space::About, key: "k".to_owned(), value }];
-    one(store, Change { session, hold, guards: vec![], rows }).await.unwrap();
+    one(store, SessionChange { session, hold, guards: vec![], rows }).await.unwrap();
     session
 }
 
@@ -34,7 +34,7 @@ pub async fn a_session_belongs_to_the_principal_that_opened_it(store: &Arc<dyn S
     for (name, principal) in [("b", "bob"), ("z", "alice"), ("B", "alice"), ("a", "alice"), ("ab", "al")] {
         open_of(store, name, principal).await;
     }
-    let take = Change { hold: Hold::Take { from: Fence(1), to: Fence(2) }, ..held(session, vec![]) };
+    let take = SessionChange { hold: Hold::Take { from: Fence(1), to: Fence(2) }, ..held(session, vec![]) };
     one(store, take).await.unwrap();
     for row in [store.session("m").await.unwrap(), store.session_by_no(session).await.unwrap()] {
         assert_eq!(row.unwrap().principal.as_deref(), Some("alice"));
@@ -63,35 +63,43 @@ pub async fn a_removed_session_hears_nothing_and_is_listed_nowhere(store: &Arc<d
     assert_eq!(store.inbound(session, 10).await.unwrap(), []);
     assert_eq!(names(store, Some("alice"), None, 10).await, ["t"]);
     let about = async |session| {
-        let page = RecordPage { session, space: Space::About, prefix: "", after: None, limit: 9 };
+        let page = RecordPage { shelf: Space::About.of(session), prefix: "", after: None, limit: 9 };
         store.records(page).await.unwrap().len()
     };
     assert_eq!((about(session).await, about(other).await), (0, 1));
 }
 
-/// The record of a removed name belongs to the store, says nothing in clear, and keeps the name from being opened.
+/// The name of a removed session is kept as a hash that says nothing in clear, and is not opened again.
 pub async fn a_gone_name_is_not_opened_again(store: &Arc<dyn Store>) {
     let (secret, name) = (store.secret(), "a-name");
-    let key = gone_key(secret, name);
     let value = gone_value(secret, name, Some("alice"));
     assert_ne!(value, gone_value(secret, name, Some("bob")));
     assert_ne!(value, gone_value(secret, name, None));
     assert_ne!(gone_value(secret, name, None), gone_value(secret, name, Some("")));
-    let guard = || Guard::Generation { space: Space::Gone, key: key.clone(), is: 0 };
-    let opening = |no| Change {
+    let session = open_of(store, name, "alice").await;
+    let begun = Row::Put { space: Space::Removing, key: "begun".to_owned(), value: [].into() };
+    one(store, held(session, vec![begun])).await.unwrap();
+    let marked = async || store.sessions_with(Space::Removing, None, 9).await.unwrap().len();
+    let opening = |no| SessionChange {
         session: no,
         hold: Hold::Open { name: name.to_owned(), principal: Some("bob".to_owned()) },
-        guards: vec![guard()],
+        guards: vec![],
         rows: vec![],
     };
-    let rows = vec![Row::Put { space: Space::Gone, key: key.clone(), value: value.as_slice().into() }];
-    let change = Change { session: STORE, hold: Hold::Store, guards: vec![guard()], rows };
-    one(store, change).await.unwrap();
-    let session = SessionNo(next(store, Sequence::Session).await);
-    assert!(matches!(one(store, opening(session)).await, Err(Refused::Changed { .. })));
+    let no = SessionNo(next(store, Sequence::Session).await);
+    let mut left = Removed::Piece;
+    while left == Removed::Piece {
+        // Until it is gone, and in the same moment no longer, the session is there with the mark of its removal.
+        assert_eq!((one(store, opening(no)).await, marked().await), (Err(Refused::Exists), 1));
+        assert_eq!(store.gone(name).await.unwrap(), None);
+        left = store.remove(Removal { session, fence: Fence(1), most: 1 }).await.unwrap().unwrap();
+    }
+    assert_eq!((one(store, opening(no)).await, marked().await), (Err(Refused::Gone), 0));
     assert_eq!(store.session(name).await.unwrap(), None);
-    let kept = store.record(STORE, Space::Gone, &key).await.unwrap().unwrap();
-    assert_eq!(kept.value, value);
-    let shown = format!("{kept:?}");
-    assert!(!shown.contains(name) && !shown.contains("alice"), "{shown}");
+    assert_eq!(store.gone(name).await.unwrap(), Some(value.to_vec()));
+    assert_eq!(store.gone("another").await.unwrap(), None);
+    // Its neighbours in a commit do not notice.
+    let other = SessionChange { hold: Hold::Open { name: "b".to_owned(), principal: None }, ..opening(no) };
+    let answers = store.commit(changes([opening(no), other])).await.unwrap();
+    assert_eq!((answers[0], answers[1].is_ok()), (Err(Refused::Gone), true));
 }

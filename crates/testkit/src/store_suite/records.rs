@@ -1,11 +1,11 @@
 //! Records: small rows by key, of a session or of the whole store.
 
-use super::{begin, held, journal, one, open, snapshot};
+use super::{begin, changes, held, journal, one, open, snapshot};
 use std::sync::Arc;
 use windlass_core::ids::{Fence, SessionNo};
 use windlass_store::{
-    Change, Guard, Hold, RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, RecordPage, Refused, Row, STORE,
-    Space, Store,
+    Change, Guard, Hold, RECORD_KEY_BYTES_MAX, RECORD_VALUE_BYTES_MAX, RecordChange, RecordGuard, RecordPage,
+    Refused, Row, SessionChange, Space, Store, StoreSpace,
 };
 
 /// A record is replaced and removed, goes with its change or not at all, and has no generation twice.
@@ -22,11 +22,11 @@ pub async fn a_record_is_what_was_put_last(store: &Arc<dyn Store>) {
     assert_eq!(read(store, other, "").await, of("y", others));
     assert_eq!(read(store, session, "a").await, of("1", receipt.generation));
     // Twice in one change, and in two changes of one commit: the last one counts.
-    let changes = vec![
+    let sent = vec![
         held(session, vec![put("a", "2"), put("a", "3"), put("b", "4"), remove("b")]),
         held(session, vec![remove("a"), put("a", "5"), remove("never there")]),
     ];
-    let answers = store.commit(changes).await.unwrap();
+    let answers = store.commit(changes(sent)).await.unwrap();
     let last = answers[1].unwrap().generation;
     assert!(last > answers[0].unwrap().generation);
     assert_eq!(read(store, session, "a").await, of("5", last));
@@ -36,7 +36,8 @@ pub async fn a_record_is_what_was_put_last(store: &Arc<dyn Store>) {
     assert_eq!(read(store, session, "a").await, None);
     let again = one(store, held(session, vec![put("a", "5")])).await.unwrap().generation;
     assert!(again > last);
-    let stale = Change { hold: Hold::Held(Fence(9)), ..held(session, vec![put("a", "6"), remove("a")]) };
+    let stale =
+        SessionChange { hold: Hold::Held(Fence(9)), ..held(session, vec![put("a", "6"), remove("a")]) };
     assert_eq!(one(store, stale).await, Err(Refused::Fenced { now: Fence(1) }));
     let half_way = held(session, vec![put("a", "6"), put("c", "6"), journal(batch, 0, 1)]);
     assert_eq!(one(store, half_way).await, Err(Refused::Exists));
@@ -48,7 +49,8 @@ pub async fn a_record_is_what_was_put_last(store: &Arc<dyn Store>) {
 pub async fn a_guard_on_a_record_refuses_the_whole_change(store: &Arc<dyn Store>) {
     let session = open(store, "s").await;
     let batch = begin(store, session, "k").await;
-    let guarded = |is, rows| Change { guards: vec![generation(Space::Pair, "a", is)], ..held(session, rows) };
+    let guarded =
+        |is, rows| SessionChange { guards: vec![generation(Space::Pair, "a", is)], ..held(session, rows) };
     let first = one(store, guarded(0, vec![put("a", "1")])).await.unwrap().generation;
     let before = snapshot(store, session).await;
     for is in [0, first + 1, u64::from(u32::MAX)] {
@@ -59,13 +61,13 @@ pub async fn a_guard_on_a_record_refuses_the_whole_change(store: &Arc<dyn Store>
     assert_eq!(read(store, session, "a").await, of("1", first));
     assert_eq!(read(store, session, "b").await, None);
     // Of those who read the same, in one commit, the first wins, and neighbours do not notice.
-    let changes = vec![
+    let sent = vec![
         guarded(first, vec![put("a", "2")]),
         guarded(first, vec![put("a", "3")]),
         held(session, vec![put("b", "4")]),
         guarded(first, vec![remove("a")]),
     ];
-    let answers = store.commit(changes).await.unwrap();
+    let answers = store.commit(changes(sent)).await.unwrap();
     let second = answers[0].unwrap().generation;
     assert_eq!((answers[1], answers[3]), (changed(second), changed(second)));
     assert_eq!(read(store, session, "a").await, of("2", second));
@@ -81,20 +83,20 @@ pub async fn a_space_has_room_for_so_many(store: &Arc<dyn Store>) {
     one(store, held(other, vec![put("x", ""), put("y", ""), put("z", "")])).await.unwrap();
     let insert = |key: &str| {
         let room = Guard::Room { space: Space::Pair, key: key.to_owned(), max: 2 };
-        Change { guards: vec![room], ..held(session, vec![put(key, "1")]) }
+        SessionChange { guards: vec![room], ..held(session, vec![put(key, "1")]) }
     };
-    let answers =
-        store.commit(vec![insert("a"), insert("b"), insert("c"), insert("a"), insert("d")]).await.unwrap();
+    let sent = ["a", "b", "c", "a", "d"].map(insert);
+    let answers = store.commit(changes(sent)).await.unwrap();
     let refused: Vec<_> = answers.iter().map(|answer| answer.err()).collect();
     assert_eq!(refused, [None, None, Some(Refused::Full), None, Some(Refused::Full)]);
     assert_eq!(read(store, session, "c").await, None);
-    let count = async |session| store.count_records(session, Space::Pair).await.unwrap();
+    let count = async |session| store.count_records(Space::Pair.of(session)).await.unwrap();
     assert_eq!((count(session).await, count(other).await, count(SessionNo(99)).await), (2, 3, 0));
     one(store, held(session, vec![remove("a"), remove("a")])).await.unwrap();
-    let answers = store.commit(vec![insert("c"), insert("d")]).await.unwrap();
+    let answers = store.commit(changes(["c", "d"].map(insert))).await.unwrap();
     assert_eq!((answers[0].is_ok(), answers[1].err()), (true, Some(Refused::Full)));
     let none = Guard::Room { space: Space::Pair, key: "n".to_owned(), max: 0 };
-    let none = Change { guards: vec![none], ..held(session, vec![]) };
+    let none = SessionChange { guards: vec![none], ..held(session, vec![]) };
     assert_eq!(one(store, none).await, Err(Refused::Full));
 }
 
@@ -107,7 +109,7 @@ pub async fn records_are_read_in_pages_by_key(store: &Arc<dyn Store>) {
     }
     one(store, held(other, vec![put("a/0", "other")])).await.unwrap();
     let listed = async |prefix: &str, after: Option<&str>, limit| {
-        let page = RecordPage { session, space: Space::Pair, prefix, after, limit };
+        let page = RecordPage { shelf: Space::Pair.of(session), prefix, after, limit };
         let found = store.records(page).await.unwrap();
         assert!(found.iter().all(|record| record.value == record.key.as_bytes() && record.generation > 0));
         found.into_iter().map(|record| record.key).collect::<Vec<_>>()
@@ -167,45 +169,43 @@ pub async fn sessions_are_found_by_what_they_keep(store: &Arc<dyn Store>) {
     assert_eq!(store.sessions_with(Space::Trigger, None, 10).await.unwrap(), []);
 }
 
-/// They are written with or without a session, seen from any, and nothing else can be written without one.
+/// They are written one by one, by anybody, without a session, under a guard on the record itself.
 pub async fn records_of_the_store_are_nobodys(store: &Arc<dyn Store>) {
-    let of_store = |guards, rows| Change { session: STORE, hold: Hold::Store, guards, rows };
-    let token =
-        |value: &str| Row::Put { space: Space::Token, key: "t".to_owned(), value: value.as_bytes().into() };
-    let read = async |session| {
-        let found = store.record(session, Space::Token, "t").await.unwrap();
+    let token = |value: &str| RecordChange::put(StoreSpace::Token, "t", value.as_bytes());
+    let read = async || {
+        let found = store.record(StoreSpace::Token.shelf(), "t").await.unwrap();
         found.map(|record| (String::from_utf8(record.value).unwrap(), record.generation))
     };
     // Nothing is there yet, not even a session.
-    let first = one(store, of_store(vec![], vec![token("1")])).await.unwrap().generation;
-    assert_eq!(read(STORE).await, of("1", first));
+    let first = one(store, token("1")).await.unwrap().generation;
+    assert_eq!(read().await, of("1", first));
+    // What a session keeps under the same key is another record.
     let session = open(store, "s").await;
-    let batch = begin(store, session, "k").await;
-    let guards = vec![generation(Space::Token, "t", first)];
-    let by_owner = Change { guards: guards.clone(), ..held(session, vec![token("2"), journal(batch, 1, 1)]) };
-    let second = one(store, by_owner).await.unwrap().generation;
-    assert_eq!(one(store, of_store(guards, vec![token("3")])).await, changed(second));
-    for session in [STORE, session, SessionNo(99)] {
-        assert_eq!(read(session).await, of("2", second));
-    }
+    one(store, held(session, vec![put("t", "of the session")])).await.unwrap();
+    let if_first = RecordGuard::Generation(first);
+    let second = one(store, token("2").guarded(if_first)).await.unwrap().generation;
+    assert!(second > first);
+    assert_eq!(one(store, token("3").guarded(if_first)).await, changed(second));
+    assert_eq!(read().await, of("2", second));
     let before = snapshot(store, session).await;
-    for rows in
-        [vec![token("4"), put("a", "1")], vec![token("4"), journal(batch, 2, 1)], vec![Row::Close(batch)]]
-    {
-        assert_eq!(one(store, of_store(vec![], rows)).await, Err(Refused::Fenced { now: Fence(0) }));
-    }
-    let of_session = Change { session, ..of_store(vec![], vec![token("4")]) };
-    assert_eq!(one(store, of_session).await, Err(Refused::Fenced { now: Fence(1) }));
-    assert_eq!((read(STORE).await, snapshot(store, session).await), (of("2", second), before));
-    let gone = Row::Remove { space: Space::Token, key: "t".to_owned() };
-    one(store, of_store(vec![], vec![gone])).await.unwrap();
-    assert_eq!(read(STORE).await, None);
-    assert_eq!(store.session_by_no(STORE).await.unwrap(), None, "no session was made");
+    let gone = RecordChange::remove(StoreSpace::Token, "t");
+    assert_eq!(one(store, gone.clone().guarded(if_first)).await, changed(second));
+    one(store, gone.clone()).await.unwrap();
+    assert_eq!(one(store, gone).await.unwrap().generation, 0, "removing a missing one changes nothing");
+    assert_eq!((read().await, snapshot(store, session).await), (None, before));
+    let key = "k".repeat(RECORD_KEY_BYTES_MAX + 1);
+    assert_eq!(one(store, RecordChange::put(StoreSpace::Token, key, [])).await, Err(Refused::TooLarge));
+    // As many as there is room for; one that is there can be replaced.
+    let room = |key: &str| RecordChange::put(StoreSpace::Setting, key, []).guarded(RecordGuard::Room(2));
+    let sent: Vec<Change> = ["a", "b", "c", "a"].map(|key| room(key).into()).into();
+    let refused: Vec<_> = store.commit(sent).await.unwrap().iter().map(|answer| answer.err()).collect();
+    assert_eq!(refused, [None, None, Some(Refused::Full), None]);
+    assert_eq!(store.count_records(StoreSpace::Setting.shelf()).await.unwrap(), 2);
     // Many at once, each having read what was there: as many are kept as were told so.
     let racers: Vec<_> = (0..16)
-        .map(|racer| {
-            let (store, row) = (Arc::clone(store), token(&racer.to_string()));
-            let change = of_store(vec![generation(Space::Token, "t", 0)], vec![row]);
+        .map(|racer: u32| {
+            let change = token(&racer.to_string()).guarded(RecordGuard::Generation(0));
+            let store = Arc::clone(store);
             tokio::spawn(async move { one(&store, change).await.is_ok() })
         })
         .collect();
@@ -246,7 +246,7 @@ fn changed<T>(now: u64) -> Result<T, Refused> {
 
 /// Value and generation of a pair.
 async fn read(store: &Arc<dyn Store>, session: SessionNo, key: &str) -> Option<(String, u64)> {
-    let record = store.record(session, Space::Pair, key).await.unwrap()?;
+    let record = store.record(Space::Pair.of(session), key).await.unwrap()?;
     assert_eq!(record.key, key);
     Some((String::from_utf8(record.value).unwrap(), record.generation))
 }

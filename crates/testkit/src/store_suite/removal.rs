@@ -91,7 +91,7 @@ pub async fn nothing_of_a_removed_session_is_left(store: &Arc<dyn Store>) {
         let count = |number| if is_there { number } else { 0 };
         assert_eq!(store.inbound(gone, 100).await.unwrap().len(), count(6));
         for (space, number) in [(Space::Pair, 7), (Space::Blob, 1)] {
-            let page = RecordPage { session: gone, space, prefix: "", after: None, limit: 100 };
+            let page = RecordPage { shelf: space.of(gone), prefix: "", after: None, limit: 100 };
             assert_eq!(store.records(page).await.unwrap().len(), count(number), "{space:?}");
         }
         for number in 0..7 {
@@ -102,7 +102,7 @@ pub async fn nothing_of_a_removed_session_is_left(store: &Arc<dyn Store>) {
     assert_eq!(store.blob(blobs[0], 0, 9).await.unwrap(), None);
     assert_eq!(store.blob(blobs[1], 0, 9).await.unwrap().unwrap(), b"xxxxx");
 
-    let again = open(store, "s").await;
+    let again = open(store, "another").await;
     assert!(again > other, "a number is never used twice");
     assert_eq!(store.batch(lookup(again, "k")).await.unwrap(), None);
     assert!(begin(store, again, "k").await > batch);

@@ -4,7 +4,8 @@ use super::{begin, held, journal, message, next, one, open, snapshot};
 use std::sync::Arc;
 use windlass_core::ids::{BatchNo, EntryNo, Fence, SessionNo};
 use windlass_store::{
-    Change, Guard, Hold, Inbound, Posted, Receipt, RecordPage, Refused, Row, STORE, Sequence, Space, Store,
+    Hold, Inbound, Posted, Receipt, RecordChange, RecordGuard, RecordPage, Refused, Row, Sequence,
+    SessionChange, Space, Store, StoreSpace,
 };
 
 /// Of several takers of a session through either handle, one wins, and the changes that the others sent after their takings are refused.
@@ -17,9 +18,11 @@ pub async fn of_two_handles_one_takes_a_session(store: &Arc<dyn Store>, other: &
                 let handle = Arc::clone(if racer % 2 == 0 { store } else { other });
                 let (id, mine) = (format!("worker {racer}"), Fence(1).after(racer));
                 let rows = vec![own(&id)];
-                let take = Change { hold: Hold::Take { from: Fence(1), to: mine }, ..held(session, rows) };
-                let behind = Change { hold: Hold::Held(mine), ..held(session, vec![journal(batch, 1, 1)]) };
-                let (taken, written) = (handle.commit(vec![take]), handle.commit(vec![behind]));
+                let take =
+                    SessionChange { hold: Hold::Take { from: Fence(1), to: mine }, ..held(session, rows) };
+                let behind =
+                    SessionChange { hold: Hold::Held(mine), ..held(session, vec![journal(batch, 1, 1)]) };
+                let (taken, written) = (handle.commit(vec![take.into()]), handle.commit(vec![behind.into()]));
                 tokio::spawn(async move {
                     let (taken, written) = (taken.await.unwrap().remove(0), written.await.unwrap().remove(0));
                     assert_eq!(taken.is_ok(), written.is_ok(), "{taken:?} and {written:?}");
@@ -40,53 +43,26 @@ pub async fn of_two_handles_one_takes_a_session(store: &Arc<dyn Store>, other: &
     }
 }
 
-/// A taking that was decided on what a worker's record was is refused, with all that is in it, if the record was put since.
-pub async fn a_taking_is_refused_once_its_owner_is_heard_of(store: &Arc<dyn Store>, other: &Arc<dyn Store>) {
-    let session = open(store, "s").await;
-    let batch = begin(store, session, "k").await;
-    one(store, held(session, vec![own("a")])).await.unwrap();
-    let first = one(store, beat("a", is("a", 0))).await.unwrap().generation;
-    let second = one(store, beat("a", is("a", first))).await.unwrap().generation;
-    assert!(second > first);
-    let take = |generation| Change {
-        hold: Hold::Take { from: Fence(1), to: Fence(1).after(7) },
-        guards: vec![is("a", generation)],
-        ..held(session, vec![own("b"), journal(batch, 1, 1)])
-    };
-    let before = snapshot(other, session).await;
-    assert_eq!(one(other, take(first)).await, Err(Refused::Changed { now: second }));
-    assert_eq!(one(other, take(0)).await, Err(Refused::Changed { now: second }));
-    assert_eq!(snapshot(store, session).await, before);
-    assert_eq!(owner(store, session).await.as_deref(), Some("a"));
-    one(store, held(session, vec![journal(batch, 1, 1)])).await.unwrap();
-    let take = Change { rows: vec![own("b"), journal(batch, 2, 1)], ..take(second) };
-    let receipt = one(other, take).await.unwrap();
-    assert_eq!(receipt.first, EntryNo(3));
-    assert_eq!(owner(store, session).await.as_deref(), Some("b"));
-    let stale = held(session, vec![own("a"), journal(batch, 3, 1)]);
-    assert_eq!(one(store, stale).await, Err(Refused::Fenced { now: Fence(1).after(7) }));
-    assert_eq!(owner(other, session).await.as_deref(), Some("b"));
-}
-
-/// Of many who are heard of and many who take at the same time, through both handles, no taking stands that came behind a heartbeat.
-pub async fn heartbeats_and_takings_meet_in_one_order(store: &Arc<dyn Store>, other: &Arc<dyn Store>) {
+/// Whoever takes a worker's sessions declares it dead first, by the record that it read: of both, one is refused, and knows it.
+pub async fn heartbeats_and_declarations_meet_in_one_order(store: &Arc<dyn Store>, other: &Arc<dyn Store>) {
     for round in 0..8_u32 {
         let id = format!("worker {round}");
-        let session = open(store, &id).await;
-        let first = one(store, beat(&id, is(&id, 0))).await.unwrap().generation;
-        let take = Change {
-            hold: Hold::Take { from: Fence(1), to: Fence(1).after(round) },
-            guards: vec![is(&id, first)],
-            ..held(session, vec![own("taker")])
-        };
-        // Told by what it does to the same record whether it came first: the taker buries the worker.
-        let rows = take.rows.iter().cloned().chain([Row::Remove { space: Space::Worker, key: id.clone() }]);
-        let take = Change { rows: rows.collect(), ..take };
-        let (beaten, taken) = (store.commit(vec![beat(&id, alive(&id))]), other.commit(vec![take]));
-        let (beaten, taken) = (beaten.await.unwrap().remove(0), taken.await.unwrap().remove(0));
-        match (&beaten, &taken) {
-            (Ok(Receipt { generation, .. }), Err(Refused::Changed { now })) => assert_eq!(now, generation),
-            (Err(Refused::Full), Ok(_)) => assert_eq!(owner(store, session).await.as_deref(), Some("taker")),
+        let first = one(store, beat(&id, 0)).await.unwrap().generation;
+        let second = one(store, beat(&id, first)).await.unwrap().generation;
+        assert!(second > first);
+        assert_eq!(one(other, dead(&id, first)).await, Err(Refused::Changed { now: second }));
+        let (beaten, declared) =
+            (store.commit(vec![beat(&id, second).into()]), other.commit(vec![dead(&id, second).into()]));
+        let (beaten, declared) = (beaten.await.unwrap().remove(0), declared.await.unwrap().remove(0));
+        let value = store.record(StoreSpace::Worker.shelf(), &id).await.unwrap().unwrap().value;
+        match (&beaten, &declared) {
+            (Ok(Receipt { generation, .. }), Err(Refused::Changed { now })) => {
+                assert_eq!((now, &value[..]), (generation, &b""[..]));
+            }
+            (Err(Refused::Changed { now }), Ok(Receipt { generation, .. })) => {
+                assert_eq!((now, &value[..]), (generation, &b"dead"[..]));
+                assert!(one(store, beat(&id, second)).await.is_err(), "it stays dead");
+            }
             told => panic!("one of them came first, and the other knows it: {told:?}"),
         }
     }
@@ -94,16 +70,15 @@ pub async fn heartbeats_and_takings_meet_in_one_order(store: &Arc<dyn Store>, ot
 
 /// A worker whose record was removed is not heard of again under its id.
 pub async fn a_heartbeat_is_refused_once_its_record_is_gone(store: &Arc<dyn Store>, other: &Arc<dyn Store>) {
-    let first = one(store, beat("a", is("a", 0))).await.unwrap().generation;
-    one(other, beat("b", is("b", 0))).await.unwrap();
-    let second = one(store, beat("a", alive("a"))).await.unwrap().generation;
+    let first = one(store, beat("a", 0)).await.unwrap().generation;
+    one(other, beat("b", 0)).await.unwrap();
+    let second = one(store, beat("a", first)).await.unwrap().generation;
     let bury = |generation| {
-        let rows = vec![Row::Remove { space: Space::Worker, key: "a".to_owned() }];
-        Change { session: STORE, hold: Hold::Store, guards: vec![is("a", generation)], rows }
+        RecordChange::remove(StoreSpace::Worker, "a").guarded(RecordGuard::Generation(generation))
     };
     assert_eq!(one(other, bury(first)).await, Err(Refused::Changed { now: second }));
     one(other, bury(second)).await.unwrap();
-    assert_eq!(one(store, beat("a", alive("a"))).await, Err(Refused::Full));
+    assert_eq!(one(store, beat("a", second)).await, Err(Refused::Changed { now: 0 }));
     assert_eq!(one(other, bury(second)).await, Err(Refused::Changed { now: 0 }));
     assert_eq!(workers(store).await, ["b"]);
 }
@@ -112,16 +87,16 @@ pub async fn a_heartbeat_is_refused_once_its_record_is_gone(store: &Arc<dyn Stor
 pub async fn what_one_handle_wrote_the_other_reads(store: &Arc<dyn Store>, other: &Arc<dyn Store>) {
     let session = open(store, "s").await;
     let batch = begin(other, session, "k").await;
-    let knock = |key: &str| Row::Put { space: Space::Knock, key: key.to_owned(), value: Arc::from([]) };
-    let of_store = |rows| Change { session: STORE, hold: Hold::Store, guards: vec![], rows };
-    one(other, of_store(vec![knock("a/1"), knock("a/2"), knock("b/1")])).await.unwrap();
+    for key in ["a/1", "a/2", "b/1"] {
+        one(other, RecordChange::put(StoreSpace::Knock, key, [])).await.unwrap();
+    }
     let knocks = async |handle: &Arc<dyn Store>| {
-        let page = RecordPage { session: STORE, space: Space::Knock, prefix: "a/", after: None, limit: 10 };
+        let page = RecordPage { shelf: StoreSpace::Knock.shelf(), prefix: "a/", after: None, limit: 10 };
         let found = handle.records(page).await.unwrap();
         found.into_iter().map(|record| record.key).collect::<Vec<_>>()
     };
     assert_eq!(knocks(store).await, ["a/1", "a/2"]);
-    one(store, of_store(vec![Row::Remove { space: Space::Knock, key: "a/1".to_owned() }])).await.unwrap();
+    one(store, RecordChange::remove(StoreSpace::Knock, "a/1")).await.unwrap();
     assert_eq!(knocks(other).await, ["a/2"]);
     assert_eq!(other.post(message(session, "m", "hello")).await.unwrap(), Posted::New);
     assert_eq!(store.post(message(session, "m", "hello")).await.unwrap(), Posted::Again);
@@ -184,13 +159,14 @@ async fn take_and_write(
 ) -> usize {
     let from = store.session_by_no(session).await.unwrap().unwrap().fence;
     let mine = from.after(who * 100 + turn);
-    let take = Change { hold: Hold::Take { from, to: mine }, ..held(session, vec![own(&who.to_string())]) };
+    let take =
+        SessionChange { hold: Hold::Take { from, to: mine }, ..held(session, vec![own(&who.to_string())]) };
     if one(store, take).await.is_err() {
         return 0;
     }
     let first = store.journal(batch).await.unwrap().len() as u32;
-    let write = |row| Change { hold: Hold::Held(mine), ..held(session, vec![journal(batch, row, 1)]) };
-    let answers = [store.commit(vec![write(first)]), store.commit(vec![write(first + 1)])];
+    let write = |row| SessionChange { hold: Hold::Held(mine), ..held(session, vec![journal(batch, row, 1)]) };
+    let answers = [store.commit(vec![write(first).into()]), store.commit(vec![write(first + 1).into()])];
     let mut written = 0;
     for (answer, place) in answers.into_iter().zip(0..) {
         match answer.await.unwrap().remove(0) {
@@ -209,27 +185,21 @@ fn own(id: &str) -> Row {
 }
 
 async fn owner(store: &Arc<dyn Store>, session: SessionNo) -> Option<String> {
-    let record = store.record(session, Space::Owner, "worker").await.unwrap()?;
+    let record = store.record(Space::Owner.of(session), "worker").await.unwrap()?;
     Some(String::from_utf8(record.value).unwrap())
 }
 
 async fn workers(store: &Arc<dyn Store>) -> Vec<String> {
-    let page = RecordPage { session: STORE, space: Space::Worker, prefix: "", after: None, limit: 10 };
+    let page = RecordPage { shelf: StoreSpace::Worker.shelf(), prefix: "", after: None, limit: 10 };
     store.records(page).await.unwrap().into_iter().map(|record| record.key).collect()
 }
 
-/// A worker is heard of.
-fn beat(id: &str, guard: Guard) -> Change {
-    let rows = vec![Row::Put { space: Space::Worker, key: id.to_owned(), value: Arc::from([]) }];
-    Change { session: STORE, hold: Hold::Store, guards: vec![guard], rows }
+/// A worker is heard of, whose record has this generation.
+fn beat(id: &str, is: u64) -> RecordChange {
+    RecordChange::put(StoreSpace::Worker, id, []).guarded(RecordGuard::Generation(is))
 }
 
-/// Its record has this generation.
-fn is(id: &str, is: u64) -> Guard {
-    Guard::Generation { space: Space::Worker, key: id.to_owned(), is }
-}
-
-/// Its record is there, whatever its generation.
-fn alive(id: &str) -> Guard {
-    Guard::Room { space: Space::Worker, key: id.to_owned(), max: 0 }
+/// A worker is declared dead, whose record has this generation.
+fn dead(id: &str, is: u64) -> RecordChange {
+    RecordChange::put(StoreSpace::Worker, id, *b"dead").guarded(RecordGuard::Generation(is))
 }

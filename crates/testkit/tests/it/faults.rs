@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use windlass_core::ids::{Fence, SessionNo};
 use windlass_store::sqlite::Options;
 use windlass_store::{
-    Change, Hold, Inbound, MemoryStore, Posted, Row, Sequence, SqliteStore, Store, StoreError,
+    Hold, Inbound, MemoryStore, Posted, Row, Sequence, SessionChange, SqliteStore, Store, StoreError,
 };
 use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 use windlass_testkit::scenario::{self, BatchReplyKind, ClientRounds, RunCounts, ScenarioRemains};
@@ -48,14 +48,14 @@ async fn a_failed_commit_is_there_whole_or_not_at_all() {
                 journal(batch, 0, 2),
                 journal(batch, 1, 1),
             ];
-            store.commit(vec![held(session, rows)]).await.unwrap_err();
+            store.commit(vec![held(session, rows).into()]).await.unwrap_err();
             let done = matches!(fault, Fault::FailAfter | Fault::LostAfter);
             assert_eq!(inner.journal(batch).await.unwrap().len(), if done { 2 } else { 0 }, "{fault:?}");
             assert_eq!(inner.batch(lookup(session, "k")).await.unwrap().is_some(), done, "{fault:?}");
-            let later = store.commit(vec![held(session, vec![])]).await;
+            let later = store.commit(vec![held(session, vec![]).into()]).await;
             assert!(matches!(later, Err(StoreError::Poisoned { .. })), "{later:?}");
             // Whoever opens anew reads what is there, and goes on from it.
-            let take = Change {
+            let take = SessionChange {
                 session,
                 hold: Hold::Take { from: Fence(1), to: Fence(2) },
                 guards: vec![],

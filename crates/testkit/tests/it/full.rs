@@ -169,7 +169,7 @@ async fn the_ballast_lets_running_work_end() {
     let piece = || async {
         let blob = BlobNo(next(&store, Sequence::Blob).await);
         let piece = Row::Chunk { blob, seq: 0, data: vec![8; 200 << 10].into() };
-        (blob, store.commit(vec![held(session, vec![piece])]))
+        (blob, store.commit(vec![held(session, vec![piece]).into()]))
     };
     let mut written = Vec::new();
     let (last, waits) = loop {
@@ -216,7 +216,7 @@ async fn a_commit_that_begins_the_log_anew_on_a_full_disk_is_not_taken_for_done(
     assert!(pages > 0 && pages == home, "{pages} {home}");
     let blob = BlobNo(next(&store, Sequence::Blob).await);
     let pieces = (0..12).map(|seq| Row::Chunk { blob, seq, data: vec![8; 200 << 10].into() }).collect();
-    let waits = store.commit(vec![held(session, pieces)]);
+    let waits = store.commit(vec![held(session, pieces).into()]);
     assert!(stalled(&store).await.contains("full"));
     let waits = waits.known().expect_err("it is not acknowledged");
     assert_eq!(store.blob_size(blob).await.unwrap(), None);
@@ -236,7 +236,7 @@ async fn a_store_that_is_closed_on_a_full_disk_says_what_was_not_written() {
     disk.fill();
     let blob = BlobNo(next(&store, Sequence::Blob).await);
     let pieces = (0..12).map(|seq| Row::Chunk { blob, seq, data: vec![8; 200 << 10].into() }).collect();
-    let waits = store.commit(vec![held(session, pieces)]);
+    let waits = store.commit(vec![held(session, pieces).into()]);
     assert!(stalled(&store).await.contains("full"));
     drop(store);
     let error = waits.await.unwrap_err();

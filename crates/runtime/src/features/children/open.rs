@@ -14,7 +14,6 @@ use crate::tools::request::check_session_name;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::ids::CallId;
-use windlass_store::{Change, Hold, STORE};
 
 /// The opener of a child session.
 pub(crate) struct Opener<'a> {
@@ -73,7 +72,7 @@ pub(crate) async fn open(
         settings: spec.settings,
     };
     // Nobody takes it before its specification is durable: otherwise it would have more tools than allowed.
-    let (session, is_new) = rt.open_session(name, opening, list(rt, &parent.name, name)).await?;
+    let (session, is_new) = rt.open_session(name, opening, list(&parent, name)).await?;
     *count = Some(known + u64::from(is_new));
     let kin = session.kin.as_ref().map(|kin| &kin.child);
     match kin.filter(|child| is_same(child, &wanted)) {
@@ -110,7 +109,6 @@ fn wanted(rt: &Inner, parent: &Session, opener: &Opener<'_>, spec: &ChildSpec) -
         tools: tools.map(|tools| tools.into_iter().collect()),
         call: opener.call.map(|call| call.id.packed()),
         depth,
-        settings: Vec::new(),
     })
 }
 
@@ -159,13 +157,8 @@ async fn counted(rt: &Inner, parent: &Session, known: Option<u64>) -> Result<u64
 
 /// Lists a child with its parent, before it is opened: so a removal of the parent finds every child. A name
 /// that is listed and not opened is no child.
-async fn list(rt: &Inner, parent: &str, child: &str) -> Result<(), ChildError> {
-    let rows = vec![Child::listed(parent, child)];
-    let change = Change { session: STORE, hold: Hold::Store, guards: Vec::new(), rows };
-    match rt.store.commit(vec![change]).await.map_err(SessionError::from)?.pop() {
-        Some(Err(refused)) => Err(Lost::Refused(refused).into()),
-        Some(Ok(_)) | None => Ok(()),
-    }
+async fn list(parent: &Session, child: &str) -> Result<(), ChildError> {
+    Ok(parent.lane.commit_rows(vec![Child::listed(child)]).await?)
 }
 
 fn conflict(name: &str, there: Option<&Child>) -> ChildError {

@@ -136,8 +136,12 @@ async fn read(
     let (now, mut after) = (rt.clock.now(), None::<String>);
     loop {
         let (space, limit) = (Space::Notice, rt.limits.notices_folded_max.max(1));
-        let page =
-            RecordPage { session: session.lane.session(), space, prefix: "", after: after.as_deref(), limit };
+        let page = RecordPage {
+            shelf: space.of(session.lane.session()),
+            prefix: "",
+            after: after.as_deref(),
+            limit,
+        };
         let records = rt.store.records(page).await?;
         let Some(last) = records.last() else { break };
         after = Some(last.key.clone());

@@ -157,7 +157,7 @@ async fn noticed(rt: &Inner, session: &Session) -> Result<HashSet<BatchNo>, Sess
     let (mut found, mut after) = (HashSet::new(), None);
     loop {
         let (of, space) = (session.lane.session(), Space::Notice);
-        let page = RecordPage { session: of, space, prefix: "", after: after.as_deref(), limit: PAGE };
+        let page = RecordPage { shelf: space.of(of), prefix: "", after: after.as_deref(), limit: PAGE };
         let records = rt.store.records(page).await?;
         let Some(last) = records.last() else { return Ok(found) };
         for record in &records {

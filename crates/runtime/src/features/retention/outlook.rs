@@ -84,5 +84,5 @@ async fn rule(
     no: SessionNo,
 ) -> Result<(Option<u64>, Option<u64>), SessionError> {
     let Some(row) = store.session_by_no(no).await? else { return Ok((None, None)) };
-    Ok(retention.of_session(Bounds::kept(store, Some(no), &row.name).await?.limits()))
+    Ok(retention.of_session(Bounds::kept(store, no, &row.name).await?.limits()))
 }

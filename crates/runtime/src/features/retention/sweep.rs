@@ -124,7 +124,7 @@ impl<'a> Sweep<'a> {
             Ok(None) | Err(SessionError::Unreadable { .. }) => None,
             Err(error) => return Err(error),
             Ok(Some(row)) => {
-                let limits = Bounds::kept(&*rt.store, Some(no), &row.name).await?.limits();
+                let limits = Bounds::kept(&*rt.store, no, &row.name).await?.limits();
                 let (age_ms, bytes) = rt.retention.of_session(limits);
                 let age_us = age_ms.map(|age_ms| age_ms.saturating_mul(1_000));
                 let is_kept = limits.retention_age_ms == Some(0) && limits.retention_bytes == Some(0);

@@ -123,7 +123,7 @@ async fn disable(rt: &Arc<Inner>, name: &str) -> Result<u64, SessionError> {
 
 /// Whether a session has an enabled schedule.
 pub(crate) async fn is_scheduled(rt: &Inner, session: SessionNo) -> Result<bool, SessionError> {
-    Ok(rt.store.count_records(session, Space::Armed).await? > 0)
+    Ok(rt.store.count_records(Space::Armed.of(session)).await? > 0)
 }
 
 /// The session is removed: its schedules are not checked any more.

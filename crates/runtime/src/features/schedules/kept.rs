@@ -171,8 +171,12 @@ pub(super) async fn all(store: &dyn Store, session: SessionNo) -> Result<Vec<Sch
     let mut found: Vec<ScheduleRecord> = Vec::new();
     let mut after: Option<String> = None;
     loop {
-        let page =
-            RecordPage { session, space: Space::Schedule, prefix: "", after: after.as_deref(), limit: PAGE };
+        let page = RecordPage {
+            shelf: Space::Schedule.of(session),
+            prefix: "",
+            after: after.as_deref(),
+            limit: PAGE,
+        };
         let records = store.records(page).await?;
         let Some(last) = records.last() else { return Ok(found) };
         after = Some(last.key.clone());

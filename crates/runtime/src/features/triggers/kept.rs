@@ -122,7 +122,7 @@ pub(super) async fn all(store: &dyn Store, session: SessionNo) -> Result<Vec<Arm
     let mut after: Option<String> = None;
     loop {
         let (space, prefix) = (Space::Trigger, "");
-        let page = RecordPage { session, space, prefix, after: after.as_deref(), limit: PAGE };
+        let page = RecordPage { shelf: space.of(session), prefix, after: after.as_deref(), limit: PAGE };
         let records = store.records(page).await?;
         let Some(last) = records.last() else { return Ok(found) };
         after = Some(last.key.clone());

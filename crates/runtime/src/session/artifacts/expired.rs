@@ -31,15 +31,17 @@ pub(crate) async fn loosen(
         .map(|id| id.blob)
         .collect();
     for blob in named {
-        let Some(known) = BlobIdentity::of(&*rt.store, blob).await? else { continue };
+        // The blob of another session is not found here.
+        let Some(known) = BlobIdentity::of(&*rt.store, lane.session(), blob).await? else { continue };
         let content = known.content_key(blob);
-        let Some(record) = rt.store.record(lane.session(), Space::Content, &content).await? else { continue };
-        if known.session != lane.session() || BlobUse::of(&record) != BlobUse::Batch(no) {
+        let contents = Space::Content.of(lane.session());
+        let Some(record) = rt.store.record(contents, &content).await? else { continue };
+        if BlobUse::of(&record) != BlobUse::Batch(no) {
             continue;
         }
         guards.push(Guard::Generation { space: Space::Content, key: content.clone(), is: record.generation });
         rows.push(Row::Remove { space: Space::Content, key: content });
-        rows.push(Loose { session: lane.session(), batch: no, since: rt.clock.now() }.row(blob));
+        rows.push(Loose { batch: no, since: rt.clock.now() }.row(blob));
     }
     Ok((rows, guards))
 }

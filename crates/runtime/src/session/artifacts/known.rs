@@ -1,16 +1,15 @@
-//! Metadata of blobs, in records of the store.
+//! Metadata of blobs, in records of their session.
 
 use crate::api::data_error::ArtifactError;
 use serde::{Deserialize, Serialize};
 use windlass_core::ids::{ArtifactId, BatchNo, BlobNo, SessionNo};
 use windlass_core::outcome::JsonText;
 use windlass_core::time::Timestamp;
-use windlass_store::{RecordPage, Row, STORE, Space, Store, StoreError, StoredRecord};
+use windlass_store::{RecordPage, Row, Space, Store, StoreError, StoredRecord, blob_key};
 
-/// The session of a blob, and the digest of its bytes.
+/// The digest and the media types of a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlobIdentity {
-    pub(super) session: SessionNo,
     /// The digest of its bytes.
     digest: String,
     /// Its media types; an artifact refers to one of them by index.
@@ -46,7 +45,7 @@ impl FoundBlob {
         match self.used {
             BlobUse::Batch(user) if user != batch => vec![
                 self.known.content_row(self.blob, BlobUse::Shared),
-                Row::Remove { space: Space::Loose, key: key(self.blob) },
+                Row::Remove { space: Space::Loose, key: blob_key(self.blob) },
             ],
             BlobUse::Batch(_) | BlobUse::Shared => Vec::new(),
         }
@@ -56,7 +55,6 @@ impl FoundBlob {
 /// Marks a blob without references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loose {
-    pub(super) session: SessionNo,
     /// The batch of the call it was made for.
     pub(super) batch: BatchNo,
     pub(super) since: Timestamp,
@@ -78,29 +76,32 @@ pub(crate) struct Keeping {
 
 #[derive(Serialize, Deserialize)]
 struct KnownFields {
-    session: u64,
     digest: String,
     media_types: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct LooseFields {
-    session: u64,
     batch: u64,
     since_us: i64,
 }
 
 impl BlobIdentity {
-    /// The metadata of a blob; `None` while it is written, and once it is removed.
-    pub(crate) async fn of(store: &dyn Store, blob: BlobNo) -> Result<Option<BlobIdentity>, ArtifactError> {
-        let Some(record) = store.record(STORE, Space::Artifact, &key(blob)).await? else { return Ok(None) };
-        let KnownFields { session, digest, media_types } = read(&record)?;
-        Ok(Some(BlobIdentity { session: SessionNo(session), digest, media_types }))
+    /// The metadata of a session's blob; `None` while it is written, and once it is removed.
+    pub(crate) async fn of(
+        store: &dyn Store,
+        session: SessionNo,
+        blob: BlobNo,
+    ) -> Result<Option<BlobIdentity>, ArtifactError> {
+        let record = store.record(Space::Blob.of(session), &blob_key(blob)).await?;
+        let Some(record) = record.filter(|record| !record.value.is_empty()) else { return Ok(None) };
+        let KnownFields { digest, media_types } = read(&record)?;
+        Ok(Some(BlobIdentity { digest, media_types }))
     }
 
-    pub(super) fn new(session: SessionNo, content: &ContentDigest<'_>) -> BlobIdentity {
+    pub(super) fn new(content: &ContentDigest<'_>) -> BlobIdentity {
         let media_types = vec![content.media_type.to_string()];
-        BlobIdentity { session, digest: content.digest.to_hex().to_string(), media_types }
+        BlobIdentity { digest: content.digest.to_hex().to_string(), media_types }
     }
 
     /// The artifact for this blob with this media type, if it has that type.
@@ -114,13 +115,10 @@ impl BlobIdentity {
         self.media_types.get(usize::from(id.media)).map(String::as_str)
     }
 
+    /// The row that completes a blob. It also assigns the blob to its session.
     pub(super) fn row(&self, blob: BlobNo) -> Row {
-        let fields = KnownFields {
-            session: self.session.0,
-            digest: self.digest.clone(),
-            media_types: self.media_types.clone(),
-        };
-        Row::Put { space: Space::Artifact, key: key(blob), value: written(&fields) }
+        let fields = KnownFields { digest: self.digest.clone(), media_types: self.media_types.clone() };
+        Row::Put { space: Space::Blob, key: blob_key(blob), value: written(&fields) }
     }
 
     /// The row by which it is found by its content. It says which batch refers to it, as long as only one does.
@@ -133,19 +131,19 @@ impl BlobIdentity {
     }
 
     pub(super) fn content_key(&self, blob: BlobNo) -> String {
-        format!("{}/{}", self.digest, key(blob))
+        format!("{}/{}", self.digest, blob_key(blob))
     }
 }
 
 impl Loose {
     pub(super) fn row(&self, blob: BlobNo) -> Row {
-        let fields = LooseFields { session: self.session.0, batch: self.batch.0, since_us: self.since.0 };
-        Row::Put { space: Space::Loose, key: key(blob), value: written(&fields) }
+        let fields = LooseFields { batch: self.batch.0, since_us: self.since.0 };
+        Row::Put { space: Space::Loose, key: blob_key(blob), value: written(&fields) }
     }
 
     pub(super) fn of(record: &StoredRecord) -> Result<Loose, ArtifactError> {
-        let LooseFields { session, batch, since_us } = read(record)?;
-        Ok(Loose { session: SessionNo(session), batch: BatchNo(batch), since: Timestamp(since_us) })
+        let LooseFields { batch, since_us } = read(record)?;
+        Ok(Loose { batch: BatchNo(batch), since: Timestamp(since_us) })
     }
 }
 
@@ -159,13 +157,8 @@ impl ContentDigest<'_> {
 }
 
 /// The rows that describe a new, referenced blob.
-pub(super) fn content_rows(
-    blob: BlobNo,
-    session: SessionNo,
-    content: &ContentDigest<'_>,
-    batch: BatchNo,
-) -> [Row; 2] {
-    let known = BlobIdentity::new(session, content);
+pub(super) fn content_rows(blob: BlobNo, content: &ContentDigest<'_>, batch: BatchNo) -> [Row; 2] {
+    let known = BlobIdentity::new(content);
     [known.row(blob), known.content_row(blob, BlobUse::Batch(batch))]
 }
 
@@ -176,20 +169,15 @@ pub(super) async fn find(
     content: &ContentDigest<'_>,
 ) -> Result<Option<FoundBlob>, ArtifactError> {
     let prefix = format!("{}/", content.digest.to_hex());
-    let page = RecordPage { session, space: Space::Content, prefix: &prefix, after: None, limit: 1 };
+    let page = RecordPage { shelf: Space::Content.of(session), prefix: &prefix, after: None, limit: 1 };
     let found = store.records(page).await?;
     let record = found.first().and_then(|record| Some((record, blob_of(record.key.strip_prefix(&prefix)?)?)));
     let Some((record, blob)) = record else { return Ok(None) };
     let used = BlobUse::of(record);
-    Ok(BlobIdentity::of(store, blob).await?.map(|known| FoundBlob { blob, known, used }))
+    Ok(BlobIdentity::of(store, session, blob).await?.map(|known| FoundBlob { blob, known, used }))
 }
 
-/// The key of the records about a blob: in the order of their numbers.
-pub(super) fn key(blob: BlobNo) -> String {
-    format!("{:016x}", blob.0)
-}
-
-/// The blob of such a key.
+/// The blob of a key that [`blob_key`] made.
 pub(super) fn blob_of(key: &str) -> Option<BlobNo> {
     u64::from_str_radix(key, 16).ok().map(BlobNo)
 }

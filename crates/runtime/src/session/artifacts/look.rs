@@ -22,9 +22,10 @@ impl Runtime {
     pub async fn artifact(&self, artifact: Handle) -> Result<Option<ArtifactInfo>, ArtifactError> {
         let store = &*self.0.store;
         let Some(id) = open(store.secret(), artifact) else { return Ok(None) };
-        let Some(known) = BlobIdentity::of(store, id.blob).await? else { return Ok(None) };
+        let Some(session) = store.blob_session(id.blob).await? else { return Ok(None) };
+        let Some(known) = BlobIdentity::of(store, session, id.blob).await? else { return Ok(None) };
         let Some(size) = store.blob_size(id.blob).await? else { return Ok(None) };
-        let Some(session) = store.session_by_no(known.session).await? else { return Ok(None) };
+        let Some(session) = store.session_by_no(session).await? else { return Ok(None) };
         let Some(media_type) = known.media_type(id) else { return Ok(None) };
         Ok(Some(ArtifactInfo {
             session: session.name,

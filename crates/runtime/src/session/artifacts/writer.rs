@@ -9,7 +9,7 @@ use std::sync::Arc;
 use windlass_core::handle::content_hasher;
 use windlass_core::ids::{ArtifactId, BlobNo};
 use windlass_core::outcome::KeptBytes;
-use windlass_store::{Row, Space};
+use windlass_store::{Row, Space, blob_key};
 
 /// Writes an artifact piece by piece. Each piece is durable before the next is taken, so a fast tool waits
 /// for the disk instead of filling memory.
@@ -72,12 +72,11 @@ impl ArtifactWriter {
             return Ok(kept);
         }
         let blob = self.blob().await?;
-        let mut rows = self.first_rows(blob);
-        rows.extend([
+        let rows = vec![
             self.last_piece(blob),
-            BlobIdentity::new(self.artifacts.lane.session(), &content).row(blob),
-            loose_row(blob, &self.batch, &self.artifacts.lane, self.clock.now()),
-        ]);
+            BlobIdentity::new(&content).row(blob),
+            loose_row(blob, &self.batch, self.clock.now()),
+        ];
         self.send(rows).await?;
         Ok(self.artifacts.kept(ArtifactId { blob, media: 0 }, content.bytes))
     }
@@ -117,11 +116,10 @@ impl ArtifactWriter {
             }
         }
         let blob = self.blob().await?;
-        let mut rows = self.first_rows(blob);
-        rows.push(self.last_piece(blob));
-        rows.extend(known::content_rows(blob, artifacts.lane.session(), content, self.batch.head.no));
+        let mut rows = vec![self.last_piece(blob)];
+        rows.extend(known::content_rows(blob, content, self.batch.head.no));
         if self.seq > 0 {
-            rows.push(Row::Remove { space: Space::Loose, key: known::key(blob) });
+            rows.push(Row::Remove { space: Space::Loose, key: blob_key(blob) });
         }
         Ok(Closed { kept: artifacts.kept(ArtifactId { blob, media: 0 }, content.bytes), rows, spare: None })
     }
@@ -133,7 +131,7 @@ impl ArtifactWriter {
 
     async fn spare(&self, blob: Option<BlobNo>) {
         let Some(blob) = blob else { return };
-        if let Err(error) = collect::remove(self.artifacts.store(), blob).await {
+        if let Err(error) = collect::remove(self.artifacts.lane(), blob).await {
             tracing::warn!(%blob, error = %crate::api::error::chain(&error), "bytes that are kept twice could not be removed yet");
         }
     }
@@ -145,20 +143,14 @@ impl ArtifactWriter {
         }
     }
 
-    /// The rows written before its first piece.
-    fn first_rows(&self, blob: BlobNo) -> Vec<Row> {
-        if self.seq == 0 { vec![owned(blob)] } else { Vec::new() }
-    }
-
     fn last_piece(&self, blob: BlobNo) -> Row {
         Row::Chunk { blob, seq: self.seq, data: self.waiting.as_slice().into() }
     }
 
     async fn store_piece(&mut self) -> Result<(), ArtifactError> {
         let blob = self.blob().await?;
-        let loose = loose_row(blob, &self.batch, &self.artifacts.lane, self.clock.now());
-        let mut rows = self.first_rows(blob);
-        rows.extend([self.last_piece(blob), loose]);
+        let mut rows = vec![self.last_piece(blob), loose_row(blob, &self.batch, self.clock.now())];
+        rows.extend((self.seq == 0).then(|| owned(blob)));
         self.waiting.clear();
         self.send(rows).await?;
         self.seq += 1;

@@ -7,13 +7,12 @@ use crate::session::held::due_us;
 use crate::session::inner::Inner;
 use std::sync::Arc;
 use windlass_core::ids::SessionNo;
-use windlass_store::{Change, Guard, Hold, RecordPage, Row, STORE, Space, StoredRecord};
+use windlass_store::{RecordChange, RecordGuard, RecordPage, StoreSpace, StoredRecord};
 
 /// Tells the worker that owns a session that a message waits there. Durable when this returns.
 pub(crate) async fn knock(rt: &Inner, worker: &str, session: SessionNo) -> Result<(), SessionError> {
-    let row = Row::Put { space: Space::Knock, key: key(worker, session), value: Arc::from([]) };
-    let change = Change { session: STORE, hold: Hold::Store, guards: Vec::new(), rows: vec![row] };
-    let answers = rt.store.commit(vec![change]).await?;
+    let change = RecordChange::put(StoreSpace::Knock, key(worker, session), []);
+    let answers = rt.store.commit(vec![change.into()]).await?;
     answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(Lost::Refused)?;
     Ok(())
 }
@@ -41,8 +40,8 @@ pub(super) async fn keep_hearing(mut place: WorkerPlace) {
 async fn hear_all(rt: &Arc<Inner>) -> Result<(), SessionError> {
     let Some(own) = rt.worker.as_ref().and_then(|worker| worker.id_now()) else { return Ok(()) };
     let prefix = format!("{own}/");
-    let (session, space, limit) = (STORE, Space::Knock, rt.limits.workers_page);
-    let page = RecordPage { session, space, prefix: &prefix, after: None, limit };
+    let (shelf, limit) = (StoreSpace::Knock.shelf(), rt.limits.workers_page);
+    let page = RecordPage { shelf, prefix: &prefix, after: None, limit };
     for knock in rt.store.records(page).await? {
         let session = knock.key.strip_prefix(&prefix).and_then(|no| u64::from_str_radix(no, 16).ok());
         if let Some(session) = session {
@@ -69,9 +68,8 @@ async fn hear(rt: &Arc<Inner>, session: SessionNo) {
 
 /// Removes a knock, unless there was another one meanwhile.
 async fn heard(rt: &Inner, knock: &StoredRecord) -> Result<(), SessionError> {
-    let (space, key) = (Space::Knock, knock.key.clone());
-    let guards = vec![Guard::Generation { space, key: key.clone(), is: knock.generation }];
-    let change = Change { session: STORE, hold: Hold::Store, guards, rows: vec![Row::Remove { space, key }] };
-    let _told = rt.store.commit(vec![change]).await?;
+    let change = RecordChange::remove(StoreSpace::Knock, knock.key.as_str())
+        .guarded(RecordGuard::Generation(knock.generation));
+    let _told = rt.store.commit(vec![change.into()]).await?;
     Ok(())
 }

@@ -1,13 +1,13 @@
 //! Watching the other workers: finds sessions without a live owner, and takes them over.
 
-use super::{WorkerPlace, owner};
+use super::{WorkerPlace, is_dead, owner};
 use crate::api::error::{SessionError, chain};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::ids::SessionNo;
-use windlass_store::{Change, Guard, Hold, RecordPage, Row, STORE, Space, StoredRecord};
+use windlass_store::{RecordChange, RecordGuard, RecordPage, StoreSpace, StoredRecord};
 
 /// Checks the others once per heartbeat until the runtime is gone.
 pub(super) async fn keep_looking(mut place: WorkerPlace) {
@@ -33,7 +33,7 @@ async fn look(rt: &Arc<Inner>, known: &mut BTreeSet<String>) -> Result<(), Sessi
     let (mut silent, mut alive): (Vec<StoredRecord>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
     for record in records(rt).await?.into_iter().filter(|record| *record.key != *own) {
         let (now_us, lease_ms) = (rt.clock.elapsed_us(), rt.limits.lease_ms);
-        if worker.is_silent(&record.key, record.generation, now_us, lease_ms) {
+        if is_dead(&record) || worker.is_silent(&record.key, record.generation, now_us, lease_ms) {
             silent.push(record);
         } else {
             alive.insert(record.key);
@@ -69,8 +69,8 @@ async fn records(rt: &Inner) -> Result<Vec<StoredRecord>, SessionError> {
     let mut found: Vec<StoredRecord> = Vec::new();
     loop {
         let after = found.last().map(|record| record.key.clone());
-        let (session, space, limit) = (STORE, Space::Worker, rt.limits.workers_page);
-        let page = RecordPage { session, space, prefix: "", after: after.as_deref(), limit };
+        let (shelf, limit) = (StoreSpace::Worker.shelf(), rt.limits.workers_page);
+        let page = RecordPage { shelf, prefix: "", after: after.as_deref(), limit };
         let more = rt.store.records(page).await?;
         let is_last = (more.len() as u64) < limit;
         found.extend(more);
@@ -115,11 +115,9 @@ async fn take_orphans(
 
 /// Removes the record of a dead worker without open work; if it was heard of again, it stays.
 async fn bury(rt: &Inner, record: &StoredRecord) -> Result<(), SessionError> {
-    let (space, key) = (Space::Worker, record.key.clone());
-    let guards = vec![Guard::Generation { space, key: key.clone(), is: record.generation }];
-    let rows = vec![Row::Remove { space, key }];
-    let change = Change { session: STORE, hold: Hold::Store, guards, rows };
-    // A refusal means that it is alive, or that another worker has done it.
-    let _told = rt.store.commit(vec![change]).await?;
+    let change = RecordChange::remove(StoreSpace::Worker, record.key.as_str())
+        .guarded(RecordGuard::Generation(record.generation));
+    // A refusal means that it is alive, or that another worker has written the record.
+    let _told = rt.store.commit(vec![change.into()]).await?;
     Ok(())
 }

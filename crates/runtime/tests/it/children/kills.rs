@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use windlass::sessions::{Child, ChildSpec};
-use windlass::store::{MemoryStore, STORE, Space, Store};
+use windlass::store::{MemoryStore, Space, Store};
 use windlass::{EffectClass, Limits, Runtime};
 use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
 
@@ -129,7 +129,7 @@ async fn children_go_with_their_parent_whoever_died_meanwhile() {
             let next = start(&store);
             if was_cut {
                 cuts += 1;
-                let begun = store.record(STORE, Space::Setting, "removing/s").await.unwrap().is_some();
+                let begun = !store.sessions_with(Space::Removing, None, 9).await.unwrap().is_empty();
                 next.resume().await.unwrap();
                 if !begun && store.session("s").await.unwrap().is_some() {
                     next.remove_session("s").await.unwrap();

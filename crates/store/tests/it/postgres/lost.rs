@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::ids::{EntryNo, Fence, SessionNo};
 use windlass_store::postgres::PostgresOptions;
-use windlass_store::{Change, Hold, Inbound, Posted, PostgresStore, Receipt, Row, Store, StoreError};
+use windlass_store::{Hold, Inbound, Posted, PostgresStore, Receipt, Row, SessionChange, Store, StoreError};
 use windlass_testkit::store_suite::{begin, held, journal, one, open as open_session};
 
 const SESSIONS: u64 = 8;
@@ -68,11 +68,11 @@ async fn rounds(store: &Arc<dyn Store>, name: &str) -> SessionNo {
     let batch = begin(store, session, "k").await;
     for round in 0..ROUNDS {
         let (fence, row) = (Fence(round + 1), round as u32 * 3 + 1);
-        let change = |hold, rows| Change { hold, ..held(session, rows) };
+        let change = |hold, rows| SessionChange { hold, ..held(session, rows) };
         let take = change(Hold::Take { from: fence, to: Fence(fence.0 + 1) }, vec![journal(batch, row, 1)]);
         let held = |row| change(Hold::Held(Fence(fence.0 + 1)), vec![journal(batch, row, 1)]);
         // All three are on the way at once.
-        let sent = [take, held(row + 1), held(row + 2)].map(|change| store.commit(vec![change]));
+        let sent = [take, held(row + 1), held(row + 2)].map(|change| store.commit(vec![change.into()]));
         let message = Inbound { session, key: round.to_string(), body: vec![1] };
         let (posted, again) = (store.post(message.clone()), store.post(message));
         for (answer, first) in sent.into_iter().zip(round * 3 + 2..) {
@@ -108,7 +108,7 @@ async fn a_commit_that_takes_its_time_is_waited_for() {
                     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()";
     outside(&database).await.batch_execute(slow).await.unwrap();
     proxy.cutting(1);
-    let answer = store.commit(vec![held(session, vec![journal(batch, 1, 1)])]);
+    let answer = store.commit(vec![held(session, vec![journal(batch, 1, 1)]).into()]);
     assert_eq!(answer.await.unwrap(), [Ok(Receipt { first: EntryNo(2), generation: 0 })]);
     assert_eq!(proxy.cuts(), 1, "it was decided, not done again");
     assert_eq!(store.journal(batch).await.unwrap().len(), 2);
@@ -128,12 +128,12 @@ async fn what_cannot_be_decided_is_an_error() {
         let batch = begin(&store, session, "k").await;
         let commits = store.commits();
         proxy.cutting(1);
-        let answer = store.commit(vec![held(session, vec![journal(batch, 1, 1)])]).await;
+        let answer = store.commit(vec![held(session, vec![journal(batch, 1, 1)]).into()]).await;
         let Err(StoreError::Io { doing: "write", source }) = answer else { panic!("{cut:?}: {answer:?}") };
         assert!(source.to_string().contains("could not be determined"), "{source}");
         assert!(source.source().is_some(), "it says why");
         for session in [session, SessionNo(session.0 + 1)] {
-            let later = store.commit(vec![held(session, vec![])]).await;
+            let later = store.commit(vec![held(session, vec![]).into()]).await;
             assert!(matches!(later, Err(StoreError::Poisoned { .. })), "{later:?}");
         }
         assert_eq!(store.commits(), commits);

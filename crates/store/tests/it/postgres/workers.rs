@@ -3,7 +3,7 @@
 use super::{cluster, open};
 use std::sync::Arc;
 use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, SessionNo};
-use windlass_store::{Change, Hold, Receipt, Refused, Row, Sequence, Store};
+use windlass_store::{Change, Hold, Receipt, Refused, Row, Sequence, SessionChange, Store};
 use windlass_testkit::store_suite::{begin, held, journal, lookup, next, one, open as open_session};
 
 async fn two() -> Option<[Arc<dyn Store>; 2]> {
@@ -17,8 +17,8 @@ async fn two_on(database: &str) -> [Arc<dyn Store>; 2] {
     [a, b]
 }
 
-fn with(hold: Hold, session: SessionNo, rows: Vec<Row>) -> Change {
-    Change { hold, ..held(session, rows) }
+fn with(hold: Hold, session: SessionNo, rows: Vec<Row>) -> SessionChange {
+    SessionChange { hold, ..held(session, rows) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +29,7 @@ async fn of_two_workers_who_take_one_wins() {
         let session = open_session(&a, &turn.to_string()).await;
         let batch = begin(&a, session, "k").await;
         let take = || with(Hold::Take { from: Fence(1), to: Fence(2) }, session, vec![journal(batch, 1, 1)]);
-        let race = [&a, &b].map(|store| store.commit(vec![take()]));
+        let race = [&a, &b].map(|store| store.commit(vec![take().into()]));
         let mut winners = Vec::new();
         for (worker, answer) in race.into_iter().enumerate() {
             match answer.await.unwrap()[0] {
@@ -55,7 +55,8 @@ async fn a_name_is_opened_by_one_worker() {
         let mut race = Vec::new();
         for store in [&a, &b] {
             let session = SessionNo(next(store, Sequence::Session).await);
-            race.push(with(Hold::Open { name: turn.to_string(), principal: None }, session, vec![]));
+            let hold = Hold::Open { name: turn.to_string(), principal: None };
+            race.push(Change::from(with(hold, session, vec![])));
         }
         let second = race.pop().unwrap();
         let (first, second) = (a.commit(race), b.commit(vec![second]));
@@ -94,7 +95,8 @@ async fn a_thousand_stale_writes_change_nothing() {
     });
     let mut accepted = 0;
     for turns in (0..STALE).collect::<Vec<_>>().chunks(10) {
-        let sent: Vec<_> = turns.iter().map(|turn| old.commit(vec![held(session, stale(*turn))])).collect();
+        let sent: Vec<_> =
+            turns.iter().map(|turn| old.commit(vec![held(session, stale(*turn)).into()])).collect();
         for answer in sent {
             match answer.await.unwrap()[0] {
                 Ok(_) => accepted += 1,
@@ -162,7 +164,7 @@ async fn sessions_that_change_hands_stay_in_order_without_gaps() {
             for count in 2..6 {
                 row += 2;
                 let mine = Hold::Held(to);
-                sent.push(store.commit(vec![with(mine, session, vec![journal(batch, row, count)])]));
+                sent.push(store.commit(vec![with(mine, session, vec![journal(batch, row, count)]).into()]));
             }
             let mut refused = false;
             for answer in sent {
@@ -222,7 +224,7 @@ async fn a_batch_is_known_to_be_new_by_its_owner() {
     let hold = Hold::Take { from: Fence(1), to: Fence(7) };
     let no = BatchNo(next(&other, Sequence::Batch).await);
     let rows = vec![Row::Batch { no, lookup: lookup(session, "later") }, journal(no, 0, 1)];
-    one(&other, Change { hold, ..held(session, rows) }).await.unwrap();
+    one(&other, SessionChange { hold, ..held(session, rows) }).await.unwrap();
     assert!(!is_new(&other, 7, "new"), "what was there before it came is not known");
     let found = one_worker.batch(lookup(session, "later")).await.unwrap().unwrap();
     assert_eq!(
@@ -231,6 +233,6 @@ async fn a_batch_is_known_to_be_new_by_its_owner() {
     );
     // Taken back, it is asked for again.
     let hold = Hold::Take { from: Fence(7), to: Fence(9) };
-    one(&one_worker, Change { hold, ..held(session, vec![]) }).await.unwrap();
+    one(&one_worker, SessionChange { hold, ..held(session, vec![]) }).await.unwrap();
     assert!(!is_new(&one_worker, 9, "new") && !is_new(&one_worker, 1, "new"));
 }
