@@ -242,3 +242,136 @@ impl Homes<'_> {
         Ok(left.map_or_else(|| value.to_vec(), String::into_bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::records;
+    use super::super::{Options, SqliteStore, file, schema};
+    use super::*;
+    use crate::{Posted, RecordPage, Store};
+
+    /// What a landed version wrote, as records of the whole store.
+    struct Older(Connection);
+
+    impl Older {
+        fn put(&self, space: i64, key: &str, value: &str) {
+            let sql = "SELECT coalesce(max(generation), 0) + 1 FROM records";
+            let generation: i64 = self.0.query_row(sql, (), |row| row.get(0)).unwrap();
+            let bytes = value.as_bytes();
+            let seal =
+                super::super::seal::numbered_record_seal(uint(generation), space, SessionNo(0), key, bytes);
+            let sql = "INSERT INTO records (generation, space, owner, key, value, seal) VALUES (?1, ?2, 0, ?3, ?4, ?5)";
+            self.0.execute(sql, (generation, space, key, bytes, seal)).unwrap();
+        }
+
+        fn open(&self, no: u64, name: &str) {
+            let seal = Sealed { no, fence: 1, head: 0, last_row: None, chain: START, open: 0 }.seal();
+            let sql = "INSERT INTO sessions (no, name, fence, head, chain, open, seal) VALUES (?1, ?2, 1, 0, ?3, 0, ?4)";
+            self.0.execute(sql, (int(no), name, START, seal)).unwrap();
+        }
+    }
+
+    const SETTING: i64 = 3;
+    const HERS: &str = r#"{"principal":"alice","title":"Hers"}"#;
+
+    fn fill(older: &Older) {
+        for (no, name) in [(1, "used"), (2, "child"), (3, "cut-off"), (4, "nobodys")] {
+            older.open(no, name);
+        }
+        for name in ["used", "child", "claimed", "cut-off", "tidied"] {
+            older.put(SETTING, &format!("session/{name}"), HERS);
+            older.put(SETTING, &format!("of/alice/{name}"), "");
+        }
+        let child = r#"{"child":{"parent":"used","depth":1,"settings":["session/child"]}}"#;
+        older.put(SETTING, "limits/used", r#"{"calls_running_max":2}"#);
+        older.put(SETTING, "limits/child", child);
+        older.put(SETTING, "children/used/child", "");
+        older.put(SETTING, "children/unheard/of", "");
+        older.put(SETTING, "removing/cut-off", r#"{"session":3,"settings":["session/cut-off"]}"#);
+        older.put(SETTING, "removing/tidied", r#"{"session":77,"settings":["session/tidied"]}"#);
+        older.put(SETTING, "scheduled/used", "");
+        older.put(SETTING, "adopted", "4");
+        let blob = "0000000000000005";
+        older.put(OLDER_ARTIFACT, blob, r#"{"session":1,"digest":"d","media_types":["text/plain"]}"#);
+        older.put(Space::Loose.number(), blob, r#"{"session":1,"batch":9,"since_us":7}"#);
+        older.put(2, "token", "kept as it is");
+    }
+
+    fn migrated() -> (tempfile::TempDir, SqliteStore) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file::path(folder.path());
+        std::fs::File::create_new(&path).unwrap();
+        schema::make_as(4, &path, [7; 32]).unwrap();
+        fill(&Older(file::connect(&path).unwrap()));
+        let store = SqliteStore::open(Options::new(folder.path())).unwrap();
+        (folder, store)
+    }
+
+    #[tokio::test]
+    async fn records_of_older_versions_move_to_their_sessions() {
+        let (_folder, store) = migrated();
+        let principal = async |name: &str| store.session(name).await.unwrap().map(|row| row.principal);
+        for name in ["used", "child", "claimed", "cut-off"] {
+            assert_eq!(principal(name).await, Some(Some("alice".to_owned())), "{name}");
+        }
+        assert_eq!((principal("nobodys").await, principal("tidied").await), (Some(None), None));
+        let no = async |name: &str| store.session(name).await.unwrap().unwrap().no;
+        let value = async |shelf: Shelf, key: &str| {
+            store.record(shelf, key).await.unwrap().map(|record| String::from_utf8(record.value).unwrap())
+        };
+        let used = no("used").await;
+        assert_eq!(value(Space::About.of(used), "setting").await.as_deref(), Some(HERS));
+        assert_eq!(value(Space::About.of(used), "bounds").await.as_deref(), Some(r#"{"calls_running_max":2}"#));
+        let child = r#"{"child":{"parent":"used","depth":1}}"#;
+        assert_eq!(value(Space::About.of(no("child").await), "bounds").await.as_deref(), Some(child));
+        assert_eq!(value(Space::Child.of(used), "child").await.as_deref(), Some(""));
+        assert_eq!(value(Space::Child.of(no("unheard").await), "of").await.as_deref(), Some(""));
+        let removing = store.sessions_with(Space::Removing, None, 9).await.unwrap();
+        assert_eq!(removing.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["cut-off"]);
+        let gone = store.gone("tidied").await.unwrap();
+        assert_eq!(gone, Some(gone_value(store.secret(), "tidied", Some("alice")).to_vec()));
+        let blob = windlass_core::ids::BlobNo(5);
+        assert_eq!(store.blob_session(blob).await.unwrap(), Some(used));
+        let known = r#"{"digest":"d","media_types":["text/plain"]}"#;
+        assert_eq!(value(Space::Blob.of(used), &crate::blob_key(blob)).await.as_deref(), Some(known));
+        let loose = r#"{"batch":9,"since_us":7}"#;
+        assert_eq!(value(Space::Loose.of(used), &crate::blob_key(blob)).await.as_deref(), Some(loose));
+        assert_eq!(value(StoreSpace::Token.shelf(), "token").await.as_deref(), Some("kept as it is"));
+        let settings = RecordPage { shelf: StoreSpace::Setting.shelf(), prefix: "", after: None, limit: 99 };
+        assert_eq!(store.records(settings).await.unwrap(), []);
+        let message = crate::Inbound { session: used, key: "m".to_owned(), body: vec![1] };
+        assert_eq!(store.post(message).await.unwrap(), Posted::New);
+    }
+
+    #[tokio::test]
+    async fn damage_is_not_made_good_by_moving_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file::path(folder.path());
+        std::fs::File::create_new(&path).unwrap();
+        schema::make_as(4, &path, [7; 32]).unwrap();
+        let older = Older(file::connect(&path).unwrap());
+        fill(&older);
+        older.0.execute("UPDATE records SET value = x'7b7d' WHERE key = 'limits/used'", ()).unwrap();
+        drop(older);
+        let store = SqliteStore::open(Options::new(folder.path())).unwrap();
+        let used = store.session("used").await.unwrap().unwrap().no;
+        let read = store.record(Space::About.of(used), ABOUT_BOUNDS).await;
+        assert!(matches!(read, Err(crate::StoreError::Damaged { .. })), "{read:?}");
+        assert!(records::one(&store.reads.pool, Space::About.of(used), ABOUT_SETTING).unwrap().is_some());
+    }
+
+    /// A copy of the file as it was is kept until a store was closed in good order.
+    #[tokio::test]
+    async fn the_older_file_is_kept_until_the_first_clean_stop() {
+        let (folder, store) = migrated();
+        let copy = folder.path().join("windlass.db.format-4");
+        let older = file::connect(&copy).unwrap();
+        assert_eq!(schema::format(&older).unwrap(), 4);
+        assert_eq!(schema::definitions_problem(&older).unwrap(), None);
+        let count: i64 = older.query_row("SELECT count(*) FROM records", (), |row| row.get(0)).unwrap();
+        assert!(count > 15, "{count}");
+        drop(older);
+        drop(store);
+        assert!(!copy.exists());
+    }
+}

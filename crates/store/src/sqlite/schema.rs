@@ -51,6 +51,12 @@ fn make_by(steps: &[&str], path: &Path, secret: [u8; 32]) -> Result<(), rusqlite
     conn.close().map_err(|(_, error)| error)
 }
 
+/// Creates a store of an older format in an empty file.
+#[cfg(test)]
+pub(super) fn make_as(format: usize, path: &Path, secret: [u8; 32]) -> Result<(), rusqlite::Error> {
+    make_by(&STEPS[..format], path, secret)
+}
+
 /// Migrates a file of an older format to the newest, in one transaction.
 pub(super) fn update(conn: &Connection, secret: &Secret) -> Result<(), rusqlite::Error> {
     let transaction = conn.unchecked_transaction()?;

@@ -1,4 +1,5 @@
-//! The worker with kill points; `windlass-worker-points --points` lists them.
+//! The worker with kill points; `windlass-worker-points --points` lists them, and `--migration-points` those that only a file of an
+//! older format passes. `--open FOLDER` opens a data folder and closes it again.
 #![expect(clippy::print_stdout, reason = "the list is what was asked for")]
 
 fn main() -> anyhow::Result<std::process::ExitCode> {
@@ -7,6 +8,16 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         for name in windlass_store::points::NAMES.iter().chain(windlass::points::NAMES) {
             println!("{name}");
         }
+        return Ok(std::process::ExitCode::SUCCESS);
+    }
+    if args == ["--migration-points"] {
+        windlass_store::points::MIGRATION.iter().for_each(|name| println!("{name}"));
+        return Ok(std::process::ExitCode::SUCCESS);
+    }
+    if let [open, folder] = &args[..]
+        && open == "--open"
+    {
+        drop(windlass_store::SqliteStore::open(windlass_store::sqlite::Options::new(folder))?);
         return Ok(std::process::ExitCode::SUCCESS);
     }
     windlass_testkit::proof::worker::main(args)

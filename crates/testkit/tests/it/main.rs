@@ -23,6 +23,7 @@ mod internal;
 mod kill;
 mod leases;
 #[cfg(test)]
+mod migration;
 mod nth;
 mod order;
 #[cfg(test)]
