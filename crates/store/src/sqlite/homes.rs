@@ -321,7 +321,10 @@ mod tests {
         };
         let used = no("used").await;
         assert_eq!(value(Space::About.of(used), "setting").await.as_deref(), Some(HERS));
-        assert_eq!(value(Space::About.of(used), "bounds").await.as_deref(), Some(r#"{"calls_running_max":2}"#));
+        assert_eq!(
+            value(Space::About.of(used), "bounds").await.as_deref(),
+            Some(r#"{"calls_running_max":2}"#)
+        );
         let child = r#"{"child":{"parent":"used","depth":1}}"#;
         assert_eq!(value(Space::About.of(no("child").await), "bounds").await.as_deref(), Some(child));
         assert_eq!(value(Space::Child.of(used), "child").await.as_deref(), Some(""));

@@ -60,7 +60,8 @@ async fn seen(store: &Arc<dyn Store>) -> Value {
         let known = runtime.artifact(handle).await.unwrap().expect("it is known");
         let bytes = runtime.read_artifact(handle, 0, u64::MAX).await.unwrap();
         assert_eq!(bytes.len() as u64, known.bytes);
-        artifacts.insert(handle.to_string(), json!({"session": known.session, "media_type": known.media_type}));
+        artifacts
+            .insert(handle.to_string(), json!({"session": known.session, "media_type": known.media_type}));
     }
     json!({"sessions": sessions, "calls": calls, "artifacts": artifacts})
 }
@@ -72,7 +73,7 @@ fn handles(call: &Value) -> Vec<Handle> {
     while let Some(value) = rest.pop() {
         match value {
             Value::Object(members) => {
-                found.extend(members.get("artifact").and_then(|artifact| artifact.as_str()?.parse().ok()));
+                found.extend(members.get("artifact").and_then(|artifact| Handle::parse(artifact.as_str()?)));
                 rest.extend(members.values());
             }
             Value::Array(items) => rest.extend(items),
@@ -148,7 +149,8 @@ fn a_migration_that_is_cut_off_is_done_again() {
             }
             assert!(was_cut > 0, "{told}: it was never visited");
             running.block_on(check(folder.path()));
-            let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            let left: Vec<_> =
+                std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
             let is_copy = |name: &&std::ffi::OsString| name.to_string_lossy().contains(".format-");
             assert_eq!(left.iter().filter(is_copy).count(), 0, "{told}: {left:?}");
         }
