@@ -176,10 +176,10 @@ pub mod events {
 
 /// Tasks (calls that outlive their batch), their messages and logs, and the inbox of notices about them.
 pub mod tasks {
-    pub use crate::features::inbox::{Inbox, Notice};
+    pub use crate::features::inbox::{Inbox, NewNotice, Notice};
     pub use crate::features::tasks::{Direction, NewMessage, Task, TaskKind, TaskMessage, Tasks};
     pub use crate::session::log::LogPiece;
-    pub use crate::session::notices::NoticeKind;
+    pub use crate::session::notices::{NoticeKind, Urgency};
     pub use crate::tools::request::NewTask;
     pub use windlass_core::call::Wake;
 }
@@ -192,7 +192,7 @@ pub mod schedules {
 
 /// Triggers: calls started by events that tools emit.
 pub mod triggers {
-    pub use crate::features::triggers::{NewTrigger, Trigger, Triggers};
+    pub use crate::features::triggers::{Emission, NewEvent, NewTrigger, Trigger, Triggers};
 }
 
 /// Sessions: their principals and settings, child sessions, pairs, files, and artifacts.
@@ -201,11 +201,12 @@ pub mod sessions {
     pub use crate::features::children::{ChildSession, ChildSpec, SettingsFuture};
     pub use crate::features::files::{FileEntry, FileKind, SessionFiles};
     pub use crate::features::pairs::{Pair, PairKey, PairList, Pairs, SessionPairs};
+    pub use crate::features::state::SessionState;
     pub use crate::runtime::JudgedCopy;
     pub use crate::session::artifacts::{Artifact, ArtifactInfo, ArtifactWriter};
     pub use crate::session::kin::Child;
     pub use crate::session::principal::{
-        GoneSession, LOCAL, OpenedSession, SessionOpening, SessionStanding, Settings,
+        ABOUT, GoneSession, LOCAL, OpenedSession, SessionOpening, SessionStanding, Settings,
     };
     pub use crate::tools::request::check_session_name;
 }
@@ -250,6 +251,14 @@ pub mod narration {
     pub use windlass_core::narration::{KNOWN, Locale, Narration, Narrative, Phase, names};
 }
 
+/// Language models that tools may ask, through a client of the host.
+pub mod model {
+    pub use crate::tools::model::{
+        CompletionFuture, LanguageModel, ModelMessage, ModelReply, ModelRequest, ModelRole, OfferedTool,
+        TokenUsage, WantedCall,
+    };
+}
+
 /// Limits of sessions and groups of tools, and the counts that they bound.
 pub mod limits {
     pub use crate::api::limits::{RunningLimits, SessionLimits};
@@ -270,7 +279,7 @@ pub mod error {
     pub use crate::features::inbox::InboxError;
     pub use crate::features::pairs::PairError;
     pub use crate::features::schedules::ScheduleError;
-    pub use crate::features::triggers::TriggerError;
+    pub use crate::features::triggers::{EmitError, TriggerError};
     pub use crate::mailbox::ask::AskError;
     pub use crate::session::events::EventsError;
     pub use crate::tools::registry::{NoSuchTool, RegisterError};

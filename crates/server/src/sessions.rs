@@ -16,7 +16,7 @@ use windlass::{Limits, Runtime};
 use windlass_core::time::Timestamp;
 
 /// The key of a session's settings, among its records.
-const SETTING: &str = "setting";
+const SETTING: &str = windlass::sessions::ABOUT;
 /// The key prefix of store-wide records in which older versions kept settings and the sessions of a principal.
 const OLDER: &str = "session/";
 const OLDER_LISTED: &str = "of/";

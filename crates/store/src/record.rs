@@ -53,6 +53,14 @@ pub enum Space {
     About = 33,
     /// Names of removed sessions, as [`gone_key`](crate::gone_key) hashes them: they are never used again.
     Gone = 34,
+    /// Waits of a session's calls for its tasks and named events, and its events that are emitted once their calls succeed.
+    Awaited = 40,
+    /// The named events of a session that were fulfilled.
+    Fulfilled = 41,
+    /// The count of a session's events, and those with a key of their own.
+    Event = 42,
+    /// Acknowledged notices of a session, oldest first.
+    Acknowledged = 43,
 }
 
 /// The key of a blob in [`Space::Blob`].
@@ -85,7 +93,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 
 impl Space {
     /// The spaces of sessions, removed with them. Blobs come first: the rest of a blob is found by its record.
-    pub(crate) const OF_SESSIONS: [Space; 11] = [
+    pub(crate) const OF_SESSIONS: [Space; 15] = [
         Space::Blob,
         Space::Content,
         Space::Pair,
@@ -97,6 +105,10 @@ impl Space {
         Space::Trigger,
         Space::Owner,
         Space::About,
+        Space::Awaited,
+        Space::Fulfilled,
+        Space::Event,
+        Space::Acknowledged,
     ];
 
     /// The owner of the records for an access in this session: the session, or the store.
@@ -109,6 +121,7 @@ impl Space {
         match self {
             Space::Pair | Space::Content | Space::Blob | Space::Notice | Space::Log | Space::Task => false,
             Space::Schedule | Space::Armed | Space::Trigger | Space::Owner | Space::About => false,
+            Space::Awaited | Space::Fulfilled | Space::Event | Space::Acknowledged => false,
             Space::Token | Space::Setting | Space::Artifact | Space::Loose => true,
             Space::Worker | Space::Knock | Space::Gone => true,
         }

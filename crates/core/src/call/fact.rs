@@ -251,6 +251,8 @@ named! {
         Client = "client",
         /// A signal.
         Signal = "signal",
+        /// A task or a named event of its session.
+        Awaited = "awaited",
     }
 }
 
@@ -259,6 +261,7 @@ impl Reason {
     pub fn is_outside(self) -> bool {
         match self {
             Reason::Completion | Reason::Input | Reason::Connection | Reason::Client | Reason::Signal => true,
+            Reason::Awaited => true,
             Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::Sleep => {
                 false
             }

@@ -353,6 +353,8 @@ impl Call {
             | Did::Spawned { .. }
             | Did::ChildOpened { .. }
             | Did::Said { .. }
+            | Did::EventPlanned { .. }
+            | Did::Awaited { .. }
             | Did::Attached { .. }
             | Did::SignalAwaited(_) => matches!(state, State::Running { .. }),
         };
@@ -578,7 +580,7 @@ fn can_park(state: &State, reason: Reason) -> bool {
         (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection | Reason::Client) => {
             false
         }
-        (_, Reason::Signal) => false,
+        (_, Reason::Signal | Reason::Awaited) => false,
         (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
     }
 }

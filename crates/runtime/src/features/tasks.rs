@@ -8,9 +8,10 @@ pub(crate) use messages::text_of;
 pub use messages::{Direction, NewMessage, TaskMessage};
 
 use crate::api::answer::{self, CallAnswer};
-use crate::api::error::{Lost, SessionError};
+use crate::api::error::{Lost, SessionError, chain};
 use crate::api::journal::find_id;
 use crate::api::keys;
+use crate::api::output::ToolError;
 use crate::api::progress::Progress;
 use crate::features::schedules::{self, Schedule};
 use crate::mailbox::ask::AskError;
@@ -146,11 +147,41 @@ impl AwaitedTask {
 impl Runtime {
     /// The tasks of the session of this name.
     pub fn tasks(&self, session: &str) -> Tasks {
-        Tasks { store: self.0.store.clone(), session: session.to_string(), rt: Some(self.0.clone()) }
+        Tasks::owned(&self.0, session)
     }
 }
 
+/// Why a request about a task was refused, for whoever asked: each reason has a code of its own.
+pub(crate) fn refusal(error: AskError) -> ToolError {
+    let code = match &error {
+        AskError::Session(error) => return ToolError::internal(chain(error)),
+        AskError::NotFound { .. } => "not_found",
+        AskError::NoSignal { .. } => "no_such_signal",
+        AskError::NoQuestion | AskError::NoKey => "no_such_question",
+        AskError::Over { .. } | AskError::Unfit { .. } => "over",
+        AskError::Answered | AskError::Conflict => "answered",
+        AskError::TooManySignals { .. } => "too_many_signals",
+        AskError::KeyUsed => "key_used",
+        AskError::Invalid { .. } | AskError::LongReason { .. } | AskError::Shape { .. } => "invalid",
+        AskError::FilesLeft { .. } => "files_left",
+    };
+    let tool_code = Some(code.to_string());
+    ToolError { tool_code, did_not_happen: true, ..ToolError::new(sentence(&error.to_string())) }
+}
+
+/// An error as a sentence.
+pub(crate) fn sentence(what: &str) -> String {
+    let mut letters = what.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", letters.as_str())
+}
+
 impl Tasks {
+    /// The tasks of a session that this runtime owns, or may.
+    pub(crate) fn owned(rt: &Arc<Inner>, session: &str) -> Tasks {
+        Tasks { store: rt.store.clone(), session: session.to_string(), rt: Some(rt.clone()) }
+    }
+
     /// The recorded tasks of a session, in a store without an owner.
     pub fn recorded(store: Arc<dyn Store>, session: &str) -> Tasks {
         Tasks { store, session: session.to_string(), rt: None }

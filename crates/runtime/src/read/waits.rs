@@ -4,6 +4,7 @@ use crate::api::answer::wall_time;
 use crate::api::error::SessionError;
 use crate::api::journal::fold;
 use crate::api::progress::Progress;
+use crate::read::inspect::RecordedCall;
 use crate::session::batch::{OpenBatch, VisibleCall};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
@@ -56,6 +57,27 @@ pub struct WaitingFor {
     wait: Wait,
     /// The word, and behind it what is known.
     text: String,
+}
+
+impl OpenCall {
+    /// An open call as it is recorded.
+    pub(crate) fn recorded(found: &RecordedCall) -> OpenCall {
+        let call = found.answer.call();
+        OpenCall {
+            session: found.session.clone(),
+            batch: found.batch_key.clone(),
+            call: found.answer.handle().to_string(),
+            id: call.opened.id.to_string(),
+            parent: found.answer.parent().map(|parent| parent.to_string()),
+            tool: call.opened.tool.to_string(),
+            state: call.state.name(),
+            waiting_for: recorded(call),
+            progress: None,
+            status: None,
+            attempts: call.attempts,
+            opened_at: call.opened_at,
+        }
+    }
 }
 
 impl WaitingFor {
@@ -330,7 +352,8 @@ pub(crate) fn recorded(call: &Call) -> Option<WaitingFor> {
         | Reason::Input
         | Reason::Connection
         | Reason::Client
-        | Reason::Signal => until(),
+        | Reason::Signal
+        | Reason::Awaited => until(),
         Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused => String::new(),
     };
     Some(WaitingFor::new(parked.reason.into(), &known))

@@ -1,5 +1,9 @@
 //! The context of an attempt, for its tool.
 
+mod place;
+
+pub(crate) use place::CallPlace;
+
 use crate::api::clock::Clock;
 use crate::api::data_error::ArtifactError;
 use crate::api::output::ToolError;
@@ -11,7 +15,7 @@ use crate::session::log::Stream;
 use crate::session::signal::AttemptSignal;
 use crate::session::wheel::Wheel;
 use crate::tools::place::BatchPlace;
-use crate::tools::registry::Kinds;
+use crate::tools::registry::{Kinds, Listed};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::{Arc, Weak};
@@ -80,6 +84,35 @@ impl Cx {
     /// The key of the batch.
     pub fn batch_key(&self) -> &str {
         &self.place().batch_key
+    }
+
+    /// The model's turn that the batch belongs to, if its caller named one.
+    pub fn turn(&self) -> Option<&str> {
+        self.batch.head.turn.as_deref()
+    }
+
+    /// The principal of the session, if it has one.
+    pub fn principal(&self) -> Option<Arc<str>> {
+        self.hold.upgrade()?.session.principal.clone()
+    }
+
+    /// The id of the task, if the call is one by now: its own handle.
+    pub fn task(&self) -> Option<Handle> {
+        let is_task = self.signal.book.is_detached() || self.batch.is_task(self.call.ordinal);
+        is_task.then(|| self.handle())
+    }
+
+    /// The call that made this one, or started it as a task.
+    pub fn parent(&self) -> Option<Handle> {
+        let made = self.batch.head.parent.map(|parent| parent.call);
+        let started = || self.batch.asked_for(self.call.ordinal)?.task?.starter;
+        made.or_else(started).map(|call| self.artifacts.call_handle(call))
+    }
+
+    /// The tools that the calls of this batch may use, by name. It is the catalog of this moment and is not recorded: a
+    /// `stepped` body that decides by it reads it in a [step](Self::step).
+    pub fn catalog(&self) -> Vec<Listed> {
+        self.hold.upgrade().map_or_else(Vec::new, |hold| hold.rt.registry.list_for(self.place()))
     }
 
     /// The number of this attempt, from 1.

@@ -24,14 +24,41 @@ pub enum NoticeKind {
     TaskAsks,
     /// A task waits for an external answer, or for a connection.
     TaskWaits,
+    /// An event of a kind that wakes the agent.
+    Event,
+    /// A notice that the host or a tool posted.
+    Posted,
+}
+
+/// How a notice wants to reach the agent: for hosts and wires, which act on it. The inbox treats all alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Urgency {
+    /// At once, even if the agent is at work.
+    Interrupt,
+    /// As soon as the agent has nothing else to do.
+    #[default]
+    WhenIdle,
+    /// When the agent looks by itself.
+    Silent,
 }
 
 /// A stored notice. Its content is in the journal of its call.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct KeptNotice {
     pub(crate) kind: NoticeKind,
-    /// The call, as one number.
-    pub(crate) call: u64,
+    /// The call, as one number; `None`: it is about no call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) call: Option<u64>,
+    /// Title and text, where they are not in a journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) own: Option<NoticeWords>,
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub(crate) urgency: Urgency,
+    /// Its priority, if it is about no call.
+    #[serde(default, skip_serializing_if = "is_middle")]
+    pub(crate) priority: i8,
     /// The name of the operation it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
@@ -59,6 +86,23 @@ pub(crate) struct NoticeLease {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_usual(urgency: &Urgency) -> bool {
+    *urgency == Urgency::default()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_middle(priority: &i8) -> bool {
+    *priority == 0
+}
+
+/// The title and the text of a notice.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct NoticeWords {
+    pub(crate) title: String,
+    pub(crate) text: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
@@ -67,7 +111,10 @@ impl KeptNotice {
     pub(crate) fn new(kind: NoticeKind, call: CallId, at: Timestamp) -> KeptNotice {
         KeptNotice {
             kind,
-            call: call.packed(),
+            call: Some(call.packed()),
+            own: None,
+            urgency: Urgency::default(),
+            priority: 0,
             name: None,
             created_us: at.0,
             folded: Vec::new(),
@@ -75,6 +122,13 @@ impl KeptNotice {
             lease: None,
             deliveries: 0,
         }
+    }
+
+    /// A notice that is about no call.
+    pub(crate) fn posted(words: NoticeWords, urgency: Urgency, priority: i8, at: Timestamp) -> KeptNotice {
+        let nobody = CallId::unpacked(0);
+        let (call, own) = (None, Some(words));
+        KeptNotice { call, own, urgency, priority, ..KeptNotice::new(NoticeKind::Posted, nobody, at) }
     }
 
     /// The number of calls it is about.
@@ -117,6 +171,18 @@ pub(crate) fn task_does(id: CallId, priority: i8, kind: NoticeKind, name: &str, 
     // A name is used once in a call. It can be long.
     let name = &blake3::hash(name.as_bytes()).to_hex()[..16];
     kept.row(&key(id, priority, at, name))
+}
+
+/// The notice of an event that wakes the agent; written with it.
+pub(crate) fn of_event(call: Option<CallId>, event: &str, number: u64, text: String, at: Timestamp) -> Row {
+    let words = NoticeWords { title: event.to_string(), text };
+    let place = call.unwrap_or(CallId::unpacked(0));
+    let kept = KeptNotice {
+        call: call.map(CallId::packed),
+        own: Some(words),
+        ..KeptNotice::new(NoticeKind::Event, place, at)
+    };
+    kept.row(&key(place, 0, at, &format!("event{number}")))
 }
 
 /// The key: in the order of delivery.

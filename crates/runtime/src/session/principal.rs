@@ -16,6 +16,9 @@ use windlass_store::{Guard, Hold, Row, STORE, Sequence, SessionRow, Space, Store
 /// The principal of sessions that a runtime opens without one.
 pub const LOCAL: &str = "local";
 
+/// The key in [`Space::About`] of a session's title, labels and language, as JSON.
+pub const ABOUT: &str = "setting";
+
 /// Records of [`Space::About`], by key.
 pub type Settings = Vec<(String, Arc<[u8]>)>;
 

@@ -14,6 +14,13 @@ use std::sync::Arc;
 use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::operation::Did;
 
+/// Whether a task ends with the call that starts it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TaskBond {
+    Attached,
+    Detached,
+}
+
 impl Cx {
     /// Starts a call of a tool with the flag `background` as a task, which goes on whatever becomes of this call: its id, once
     /// it is durable. All rules of its tool hold, and whatever can be known at once is refused at once, with its own code: an
@@ -34,7 +41,34 @@ impl Cx {
         args: &Value,
         task: NewTask,
     ) -> Result<Handle, StepError> {
-        let asked = json!({ "tool": tool, "args": args, "title": task.title, "wake": task.wake.as_str() });
+        self.start_task(name, tool, args, task, TaskBond::Detached).await
+    }
+
+    /// Starts a task that ends with this call: when the call ends, in any way, the task is asked to stop, and the call ends
+    /// after it. Otherwise like [`spawn`](Self::spawn).
+    pub async fn spawn_attached(
+        &self,
+        name: &str,
+        tool: &str,
+        args: &Value,
+        task: NewTask,
+    ) -> Result<Handle, StepError> {
+        self.start_task(name, tool, args, task, TaskBond::Attached).await
+    }
+
+    async fn start_task(
+        &self,
+        name: &str,
+        tool: &str,
+        args: &Value,
+        task: NewTask,
+        bond: TaskBond,
+    ) -> Result<Handle, StepError> {
+        let mut asked =
+            json!({ "tool": tool, "args": args, "title": task.title, "wake": task.wake.as_str() });
+        if bond == TaskBond::Attached {
+            asked["attached"] = true.into();
+        }
         let (asked, max) = (asked.to_string(), self.limits().operations_max);
         if !self.book().has_spawned(name, &asked, max)? {
             self.book().note(self.now(), name, Did::Spawned { asked: asked.into() })?;

@@ -1,6 +1,6 @@
 //! The model's tools for tasks: available wherever a tool with the flag `background` is.
 
-use super::{NewMessage, Task, Tasks};
+use super::{NewMessage, Task, Tasks, refusal as refused, sentence};
 use crate::api::answer::CallAnswer;
 use crate::api::output::{Output, ToolError};
 use crate::features::schedules::{NewSchedule, ScheduleEdit, ScheduleError, Schedules};
@@ -300,13 +300,6 @@ async fn schedule(new: NewSchedule, cx: &Cx) -> Result<Output, ToolError> {
     }
 }
 
-/// The error as a sentence.
-fn sentence(what: &str) -> String {
-    let mut letters = what.chars();
-    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-    format!("{first}{}.", letters.as_str())
-}
-
 async fn list(asked: TaskListRequest, cx: &Cx) -> Result<Output, ToolError> {
     let limit = asked.limit.unwrap_or(LISTED.0);
     let found = tasks(cx)?.list(asked.after.as_deref(), limit).await.map_err(refused)?;
@@ -400,20 +393,9 @@ async fn shown(tasks: &Tasks, id: &str, task: Task, answer: CallAnswer) -> Resul
 
 fn tasks(cx: &Cx) -> Result<Tasks, ToolError> {
     let hold = cx.hold.upgrade().ok_or_else(gone)?;
-    Ok(Tasks {
-        store: hold.rt.store.clone(),
-        session: hold.session.name.to_string(),
-        rt: Some(hold.rt.clone()),
-    })
+    Ok(Tasks::owned(&hold.rt, &hold.session.name))
 }
 
 fn gone() -> ToolError {
     ToolError::new("The runtime is going away; ask again.").safe_to_retry()
-}
-
-fn refused(error: AskError) -> ToolError {
-    if let AskError::Session(error) = error {
-        return ToolError::internal(crate::api::error::chain(&error));
-    }
-    ToolError::new(format!("{error}."))
 }
