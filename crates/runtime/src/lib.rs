@@ -151,7 +151,7 @@ pub mod tool {
 pub mod batch {
     pub use crate::api::decided::Decided;
     pub use crate::api::keys::fresh_key;
-    pub use crate::api::observer::{NestedCall, Observer};
+    pub use crate::api::observer::{CallOrigin, NestedCall, Observer};
     pub use crate::api::view::{CallState, CallView, ModelView};
     pub use crate::path::nested::NestedBatch;
     pub use crate::path::stream::{StreamRequest, StreamedBatch};
@@ -177,7 +177,9 @@ pub mod events {
 /// Tasks (calls that outlive their batch), their messages and logs, and the inbox of notices about them.
 pub mod tasks {
     pub use crate::features::inbox::{Inbox, NewNotice, Notice};
-    pub use crate::features::tasks::{Direction, NewMessage, Task, TaskKind, TaskMessage, Tasks};
+    pub use crate::features::tasks::{
+        Direction, NewMessage, Task, TaskFilter, TaskKind, TaskMessage, TaskQuestion, Tasks,
+    };
     pub use crate::session::log::LogPiece;
     pub use crate::session::notices::{NoticeKind, Urgency};
     pub use crate::tools::request::NewTask;

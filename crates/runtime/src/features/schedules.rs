@@ -4,6 +4,7 @@
 //! durable. So an edit, a removal and a due time happen one after the other, and each sees the others' result.
 
 mod fire;
+mod inside;
 mod kept;
 
 pub(crate) use fire::{disable_all, forget, is_scheduled, look_soon, resume};

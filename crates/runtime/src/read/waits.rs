@@ -46,6 +46,9 @@ pub struct OpenCall {
     pub status: Option<String>,
     /// The number of attempts started, as far as it is known: that of a `read` call is recorded with its result.
     pub attempts: u32,
+    /// The last sign of life of its running attempt.
+    #[serde(skip)]
+    pub alive_at: Option<Timestamp>,
     /// When it was requested.
     #[serde(serialize_with = "crate::api::answer::as_wall_time")]
     pub opened_at: Timestamp,
@@ -75,6 +78,7 @@ impl OpenCall {
             progress: None,
             status: None,
             attempts: call.attempts,
+            alive_at: None,
             opened_at: call.opened_at,
         }
     }
@@ -193,6 +197,7 @@ async fn recorded_open(
             progress: None,
             status: None,
             attempts: call.attempts,
+            alive_at: None,
             opened_at: call.opened_at,
         };
         (id, open)
@@ -222,12 +227,13 @@ pub(crate) fn live(rt: &Inner, wanted: impl Fn(&str) -> bool) -> Vec<(CallId, Op
 /// Lists the open calls of a batch.
 fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<OpenRecord>) {
     batch.look(|ordinal, seen| {
-        let (mut progress, mut status, mut attempts) = (None, None, 0);
+        let (mut progress, mut status, mut attempts, mut alive_at) = (None, None, 0, None);
         let (asked, opened_at, state, parked) = match seen {
             VisibleCall::Over => return,
             VisibleCall::Driven(asked, at, Some(signal)) => {
                 (progress, status) = signal.last_words();
                 attempts = signal.attempt().0;
+                alive_at = Some(past(rt, signal.alive_us()));
                 (asked, at, "running", None)
             }
             VisibleCall::Driven(asked, at, None) => (asked, at, "queued", None),
@@ -252,6 +258,7 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<OpenRec
             progress,
             status,
             attempts,
+            alive_at,
             opened_at,
         };
         let same_as = parked.and_then(|call| same_as(session, call));
@@ -357,6 +364,12 @@ pub(crate) fn recorded(call: &Call) -> Option<WaitingFor> {
         Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused => String::new(),
     };
     Some(WaitingFor::new(parked.reason.into(), &known))
+}
+
+/// The wall time at a past point of the clock that never jumps.
+fn past(rt: &Inner, us: u64) -> Timestamp {
+    let ago = i64::try_from(rt.clock.elapsed_us().saturating_sub(us)).unwrap_or(i64::MAX);
+    Timestamp(rt.clock.now().0.saturating_sub(ago))
 }
 
 /// The wall time at a point of the clock that never jumps.

@@ -6,6 +6,7 @@ pub(crate) use place::CallPlace;
 
 use crate::api::clock::Clock;
 use crate::api::data_error::ArtifactError;
+use crate::api::observer::{CallOrigin, NestedCall, Observer};
 use crate::api::output::ToolError;
 use crate::api::progress::{Progress, words};
 use crate::session::artifacts::{ArtifactWriter, Artifacts};
@@ -113,6 +114,21 @@ impl Cx {
     /// `stepped` body that decides by it reads it in a [step](Self::step).
     pub fn catalog(&self) -> Vec<Listed> {
         self.hold.upgrade().map_or_else(Vec::new, |hold| hold.rt.registry.list_for(self.place()))
+    }
+
+    /// Tells the [observer](crate::batch::Observer) of this call, if it has one, of work that the tool does in its own way: a
+    /// process, a request to another system. Nothing is recorded.
+    pub fn announce(&self, id: &str, name: &str) {
+        if let Some(observer) = self.observer() {
+            let (call, id, tool) = (self.handle(), id.to_string(), name.to_string());
+            let origin = CallOrigin::Announced;
+            observer.tell(&NestedCall { origin, call, id, tool, inside: self.handle() });
+        }
+    }
+
+    /// The observer of what this call makes.
+    pub(crate) fn observer(&self) -> Option<Observer> {
+        self.place().observer_of(&self.id)
     }
 
     /// The number of this attempt, from 1.

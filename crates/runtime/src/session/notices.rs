@@ -1,5 +1,6 @@
 //! Records written in the change they are about: that a call is a task, and notices for its session.
 
+use crate::api::progress::Progress;
 use crate::session::inner::Inner;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -189,6 +190,31 @@ pub(crate) fn of_event(call: Option<CallId>, event: &str, number: u64, text: Str
 pub(crate) fn key(id: CallId, priority: i8, at: Timestamp, what: &str) -> String {
     let rank = 127 - i16::from(priority);
     format!("{rank:03}-{:016x}-{:012x}-{what}", at.0, id.packed())
+}
+
+/// The last progress and status of a task, in the row that lists it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct TaskWords {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) progress: Option<Progress>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<String>,
+    /// When the task last showed that it is alive.
+    #[serde(default)]
+    pub(crate) at_us: i64,
+}
+
+impl TaskWords {
+    /// The row of a task that has said something.
+    pub(crate) fn row(&self, call: CallId) -> Row {
+        let value = serde_json::to_vec(self).unwrap_or_default().into();
+        Row::Put { space: Space::Task, key: task_key(call), value }
+    }
+
+    /// What a row has; nothing in one of a task that has said nothing.
+    pub(crate) fn read(value: &[u8]) -> TaskWords {
+        serde_json::from_slice(value).unwrap_or_default()
+    }
 }
 
 /// The row that lists a task in its session; written with the change that makes it one.

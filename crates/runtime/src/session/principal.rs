@@ -105,6 +105,14 @@ impl Runtime {
 }
 
 impl SessionStanding {
+    /// The principal of a session that exists.
+    pub(crate) fn principal(self) -> Option<Arc<str>> {
+        match self {
+            SessionStanding::Present { principal } => principal,
+            SessionStanding::Unused | SessionStanding::Gone(_) => None,
+        }
+    }
+
     /// Looks up the name of a session in the store.
     pub async fn of(store: &dyn Store, name: &str) -> Result<SessionStanding, SessionError> {
         if let Some(row) = store.session(name).await? {

@@ -6,6 +6,8 @@ mod events;
 mod facts;
 mod model;
 mod notices;
+mod observed;
+mod tasks;
 
 use crate::rig::{batch, call, run, spec};
 use serde_json::Value;

@@ -3,6 +3,7 @@
 use crate::api::error::{BatchError, SessionError};
 use crate::api::keys;
 use crate::api::misuse::{Misuse, StepError};
+use crate::api::observer::Observer;
 use crate::api::output::ToolError;
 use crate::path::submit::{self, Starter, TaskStart};
 use crate::session::cx::Cx;
@@ -81,7 +82,7 @@ impl Cx {
             CallRequest { id, tool: tool.to_string(), args, task: Some(task), ..CallRequest::default() };
         let key = keys::nested(self.handle(), name, 1).into();
         let starter = Starter { call: self.call, depth: self.depth() };
-        let starting = start(hold.clone(), starter, key, call);
+        let starting = start(hold.clone(), starter, key, call, self.observer());
         // In a task of the runtime, like all work for a tool: work that has begun is finished.
         let started = hold.rt.tasks.clone().spawn(starting);
         drop(hold);
@@ -116,9 +117,10 @@ async fn start(
     starter: Starter,
     key: Arc<str>,
     call: CallRequest,
+    observer: Option<Observer>,
 ) -> Result<TaskStart, BatchError> {
     let place = &hold.batch.head.place;
     let (inputs, overlay) = (place.inputs.clone(), place.shared_overlay());
-    let request = BatchRequest { calls: vec![call], inputs, overlay, ..BatchRequest::default() };
+    let request = BatchRequest { calls: vec![call], inputs, overlay, observer, ..BatchRequest::default() };
     submit::submit_task(&hold, starter, key, request).await
 }

@@ -92,7 +92,8 @@ impl Cx {
         let by = Starter { call: self.call, depth: self.depth() };
         let tasks = rt.tasks.clone();
         let source = EventSource::Call { hold, signal, by, name: name.to_string() };
-        let event = ToldEvent { rt, session, source, kind: kind.into(), payload, once_by, wakes };
+        let (kind, observer) = (kind.into(), self.observer());
+        let event = ToldEvent { rt, session, source, kind, payload, once_by, wakes, observer };
         // Another part of the body may only wait by now.
         let _writes = self.book().writes();
         // In a task of the runtime, like all work for a tool: work that has begun is finished.

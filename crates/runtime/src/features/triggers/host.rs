@@ -80,6 +80,7 @@ impl Runtime {
             payload: EventPayload { text, value: event.payload },
             once_by: event.once_by.map(str::to_string),
             wakes,
+            observer: None,
         };
         // In a task of the runtime: a caller that goes away stops nothing.
         let telling = rt.tasks.spawn(told.tell()).await;

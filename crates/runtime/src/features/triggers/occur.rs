@@ -7,6 +7,7 @@ use super::kept::{Armed, ArmedTrigger};
 use super::ledger::{self, EventLedger};
 use crate::api::error::{BatchError, SessionError};
 use crate::api::keys;
+use crate::api::observer::{CallOrigin, NestedCall, Observer};
 use crate::path::drive;
 use crate::path::submit::{self, Starter};
 use crate::session::admission::Admission;
@@ -58,6 +59,8 @@ pub(super) struct ToldEvent {
     pub(super) once_by: Option<String>,
     /// The text of the notice by which it wakes the agent.
     pub(super) wakes: Option<String>,
+    /// The observer of the emitting call.
+    pub(super) observer: Option<Observer>,
 }
 
 /// Who emits an event.
@@ -139,6 +142,7 @@ impl ToldEvent {
             }
             return Err(Unsent::Refused(lost.into()));
         }
+        self.tell_observer(&calls, &triggered);
         for new in calls {
             let on = new.on.clone();
             drive::start_all(&on, new.into_calls()).await;
@@ -149,6 +153,20 @@ impl ToldEvent {
         let secret = self.rt.store.secret();
         let task = |one: &Triggered| Handle::seal(secret, HandleKind::Call, one.call.packed());
         Ok(Emission { number, tasks: triggered.iter().map(task).collect(), is_new: true })
+    }
+
+    /// Tells the observer of the emitting call of the tasks, before they begin.
+    fn tell_observer(&self, started: &[SubmittedCalls], triggered: &[Triggered]) {
+        let (Some(observer), Some(by)) = (&self.observer, self.source.starter()) else { return };
+        let handle = |call: CallId| Handle::seal(self.rt.store.secret(), HandleKind::Call, call.packed());
+        for (new, one) in started.iter().zip(triggered) {
+            new.on.batch.head.place.observe(observer.clone());
+            for call in &new.calls {
+                let (id, tool) = (one.trigger.to_string(), call.opened.tool.to_string());
+                let (origin, inside) = (CallOrigin::Triggered, handle(by.call));
+                observer.tell(&NestedCall { origin, call: handle(call.id), id, tool, inside });
+            }
+        }
     }
 
     /// An event with its key was emitted before: the call records that, and nothing is started.

@@ -72,6 +72,7 @@ pub(crate) async fn emit_one(
             payload: EventPayload { text: payload.clone(), value },
             once_by: None,
             wakes,
+            observer: None,
         };
         match event.tell().await {
             Ok(_) => {}
