@@ -3,6 +3,7 @@
 
 mod awaits;
 mod events;
+mod example;
 mod facts;
 mod model;
 mod notices;
@@ -44,11 +45,21 @@ async fn one(runtime: &Runtime, tool: &str, args: Value) -> BatchAnswer {
     run(runtime, "s", batch("k", vec![call("c", tool, args)])).await
 }
 
-/// Runs one call of `tool` on owners that are cut off at every commit, each followed by one that lives: `check` looks at what
-/// the second one left once nothing is open.
+/// The session has nothing before its first call.
 async fn over_every_death<C: AsyncFn(&Runtime, BatchAnswer, &str)>(
     tool: &str,
     make: impl Fn(&Arc<dyn Store>, &ManualClock) -> Runtime,
+    check: C,
+) {
+    over_every_death_after(tool, make, async |_| true, check).await;
+}
+
+/// Runs one call of `tool` on owners that are cut off at every commit, each followed by one that lives: `check` looks at what
+/// the second one left once nothing is open.
+async fn over_every_death_after<B: AsyncFn(&Runtime) -> bool, C: AsyncFn(&Runtime, BatchAnswer, &str)>(
+    tool: &str,
+    make: impl Fn(&Arc<dyn Store>, &ManualClock) -> Runtime,
+    before: B,
     check: C,
 ) {
     let mut deaths = 0;
@@ -60,6 +71,9 @@ async fn over_every_death<C: AsyncFn(&Runtime, BatchAnswer, &str)>(
             let dying: Arc<dyn Store> = Arc::new(dies.clone());
             let first = make(&dying, &clock);
             let lived = async {
+                if !before(&first).await {
+                    return;
+                }
                 let submitted = first.submit("s", batch("k", vec![call("c", tool, Value::Null)])).await;
                 if let Ok(submitted) = submitted {
                     let _answered = submitted.settled().await;
@@ -77,6 +91,7 @@ async fn over_every_death<C: AsyncFn(&Runtime, BatchAnswer, &str)>(
             drop(first);
             let next = make(&store, &clock);
             next.resume().await.unwrap();
+            assert!(before(&next).await, "{what}");
             let answer = one(&next, tool, Value::Null).await;
             next.idle().await;
             check(&next, answer, &what).await;
