@@ -357,6 +357,11 @@ struct Children;
 #[doc = include_str!("../../../docs/inside.md")]
 struct InsidePage;
 
+/// The program in the page on the context of a call compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/context.md")]
+struct ContextPage;
+
 /// The program in the page on typed tools compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/typed-tools.md")]

@@ -336,6 +336,8 @@ pub struct Detached {
     pub starter: Option<CallId>,
     /// How many calls lie between it and whoever asked first, where it was triggered or started by a call that was.
     pub depth: u32,
+    /// How long its caller waited for it, in milliseconds, where it took longer.
+    pub budget_ms: Option<u64>,
 }
 
 named! {

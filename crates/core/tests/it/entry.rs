@@ -320,7 +320,8 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
     let did = |did| call(Fact::Operation(Box::new(Operation { name: "night".into(), did })));
     let starter = Some(CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) });
     let title = Some("Nightly build".into());
-    let task = Detached { by: DetachedBy::Spawned, wake: Wake::Silent, title, starter, depth: 0 };
+    let task =
+        Detached { by: DetachedBy::Spawned, wake: Wake::Silent, title, starter, depth: 0, budget_ms: None };
     let started = Opened { task: Some(Box::new(task.clone())), ..asked() };
     let task = Detached { by: DetachedBy::Triggered, depth: 3, ..task };
     let triggered = Opened { task: Some(Box::new(task)), ..asked() };
@@ -333,6 +334,18 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
                 title: None,
                 starter: None,
                 depth: 0,
+                budget_ms: None,
+            }))),
+        ),
+        (
+            "detached_by_budget",
+            call(Fact::Detached(Box::new(Detached {
+                by: DetachedBy::Budget,
+                wake: Wake::OnEnd,
+                title: None,
+                starter: None,
+                depth: 0,
+                budget_ms: Some(300),
             }))),
         ),
         ("opened_as_task", call(Fact::Opened(started))),

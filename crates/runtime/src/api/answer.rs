@@ -8,7 +8,7 @@ use jiff::fmt::temporal::DateTimePrinter;
 use serde::de::DeserializeOwned;
 use serde::ser::{Serialize, Serializer};
 use std::sync::Arc;
-use windlass_core::call::{Call, DetachedBy, Wake};
+use windlass_core::call::{Call, Wake};
 use windlass_core::failure::{Failure, FailureClass, Retry};
 use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::CallId;
@@ -182,15 +182,9 @@ impl CallAnswer {
                         "Its session is told when it ends: do something else meanwhile"
                     }
                 };
-                let budget = match self.call.task.as_ref().map(|task| task.by) {
-                    Some(DetachedBy::Budget) => match self.call.opened.inline_ms {
-                        Some(ms) => format!(" because it takes longer than {ms} ms"),
-                        None => " because it takes longer than its caller waits".to_string(),
-                    },
-                    Some(DetachedBy::Queue) => " because it waits for its start".to_string(),
-                    Some(DetachedBy::Spawned | DetachedBy::Scheduled | DetachedBy::Triggered) | None => {
-                        String::new()
-                    }
+                let budget = match self.call.task.as_ref().and_then(|task| task.budget_ms) {
+                    Some(ms) => format!(", because it takes longer than {ms} ms"),
+                    None => String::new(),
                 };
                 let task = self.handle();
                 let text = format!("The call goes on in the background as task {task}{budget}. {told}.");

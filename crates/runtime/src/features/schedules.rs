@@ -288,11 +288,10 @@ pub fn preview(
     Ok(found.into_iter().map(|at| (at, times.local(at))).collect())
 }
 
-/// The enabled schedules of a session, by id.
-pub(crate) async fn enabled(store: &dyn Store, session: SessionNo) -> Result<Vec<Schedule>, SessionError> {
+/// All schedules of a session, by id.
+pub(crate) async fn all(store: &dyn Store, session: SessionNo) -> Result<Vec<Schedule>, SessionError> {
     let found = kept::all(store, session).await?;
-    let enabled = found.iter().filter(|schedule| schedule.kept.enabled);
-    Ok(enabled.map(|schedule| schedule.shown(store.secret())).collect())
+    Ok(found.iter().map(|schedule| schedule.shown(store.secret())).collect())
 }
 
 fn times(written: WrittenTimes<'_>, now: Timestamp, limits: &Limits) -> Result<Times, ScheduleError> {

@@ -47,7 +47,7 @@ pub struct Task {
     pub tool: String,
     /// A title for people.
     pub title: String,
-    /// The state of its call; a monitor is `watching`.
+    /// The state of its call. A monitor is `watching`; `succeeded` once its single time has come; `cancelled` while it is disabled.
     pub state: &'static str,
     /// Why it continues without a caller.
     pub by: &'static str,
@@ -152,7 +152,7 @@ impl TaskFilter<'_> {
 pub enum TaskKind {
     /// A call.
     Tool,
-    /// An enabled schedule: it watches the clock, and starts calls.
+    /// A schedule: while it is enabled it watches the clock, and starts calls.
     Monitor,
 }
 
@@ -247,7 +247,7 @@ impl Tasks {
         Tasks { store, session: session.to_string(), rt: None }
     }
 
-    /// The tasks after this id: enabled schedules, by id, then calls, newest first.
+    /// The tasks after this id: schedules, by id, then calls, newest first.
     pub async fn list(&self, after: Option<&str>, limit: u64) -> Result<Vec<Task>, AskError> {
         self.list_where(TaskFilter::default(), after, limit).await
     }
@@ -309,13 +309,13 @@ impl Tasks {
         Ok((shown, CallAnswer { id, store, call, recorded: true, conflict: None, parent: None }))
     }
 
-    /// The enabled schedule of this id, as a task. `None`: there is none.
+    /// The schedule of this id, as a task. `None`: there is none.
     pub async fn monitor(&self, id: &str) -> Result<Option<Task>, AskError> {
         // A handle of ours is a call's, without reading.
         let found = if self.call(id).is_ok() { None } else { self.number().await? };
         let Some(session) = found else { return Ok(None) };
-        let enabled = schedules::enabled(&*self.store, session).await?;
-        Ok(enabled.into_iter().find(|schedule| schedule.id == id).map(monitor))
+        let all = schedules::all(&*self.store, session).await?;
+        Ok(all.into_iter().find(|schedule| schedule.id == id).map(monitor))
     }
 
     /// Its log after the piece of this number, in order, at most `limit` pieces. Missing numbers were not
@@ -390,10 +390,10 @@ impl Tasks {
         live.unwrap_or_default().into_iter().collect()
     }
 
-    /// The enabled schedules, by id, after this one.
+    /// The schedules, by id, after this one.
     async fn monitors(&self, session: SessionNo, after: Option<&str>) -> Result<Vec<Task>, AskError> {
-        let enabled = schedules::enabled(&*self.store, session).await?;
-        let later = enabled.into_iter().filter(|schedule| after.is_none_or(|after| *schedule.id > *after));
+        let all = schedules::all(&*self.store, session).await?;
+        let later = all.into_iter().filter(|schedule| after.is_none_or(|after| *schedule.id > *after));
         Ok(later.map(monitor).collect())
     }
 
@@ -543,12 +543,16 @@ fn monitor(schedule: Schedule) -> Task {
         starter: None,
         title: schedule.title.unwrap_or_else(|| schedule.tool.clone()),
         tool: schedule.tool,
-        state: "watching",
+        state: match (schedule.enabled, schedule.at.is_some() && schedule.count > 0) {
+            (true, _) => "watching",
+            (false, true) => "succeeded",
+            (false, false) => "cancelled",
+        },
         by: DetachedBy::Scheduled.as_str(),
         wake: Wake::parse(&schedule.wake).unwrap_or(Wake::OnEnd).as_str(),
         attempts: 0,
         opened_at: schedule.created_at,
-        ended_at: None,
+        ended_at: if schedule.enabled { None } else { schedule.last.clone() },
         cancel_asked: false,
         progress: None,
         children: Vec::new(),

@@ -9,7 +9,7 @@ use crate::path::stage::prepare;
 use crate::session::held::Held;
 use crate::session::inner::Inner;
 use crate::session::notices;
-use crate::session::patience::due;
+use crate::session::patience::{self, due};
 use crate::session::signal::AttemptSignal;
 use crate::tools::place::BatchPlace;
 use crate::tools::registry::{Registered, ToolLookup};
@@ -61,7 +61,8 @@ fn overdue(held: &Held) -> Option<Detached> {
     let is_over = held.on.rt.clock.elapsed_us() >= due_us;
     let wake = held.on.batch.head.wake;
     let title = || title_of(held.tool.as_deref()?);
-    is_over.then(|| Detached { by, wake, title: title(), starter: None, depth: 0 })
+    let budget_ms = (by == DetachedBy::Budget).then(|| patience::budget_ms(held)).flatten();
+    is_over.then(|| Detached { by, wake, title: title(), starter: None, depth: 0, budget_ms })
 }
 
 /// The title that a tool gives to its tasks, if it has one.

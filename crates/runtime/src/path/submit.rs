@@ -1,13 +1,14 @@
 //! How a batch comes in: what is recorded is answered, what is open is joined, what never ran is run.
 
 mod find;
+mod observed;
 
 pub(crate) use find::find_or_make;
+use observed::observed;
 
 use crate::api::answer::{BatchAnswer, CallAnswer};
 use crate::api::error::{BatchError, Lost, SessionError};
 use crate::api::keys::{self, fresh_key};
-use crate::api::observer::{CallOrigin, NestedCall};
 use crate::path::background;
 use crate::path::drive;
 use crate::path::nested;
@@ -28,7 +29,6 @@ use windlass_core::batch::{Compared, derived_key};
 use windlass_core::call::{Call, CallClock, DetachedBy, Opened};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
-use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::outcome::Outcome;
 use windlass_store::BatchRow;
@@ -455,42 +455,6 @@ async fn expired(
         parent: None,
     };
     Ok(calls.into_iter().zip(0..).map(answer).collect())
-}
-
-/// Calls that came from another one, where somebody is told of those that are new.
-struct ObservedCalls {
-    origin: CallOrigin,
-    /// The call that they came from.
-    from: CallId,
-    /// The id and the tool of each.
-    calls: Vec<(String, String)>,
-}
-
-/// Calls of a batch that somebody is told of.
-fn observed(session: &Session, batch: &OpenBatch, calls: &[RecordedRequest]) -> Option<ObservedCalls> {
-    batch.head.place.observer()?;
-    let started = || calls.first()?.opened.task.as_ref()?.starter;
-    let (origin, from) = match (batch.head.parent, started(), session.opener()) {
-        (Some(parent), ..) => (CallOrigin::Nested, parent.call),
-        (None, Some(starter), _) => (CallOrigin::Spawned, starter),
-        (None, None, Some(opener)) => (CallOrigin::Child, opener),
-        (None, None, None) => return None,
-    };
-    let calls = calls.iter().map(|call| (call.opened.id.to_string(), call.opened.tool.to_string()));
-    Some(ObservedCalls { origin, from, calls: calls.collect() })
-}
-
-impl ObservedCalls {
-    /// Tells the observer of calls that are new, before they begin.
-    fn tell(self, rt: &Inner, batch: &OpenBatch, answers: &[Answering]) {
-        let Some(observer) = batch.head.place.observer() else { return };
-        let ObservedCalls { origin, from, calls } = self;
-        let handle = |call: CallId| Handle::seal(rt.store.secret(), HandleKind::Call, call.packed());
-        for ((id, tool), answer) in calls.into_iter().zip(answers).filter(|(_, answer)| !answer.known) {
-            let call = handle(CallId { batch: batch.head.no, ordinal: answer.ordinal });
-            observer.tell(&NestedCall { origin, call, id, tool, inside: handle(from) });
-        }
-    }
 }
 
 /// Where every call of a batch is answered from; those below `known` were there before.

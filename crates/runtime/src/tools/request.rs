@@ -322,7 +322,7 @@ fn detached(place: usize, task: NewTask, limits: &EnforcedLimits) -> Result<Box<
     }
     let NewTask { title, wake } = task;
     let title = title.map(Into::into);
-    Ok(Box::new(Detached { by: DetachedBy::Spawned, wake, title, starter: None, depth: 0 }))
+    Ok(Box::new(Detached { by: DetachedBy::Spawned, wake, title, starter: None, depth: 0, budget_ms: None }))
 }
 
 /// Opaque data, if it is not too large.

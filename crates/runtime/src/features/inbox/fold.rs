@@ -63,6 +63,7 @@ impl Unread {
 pub(crate) fn wrote(rt: &Arc<Inner>, session: &Arc<Session>, notices: u64) {
     let inbox = session.slots.of::<Unread>();
     inbox.arrived.notify_waiters();
+    tell_followers(rt, session, notices);
     let unread = inbox.change(|count| count.saturating_add(notices));
     if unread <= room(&rt.limits) || session.slots.of::<Unread>().is_watched.swap(true, Ordering::SeqCst) {
         return;
@@ -83,6 +84,20 @@ pub(crate) fn wrote(rt: &Arc<Inner>, session: &Arc<Session>, notices: u64) {
             {
                 return;
             }
+        }
+    });
+}
+
+/// Tells the followers of the session, if there are some, once the notices are durable.
+fn tell_followers(rt: &Inner, session: &Arc<Session>, notices: u64) {
+    if !session.lane.feed().is_followed() {
+        return;
+    }
+    let lane = session.lane.clone();
+    rt.tasks.spawn(async move {
+        // Everything sent before is durable then.
+        if lane.commit_rows(Vec::new()).await.is_ok() {
+            lane.feed().noticed(notices);
         }
     });
 }

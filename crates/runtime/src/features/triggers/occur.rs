@@ -278,6 +278,7 @@ impl ToldEvent {
             title: kept.title.as_deref().map(Arc::from),
             starter: starter.map(|by| by.call),
             depth: starter.map_or(0, |by| by.depth) + 1,
+            budget_ms: None,
         };
         checked.calls.iter_mut().for_each(|asked| asked.opened.task = Some(Box::new(task.clone())));
         let key: Arc<str> = match &self.source {

@@ -213,7 +213,7 @@ fn emitted(started: u32) -> Fact {
 }
 
 fn detach(by: DetachedBy, wake: Wake) -> Fact {
-    Fact::Detached(Box::new(Detached { by, wake, title: None, starter: None, depth: 0 }))
+    Fact::Detached(Box::new(Detached { by, wake, title: None, starter: None, depth: 0, budget_ms: None }))
 }
 
 fn ends() -> Vec<Fact> {

@@ -7,6 +7,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass::error::InboxError;
+use windlass::events::News;
 use windlass::store::Store;
 use windlass::tasks::{NewNotice, NoticeKind, Urgency};
 use windlass::{EffectClass, Limits, Runtime};
@@ -128,4 +129,18 @@ async fn a_tool_posts_a_notice_once_over_every_death() {
     });
     runtime.register(blank).unwrap();
     assert_eq!(states(&one(&runtime, "blank", n(1)).await), "c failed/internal");
+}
+
+#[tokio::test]
+async fn a_follower_of_the_session_is_told_of_each_notice() {
+    let runtime = owner(&memory(), &ManualClock::default());
+    runtime.inbox("s").post(notice("before")).await.unwrap();
+    let mut events = runtime.events("s", None).await.unwrap();
+    runtime.inbox("s").post(notice("one")).await.unwrap();
+    let told = loop {
+        if let News::Notices(told) = events.next().await.unwrap().unwrap() {
+            break told;
+        }
+    };
+    assert_eq!(told, 1, "the one before it began is in the inbox");
 }
