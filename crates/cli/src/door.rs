@@ -186,7 +186,7 @@ impl Door {
             DoorRoute::Driver(driver) => Ok(driver.tasks(session, paging).await?),
             DoorRoute::Folder(store) => {
                 let recorded = windlass::tasks::Tasks::recorded(store.clone(), session);
-                Ok(serde_json::to_value(view::tasks(&recorded, paging).await?)?)
+                Ok(serde_json::to_value(view::tasks(&recorded, &paging.into()).await?)?)
             }
         })
         .await
@@ -219,7 +219,7 @@ impl Door {
             DoorRoute::Driver(driver) => Ok(driver.inbox(session, paging).await?),
             DoorRoute::Folder(store) => {
                 let recorded = windlass::tasks::Inbox::recorded(store.clone(), session);
-                Ok(serde_json::to_value(view::inbox(&recorded, paging).await?)?)
+                Ok(serde_json::to_value(view::inbox(&recorded, &paging.into()).await?)?)
             }
         })
         .await

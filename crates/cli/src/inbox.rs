@@ -13,7 +13,7 @@ pub async fn inbox(at: &At, args: InboxArgs) -> anyhow::Result<ExitCode> {
     let door = Door::look(at).await?;
     if let Some(id) = &args.ack {
         driver(&door)?.acknowledge(&args.session, id).await?;
-        show::text("acknowledged: the notice is removed")?;
+        show::text("acknowledged: the notice is delivered no more")?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(id) = &args.requeue {
@@ -23,7 +23,7 @@ pub async fn inbox(at: &At, args: InboxArgs) -> anyhow::Result<ExitCode> {
     }
     let items = match args.take {
         Some(most) => {
-            let taken = Take { limit: Some(most), lease_ms: args.lease_ms };
+            let taken = Take { limit: Some(most), lease_ms: args.lease_ms, wait_ms: args.wait_ms };
             let mut taken = driver(&door)?.take(&args.session, &taken).await?;
             taken["items"].as_array_mut().map(std::mem::take).unwrap_or_default()
         }

@@ -166,6 +166,9 @@ pub fn tell_waiting_for(call: &Value, told: &mut HashSet<String>, options: &str)
     let waiting_for = text("waiting_for");
     let Some(wait) = waiting_for.split(' ').next().and_then(Wait::parse) else { return };
     let how = match wait {
+        Wait::Awaited => {
+            format!("`windlass tasks{options}` shows the tasks, an event is fulfilled over HTTP or by a tool")
+        }
         Wait::Signal => format!("send it: windlass signal {call} NAME JSON{options}"),
         Wait::Completion => {
             format!("answer with the key that its tool issued: windlass complete KEY --ok JSON{options}")

@@ -435,6 +435,11 @@ impl Call {
         self.task.as_ref().is_some_and(|task| task.by == DetachedBy::Scheduled)
     }
 
+    /// Whether it planned events that are emitted if it succeeds.
+    pub fn has_planned_event(&self) -> bool {
+        self.operations.as_deref().is_some_and(|done| done.has_planned_event())
+    }
+
     /// How long the attempts of an ended call ran, in microseconds; `None` if nobody measured any of them.
     pub fn measured_us(&self) -> Option<u64> {
         let ran_us = self.end()?.spent.ran_us;

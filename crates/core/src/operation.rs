@@ -5,6 +5,7 @@
 //! [divergence](Mismatch): the body is another than the recorded one.
 
 mod attached;
+mod awaited;
 mod fold;
 mod mismatch;
 mod pairs;
@@ -21,6 +22,7 @@ use crate::failure::Failure;
 use crate::outcome::{Effect, JsonText, KeptBytes};
 use crate::time::Timestamp;
 use attached::AttachedBytes;
+use awaited::AwaitedThing;
 use mismatch::other_input;
 use signal::CallSignals;
 use std::collections::BTreeMap;
@@ -99,6 +101,22 @@ pub enum Did {
         payload: JsonText,
         /// The calls that it started, in the order of the triggers.
         triggered: Arc<[Triggered]>,
+        /// Its place among the events of the session.
+        numbered: Numbered,
+    },
+    /// An event that is emitted if the call succeeds.
+    EventPlanned {
+        /// The kind of event.
+        event: Arc<str>,
+        /// The payload, as JSON.
+        payload: JsonText,
+    },
+    /// A wait for a task or a named event of the session, until then.
+    Awaited {
+        /// The task or the event, as JSON.
+        what: JsonText,
+        /// The end of the wait.
+        until: Until,
     },
     /// A wait for a signal, until then. The name is that of the signal's [slot](signal_slot).
     SignalAwaited(Until),
@@ -129,6 +147,15 @@ pub enum Did {
         /// The message, as JSON.
         message: JsonText,
     },
+}
+
+/// The place of an event among those of its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbered {
+    /// Its number, from 1; 0 in journals that are older than numbers.
+    pub number: u64,
+    /// Whether an earlier event of the session had its key, so that this one is that event told of again.
+    pub is_again: bool,
 }
 
 /// The end of a wait.
@@ -194,6 +221,10 @@ named! {
         Child = "child session",
         /// A message to the session.
         Said = "message",
+        /// An event that is emitted if the call succeeds.
+        PlannedEvent = "planned event",
+        /// A wait for a task or a named event.
+        Awaited = "wait for a task or event",
     }
 }
 
@@ -231,7 +262,13 @@ enum RecordedOperation {
         event: Arc<str>,
         payload: JsonText,
         triggered: Arc<[Triggered]>,
+        numbered: Numbered,
     },
+    PlannedEvent {
+        event: Arc<str>,
+        payload: JsonText,
+    },
+    Awaited(AwaitedThing),
     Signal {
         until: Option<Until>,
         end: Option<WaitOutcome>,
@@ -282,6 +319,10 @@ pub struct Operations {
     has_call: bool,
     /// Whether a child session is.
     has_child: bool,
+    /// Whether a task is that ends with the call.
+    has_attached_task: bool,
+    /// Whether an event is that is emitted if the call succeeds.
+    has_planned_event: bool,
     /// The state of the signals, if there are any.
     signals: CallSignals,
 }
@@ -338,6 +379,8 @@ impl Operations {
                 | RecordedOperation::PairsRead { .. }
                 | RecordedOperation::PairWritten { written: false, .. }
                 | RecordedOperation::Signal { .. }
+                | RecordedOperation::PlannedEvent { .. }
+                | RecordedOperation::Awaited(_)
                 | RecordedOperation::Attached(_) => {}
             }
         }
@@ -406,6 +449,7 @@ impl Operations {
             Some(RecordedOperation::Completion { until, end }) => (*until, end.as_ref()),
             Some(RecordedOperation::Question { question, end }) => (Some(question.until), end.as_ref()),
             Some(RecordedOperation::Signal { until, end }) => (*until, end.as_ref()),
+            Some(RecordedOperation::Awaited(awaited)) => (Some(awaited.until), awaited.end.as_ref()),
             _ => (None, None),
         }
     }
@@ -449,6 +493,8 @@ impl Operations {
             | RecordedOperation::Event { .. }
             | RecordedOperation::Signal { .. }
             | RecordedOperation::Told { .. }
+            | RecordedOperation::PlannedEvent { .. }
+            | RecordedOperation::Awaited(_)
             | RecordedOperation::Attached(_) => None,
         })
     }
@@ -485,7 +531,10 @@ impl Operations {
                 RecordedOperation::Step { .. } | RecordedOperation::Call(_) | RecordedOperation::Event { .. },
             )
             | None => false,
-            Some(RecordedOperation::Told { .. }) => false,
+            Some(RecordedOperation::Awaited(awaited)) => {
+                awaited.end.is_some() || now >= awaited.until.wake_at
+            }
+            Some(RecordedOperation::Told { .. } | RecordedOperation::PlannedEvent { .. }) => false,
             Some(
                 RecordedOperation::PairsRead { .. }
                 | RecordedOperation::PairWritten { .. }
@@ -508,6 +557,8 @@ impl RecordedOperation {
             RecordedOperation::Event { .. } => Kind::Event,
             RecordedOperation::Signal { .. } => Kind::Signal,
             RecordedOperation::Attached(_) => Kind::Attached,
+            RecordedOperation::PlannedEvent { .. } => Kind::PlannedEvent,
+            RecordedOperation::Awaited(_) => Kind::Awaited,
             RecordedOperation::Told { kind, .. } => *kind,
         };
         Mismatch::OtherKind { recorded }

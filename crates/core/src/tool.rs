@@ -149,6 +149,9 @@ pub struct ToolSpec {
     pub narration: Vec<Narration>,
     /// The kinds of events it emits, each with the JSON Schema of its payload; `{}` takes anything.
     pub emits: BTreeMap<String, Value>,
+    /// The kinds of events that wake the agent: each with the text of the notice, in which `{x}` stands for a property of the
+    /// payload. They are among those it emits.
+    pub wakes: BTreeMap<String, String>,
     /// The signals its calls take, each with the JSON Schema of its payload; `{}` takes anything.
     pub signals: BTreeMap<String, Value>,
     /// The services of the host it requires: where one is missing the tool is refused, instead of failing later.
@@ -216,6 +219,9 @@ impl ToolSpec {
                 hasher.field(format!("{what} {name}").as_bytes());
                 hasher.json(Some(schema));
             }
+        }
+        for (kind, text) in &self.wakes {
+            hasher.field(format!("wakes {kind} {text}").as_bytes());
         }
         for need in &self.needs {
             hasher.field(format!("needs {need}").as_bytes());
@@ -334,6 +340,7 @@ mod tests {
         assert_eq!(changed(&|s| s.groups = vec!["g".into()]), (false, true));
         assert_eq!(changed(&|s| s.needs = vec![Need::Files]), (false, true));
         assert_eq!(changed(&|s| s.emits = [("e".into(), json!({}))].into()), (false, true));
+        assert_eq!(changed(&|s| s.wakes = [("e".into(), "Look.".into())].into()), (false, true));
         assert_eq!(changed(&|s| s.signals = [("e".into(), json!({}))].into()), (false, true));
     }
 }

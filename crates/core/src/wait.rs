@@ -42,6 +42,8 @@ named! {
         Client = "client",
         /// For a signal.
         Signal = "signal",
+        /// For a task, or for a named event of its session.
+        Awaited = "awaited",
     }
 }
 
@@ -67,6 +69,7 @@ impl Wait {
             Wait::Connection => "The call waits until a person has connected what its tool needs.",
             Wait::Client => "The call waits for its caller, who runs the tool and posts the result.",
             Wait::Signal => "The call waits for a signal.",
+            Wait::Awaited => "The call waits for a task, or for an event of its session.",
         }
     }
 
@@ -86,13 +89,14 @@ impl Wait {
             Wait::Connection => " It waited for a connection.",
             Wait::Client => " It waited for its caller, who runs the tool.",
             Wait::Signal => " It waited for a signal.",
+            Wait::Awaited => " It waited for a task, or for an event of its session.",
         }
     }
 
     /// The state of a call whose attempt is put aside for it.
     pub fn state(self) -> &'static str {
         match self {
-            Wait::Completion | Wait::Signal => "awaiting_completion",
+            Wait::Completion | Wait::Signal | Wait::Awaited => "awaiting_completion",
             Wait::Input => "awaiting_input",
             Wait::Client => "awaiting_client",
             Wait::Connection => "awaiting_connection",
@@ -119,6 +123,7 @@ impl From<Reason> for Wait {
             Reason::Connection => Wait::Connection,
             Reason::Client => Wait::Client,
             Reason::Signal => Wait::Signal,
+            Reason::Awaited => Wait::Awaited,
         }
     }
 }

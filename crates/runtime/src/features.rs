@@ -1,5 +1,6 @@
 //! Features built on calls: tasks, notices, schedules, triggers, child sessions, pairs, files, removal, retention.
 
+pub(crate) mod awaits;
 pub(crate) mod children;
 pub(crate) mod client;
 pub(crate) mod files;
@@ -9,5 +10,6 @@ pub(crate) mod removal;
 pub(crate) mod retention;
 pub(crate) mod schedules;
 pub(crate) mod standing;
+pub(crate) mod state;
 pub(crate) mod tasks;
 pub(crate) mod triggers;

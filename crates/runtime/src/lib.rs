@@ -151,7 +151,7 @@ pub mod tool {
 pub mod batch {
     pub use crate::api::decided::Decided;
     pub use crate::api::keys::fresh_key;
-    pub use crate::api::observer::{NestedCall, Observer};
+    pub use crate::api::observer::{CallOrigin, NestedCall, Observer};
     pub use crate::api::view::{CallState, CallView, ModelView};
     pub use crate::path::nested::NestedBatch;
     pub use crate::path::stream::{StreamRequest, StreamedBatch};
@@ -176,10 +176,12 @@ pub mod events {
 
 /// Tasks (calls that outlive their batch), their messages and logs, and the inbox of notices about them.
 pub mod tasks {
-    pub use crate::features::inbox::{Inbox, Notice};
-    pub use crate::features::tasks::{Direction, NewMessage, Task, TaskKind, TaskMessage, Tasks};
+    pub use crate::features::inbox::{Inbox, NewNotice, Notice};
+    pub use crate::features::tasks::{
+        Direction, NewMessage, Task, TaskFilter, TaskKind, TaskMessage, TaskQuestion, Tasks,
+    };
     pub use crate::session::log::LogPiece;
-    pub use crate::session::notices::NoticeKind;
+    pub use crate::session::notices::{NoticeKind, Urgency};
     pub use crate::tools::request::NewTask;
     pub use windlass_core::call::Wake;
 }
@@ -192,7 +194,7 @@ pub mod schedules {
 
 /// Triggers: calls started by events that tools emit.
 pub mod triggers {
-    pub use crate::features::triggers::{NewTrigger, Trigger, Triggers};
+    pub use crate::features::triggers::{Emission, NewEvent, NewTrigger, Trigger, Triggers};
 }
 
 /// Sessions: their principals and settings, child sessions, pairs, files, and artifacts.
@@ -201,11 +203,12 @@ pub mod sessions {
     pub use crate::features::children::{ChildSession, ChildSpec, SettingsFuture};
     pub use crate::features::files::{FileEntry, FileKind, SessionFiles};
     pub use crate::features::pairs::{Pair, PairKey, PairList, Pairs, SessionPairs};
+    pub use crate::features::state::SessionState;
     pub use crate::runtime::JudgedCopy;
     pub use crate::session::artifacts::{Artifact, ArtifactInfo, ArtifactWriter};
     pub use crate::session::kin::Child;
     pub use crate::session::principal::{
-        GoneSession, LOCAL, OpenedSession, SessionOpening, SessionStanding, Settings,
+        ABOUT, GoneSession, LOCAL, OpenedSession, SessionOpening, SessionStanding, Settings,
     };
     pub use crate::tools::request::check_session_name;
 }
@@ -250,6 +253,14 @@ pub mod narration {
     pub use windlass_core::narration::{KNOWN, Locale, Narration, Narrative, Phase, names};
 }
 
+/// Language models that tools may ask, through a client of the host.
+pub mod model {
+    pub use crate::tools::model::{
+        CompletionFuture, LanguageModel, ModelMessage, ModelReply, ModelRequest, ModelRole, OfferedTool,
+        TokenUsage, WantedCall,
+    };
+}
+
 /// Limits of sessions and groups of tools, and the counts that they bound.
 pub mod limits {
     pub use crate::api::limits::{RunningLimits, SessionLimits};
@@ -270,7 +281,7 @@ pub mod error {
     pub use crate::features::inbox::InboxError;
     pub use crate::features::pairs::PairError;
     pub use crate::features::schedules::ScheduleError;
-    pub use crate::features::triggers::TriggerError;
+    pub use crate::features::triggers::{EmitError, TriggerError};
     pub use crate::mailbox::ask::AskError;
     pub use crate::session::events::EventsError;
     pub use crate::tools::registry::{NoSuchTool, RegisterError};
@@ -345,6 +356,11 @@ struct Children;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/inside.md")]
 struct InsidePage;
+
+/// The program in the page on the context of a call compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/context.md")]
+struct ContextPage;
 
 /// The program in the page on typed tools compiles.
 #[cfg(doctest)]

@@ -1,5 +1,6 @@
 //! The path of a call, from the submission of its batch to its end.
 
+pub(crate) mod attached;
 pub(crate) mod background;
 pub(crate) mod drive;
 pub(crate) mod hooks;

@@ -11,10 +11,12 @@ use crate::api::answer::CallAnswer;
 use crate::api::clock::Clock;
 use crate::api::error::{BatchError, SessionError, chain};
 use crate::api::pending::Completed;
+use crate::features::awaits;
 use crate::features::inbox;
 use crate::features::retention;
 use crate::features::schedules;
 use crate::features::tasks;
+use crate::features::triggers;
 use crate::mailbox::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
 use crate::mailbox::closing;
 use crate::path::drive;
@@ -55,6 +57,8 @@ fn follow_up(rt: &Arc<Inner>, session: &Arc<Session>, follow_up: FollowUp) {
     match follow_up {
         FollowUp::Noticed(notices) => inbox::wrote(rt, session, notices),
         FollowUp::ScheduledEnded => schedules::look_soon(rt, &session.name),
+        FollowUp::TasksEnded(calls) => awaits::ended(rt, session, calls),
+        FollowUp::EventsDue(calls) => triggers::emit_planned(rt, session, calls),
         FollowUp::StopChildren { sessions, reason } => closing::stop_soon(rt, sessions, reason),
     }
 }

@@ -150,6 +150,14 @@ impl EventStream {
                 }
                 (text.into(), Some(self))
             }
+            Ok(News::Notices(notices)) => {
+                let mut text = Vec::new();
+                // Writing to memory does not fail.
+                frame(&mut text, None, "notice", |text| {
+                    _ = write!(text, r#"{{"kind":"notice","notices":{notices}}}"#)
+                });
+                (text.into(), Some(self))
+            }
             // A kind of news that this server does not know yet.
             Ok(_) => (Bytes::new(), Some(self)),
             Err(error) => {

@@ -75,15 +75,16 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::delete("/v1/sessions/{session}/files/{*path}", Calls, files::delete).answers::<wire::Deleted>("Deletes a file or an empty folder, if it exists.").or(&[Conflict, InvalidFile, Draining]),
         Route::get("/v1/artifacts/{id}", Read, artifacts::read).tells("application/octet-stream", "Downloads an artifact, or one range of it.").in_parts().or(&[NoSuchRange]),
 
-        Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).asks::<wire::Paging>().answers::<PageView<Task>>("Lists the session's tasks, newest first."),
+        Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).asks::<wire::background::TaskQuery>().answers::<PageView<Task>>("Lists the session's tasks, newest first."),
         Route::get("/v1/sessions/{session}/tasks/{task}", Read, tasks::show).answers::<WholeTask>("Shows one task with its call; or a schedule, by its id."),
         Route::get("/v1/sessions/{session}/tasks/{task}/log", Read, tasks::log).asks::<wire::Paging>().answers::<PageView<LogPiece>>("Reads a task's log; missing numbers were not retained."),
         Route::post("/v1/sessions/{session}/tasks/{task}/cancel", Calls, asks::cancel_task).takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels a task."),
-        Route::get("/v1/sessions/{session}/tasks/{task}/messages", Read, tasks::messages).answers::<TaskMessages>("Lists the messages to and from a task, oldest first."),
+        Route::get("/v1/sessions/{session}/tasks/{task}/messages", Read, tasks::messages).asks::<wire::Paging>().answers::<TaskMessages>("Lists the messages to and from a task, oldest first."),
         Route::post("/v1/sessions/{session}/tasks/{task}/messages", Calls, tasks::say).takes::<wire::SayBody>().answers::<wire::SaidTo>("Sends a message to a task whose tool takes the signal `message`.").or(&[Unfit, Conflict, Over, InvalidArgs, NoSuchSignal, TooManySignals, Draining]),
-        Route::get("/v1/sessions/{session}/inbox", Read, tasks::inbox).asks::<wire::Paging>().answers::<PageView<Notice>>("Lists the notices for the session's agent, in order of delivery."),
-        Route::post("/v1/sessions/{session}/inbox/take", Calls, tasks::take).takes::<wire::Take>().answers::<TaskNotices>("Takes the next notices, reserved for a time.").or(&[InvalidArgs, Draining]),
-        Route::post("/v1/sessions/{session}/inbox/{notice}/ack", Calls, tasks::acknowledge).takes::<wire::Nothing>().answers::<wire::Acknowledged>("Acknowledges a notice and removes it.").or(&[Draining]),
+        Route::get("/v1/sessions/{session}/inbox", Read, tasks::inbox).asks::<wire::background::InboxQuery>().answers::<PageView<Notice>>("Lists the notices for the session's agent, in order of delivery; or the acknowledged ones."),
+        Route::post("/v1/sessions/{session}/inbox", Calls, tasks::post).takes::<wire::background::NoticeBody>().answers::<wire::background::PostedNotice>("Posts a notice of your own for the session's agent.").or(&[InvalidArgs, InvalidSession, Overloaded, Draining]),
+        Route::post("/v1/sessions/{session}/inbox/take", Calls, tasks::take).takes::<wire::Take>().answers::<TaskNotices>("Takes the next notices, reserved for a time; waits for one if asked to.").or(&[InvalidArgs, Draining]),
+        Route::post("/v1/sessions/{session}/inbox/{notice}/ack", Calls, tasks::acknowledge).takes::<wire::Nothing>().answers::<wire::Acknowledged>("Acknowledges a notice; it stays listed as acknowledged for a time.").or(&[Draining]),
         Route::post("/v1/sessions/{session}/inbox/{notice}/requeue", Calls, tasks::requeue).takes::<wire::Nothing>().answers::<wire::Requeued>("Returns a notice to the inbox, for the next reader.").or(&[Draining]),
 
         Route::get("/v1/sessions/{session}/schedules", Read, schedules::list).asks::<wire::Paging>().answers::<PageView<Schedule>>("Lists the session's schedules, by id."),
@@ -95,6 +96,9 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/sessions/{session}/triggers", Read, triggers::list).asks::<wire::Paging>().answers::<PageView<Trigger>>("Lists the session's triggers, by id."),
         Route::post("/v1/sessions/{session}/triggers", Calls, triggers::make).takes::<TriggerBody>().makes::<Trigger>("Creates a trigger: events of its kind start a call, as a task.").or(&[Conflict, InvalidArgs, NoSuchTool, NotBackground, ProviderFailed, InvalidTrigger, TooManyTriggers, InvalidSession, Draining]),
         Route::delete("/v1/sessions/{session}/triggers/{trigger}", Calls, triggers::remove).answers::<wire::Deleted>("Removes a trigger, if it exists; calls it has started continue.").or(&[Draining]),
+
+        Route::post("/v1/sessions/{session}/events", Calls, triggers::emit).takes::<wire::background::EventBody>().answers::<wire::background::EmittedEvent>("Emits an event of a kind that a tool of the session declares.").or(&[InvalidArgs, InvalidSession, Overloaded, Draining]),
+        Route::post("/v1/sessions/{session}/awaited/{event}", Complete, triggers::fulfil).takes::<wire::CompletionBody>().answers::<wire::CompletionReceipt>("Fulfils a named event that calls of the session wait for; the first one counts.").or(ANSWER),
 
         Route::get("/v1/calls", Read, calls::list).asks::<wire::CallQuery>().answers::<CallPage>("Lists the calls of all sessions, newest first."),
         Route::get("/v1/calls/{call}", Read, calls::show).asks::<wire::Show>().answers::<ShownCall>("Shows one call."),

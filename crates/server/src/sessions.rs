@@ -16,7 +16,7 @@ use windlass::{Limits, Runtime};
 use windlass_core::time::Timestamp;
 
 /// The key of a session's settings, among its records.
-const SETTING: &str = "setting";
+const SETTING: &str = windlass::sessions::ABOUT;
 
 /// The sessions of a store and their principals.
 pub struct Sessions {

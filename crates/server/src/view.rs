@@ -8,6 +8,7 @@ use rendering::OpenStanding;
 
 use crate::problem::Problem;
 use crate::sessions::{self, Setting};
+use crate::wire::background::{InboxQuery, TaskQuery};
 use crate::wire::schedules::{Fire, Fires, PreviewQuery};
 use crate::wire::shown::{Contract, PageView, SessionView, ToolView};
 use crate::wire::{CallQuery, LIMIT, LIMIT_MAX, Paging, QuestionQuery, StateFilter};
@@ -20,7 +21,7 @@ use windlass::limits::SessionLimits;
 use windlass::schedules::{Schedule, Schedules};
 use windlass::sessions::Child;
 use windlass::store::{SessionRow, Store};
-use windlass::tasks::{Inbox, LogPiece, Notice, Task, Tasks};
+use windlass::tasks::{Inbox, LogPiece, Notice, Task, TaskFilter, Tasks};
 use windlass::time::{Clock, SystemClock, wall_time};
 use windlass::tool::{Listed, Registered};
 use windlass::triggers::{Trigger, Triggers};
@@ -399,9 +400,10 @@ fn handle(text: &str) -> Result<Handle, AskError> {
 }
 
 /// A page of a session's tasks, newest first.
-pub async fn tasks(tasks: &Tasks, paging: &Paging) -> Result<PageView<Task>, AskError> {
-    let limit = limit(paging.limit)?;
-    let mut items = tasks.list(paging.after.as_deref(), limit as u64 + 1).await?;
+pub async fn tasks(tasks: &Tasks, query: &TaskQuery) -> Result<PageView<Task>, AskError> {
+    let limit = limit(query.limit)?;
+    let filter = TaskFilter { state: query.state.as_deref(), kind: query.kind };
+    let mut items = tasks.list_where(filter, query.after.as_deref(), limit as u64 + 1).await?;
     let more = items.len() > limit;
     items.truncate(limit);
     let next = items.last().filter(|_| more).map(|task| task.task.clone());
@@ -426,9 +428,13 @@ pub async fn log(tasks: &Tasks, task: &str, paging: &Paging) -> Result<PageView<
 }
 
 /// A page of a session's inbox, in order of delivery.
-pub async fn inbox(inbox: &Inbox, paging: &Paging) -> Result<PageView<Notice>, Problem> {
-    let limit = limit(paging.limit)?.min(INBOX_MAX);
-    let mut items = inbox.list(paging.after.as_deref(), limit as u64 + 1).await?;
+pub async fn inbox(inbox: &Inbox, query: &InboxQuery) -> Result<PageView<Notice>, Problem> {
+    let limit = limit(query.limit)?.min(INBOX_MAX);
+    let (after, most) = (query.after.as_deref(), limit as u64 + 1);
+    let mut items = match query.acknowledged {
+        true => inbox.acknowledged(after, most).await?,
+        false => inbox.list(after, most).await?,
+    };
     let more = items.len() > limit;
     items.truncate(limit);
     let next = items.last().filter(|_| more).map(|notice| notice.id.clone());

@@ -1,6 +1,7 @@
 //! The wire format: queries and bodies. Unknown fields are refused, so that a misspelt one is reported and
 //! not ignored.
 
+pub mod background;
 pub mod batch;
 pub mod schedules;
 pub mod shown;
@@ -331,12 +332,15 @@ pub struct Take {
     /// How long the notices stay reserved, in milliseconds; one minute by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
+    /// How long to wait for a notice if there is none, in milliseconds, at most 60,000; not at all by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
 
 /// A notice was acknowledged.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct Acknowledged {
-    /// Always true: the notice is removed.
+    /// Always true: the notice is delivered no more.
     pub acknowledged: bool,
 }
 

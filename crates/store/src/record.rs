@@ -46,6 +46,14 @@ pub enum Space {
     Removing = 35,
     /// The children, by name. A name that is listed here may not be open yet, or not any more.
     Child = 36,
+    /// Waits of calls for tasks and named events, and events that are emitted once their calls succeed.
+    Awaited = 40,
+    /// The named events that were fulfilled.
+    Fulfilled = 41,
+    /// The count of the events, and those with a key of their own.
+    Event = 42,
+    /// Acknowledged notices, oldest first.
+    Acknowledged = 43,
 }
 
 /// The subject of the records of the whole store. Each is written by itself.
@@ -139,7 +147,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 impl Space {
     /// The spaces that are removed with their session, in this order. Blobs come first: the rest of a blob is found by its record.
     /// [`Space::Removing`] is not among them.
-    pub(crate) const REMOVED: [Space; 13] = [
+    pub(crate) const REMOVED: [Space; 17] = [
         Space::Blob,
         Space::Content,
         Space::Loose,
@@ -153,6 +161,10 @@ impl Space {
         Space::Owner,
         Space::About,
         Space::Child,
+        Space::Awaited,
+        Space::Fulfilled,
+        Space::Event,
+        Space::Acknowledged,
     ];
 
     /// Its records in a session.

@@ -153,7 +153,16 @@ impl Side {
         let (hooks, files, shared) = (Vec::new(), None, true);
         let retention = windlass::limits::Retention::default();
         let store_now = Arc::new(store.clone());
-        let config = Config { store: store_now, clock, limits: limits(), retention, hooks, files, shared };
+        let config = Config {
+            store: store_now,
+            clock,
+            limits: limits(),
+            retention,
+            hooks,
+            model: None,
+            files,
+            shared,
+        };
         Side { store, runtime: Runtime::new(config) }
     }
 

@@ -249,7 +249,7 @@ async fn tell(event: CommandEvent, told: &mut BTreeMap<String, u64>, cx: &Cx) ->
     let count = told.entry(event.kind.clone()).or_insert(0);
     *count += 1;
     match cx.emit(&format!("{} {count}", event.kind), &event.kind, &event.payload).await {
-        Ok(()) => Ok(()),
+        Ok(_) => Ok(()),
         // An earlier attempt emitted it with another payload, which stands.
         Err(StepError::Misused(Misuse::Diverged { .. })) => Ok(()),
         Err(StepError::Misused(misuse)) => {

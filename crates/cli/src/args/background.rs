@@ -93,6 +93,7 @@ A taken notice is reserved for a time; if it is not acknowledged by then, it is 
 Examples:
   windlass inbox
   windlass inbox --take 1 --json
+  windlass inbox --take 1 --wait-ms 60000
   windlass inbox --ack 127-00062d…")]
 pub struct InboxArgs {
     /// The session
@@ -104,7 +105,10 @@ pub struct InboxArgs {
     /// How long the taken notices stay reserved, in milliseconds [default: one minute]
     #[arg(long, requires = "take", value_name = "MS")]
     pub lease_ms: Option<u64>,
-    /// Acknowledge a notice: it was delivered, remove it
+    /// How long to wait for a notice if there is none, in milliseconds [default: not at all]
+    #[arg(long, requires = "take", value_name = "MS")]
+    pub wait_ms: Option<u64>,
+    /// Acknowledge a notice: it was delivered
     #[arg(long, value_name = "ID", conflicts_with = "requeue")]
     pub ack: Option<String>,
     /// Return a notice to the inbox: it was not delivered

@@ -251,6 +251,8 @@ named! {
         Client = "client",
         /// A signal.
         Signal = "signal",
+        /// A task or a named event of its session.
+        Awaited = "awaited",
     }
 }
 
@@ -259,6 +261,7 @@ impl Reason {
     pub fn is_outside(self) -> bool {
         match self {
             Reason::Completion | Reason::Input | Reason::Connection | Reason::Client | Reason::Signal => true,
+            Reason::Awaited => true,
             Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::Sleep => {
                 false
             }
@@ -333,6 +336,8 @@ pub struct Detached {
     pub starter: Option<CallId>,
     /// How many calls lie between it and whoever asked first, where it was triggered or started by a call that was.
     pub depth: u32,
+    /// How long its caller waited for it, in milliseconds, where it took longer.
+    pub budget_ms: Option<u64>,
 }
 
 named! {

@@ -61,6 +61,8 @@ pub struct Call {
     pub ran_us: u64,
     /// The request to cancel it, if there was one.
     pub cancel: Option<CancelAsked>,
+    /// When that was requested.
+    pub cancelled_at: Timestamp,
     /// Its wait, and since when.
     pub parked: Option<(Parked, Timestamp)>,
     /// How it became a task, if it is one.
@@ -214,6 +216,7 @@ impl Call {
             moved_us: 0,
             ran_us: 0,
             cancel: None,
+            cancelled_at: Timestamp::default(),
             parked: None,
             is_provisional: false,
             operations: None,
@@ -270,7 +273,9 @@ impl Call {
             (state, Fact::Parked(parked)) if can_park(state, parked.reason) => self.park(at, *parked),
             // Who drives a call and who decides about its batch may both have it recorded: the first stands.
             (state, Fact::CancelAsked(asked)) if is_open(state) => {
-                self.cancel.get_or_insert_with(|| asked.clone());
+                if self.cancel.is_none() {
+                    (self.cancel, self.cancelled_at) = (Some(asked.clone()), at);
+                }
             }
             (state, Fact::Detached(detached)) if is_open(state) && self.task.is_none() => {
                 self.task = Some(detached.clone());
@@ -353,6 +358,8 @@ impl Call {
             | Did::Spawned { .. }
             | Did::ChildOpened { .. }
             | Did::Said { .. }
+            | Did::EventPlanned { .. }
+            | Did::Awaited { .. }
             | Did::Attached { .. }
             | Did::SignalAwaited(_) => matches!(state, State::Running { .. }),
         };
@@ -578,7 +585,7 @@ fn can_park(state: &State, reason: Reason) -> bool {
         (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection | Reason::Client) => {
             false
         }
-        (_, Reason::Signal) => false,
+        (_, Reason::Signal | Reason::Awaited) => false,
         (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
     }
 }

@@ -81,6 +81,10 @@ named! {
         ChildOpened = "child_opened",
         /// [`Did::Said`]
         Said = "said",
+        /// [`Did::Awaited`]
+        Awaited = "awaited",
+        /// [`Did::EventPlanned`]
+        EventPlanned = "event_planned",
         /// [`Fact::Detached`]
         Detached = "detached",
         /// [`Fact::CopyFound`]
@@ -132,6 +136,8 @@ impl Fact {
                 Did::Spawned { .. } => Kind::Spawned,
                 Did::ChildOpened { .. } => Kind::ChildOpened,
                 Did::Said { .. } => Kind::Said,
+                Did::Awaited { .. } => Kind::Awaited,
+                Did::EventPlanned { .. } => Kind::EventPlanned,
             },
             Fact::Suspended(_) => Kind::Suspended,
             Fact::Resumed(_) => Kind::Resumed,

@@ -66,6 +66,8 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Spawned => 56,
         Kind::Said => 57,
         Kind::ChildOpened => 58,
+        Kind::Awaited => 59,
+        Kind::EventPlanned => 60,
         Kind::Detached => 65,
         Kind::StartRefused => 69,
         Kind::CopyFound => 70,
@@ -383,6 +385,8 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::Spawned
         | Kind::ChildOpened
         | Kind::Said
+        | Kind::Awaited
+        | Kind::EventPlanned
         | Kind::Attached => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
         Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),

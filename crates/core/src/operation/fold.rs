@@ -1,7 +1,9 @@
 //! Folding operations, one after the other.
 
 use super::attached::AttachedBytes;
+use super::awaited::AwaitedThing;
 use super::signal::{signal_of, signal_slot};
+use super::told;
 use super::{
     Called, Completion, Did, Kind, Operation, Operations, RecordedOperation, StepResult, StepState,
     WaitOutcome,
@@ -18,6 +20,10 @@ impl Operations {
             }
             (None, Did::Asked(_) | Did::PairsRead { .. } | Did::PairWritten { .. }) => true,
             (None, Did::Emitted { .. } | Did::Attached { .. }) => true,
+            (None, Did::EventPlanned { .. } | Did::Awaited { .. }) => true,
+            (Some(RecordedOperation::Awaited(awaited)), Did::Completed(_) | Did::TimedOut) => {
+                awaited.end.is_none()
+            }
             (None, Did::Spawned { .. } | Did::ChildOpened { .. } | Did::Said { .. }) => true,
             (Some(RecordedOperation::Attached(_)), Did::Attached { .. }) => true,
             (None, Did::SignalAwaited(_) | Did::Signalled { .. }) => signal_of(&operation.name).is_some(),
@@ -96,9 +102,19 @@ impl Operations {
                 self.by_name
                     .insert(name, RecordedOperation::PairWritten { asked: asked.clone(), written: *written });
             }
-            Did::Emitted { event, payload, triggered } => {
+            Did::Emitted { event, payload, triggered, numbered } => {
                 let (event, payload, triggered) = (event.clone(), payload.clone(), triggered.clone());
-                self.by_name.insert(name, RecordedOperation::Event { event, payload, triggered });
+                let numbered = *numbered;
+                self.by_name.insert(name, RecordedOperation::Event { event, payload, triggered, numbered });
+            }
+            Did::EventPlanned { event, payload } => {
+                self.has_planned_event = true;
+                let (event, payload) = (event.clone(), payload.clone());
+                self.by_name.insert(name, RecordedOperation::PlannedEvent { event, payload });
+            }
+            Did::Awaited { what, until } => {
+                let awaited = AwaitedThing { what: what.clone(), until: *until, end: None };
+                self.by_name.insert(name, RecordedOperation::Awaited(awaited));
             }
             Did::Attached { content, kept } => {
                 let attached = AttachedBytes { content: content.clone(), kept: *kept, round };
@@ -137,6 +153,7 @@ impl Operations {
 
     fn record_told(&mut self, name: Arc<str>, kind: Kind, what: &JsonText) {
         self.has_child |= kind == Kind::Child;
+        self.has_attached_task |= kind == Kind::Spawned && told::is_attached(what);
         self.by_name.insert(name, RecordedOperation::Told { kind, what: what.clone() });
     }
 
@@ -144,7 +161,8 @@ impl Operations {
         if let Some(
             RecordedOperation::Completion { end, .. }
             | RecordedOperation::Question { end, .. }
-            | RecordedOperation::Signal { end, .. },
+            | RecordedOperation::Signal { end, .. }
+            | RecordedOperation::Awaited(AwaitedThing { end, .. }),
         ) = self.by_name.get_mut(name)
         {
             *end = Some(answer);

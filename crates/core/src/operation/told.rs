@@ -2,7 +2,7 @@
 //! opened; and their replay.
 
 use super::mismatch::{Mismatch, other_input};
-use super::{Kind, Operations, RecordedOperation};
+use super::{Kind, Numbered, Operations, RecordedOperation};
 use crate::ids::CallId;
 use crate::outcome::JsonText;
 use std::sync::Arc;
@@ -17,23 +17,47 @@ pub struct Triggered {
 }
 
 impl Operations {
-    /// Whether this event was emitted under this name; another one is a mismatch.
-    pub fn has_emitted(&self, name: &str, kind: &str, now: &str) -> Result<bool, Mismatch> {
+    /// The event that was emitted under this name, and the calls that it started; another one is a mismatch.
+    pub fn emitted(
+        &self,
+        name: &str,
+        kind: &str,
+        now: &str,
+    ) -> Result<Option<(Numbered, &[Triggered])>, Mismatch> {
         match self.by_name.get(name) {
-            None => Ok(false),
-            Some(RecordedOperation::Event { event, payload, .. })
-                if **event == *kind && **payload == *now =>
-            {
-                Ok(true)
-            }
-            Some(RecordedOperation::Event { event, payload, .. }) => {
-                let told = |kind: &str, payload: &str| {
-                    format!("{{\"kind\":{},\"payload\":{payload}}}", serde_json::Value::from(kind))
-                };
-                Err(other_input(&told(event, payload), &told(kind, now)))
+            None => Ok(None),
+            Some(RecordedOperation::Event { event, payload, triggered, numbered }) => {
+                same_event((event, payload), (kind, now)).map(|()| Some((*numbered, &**triggered)))
             }
             Some(other) => Err(other.other()),
         }
+    }
+
+    /// Whether this event is planned under this name; another one is a mismatch.
+    pub fn has_planned(&self, name: &str, kind: &str, now: &str) -> Result<bool, Mismatch> {
+        match self.by_name.get(name) {
+            None => Ok(false),
+            Some(RecordedOperation::PlannedEvent { event, payload }) => {
+                same_event((event, payload), (kind, now)).map(|()| true)
+            }
+            Some(other) => Err(other.other()),
+        }
+    }
+
+    /// Whether an event is planned.
+    pub fn has_planned_event(&self) -> bool {
+        self.has_planned_event
+    }
+
+    /// The events that are emitted if the call succeeds: name, kind and payload of each.
+    pub fn planned(&self) -> impl Iterator<Item = (&str, &Arc<str>, &JsonText)> {
+        self.by_name.iter().filter_map(|(name, recorded)| {
+            if let RecordedOperation::PlannedEvent { event, payload } = recorded {
+                Some((&**name, event, payload))
+            } else {
+                None
+            }
+        })
     }
 
     /// The calls started by emitted events, in the order of their names.
@@ -47,6 +71,16 @@ impl Operations {
     /// Whether this task was started under this name; another one is a mismatch.
     pub fn has_spawned(&self, name: &str, now: &str) -> Result<bool, Mismatch> {
         self.has_told(name, Kind::Spawned, now)
+    }
+
+    /// Whether a task was started that ends with the call.
+    pub fn has_attached_task(&self) -> bool {
+        self.has_attached_task
+    }
+
+    /// The names of the tasks that end with the call.
+    pub fn attached_tasks(&self) -> impl Iterator<Item = &str> {
+        self.told_as(Kind::Spawned).filter(|(_, asked)| is_attached(asked)).map(|(name, _)| name)
     }
 
     /// Whether this child session was opened under this name; another one is a mismatch.
@@ -93,4 +127,20 @@ impl Operations {
             Some(other) => Err(other.other()),
         }
     }
+}
+
+/// Whether the request to start a task says that the task ends with its call.
+pub(super) fn is_attached(asked: &str) -> bool {
+    let asked: serde_json::Value = serde_json::from_str(asked).unwrap_or_default();
+    asked["attached"] == true
+}
+
+fn same_event(recorded: (&str, &str), given: (&str, &str)) -> Result<(), Mismatch> {
+    if recorded == given {
+        return Ok(());
+    }
+    let told = |(kind, payload): (&str, &str)| {
+        format!("{{\"kind\":{},\"payload\":{payload}}}", serde_json::Value::from(kind))
+    };
+    Err(other_input(&told(recorded), &told(given)))
 }

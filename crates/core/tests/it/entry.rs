@@ -17,7 +17,9 @@ use windlass_core::entry::{Entry, EntryEvent, FORMAT, Packer, Unreadable, unpack
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-use windlass_core::operation::{Completion, Did, Operation, Question, StepResult, Triggered, Until};
+use windlass_core::operation::{
+    Completion, Did, Numbered, Operation, Question, StepResult, Triggered, Until,
+};
 use windlass_core::outcome::{Effect, Form, KeptBytes, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
@@ -211,7 +213,7 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
     let around = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
     let emitted = |triggered| {
         let (event, payload) = ("sold".into(), "{\"at\":3}".into());
-        did(Did::Emitted { event, payload, triggered })
+        did(Did::Emitted { event, payload, triggered, numbered: Numbered::default() })
     };
     let started = Triggered { trigger: "on-sale".into(), call: around };
     let unconnected = |setup_url| {
@@ -237,6 +239,17 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("emitted", emitted([].into())),
         ("emitted_triggering", emitted([started].into())),
         ("signal_awaited", did(Did::SignalAwaited(until))),
+        ("awaited", did(Did::Awaited { what: "{\"task\":\"c7\"}".into(), until })),
+        ("event_planned", did(Did::EventPlanned { event: "sold".into(), payload: "{\"at\":3}".into() })),
+        (
+            "emitted_again",
+            did(Did::Emitted {
+                event: "sold".into(),
+                payload: "{\"at\":3}".into(),
+                triggered: Arc::default(),
+                numbered: Numbered { number: 7, is_again: true },
+            }),
+        ),
         ("signalled", did(Did::Signalled { payload: "[1]".into() })),
         (
             "attached",
@@ -307,7 +320,8 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
     let did = |did| call(Fact::Operation(Box::new(Operation { name: "night".into(), did })));
     let starter = Some(CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) });
     let title = Some("Nightly build".into());
-    let task = Detached { by: DetachedBy::Spawned, wake: Wake::Silent, title, starter, depth: 0 };
+    let task =
+        Detached { by: DetachedBy::Spawned, wake: Wake::Silent, title, starter, depth: 0, budget_ms: None };
     let started = Opened { task: Some(Box::new(task.clone())), ..asked() };
     let task = Detached { by: DetachedBy::Triggered, depth: 3, ..task };
     let triggered = Opened { task: Some(Box::new(task)), ..asked() };
@@ -320,6 +334,18 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
                 title: None,
                 starter: None,
                 depth: 0,
+                budget_ms: None,
+            }))),
+        ),
+        (
+            "detached_by_budget",
+            call(Fact::Detached(Box::new(Detached {
+                by: DetachedBy::Budget,
+                wake: Wake::OnEnd,
+                title: None,
+                starter: None,
+                depth: 0,
+                budget_ms: Some(300),
             }))),
         ),
         ("opened_as_task", call(Fact::Opened(started))),

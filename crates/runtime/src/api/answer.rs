@@ -182,7 +182,12 @@ impl CallAnswer {
                         "Its session is told when it ends: do something else meanwhile"
                     }
                 };
-                let text = format!("The call goes on in the background as task {}. {told}.", self.handle());
+                let budget = match self.call.task.as_ref().and_then(|task| task.budget_ms) {
+                    Some(ms) => format!(", because it takes longer than {ms} ms"),
+                    None => String::new(),
+                };
+                let task = self.handle();
+                let text = format!("The call goes on in the background as task {task}{budget}. {told}.");
                 ModelAnswer { parts: vec![Part::Text(text)], is_error: false }
             }
             (None, None) => ModelAnswer::default(),

@@ -63,6 +63,11 @@ pub(crate) fn triggered(call: Handle, name: &str, trigger: &str) -> String {
     format!("{BY_TRIGGER}{call}/{}/{trigger}", in_key(name))
 }
 
+/// The key of the batch that a trigger starts when the host emits the event of this number.
+pub(crate) fn triggered_by_host(number: u64, trigger: &str) -> String {
+    format!("{BY_TRIGGER}event.{number}/{trigger}")
+}
+
 /// The trigger that started the batch of this key, if one did.
 pub(crate) fn trigger_of(key: &str) -> Option<&str> {
     key.strip_prefix(BY_TRIGGER)?.rsplit_once('/').map(|(_, id)| id)

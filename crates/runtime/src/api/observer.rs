@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use windlass_core::handle::Handle;
 
-/// Notified of every call that the calls of a batch make inside, directly or not; see
-/// [`BatchRequest::observer`](crate::BatchRequest::observer). It is called before the nested call begins, must not block, and is not
+/// Notified of every call that the calls of a batch make inside, directly or not, of the tasks that they start, also by
+/// events, of calls in their child sessions, and of work that they [announce](crate::Cx::announce); see
+/// [`BatchRequest::observer`](crate::BatchRequest::observer) and [`CallRequest::observer`](crate::CallRequest::observer). It is called before the nested call begins, must not block, and is not
 /// recorded: after a restart it is there again once its batch is submitted again. A batch with an observer stays in memory.
 ///
 /// ```
@@ -17,10 +18,28 @@ use windlass_core::handle::Handle;
 #[derive(Clone)]
 pub struct Observer(Arc<dyn Fn(&NestedCall) + Send + Sync>);
 
-/// A call made inside another.
+/// How a call came from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallOrigin {
+    /// The other call made it and waits for it.
+    Nested,
+    /// The other call started it as a task.
+    Spawned,
+    /// An event of the other call started it as a task.
+    Triggered,
+    /// It was made in a child session of the other call.
+    Child,
+    /// It is no call of Windlass: the tool of the other call announced work of its own.
+    Announced,
+}
+
+/// A call made inside another, or started by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NestedCall {
-    /// Its handle.
+    /// How it came from the other call.
+    pub origin: CallOrigin,
+    /// Its handle; that of the call around it, if it is announced work.
     pub call: Handle,
     /// Its id: the name it was made under, if it was made alone.
     pub id: String,
@@ -34,6 +53,14 @@ impl Observer {
     /// An observer that calls this closure.
     pub fn new(told: impl Fn(&NestedCall) + Send + Sync + 'static) -> Observer {
         Observer(Arc::new(told))
+    }
+
+    /// An observer that tells both of these.
+    pub(crate) fn both(one: Observer, other: Observer) -> Observer {
+        Observer::new(move |nested| {
+            one.tell(nested);
+            other.tell(nested);
+        })
     }
 
     pub(crate) fn tell(&self, nested: &NestedCall) {

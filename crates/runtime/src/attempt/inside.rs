@@ -5,6 +5,7 @@
 //! `stepped` tool whose body only waits is put aside, and its body runs again from the start when it is woken.
 
 mod attach;
+mod model;
 mod outside;
 mod signals;
 

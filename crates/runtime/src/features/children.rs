@@ -12,13 +12,16 @@ pub(crate) use open::{Opener, OpeningCall, check, open};
 
 use crate::api::error::{Lost, SessionError};
 use crate::api::limits::SessionLimits;
-use crate::session::inner::Runtime;
-use crate::session::kin::Child;
+use crate::mailbox::ask::AskError;
+use crate::mailbox::closing;
+use crate::session::inner::{Inner, Runtime};
+use crate::session::kin::{CLOSED, Child};
 use crate::session::principal::Settings;
 use crate::tools::registry::{Listed, NoSuchTool};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+use windlass_store::{Row, Space};
 
 /// The specification of a child session.
 #[derive(Clone, Debug, Default)]
@@ -108,6 +111,16 @@ impl From<Lost> for ChildError {
     fn from(lost: Lost) -> ChildError {
         ChildError::Session(lost.into())
     }
+}
+
+/// Closes a child session before the call that opened it has ended. Durable when this returns.
+pub(crate) async fn close(rt: &Arc<Inner>, name: &str) -> Result<(), AskError> {
+    let session = rt.session(name).await?;
+    let Some(kin) = &session.kin else { return Ok(()) };
+    let row = Row::Put { space: Space::About, key: CLOSED.to_string(), value: Arc::default() };
+    session.lane.commit_rows(vec![row]).await.map_err(SessionError::from)?;
+    kin.close_early();
+    closing::stop(rt, name, Some("the session was closed")).await.map(drop)
 }
 
 impl Runtime {

@@ -2,6 +2,10 @@
 //! lease, and removed once it is acknowledged.
 
 mod fold;
+mod post;
+mod words;
+
+pub use post::NewNotice;
 
 pub(crate) use fold::{Unread, wrote};
 
@@ -11,13 +15,13 @@ use crate::api::error::SessionError;
 use crate::api::journal::find_id;
 use crate::api::limits::EnforcedLimits;
 use crate::api::view::CallState;
-use crate::features::tasks;
 use crate::session::inner::{Inner, Runtime};
-use crate::session::notices::{KeptNotice, NoticeKind, NoticeLease};
+use crate::session::notices::{KeptNotice, NoticeKind, NoticeLease, NoticeWords, Urgency};
 use crate::session::owner::Session;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
+use std::time::Duration;
 use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::projection;
@@ -31,17 +35,21 @@ pub struct Notice {
     pub id: String,
     /// Its kind.
     pub kind: NoticeKind,
-    /// Its state: `queued`, or `delivered` until its lease ends.
+    /// Its state: `queued`, `delivered` until its lease ends, or `acknowledged`.
     pub state: &'static str,
+    /// How it wants to reach the agent.
+    pub urgency: Urgency,
     /// Higher ones are delivered first.
     pub priority: i8,
     /// The title of the task, or the tool of the call.
     pub title: String,
-    /// The call it is about.
-    pub call: String,
+    /// The call it is about, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
     /// The state of that call.
-    #[schemars(with = "CallState")]
-    pub call_state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<CallState>")]
+    pub call_state: Option<&'static str>,
     /// The task, if the call is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
@@ -78,6 +86,18 @@ pub enum InboxError {
     Lease {
         /// The limit `notice_lease_ms_max`.
         max_ms: u64,
+    },
+    /// A notice to post is invalid.
+    #[error("{what}")]
+    Invalid {
+        /// The mistake, and what to do.
+        what: String,
+    },
+    /// Too many notices wait for the agent.
+    #[error("the inbox has {max} notices that nobody has acknowledged; post more when some are")]
+    Full {
+        /// The limit `notices_queued_max`.
+        max: u64,
     },
     /// Only the owner of the session changes its inbox.
     #[error("the session has no owner, so its inbox cannot change; start its owner first")]
@@ -121,6 +141,74 @@ impl Inbox {
         Ok(notices)
     }
 
+    /// The acknowledged notices after this id, oldest first: they stay listed for the limit `notice_kept_ms`.
+    pub async fn acknowledged(&self, after: Option<&str>, limit: u64) -> Result<Vec<Notice>, InboxError> {
+        let row = self.store.session(&self.session).await.map_err(SessionError::from)?;
+        let Some(row) = row else { return Ok(Vec::new()) };
+        let limit = limit.min(self.limits().notices_page);
+        let mut notices = Vec::new();
+        for record in post::acknowledged(&*self.store, row.no, after, limit).await? {
+            let found = self.with_content(post::id_of(&record.key), &kept(&record)?).await?;
+            notices.extend(found.map(|notice| Notice { state: "acknowledged", ..notice }));
+        }
+        Ok(notices)
+    }
+
+    /// Takes the next notice, and waits for one at most `within`; `None`: none came. It stays reserved for `lease_ms`.
+    pub async fn next(&self, lease_ms: u64, within: Duration) -> Result<Option<Notice>, InboxError> {
+        Ok(self.take_within(1, lease_ms, within).await?.pop())
+    }
+
+    /// Takes the next notices like [`take`](Self::take), and waits at most `within` until there is one.
+    pub async fn take_within(
+        &self,
+        most: u64,
+        lease_ms: u64,
+        within: Duration,
+    ) -> Result<Vec<Notice>, InboxError> {
+        let rt = self.rt.as_ref().ok_or(InboxError::NotOwned)?;
+        let within_us = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
+        let due_us = rt.clock.elapsed_us().saturating_add(within_us);
+        // The first notice may open the session.
+        let session = rt.session(&self.session).await?;
+        let (inbox, wheel) = (session.slots.of::<Unread>(), rt.wheel.clone());
+        loop {
+            let arrived = inbox.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            // Whatever is on its way to the store is there then.
+            session.lane.commit_rows(Vec::new()).await.map_err(SessionError::from)?;
+            let taken = self.take(most, lease_ms).await?;
+            let now_us = rt.clock.elapsed_us();
+            if !taken.is_empty() || most == 0 || now_us >= due_us {
+                return Ok(taken);
+            }
+            // What somebody else has taken may come back.
+            let again_us = self.lease_end(&session).await?.unwrap_or(u64::MAX).min(due_us);
+            tokio::select! {
+                () = arrived => {}
+                () = wheel.until(again_us) => {}
+            }
+        }
+    }
+
+    /// When the first lease of a delivered notice ends, by the clock that never jumps.
+    async fn lease_end(&self, session: &Session) -> Result<Option<u64>, InboxError> {
+        let (Some(rt), now) = (self.rt.as_deref(), self.now()) else { return Ok(None) };
+        let page = self.page(session.lane.session(), None, self.limits().notices_page).await?;
+        let mut first = None;
+        for record in &page {
+            let kept = kept(record)?;
+            let until = kept.leased_us.filter(|_| kept.is_leased(Some(rt), now));
+            let left_us = until.map(|until| Timestamp(until).since(now).max(1));
+            first = match (first, left_us) {
+                (Some(first), Some(left_us)) => Some(u64::min(first, left_us)),
+                (first, left_us) => first.or(left_us),
+            };
+        }
+        Ok(first.map(|left_us| rt.clock.elapsed_us().saturating_add(left_us)))
+    }
+
     /// Takes the next notices, at most `most`: they stay reserved for `lease_ms`. Notices that are not
     /// acknowledged by then are delivered again.
     pub async fn take(&self, most: u64, lease_ms: u64) -> Result<Vec<Notice>, InboxError> {
@@ -162,14 +250,18 @@ impl Inbox {
         Ok(taken)
     }
 
-    /// Acknowledges a notice and removes it. A removed one is fine.
+    /// Acknowledges a notice: it is delivered no more, and stays [listed](Self::acknowledged) for a while. Repeating it is fine.
     pub async fn acknowledge(&self, id: &str) -> Result<(), InboxError> {
         let session = self.open().await?.ok_or_else(|| not_found(id))?;
         let inbox = session.slots.of::<Unread>();
         let _alone = inbox.alone.lock().await;
-        if self.record(&session, id).await?.is_some() {
-            let row = Row::Remove { space: Space::Notice, key: id.to_string() };
-            session.lane.commit_rows(vec![row]).await.map_err(SessionError::from)?;
+        if let Some(record) = self.record(&session, id).await? {
+            let mut rows = vec![Row::Remove { space: Space::Notice, key: id.to_string() }];
+            rows.push(post::acknowledged_row(id, record.value, self.now()));
+            rows.extend(
+                post::outdated(&*self.store, session.lane.session(), self.now(), &self.limits()).await?,
+            );
+            session.lane.commit_rows(rows).await.map_err(SessionError::from)?;
             session.slots.of::<Unread>().read(1);
         }
         Ok(())
@@ -183,6 +275,7 @@ impl Inbox {
         let record = self.record(&session, id).await?.ok_or_else(|| not_found(id))?;
         let row = KeptNotice { leased_us: None, lease: None, ..kept(&record)? }.row(id);
         session.lane.commit_rows(vec![row]).await.map_err(SessionError::from)?;
+        inbox.arrived.notify_waiters();
         Ok(())
     }
 
@@ -226,105 +319,65 @@ impl Inbox {
 
     /// A notice with its content; `None` if its call no longer exists.
     async fn with_content(&self, key: &str, kept: &KeptNotice) -> Result<Option<Notice>, InboxError> {
-        let id = CallId::unpacked(kept.call);
-        let found = find_id(&*self.store, id).await?;
-        let Some((_, call, _)) = found else { return Ok(None) };
-        let (call, parent) = (Arc::new(call), None);
+        let state = if kept.is_leased(self.rt.as_deref(), self.now()) { "delivered" } else { "queued" };
+        let answer = match kept.call {
+            Some(call) => match self.answer(CallId::unpacked(call)).await? {
+                None => return Ok(None),
+                found => found,
+            },
+            None => None,
+        };
+        Ok(Some(Notice { state, ..self.notice_of(key, kept, answer.as_ref()) }))
+    }
+
+    /// The call of a notice; `None` if its record is gone.
+    async fn answer(&self, id: CallId) -> Result<Option<CallAnswer>, InboxError> {
+        let found = match find_id(&*self.store, id).await {
+            Err(SessionError::Expired { .. }) => None,
+            found => found?,
+        };
         let store = self.store.clone();
-        let answer = CallAnswer { id, store, call, recorded: true, conflict: None, parent };
-        let is_leased = kept.is_leased(self.rt.as_deref(), self.now());
-        Ok(Some(notice(key, kept, &answer, is_leased, &self.limits())))
+        Ok(found.map(|(_, call, _)| {
+            let call = Arc::new(call);
+            CallAnswer { id, store, call, recorded: true, conflict: None, parent: None }
+        }))
     }
-}
 
-fn notice(
-    id: &str,
-    kept: &KeptNotice,
-    answer: &CallAnswer,
-    is_leased: bool,
-    limits: &EnforcedLimits,
-) -> Notice {
-    let call = answer.call();
-    let handle = |call: u64| Handle::seal(answer.store.secret(), HandleKind::Call, call).to_string();
-    let title = call.task.as_ref().and_then(|task| task.title.as_deref()).unwrap_or(answer.tool());
-    let calls: Vec<String> = kept.folded.iter().map(|call| handle(*call)).collect();
-    let handle = handle(kept.call);
-    let told = if calls.is_empty() { text(kept, answer, limits) } else { text_of_many(kept.kind, &calls) };
-    let is_task = call.task.is_some();
-    Notice {
-        id: id.to_string(),
-        kind: kept.kind,
-        state: if is_leased { "delivered" } else { "queued" },
-        priority: call.opened.priority,
-        title: title.to_string(),
-        task: is_task.then(|| handle.clone()),
-        task_state: is_task.then(|| answer.state()),
-        call: handle,
-        call_state: answer.state(),
-        calls,
-        created: Timestamp(kept.created_us),
-        deliveries: kept.deliveries,
-        text: projection::excerpt(&told, 1, limits.call()).into_owned(),
+    fn notice_of(&self, id: &str, kept: &KeptNotice, answer: Option<&CallAnswer>) -> Notice {
+        let limits = self.limits();
+        let handle = |call: u64| Handle::seal(self.store.secret(), HandleKind::Call, call).to_string();
+        let calls: Vec<String> = kept.folded.iter().map(|call| handle(*call)).collect();
+        let told = match (&kept.own, answer) {
+            _ if !calls.is_empty() => words::text_of_many(kept.kind, &calls),
+            (Some(own), _) => own.text.clone(),
+            (None, Some(answer)) => words::text(kept, answer, &limits),
+            (None, None) => String::new(),
+        };
+        let title = |answer: &CallAnswer| {
+            let task = answer.call().task.as_ref();
+            task.and_then(|task| task.title.as_deref()).unwrap_or(answer.tool()).to_string()
+        };
+        let task = answer.filter(|answer| answer.call().task.is_some());
+        Notice {
+            id: id.to_string(),
+            kind: kept.kind,
+            state: "queued",
+            urgency: kept.urgency,
+            priority: answer.map_or(kept.priority, |answer| answer.call().opened.priority),
+            title: match &kept.own {
+                Some(NoticeWords { title, .. }) => title.clone(),
+                None => answer.map(title).unwrap_or_default(),
+            },
+            task: task.map(|answer| answer.handle().to_string()),
+            task_state: task.map(CallAnswer::state),
+            call: answer.map(|answer| answer.handle().to_string()),
+            call_state: answer.map(CallAnswer::state),
+            calls,
+            created: Timestamp(kept.created_us),
+            deliveries: kept.deliveries,
+            text: projection::excerpt(&told, 1, limits.call()).into_owned(),
+        }
     }
-}
-
-/// The fraction of a notice's text that arguments may take.
-const ARGUMENTS_SHARE: usize = 4;
-
-/// The text for the model.
-fn text(kept: &KeptNotice, answer: &CallAnswer, limits: &EnforcedLimits) -> String {
-    let (task, tool, call) = (answer.handle(), answer.tool(), answer.call());
-    let done = kept.name.as_deref().zip(call.operations.as_deref());
-    match (kept.kind, done) {
-        (NoticeKind::TaskMessage, Some((name, operations))) => {
-            let said =
-                operations.said().find(|(said, _)| *said == name).map(|(_, message)| tasks::text_of(message));
-            let said = said.unwrap_or_default();
-            format!("The task {task}, a call of {tool:?}, says: {said}")
-        }
-        (NoticeKind::TaskAsks, Some((name, operations))) => {
-            let asked = operations.questions().find(|(asked, _)| ***asked == *name);
-            let question = asked.map_or("", |(_, question)| &question.text);
-            format!("The task {task}, a call of {tool:?}, asks: {question}")
-        }
-        (NoticeKind::TaskWaits, Some((name, operations))) if operations.has_key(name) == Ok(true) => {
-            format!("The task {task}, a call of {tool:?}, waits for an answer from outside to {name:?}.")
-        }
-        (NoticeKind::TaskWaits, _) => {
-            let what = kept.name.as_deref().unwrap_or_default();
-            format!("The task {task}, a call of {tool:?}, waits until its session is connected to {what:?}.")
-        }
-        (NoticeKind::CallEnded, _) => format!(
-            "The call {:?} has ended, which was answered before it had: {}.\nIt was the call {task} of {tool:?} with \
-             {}\n{}",
-            answer.id(),
-            answer.state(),
-            projection::excerpt(&call.opened.args.text, ARGUMENTS_SHARE, limits.call()),
-            answer.model_text()
-        ),
-        (NoticeKind::TaskEnded | NoticeKind::TaskMessage | NoticeKind::TaskAsks, _) => format!(
-            "The task {task} has ended: {}.\nIt was the call of {tool:?} with {}\n{}",
-            answer.state(),
-            projection::excerpt(&call.opened.args.text, ARGUMENTS_SHARE, limits.call()),
-            answer.model_text()
-        ),
-    }
-}
-
-/// The text for the model, where one notice combines many.
-fn text_of_many(kind: NoticeKind, calls: &[String]) -> String {
-    let what = match kind {
-        NoticeKind::TaskEnded => "tasks have ended",
-        NoticeKind::CallEnded => "calls have ended, which were answered before they had",
-        NoticeKind::TaskMessage => "messages of tasks were not read",
-        NoticeKind::TaskAsks => "questions of tasks were not read",
-        NoticeKind::TaskWaits => "waits of tasks were not read",
-    };
-    format!(
-        "{} {what}. Nobody read of them in time, so they are listed only; look each up by its handle:\n{}",
-        calls.len(),
-        calls.join("\n")
-    )
 }
 
 fn kept(record: &StoredRecord) -> Result<KeptNotice, SessionError> {

@@ -4,6 +4,7 @@
 //! durable. So an edit, a removal and a due time happen one after the other, and each sees the others' result.
 
 mod fire;
+mod inside;
 mod kept;
 
 pub(crate) use fire::{disable_all, forget, is_scheduled, look_soon, resume};
@@ -282,11 +283,10 @@ pub fn preview(
     Ok(found.into_iter().map(|at| (at, times.local(at))).collect())
 }
 
-/// The enabled schedules of a session, by id.
-pub(crate) async fn enabled(store: &dyn Store, session: SessionNo) -> Result<Vec<Schedule>, SessionError> {
+/// All schedules of a session, by id.
+pub(crate) async fn all(store: &dyn Store, session: SessionNo) -> Result<Vec<Schedule>, SessionError> {
     let found = kept::all(store, session).await?;
-    let enabled = found.iter().filter(|schedule| schedule.kept.enabled);
-    Ok(enabled.map(|schedule| schedule.shown(store.secret())).collect())
+    Ok(found.iter().map(|schedule| schedule.shown(store.secret())).collect())
 }
 
 fn times(written: WrittenTimes<'_>, now: Timestamp, limits: &Limits) -> Result<Times, ScheduleError> {

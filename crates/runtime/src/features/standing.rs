@@ -26,11 +26,15 @@ pub(crate) fn fresh_id() -> Result<String, SessionError> {
 /// Checks a title.
 pub(crate) fn check_title(title: Option<&str>, limits: &Limits) -> Result<(), String> {
     let max = limits.schedule_text_chars_max;
-    if title.is_none_or(|title| title.chars().count() as u64 <= max && !title.chars().any(char::is_control)) {
+    let fits = |title: &str| {
+        let chars = title.chars().count() as u64;
+        !title.trim().is_empty() && chars <= max && !title.chars().any(char::is_control)
+    };
+    if title.is_none_or(fits) {
         return Ok(());
     }
     Err(format!(
-        "a title has at most {max} characters, and no control characters; call it by something shorter"
+        "a title has 1 to {max} characters, is not blank and has no control characters; call it by something else"
     ))
 }
 

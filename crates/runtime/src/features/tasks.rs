@@ -8,9 +8,10 @@ pub(crate) use messages::text_of;
 pub use messages::{Direction, NewMessage, TaskMessage};
 
 use crate::api::answer::{self, CallAnswer};
-use crate::api::error::{Lost, SessionError};
+use crate::api::error::{Lost, SessionError, chain};
 use crate::api::journal::find_id;
 use crate::api::keys;
+use crate::api::output::ToolError;
 use crate::api::progress::Progress;
 use crate::features::schedules::{self, Schedule};
 use crate::mailbox::ask::AskError;
@@ -20,16 +21,18 @@ use crate::session::inner::{Inner, Runtime};
 use crate::session::kin::opened;
 use crate::session::lane::Lane;
 use crate::session::log::{LogPage, LogPiece};
-use crate::session::notices::{call_of, task_key};
+use crate::session::notices::{TaskWords, call_of, task_key};
+use crate::session::principal::SessionStanding;
 use crate::session::wheel::Wheel;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::call::{Call, DetachedBy, Wake};
-use windlass_core::handle::{Handle, HandleKind};
+use windlass_core::handle::{Handle, HandleKind, question_id};
 use windlass_core::ids::{CallId, Ordinal, SessionNo};
+use windlass_core::outcome::{Outcome, Part};
 use windlass_core::time::Timestamp;
 use windlass_store::{RecordPage, Space, Store};
 
@@ -44,7 +47,7 @@ pub struct Task {
     pub tool: String,
     /// A title for people.
     pub title: String,
-    /// The state of its call; a monitor is `watching`.
+    /// The state of its call. A monitor is `watching`; `succeeded` once its single time has come; `cancelled` while it is disabled.
     pub state: &'static str,
     /// Why it continues without a caller.
     pub by: &'static str,
@@ -63,7 +66,38 @@ pub struct Task {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(default)]
     pub cancel_asked: bool,
-    /// Its last reported progress, while it runs.
+    /// When a cancellation was requested, if one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel_asked_at: Option<String>,
+    /// When its first attempt started, if one has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// When its record or its reports last changed.
+    pub updated_at: String,
+    /// Its last sign of life, if it has shown one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alive_at: Option<String>,
+    /// One line: what it does, or how it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// What it waits for, if it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The worker that runs it, if it runs at one of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// The principal of its session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    /// Its open questions to a person; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub input_requests: Vec<TaskQuestion>,
+    /// The artifacts that it attached or returned; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub artifacts: Vec<String>,
+    /// Its last reported progress, kept with its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// The call that started it, if one did.
@@ -79,19 +113,46 @@ pub struct Task {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub children: Vec<String>,
-    /// Its last reported status, while it runs.
+    /// Its last reported status, kept with its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
 }
 
+/// An open question of a task to a person.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct TaskQuestion {
+    /// The id for answering it: with `message_task`, or as a [question](crate::Runtime::answer).
+    pub id: String,
+    /// The question.
+    pub question: String,
+    /// The schema of an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<serde_json::Value>,
+}
+
+/// Which tasks are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskFilter<'a> {
+    /// Only tasks in this state.
+    pub state: Option<&'a str>,
+    /// Only tasks of this kind.
+    pub kind: Option<TaskKind>,
+}
+
+impl TaskFilter<'_> {
+    fn takes(&self, task: &Task) -> bool {
+        self.state.is_none_or(|state| state == task.state) && self.kind.is_none_or(|kind| kind == task.kind)
+    }
+}
+
 /// The kinds of tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TaskKind {
     /// A call.
     Tool,
-    /// An enabled schedule: it watches the clock, and starts calls.
+    /// A schedule: while it is enabled it watches the clock, and starts calls.
     Monitor,
 }
 
@@ -146,18 +207,58 @@ impl AwaitedTask {
 impl Runtime {
     /// The tasks of the session of this name.
     pub fn tasks(&self, session: &str) -> Tasks {
-        Tasks { store: self.0.store.clone(), session: session.to_string(), rt: Some(self.0.clone()) }
+        Tasks::owned(&self.0, session)
     }
 }
 
+/// Why a request about a task was refused, for whoever asked: each reason has a code of its own.
+pub(crate) fn refusal(error: AskError) -> ToolError {
+    let code = match &error {
+        AskError::Session(error) => return ToolError::internal(chain(error)),
+        AskError::NotFound { .. } => "not_found",
+        AskError::NoSignal { .. } => "no_such_signal",
+        AskError::NoQuestion | AskError::NoKey => "no_such_question",
+        AskError::Over { .. } | AskError::Unfit { .. } => "over",
+        AskError::Answered | AskError::Conflict => "answered",
+        AskError::TooManySignals { .. } => "too_many_signals",
+        AskError::KeyUsed => "key_used",
+        AskError::Invalid { .. } | AskError::LongReason { .. } | AskError::Shape { .. } => "invalid",
+        AskError::FilesLeft { .. } => "files_left",
+    };
+    let tool_code = Some(code.to_string());
+    ToolError { tool_code, did_not_happen: true, ..ToolError::new(sentence(&error.to_string())) }
+}
+
+/// An error as a sentence.
+pub(crate) fn sentence(what: &str) -> String {
+    let mut letters = what.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", letters.as_str())
+}
+
 impl Tasks {
+    /// The tasks of a session that this runtime owns, or may.
+    pub(crate) fn owned(rt: &Arc<Inner>, session: &str) -> Tasks {
+        Tasks { store: rt.store.clone(), session: session.to_string(), rt: Some(rt.clone()) }
+    }
+
     /// The recorded tasks of a session, in a store without an owner.
     pub fn recorded(store: Arc<dyn Store>, session: &str) -> Tasks {
         Tasks { store, session: session.to_string(), rt: None }
     }
 
-    /// The tasks after this id: enabled schedules, by id, then calls, newest first.
+    /// The tasks after this id: schedules, by id, then calls, newest first.
     pub async fn list(&self, after: Option<&str>, limit: u64) -> Result<Vec<Task>, AskError> {
+        self.list_where(TaskFilter::default(), after, limit).await
+    }
+
+    /// Those of them that the filter takes.
+    pub async fn list_where(
+        &self,
+        filter: TaskFilter<'_>,
+        after: Option<&str>,
+        limit: u64,
+    ) -> Result<Vec<Task>, AskError> {
         let Some(session) = self.number().await? else { return Ok(Vec::new()) };
         let call = after.map(|task| self.call(task)).transpose();
         let mut tasks = match &call {
@@ -167,14 +268,28 @@ impl Tasks {
         // The page may begin after a schedule that no longer exists.
         let after =
             call.or_else(|error| if is_schedule(after) { Ok(None) } else { Err(error) })?.map(task_key);
-        tasks.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        let limit = limit - tasks.len() as u64;
-        let page = RecordPage { shelf: Space::Task.of(session), prefix: "", after: after.as_deref(), limit };
+        tasks.retain(|task| filter.takes(task));
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        tasks.truncate(limit);
         let live = self.live();
-        for record in self.store.records(page).await.map_err(SessionError::from)? {
-            if let Some(call) = call_of(&record.key) {
-                let found = self.read(session, call).await?;
-                tasks.extend(found.map(|found| self.shown(&found, live.get(&call))));
+        let owner = SessionStanding::of(&*self.store, &self.session).await?.principal();
+        let mut after = after;
+        while tasks.len() < limit {
+            let page = RecordPage {
+                shelf: Space::Task.of(session),
+                prefix: "",
+                after: after.as_deref(),
+                limit: TASKS_PAGE.min((limit - tasks.len()) as u64),
+            };
+            let records = self.store.records(page).await.map_err(SessionError::from)?;
+            let Some(last) = records.last() else { break };
+            after = Some(last.key.clone());
+            for record in records {
+                let Some(call) = call_of(&record.key) else { continue };
+                let Some(found) = self.read(session, call).await? else { continue };
+                let (live, words) = (live.get(&call), TaskWords::read(&record.value));
+                let shown = self.shown(&found, live, words, owner.as_deref());
+                tasks.extend(Some(shown).filter(|task| filter.takes(task)));
             }
         }
         Ok(tasks)
@@ -183,19 +298,23 @@ impl Tasks {
     /// The task of this id, and the answer of its call.
     pub async fn get(&self, task: &str) -> Result<(Task, CallAnswer), AskError> {
         let found = self.find(task).await?;
-        let shown = self.shown(&found, self.live().get(&found.id));
+        let record = self.store.record(Space::Task.of(found.session), &task_key(found.id)).await;
+        let record = record.map_err(SessionError::from)?;
+        let words = record.map(|record| TaskWords::read(&record.value)).unwrap_or_default();
+        let owner = SessionStanding::of(&*self.store, &self.session).await?.principal();
+        let shown = self.shown(&found, self.live().get(&found.id), words, owner.as_deref());
         let FoundTask { id, call, .. } = found;
         let (store, call) = (self.store.clone(), Arc::new(call));
         Ok((shown, CallAnswer { id, store, call, recorded: true, conflict: None, parent: None }))
     }
 
-    /// The enabled schedule of this id, as a task. `None`: there is none.
+    /// The schedule of this id, as a task. `None`: there is none.
     pub async fn monitor(&self, id: &str) -> Result<Option<Task>, AskError> {
         // A handle of ours is a call's, without reading.
         let found = if self.call(id).is_ok() { None } else { self.number().await? };
         let Some(session) = found else { return Ok(None) };
-        let enabled = schedules::enabled(&*self.store, session).await?;
-        Ok(enabled.into_iter().find(|schedule| schedule.id == id).map(monitor))
+        let all = schedules::all(&*self.store, session).await?;
+        Ok(all.into_iter().find(|schedule| schedule.id == id).map(monitor))
     }
 
     /// Its log after the piece of this number, in order, at most `limit` pieces. Missing numbers were not
@@ -270,20 +389,40 @@ impl Tasks {
         live.unwrap_or_default().into_iter().collect()
     }
 
-    /// The enabled schedules, by id, after this one.
+    /// The schedules, by id, after this one.
     async fn monitors(&self, session: SessionNo, after: Option<&str>) -> Result<Vec<Task>, AskError> {
-        let enabled = schedules::enabled(&*self.store, session).await?;
-        let later = enabled.into_iter().filter(|schedule| after.is_none_or(|after| *schedule.id > *after));
+        let all = schedules::all(&*self.store, session).await?;
+        let later = all.into_iter().filter(|schedule| after.is_none_or(|after| *schedule.id > *after));
         Ok(later.map(monitor).collect())
     }
 
-    fn shown(&self, found: &FoundTask, live: Option<&OpenCall>) -> Task {
+    fn shown(
+        &self,
+        found: &FoundTask,
+        live: Option<&OpenCall>,
+        words: TaskWords,
+        owner: Option<&str>,
+    ) -> Task {
         let FoundTask { id, call, batch_key, .. } = found;
         let task = call.task.as_deref();
         let handle =
             |call: CallId| Handle::seal(self.store.secret(), HandleKind::Call, call.packed()).to_string();
         let live = live.filter(|_| call.end().is_none());
+        let times = TaskTimes::of(call, live, &words);
+        let progress = live.and_then(|live| live.progress.clone()).or(words.progress);
+        let status = live.and_then(|live| live.status.clone()).or(words.status);
+        let waiting = live.map_or_else(|| waits::recorded(call), |live| live.waiting_for.clone());
         Task {
+            summary: summary(call, status.as_deref()),
+            detail: waiting.filter(|_| call.end().is_none()).map(|waiting| waiting.to_string()),
+            worker: live.and_then(|_| self.rt.as_ref()?.worker.as_ref()?.id_now()).map(|id| id.to_string()),
+            requested_by: owner.map(str::to_string),
+            input_requests: self.questions(*id, call),
+            artifacts: artifacts_of(call),
+            cancel_asked_at: times.cancel_asked,
+            started_at: times.started,
+            updated_at: times.updated,
+            alive_at: times.alive,
             task: handle(*id),
             kind: TaskKind::Tool,
             starter: task.and_then(|task| task.starter).map(handle),
@@ -298,11 +437,89 @@ impl Tasks {
             opened_at: call.opened_at,
             ended_at: call.end().map(|end| answer::wall_time(end.at)),
             cancel_asked: call.cancel.is_some(),
-            progress: live.and_then(|live| live.progress.clone()),
+            progress,
             children: opened(call.operations.as_deref()),
-            status: live.and_then(|live| live.status.clone()),
+            status,
         }
     }
+
+    /// The open questions of a call.
+    fn questions(&self, id: CallId, call: &Call) -> Vec<TaskQuestion> {
+        let now = self.rt.as_ref().map_or(Timestamp(i64::MIN), |rt| rt.clock.now());
+        let Some(operations) = call.operations.as_deref().filter(|_| call.end().is_none()) else {
+            return Vec::new();
+        };
+        let open = operations.questions().filter(|(name, _)| !operations.is_over(name, now));
+        let shown = open.map(|(name, question)| TaskQuestion {
+            id: question_id(self.store.secret(), id, name),
+            question: question.text.to_string(),
+            schema: question.schema.as_deref().and_then(|schema| serde_json::from_str(schema).ok()),
+        });
+        shown.collect()
+    }
+}
+
+/// The page size for reading tasks.
+const TASKS_PAGE: u64 = 100;
+
+/// The times of a task, for people.
+struct TaskTimes {
+    cancel_asked: Option<String>,
+    started: Option<String>,
+    updated: String,
+    alive: Option<String>,
+}
+
+impl TaskTimes {
+    fn of(call: &Call, live: Option<&OpenCall>, words: &TaskWords) -> TaskTimes {
+        let alive = live.and_then(|live| live.alive_at);
+        let alive = alive.or((words.at_us > 0).then_some(Timestamp(words.at_us)));
+        let cancel = call.cancel.as_ref().map(|_| call.cancelled_at);
+        let ended = call.end().map(|end| end.at);
+        let all = [Some(call.opened_at), call.first_started_at, cancel, ended, alive];
+        let updated = all.into_iter().flatten().max().unwrap_or(call.opened_at);
+        TaskTimes {
+            cancel_asked: cancel.map(answer::wall_time),
+            started: call.first_started_at.map(answer::wall_time),
+            updated: answer::wall_time(updated),
+            alive: alive.map(answer::wall_time),
+        }
+    }
+}
+
+/// The longest summary.
+const SUMMARY_CHARS: usize = 120;
+
+/// One line about a task: the beginning of its result, or its last status.
+fn summary(call: &Call, status: Option<&str>) -> Option<String> {
+    let text = match call.end() {
+        Some(end) => end
+            .model()
+            .parts
+            .into_iter()
+            .find_map(|part| if let Part::Text(text) = part { Some(text) } else { None }),
+        None => status.map(str::to_string),
+    };
+    let line = text?.lines().next().unwrap_or_default().trim().to_string();
+    let short: String = line.chars().take(SUMMARY_CHARS).collect();
+    let is_cut = short.len() < line.len();
+    (!line.is_empty()).then(|| if is_cut { format!("{short}…") } else { short })
+}
+
+/// The artifacts that a call attached, and those of its result.
+fn artifacts_of(call: &Call) -> Vec<String> {
+    let attached = call.operations.as_deref().into_iter().flat_map(|done| done.attachments());
+    let mut found: Vec<String> = attached.map(|kept| kept.artifact.to_string()).collect();
+    if let Some(Outcome::Succeeded(success)) = call.outcome() {
+        for part in &success.parts {
+            let Part::File { kept, .. } = part else { continue };
+            let artifact = kept.artifact.to_string();
+            if !found.contains(&artifact) {
+                found.push(artifact);
+            }
+        }
+    }
+    found
 }
 
 /// A task of the session, as its journal has it.
@@ -325,18 +542,32 @@ fn monitor(schedule: Schedule) -> Task {
         starter: None,
         title: schedule.title.unwrap_or_else(|| schedule.tool.clone()),
         tool: schedule.tool,
-        state: "watching",
+        state: match (schedule.enabled, schedule.at.is_some() && schedule.count > 0) {
+            (true, _) => "watching",
+            (false, true) => "succeeded",
+            (false, false) => "cancelled",
+        },
         by: DetachedBy::Scheduled.as_str(),
         wake: Wake::parse(&schedule.wake).unwrap_or(Wake::OnEnd).as_str(),
         attempts: 0,
         opened_at: schedule.created_at,
-        ended_at: None,
+        ended_at: if schedule.enabled { None } else { schedule.last.clone() },
         cancel_asked: false,
         progress: None,
         children: Vec::new(),
         schedule: None,
         trigger: None,
         status: schedule.next.map(|next| format!("next at {next}")),
+        cancel_asked_at: None,
+        started_at: None,
+        updated_at: answer::wall_time(schedule.created_at),
+        alive_at: None,
+        summary: None,
+        detail: None,
+        worker: None,
+        requested_by: schedule.owner,
+        input_requests: Vec::new(),
+        artifacts: Vec::new(),
     }
 }
 

@@ -5,11 +5,17 @@
 //! removal happen one after the other, and each sees the other's result.
 
 mod emit;
+mod host;
 mod kept;
+mod ledger;
 mod occur;
+mod planned;
+
+pub use host::{EmitError, NewEvent};
+pub use occur::Emission;
 
 pub(crate) use kept::Armed;
-pub(crate) use occur::{EventPayload, ToldEvent, is_awaited};
+pub(crate) use planned::{PLANNED, emit_one as emit_left, emit_planned};
 
 use crate::api::answer;
 use crate::api::error::SessionError;

@@ -9,7 +9,7 @@ use crate::path::stage::prepare;
 use crate::session::held::Held;
 use crate::session::inner::Inner;
 use crate::session::notices;
-use crate::session::patience::due;
+use crate::session::patience::{self, due};
 use crate::session::signal::AttemptSignal;
 use crate::tools::place::BatchPlace;
 use crate::tools::registry::{Registered, ToolLookup};
@@ -60,7 +60,14 @@ fn overdue(held: &Held) -> Option<Detached> {
     let (by, due_us) = due(held)?;
     let is_over = held.on.rt.clock.elapsed_us() >= due_us;
     let wake = held.on.batch.head.wake;
-    is_over.then_some(Detached { by, wake, title: None, starter: None, depth: 0 })
+    let title = || title_of(held.tool.as_deref()?);
+    let budget_ms = (by == DetachedBy::Budget).then(|| patience::budget_ms(held)).flatten();
+    is_over.then(|| Detached { by, wake, title: title(), starter: None, depth: 0, budget_ms })
+}
+
+/// The title that a tool gives to its tasks, if it has one.
+pub(crate) fn title_of(tool: &Registered) -> Option<Arc<str>> {
+    Some(tool.spec.title.as_str()).filter(|title| !title.trim().is_empty()).map(Arc::from)
 }
 
 /// Takes back that a call is a task which was started as one and is refused before anybody could be told that it goes on: it

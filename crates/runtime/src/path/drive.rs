@@ -2,6 +2,7 @@
 
 use crate::api::error::Lost;
 use crate::api::polling::{FutureRoom, poll_once};
+use crate::path::attached;
 use crate::path::background;
 use crate::path::nested;
 use crate::path::stage::aside;
@@ -24,8 +25,8 @@ use crate::session::turns::{DrivenCall, Turn, Turns};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use windlass_core::call::{Cause, Fact, Illegal, LostAttempt, Settlement, Step};
-use windlass_core::ids::AttemptNo;
+use windlass_core::call::{Call, Cause, Fact, Illegal, LostAttempt, Settlement, Step};
+use windlass_core::ids::{AttemptNo, CallId};
 use windlass_core::outcome::Effect;
 
 /// The outcome of driving a call.
@@ -54,6 +55,11 @@ async fn drive(mut held: Box<Held>) -> Result<DriveOutcome, Lost> {
             {
                 let cancelled = held.call.cancel.is_some().then_some(Cause::Cancel);
                 Box::pin(nested::end_open(&held, cancelled)).await?;
+                held.begin_stage();
+            }
+            // And after the tasks that end with it.
+            Step::Done(_) if held.has_attached_tasks() => {
+                Box::pin(attached::end(&mut held)).await?;
                 held.begin_stage();
             }
             Step::Done(_) => return Ok(DriveOutcome::Ended(held)),
@@ -141,6 +147,10 @@ fn answer(on: &DriveContext, ended: Vec<EndedCall>, durable: Result<(), Lost>) {
     let count = ended.len() as u64;
     let was_scheduled = ended.iter().any(|ended| ended.call.is_scheduled());
     let children = of_ended(&ended);
+    let those = |is: fn(&Call) -> bool| -> Vec<CallId> {
+        ended.iter().filter(|ended| is(&ended.call)).map(|ended| ended.id).collect()
+    };
+    let (tasks, planners) = (those(|call| call.task.is_some()), those(Call::has_planned_event));
     match durable {
         Ok(()) => {
             let told = same::ended(session, &ended);
@@ -151,6 +161,12 @@ fn answer(on: &DriveContext, ended: Vec<EndedCall>, durable: Result<(), Lost>) {
             // The next time may wait for it.
             if was_scheduled {
                 rt.follow_up(session, FollowUp::ScheduledEnded);
+            }
+            if !tasks.is_empty() {
+                rt.follow_up(session, FollowUp::TasksEnded(tasks));
+            }
+            if !planners.is_empty() {
+                rt.follow_up(session, FollowUp::EventsDue(planners));
             }
             if let Some(parent) = batch.head.parent {
                 still::look(rt, session, parent.call);

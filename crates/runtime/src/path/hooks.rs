@@ -16,7 +16,7 @@ use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::projection;
 
 fn cx<'a>(held: &'a Held, tool: &'a Registered, args: &'a Value) -> HookCx<'a> {
-    HookCx { id: &held.call.opened.id, place: &held.on.batch.head.place, tool, args }
+    HookCx { at: held.place(), tool, args }
 }
 
 /// Shows the arguments to the hooks; `true` if they are others now.

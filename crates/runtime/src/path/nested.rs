@@ -95,7 +95,7 @@ impl Cx {
         let place = &self.batch.head.place;
         let (inputs, overlay) = (place.inputs.clone(), place.shared_overlay());
         let calls = calls.into_iter().map(|call| self.in_time(call)).collect();
-        let observer = place.observer().cloned();
+        let observer = self.observer();
         let request = BatchRequest { calls, inputs, overlay, observer, siblings, ..BatchRequest::default() };
         let depth = self.depth() + 1;
         let mut key = keys::nested(self.handle(), name, generation);

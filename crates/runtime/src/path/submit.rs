@@ -1,13 +1,14 @@
 //! How a batch comes in: what is recorded is answered, what is open is joined, what never ran is run.
 
 mod find;
+mod observed;
 
 pub(crate) use find::find_or_make;
+use observed::observed;
 
 use crate::api::answer::{BatchAnswer, CallAnswer};
 use crate::api::error::{BatchError, Lost, SessionError};
 use crate::api::keys::{self, fresh_key};
-use crate::api::observer::NestedCall;
 use crate::path::background;
 use crate::path::drive;
 use crate::path::nested;
@@ -28,7 +29,6 @@ use windlass_core::batch::{Compared, derived_key};
 use windlass_core::call::{Call, CallClock, DetachedBy, Opened};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
-use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::outcome::Outcome;
 use windlass_store::BatchRow;
@@ -296,7 +296,7 @@ async fn submit_to(
     opener: Option<CallId>,
     request: BatchRequest,
 ) -> Result<Submitted, BatchError> {
-    let checked = check(request, &rt.limits)?;
+    let mut checked = check(request, &rt.limits)?;
     let key = key(rt, &checked)?;
     if checked.calls.is_empty() {
         return Ok(Submitted::nowhere(rt, key, Vec::new()));
@@ -306,7 +306,7 @@ async fn submit_to(
     if opener.is_some() && opener != session.opener() {
         return Err(Lost::Removed.into());
     }
-    load_targets(rt, &session, &checked).await;
+    load_targets(rt, &session, &mut checked).await;
     let admission = session.admit().await;
     admission.check_stays()?;
     if session.kin.is_some() {
@@ -343,7 +343,7 @@ pub(crate) struct Starter {
 }
 
 /// Has the tools loaded that are to be called as tasks.
-async fn load_targets(rt: &Inner, session: &Session, checked: &ShapedBatch) {
+async fn load_targets(rt: &Inner, session: &Session, checked: &mut ShapedBatch) {
     if checked.calls.iter().all(|asked| asked.opened.task.is_none()) {
         return;
     }
@@ -352,6 +352,11 @@ async fn load_targets(rt: &Inner, session: &Session, checked: &ShapedBatch) {
         place.lend(overlay.clone());
     }
     Box::pin(background::load_targets(rt, &place, &checked.calls)).await;
+    for opened in checked.calls.iter_mut().map(|asked| &mut asked.opened) {
+        if let Some(task) = opened.task.as_mut().filter(|task| task.title.is_none()) {
+            task.title = rt.registry.known(&place, &opened.tool).and_then(|tool| background::title_of(&tool));
+        }
+    }
 }
 
 /// A task that a call started, or why it was refused at once.
@@ -372,7 +377,7 @@ pub(crate) async fn submit_task(
     for task in checked.calls.iter_mut().filter_map(|asked| asked.opened.task.as_mut()) {
         (task.starter, task.depth) = (Some(starter.call), starter.depth);
     }
-    load_targets(rt, session, &checked).await;
+    load_targets(rt, session, &mut checked).await;
     let submitted = {
         let admission = session.admit().await;
         admission.check_stays()?;
@@ -404,12 +409,13 @@ async fn take(
     if let Some(observer) = checked.observer {
         batch.head.place.observe(observer);
     }
-    let observed = observed(&batch, &checked.calls);
+    batch.head.place.observe_calls(checked.observers);
+    let observed = observed(session, &batch, &checked.calls);
     let unattended = checked.unattended;
     let (answers, mut new) = place(rt, session, &batch, checked.calls)?;
     let mut submitted = Submitted::of(rt, &key, session, &batch, answers);
     if let Some(observed) = observed {
-        tell(rt, &batch, observed, &submitted.answers);
+        observed.tell(rt, &batch, &submitted.answers);
     }
     if keys::is_turn(&key) {
         loops::mark(rt, session, &mut new);
@@ -449,24 +455,6 @@ async fn expired(
         parent: None,
     };
     Ok(calls.into_iter().zip(0..).map(answer).collect())
-}
-
-/// The id and the tool of each call, where somebody is told of those that are new.
-fn observed(batch: &OpenBatch, calls: &[RecordedRequest]) -> Option<Vec<(String, String)>> {
-    let is_observed = batch.head.parent.is_some() && batch.head.place.observer().is_some();
-    is_observed.then(|| {
-        calls.iter().map(|call| (call.opened.id.to_string(), call.opened.tool.to_string())).collect()
-    })
-}
-
-/// Tells the observer of calls that are new, before they begin.
-fn tell(rt: &Inner, batch: &OpenBatch, observed: Vec<(String, String)>, answers: &[Answering]) {
-    let (Some(parent), Some(observer)) = (batch.head.parent, batch.head.place.observer()) else { return };
-    let handle = |call: CallId| Handle::seal(rt.store.secret(), HandleKind::Call, call.packed());
-    for ((id, tool), answer) in observed.into_iter().zip(answers).filter(|(_, answer)| !answer.known) {
-        let call = handle(CallId { batch: batch.head.no, ordinal: answer.ordinal });
-        observer.tell(&NestedCall { call, id, tool, inside: handle(parent.call) });
-    }
 }
 
 /// Where every call of a batch is answered from; those below `known` were there before.

@@ -9,7 +9,7 @@ use windlass_core::call::{
     Suspended, Then, Unconnected, Verdict, Wake,
 };
 use windlass_core::handle::{Handle, HandleKind, Secret};
-use windlass_core::operation::{Completion, Did, Operation, StepResult, signal_of};
+use windlass_core::operation::{Completion, Did, Numbered, Operation, StepResult, signal_of};
 use windlass_core::outcome::{Effect, Outcome, Value};
 use windlass_core::redact::{RedactedArgs, SecretNames, redacted_text};
 use windlass_core::visible;
@@ -130,7 +130,16 @@ fn operation(fact: &Operation) -> String {
         Did::Attached { content, kept } => {
             format!("{name}: it attached {} as artifact {}", shorten(content), kept.artifact)
         }
-        Did::Emitted { event, payload, triggered } => {
+        Did::Emitted { event, numbered: Numbered { number, is_again: true }, .. } => {
+            format!("{name}: it emitted the event {event} again, which was number {number}")
+        }
+        Did::EventPlanned { event, payload } => {
+            format!("{name}: it emits the event {event} if it succeeds: {}", shorten_json(payload))
+        }
+        Did::Awaited { what, until } => {
+            format!("{name}: it waits for {}, until {}", shorten_json(what), wall_time(until.wake_at))
+        }
+        Did::Emitted { event, payload, triggered, .. } => {
             let started = match triggered.len() {
                 0 => String::new(),
                 count => format!(", which started {count} {}", if count == 1 { "task" } else { "tasks" }),
@@ -328,6 +337,7 @@ fn parked(fact: &Parked) -> String {
         Reason::Connection => "its session is not connected",
         Reason::Client => "its caller has not posted its result",
         Reason::Signal => "no signal has come",
+        Reason::Awaited => "a task has not ended, or an event of its session has not come",
     };
     match fact.length_us < FOREVER_US {
         true => format!("it waits, because {waits}, and its deadline does at {}", wall_time(fact.wake_at)),

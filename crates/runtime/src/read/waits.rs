@@ -4,6 +4,7 @@ use crate::api::answer::wall_time;
 use crate::api::error::SessionError;
 use crate::api::journal::fold;
 use crate::api::progress::Progress;
+use crate::read::inspect::RecordedCall;
 use crate::session::batch::{OpenBatch, VisibleCall};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
@@ -45,6 +46,9 @@ pub struct OpenCall {
     pub status: Option<String>,
     /// The number of attempts started, as far as it is known: that of a `read` call is recorded with its result.
     pub attempts: u32,
+    /// The last sign of life of its running attempt.
+    #[serde(skip)]
+    pub alive_at: Option<Timestamp>,
     /// When it was requested.
     #[serde(serialize_with = "crate::api::answer::as_wall_time")]
     pub opened_at: Timestamp,
@@ -56,6 +60,28 @@ pub struct WaitingFor {
     wait: Wait,
     /// The word, and behind it what is known.
     text: String,
+}
+
+impl OpenCall {
+    /// An open call as it is recorded.
+    pub(crate) fn recorded(found: &RecordedCall) -> OpenCall {
+        let call = found.answer.call();
+        OpenCall {
+            session: found.session.clone(),
+            batch: found.batch_key.clone(),
+            call: found.answer.handle().to_string(),
+            id: call.opened.id.to_string(),
+            parent: found.answer.parent().map(|parent| parent.to_string()),
+            tool: call.opened.tool.to_string(),
+            state: call.state.name(),
+            waiting_for: recorded(call),
+            progress: None,
+            status: None,
+            attempts: call.attempts,
+            alive_at: None,
+            opened_at: call.opened_at,
+        }
+    }
 }
 
 impl WaitingFor {
@@ -171,6 +197,7 @@ async fn recorded_open(
             progress: None,
             status: None,
             attempts: call.attempts,
+            alive_at: None,
             opened_at: call.opened_at,
         };
         (id, open)
@@ -200,12 +227,13 @@ pub(crate) fn live(rt: &Inner, wanted: impl Fn(&str) -> bool) -> Vec<(CallId, Op
 /// Lists the open calls of a batch.
 fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<OpenRecord>) {
     batch.look(|ordinal, seen| {
-        let (mut progress, mut status, mut attempts) = (None, None, 0);
+        let (mut progress, mut status, mut attempts, mut alive_at) = (None, None, 0, None);
         let (asked, opened_at, state, parked) = match seen {
             VisibleCall::Over => return,
             VisibleCall::Driven(asked, at, Some(signal)) => {
                 (progress, status) = signal.last_words();
                 attempts = signal.attempt().0;
+                alive_at = Some(past(rt, signal.alive_us()));
                 (asked, at, "running", None)
             }
             VisibleCall::Driven(asked, at, None) => (asked, at, "queued", None),
@@ -230,6 +258,7 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<OpenRec
             progress,
             status,
             attempts,
+            alive_at,
             opened_at,
         };
         let same_as = parked.and_then(|call| same_as(session, call));
@@ -330,10 +359,17 @@ pub(crate) fn recorded(call: &Call) -> Option<WaitingFor> {
         | Reason::Input
         | Reason::Connection
         | Reason::Client
-        | Reason::Signal => until(),
+        | Reason::Signal
+        | Reason::Awaited => until(),
         Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused => String::new(),
     };
     Some(WaitingFor::new(parked.reason.into(), &known))
+}
+
+/// The wall time at a past point of the clock that never jumps.
+fn past(rt: &Inner, us: u64) -> Timestamp {
+    let ago = i64::try_from(rt.clock.elapsed_us().saturating_sub(us)).unwrap_or(i64::MAX);
+    Timestamp(rt.clock.now().0.saturating_sub(ago))
 }
 
 /// The wall time at a point of the clock that never jumps.

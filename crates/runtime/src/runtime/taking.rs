@@ -2,6 +2,7 @@
 
 use crate::api::error::SessionError;
 use crate::api::limits::SessionLimits;
+use crate::features::awaits;
 use crate::features::removal;
 use crate::features::retention;
 use crate::features::schedules;
@@ -52,6 +53,7 @@ async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Ar
         }
         drive::start_all(&on, calls.into_iter()).await;
     }
+    awaits::go_on(rt, &session).await?;
     // Nothing of a copy is started. What cannot be read now is looked for again there.
     if !rt.store.is_copy() && schedules::is_scheduled(rt, session.lane.session()).await.unwrap_or(true) {
         schedules::look_soon(rt, &session.name);

@@ -179,9 +179,61 @@ async fn tell(
     scope: Scope,
     what: batch::CallDemand,
 ) -> Result<(), SessionError> {
-    let (here, away) = meant(rt, session, scope, &what).await?;
-    let (ack, mut acked) = mpsc::channel(1);
     let signal = what.signal();
+    let mut acked = pass_on(rt, session, scope, what).await?;
+    let (lane, session, key) = (session.lane.clone(), Arc::downgrade(session), key.to_string());
+    rt.tasks.spawn(async move {
+        acked.recv().await;
+        // A signal is adopted in the change that records it.
+        if !signal.is_some_and(|signal| signal.is_adopted()) {
+            // If the session is lost, its next owner adopts the message.
+            let _ = lane.commit_rows(vec![Row::Adopt { key: key.clone() }]).await;
+        }
+        if let Some(session) = session.upgrade() {
+            session.asking.lock().await.remove(&key);
+        }
+    });
+    Ok(())
+}
+
+/// Passes what was awaited to the call that awaits it, and removes the row of the wait once the call has recorded it. If this
+/// process dies first, the next owner finds the row.
+pub(crate) async fn deliver(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    call: CallId,
+    what: batch::CallDemand,
+    wait: Row,
+) -> Result<(), SessionError> {
+    let mut acked = pass_on(rt, session, Scope::Call(call), what).await?;
+    let lane = session.lane.clone();
+    rt.tasks.spawn(async move {
+        acked.recv().await;
+        let _ = lane.commit_rows(vec![wait]).await;
+    });
+    Ok(())
+}
+
+/// Asks a call to stop that ends with another one. That is not recorded: whoever ends the other call asks again after a crash.
+pub(crate) async fn ask_to_stop(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    call: CallId,
+    reason: &str,
+) -> Result<(), SessionError> {
+    let what = batch::CallDemand::Cancel(Some(reason.into()));
+    pass_on(rt, session, Scope::Call(call), what).await.map(drop)
+}
+
+/// Passes a message to open calls: the channel is closed once all of them have recorded it.
+async fn pass_on(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    scope: Scope,
+    what: batch::CallDemand,
+) -> Result<mpsc::Receiver<()>, SessionError> {
+    let (here, away) = meant(rt, session, scope, &what).await?;
+    let (ack, acked) = mpsc::channel(1);
     let told = AdoptedNews { what, ack };
     for batch in &here {
         reach(rt, session, batch, scope, &told);
@@ -198,19 +250,7 @@ async fn tell(
             }
         }
     }
-    let (lane, session, key) = (session.lane.clone(), Arc::downgrade(session), key.to_string());
-    rt.tasks.spawn(async move {
-        acked.recv().await;
-        // A signal is adopted in the change that records it.
-        if !signal.is_some_and(|signal| signal.is_adopted()) {
-            // If the session is lost, its next owner adopts the message.
-            let _ = lane.commit_rows(vec![Row::Adopt { key: key.clone() }]).await;
-        }
-        if let Some(session) = session.upgrade() {
-            session.asking.lock().await.remove(&key);
-        }
-    });
-    Ok(())
+    Ok(acked)
 }
 
 fn resolution(landed: Option<JsonText>, by: Resolver, rt: &Inner) -> Resolved {

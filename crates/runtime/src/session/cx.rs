@@ -1,7 +1,12 @@
 //! The context of an attempt, for its tool.
 
+mod place;
+
+pub(crate) use place::CallPlace;
+
 use crate::api::clock::Clock;
 use crate::api::data_error::ArtifactError;
+use crate::api::observer::{CallOrigin, NestedCall, Observer};
 use crate::api::output::ToolError;
 use crate::api::progress::{Progress, words};
 use crate::session::artifacts::{ArtifactWriter, Artifacts};
@@ -11,7 +16,7 @@ use crate::session::log::Stream;
 use crate::session::signal::AttemptSignal;
 use crate::session::wheel::Wheel;
 use crate::tools::place::BatchPlace;
-use crate::tools::registry::Kinds;
+use crate::tools::registry::{Kinds, Listed};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::{Arc, Weak};
@@ -80,6 +85,50 @@ impl Cx {
     /// The key of the batch.
     pub fn batch_key(&self) -> &str {
         &self.place().batch_key
+    }
+
+    /// The model's turn that the batch belongs to, if its caller named one.
+    pub fn turn(&self) -> Option<&str> {
+        self.batch.head.turn.as_deref()
+    }
+
+    /// The principal of the session, if it has one.
+    pub fn principal(&self) -> Option<Arc<str>> {
+        self.hold.upgrade()?.session.principal.clone()
+    }
+
+    /// The id of the task, if the call is one by now: its own handle.
+    pub fn task(&self) -> Option<Handle> {
+        let is_task = self.signal.book.is_detached() || self.batch.is_task(self.call.ordinal);
+        is_task.then(|| self.handle())
+    }
+
+    /// The call that made this one, or started it as a task.
+    pub fn parent(&self) -> Option<Handle> {
+        let made = self.batch.head.parent.map(|parent| parent.call);
+        let started = || self.batch.asked_for(self.call.ordinal)?.task?.starter;
+        made.or_else(started).map(|call| self.artifacts.call_handle(call))
+    }
+
+    /// The tools that the calls of this batch may use, by name. It is the catalog of this moment and is not recorded: a
+    /// `stepped` body that decides by it reads it in a [step](Self::step).
+    pub fn catalog(&self) -> Vec<Listed> {
+        self.hold.upgrade().map_or_else(Vec::new, |hold| hold.rt.registry.list_for(self.place()))
+    }
+
+    /// Tells the [observer](crate::batch::Observer) of this call, if it has one, of work that the tool does in its own way: a
+    /// process, a request to another system. Nothing is recorded.
+    pub fn announce(&self, id: &str, name: &str) {
+        if let Some(observer) = self.observer() {
+            let (call, id, tool) = (self.handle(), id.to_string(), name.to_string());
+            let origin = CallOrigin::Announced;
+            observer.tell(&NestedCall { origin, call, id, tool, inside: self.handle() });
+        }
+    }
+
+    /// The observer of what this call makes.
+    pub(crate) fn observer(&self) -> Option<Observer> {
+        self.place().observer_of(&self.id)
     }
 
     /// The number of this attempt, from 1.

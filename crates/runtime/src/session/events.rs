@@ -63,6 +63,8 @@ pub struct Events {
     cursor: EntryNo,
     /// Frames up to here were delivered.
     heard: u64,
+    /// Notices up to here were reported.
+    noticed: u64,
     /// No more events will come.
     over: bool,
 }
@@ -76,6 +78,8 @@ pub enum News {
     /// Calls run whose start is not recorded, or running calls have reported something. Such frames have no
     /// cursor, and only the last of each is delivered.
     Words(Vec<Arc<Words>>),
+    /// So many notices came for the session's agent: its inbox has them. Such a frame has no cursor.
+    Notices(u64),
 }
 
 /// A frame: an unrecorded fact of a running call, so it has no cursor. Either an attempt runs whose start is
@@ -142,12 +146,14 @@ impl Events {
         let feed = rt.feeds.feed(session);
         // From here on it rings, and dropping this frees the place.
         let ring = feed.join(rt);
+        let noticed = ring.borrow().notices;
         let mut events = Events {
             rt: Arc::downgrade(rt),
             feed,
             ring,
             cursor: after.unwrap_or(EntryNo(0)),
             heard: 0,
+            noticed,
             over: false,
         };
         let head =
@@ -191,6 +197,11 @@ impl Events {
             let words = self.feed.words_since(&mut self.heard);
             if !words.is_empty() {
                 return Some(Ok(News::Words(words)));
+            }
+            if ring.notices > self.noticed {
+                let new = ring.notices - self.noticed;
+                self.noticed = ring.notices;
+                return Some(Ok(News::Notices(new)));
             }
             if ring.over || self.ring.changed().await.is_err() {
                 return None;

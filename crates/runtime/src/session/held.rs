@@ -10,6 +10,7 @@ pub(crate) use spare::Spare;
 use crate::api::error::Lost;
 use crate::session::away::Stub;
 use crate::session::batch::{self, HeardDemand, Used};
+use crate::session::cx::CallPlace;
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use crate::session::same::SharedEnd;
@@ -52,6 +53,8 @@ pub(crate) struct Held {
     pub(crate) past: CallPast,
     /// Which deadlines hold for it because of the calls around it, as far as was last looked.
     around: DeadlineColumn,
+    /// Whether the tasks that end with it have ended.
+    pub(crate) has_ended_tasks: bool,
     /// Whether an operator lets it go on under what its tool has become.
     pub(crate) acceptance: Acceptance,
     /// The result of the last look for its tool.
@@ -226,6 +229,7 @@ impl DriveContext {
             answer: None,
             past,
             around: DeadlineColumn::Inline,
+            has_ended_tasks: false,
             acceptance: Acceptance::NotGiven,
             tool_search: ToolSearch::NotMissed,
             looked_generation: 0,
@@ -313,6 +317,17 @@ impl DriveContext {
 }
 
 impl Held {
+    /// Whether it started tasks that end with it, and that were not told so.
+    pub(crate) fn has_attached_tasks(&self) -> bool {
+        let started = || self.call.operations.as_deref().is_some_and(Operations::has_attached_task);
+        !self.has_ended_tasks && started()
+    }
+
+    /// Its place, for tools and hooks that look at it.
+    pub(crate) fn place(&self) -> CallPlace<'_> {
+        CallPlace { on: &self.on, call: self.id, id: &self.call.opened.id, attempts: self.call.attempts }
+    }
+
     /// Puts the call aside that was read back, as it was before it left memory. The planner knows it.
     pub(crate) fn asleep(self, stub: &Stub) -> ParkedCall {
         let AwayDue { due_us, wall } = stub.due;

@@ -19,6 +19,7 @@ use crate::session::turns::Turns;
 use crate::session::wheel::Wheel;
 use crate::session::worker::Worker;
 use crate::tools::hooks::Hook;
+use crate::tools::model::LanguageModel;
 use crate::tools::registry::{Host, Registry};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -72,6 +73,8 @@ pub struct Config {
     pub retention: Retention,
     /// The hooks, called in this order.
     pub hooks: Vec<Arc<dyn Hook>>,
+    /// The language model that tools may ask with [`Cx::complete`](crate::Cx::complete). Without it none can.
+    pub model: Option<Arc<dyn LanguageModel>>,
     /// The parent of the folders with the files of sessions; created at the first use. Without it there are no files.
     pub files: Option<PathBuf>,
     /// Whether other runtimes work on the same store. Then this one is a worker: it writes heartbeats, owns sessions only while
@@ -93,6 +96,7 @@ impl Config {
             limits: Limits::default(),
             retention: Retention::default(),
             hooks: Vec::new(),
+            model: None,
             files: None,
             shared: false,
         }
@@ -105,6 +109,7 @@ pub(crate) struct Inner {
     pub(crate) limits: Arc<EnforcedLimits>,
     pub(crate) retention: Retention,
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
+    pub(crate) model: Option<Arc<dyn LanguageModel>>,
     pub(crate) files: Option<Arc<Path>>,
     pub(crate) registry: Arc<Registry>,
     /// The services for tools.
@@ -172,6 +177,7 @@ impl Inner {
             store: config.store,
             clock: config.clock,
             hooks: config.hooks,
+            model: config.model,
             files: config.files.map(Arc::from),
             registry: Arc::new(Registry::new(host.clone(), plugs.own_tools)),
             host,

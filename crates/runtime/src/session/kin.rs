@@ -149,7 +149,13 @@ impl ChildOf {
         let (line, openers) = child.line(&*rt.store, name).await?;
         let no = rt.registry.narrow(name, Arc::new(line));
         let narrowing = Narrowing { registry: Arc::downgrade(&rt.registry), session: name.into(), no };
-        Ok(ChildOf { child, openers, closed: AtomicBool::new(false), _narrowing: narrowing })
+        let closed = AtomicBool::new(is_closed_early(&*rt.store, name).await?);
+        Ok(ChildOf { child, openers, closed, _narrowing: narrowing })
+    }
+
+    /// It was closed before the call that opened it has ended. The record is durable.
+    pub(crate) fn close_early(&self) {
+        self.closed.store(true, Ordering::SeqCst);
     }
 
     /// Checks whether it is closed, and caches that.
@@ -168,6 +174,17 @@ impl ChildOf {
 
     pub(crate) fn is_known_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
+    }
+}
+
+/// The key in [`Space::About`] of a child session that its opener closed early.
+pub(crate) const CLOSED: &str = "closed";
+
+/// Whether a child session was closed early.
+async fn is_closed_early(store: &dyn Store, name: &str) -> Result<bool, SessionError> {
+    match store.session(name).await? {
+        Some(row) => Ok(store.record(Space::About.of(row.no), CLOSED).await?.is_some()),
+        None => Ok(false),
     }
 }
 

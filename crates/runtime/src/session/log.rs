@@ -130,7 +130,7 @@ impl AttemptLog {
             text.push_str(std::mem::take(&mut rest));
         }
         while !rest.is_empty() {
-            let (piece, later) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES));
+            let (piece, later) = rest.split_at(piece_end(rest));
             self.unwritten.push_back((stream, piece.to_string()));
             rest = later;
         }
@@ -201,6 +201,15 @@ impl AttemptLog {
             self.tail_bytes += bytes;
         }
     }
+}
+
+/// The end of the first piece of a text: behind a whole line, if one fits.
+fn piece_end(text: &str) -> usize {
+    if text.len() <= PIECE_BYTES {
+        return text.len();
+    }
+    let most = text.floor_char_boundary(PIECE_BYTES);
+    text[..most].rfind('\n').map_or(most, |line_end| line_end + 1)
 }
 
 /// The page size for reading pieces.

@@ -1,5 +1,6 @@
 //! Records written in the change they are about: that a call is a task, and notices for its session.
 
+use crate::api::progress::Progress;
 use crate::session::inner::Inner;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,14 +25,41 @@ pub enum NoticeKind {
     TaskAsks,
     /// A task waits for an external answer, or for a connection.
     TaskWaits,
+    /// An event of a kind that wakes the agent.
+    Event,
+    /// A notice that the host or a tool posted.
+    Posted,
+}
+
+/// How a notice wants to reach the agent: for hosts and wires, which act on it. The inbox treats all alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Urgency {
+    /// At once, even if the agent is at work.
+    Interrupt,
+    /// As soon as the agent has nothing else to do.
+    #[default]
+    WhenIdle,
+    /// When the agent looks by itself.
+    Silent,
 }
 
 /// A stored notice. Its content is in the journal of its call.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct KeptNotice {
     pub(crate) kind: NoticeKind,
-    /// The call, as one number.
-    pub(crate) call: u64,
+    /// The call, as one number; `None`: it is about no call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) call: Option<u64>,
+    /// Title and text, where they are not in a journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) own: Option<NoticeWords>,
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub(crate) urgency: Urgency,
+    /// Its priority, if it is about no call.
+    #[serde(default, skip_serializing_if = "is_middle")]
+    pub(crate) priority: i8,
     /// The name of the operation it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
@@ -59,6 +87,23 @@ pub(crate) struct NoticeLease {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_usual(urgency: &Urgency) -> bool {
+    *urgency == Urgency::default()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_middle(priority: &i8) -> bool {
+    *priority == 0
+}
+
+/// The title and the text of a notice.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct NoticeWords {
+    pub(crate) title: String,
+    pub(crate) text: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
@@ -67,7 +112,10 @@ impl KeptNotice {
     pub(crate) fn new(kind: NoticeKind, call: CallId, at: Timestamp) -> KeptNotice {
         KeptNotice {
             kind,
-            call: call.packed(),
+            call: Some(call.packed()),
+            own: None,
+            urgency: Urgency::default(),
+            priority: 0,
             name: None,
             created_us: at.0,
             folded: Vec::new(),
@@ -75,6 +123,13 @@ impl KeptNotice {
             lease: None,
             deliveries: 0,
         }
+    }
+
+    /// A notice that is about no call.
+    pub(crate) fn posted(words: NoticeWords, urgency: Urgency, priority: i8, at: Timestamp) -> KeptNotice {
+        let nobody = CallId::unpacked(0);
+        let (call, own) = (None, Some(words));
+        KeptNotice { call, own, urgency, priority, ..KeptNotice::new(NoticeKind::Posted, nobody, at) }
     }
 
     /// The number of calls it is about.
@@ -119,10 +174,47 @@ pub(crate) fn task_does(id: CallId, priority: i8, kind: NoticeKind, name: &str, 
     kept.row(&key(id, priority, at, name))
 }
 
+/// The notice of an event that wakes the agent; written with it.
+pub(crate) fn of_event(call: Option<CallId>, event: &str, number: u64, text: String, at: Timestamp) -> Row {
+    let words = NoticeWords { title: event.to_string(), text };
+    let place = call.unwrap_or(CallId::unpacked(0));
+    let kept = KeptNotice {
+        call: call.map(CallId::packed),
+        own: Some(words),
+        ..KeptNotice::new(NoticeKind::Event, place, at)
+    };
+    kept.row(&key(place, 0, at, &format!("event{number}")))
+}
+
 /// The key: in the order of delivery.
 pub(crate) fn key(id: CallId, priority: i8, at: Timestamp, what: &str) -> String {
     let rank = 127 - i16::from(priority);
     format!("{rank:03}-{:016x}-{:012x}-{what}", at.0, id.packed())
+}
+
+/// The last progress and status of a task, in the row that lists it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct TaskWords {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) progress: Option<Progress>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<String>,
+    /// When the task last showed that it is alive.
+    #[serde(default)]
+    pub(crate) at_us: i64,
+}
+
+impl TaskWords {
+    /// The row of a task that has said something.
+    pub(crate) fn row(&self, call: CallId) -> Row {
+        let value = serde_json::to_vec(self).unwrap_or_default().into();
+        Row::Put { space: Space::Task, key: task_key(call), value }
+    }
+
+    /// What a row has; nothing in one of a task that has said nothing.
+    pub(crate) fn read(value: &[u8]) -> TaskWords {
+        serde_json::from_slice(value).unwrap_or_default()
+    }
 }
 
 /// The row that lists a task in its session; written with the change that makes it one.

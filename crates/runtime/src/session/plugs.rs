@@ -9,6 +9,7 @@ use crate::tools::registry::OwnTools;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use windlass_core::ids::CallId;
 
 /// A future of a type that its caller must not know.
 pub(crate) type Plugged<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -39,6 +40,10 @@ pub(crate) enum FollowUp {
     Noticed(u64),
     /// A call that a schedule started has ended: the schedule's next time may wait for it.
     ScheduledEnded,
+    /// Tasks have ended: whoever waits for them continues.
+    TasksEnded(Vec<CallId>),
+    /// Calls have ended that planned events for the case that they succeed.
+    EventsDue(Vec<CallId>),
     /// Child sessions are closed: their running calls must stop.
     StopChildren {
         /// Their names.

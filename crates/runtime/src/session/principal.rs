@@ -14,6 +14,9 @@ use windlass_store::{Hold, Row, Sequence, Space, Store, gone_value};
 /// The principal of sessions that a runtime opens without one.
 pub const LOCAL: &str = "local";
 
+/// The key in [`Space::About`] of a session's title, labels and language, as JSON.
+pub const ABOUT: &str = "setting";
+
 /// Records of [`Space::About`], by key.
 pub type Settings = Vec<(String, Arc<[u8]>)>;
 
@@ -100,6 +103,14 @@ impl Runtime {
 }
 
 impl SessionStanding {
+    /// The principal of a session that exists.
+    pub(crate) fn principal(self) -> Option<Arc<str>> {
+        match self {
+            SessionStanding::Present { principal } => principal,
+            SessionStanding::Unused | SessionStanding::Gone(_) => None,
+        }
+    }
+
     /// Looks up the name of a session in the store.
     pub async fn of(store: &dyn Store, name: &str) -> Result<SessionStanding, SessionError> {
         if let Some(row) = store.session(name).await? {

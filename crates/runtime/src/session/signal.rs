@@ -1,11 +1,12 @@
 //! State shared by a running attempt and its watcher: the stop signal, signs of life, the last output.
 
 use crate::api::clock::Clock;
-use crate::api::locks::{LockRank, OrderedMutex};
+use crate::api::locks::{LockGuard, LockRank, OrderedMutex};
 use crate::api::progress::Progress;
 use crate::session::book::Book;
 use crate::session::events::RunningAttempt;
 use crate::session::log::{AttemptLog, Stream};
+use crate::session::notices::TaskWords;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -52,6 +53,8 @@ struct AttemptWords {
     log: Option<Box<AttemptLog>>,
     progress: Option<Box<Progress>>,
     status: Option<Box<str>>,
+    /// Whether progress or status of a possible task are not written.
+    is_reported: bool,
 }
 
 impl AttemptSignal {
@@ -158,12 +161,21 @@ impl AttemptSignal {
 
     /// Whether the log has pending pieces.
     pub(crate) fn has_unwritten_log(&self) -> bool {
-        self.said.lock().log.as_ref().is_some_and(|log| log.has_unwritten())
+        let said = self.said.lock();
+        said.is_reported || said.log.as_ref().is_some_and(|log| log.has_unwritten())
     }
 
-    /// The rows that write the log.
+    /// The rows that write the log, and the last progress and status of a task.
     pub(crate) fn log_rows(&self, call: CallId, now: Timestamp) -> Vec<Row> {
-        self.said.lock().log.as_mut().map(|log| log.rows(call, now)).unwrap_or_default()
+        let mut said = self.said.lock();
+        let mut rows = said.log.as_mut().map(|log| log.rows(call, now)).unwrap_or_default();
+        said.is_reported = false;
+        if said.progress.is_some() || said.status.is_some() {
+            let (progress, status) = (said.progress.as_deref().cloned(), said.status.as_deref());
+            let status = status.map(str::to_string);
+            rows.push(TaskWords { progress, status, at_us: now.0 }.row(call));
+        }
+        rows
     }
 
     /// The end of its output, if it has any.
@@ -175,12 +187,26 @@ impl AttemptSignal {
 
     /// Sets its progress.
     pub(crate) fn set_progress(&self, progress: Progress) {
-        self.said.lock().progress = Some(Box::new(progress));
+        let mut said = self.said.lock();
+        said.progress = Some(Box::new(progress));
+        self.report(said);
+    }
+
+    /// Has the progress or status of a task written, soon.
+    fn report(&self, mut said: LockGuard<'_, AttemptWords>) {
+        let is_first = said.log.is_some() && !said.is_reported;
+        said.is_reported |= is_first;
+        drop(said);
+        if is_first {
+            self.book.ring();
+        }
     }
 
     /// Sets its status.
     pub(crate) fn set_status(&self, status: String) {
-        self.said.lock().status = Some(status.into());
+        let mut said = self.said.lock();
+        said.status = Some(status.into());
+        self.report(said);
     }
 
     /// Its last progress and status.

@@ -41,6 +41,7 @@ fn waits_for_world(reason: Reason) -> bool {
         | Reason::Connection
         | Reason::Client
         | Reason::Signal
+        | Reason::Awaited
         | Reason::ToolChanged
         | Reason::NoSuchTool
         | Reason::ToolPaused => true,

@@ -2,13 +2,14 @@
 
 use crate::api::output::{Output, ToolError};
 use crate::api::polling;
-use crate::tools::place::BatchPlace;
-use crate::tools::registry::Registered;
+use crate::session::cx::CallPlace;
+use crate::tools::registry::{Listed, Registered};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::future::Future;
 use std::pin::Pin;
 use windlass_core::failure::Failure;
+use windlass_core::handle::Handle;
 use windlass_core::tool::EffectClass;
 
 /// Sees every call: before it is allowed, and after its tool returned. Given to a runtime as
@@ -85,8 +86,7 @@ pub enum After {
 
 /// The facts of a call for a hook.
 pub struct HookCx<'a> {
-    pub(crate) id: &'a str,
-    pub(crate) place: &'a BatchPlace,
+    pub(crate) at: CallPlace<'a>,
     pub(crate) tool: &'a Registered,
     pub(crate) args: &'a Value,
 }
@@ -94,17 +94,52 @@ pub struct HookCx<'a> {
 impl<'a> HookCx<'a> {
     /// The model's id of the call.
     pub fn id(&self) -> &'a str {
-        self.id
+        self.at.id
     }
 
     /// The name of the session.
     pub fn session(&self) -> &'a str {
-        &self.place.session
+        &self.at.on.batch.head.place.session
     }
 
     /// The key of the batch.
     pub fn batch_key(&self) -> &'a str {
-        &self.place.batch_key
+        &self.at.on.batch.head.place.batch_key
+    }
+
+    /// The model's turn that the batch belongs to, if its caller named one.
+    pub fn turn(&self) -> Option<&'a str> {
+        self.at.turn()
+    }
+
+    /// The principal of the session, if it has one.
+    pub fn principal(&self) -> Option<&'a str> {
+        self.at.principal()
+    }
+
+    /// The handle of the call.
+    pub fn handle(&self) -> Handle {
+        self.at.handle()
+    }
+
+    /// The id of the task, if the call is one: its own handle.
+    pub fn task(&self) -> Option<Handle> {
+        self.at.task()
+    }
+
+    /// The call that made this one, or started it as a task.
+    pub fn parent(&self) -> Option<Handle> {
+        self.at.parent()
+    }
+
+    /// The number of attempts started so far.
+    pub fn attempts(&self) -> u32 {
+        self.at.attempts
+    }
+
+    /// The tools that the calls of this batch may use now, by name.
+    pub fn catalog(&self) -> Vec<Listed> {
+        self.at.catalog()
     }
 
     /// The tool's name.
@@ -124,12 +159,12 @@ impl<'a> HookCx<'a> {
 
     /// The host's input of the batch under this name.
     pub fn input(&self, name: &str) -> Option<&'a Value> {
-        self.place.input(name)
+        self.at.on.batch.head.place.input(name)
     }
 
     /// The host's input as a type of yours; an internal failure if it does not fit.
     pub fn input_as<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ToolError> {
-        self.place.input_as(name)
+        self.at.on.batch.head.place.input_as(name)
     }
 }
 

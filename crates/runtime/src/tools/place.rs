@@ -18,6 +18,8 @@ pub(crate) struct BatchPlace {
     overlay: OnceLock<Arc<Overlay>>,
     /// The observer of its nested calls.
     observer: OnceLock<Observer>,
+    /// The observers of single calls, by their ids.
+    call_observers: OnceLock<Vec<(String, Observer)>>,
 }
 
 impl BatchPlace {
@@ -26,7 +28,14 @@ impl BatchPlace {
         batch_key: Arc<str>,
         inputs: Option<Map<String, Value>>,
     ) -> BatchPlace {
-        BatchPlace { session, batch_key, inputs, overlay: OnceLock::new(), observer: OnceLock::new() }
+        BatchPlace {
+            session,
+            batch_key,
+            inputs,
+            overlay: OnceLock::new(),
+            observer: OnceLock::new(),
+            call_observers: OnceLock::new(),
+        }
     }
 
     pub(crate) fn overlay(&self) -> Option<&Overlay> {
@@ -39,6 +48,28 @@ impl BatchPlace {
 
     pub(crate) fn observer(&self) -> Option<&Observer> {
         self.observer.get()
+    }
+
+    /// Whether somebody observes any of its calls.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observer.get().is_some() || self.call_observers.get().is_some()
+    }
+
+    /// The observer of what this call makes: that of the call, that of the batch, or both.
+    pub(crate) fn observer_of(&self, id: &str) -> Option<Observer> {
+        let own = self.call_observers.get().into_iter().flatten().find(|(of, _)| of == id);
+        match (own.map(|(_, observer)| observer.clone()), self.observer.get().cloned()) {
+            (Some(own), Some(all)) => Some(Observer::both(own, all)),
+            (own, all) => own.or(all),
+        }
+    }
+
+    /// Sets the observers of single calls, unless there are some.
+    pub(crate) fn observe_calls(&self, observers: Vec<(String, Observer)>) {
+        if !observers.is_empty() {
+            // The first ones count.
+            let _later = self.call_observers.set(observers);
+        }
     }
 
     /// Sets the observer, unless there is one.

@@ -184,6 +184,12 @@ impl Registry {
         self.layered(session, None, |layers| scope::visible(layers).into_values().map(Listed::of).collect())
     }
 
+    /// The tools that the calls of a batch may use, by name.
+    pub(crate) fn list_for(&self, place: &BatchPlace) -> Vec<Listed> {
+        let listed = |layers: &[&Layer]| scope::visible(layers).into_values().map(Listed::of).collect();
+        self.layered(&place.session, place.overlay(), listed)
+    }
+
     /// The tools that the calls of a child session may use, by name.
     pub(crate) fn list_along(&self, line: &ScopeLine) -> Vec<Listed> {
         let tools = self.tools.read();

@@ -93,6 +93,8 @@ pub struct CallRequest {
     pub inline_ms: Option<u64>,
     /// Starts it as a task, if its tool may continue in the background: nobody waits for it.
     pub task: Option<NewTask>,
+    /// The observer of what it makes, beside that of its batch. Not recorded; the first one counts.
+    pub observer: Option<Observer>,
 }
 
 /// How to start a call as a task.
@@ -198,6 +200,7 @@ pub(crate) fn check(mut request: BatchRequest, limits: &EnforcedLimits) -> Resul
     }
     texts.finish(calls.iter_mut().flat_map(|asked| [&mut asked.opened.id, &mut asked.opened.args.text]));
     let inputs = request.inputs.map(|inputs| checked_inputs(inputs, limits)).transpose()?;
+    let observers = observers_of(&request.calls);
     let BatchRequest { key, turn, overlay, observer, siblings, wake, unattended, .. } = request;
     if siblings == Siblings::Quorum(0) {
         return shape(
@@ -212,12 +215,22 @@ pub(crate) fn check(mut request: BatchRequest, limits: &EnforcedLimits) -> Resul
         inputs,
         overlay,
         observer,
+        observers,
         siblings,
         wake,
         unattended,
         streamed: false,
         parent: None,
     })
+}
+
+/// The observers of single calls, by their ids.
+fn observers_of(calls: &[CallRequest]) -> Vec<(String, Observer)> {
+    let observed = calls.iter().enumerate().filter_map(|(place, call)| {
+        let id = call.id.clone().unwrap_or_else(|| format!("call-{}", place + 1));
+        Some((id, call.observer.clone()?))
+    });
+    observed.collect()
 }
 
 /// A batch with a valid shape.
@@ -229,6 +242,8 @@ pub(crate) struct ShapedBatch {
     pub(crate) inputs: Option<Map<String, Value>>,
     pub(crate) overlay: Option<Arc<Overlay>>,
     pub(crate) observer: Option<Observer>,
+    /// The observers of single calls, by their ids.
+    pub(crate) observers: Vec<(String, Observer)>,
     pub(crate) siblings: Siblings,
     pub(crate) wake: Wake,
     pub(crate) unattended: bool,
@@ -301,10 +316,13 @@ fn ask(
 fn detached(place: usize, task: NewTask, limits: &EnforcedLimits) -> Result<Box<Detached>, BatchError> {
     if let Some(title) = &task.title {
         check_text(format_args!("calls[{place}].task.title"), title, limits.title_chars_max)?;
+        if title.trim().is_empty() {
+            return shape(format!("calls[{place}].task.title is blank; leave it out, or name the task"));
+        }
     }
     let NewTask { title, wake } = task;
     let title = title.map(Into::into);
-    Ok(Box::new(Detached { by: DetachedBy::Spawned, wake, title, starter: None, depth: 0 }))
+    Ok(Box::new(Detached { by: DetachedBy::Spawned, wake, title, starter: None, depth: 0, budget_ms: None }))
 }
 
 /// Opaque data, if it is not too large.

@@ -1,14 +1,15 @@
 //! The trait of a tool, and the types of its methods.
 
 use crate::api::output::{Output, Prepared, Reconciled, ToolError};
-use crate::session::cx::Cx;
-use crate::tools::place::BatchPlace;
+use crate::session::cx::{CallPlace, Cx};
+use crate::tools::registry::Listed;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::future::Future;
 use std::pin::Pin;
 use windlass_core::claim::Claims;
 use windlass_core::dedupe::Dedupe;
+use windlass_core::handle::Handle;
 use windlass_core::tool::ToolSpec;
 
 /// A tool that a model can call.
@@ -63,29 +64,68 @@ pub type PrepareFuture<'a> = Pin<Box<dyn Future<Output = Result<Prepared, ToolEr
 
 /// The facts of a call while it is prepared.
 pub struct PrepareCx<'a> {
-    pub(crate) id: &'a str,
-    pub(crate) place: &'a BatchPlace,
+    pub(crate) at: CallPlace<'a>,
 }
 
-impl PrepareCx<'_> {
+impl<'a> PrepareCx<'a> {
     /// The model's id of the call.
-    pub fn id(&self) -> &str {
-        self.id
+    pub fn id(&self) -> &'a str {
+        self.at.id
     }
 
     /// The name of the session.
-    pub fn session(&self) -> &str {
-        &self.place.session
+    pub fn session(&self) -> &'a str {
+        &self.at.on.batch.head.place.session
+    }
+
+    /// The key of the batch.
+    pub fn batch_key(&self) -> &'a str {
+        &self.at.on.batch.head.place.batch_key
+    }
+
+    /// The model's turn that the batch belongs to, if its caller named one.
+    pub fn turn(&self) -> Option<&'a str> {
+        self.at.turn()
+    }
+
+    /// The principal of the session, if it has one.
+    pub fn principal(&self) -> Option<&'a str> {
+        self.at.principal()
+    }
+
+    /// The handle of the call.
+    pub fn handle(&self) -> Handle {
+        self.at.handle()
+    }
+
+    /// The id of the task, if the call is one: its own handle.
+    pub fn task(&self) -> Option<Handle> {
+        self.at.task()
+    }
+
+    /// The call that made this one, or started it as a task.
+    pub fn parent(&self) -> Option<Handle> {
+        self.at.parent()
+    }
+
+    /// The number of attempts started so far.
+    pub fn attempts(&self) -> u32 {
+        self.at.attempts
+    }
+
+    /// The tools that the calls of this batch may use now, by name.
+    pub fn catalog(&self) -> Vec<Listed> {
+        self.at.catalog()
     }
 
     /// The host's input of the batch under this name.
-    pub fn input(&self, name: &str) -> Option<&Value> {
-        self.place.input(name)
+    pub fn input(&self, name: &str) -> Option<&'a Value> {
+        self.at.on.batch.head.place.input(name)
     }
 
     /// The host's input as a type of yours; an internal failure if it does not fit.
     pub fn input_as<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ToolError> {
-        self.place.input_as(name)
+        self.at.on.batch.head.place.input_as(name)
     }
 }
 

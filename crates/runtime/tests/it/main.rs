@@ -19,6 +19,7 @@ mod class_change;
 mod clocks;
 mod commits;
 mod completions;
+mod context;
 mod dedupe;
 mod effects;
 mod events;

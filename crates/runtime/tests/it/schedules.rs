@@ -222,7 +222,8 @@ async fn an_edit_and_a_removal_meet_a_time_that_is_due() {
     // Switched off over its time, and on again: that time is over.
     let enabled = |enabled| ScheduleEdit { enabled: Some(enabled), ..ScheduleEdit::default() };
     schedules.edit("beat", enabled(false)).await.unwrap();
-    assert_eq!(runtime.tasks("s").list(None, 10).await.unwrap().len(), 1, "it is no monitor now");
+    let listed = runtime.tasks("s").list(None, 10).await.unwrap();
+    assert_eq!((listed.len(), listed[0].kind, listed[0].state), (2, TaskKind::Monitor, "cancelled"));
     world.clock.advance(MINUTE * 8);
     settle().await;
     schedules.edit("beat", enabled(true)).await.unwrap();

@@ -65,7 +65,10 @@ async fn after(clock: &ManualClock, submitted: Submitted, time: Duration) -> Bat
 
 async fn notices(runtime: &Runtime) -> Vec<String> {
     let listed = runtime.inbox("s").list(None, 10).await.unwrap();
-    listed.iter().map(|notice| format!("{} {} {}", notice.state, notice.title, notice.call_state)).collect()
+    listed
+        .iter()
+        .map(|notice| format!("{} {} {}", notice.state, notice.title, notice.call_state.unwrap_or_default()))
+        .collect()
 }
 
 async fn until_told(runtime: &Runtime, count: usize) {

@@ -95,7 +95,7 @@ impl Shop {
                         let again = json!({ "order": args["order"] });
                         cx.spawn("again", "relay", &again, NewTask::default()).await?;
                     }
-                    _ => cx.emit("again", "sold", &args["order"]).await?,
+                    _ => drop(cx.emit("again", "sold", &args["order"]).await?),
                 }
                 Ok(json!("told").into())
             }

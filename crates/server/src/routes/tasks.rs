@@ -7,11 +7,16 @@ use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view::{self, View};
+use crate::wire::background::{InboxQuery, NoticeBody, PostedNotice, TaskQuery};
 use crate::wire::shown::{TaskMessages, TaskNotices, WholeTask};
 use crate::wire::{Acknowledged, Nothing, Paging, Requeued, SaidTo, SayBody, Take};
 use axum::extract::State;
+use std::time::Duration;
 use windlass::error::InboxError;
-use windlass::tasks::{NewMessage, Tasks};
+use windlass::tasks::{NewMessage, NewNotice, Tasks};
+
+/// The longest wait for a notice, in milliseconds: shorter than most connections live without a byte.
+const WAIT_MS_MAX: u64 = 60_000;
 
 /// The default lease of a notice, in milliseconds.
 const LEASE_MS: u64 = 60_000;
@@ -20,10 +25,10 @@ pub async fn list(
     State(api): State<Api>,
     caller: Caller,
     PathParams(session): PathParams<String>,
-    QueryParams(paging): QueryParams<Paging>,
+    QueryParams(query): QueryParams<TaskQuery>,
 ) -> HandlerResult {
     api.session(&caller, &session).await?;
-    json(&view::tasks(&api.runtime().tasks(&session), &paging).await?)
+    json(&view::tasks(&api.runtime().tasks(&session), &query).await?)
 }
 
 pub async fn show(
@@ -55,10 +60,15 @@ pub async fn messages(
     State(api): State<Api>,
     caller: Caller,
     PathParams((session, task)): PathParams<(String, String)>,
+    QueryParams(paging): QueryParams<Paging>,
 ) -> HandlerResult {
     api.session(&caller, &session).await?;
-    let messages = api.runtime().tasks(&session).messages(&task).await?;
-    json(&TaskMessages { items: messages })
+    let (after, limit) = (paging.after.as_deref(), view::limit(paging.limit)?);
+    let mut items = api.runtime().tasks(&session).messages_after(&task, after, limit as u64 + 1).await?;
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|message| message.id.clone());
+    json(&TaskMessages { items, next })
 }
 
 pub async fn say(
@@ -88,22 +98,46 @@ pub async fn inbox(
     State(api): State<Api>,
     caller: Caller,
     PathParams(session): PathParams<String>,
-    QueryParams(paging): QueryParams<Paging>,
+    QueryParams(query): QueryParams<InboxQuery>,
 ) -> HandlerResult {
     api.session(&caller, &session).await?;
-    json(&view::inbox(&api.runtime().inbox(&session), &paging).await?)
+    json(&view::inbox(&api.runtime().inbox(&session), &query).await?)
+}
+
+pub async fn post(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams(session): PathParams<String>,
+    Body(NoticeBody { title, text, urgency, priority, key }): Body<NoticeBody>,
+) -> HandlerResult {
+    api.takes_work()?;
+    api.claim(&caller, &session).await?;
+    let (inbox, notice) = (api.runtime().inbox(&session), NewNotice { title, text, urgency, priority, key });
+    let id = undisturbed(async move { inbox.post(notice).await }).await?;
+    json(&PostedNotice { id })
 }
 
 pub async fn take(
     State(api): State<Api>,
     caller: Caller,
     PathParams(session): PathParams<String>,
-    Body(Take { limit, lease_ms }): Body<Take>,
+    Body(Take { limit, lease_ms, wait_ms }): Body<Take>,
 ) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let (inbox, most) = (api.runtime().inbox(&session), view::limit(limit)? as u64);
-    let taken = undisturbed(async move { inbox.take(most, lease_ms.unwrap_or(LEASE_MS)).await }).await?;
+    let lease_ms = lease_ms.unwrap_or(LEASE_MS);
+    if wait_ms.is_some_and(|wait_ms| wait_ms > WAIT_MS_MAX) {
+        return Err(Problem::new(
+            ProblemCode::InvalidArgs,
+            format!("wait_ms is at most {WAIT_MS_MAX}; take again after it"),
+        ));
+    }
+    let taken = match wait_ms {
+        // Nobody waits on behalf of a caller that has gone away: what it would take stays in the inbox.
+        Some(wait_ms) => inbox.take_within(most, lease_ms, Duration::from_millis(wait_ms)).await?,
+        None => undisturbed(async move { inbox.take(most, lease_ms).await }).await?,
+    };
     json(&TaskNotices { items: taken })
 }
 
@@ -138,7 +172,10 @@ impl From<InboxError> for Problem {
         let told = error.to_string();
         match error {
             InboxError::NotFound { .. } => Problem::new(ProblemCode::NotFound, told),
-            InboxError::Lease { .. } => Problem::new(ProblemCode::InvalidArgs, told),
+            InboxError::Lease { .. } | InboxError::Invalid { .. } => {
+                Problem::new(ProblemCode::InvalidArgs, told)
+            }
+            InboxError::Full { .. } => Problem::new(ProblemCode::Overloaded, told),
             InboxError::NotOwned => Problem::new(ProblemCode::Internal, told),
             InboxError::Session(error) => Problem::from(error),
             // A kind that this server does not know yet.

@@ -7,10 +7,12 @@ use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view;
+use crate::wire::background::{EmittedEvent, EventBody};
 use crate::wire::triggers::TriggerBody;
-use crate::wire::{Deleted, Paging};
+use crate::wire::{CompletionBody, CompletionReceipt, Deleted, Paging};
 use axum::extract::State;
-use windlass::error::TriggerError;
+use windlass::error::{EmitError, TriggerError};
+use windlass::triggers::NewEvent;
 use windlass_core::call::Wake;
 
 pub async fn list(
@@ -57,6 +59,52 @@ pub async fn remove(
     let triggers = api.runtime().triggers(&session);
     undisturbed(async move { triggers.remove(&id).await }).await?;
     json(&Deleted { deleted: true })
+}
+
+pub async fn emit(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams(session): PathParams<String>,
+    Body(EventBody { kind, payload, once_by }): Body<EventBody>,
+) -> HandlerResult {
+    api.takes_work()?;
+    api.claim(&caller, &session).await?;
+    let runtime = api.runtime().clone();
+    let told = undisturbed(async move {
+        let event = NewEvent { kind: &kind, payload, once_by: once_by.as_deref() };
+        runtime.emit(&session, event).await
+    })
+    .await?;
+    let tasks = told.tasks.iter().map(ToString::to_string).collect();
+    json(&EmittedEvent { number: told.number, tasks, is_new: told.is_new })
+}
+
+pub async fn fulfil(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams((session, event)): PathParams<(String, String)>,
+    Body(body): Body<CompletionBody>,
+) -> HandlerResult {
+    api.takes_work()?;
+    api.session(&caller, &session).await?;
+    let (runtime, with) = (api.runtime().clone(), body.said()?);
+    undisturbed(async move { runtime.fulfil(&session, &event, with).await }).await?;
+    json(&CompletionReceipt { completed: true })
+}
+
+impl From<EmitError> for Problem {
+    fn from(error: EmitError) -> Problem {
+        let told = error.to_string();
+        match error {
+            EmitError::Undeclared { .. } | EmitError::Invalid { .. } => {
+                Problem::new(ProblemCode::InvalidArgs, told)
+            }
+            EmitError::Batch(error) => Problem::from(error),
+            EmitError::Session(error) => Problem::from(error),
+            // A kind that this server does not know yet.
+            _ => Problem::new(ProblemCode::Internal, told),
+        }
+    }
 }
 
 impl From<TriggerError> for Problem {

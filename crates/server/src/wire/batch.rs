@@ -302,6 +302,7 @@ fn requests(calls: Vec<CallBody>, limits: &Limits) -> Vec<CallRequest> {
 fn request(call: CallBody, limits: &Limits) -> CallRequest {
     let CallDeadlines { queue_ms, attempt_ms, silence_ms, total_ms } = call.deadlines;
     CallRequest {
+        observer: None,
         id: call.id,
         tool: call.tool,
         args: call.args.map_or_else(Args::default, |args| arguments(args.get(), limits)),

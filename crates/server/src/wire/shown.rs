@@ -169,6 +169,9 @@ pub struct TaskNotices {
 pub struct TaskMessages {
     /// Oldest first.
     pub items: Vec<TaskMessage>,
+    /// The cursor of the next page; absent if there is no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// A key-value pair of a session.

@@ -6,6 +6,7 @@ mod bad_requests;
 mod batches;
 mod bounds;
 mod children;
+mod context;
 mod events;
 mod expired;
 mod kept;

@@ -384,7 +384,8 @@ impl EffectTool {
         if bytes != text.as_bytes() || again != file {
             return Err(ToolError::internal("the attached file is another"));
         }
-        Ok(cx.emit(EVENT, EVENT, json!({ "call": key })).await?)
+        cx.emit(EVENT, EVENT, json!({ "call": key })).await?;
+        Ok(())
     }
 
     /// Goes to the ledger; the number of its line.

@@ -378,6 +378,8 @@ pub(super) struct DetachedFields {
     /// Absent means 0.
     #[n(4)]
     depth: Option<u32>,
+    #[n(5)]
+    budget_ms: Option<u64>,
 }
 
 impl From<&Detached> for DetachedFields {
@@ -388,6 +390,7 @@ impl From<&Detached> for DetachedFields {
             title: detached.title.as_deref().map(str::to_string),
             starter: detached.starter.map(CallId::packed),
             depth: (detached.depth > 0).then_some(detached.depth),
+            budget_ms: detached.budget_ms,
         }
     }
 }
@@ -399,6 +402,7 @@ pub(super) fn read_detached(fields: DetachedFields) -> Result<Detached, FieldPro
         title: fields.title.map(Into::into),
         starter: fields.starter.map(CallId::unpacked),
         depth: fields.depth.unwrap_or(0),
+        budget_ms: fields.budget_ms,
     })
 }
 

@@ -5,7 +5,7 @@ use super::outcome::{FailureFields, KeptFields};
 use super::{FieldProblem, encode, known, text, wrong};
 use crate::call::{Kind, Resumed, Suspended, Then};
 use crate::ids::{AttemptNo, CallId};
-use crate::operation::{Completion, Did, Operation, Question, StepResult, Triggered, Until};
+use crate::operation::{Completion, Did, Numbered, Operation, Question, StepResult, Triggered, Until};
 use crate::time::Timestamp;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
@@ -46,6 +46,12 @@ struct OperationFields<'a> {
     /// The calls that an event started; absent: none.
     #[b(13)]
     triggered: Option<Vec<TriggeredFields<'a>>>,
+    /// The number of an event in its session; absent: it has none.
+    #[n(14)]
+    number: Option<u64>,
+    /// Whether an event was emitted before, under its key; absent: it was not.
+    #[n(15)]
+    again: Option<bool>,
 }
 
 #[derive(Encode, Decode)]
@@ -77,12 +83,19 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
         Did::Attached { content, kept } => {
             OperationFields { input: Some(content), kept: Some((*kept).into()), ..named }
         }
-        Did::Emitted { event, triggered, .. } => {
+        Did::Emitted { event, triggered, numbered, .. } => {
             let started = triggered.iter();
             let started =
                 started.map(|one| TriggeredFields { trigger: &one.trigger, call: one.call.packed() });
             let triggered = (!triggered.is_empty()).then(|| started.collect());
-            OperationFields { event: Some(event), triggered, ..named }
+            let number = (numbered.number > 0).then_some(numbered.number);
+            let again = numbered.is_again.then_some(true);
+            OperationFields { event: Some(event), triggered, number, again, ..named }
+        }
+        Did::EventPlanned { event, .. } => OperationFields { event: Some(event), ..named },
+        Did::Awaited { until: began, .. } => {
+            let (wake_at, length_us) = until(began);
+            OperationFields { wake_at, length_us, ..named }
         }
         Did::SleepBegan(began) | Did::WaitBegan(began) | Did::SignalAwaited(began) => {
             let (wake_at, length_us) = until(began);
@@ -111,6 +124,7 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
         Did::Asked(question) => question.text.as_bytes(),
         Did::PairsRead { found, .. } => found.as_bytes(),
         Did::Emitted { payload, .. } | Did::Signalled { payload } => payload.as_bytes(),
+        Did::EventPlanned { payload, .. } | Did::Awaited { what: payload, .. } => payload.as_bytes(),
         Did::Spawned { asked: told } | Did::ChildOpened { asked: told } | Did::Said { message: told } => {
             told.as_bytes()
         }
@@ -171,8 +185,17 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
                 .unwrap_or_default()
                 .into_iter()
                 .map(|one| Triggered { trigger: one.trigger.into(), call: CallId::unpacked(one.call) });
-            Did::Emitted { event, payload: text(payload)?, triggered: triggered.collect() }
+            let numbered = Numbered {
+                number: fields.number.unwrap_or_default(),
+                is_again: fields.again.unwrap_or_default(),
+            };
+            Did::Emitted { event, payload: text(payload)?, triggered: triggered.collect(), numbered }
         }
+        Kind::EventPlanned => {
+            let event = fields.event.map(Arc::from).ok_or_else(|| wrong("an event has no kind"))?;
+            Did::EventPlanned { event, payload: text(payload)? }
+        }
+        Kind::Awaited => Did::Awaited { what: text(payload)?, until: until()? },
         Kind::Attached => {
             let kept = fields.kept.ok_or_else(|| wrong("what was attached is nowhere"))?;
             Did::Attached { content: input()?, kept: kept.read()? }

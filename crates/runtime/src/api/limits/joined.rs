@@ -200,6 +200,8 @@ declare! {
     log_bytes_max = 256 << 10;
     /// The log of a running task is written at most once in so many milliseconds, so that a talkative one costs little.
     log_write_ms = 250;
+    /// Open calls, and tasks, in the state of a session that a tool looks at.
+    state_page = 100;
     /// Notices that are listed or taken at once; each is told with its outcome.
     notices_page = 100;
     /// Notices of a session that nobody has acknowledged; beyond that the oldest of a kind become one that lists their
@@ -209,6 +211,10 @@ declare! {
     notices_folded_max = 1_000;
     /// The longest that a notice is somebody's before it is taken again, in milliseconds: its reader may be gone.
     notice_lease_ms_max = 3_600_000;
+    /// How long an acknowledged notice stays listed, in milliseconds: long enough to look up what an agent was told.
+    notice_kept_ms = 86_400_000;
+    /// The characters of the text of a notice that a host or a tool posts; its title has at most as many as that of a task.
+    notice_chars_max = 10_000;
     /// Schedules of a session that are enabled: each starts calls that nobody waits for.
     schedules_enabled_max = 5;
     /// Schedules of a session, enabled or not.

@@ -6,6 +6,7 @@ use crate::api::keys;
 use crate::api::misuse::{Misuse, StepError};
 use crate::api::output::ToolError;
 use crate::features::children::{self, ChildError, ChildSpec, Opener, OpeningCall};
+use crate::features::tasks::refusal;
 use crate::path::nested::{self, LentRoom, NestedBatch};
 use crate::path::submit;
 use crate::session::cx::Cx;
@@ -111,6 +112,7 @@ impl ChildSession<'_> {
             siblings: batch.siblings,
             inputs: place.inputs.clone(),
             overlay: place.shared_overlay(),
+            observer: cx.observer(),
             ..BatchRequest::default()
         };
         let tasks = hold.rt.tasks.clone();
@@ -121,6 +123,23 @@ impl ChildSession<'_> {
         lent.end().await;
         cx.heartbeat();
         self.answer_of(key, answered.map_err(|_| Misuse::Over)?)
+    }
+
+    /// Closes the child before this call ends, once however often the body runs: its running calls are cancelled, and it takes
+    /// no new ones. Durable when this returns.
+    pub async fn close(&self, name: &str) -> Result<(), StepError> {
+        let session = self.name.clone();
+        let asked = json!({ "close": &*session });
+        self.cx
+            .step(name, asked, |_| async {
+                let gone = || ToolError::new("The runtime is going away; ask again.").safe_to_retry();
+                let hold = self.cx.hold.upgrade().ok_or_else(gone)?;
+                let tasks = hold.rt.tasks.clone();
+                // In a task of the runtime, like all work for a tool: work that has begun is finished.
+                let closing = tasks.spawn(async move { children::close(&hold.rt, &session).await });
+                closing.await.map_err(|_| gone())?.map_err(refusal)
+            })
+            .await
     }
 
     fn answer_of(

@@ -9,6 +9,7 @@ use crate::session::owner::Session;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::Notify;
 use windlass_core::ids::CallId;
 use windlass_core::time::Timestamp;
 use windlass_store::{RecordPage, Row, Space};
@@ -20,6 +21,8 @@ pub(crate) struct Unread {
     count: AtomicU64,
     /// Whether a task counts or folds them.
     is_watched: AtomicBool,
+    /// Notified when a notice is on its way to the store, or may be taken again.
+    pub(super) arrived: Notify,
 }
 
 /// Not counted yet in this process.
@@ -31,6 +34,7 @@ impl Default for Unread {
             alone: tokio::sync::Mutex::default(),
             count: AtomicU64::new(UNKNOWN),
             is_watched: AtomicBool::new(false),
+            arrived: Notify::new(),
         }
     }
 }
@@ -39,6 +43,12 @@ impl Unread {
     /// Uncounts acknowledged notices.
     pub(super) fn read(&self, notices: u64) {
         self.change(|count| count.saturating_sub(notices));
+    }
+
+    /// Whether as many are unacknowledged as may be.
+    pub(super) fn is_full(&self, max: u64) -> bool {
+        let count = self.count.load(Ordering::SeqCst);
+        count != UNKNOWN && count >= max
     }
 
     fn change(&self, change: impl Fn(u64) -> u64) -> u64 {
@@ -51,7 +61,10 @@ impl Unread {
 
 /// Notices were written: if too many are unread now, the oldest are folded.
 pub(crate) fn wrote(rt: &Arc<Inner>, session: &Arc<Session>, notices: u64) {
-    let unread = session.slots.of::<Unread>().change(|count| count.saturating_add(notices));
+    let inbox = session.slots.of::<Unread>();
+    inbox.arrived.notify_waiters();
+    tell_followers(rt, session, notices);
+    let unread = inbox.change(|count| count.saturating_add(notices));
     if unread <= room(&rt.limits) || session.slots.of::<Unread>().is_watched.swap(true, Ordering::SeqCst) {
         return;
     }
@@ -71,6 +84,20 @@ pub(crate) fn wrote(rt: &Arc<Inner>, session: &Arc<Session>, notices: u64) {
             {
                 return;
             }
+        }
+    });
+}
+
+/// Tells the followers of the session, if there are some, once the notices are durable.
+fn tell_followers(rt: &Inner, session: &Arc<Session>, notices: u64) {
+    if !session.lane.feed().is_followed() {
+        return;
+    }
+    let lane = session.lane.clone();
+    rt.tasks.spawn(async move {
+        // Everything sent before is durable then.
+        if lane.commit_rows(Vec::new()).await.is_ok() {
+            lane.feed().noticed(notices);
         }
     });
 }
@@ -148,7 +175,8 @@ async fn read(
         count += records.len() as u64;
         for record in &records {
             let kept = kept(record)?;
-            if !kept.is_leased(Some(rt), now) && kept.calls() < together(&rt.limits) {
+            let is_foldable = kept.call.is_some() && kept.calls() < together(&rt.limits);
+            if is_foldable && !kept.is_leased(Some(rt), now) {
                 by_kind
                     .entry(name(kept.kind))
                     .or_default()
@@ -167,16 +195,21 @@ fn name(kind: NoticeKind) -> &'static str {
         NoticeKind::TaskMessage => "task_message",
         NoticeKind::TaskAsks => "task_asks",
         NoticeKind::TaskWaits => "task_waits",
+        NoticeKind::Event => "event",
+        NoticeKind::Posted => "posted",
     }
 }
 
 /// Replaces these notices by one, as old as the oldest.
 fn rows(folded: Vec<QueuedNotice>) -> Vec<Row> {
     let mut rows = Vec::with_capacity(folded.len() + 1);
-    let of = |kept: &KeptNotice| if kept.folded.is_empty() { vec![kept.call] } else { kept.folded.clone() };
+    let of = |kept: &KeptNotice| match kept.folded.is_empty() {
+        true => kept.call.into_iter().collect(),
+        false => kept.folded.clone(),
+    };
     let calls = folded.iter().flat_map(|queued| of(&queued.kept)).collect();
     if let Some(QueuedNotice { kept: oldest, .. }) = folded.first() {
-        let (call, at) = (CallId::unpacked(oldest.call), Timestamp(oldest.created_us));
+        let (call, at) = (CallId::unpacked(oldest.call.unwrap_or(0)), Timestamp(oldest.created_us));
         let one = KeptNotice { folded: calls, ..KeptNotice::new(oldest.kind, call, at) };
         rows.push(one.row(&key(call, 0, at, "all")));
     }

@@ -163,7 +163,7 @@ async fn noticed(rt: &Inner, session: &Session) -> Result<HashSet<BatchNo>, Sess
         for record in &records {
             let kept: KeptNotice = serde_json::from_slice(&record.value)
                 .map_err(|error| SessionError::undecodable(format!("the notice {:?}", record.key), error))?;
-            let calls = std::iter::once(kept.call).chain(kept.folded);
+            let calls = kept.call.into_iter().chain(kept.folded);
             found.extend(calls.map(|call| CallId::unpacked(call).batch));
         }
         after = Some(last.key.clone());

@@ -271,7 +271,14 @@ async fn start(
     };
     let mut checked = check(BatchRequest { calls: vec![call], ..BatchRequest::default() }, &rt.limits)?;
     let title = kept.title.as_deref().map(Arc::from);
-    let task = Detached { by: DetachedBy::Scheduled, wake: kept.wake(), title, starter: None, depth: 0 };
+    let task = Detached {
+        by: DetachedBy::Scheduled,
+        wake: kept.wake(),
+        title,
+        starter: None,
+        depth: 0,
+        budget_ms: None,
+    };
     checked.calls.iter_mut().for_each(|asked| asked.opened.task = Some(Box::new(task.clone())));
     let key: Arc<str> = keys::scheduled(id, nominal).into();
     let fresh = match submit::find_or_make(rt, &admission, &checked, &key).await {

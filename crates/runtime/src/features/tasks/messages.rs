@@ -65,6 +65,29 @@ impl Tasks {
         Ok(entries.iter().filter_map(|entry| message(entry, id.ordinal)).collect())
     }
 
+    /// The messages after the one of this id, oldest first; at most `limit`.
+    pub async fn messages_after(
+        &self,
+        task: &str,
+        after: Option<&str>,
+        limit: u64,
+    ) -> Result<Vec<TaskMessage>, AskError> {
+        let all = self.messages(task).await?;
+        let from = match after {
+            Some(after) => match all.iter().position(|message| message.id == after) {
+                Some(place) => place + 1,
+                None => {
+                    let what =
+                        format!("after is the id of a message, as `next` gives it, and {after:?} is none");
+                    return Err(AskError::Shape { what });
+                }
+            },
+            None => 0,
+        };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        Ok(all.into_iter().skip(from).take(limit).collect())
+    }
+
     /// Sends a message to a task whose tool takes the signal `message`. It is durable when this returns.
     pub async fn say(&self, task: &str, message: NewMessage<'_>) -> Result<(), AskError> {
         let NewMessage { text, in_reply_to, key } = message;

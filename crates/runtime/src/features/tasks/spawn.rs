@@ -3,6 +3,7 @@
 use crate::api::error::{BatchError, SessionError};
 use crate::api::keys;
 use crate::api::misuse::{Misuse, StepError};
+use crate::api::observer::Observer;
 use crate::api::output::ToolError;
 use crate::path::submit::{self, Starter, TaskStart};
 use crate::session::cx::Cx;
@@ -13,6 +14,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::operation::Did;
+
+/// Whether a task ends with the call that starts it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TaskBond {
+    Attached,
+    Detached,
+}
 
 impl Cx {
     /// Starts a call of a tool with the flag `background` as a task, which goes on whatever becomes of this call: its id, once
@@ -34,7 +42,34 @@ impl Cx {
         args: &Value,
         task: NewTask,
     ) -> Result<Handle, StepError> {
-        let asked = json!({ "tool": tool, "args": args, "title": task.title, "wake": task.wake.as_str() });
+        self.start_task(name, tool, args, task, TaskBond::Detached).await
+    }
+
+    /// Starts a task that ends with this call: when the call ends, in any way, the task is asked to stop, and the call ends
+    /// after it. Otherwise like [`spawn`](Self::spawn).
+    pub async fn spawn_attached(
+        &self,
+        name: &str,
+        tool: &str,
+        args: &Value,
+        task: NewTask,
+    ) -> Result<Handle, StepError> {
+        self.start_task(name, tool, args, task, TaskBond::Attached).await
+    }
+
+    async fn start_task(
+        &self,
+        name: &str,
+        tool: &str,
+        args: &Value,
+        task: NewTask,
+        bond: TaskBond,
+    ) -> Result<Handle, StepError> {
+        let mut asked =
+            json!({ "tool": tool, "args": args, "title": task.title, "wake": task.wake.as_str() });
+        if bond == TaskBond::Attached {
+            asked["attached"] = true.into();
+        }
         let (asked, max) = (asked.to_string(), self.limits().operations_max);
         if !self.book().has_spawned(name, &asked, max)? {
             self.book().note(self.now(), name, Did::Spawned { asked: asked.into() })?;
@@ -47,7 +82,7 @@ impl Cx {
             CallRequest { id, tool: tool.to_string(), args, task: Some(task), ..CallRequest::default() };
         let key = keys::nested(self.handle(), name, 1).into();
         let starter = Starter { call: self.call, depth: self.depth() };
-        let starting = start(hold.clone(), starter, key, call);
+        let starting = start(hold.clone(), starter, key, call, self.observer());
         // In a task of the runtime, like all work for a tool: work that has begun is finished.
         let started = hold.rt.tasks.clone().spawn(starting);
         drop(hold);
@@ -82,9 +117,10 @@ async fn start(
     starter: Starter,
     key: Arc<str>,
     call: CallRequest,
+    observer: Option<Observer>,
 ) -> Result<TaskStart, BatchError> {
     let place = &hold.batch.head.place;
     let (inputs, overlay) = (place.inputs.clone(), place.shared_overlay());
-    let request = BatchRequest { calls: vec![call], inputs, overlay, ..BatchRequest::default() };
+    let request = BatchRequest { calls: vec![call], inputs, overlay, observer, ..BatchRequest::default() };
     submit::submit_task(&hold, starter, key, request).await
 }

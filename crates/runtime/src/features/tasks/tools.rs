@@ -1,6 +1,6 @@
 //! The model's tools for tasks: available wherever a tool with the flag `background` is.
 
-use super::{NewMessage, Task, Tasks};
+use super::{NewMessage, Task, TaskFilter, TaskKind, Tasks, refusal as refused, sentence};
 use crate::api::answer::CallAnswer;
 use crate::api::output::{Output, ToolError};
 use crate::features::schedules::{NewSchedule, ScheduleEdit, ScheduleError, Schedules};
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::attempt::Deadlines;
 use windlass_core::call::Wake;
+use windlass_core::outcome::Outcome;
 use windlass_core::schedule::{CatchUp, Overlap};
 use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
 
@@ -66,11 +67,15 @@ struct ScheduleRequest {
 struct TaskListRequest {
     limit: Option<u64>,
     after: Option<String>,
+    state: Option<String>,
+    kind: Option<TaskKind>,
 }
 
 #[derive(Deserialize)]
 struct TaskRequest {
     task: String,
+    /// The number of the last log piece that was seen.
+    log_after: Option<u64>,
     timeout_s: Option<u64>,
     reason: Option<String>,
 }
@@ -165,7 +170,7 @@ impl Own {
             Own::Message => (
                 "message_task",
                 "Message a task",
-                "Says something to a running task, if its tool takes messages.",
+                "Says something to a running task, if its tool takes messages; in reply to a question of the task, it answers it.",
                 EffectClass::Keyed,
             ),
         }
@@ -190,8 +195,13 @@ impl Own {
             Own::List => json!({
                 "limit": { "type": "integer", "minimum": 1, "maximum": LISTED.1, "description": format!("How many at most. Default: {}.", LISTED.0) },
                 "after": { "type": "string", "description": "The id of the last task that you have seen." },
+                "state": { "type": "string", "description": "Only tasks in this state, such as running or succeeded." },
+                "kind": { "enum": ["tool", "monitor"], "description": "Only calls, or only schedules." },
             }),
-            Own::Get => json!({ "task": task }),
+            Own::Get => json!({
+                "task": task,
+                "log_after": { "type": "integer", "minimum": 0, "description": "Shows the log behind the piece of this number, and not its end." },
+            }),
             Own::Wait => json!({
                 "task": task,
                 "timeout_s": { "type": "integer", "minimum": 1, "maximum": WAIT_S.1, "description": format!("For how many seconds at most. Default: {}.", WAIT_S.0) },
@@ -203,7 +213,7 @@ impl Own {
             Own::Message => json!({
                 "task": task,
                 "text": { "type": "string", "minLength": 1, "maxLength": 10000, "description": "What to say." },
-                "in_reply_to": { "type": "string", "description": "The id of the message that this answers." },
+                "in_reply_to": { "type": "string", "description": "The id of the message or of the question that this answers." },
             }),
         }
     }
@@ -300,16 +310,10 @@ async fn schedule(new: NewSchedule, cx: &Cx) -> Result<Output, ToolError> {
     }
 }
 
-/// The error as a sentence.
-fn sentence(what: &str) -> String {
-    let mut letters = what.chars();
-    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-    format!("{first}{}.", letters.as_str())
-}
-
 async fn list(asked: TaskListRequest, cx: &Cx) -> Result<Output, ToolError> {
     let limit = asked.limit.unwrap_or(LISTED.0);
-    let found = tasks(cx)?.list(asked.after.as_deref(), limit).await.map_err(refused)?;
+    let filter = TaskFilter { state: asked.state.as_deref(), kind: asked.kind };
+    let found = tasks(cx)?.list_where(filter, asked.after.as_deref(), limit).await.map_err(refused)?;
     Ok(json!({ "tasks": found }).into())
 }
 
@@ -319,7 +323,7 @@ async fn get(asked: TaskRequest, cx: &Cx) -> Result<Output, ToolError> {
         return Ok(json!(monitor).into());
     }
     let (task, answer) = tasks.get(&asked.task).await.map_err(refused)?;
-    shown(&tasks, &asked.task, task, answer).await
+    shown(&tasks, &asked, task, answer).await
 }
 
 async fn wait(asked: TaskRequest, cx: &Cx) -> Result<Output, ToolError> {
@@ -376,15 +380,37 @@ async fn disable(id: &str, cx: &Cx) -> Result<Option<Output>, ToolError> {
 
 async fn message(said: TaskMessageRequest, cx: &Cx) -> Result<Output, ToolError> {
     let key = cx.idempotency_key();
+    if let Some(question) = said.in_reply_to.as_deref() {
+        let (task, _) = tasks(cx)?.get(&said.task).await.map_err(refused)?;
+        if task.input_requests.iter().any(|asked| asked.id == question) {
+            return answer(question, said.text, said.task, cx).await;
+        }
+    }
     let message = NewMessage { text: &said.text, in_reply_to: said.in_reply_to.as_deref(), key: Some(&key) };
     tasks(cx)?.say(&said.task, message).await.map_err(refused)?;
     Ok(json!({ "task": said.task, "said": true }).into())
 }
 
+/// Answers a question of a task: with the JSON that the text is, or with the text.
+async fn answer(question: &str, text: String, task: String, cx: &Cx) -> Result<Output, ToolError> {
+    let hold = cx.hold.upgrade().ok_or_else(gone)?;
+    let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    ask::answer(&hold.rt, question, &value).await.map_err(refused)?;
+    Ok(json!({ "task": task, "answered": question }).into())
+}
+
 /// A task with its details.
-async fn shown(tasks: &Tasks, id: &str, task: Task, answer: CallAnswer) -> Result<Output, ToolError> {
-    let mut shown = json!(task);
-    let last = tasks.last_words(id, LOG_PIECES).await.map_err(refused)?;
+async fn shown(
+    tasks: &Tasks,
+    asked: &TaskRequest,
+    task: Task,
+    answer: CallAnswer,
+) -> Result<Output, ToolError> {
+    let (mut shown, id) = (json!(task), &asked.task);
+    let last = match asked.log_after {
+        Some(after) => tasks.log(id, Some(after), LOG_PIECES as u64).await.map_err(refused)?,
+        None => tasks.last_words(id, LOG_PIECES).await.map_err(refused)?,
+    };
     let messages = tasks.messages(id).await.map_err(refused)?;
     if !last.is_empty() {
         shown["log"] = json!(last);
@@ -395,25 +421,19 @@ async fn shown(tasks: &Tasks, id: &str, task: Task, answer: CallAnswer) -> Resul
     if task.ended_at.is_some() {
         shown["result"] = answer.model_text().into();
     }
-    Ok(shown.into())
+    // Images and files of its result reach the model as those of its own call would.
+    let parts = match answer.call().outcome() {
+        Some(Outcome::Succeeded(success)) => success.parts.clone(),
+        _ => Vec::new(),
+    };
+    Ok(Output { value: shown, parts, ..Output::default() })
 }
 
 fn tasks(cx: &Cx) -> Result<Tasks, ToolError> {
     let hold = cx.hold.upgrade().ok_or_else(gone)?;
-    Ok(Tasks {
-        store: hold.rt.store.clone(),
-        session: hold.session.name.to_string(),
-        rt: Some(hold.rt.clone()),
-    })
+    Ok(Tasks::owned(&hold.rt, &hold.session.name))
 }
 
 fn gone() -> ToolError {
     ToolError::new("The runtime is going away; ask again.").safe_to_retry()
-}
-
-fn refused(error: AskError) -> ToolError {
-    if let AskError::Session(error) = error {
-        return ToolError::internal(crate::api::error::chain(&error));
-    }
-    ToolError::new(format!("{error}."))
 }

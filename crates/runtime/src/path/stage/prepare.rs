@@ -330,7 +330,7 @@ async fn attach(
     made: &mut Option<PreparedResult>,
 ) -> Result<(), Box<Failure>> {
     let said = {
-        let cx = PrepareCx { id: &held.call.opened.id, place: &held.on.batch.head.place };
+        let cx = PrepareCx { at: held.place() };
         answer_caught(|| tool.tool.prepare(args, &cx)).await
     };
     match said {

@@ -118,6 +118,7 @@ fn middles() -> Vec<Fact> {
         parked(Reason::Connection),
         parked(Reason::Client),
         parked(Reason::Signal),
+        parked(Reason::Awaited),
         Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }),
         Fact::CancelAsked(CancelAsked::default()),
         Fact::Accepted(Accepted { contract: Digest([8; 32]), class: EffectClass::Once, reconciles: false }),
@@ -169,6 +170,14 @@ fn insides() -> Vec<Fact> {
         did(Did::Spawned { asked: r#"{"tool":"build"}"#.into() }),
         did(Did::ChildOpened { asked: r#"{"session":"inside.7"}"#.into() }),
         did(Did::Said { message: r#"{"text":"half done"}"#.into() }),
+        did(Did::EventPlanned { event: "sold".into(), payload: r#"{"item":"a"}"#.into() }),
+        did(Did::Awaited { what: r#"{"task":"c7"}"#.into(), until }),
+        did(Did::Emitted {
+            event: "sold".into(),
+            payload: "{}".into(),
+            triggered: Arc::default(),
+            numbered: Numbered { number: 7, is_again: true },
+        }),
         did(Did::Attached { content: r#"{"bytes":3}"#.into(), kept }),
         told(Did::SignalAwaited(until)),
         told(Did::Signalled { payload: r#"{"yes":true}"#.into() }),
@@ -198,12 +207,13 @@ fn emitted(started: u32) -> Fact {
         call: CallId { batch: BatchNo(u64::from(batch)), ordinal: Ordinal(0) },
     };
     let (event, payload) = ("sold".into(), r#"{"item":"a\nb"}"#.into());
-    let did = Did::Emitted { event, payload, triggered: (0..started).map(one).collect() };
+    let triggered = (0..started).map(one).collect();
+    let did = Did::Emitted { event, payload, triggered, numbered: Numbered::default() };
     Fact::Operation(Box::new(Operation { name: "approval".into(), did }))
 }
 
 fn detach(by: DetachedBy, wake: Wake) -> Fact {
-    Fact::Detached(Box::new(Detached { by, wake, title: None, starter: None, depth: 0 }))
+    Fact::Detached(Box::new(Detached { by, wake, title: None, starter: None, depth: 0, budget_ms: None }))
 }
 
 fn ends() -> Vec<Fact> {

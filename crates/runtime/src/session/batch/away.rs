@@ -77,7 +77,7 @@ impl OpenBatch {
         has_open_inside: impl Fn(CallId) -> bool,
     ) -> Option<DepartingBatch> {
         let place = &self.head.place;
-        if self.head.parent.is_some() || place.overlay().is_some() || place.observer().is_some() {
+        if self.head.parent.is_some() || place.overlay().is_some() || place.is_observed() {
             return None;
         }
         let state = self.lock();

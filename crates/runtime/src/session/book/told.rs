@@ -5,7 +5,7 @@ use crate::api::error::{BatchError, SessionError};
 use crate::api::misuse::{Misuse, StepError};
 use crate::session::batch::OpenBatch;
 use crate::session::lane::{Commit, Lane};
-use windlass_core::operation::Did;
+use windlass_core::operation::{Did, Numbered, Triggered};
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
 
@@ -46,8 +46,23 @@ impl From<SessionError> for Unsent {
 }
 
 impl Book {
-    /// Whether this event is recorded.
-    pub(crate) fn has_emitted(
+    /// The record of this event, and the calls that it started.
+    pub(crate) fn emitted(
+        &self,
+        name: &str,
+        kind: &str,
+        payload: &str,
+        max: u64,
+    ) -> Result<Option<(Numbered, Vec<Triggered>)>, Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        let emitted =
+            page.operations().emitted(name, kind, payload).map_err(|found| Misuse::of(name, found))?;
+        Ok(emitted.map(|(numbered, triggered)| (numbered, triggered.to_vec())))
+    }
+
+    /// Whether this event is planned.
+    pub(crate) fn has_planned(
         &self,
         name: &str,
         kind: &str,
@@ -56,7 +71,7 @@ impl Book {
     ) -> Result<bool, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        page.operations().has_emitted(name, kind, payload).map_err(|found| Misuse::of(name, found))
+        page.operations().has_planned(name, kind, payload).map_err(|found| Misuse::of(name, found))
     }
 
     /// Notes an event and sends it, in one change with the calls that `start` makes of it. Meanwhile the

@@ -103,6 +103,13 @@ impl Book {
         Ok((slot, until))
     }
 
+    /// The end of the recorded wait for a task or event under this name. `None`: the wait is new.
+    pub(crate) fn awaited(&self, name: &str, what: &str, max: u64) -> Result<Option<Until>, Misuse> {
+        let mut page = self.open()?;
+        page.use_name(name, max)?;
+        page.operations().awaited(name, what).map_err(|found| Misuse::of(name, found))
+    }
+
     /// The answer under this name, if there is one.
     pub(crate) fn answer(&self, name: &str) -> Result<Option<WaitOutcome>, Misuse> {
         Ok(self.open()?.operations().wait(name).1.cloned())

@@ -91,6 +91,8 @@ pub(super) struct ReaderRing {
     pub(super) head: EntryNo,
     /// Counts reports of running calls.
     words: u64,
+    /// Counts notices for the session's agent.
+    pub(super) notices: u64,
     /// The store did not return the session's position: readers find out why.
     pub(super) trouble: bool,
     /// No more will come.
@@ -154,8 +156,13 @@ impl FeedNews {
 
 impl Feed {
     fn new(name: Arc<str>) -> Feed {
-        let (ring, _) =
-            watch::channel(ReaderRing { head: EntryNo(0), words: 0, trouble: false, over: false });
+        let (ring, _) = watch::channel(ReaderRing {
+            head: EntryNo(0),
+            words: 0,
+            notices: 0,
+            trouble: false,
+            over: false,
+        });
         Feed {
             name,
             readers: AtomicU32::new(0),
@@ -191,6 +198,11 @@ impl Feed {
     fn written(&self) -> Option<SessionRow> {
         let head = self.recent.lock().head(self.ring.borrow().head)?;
         self.session.get().map(|session| SessionRow { head, ..session.clone() })
+    }
+
+    /// Reports that so many notices for the session's agent are durable.
+    pub(crate) fn noticed(&self, notices: u64) {
+        self.ring.send_modify(|ring| ring.notices += notices);
     }
 
     /// Reports that an attempt runs whose start is not recorded yet.

@@ -188,8 +188,18 @@ impl Outline {
                 self.add("question", bounded_text(&question.text, max).0);
                 self.add("until", wall_time(question.until.wake_at));
             }
-            Did::Emitted { event, payload, triggered } => {
+            Did::EventPlanned { event, payload } => {
                 self.add("event", &**event);
+                self.add_payload(payload, max);
+            }
+            Did::Awaited { what, until } => {
+                self.add("until", wall_time(until.wake_at));
+                self.add_payload(what, max);
+            }
+            Did::Emitted { event, payload, triggered, numbered } => {
+                self.add("event", &**event);
+                self.add_if("number", (numbered.number > 0).then_some(numbered.number));
+                self.add_if("again", numbered.is_again.then_some(true));
                 self.add_payload(payload, max);
                 let started: Vec<Json> =
                     triggered.iter().map(|one| json!(TriggeredTask::of(one, secret))).collect();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use windlass_args::json;
 use windlass_args::names::nearest_name;
 use windlass_args::schema::{Schema, SchemaRole};
+use windlass_args::template::{TemplatePiece, pieces};
 use windlass_core::outcome::JsonText;
 use windlass_core::tool::{ToolSpec, check_name};
 
@@ -14,6 +15,8 @@ use windlass_core::tool::{ToolSpec, check_name};
 pub(crate) struct Kinds {
     emits: BTreeMap<String, Schema>,
     signals: BTreeMap<String, Schema>,
+    /// The texts of the notices of events that wake the agent.
+    wakes: BTreeMap<String, String>,
 }
 
 /// Why an event or a signal does not match its declaration.
@@ -28,6 +31,10 @@ pub(crate) enum KindMismatch {
 impl Kinds {
     /// Compiles the declarations of a tool; `None` if there are none.
     pub(crate) fn compile(spec: &ToolSpec, limits: &EnforcedLimits) -> Result<Option<Kinds>, RegisterError> {
+        if spec.wakes.keys().any(|kind| !spec.emits.contains_key(kind)) {
+            let what = "lists an event under `wakes` that it does not emit; list it under `emits` too";
+            return Err(RegisterError::Flags { name: spec.name.clone(), what });
+        }
         if spec.emits.is_empty() && spec.signals.is_empty() {
             return Ok(None);
         }
@@ -49,7 +56,7 @@ impl Kinds {
             Ok(kinds)
         };
         let (emits, signals) = (compile("emits", &spec.emits)?, compile("signals", &spec.signals)?);
-        Ok(Some(Kinds { emits, signals }))
+        Ok(Some(Kinds { emits, signals, wakes: spec.wakes.clone() }))
     }
 
     /// The payload of an event in stored form, if its kind is declared.
@@ -70,6 +77,28 @@ impl Kinds {
         limits: &EnforcedLimits,
     ) -> Result<JsonText, KindMismatch> {
         fits(&self.signals, name, payload, limits)
+    }
+
+    /// Whether it declares this kind of event.
+    pub(crate) fn emits(&self, kind: &str) -> bool {
+        self.emits.contains_key(kind)
+    }
+
+    /// The text of the notice by which an event wakes the agent, if its kind does.
+    pub(crate) fn wake_text(&self, kind: &str, payload: &Value) -> Option<String> {
+        let shown = |name: &str| match payload.get(name) {
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+            None => format!("{{{name}}}"),
+        };
+        let text = pieces(self.wakes.get(kind)?);
+        Some(
+            text.map(|piece| match piece {
+                TemplatePiece::Text(text) => text.to_string(),
+                TemplatePiece::Property(name) => shown(name),
+            })
+            .collect(),
+        )
     }
 
     /// Whether calls of the tool take this signal.

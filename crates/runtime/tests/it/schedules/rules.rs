@@ -87,7 +87,7 @@ async fn a_run_that_is_open_is_met_as_asked() {
     until(async || notices(&runtime).await == 2).await;
     assert_eq!((shown(&runtime).await.as_str(), world.began()), ("3 run, 0 skipped, next 08:04", 3));
     let told = runtime.inbox("s").list(None, 10).await.unwrap();
-    assert!(told.iter().all(|notice| notice.call_state == "cancelled"), "{told:?}");
+    assert!(told.iter().all(|notice| notice.call_state == Some("cancelled")), "{told:?}");
 }
 
 /// The last time that came while a run was open is used when that has ended, also by the next owner.

@@ -124,7 +124,7 @@ async fn told_once(runtime: &Runtime) {
         let Some(last) = page.last() else { break };
         after = Some(last.id.clone());
         told.extend(page.into_iter().flat_map(|notice| match notice.calls.is_empty() {
-            true => vec![notice.call],
+            true => notice.call.into_iter().collect(),
             false => notice.calls,
         }));
     }

@@ -154,7 +154,7 @@ async fn what_cannot_be_a_task_is_refused_and_starts_nothing() {
     assert_eq!(notices(&runtime).await, [""; 0]);
     for tool in ["get_task", "wait_task", "cancel_task"] {
         let told = refuses(&runtime, tool, json!({ "task": "nonsense" })).await;
-        assert!(told.contains("there is no task \"nonsense\""), "{tool}: {told}");
+        assert!(told.contains("There is no task \"nonsense\""), "{tool}: {told}");
     }
 }
 

@@ -70,7 +70,7 @@ impl InsideHistory {
             Did::SleepEnded => self.sleeps += 1,
             Did::PairWritten { written, .. } => self.pairs += u32::from(*written),
             Did::Attached { .. } => self.attached += 1,
-            Did::Emitted { .. } => self.events += 1,
+            Did::Emitted { numbered, .. } => self.events += u32::from(!numbered.is_again),
             Did::Called { generation } => {
                 let called = NestedCalls { generation: *generation, at, round };
                 self.called.entry(name()).or_default().push(called);
@@ -87,6 +87,8 @@ impl InsideHistory {
             | Did::TimedOut
             | Did::PairsRead { .. }
             | Did::ChildOpened { .. }
+            | Did::EventPlanned { .. }
+            | Did::Awaited { .. }
             | Did::SignalAwaited(_) => {}
         }
     }

@@ -21,12 +21,19 @@ const ROOMS: [(&str, &[&str]); 9] = [
 ];
 
 /// Imports against the direction: the room, what it imports, and why that stays.
-const BACK: [(&str, &str, &str); 1] = [(
-    "tools",
-    "session::cx::Cx",
-    "`Tool::run` takes the context of an attempt, which holds its call, which holds its tool: one of the three must name a type \
-     above it, and this is the one that tool authors write down",
-)];
+const BACK: [(&str, &str, &str); 2] = [
+    (
+        "tools",
+        "session::cx::Cx",
+        "`Tool::run` takes the context of an attempt, which holds its call, which holds its tool: one of the three must name a \
+         type above it, and this is the one that tool authors write down",
+    ),
+    (
+        "tools",
+        "session::cx::CallPlace",
+        "`Tool::prepare` and hooks see the session, the turn and the calls around theirs, as `Tool::run` does",
+    ),
+];
 
 /// Modules that belong to no room.
 const ROOMLESS: [&str; 2] = ["lib", "points"];

@@ -50,6 +50,7 @@ fn parked(held: &Held, waits: &[Arc<str>]) -> Parked {
                         CLIENT => Reason::Client,
                         name if operations.is_question(name) => Reason::Input,
                         name if operations.is_signal(name) => Reason::Signal,
+                        name if operations.is_awaited(name) => Reason::Awaited,
                         _ => Reason::Completion,
                     };
                 }

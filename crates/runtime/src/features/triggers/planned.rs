@@ -1,0 +1,92 @@
+//! Events that are emitted if their calls succeed.
+//!
+//! The plan is an entry of its call with a row beside it. Once the call has ended the event is emitted, in the change that
+//! removes the row, or the row is only removed. If a crash comes first, the next owner finds the row.
+
+use super::occur::{EventPayload, EventSource, ToldEvent};
+use crate::api::error::{BatchError, SessionError, chain};
+use crate::api::journal::read_batch;
+use crate::path::submit::Starter;
+use crate::session::book::told::Unsent;
+use crate::session::inner::Inner;
+use crate::session::owner::Session;
+use crate::tools::place::BatchPlace;
+use std::sync::Arc;
+use windlass_core::batch::Batch;
+use windlass_core::ids::CallId;
+use windlass_core::operation::Operations;
+use windlass_core::outcome::Outcome;
+use windlass_store::{Row, Space};
+
+/// The prefix of the keys of plans, in the space of waits.
+pub(crate) const PLANNED: &str = "p";
+
+/// The key of a plan.
+pub(super) fn key(call: CallId, name: &str) -> String {
+    // A name can be long.
+    format!("{PLANNED}{:016x}/{}", call.packed(), &blake3::hash(name.as_bytes()).to_hex()[..16])
+}
+
+/// Calls have ended that planned events.
+pub(crate) fn emit_planned(rt: &Arc<Inner>, session: &Arc<Session>, calls: Vec<CallId>) {
+    let (rt, session) = (rt.clone(), session.clone());
+    rt.tasks.clone().spawn(async move {
+        for call in calls {
+            if let Err(error) = emit_one(&rt, &session, call).await {
+                // The plan stays for the next owner.
+                tracing::error!(session = %session.name, %call, error = %chain(&error), "planned events are not emitted");
+            }
+        }
+    });
+}
+
+/// Emits the planned events of a call, if it has succeeded; forgets them if it ended otherwise.
+pub(crate) async fn emit_one(
+    rt: &Arc<Inner>,
+    session: &Arc<Session>,
+    call: CallId,
+) -> Result<(), SessionError> {
+    let Some(batch) = read_batch(&*rt.store, call.batch).await? else { return Ok(()) };
+    let Some(recorded) = batch.calls.get(usize::from(call.ordinal.0)) else { return Ok(()) };
+    let Some(outcome) = recorded.outcome() else { return Ok(()) };
+    for (name, kind, payload) in recorded.operations.as_deref().into_iter().flat_map(Operations::planned) {
+        let key = key(call, name);
+        let there = session.lane.store().record(Space::Awaited.of(session.lane.session()), &key).await?;
+        if there.is_none() {
+            continue;
+        }
+        let plan = Row::Remove { space: Space::Awaited, key };
+        if !matches!(outcome, Outcome::Succeeded(_)) {
+            session.lane.commit_rows(vec![plan]).await?;
+            continue;
+        }
+        let value = serde_json::from_str(payload).unwrap_or_default();
+        let place = BatchPlace::new(session.name.clone(), "".into(), None);
+        let tool = rt.registry.known(&place, &recorded.opened.tool);
+        let wakes = tool.and_then(|tool| tool.kinds.as_ref()?.wake_text(kind, &value));
+        let event = ToldEvent {
+            rt: rt.clone(),
+            session: session.clone(),
+            source: EventSource::Planned { by: starter(&batch, session, call), name: name.to_string(), plan },
+            kind: kind.clone(),
+            payload: EventPayload { text: payload.clone(), value },
+            once_by: None,
+            wakes,
+            observer: None,
+        };
+        match event.tell().await {
+            Ok(_) => {}
+            Err(Unsent::Refused(BatchError::Session(error))) => return Err(error),
+            Err(error) => {
+                tracing::error!(session = %session.name, %call, ?error, "a planned event is not emitted");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn starter(batch: &Batch, session: &Session, call: CallId) -> Starter {
+    let opened = batch.calls.get(usize::from(call.ordinal.0)).map_or(0, |call| call.opened.depth());
+    let own = batch.opening.parent.map_or(opened, |parent| parent.depth);
+    Starter { call, depth: own.max(session.depth()) }
+}
