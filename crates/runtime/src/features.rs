@@ -1,5 +1,6 @@
 //! Features built on calls: tasks, notices, schedules, triggers, child sessions, pairs, files, removal, retention.
 
+pub(crate) mod catalog;
 pub(crate) mod children;
 pub(crate) mod client;
 pub(crate) mod files;

@@ -11,6 +11,7 @@ use crate::api::answer::CallAnswer;
 use crate::api::clock::Clock;
 use crate::api::error::{BatchError, SessionError, chain};
 use crate::api::pending::Completed;
+use crate::features::catalog;
 use crate::features::inbox;
 use crate::features::retention;
 use crate::features::schedules;
@@ -48,6 +49,7 @@ const PLUGS: Plugs = Plugs {
     drive_here: |held| Box::pin(drive::start_here(held)),
     follow_up,
     own_tools: || tasks::tools::all().into(),
+    catalog_tools: || catalog::tools::all().into(),
 };
 
 /// Does the follow-up work of a call's change.

@@ -53,6 +53,8 @@ pub enum Space {
     About = 33,
     /// Names of removed sessions, as [`gone_key`](crate::gone_key) hashes them: they are never used again.
     Gone = 34,
+    /// The tools that were revealed to the model of a session, by name.
+    Revealed = 50,
 }
 
 /// The key of a blob in [`Space::Blob`].
@@ -85,7 +87,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 
 impl Space {
     /// The spaces of sessions, removed with them. Blobs come first: the rest of a blob is found by its record.
-    pub(crate) const OF_SESSIONS: [Space; 11] = [
+    pub(crate) const OF_SESSIONS: [Space; 12] = [
         Space::Blob,
         Space::Content,
         Space::Pair,
@@ -97,6 +99,7 @@ impl Space {
         Space::Trigger,
         Space::Owner,
         Space::About,
+        Space::Revealed,
     ];
 
     /// The owner of the records for an access in this session: the session, or the store.
@@ -109,6 +112,7 @@ impl Space {
         match self {
             Space::Pair | Space::Content | Space::Blob | Space::Notice | Space::Log | Space::Task => false,
             Space::Schedule | Space::Armed | Space::Trigger | Space::Owner | Space::About => false,
+            Space::Revealed => false,
             Space::Token | Space::Setting | Space::Artifact | Space::Loose => true,
             Space::Worker | Space::Knock | Space::Gone => true,
         }

@@ -7,6 +7,7 @@
 mod attach;
 mod outside;
 mod signals;
+mod typed;
 
 pub use attach::Attachment;
 

@@ -19,6 +19,7 @@ use crate::session::turns::Turns;
 use crate::session::wheel::Wheel;
 use crate::session::worker::Worker;
 use crate::tools::hooks::Hook;
+use crate::tools::projector::Projector;
 use crate::tools::registry::{Host, Registry};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -72,6 +73,8 @@ pub struct Config {
     pub retention: Retention,
     /// The hooks, called in this order.
     pub hooks: Vec<Arc<dyn Hook>>,
+    /// Shapes what the model sees of ended calls; without it the default does.
+    pub projector: Option<Arc<dyn Projector>>,
     /// The parent of the folders with the files of sessions; created at the first use. Without it there are no files.
     pub files: Option<PathBuf>,
     /// Whether other runtimes work on the same store. Then this one is a worker: it writes heartbeats, owns sessions only while
@@ -93,6 +96,7 @@ impl Config {
             limits: Limits::default(),
             retention: Retention::default(),
             hooks: Vec::new(),
+            projector: None,
             files: None,
             shared: false,
         }
@@ -105,6 +109,7 @@ pub(crate) struct Inner {
     pub(crate) limits: Arc<EnforcedLimits>,
     pub(crate) retention: Retention,
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
+    pub(crate) projector: Option<Arc<dyn Projector>>,
     pub(crate) files: Option<Arc<Path>>,
     pub(crate) registry: Arc<Registry>,
     /// The services for tools.
@@ -172,8 +177,11 @@ impl Inner {
             store: config.store,
             clock: config.clock,
             hooks: config.hooks,
+            projector: config.projector,
             files: config.files.map(Arc::from),
-            registry: Arc::new(Registry::new(host.clone(), plugs.own_tools)),
+            registry: Arc::new(
+                Registry::new(host.clone(), plugs.own_tools).with_catalog(plugs.catalog_tools),
+            ),
             host,
             turns: Turns::new(&limits),
             limits,

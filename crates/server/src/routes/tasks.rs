@@ -8,10 +8,14 @@ use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view::{self, View};
 use crate::wire::shown::{TaskMessages, TaskNotices, WholeTask};
+use crate::wire::turns::WireQuery;
 use crate::wire::{Acknowledged, Nothing, Paging, Requeued, SaidTo, SayBody, Take};
 use axum::extract::State;
+use serde_json::value::RawValue;
 use windlass::error::InboxError;
-use windlass::tasks::{NewMessage, Tasks};
+use windlass::outcome::{ModelAnswer, Part};
+use windlass::tasks::{NewMessage, Notice, Tasks};
+use windlass_wire::Wire;
 
 /// The default lease of a notice, in milliseconds.
 const LEASE_MS: u64 = 60_000;
@@ -98,13 +102,20 @@ pub async fn take(
     State(api): State<Api>,
     caller: Caller,
     PathParams(session): PathParams<String>,
+    QueryParams(WireQuery { wire }): QueryParams<WireQuery>,
     Body(Take { limit, lease_ms }): Body<Take>,
 ) -> HandlerResult {
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let (inbox, most) = (api.runtime().inbox(&session), view::limit(limit)? as u64);
     let taken = undisturbed(async move { inbox.take(most, lease_ms.unwrap_or(LEASE_MS)).await }).await?;
-    json(&TaskNotices { items: taken })
+    let messages = wire.map(|wire| taken.iter().flat_map(|notice| told(wire.into(), notice)).collect());
+    json(&TaskNotices { items: taken, messages })
+}
+
+/// A notice as messages to append to the conversation.
+fn told(wire: Wire, notice: &Notice) -> Vec<Box<RawValue>> {
+    wire.notice(&ModelAnswer { parts: vec![Part::Text(notice.text.clone())], is_error: false })
 }
 
 pub async fn acknowledge(

@@ -26,3 +26,4 @@ mod tasks;
 mod tcp;
 mod traces;
 mod triggers;
+mod turns;
