@@ -2,12 +2,14 @@
 
 mod background;
 mod backup;
+mod run;
 mod schedules;
 mod token;
 mod triggers;
 
 pub use background::{InboxArgs, Logs, MessagesArgs, SayArgs, TasksArgs, TasksCommand};
 pub use backup::BackupArgs;
+pub use run::RunArgs;
 pub use schedules::{
     AddSchedule, ListSchedules, OneSchedule, PreviewScheduleArgs, SchedulesArgs, SchedulesCommand,
 };
@@ -120,6 +122,11 @@ pub enum Command {
     Doctor(Doctor),
     /// Measure how fast this machine runs calls
     Bench(Bench),
+    /// Print a script that completes commands in a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    #[command(after_help = "Example: windlass man > /usr/local/share/man/man1/windlass.1")]
+    Man,
 }
 
 /// `windlass serve`
@@ -159,6 +166,14 @@ pub enum LogFormat {
     Json,
 }
 
+/// `windlass completions`
+#[derive(Args)]
+#[command(after_help = "Example: windlass completions bash > /etc/bash_completion.d/windlass")]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
 /// `windlass dev`
 #[derive(Args)]
 #[command(after_help = "\
@@ -181,33 +196,6 @@ pub struct Dev {
 #[derive(Args)]
 #[command(after_help = "Example: windlass sessions --json")]
 pub struct SessionsArgs {
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `windlass run`
-#[derive(Args)]
-#[command(after_help = "\
-The file holds {\"key\": …, \"calls\": [{\"id\", \"tool\", \"args\"}, …]} or one call per line.
-
-Example:
-  echo '{\"id\": \"1\", \"tool\": \"add\", \"args\": {\"a\": 1, \"b\": 2}}' | windlass run -")]
-pub struct RunArgs {
-    /// A file, or - for standard input
-    pub file: PathBuf,
-    /// The session the calls belong to
-    #[arg(long, default_value = "default")]
-    pub session: String,
-    /// The key of the batch; without one it is derived from the calls
-    #[arg(long, conflicts_with = "new")]
-    pub key: Option<String>,
-    /// Run everything again, under a new key
-    #[arg(long)]
-    pub new: bool,
-    /// Exit without waiting for tasks; the next owner of the folder continues them
-    #[arg(long)]
-    pub no_wait: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

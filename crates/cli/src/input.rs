@@ -15,7 +15,16 @@ const INPUT_BYTES_MAX: u64 = 320 << 20;
 
 /// Reads a batch from a file, or from standard input for `-`.
 pub fn read(file: &Path) -> anyhow::Result<BatchBody> {
-    let name = if file == Path::new("-") { "standard input".to_string() } else { file.display().to_string() };
+    parse(&text(file)?, &name(file))
+}
+
+fn name(file: &Path) -> String {
+    if file == Path::new("-") { "standard input".to_string() } else { file.display().to_string() }
+}
+
+/// Reads the text of a file, or of standard input for `-`.
+pub fn text(file: &Path) -> anyhow::Result<String> {
+    let name = name(file);
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
         std::io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes)
@@ -31,7 +40,7 @@ pub fn read(file: &Path) -> anyhow::Result<BatchBody> {
         let at = error.utf8_error().valid_up_to();
         Usage(format!("{name} is not text: byte {at} is not UTF-8; {HELP}"))
     })?;
-    parse(&text, &name)
+    Ok(text)
 }
 
 /// Parses a JSON value from the command line.

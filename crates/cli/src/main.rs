@@ -20,6 +20,7 @@ mod exit;
 mod folder;
 mod inbox;
 mod input;
+mod install;
 mod logs;
 mod owner;
 mod questions;
@@ -35,6 +36,7 @@ mod tasks;
 mod token;
 mod tools;
 mod triggers;
+mod turn;
 mod watch;
 
 use anyhow::Context;
@@ -119,6 +121,8 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Confirm(args) => confirm::confirm(&at, &args).await,
         Command::Doctor(args) => doctor::doctor(&at, args).await,
         Command::Bench(args) => bench::bench(&at, args),
+        Command::Completions(args) => install::completions(&args),
+        Command::Man => install::manual(),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::args::RunArgs;
 use crate::door::At;
 use crate::driver::{self, BatchOutcome};
 use crate::folder::Owned;
-use crate::{exit, folder, input, show};
+use crate::{exit, folder, input, show, turn};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::Value;
@@ -20,6 +20,9 @@ use windlass_core::time::Timestamp;
 use windlass_server::access::Caller;
 
 pub async fn run(at: &At, owned: &mut Owned, args: RunArgs) -> anyhow::Result<ExitCode> {
+    if let Some(wire) = args.wire {
+        return turn::run(at, owned, args, wire.into()).await;
+    }
     let mut batch = input::read(&args.file)?;
     if args.key.is_some() {
         batch.key = args.key;

@@ -22,6 +22,24 @@ named! {
     }
 }
 
+named! {
+    /// Whether the model sees the whole tool at once, or by name until it searches.
+    Deferral {
+        /// At once, in a session with few tools.
+        Auto = "auto",
+        /// At once, always.
+        Never = "never",
+        /// After it was searched for.
+        Always = "always",
+    }
+}
+
+impl Default for Deferral {
+    fn default() -> Deferral {
+        Deferral::Auto
+    }
+}
+
 /// Descriptive hints for people and policy; unset means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
@@ -154,6 +172,8 @@ pub struct ToolSpec {
     pub wakes: BTreeMap<String, String>,
     /// The signals its calls take, each with the JSON Schema of its payload; `{}` takes anything.
     pub signals: BTreeMap<String, Value>,
+    /// Whether the model sees it at once in a session with many tools.
+    pub deferral: Deferral,
     /// The services of the host it requires: where one is missing the tool is refused, instead of failing later.
     pub needs: Vec<Need>,
     /// The author's version of the tool's behaviour; a change makes it another contract.
@@ -222,6 +242,9 @@ impl ToolSpec {
         }
         for (kind, text) in &self.wakes {
             hasher.field(format!("wakes {kind} {text}").as_bytes());
+        }
+        if self.deferral != Deferral::Auto {
+            hasher.field(format!("deferral {}", self.deferral).as_bytes());
         }
         for need in &self.needs {
             hasher.field(format!("needs {need}").as_bytes());

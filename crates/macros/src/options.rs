@@ -42,7 +42,8 @@ const TIMES: [(&str, &str); 6] = [
     ("grace_ms", "grace_ms"),
     ("inline_ms", "inline_ms"),
 ];
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 12] = [
+    "deferral",
     "name",
     "class",
     "claims",
@@ -84,6 +85,7 @@ impl ToolOptions {
             "dedupe" => self.dedupe = Some(text(key, input)?),
             "claims" => self.claims = Some(list(key, input)?),
             "class" => self.class(key, input)?,
+            "deferral" => self.deferral(key, input)?,
             "retry" => self.retry(key, input)?,
             "groups" => {
                 let groups = list(key, input)?;
@@ -142,6 +144,24 @@ impl ToolOptions {
         let variant = Ident::new(&variant, class.span());
         self.fields
             .push(quote!(spec.class = ::std::option::Option::Some(::windlass::EffectClass::#variant);));
+        Ok(())
+    }
+
+    fn deferral(&mut self, key: &Ident, input: ParseStream<'_>) -> Result<()> {
+        let deferral = text(key, input)?;
+        let variant = match deferral.value().as_str() {
+            "auto" => quote!(Auto),
+            "never" => quote!(Never),
+            "always" => quote!(Always),
+            other => {
+                let told = format!(
+                    "there is no deferral {other:?}; use \"auto\" (listed by name in a session with many tools), \"never\" \
+                     (always listed whole) or \"always\" (found by search_tools only)"
+                );
+                return Err(Error::new(deferral.span(), told));
+            }
+        };
+        self.fields.push(quote!(spec.deferral = ::windlass::catalog::Deferral::#variant;));
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Features built on calls: tasks, notices, schedules, triggers, child sessions, pairs, files, removal, retention.
 
 pub(crate) mod awaits;
+pub(crate) mod catalog;
 pub(crate) mod children;
 pub(crate) mod client;
 pub(crate) mod files;

@@ -121,6 +121,7 @@ pub use windlass_core::tool::{EffectClass, Flags};
 /// | `timeout_ms`, `queue_ms`, `silence_ms`, `total_ms`, `grace_ms`, `inline_ms` | [deadlines](Deadlines); `timeout_ms` is for one attempt |
 /// | `retry(attempts = 3, base_ms = 200, cap_ms = 30_000)` | the [retry rule](RetryRule) |
 /// | `running_max`, `per_minute`, `groups = ["…"]` | limits |
+/// | `deferral = "auto"`, `"never"`, `"always"` | whether the model sees the tool at once where there are [many](catalog) |
 /// | `background`, `background_only`, `cpu_bound`, `quick`, `persist_output`, `polls`, `stays_direct` | [flags](Flags) |
 /// | `read_only`, `destructive`, `idempotent`, `open_world`, … | [hints](tool::Hints), also `= false` |
 /// | `emits(kind: Payload)`, `signals(name: Payload)` | kinds of events and signals, with the types of their payloads |
@@ -135,6 +136,7 @@ pub mod tool {
     pub use crate::features::client::client_tool;
     pub use crate::session::log::Stream;
     pub use crate::tools::hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
+    pub use crate::tools::projector::{ProjectedCall, Projector};
     pub use crate::tools::provider::{LoadFuture, Provider, Summary};
     pub use crate::tools::registry::{Listed, Registered};
     pub use crate::tools::scope::{Overlay, OverlayGuard};
@@ -144,6 +146,12 @@ pub mod tool {
     pub use windlass_core::claim::{Claim, ClaimTemplate, Claims};
     pub use windlass_core::dedupe::{Dedupe, KeyTemplate};
     pub use windlass_core::tool::{Hints, Need, check_name};
+}
+
+/// The catalog of a session: the tools its model sees, and the search that reveals more.
+pub mod catalog {
+    pub use crate::features::catalog::{Catalog, CatalogTool};
+    pub use windlass_core::tool::Deferral;
 }
 
 /// Batches: streams of calls, batches inside calls, siblings that decide about each other, and views of
@@ -366,3 +374,8 @@ struct ContextPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/typed-tools.md")]
 struct TypedTools;
+
+/// The program in the page on the catalog compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/catalog.md")]
+struct CatalogPage;

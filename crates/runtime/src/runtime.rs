@@ -12,6 +12,7 @@ use crate::api::clock::Clock;
 use crate::api::error::{BatchError, SessionError, chain};
 use crate::api::pending::Completed;
 use crate::features::awaits;
+use crate::features::catalog;
 use crate::features::inbox;
 use crate::features::retention;
 use crate::features::schedules;
@@ -50,6 +51,7 @@ const PLUGS: Plugs = Plugs {
     drive_here: |held| Box::pin(drive::start_here(held)),
     follow_up,
     own_tools: || tasks::tools::all().into(),
+    catalog_tools: || catalog::tools::all().into(),
 };
 
 /// Does the follow-up work of a call's change.

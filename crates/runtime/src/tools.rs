@@ -4,6 +4,7 @@ pub(crate) mod hooks;
 pub(crate) mod meter;
 pub(crate) mod model;
 pub(crate) mod place;
+pub(crate) mod projector;
 pub(crate) mod provider;
 pub(crate) mod registry;
 pub(crate) mod request;

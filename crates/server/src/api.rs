@@ -211,9 +211,18 @@ impl Api {
         wait: BatchWait,
     ) -> Result<Shown, Problem> {
         let asked_at = self.now();
-        self.wait_for(&submitted, wait).await?;
-        let answer = submitted.now().await?;
+        let answer = self.settled(&submitted, wait).await?;
         Ok(self.shown(session, answer, asked_at))
+    }
+
+    /// The answers of a submitted batch, once its wait is satisfied or has timed out.
+    pub(crate) async fn settled(
+        &self,
+        submitted: &Submitted,
+        wait: BatchWait,
+    ) -> Result<BatchAnswer, Problem> {
+        self.wait_for(submitted, wait).await?;
+        Ok(submitted.now().await?)
     }
 
     /// The response to a push. A push that waits for nothing gets a receipt: the batch is answered when it is closed.

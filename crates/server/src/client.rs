@@ -7,6 +7,7 @@ use crate::socket;
 use crate::wire::schedules::{EditSchedule, ScheduleBody};
 use crate::wire::shown::{NewTokenView, PageView, Revoked, SessionView, TokenView};
 use crate::wire::triggers::TriggerBody;
+use crate::wire::turns::{BatchQuery, TurnAnswer};
 use crate::wire::{
     Acknowledged, AnswerBody, BatchBody, CallQuery, CancelBody, Cancelled, CompletionBody, CompletionReceipt,
     Connect, ConnectionReach, NewToken, Nothing, Paging, QuestionQuery, Requeued, ResolveBody, SaidTo,
@@ -22,7 +23,7 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -121,6 +122,26 @@ impl Client {
     pub async fn submit(&self, session: &str, batch: &BatchBody) -> Result<Value, ClientError> {
         let wait = Duration::from_millis(batch.timeout_ms.unwrap_or(0)) + ANSWER_WAIT;
         self.post(format!("/v1/sessions/{}/batches", encoded(session)), batch, wait).await
+    }
+
+    /// Posts a model provider's response; returns the messages to append after the wait.
+    pub async fn submit_response(
+        &self,
+        session: &str,
+        asked: &BatchQuery,
+        response: &str,
+    ) -> Result<TurnAnswer, ClientError> {
+        let wait = Duration::from_millis(asked.timeout_ms.unwrap_or(0)) + ANSWER_WAIT;
+        let word = |value: Value| value.as_str().map(str::to_owned);
+        let fields = [
+            ("wire", asked.wire.map(|wire| json!(wire)).and_then(word)),
+            ("turn", asked.turn.clone()),
+            ("key", asked.key.clone()),
+            ("wait", asked.wait.map(|wait| json!(wait)).and_then(word)),
+            ("timeout_ms", asked.timeout_ms.map(|ms| ms.to_string())),
+        ];
+        let path = format!("/v1/sessions/{}/batches?{}", encoded(session), query(fields));
+        self.ask(self.request(Method::POST, path, Bytes::from(response.to_owned())), wait).await
     }
 
     /// A page of sessions.

@@ -177,6 +177,76 @@ impl Received<'_> {
     }
 }
 
+/// A body that is read while it arrives, such as the stream of a provider's response. Between two pieces there may be
+/// `body_wait_ms`, in all `batch_bytes_max`.
+pub(crate) struct BodyPieces<'a> {
+    body: Limited<axum::body::Body>,
+    incoming: IncomingBody<'a>,
+    bytes: u64,
+    bytes_max: u64,
+    wait: Duration,
+}
+
+impl<'a> BodyPieces<'a> {
+    pub(crate) async fn of(
+        request: Request,
+        caller: &Caller,
+        api: &'a Api,
+    ) -> Result<BodyPieces<'a>, Problem> {
+        let limits = api.runtime().limits();
+        let bytes_max = limits.batch_bytes_max;
+        let body = Limited::new(request.into_body(), usize::try_from(bytes_max).unwrap_or(usize::MAX));
+        let incoming = api.bodies().announced(Sender::Caller(caller.principal.clone()), 0).await?;
+        Ok(BodyPieces {
+            body,
+            incoming,
+            bytes: 0,
+            bytes_max,
+            wait: Duration::from_millis(limits.body_wait_ms),
+        })
+    }
+
+    /// The next piece; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        loop {
+            let frame = match tokio::time::timeout(self.wait, self.body.frame()).await {
+                Err(_) => {
+                    return Err(Problem::new(
+                        ProblemCode::BadBody,
+                        "the stream paused for too long; send it again",
+                    ));
+                }
+                Ok(None) => return Ok(None),
+                Ok(Some(frame)) => frame,
+            };
+            let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
+                true => too_large(self.bytes_max),
+                false => incomplete(),
+            })?;
+            let Ok(piece) = frame.into_data() else { continue };
+            self.bytes += piece.len() as u64;
+            self.incoming.came(self.bytes).await?;
+            return Ok(Some(piece));
+        }
+    }
+}
+
+/// A provider's response as text, which is read by the rules of its wire.
+pub(crate) async fn response_text(request: Request, api: &Api) -> Result<String, Problem> {
+    let received = read(request, api, api.runtime().limits().batch_bytes_max).await?;
+    received.make_room(api, received.text()?).await?;
+    String::from_utf8(received.bytes)
+        .map_err(|error| Problem::new(ProblemCode::InvalidJson, format!("the body is not text: {error}")))
+}
+
+fn too_large(bytes_max: u64) -> Problem {
+    Problem::new(ProblemCode::TooLarge, format!("the body is larger than {bytes_max} bytes; send less"))
+}
+
+fn incomplete() -> Problem {
+    Problem::new(ProblemCode::BadBody, "the body is incomplete; send it again")
+}
+
 /// How many levels deep arguments are in a body.
 const WRAPPED: u64 = 4;
 /// The initial allocation for a body.
@@ -184,12 +254,9 @@ const FIRST_BYTES: usize = 64 << 10;
 
 /// Reads the whole body, if it is not too large, there is space for it and it arrives in time.
 async fn read(request: Request, api: &Api, bytes_max: u64) -> Result<Received<'_>, Problem> {
-    let too_large = || {
-        Problem::new(ProblemCode::TooLarge, format!("the body is larger than {bytes_max} bytes; send less"))
-    };
     // A body that announces too large a size is refused before it arrives.
     if request.body().size_hint().lower() > bytes_max {
-        return Err(too_large());
+        return Err(too_large(bytes_max));
     }
     let wait = Duration::from_millis(api.runtime().limits().body_wait_ms);
     let (parts, body) = request.into_parts();
@@ -212,10 +279,8 @@ async fn read(request: Request, api: &Api, bytes_max: u64) -> Result<Received<'_
                     incoming.came((bytes.len() + piece.len()) as u64).await?;
                     bytes.extend_from_slice(piece);
                 }
-                Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
-                Err(_) => {
-                    return Err(Problem::new(ProblemCode::BadBody, "the body is incomplete; send it again"));
-                }
+                Err(error) if error.is::<LengthLimitError>() => return Err(too_large(bytes_max)),
+                Err(_) => return Err(incomplete()),
             }
         }
         Ok(())

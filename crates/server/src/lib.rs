@@ -33,6 +33,7 @@ pub mod sessions;
 mod shares;
 mod socket;
 pub mod tokens;
+pub mod turns;
 mod undisturbed;
 pub mod view;
 mod watched;

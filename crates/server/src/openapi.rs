@@ -1,5 +1,7 @@
 //! The OpenAPI description, made from the router's table.
 
+mod refine;
+
 use crate::access::TokenScope;
 use crate::problem::{Problem, ProblemCode};
 use crate::router::{Route, surface};
@@ -26,7 +28,7 @@ pub fn document() -> Value {
         .iter()
         .map(|scope| (scope.as_str().to_string(), json!(scope_description(*scope))))
         .collect();
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Windlass",
@@ -40,7 +42,20 @@ pub fn document() -> Value {
                 "token": {"type": "http", "scheme": "bearer", "description": "A token of `windlass token create`.", "x-scopes": scopes},
             },
         },
-    })
+    });
+    refine::refine(&mut document);
+    document
+}
+
+/// The group of an operation: what it is about.
+fn tag(path: &str) -> &str {
+    let mut parts = path.split('/').filter(|part| !part.is_empty() && !part.starts_with('{'));
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some("v1"), Some("sessions"), Some("cancel")) | (Some("v1"), Some("sessions"), None) => "sessions",
+        (Some("v1"), Some("sessions"), Some("kv")) => "pairs",
+        (Some("v1"), Some("sessions"), Some(part)) | (Some("v1"), Some(part), _) => part,
+        (_, _, _) => "server",
+    }
 }
 
 fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Schema) -> Value {
@@ -67,7 +82,12 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Schema) -
         let content = json!({"application/problem+json": {"schema": problem}});
         responses.insert(status.to_string(), json!({"description": codes.join(", "), "content": content}));
     }
-    let mut described = json!({"summary": route.says, "responses": responses});
+    let mut described = json!({
+        "operationId": route.called,
+        "tags": [tag(route.path)],
+        "summary": route.says,
+        "responses": responses,
+    });
     if !parameters.is_empty() {
         described["parameters"] = parameters.into();
     }

@@ -1,4 +1,4 @@
-//! The whole surface on one screen. Each line is a route: method, path, scope, handler, request, response,
+//! The whole surface on one screen. Each line is a route: method, path, scope, handler, name, request, response,
 //! and the problems of its own. The router, the scopes and the OpenAPI description are made from it.
 
 use crate::access::{self, Caller, Entrance, Shows, TokenScope};
@@ -20,6 +20,7 @@ use crate::wire::shown::{
     TaskMessages, TaskNotices, TokenView, ToolView, WholeTask,
 };
 use crate::wire::triggers::TriggerBody;
+use crate::wire::turns::{BatchOrResponse, BatchOrTurn, BatchQuery, ToolQuery, ToolsOfSession, WireQuery};
 use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler;
@@ -38,83 +39,83 @@ pub(crate) fn surface() -> Vec<Route> {
     use ProblemCode::{BadBatch, Conflict, Draining, Gone, InvalidArgs, InvalidFile, InvalidPair, InvalidSchedule, InvalidSession, InvalidToken, InvalidTrigger, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StoreUnavailable, TooManyChildren, TooManyPairs, TooManySchedules, TooManySignals, TooManyTokens, TooManyTriggers, Unfit};
     use TokenScope::{Admin, Calls, Complete, Read};
     vec![
-        Route::get("/healthz", OPEN, health::healthz).answers::<HealthView>("Whether the process is alive."),
-        Route::get("/readyz", OPEN, health::readyz).answers::<HealthView>("Whether the server takes work.").or(&[Draining, StoreUnavailable]),
-        Route::get("/openapi.json", OPEN, health::openapi).answers::<serde_json::Value>("This OpenAPI description."),
-        Route::get("/metrics", Admin, metrics::metrics).tells("text/plain", "Metrics in Prometheus text format."),
+        Route::get("/healthz", OPEN, health::healthz).called("health").answers::<HealthView>("Whether the process is alive."),
+        Route::get("/readyz", OPEN, health::readyz).called("readiness").answers::<HealthView>("Whether the server takes work.").or(&[Draining, StoreUnavailable]),
+        Route::get("/openapi.json", OPEN, health::openapi).called("openapi").answers::<serde_json::Value>("This OpenAPI description."),
+        Route::get("/metrics", Admin, metrics::metrics).called("metrics").tells("text/plain", "Metrics in Prometheus text format."),
 
-        Route::get("/v1/tools", Read, tools::list).asks::<wire::Paging>().answers::<PageView<ToolView>>("Lists the tools, by name."),
-        Route::get("/v1/tools/{name}", Read, tools::show).answers::<ToolView>("Shows one tool."),
-        Route::post("/v1/tools/{name}/pause", Admin, tools::pause).takes::<wire::Nothing>().answers::<ToolView>("Pauses a tool: none of its calls start."),
-        Route::post("/v1/tools/{name}/resume", Admin, tools::resume).takes::<wire::Nothing>().answers::<ToolView>("Resumes a paused tool."),
+        Route::get("/v1/tools", Read, tools::list).called("list_tools").asks::<wire::Paging>().answers::<PageView<ToolView>>("Lists the tools, by name."),
+        Route::get("/v1/tools/{name}", Read, tools::show).called("get_tool").answers::<ToolView>("Shows one tool."),
+        Route::post("/v1/tools/{name}/pause", Admin, tools::pause).called("pause_tool").takes::<wire::Nothing>().answers::<ToolView>("Pauses a tool: none of its calls start."),
+        Route::post("/v1/tools/{name}/resume", Admin, tools::resume).called("resume_tool").takes::<wire::Nothing>().answers::<ToolView>("Resumes a paused tool."),
 
-        Route::post("/v1/sessions", Calls, sessions::open).takes::<wire::NewSession>().makes::<SessionView>("Opens a session.").or(&[NotFound, Gone, Conflict, SessionClosed, InvalidSession, TooManyChildren, Draining]),
-        Route::get("/v1/sessions", Read, sessions::list).asks::<wire::Paging>().answers::<PageView<SessionView>>("Lists the sessions, by name."),
-        Route::get("/v1/sessions/{session}", Read, sessions::show).answers::<SessionView>("Shows one session."),
-        Route::delete("/v1/sessions/{session}", Calls, sessions::remove).answers::<wire::Deleted>("Cancels the session's calls, waits for them, and removes the session with all its data.").or(&[Draining]),
-        Route::post("/v1/sessions/{session}/cancel", Calls, asks::cancel_session).takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels all calls of the session."),
-        Route::get("/v1/sessions/{session}/tools", Read, tools::of_session).asks::<wire::Paging>().answers::<PageView<ToolView>>("Lists the tools that the session's calls may use."),
-        Route::get("/v1/sessions/{session}/calls", Read, calls::of_session).asks::<wire::CallQuery>().answers::<CallPage>("Lists the session's calls, newest first."),
-        Route::get("/v1/sessions/{session}/events", Read, events::events).asks::<Follow>().tells("text/event-stream", "Streams the session's events.").or(&[Overloaded]),
-        Route::post("/v1/sessions/{session}/connections/{provider}", Complete, asks::connect).takes::<wire::Connect>().answers::<wire::ConnectionReach>("Reports whether the session is connected to a provider."),
+        Route::post("/v1/sessions", Calls, sessions::open).called("open_session").takes::<wire::NewSession>().makes::<SessionView>("Opens a session.").or(&[NotFound, Gone, Conflict, SessionClosed, InvalidSession, TooManyChildren, Draining]),
+        Route::get("/v1/sessions", Read, sessions::list).called("list_sessions").asks::<wire::Paging>().answers::<PageView<SessionView>>("Lists the sessions, by name."),
+        Route::get("/v1/sessions/{session}", Read, sessions::show).called("get_session").answers::<SessionView>("Shows one session."),
+        Route::delete("/v1/sessions/{session}", Calls, sessions::remove).called("delete_session").answers::<wire::Deleted>("Cancels the session's calls, waits for them, and removes the session with all its data.").or(&[Draining]),
+        Route::post("/v1/sessions/{session}/cancel", Calls, asks::cancel_session).called("cancel_session").takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels all calls of the session."),
+        Route::get("/v1/sessions/{session}/tools", Read, tools::of_session).called("list_session_tools").asks::<ToolQuery>().answers::<ToolsOfSession>("Lists the tools that the session's calls may use."),
+        Route::get("/v1/sessions/{session}/calls", Read, calls::of_session).called("list_session_calls").asks::<wire::CallQuery>().answers::<CallPage>("Lists the session's calls, newest first."),
+        Route::get("/v1/sessions/{session}/events", Read, events::events).called("follow_events").asks::<Follow>().tells("text/event-stream", "Streams the session's events.").or(&[Overloaded]),
+        Route::post("/v1/sessions/{session}/connections/{provider}", Complete, asks::connect).called("report_connection").takes::<wire::Connect>().answers::<wire::ConnectionReach>("Reports whether the session is connected to a provider."),
 
-        Route::post("/v1/sessions/{session}/batches", Calls, batches::submit).takes::<wire::BatchBody>().answers::<ShownBatch>("Submits a batch; recorded calls are answered without running again.").or(BATCH),
-        Route::get("/v1/sessions/{session}/batches/{key}", Read, batches::show).answers::<ShownBatch>("Shows a batch."),
-        Route::post("/v1/sessions/{session}/batches/{key}/calls", Calls, batches::push).takes::<wire::Push>().answers::<ShownBatch>("Pushes calls to a batch, which the first push opens.").or(BATCH),
-        Route::post("/v1/sessions/{session}/batches/{key}/close", Calls, batches::close).takes::<wire::Close>().answers::<ShownBatch>("Closes a batch that is open for pushes.").or(&[BadBatch, Draining]),
-        Route::post("/v1/sessions/{session}/batches/{key}/cancel", Calls, asks::cancel_batch).takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels all calls of the batch."),
+        Route::post("/v1/sessions/{session}/batches", Calls, batches::submit).called("submit_batch").asks::<BatchQuery>().takes::<BatchOrResponse>().answers::<BatchOrTurn>("Submits a batch; recorded calls are answered without running again.").or(SUBMIT),
+        Route::get("/v1/sessions/{session}/batches/{key}", Read, batches::show).called("get_batch").answers::<ShownBatch>("Shows a batch."),
+        Route::post("/v1/sessions/{session}/batches/{key}/calls", Calls, batches::push).called("push_calls").takes::<wire::Push>().answers::<ShownBatch>("Pushes calls to a batch, which the first push opens.").or(BATCH),
+        Route::post("/v1/sessions/{session}/batches/{key}/close", Calls, batches::close).called("close_batch").takes::<wire::Close>().answers::<ShownBatch>("Closes a batch that is open for pushes.").or(&[BadBatch, Draining]),
+        Route::post("/v1/sessions/{session}/batches/{key}/cancel", Calls, asks::cancel_batch).called("cancel_batch").takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels all calls of the batch."),
 
-        Route::get("/v1/sessions/{session}/kv", Read, pairs::list).asks::<wire::PairQuery>().answers::<PageView<PairKeyView>>("Lists the keys of the session's key-value pairs."),
-        Route::get("/v1/sessions/{session}/kv/{key}", Read, pairs::show).answers::<PairView>("Shows one pair.").or(&[InvalidPair]),
-        Route::put("/v1/sessions/{session}/kv/{key}", Calls, pairs::set).takes::<wire::NewPair>().answers::<PairKeyView>("Writes a pair; with a generation, only if the pair still has it.").or(&[Conflict, InvalidPair, TooManyPairs, InvalidSession, Draining]),
-        Route::delete("/v1/sessions/{session}/kv/{key}", Calls, pairs::delete).answers::<wire::Deleted>("Deletes a pair, if it exists.").or(&[InvalidPair, Draining]),
+        Route::get("/v1/sessions/{session}/kv", Read, pairs::list).called("list_pairs").asks::<wire::PairQuery>().answers::<PageView<PairKeyView>>("Lists the keys of the session's key-value pairs."),
+        Route::get("/v1/sessions/{session}/kv/{key}", Read, pairs::show).called("get_pair").answers::<PairView>("Shows one pair.").or(&[InvalidPair]),
+        Route::put("/v1/sessions/{session}/kv/{key}", Calls, pairs::set).called("set_pair").takes::<wire::NewPair>().answers::<PairKeyView>("Writes a pair; with a generation, only if the pair still has it.").or(&[Conflict, InvalidPair, TooManyPairs, InvalidSession, Draining]),
+        Route::delete("/v1/sessions/{session}/kv/{key}", Calls, pairs::delete).called("delete_pair").answers::<wire::Deleted>("Deletes a pair, if it exists.").or(&[InvalidPair, Draining]),
 
-        Route::get("/v1/sessions/{session}/files", Read, files::list).asks::<wire::Files>().answers::<PageView<FileShown>>("Lists a folder of the session, by name.").or(&[InvalidFile]),
-        Route::get("/v1/sessions/{session}/files/{*path}", Read, files::read).tells("application/octet-stream", "Downloads one file.").or(&[InvalidFile]),
-        Route::put("/v1/sessions/{session}/files/{*path}", Calls, files::write).takes_bytes().answers::<FileWritten>("Writes a whole file, and creates its parent folders.").or(&[InvalidFile, InvalidSession, Draining]),
-        Route::delete("/v1/sessions/{session}/files/{*path}", Calls, files::delete).answers::<wire::Deleted>("Deletes a file or an empty folder, if it exists.").or(&[Conflict, InvalidFile, Draining]),
-        Route::get("/v1/artifacts/{id}", Read, artifacts::read).tells("application/octet-stream", "Downloads an artifact, or one range of it.").in_parts().or(&[NoSuchRange]),
+        Route::get("/v1/sessions/{session}/files", Read, files::list).called("list_files").asks::<wire::Files>().answers::<PageView<FileShown>>("Lists a folder of the session, by name.").or(&[InvalidFile]),
+        Route::get("/v1/sessions/{session}/files/{*path}", Read, files::read).called("download_file").tells("application/octet-stream", "Downloads one file.").or(&[InvalidFile]),
+        Route::put("/v1/sessions/{session}/files/{*path}", Calls, files::write).called("write_file").takes_bytes().answers::<FileWritten>("Writes a whole file, and creates its parent folders.").or(&[InvalidFile, InvalidSession, Draining]),
+        Route::delete("/v1/sessions/{session}/files/{*path}", Calls, files::delete).called("delete_file").answers::<wire::Deleted>("Deletes a file or an empty folder, if it exists.").or(&[Conflict, InvalidFile, Draining]),
+        Route::get("/v1/artifacts/{id}", Read, artifacts::read).called("download_artifact").tells("application/octet-stream", "Downloads an artifact, or one range of it.").in_parts().or(&[NoSuchRange]),
 
-        Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).asks::<wire::background::TaskQuery>().answers::<PageView<Task>>("Lists the session's tasks, newest first."),
-        Route::get("/v1/sessions/{session}/tasks/{task}", Read, tasks::show).answers::<WholeTask>("Shows one task with its call; or a schedule, by its id."),
-        Route::get("/v1/sessions/{session}/tasks/{task}/log", Read, tasks::log).asks::<wire::Paging>().answers::<PageView<LogPiece>>("Reads a task's log; missing numbers were not retained."),
-        Route::post("/v1/sessions/{session}/tasks/{task}/cancel", Calls, asks::cancel_task).takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels a task."),
-        Route::get("/v1/sessions/{session}/tasks/{task}/messages", Read, tasks::messages).asks::<wire::Paging>().answers::<TaskMessages>("Lists the messages to and from a task, oldest first."),
-        Route::post("/v1/sessions/{session}/tasks/{task}/messages", Calls, tasks::say).takes::<wire::SayBody>().answers::<wire::SaidTo>("Sends a message to a task whose tool takes the signal `message`.").or(&[Unfit, Conflict, Over, InvalidArgs, NoSuchSignal, TooManySignals, Draining]),
-        Route::get("/v1/sessions/{session}/inbox", Read, tasks::inbox).asks::<wire::background::InboxQuery>().answers::<PageView<Notice>>("Lists the notices for the session's agent, in order of delivery; or the acknowledged ones."),
-        Route::post("/v1/sessions/{session}/inbox", Calls, tasks::post).takes::<wire::background::NoticeBody>().answers::<wire::background::PostedNotice>("Posts a notice of your own for the session's agent.").or(&[InvalidArgs, InvalidSession, Overloaded, Draining]),
-        Route::post("/v1/sessions/{session}/inbox/take", Calls, tasks::take).takes::<wire::Take>().answers::<TaskNotices>("Takes the next notices, reserved for a time; waits for one if asked to.").or(&[InvalidArgs, Draining]),
-        Route::post("/v1/sessions/{session}/inbox/{notice}/ack", Calls, tasks::acknowledge).takes::<wire::Nothing>().answers::<wire::Acknowledged>("Acknowledges a notice; it stays listed as acknowledged for a time.").or(&[Draining]),
-        Route::post("/v1/sessions/{session}/inbox/{notice}/requeue", Calls, tasks::requeue).takes::<wire::Nothing>().answers::<wire::Requeued>("Returns a notice to the inbox, for the next reader.").or(&[Draining]),
+        Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).called("list_tasks").asks::<wire::background::TaskQuery>().answers::<PageView<Task>>("Lists the session's tasks, newest first."),
+        Route::get("/v1/sessions/{session}/tasks/{task}", Read, tasks::show).called("get_task").answers::<WholeTask>("Shows one task with its call; or a schedule, by its id."),
+        Route::get("/v1/sessions/{session}/tasks/{task}/log", Read, tasks::log).called("get_task_log").asks::<wire::Paging>().answers::<PageView<LogPiece>>("Reads a task's log; missing numbers were not retained."),
+        Route::post("/v1/sessions/{session}/tasks/{task}/cancel", Calls, asks::cancel_task).called("cancel_task").takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels a task."),
+        Route::get("/v1/sessions/{session}/tasks/{task}/messages", Read, tasks::messages).called("list_task_messages").asks::<wire::Paging>().answers::<TaskMessages>("Lists the messages to and from a task, oldest first."),
+        Route::post("/v1/sessions/{session}/tasks/{task}/messages", Calls, tasks::say).called("send_task_message").takes::<wire::SayBody>().answers::<wire::SaidTo>("Sends a message to a task whose tool takes the signal `message`.").or(&[Unfit, Conflict, Over, InvalidArgs, NoSuchSignal, TooManySignals, Draining]),
+        Route::get("/v1/sessions/{session}/inbox", Read, tasks::inbox).called("list_notices").asks::<wire::background::InboxQuery>().answers::<PageView<Notice>>("Lists the notices for the session's agent, in order of delivery; or the acknowledged ones."),
+        Route::post("/v1/sessions/{session}/inbox", Calls, tasks::post).called("post_notice").takes::<wire::background::NoticeBody>().answers::<wire::background::PostedNotice>("Posts a notice of your own for the session's agent.").or(&[InvalidArgs, InvalidSession, Overloaded, Draining]),
+        Route::post("/v1/sessions/{session}/inbox/take", Calls, tasks::take).called("take_notices").asks::<WireQuery>().takes::<wire::Take>().answers::<TaskNotices>("Takes the next notices, reserved for a time; waits for one if asked to.").or(&[InvalidArgs, Draining]),
+        Route::post("/v1/sessions/{session}/inbox/{notice}/ack", Calls, tasks::acknowledge).called("acknowledge_notice").takes::<wire::Nothing>().answers::<wire::Acknowledged>("Acknowledges a notice; it stays listed as acknowledged for a time.").or(&[Draining]),
+        Route::post("/v1/sessions/{session}/inbox/{notice}/requeue", Calls, tasks::requeue).called("requeue_notice").takes::<wire::Nothing>().answers::<wire::Requeued>("Returns a notice to the inbox, for the next reader.").or(&[Draining]),
 
-        Route::get("/v1/sessions/{session}/schedules", Read, schedules::list).asks::<wire::Paging>().answers::<PageView<Schedule>>("Lists the session's schedules, by id."),
-        Route::post("/v1/sessions/{session}/schedules", Calls, schedules::make).takes::<ScheduleBody>().makes::<Schedule>("Creates a schedule: at its times it starts a call, as a task.").or(&[Conflict, InvalidArgs, NoSuchTool, NotBackground, ProviderFailed, InvalidSchedule, TooManySchedules, InvalidSession, Draining]),
-        Route::post("/v1/sessions/{session}/schedules/preview", Read, schedules::preview).takes::<PreviewQuery>().answers::<Fires>("Shows the next times of a schedule without creating it.").or(&[InvalidSchedule]),
-        Route::patch("/v1/sessions/{session}/schedules/{schedule}", Calls, schedules::edit).takes::<EditSchedule>().answers::<Schedule>("Changes a schedule; with a generation, only if the schedule still has it.").or(&[Conflict, InvalidArgs, InvalidSchedule, TooManySchedules, Draining]),
-        Route::delete("/v1/sessions/{session}/schedules/{schedule}", Calls, schedules::remove).answers::<wire::Deleted>("Removes a schedule, if it exists; calls it has started continue.").or(&[Draining]),
+        Route::get("/v1/sessions/{session}/schedules", Read, schedules::list).called("list_schedules").asks::<wire::Paging>().answers::<PageView<Schedule>>("Lists the session's schedules, by id."),
+        Route::post("/v1/sessions/{session}/schedules", Calls, schedules::make).called("create_schedule").takes::<ScheduleBody>().makes::<Schedule>("Creates a schedule: at its times it starts a call, as a task.").or(&[Conflict, InvalidArgs, NoSuchTool, NotBackground, ProviderFailed, InvalidSchedule, TooManySchedules, InvalidSession, Draining]),
+        Route::post("/v1/sessions/{session}/schedules/preview", Read, schedules::preview).called("preview_schedule").takes::<PreviewQuery>().answers::<Fires>("Shows the next times of a schedule without creating it.").or(&[InvalidSchedule]),
+        Route::patch("/v1/sessions/{session}/schedules/{schedule}", Calls, schedules::edit).called("edit_schedule").takes::<EditSchedule>().answers::<Schedule>("Changes a schedule; with a generation, only if the schedule still has it.").or(&[Conflict, InvalidArgs, InvalidSchedule, TooManySchedules, Draining]),
+        Route::delete("/v1/sessions/{session}/schedules/{schedule}", Calls, schedules::remove).called("delete_schedule").answers::<wire::Deleted>("Removes a schedule, if it exists; calls it has started continue.").or(&[Draining]),
 
-        Route::get("/v1/sessions/{session}/triggers", Read, triggers::list).asks::<wire::Paging>().answers::<PageView<Trigger>>("Lists the session's triggers, by id."),
-        Route::post("/v1/sessions/{session}/triggers", Calls, triggers::make).takes::<TriggerBody>().makes::<Trigger>("Creates a trigger: events of its kind start a call, as a task.").or(&[Conflict, InvalidArgs, NoSuchTool, NotBackground, ProviderFailed, InvalidTrigger, TooManyTriggers, InvalidSession, Draining]),
-        Route::delete("/v1/sessions/{session}/triggers/{trigger}", Calls, triggers::remove).answers::<wire::Deleted>("Removes a trigger, if it exists; calls it has started continue.").or(&[Draining]),
+        Route::get("/v1/sessions/{session}/triggers", Read, triggers::list).called("list_triggers").asks::<wire::Paging>().answers::<PageView<Trigger>>("Lists the session's triggers, by id."),
+        Route::post("/v1/sessions/{session}/triggers", Calls, triggers::make).called("create_trigger").takes::<TriggerBody>().makes::<Trigger>("Creates a trigger: events of its kind start a call, as a task.").or(&[Conflict, InvalidArgs, NoSuchTool, NotBackground, ProviderFailed, InvalidTrigger, TooManyTriggers, InvalidSession, Draining]),
+        Route::delete("/v1/sessions/{session}/triggers/{trigger}", Calls, triggers::remove).called("delete_trigger").answers::<wire::Deleted>("Removes a trigger, if it exists; calls it has started continue.").or(&[Draining]),
 
-        Route::post("/v1/sessions/{session}/events", Calls, triggers::emit).takes::<wire::background::EventBody>().answers::<wire::background::EmittedEvent>("Emits an event of a kind that a tool of the session declares.").or(&[InvalidArgs, InvalidSession, Overloaded, Draining]),
-        Route::post("/v1/sessions/{session}/awaited/{event}", Complete, triggers::fulfil).takes::<wire::CompletionBody>().answers::<wire::CompletionReceipt>("Fulfils a named event that calls of the session wait for; the first one counts.").or(ANSWER),
+        Route::post("/v1/sessions/{session}/events", Calls, triggers::emit).called("emit_event").takes::<wire::background::EventBody>().answers::<wire::background::EmittedEvent>("Emits an event of a kind that a tool of the session declares.").or(&[InvalidArgs, InvalidSession, Overloaded, Draining]),
+        Route::post("/v1/sessions/{session}/awaited/{event}", Complete, triggers::fulfil).called("fulfil_event").takes::<wire::CompletionBody>().answers::<wire::CompletionReceipt>("Fulfils a named event that calls of the session wait for; the first one counts.").or(ANSWER),
 
-        Route::get("/v1/calls", Read, calls::list).asks::<wire::CallQuery>().answers::<CallPage>("Lists the calls of all sessions, newest first."),
-        Route::get("/v1/calls/{call}", Read, calls::show).asks::<wire::Show>().answers::<ShownCall>("Shows one call."),
-        Route::post("/v1/calls/{call}/cancel", Calls, asks::cancel_call).takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels a call."),
-        Route::post("/v1/calls/{call}/resolve", Complete, asks::resolve).takes::<wire::ResolveBody>().answers::<ShownCall>("Resolves a call that ended as unknown.").or(ANSWER),
-        Route::post("/v1/calls/{call}/accept", Complete, asks::accept).takes::<wire::Nothing>().answers::<ShownCall>("Lets a call continue although its tool has changed.").or(&[Unfit]),
-        Route::post("/v1/calls/{call}/result", Calls, asks::client_result).takes::<wire::CompletionBody>().answers::<wire::CompletionReceipt>("Posts the result of a tool that its caller runs.").or(ANSWER),
-        Route::post("/v1/calls/{call}/signal", Complete, asks::signal).takes::<wire::SignalBody>().answers::<wire::SignalReceipt>("Sends a signal to a call.").or(&[Unfit, Conflict, Over, InvalidArgs, NoSuchSignal, TooManySignals]),
+        Route::get("/v1/calls", Read, calls::list).called("list_calls").asks::<wire::CallQuery>().answers::<CallPage>("Lists the calls of all sessions, newest first."),
+        Route::get("/v1/calls/{call}", Read, calls::show).called("get_call").asks::<wire::Show>().answers::<ShownCall>("Shows one call."),
+        Route::post("/v1/calls/{call}/cancel", Calls, asks::cancel_call).called("cancel_call").takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels a call."),
+        Route::post("/v1/calls/{call}/resolve", Complete, asks::resolve).called("resolve_call").takes::<wire::ResolveBody>().answers::<ShownCall>("Resolves a call that ended as unknown.").or(ANSWER),
+        Route::post("/v1/calls/{call}/accept", Complete, asks::accept).called("accept_call").takes::<wire::Nothing>().answers::<ShownCall>("Lets a call continue although its tool has changed.").or(&[Unfit]),
+        Route::post("/v1/calls/{call}/result", Calls, asks::client_result).called("post_client_result").takes::<wire::CompletionBody>().answers::<wire::CompletionReceipt>("Posts the result of a tool that its caller runs.").or(ANSWER),
+        Route::post("/v1/calls/{call}/signal", Complete, asks::signal).called("signal_call").takes::<wire::SignalBody>().answers::<wire::SignalReceipt>("Sends a signal to a call.").or(&[Unfit, Conflict, Over, InvalidArgs, NoSuchSignal, TooManySignals]),
 
-        Route::post("/v1/completions/{key}", OPEN, asks::complete).takes::<wire::CompletionBody>().answers::<wire::CompletionReceipt>("Completes a call's wait; the key is enough.").or(ANSWER),
-        Route::get("/v1/questions", Read, asks::questions).asks::<wire::QuestionQuery>().answers::<QuestionPage>("Lists open questions."),
-        Route::post("/v1/questions/{id}", Complete, asks::answer).takes::<wire::AnswerBody>().answers::<wire::CompletionReceipt>("Answers a question.").or(ANSWER),
+        Route::post("/v1/completions/{key}", OPEN, asks::complete).called("complete").takes::<wire::CompletionBody>().answers::<wire::CompletionReceipt>("Completes a call's wait; the key is enough.").or(ANSWER),
+        Route::get("/v1/questions", Read, asks::questions).called("list_questions").asks::<wire::QuestionQuery>().answers::<QuestionPage>("Lists open questions."),
+        Route::post("/v1/questions/{id}", Complete, asks::answer).called("answer_question").takes::<wire::AnswerBody>().answers::<wire::CompletionReceipt>("Answers a question.").or(ANSWER),
 
-        Route::get("/v1/tokens", Admin, tokens::list).asks::<wire::Paging>().answers::<PageView<TokenView>>("Lists tokens (secrets are never shown)."),
-        Route::post("/v1/tokens", Admin, tokens::make).takes::<wire::NewToken>().makes::<NewTokenView>("Creates a token; its secret is returned only once.").or(&[InvalidToken, TooManyTokens]),
-        Route::delete("/v1/tokens/{id}", Admin, tokens::revoke).answers::<Revoked>("Revokes a token."),
+        Route::get("/v1/tokens", Admin, tokens::list).called("list_tokens").asks::<wire::Paging>().answers::<PageView<TokenView>>("Lists tokens (secrets are never shown)."),
+        Route::post("/v1/tokens", Admin, tokens::make).called("create_token").takes::<wire::NewToken>().makes::<NewTokenView>("Creates a token; its secret is returned only once.").or(&[InvalidToken, TooManyTokens]),
+        Route::delete("/v1/tokens/{id}", Admin, tokens::revoke).called("revoke_token").answers::<Revoked>("Revokes a token."),
     ]
 }
 
@@ -125,6 +126,18 @@ const BATCH: &[ProblemCode] = &[
     ProblemCode::BadBatch,
     ProblemCode::Conflict,
     ProblemCode::EmptyBatch,
+    ProblemCode::InvalidSession,
+    ProblemCode::Over,
+    ProblemCode::Overloaded,
+    ProblemCode::Draining,
+];
+/// The problems of submitting a batch, or a provider's response.
+const SUBMIT: &[ProblemCode] = &[
+    ProblemCode::BadBatch,
+    ProblemCode::BadResponse,
+    ProblemCode::Conflict,
+    ProblemCode::EmptyBatch,
+    ProblemCode::NoResponseId,
     ProblemCode::InvalidSession,
     ProblemCode::Over,
     ProblemCode::Overloaded,
@@ -163,6 +176,8 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     /// The scope that a token needs; `None` if no token is needed.
     pub(crate) needs: Option<TokenScope>,
+    /// The name of the operation, for generated clients.
+    pub(crate) called: &'static str,
     pub(crate) says: &'static str,
     pub(crate) query: Option<SchemaShape>,
     pub(crate) body: Option<SchemaShape>,
@@ -193,11 +208,12 @@ impl Route {
         handler: H,
     ) -> Route {
         let (query, body, answer) = (None, None, None);
-        let (says, makes, problems) = ("", false, &[][..]);
+        let (called, says, makes, problems) = ("", "", false, &[][..]);
         Route {
             method,
             path,
             needs,
+            called,
             says,
             query,
             body,
@@ -249,6 +265,11 @@ impl Route {
         handler: H,
     ) -> Route {
         Route::new(Method::DELETE, MethodFilter::DELETE, path, needs.into(), handler)
+    }
+
+    /// Sets the name of the operation.
+    fn called(self, called: &'static str) -> Route {
+        Route { called, ..self }
     }
 
     /// Sets the query parameters.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use windlass::error::{AskError, ScheduleError, SessionError};
 use windlass::inspect::{self, CallFilter, OpenCall, RecordedCall};
 use windlass::limits::SessionLimits;
+use windlass::outcome::{ModelAnswer, Part};
 use windlass::schedules::{Schedule, Schedules};
 use windlass::sessions::Child;
 use windlass::store::{SessionRow, Store};
@@ -25,7 +26,7 @@ use windlass::tasks::{Inbox, LogPiece, Notice, Task, TaskFilter, Tasks};
 use windlass::time::{Clock, SystemClock, wall_time};
 use windlass::tool::{Listed, Registered};
 use windlass::triggers::{Trigger, Triggers};
-use windlass::wait::WaitingFor;
+use windlass::wait::{WaitingFor, standing_sentence};
 use windlass::{BatchAnswer, CallAnswer, Limits, Runtime};
 use windlass_args::arguments::Given;
 use windlass_core::call::Fact;
@@ -290,6 +291,16 @@ impl View {
         let (state, waiting) = self.stands(call);
         let live = self.open.get(&call.handle().to_string()).cloned();
         ShownCall::open(call, OpenStanding { state, waiting, live })
+    }
+
+    /// The answer of a call for the model; of one that is open, a sentence that says where it stands.
+    pub(crate) fn model(&self, call: &CallAnswer) -> ModelAnswer {
+        if call.call().end().is_some() || call.is_conflict() || call.is_task() {
+            return call.model();
+        }
+        let (state, waiting) = self.stands(call);
+        let text = standing_sentence(state, waiting.as_ref().map(WaitingFor::wait));
+        ModelAnswer { parts: vec![Part::Text(text.into())], is_error: false }
     }
 
     /// The state of a recorded call, and what it waits for.

@@ -6,6 +6,7 @@ pub mod batch;
 pub mod schedules;
 pub mod shown;
 pub mod triggers;
+pub mod turns;
 
 pub use batch::{AnswerWait, BatchBody, Close, Push};
 

@@ -54,6 +54,8 @@ pub enum Space {
     Event = 42,
     /// Acknowledged notices, oldest first.
     Acknowledged = 43,
+    /// The tools that were revealed to the model, by name.
+    Revealed = 50,
 }
 
 /// The subject of the records of the whole store. Each is written by itself.
@@ -147,7 +149,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 impl Space {
     /// The spaces that are removed with their session, in this order. Blobs come first: the rest of a blob is found by its record.
     /// [`Space::Removing`] is not among them.
-    pub(crate) const REMOVED: [Space; 17] = [
+    pub(crate) const REMOVED: [Space; 18] = [
         Space::Blob,
         Space::Content,
         Space::Loose,
@@ -165,6 +167,7 @@ impl Space {
         Space::Fulfilled,
         Space::Event,
         Space::Acknowledged,
+        Space::Revealed,
     ];
 
     /// Its records in a session.

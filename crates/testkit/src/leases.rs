@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use windlass::time::SystemClock;
 use windlass::{
     Args, BatchRequest, CallRequest, Config, Cx, EffectClass, Flags, Limits, Runtime, Submitted, ToolError,
     ToolSpec, tool_fn,
@@ -149,20 +148,7 @@ struct Side {
 impl Side {
     fn new(shared: &Arc<dyn Store>) -> Side {
         let store = FaultStore::new(shared.clone(), FaultPlan::Never, FaultReach::Session);
-        let clock = Arc::new(SystemClock::default());
-        let (hooks, files, shared) = (Vec::new(), None, true);
-        let retention = windlass::limits::Retention::default();
-        let store_now = Arc::new(store.clone());
-        let config = Config {
-            store: store_now,
-            clock,
-            limits: limits(),
-            retention,
-            hooks,
-            model: None,
-            files,
-            shared,
-        };
+        let config = Config { limits: limits(), shared: true, ..Config::on(Arc::new(store.clone())) };
         Side { store, runtime: Runtime::new(config) }
     }
 

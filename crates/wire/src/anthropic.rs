@@ -1,6 +1,6 @@
 //! Anthropic Messages.
 
-use crate::chat::given_or_made;
+use crate::chat::{batch_id, non_empty};
 use crate::content::{WireContent, contents};
 use crate::object::{self, RawObject, parse};
 use crate::{CallReference, CallResult, ModelCall, ModelTurn, ToolOffer, Wire, WireError, schema};
@@ -17,7 +17,11 @@ struct MessageResponse {
     id: Option<String>,
     role: String,
     content: Box<RawValue>,
+    stop_reason: Option<String>,
 }
+
+/// The `stop_reason` of a provider that paused tools of its own.
+pub(crate) const PAUSED: &str = "pause_turn";
 
 /// An assistant's message to append: without the fields that only responses have.
 #[derive(Serialize)]
@@ -27,12 +31,13 @@ struct AssistantMessage<'a> {
 }
 
 pub(crate) fn read(response: &str) -> Result<ModelTurn, WireError> {
-    let MessageResponse { id, role, content } = parse(WIRE, response, "")?;
+    let MessageResponse { id, role, content, stop_reason } = parse(WIRE, response, "")?;
     if role != "assistant" {
         let what = format!("the message has the role {role:?}, not \"assistant\"");
         return Err(WireError::Shape { wire: WIRE, what });
     }
-    of_content(id, &content)
+    let turn = of_content(id, &content)?;
+    Ok(ModelTurn { is_paused: stop_reason.as_deref() == Some(PAUSED), ..turn })
 }
 
 /// Converts the content of an assistant's message to a turn.
@@ -46,7 +51,7 @@ pub(crate) fn of_content(response_id: Option<String>, content: &RawValue) -> Res
         }
     }
     let assistant = vec![object::raw(&AssistantMessage { role: "assistant", content })];
-    Ok(ModelTurn { wire: WIRE, response_id, calls, assistant })
+    Ok(ModelTurn { wire: WIRE, response_id: non_empty(response_id), calls, assistant, is_paused: false })
 }
 
 #[derive(Deserialize)]
@@ -65,7 +70,7 @@ pub(crate) fn read_block(nth: usize, place: usize, block: &str) -> Result<Option
         Some("tool_use") => {
             let ToolUseBlock { id, name, input } = parse(WIRE, block, &at)?;
             Ok(Some(ModelCall {
-                id: given_or_made(&id, &name, nth),
+                id: batch_id(&id, &name, nth),
                 tool: name,
                 args: input.map(|input| input.get().to_owned()).unwrap_or_default(),
                 provider: fields.rest(&["type", "id", "name", "input"]),

@@ -64,9 +64,10 @@ pub(crate) fn of_message(
     let calls = calls.iter().enumerate().map(|(place, call)| read_call(place, call.get()));
     Ok(ModelTurn {
         wire: WIRE,
-        response_id,
+        response_id: non_empty(response_id),
         calls: calls.collect::<Result<_, _>>()?,
         assistant: vec![message],
+        is_paused: false,
     })
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn read_call(place: usize, call: &str) -> Result<ModelCall, WireError
     if let Some(custom) = fields.get("custom") {
         let CustomInput { name, input } = parse(WIRE, custom.get(), &at)?;
         return Ok(ModelCall {
-            id: given_or_made(&id, &name, place),
+            id: batch_id(&id, &name, place),
             tool: name,
             args: json!({"input": input}).to_string(),
             provider,
@@ -102,7 +103,7 @@ pub(crate) fn read_call(place: usize, call: &str) -> Result<ModelCall, WireError
     let function = fields.get("function").map_or("null", RawValue::get);
     let CalledFunction { name, arguments } = parse(WIRE, function, &format!("{at}.function"))?;
     Ok(ModelCall {
-        id: given_or_made(&id, &name, place),
+        id: batch_id(&id, &name, place),
         tool: name,
         args: arguments.unwrap_or_default(),
         provider,
@@ -110,9 +111,24 @@ pub(crate) fn read_call(place: usize, call: &str) -> Result<ModelCall, WireError
     })
 }
 
-/// The provider's id, or one made of the name and the place: some servers send none.
-pub(crate) fn given_or_made(id: &str, name: &str, place: usize) -> String {
-    if id.is_empty() { format!("{name}#{}", place + 1) } else { id.to_owned() }
+/// The longest id that a call may have in its batch.
+const ID_CHARS_MAX: usize = 128;
+
+/// The id of a call in its batch: the provider's, or one made of the name and the place, since some servers send none.
+/// Proxies hide whole thought signatures in their ids; such an id is replaced by its hash, and the result still
+/// carries the provider's.
+pub(crate) fn batch_id(id: &str, name: &str, place: usize) -> String {
+    let fits = |id: &str| id.chars().count() <= ID_CHARS_MAX && id.chars().all(|c| !c.is_control());
+    match id {
+        "" => format!("{name}#{}", place + 1),
+        id if fits(id) => id.to_owned(),
+        id => format!("id_{}", &blake3::hash(id.as_bytes()).to_hex()[..32]),
+    }
+}
+
+/// The provider's id of a response; an empty one says nothing.
+pub(crate) fn non_empty(id: Option<String>) -> Option<String> {
+    id.filter(|id| !id.is_empty())
 }
 
 pub(crate) fn tools(offers: &[ToolOffer]) -> Value {

@@ -1,5 +1,6 @@
 //! Gemini `generateContent`.
 
+use crate::chat::{batch_id, non_empty};
 use crate::content::{WireContent, contents, text_only};
 use crate::object::{self, RawObject, parse};
 use crate::{CallReference, CallResult, ModelCall, ModelTurn, ToolOffer, Wire, WireError, names, schema};
@@ -76,7 +77,7 @@ pub(crate) fn of_parts(
     // Without a part there is nothing to append, and the provider refuses empty content.
     let assistant =
         if parts.is_empty() { Vec::new() } else { vec![object::raw(&ModelContent { role: "model", parts })] };
-    Ok(ModelTurn { wire: WIRE, response_id, calls, assistant })
+    Ok(ModelTurn { wire: WIRE, response_id: non_empty(response_id), calls, assistant, is_paused: false })
 }
 
 #[derive(Deserialize)]
@@ -97,7 +98,7 @@ pub(crate) fn read_part(nth: usize, place: usize, part: &str) -> Result<Option<M
     let FunctionCallPart { id, name, args } = parse(WIRE, call.get(), &format!("{at}.functionCall"))?;
     let id = id.filter(|id| !id.is_empty());
     Ok(Some(ModelCall {
-        id: id.clone().unwrap_or_else(|| format!("{name}#{}", nth + 1)),
+        id: batch_id(id.as_deref().unwrap_or_default(), &name, nth),
         tool: name,
         args: args.map(|args| args.get().to_owned()).unwrap_or_default(),
         provider: fields.rest(&["functionCall", "function_call"]),

@@ -31,6 +31,16 @@ pub fn batch_key(wire: Wire, response_id: Option<&str>, turn: Option<&str>) -> R
     Ok(format!("{wire}/{}", blake3::hash(key.as_bytes()).to_hex()))
 }
 
+/// The key for the calls of a response that its batch, which was streamed, no longer takes.
+pub fn rest_key(key: &str) -> String {
+    let rest = format!("{key}/rest");
+    if rest.chars().count() <= KEY_CHARS_MAX {
+        rest
+    } else {
+        format!("rest/{}", blake3::hash(key.as_bytes()).to_hex())
+    }
+}
+
 /// Appends text in which no `/` is left, so that two different pairs never make one key.
 fn escape(key: &mut String, text: &str) {
     for c in text.chars() {
@@ -62,6 +72,9 @@ mod tests {
         let long = "x".repeat(500);
         assert!(key(Some(&long), None).len() <= KEY_CHARS_MAX);
         assert_ne!(key(Some(&long), None), key(Some(&long), Some("2")));
+        for key in ["openai_chat/a/".to_owned(), "x".repeat(KEY_CHARS_MAX)] {
+            assert!(rest_key(&key).len() <= KEY_CHARS_MAX && rest_key(&key) != key);
+        }
     }
 
     #[test]

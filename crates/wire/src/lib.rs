@@ -33,7 +33,7 @@ mod schema;
 mod sse;
 mod stream;
 
-pub use key::{KeyError, batch_key};
+pub use key::{KeyError, batch_key, rest_key};
 pub use names::ToolNames;
 pub use sse::{SseError, SseReader};
 pub use stream::StreamReader;
@@ -147,6 +147,8 @@ pub struct ModelTurn {
     pub calls: Vec<ModelCall>,
     /// The assistant's own messages, byte for byte, ready to be appended to the conversation.
     pub assistant: Vec<Box<RawValue>>,
+    /// Whether the provider only paused, and goes on once it is asked again with these messages.
+    pub(crate) is_paused: bool,
 }
 
 /// A call that a model asks for.
@@ -185,9 +187,10 @@ pub struct CallResult<'a> {
 }
 
 impl ModelTurn {
-    /// Whether the model asks for nothing more: its answer is complete.
+    /// Whether the model asks for nothing more: its answer is complete. A provider that paused its own work (Anthropic's
+    /// `pause_turn`) is asked again, so its turn is not over.
     pub fn is_over(&self) -> bool {
-        self.calls.is_empty()
+        self.calls.is_empty() && !self.is_paused
     }
 
     /// Everything to append to the conversation: the assistant's messages as they came, then the results in the order

@@ -1,6 +1,6 @@
 //! OpenAI Responses.
 
-use crate::chat::{function, given_or_made};
+use crate::chat::{batch_id, function, non_empty};
 use crate::content::{WireContent, contents};
 use crate::object::{RawObject, parse};
 use crate::{CallReference, CallResult, ModelCall, ModelTurn, ToolOffer, Wire, WireError};
@@ -16,6 +16,8 @@ const WIRE: Wire = Wire::OpenaiResponses;
 struct WholeResponse {
     id: Option<String>,
     output: Vec<Box<RawValue>>,
+    status: Option<String>,
+    error: Option<Box<RawValue>>,
 }
 
 pub(crate) fn read(response: &str) -> Result<ModelTurn, WireError> {
@@ -23,8 +25,16 @@ pub(crate) fn read(response: &str) -> Result<ModelTurn, WireError> {
     if response.trim_start().starts_with('[') {
         return of_items(None, parse(WIRE, response, "output")?);
     }
-    let WholeResponse { id, output } = parse(WIRE, response, "")?;
-    of_items(id, output)
+    let WholeResponse { id, output, status, error } = parse(WIRE, response, "")?;
+    // A response that runs in the background, or that failed, is not the model's answer.
+    match (status.as_deref(), error.as_deref().map(RawValue::get)) {
+        (_, Some(error)) if error != "null" => Err(crate::stream::failed(WIRE, error)),
+        (Some(status @ ("queued" | "in_progress" | "failed" | "cancelled")), _) => {
+            let what = format!("its status is {status:?}");
+            Err(WireError::Incomplete { wire: WIRE, what })
+        }
+        _ => of_items(id, output),
+    }
 }
 
 /// Converts output items to a turn.
@@ -36,7 +46,13 @@ pub(crate) fn of_items(
     for (place, item) in items.iter().enumerate() {
         calls.extend(read_item(calls.len(), place, item.get())?);
     }
-    Ok(ModelTurn { wire: WIRE, response_id, calls, assistant: items })
+    Ok(ModelTurn {
+        wire: WIRE,
+        response_id: non_empty(response_id),
+        calls,
+        assistant: items,
+        is_paused: false,
+    })
 }
 
 #[derive(Deserialize)]
@@ -65,7 +81,7 @@ pub(crate) fn read_item(nth: usize, place: usize, item: &str) -> Result<Option<M
         Some("function_call") => {
             let FunctionCallItem { call_id, name, arguments } = parse(WIRE, item, &at)?;
             Ok(Some(ModelCall {
-                id: given_or_made(&call_id, &name, nth),
+                id: batch_id(&call_id, &name, nth),
                 tool: name,
                 args: arguments,
                 provider: provider(&["arguments"]),
@@ -75,7 +91,7 @@ pub(crate) fn read_item(nth: usize, place: usize, item: &str) -> Result<Option<M
         Some("custom_tool_call") => {
             let CustomCallItem { call_id, name, input } = parse(WIRE, item, &at)?;
             Ok(Some(ModelCall {
-                id: given_or_made(&call_id, &name, nth),
+                id: batch_id(&call_id, &name, nth),
                 tool: name,
                 args: json!({"input": input}).to_string(),
                 provider: provider(&["input"]),

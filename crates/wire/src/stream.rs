@@ -69,7 +69,7 @@ fn cut(wire: Wire) -> WireError {
 }
 
 /// The provider reports an error in the stream.
-fn failed(wire: Wire, error: &str) -> WireError {
+pub(crate) fn failed(wire: Wire, error: &str) -> WireError {
     /// More of an error than anybody reads in one line.
     const ERROR_CHARS_MAX: usize = 500;
     let shown: String = error.chars().take(ERROR_CHARS_MAX).collect();

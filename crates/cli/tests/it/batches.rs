@@ -253,3 +253,33 @@ fn a_race_has_one_winner_and_says_so() {
     let refused = rig.run(&["run", "quorum.json"]).expect(4);
     assert!(refused.stderr.contains("a quorum of 4 cannot be reached by 3 calls"), "{}", refused.stderr);
 }
+
+#[test]
+fn a_providers_response_is_run_once_and_answered_with_messages() {
+    let rig = rig();
+    let response = json!({"id": "msg_1", "role": "assistant", "stop_reason": "tool_use", "content": [
+        {"type": "tool_use", "id": "toolu_1", "name": "note", "input": {"n": 7}},
+        {"type": "tool_use", "id": "toolu_2", "name": "add", "input": {"a": 1, "b": 2}}]});
+    rig.write("response.json", response.to_string());
+    let run = |more: &[&str]| rig.run(&[&["run", "--wire", "anthropic", "response.json"], more].concat());
+    let first = run(&[]).expect(0);
+    let messages: Vec<Value> =
+        first.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(messages[0]["content"], response["content"]);
+    assert_eq!(messages[1]["content"][0]["tool_use_id"], "toolu_1");
+    assert_eq!(run(&[]).expect(0).stdout, first.stdout, "from the record");
+    assert_eq!(rig.lines("notes"), ["7 toolu_1"]);
+    let whole = run(&["--json", "--turn", "2"]).expect(0).json();
+    assert_eq!((&whole["key"], &whole["over"]), (&json!("anthropic/msg_1/2"), &json!(false)));
+    // A driver elsewhere is asked in the same way.
+    let server = rig.start(&["serve", "--listen", "127.0.0.1:0"]);
+    crate::rig::until("the server has its socket", || rig.path(".windlass/control.sock").exists());
+    assert_eq!(run(&[]).expect(0).stdout, first.stdout);
+    crate::rig::kill(server);
+    rig.write(
+        "response.json",
+        r#"{"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "fail", "input": {}}]}"#,
+    );
+    assert!(run(&[]).expect(4).stderr.contains("give the batch a `turn` or a `key`"));
+    assert!(run(&["--turn", "3"]).expect(1).stdout.contains("\"is_error\":true"));
+}

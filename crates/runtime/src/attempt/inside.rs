@@ -8,6 +8,7 @@ mod attach;
 mod model;
 mod outside;
 mod signals;
+mod typed;
 
 pub use attach::Attachment;
 

@@ -268,6 +268,12 @@ impl Book {
         Ok(())
     }
 
+    /// Adds rows that are written with the next change of the call, at its end at the latest.
+    pub(crate) fn carry(&self, rows: Vec<Row>) -> Result<(), Misuse> {
+        self.open()?.rows.extend(rows);
+        Ok(())
+    }
+
     /// Writes the notes, and waits until they are durable.
     pub(crate) async fn commit(&self, batch: &OpenBatch, lane: &Lane) -> Result<(), Lost> {
         let (sent, acks) = {

@@ -20,6 +20,7 @@ use crate::session::wheel::Wheel;
 use crate::session::worker::Worker;
 use crate::tools::hooks::Hook;
 use crate::tools::model::LanguageModel;
+use crate::tools::projector::Projector;
 use crate::tools::registry::{Host, Registry};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,6 +76,8 @@ pub struct Config {
     pub hooks: Vec<Arc<dyn Hook>>,
     /// The language model that tools may ask with [`Cx::complete`](crate::Cx::complete). Without it none can.
     pub model: Option<Arc<dyn LanguageModel>>,
+    /// Shapes what the model sees of ended calls; without it the default does.
+    pub projector: Option<Arc<dyn Projector>>,
     /// The parent of the folders with the files of sessions; created at the first use. Without it there are no files.
     pub files: Option<PathBuf>,
     /// Whether other runtimes work on the same store. Then this one is a worker: it writes heartbeats, owns sessions only while
@@ -97,6 +100,7 @@ impl Config {
             retention: Retention::default(),
             hooks: Vec::new(),
             model: None,
+            projector: None,
             files: None,
             shared: false,
         }
@@ -110,6 +114,7 @@ pub(crate) struct Inner {
     pub(crate) retention: Retention,
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
     pub(crate) model: Option<Arc<dyn LanguageModel>>,
+    pub(crate) projector: Option<Arc<dyn Projector>>,
     pub(crate) files: Option<Arc<Path>>,
     pub(crate) registry: Arc<Registry>,
     /// The services for tools.
@@ -178,8 +183,11 @@ impl Inner {
             clock: config.clock,
             hooks: config.hooks,
             model: config.model,
+            projector: config.projector,
             files: config.files.map(Arc::from),
-            registry: Arc::new(Registry::new(host.clone(), plugs.own_tools)),
+            registry: Arc::new(
+                Registry::new(host.clone(), plugs.own_tools).with_catalog(plugs.catalog_tools),
+            ),
             host,
             turns: Turns::new(&limits),
             limits,

@@ -32,6 +32,8 @@ pub(crate) struct Plugs {
     pub(crate) follow_up: fn(&Arc<Inner>, &Arc<Session>, FollowUp),
     /// The built-in tools.
     pub(crate) own_tools: OwnTools,
+    /// Makes the tools by which the model finds others.
+    pub(crate) catalog_tools: OwnTools,
 }
 
 /// The follow-up work of a call's change, once it is durable. Most calls have none.

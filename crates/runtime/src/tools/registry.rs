@@ -55,6 +55,9 @@ pub(crate) struct Registry {
     /// The built-in task tools, below all others: available wherever a tool can become a task.
     own: OnceLock<Layer>,
     own_tools: OwnTools,
+    /// The tools by which a model finds and calls others, below all layers: found by name, and listed by the catalog alone.
+    catalog: OnceLock<Layer>,
+    catalog_tools: OwnTools,
     /// Counts changes that affect look-ups, or whether a tool may start.
     generation: AtomicU64,
     /// Notified of every change.
@@ -94,9 +97,16 @@ impl Registry {
             tools: OrderedRwLock::default(),
             own,
             own_tools,
+            catalog: OnceLock::new(),
+            catalog_tools: Vec::new,
             generation: AtomicU64::new(1),
             watcher: OnceLock::new(),
         }
+    }
+
+    /// The registry with tools by which a model finds others.
+    pub(crate) fn with_catalog(self, catalog_tools: OwnTools) -> Registry {
+        Registry { catalog_tools, ..self }
     }
 
     pub(crate) fn register(&self, tool: Arc<dyn Tool>) -> Result<Arc<Registered>, RegisterError> {
@@ -181,7 +191,12 @@ impl Registry {
 
     /// The tools that a session's calls may use, by name.
     pub(crate) fn list_of(&self, session: &str) -> Vec<Listed> {
-        self.layered(session, None, |layers| scope::visible(layers).into_values().map(Listed::of).collect())
+        self.layered(session, None, listed)
+    }
+
+    /// The tools that the calls of a batch may use, by name.
+    pub(crate) fn list_in(&self, place: &BatchPlace) -> Vec<Listed> {
+        self.layered(&place.session, place.overlay(), listed)
     }
 
     /// The tools that the calls of a batch may use, by name.
@@ -194,7 +209,7 @@ impl Registry {
     pub(crate) fn list_along(&self, line: &ScopeLine) -> Vec<Listed> {
         let tools = self.tools.read();
         let layers = self.layers(&tools, line.links(), None);
-        scope::visible(&layers).into_values().map(Listed::of).collect()
+        listed(&layers)
     }
 
     /// For each of these names without a tool in this batch, the most similar name.
@@ -207,13 +222,13 @@ impl Registry {
         })
     }
 
-    /// Passes the layers of a session and a batch to `look`, the strongest first.
+    /// Passes the layers of a session and a batch to `look`, the strongest first; the last is the catalog's.
     fn layered<T>(&self, session: &str, overlay: Option<&Overlay>, look: impl FnOnce(&[&Layer]) -> T) -> T {
         let tools = self.tools.read();
         if overlay.is_none() && tools.overlays.is_empty() && tools.lines.is_empty() {
             return match tools.base.has_background() {
-                true => look(&[&tools.base, self.own()]),
-                false => look(&[&tools.base]),
+                true => look(&[&tools.base, self.own(), self.catalog()]),
+                false => look(&[&tools.base, self.catalog()]),
             };
         }
         match tools.lines.get(session) {
@@ -241,6 +256,7 @@ impl Registry {
         if layers.iter().any(|layer| layer.has_background()) {
             layers.push(self.own());
         }
+        layers.push(self.catalog());
         layers
     }
 
@@ -263,13 +279,19 @@ impl Registry {
     }
 
     fn own(&self) -> &Layer {
-        self.own.get_or_init(|| {
-            let mut own = Layer::default();
-            // Built-in tools are fixed at compile time, and so is their validity.
-            let compiled = (self.own_tools)().into_iter().filter_map(|tool| compile(tool, &self.host).ok());
-            compiled.for_each(|tool| own.insert(LayerEntry::Tool(Arc::new(tool))));
-            own
-        })
+        self.own.get_or_init(|| self.built_in(self.own_tools))
+    }
+
+    fn catalog(&self) -> &Layer {
+        self.catalog.get_or_init(|| self.built_in(self.catalog_tools))
+    }
+
+    fn built_in(&self, tools: OwnTools) -> Layer {
+        let mut layer = Layer::default();
+        // Built-in tools are fixed at compile time, and so is their validity.
+        let compiled = tools().into_iter().filter_map(|tool| compile(tool, &self.host).ok());
+        compiled.for_each(|tool| layer.insert(LayerEntry::Tool(Arc::new(tool))));
+        layer
     }
 
     /// Attaches an overlay to a session, above existing ones, and returns its number.
@@ -420,6 +442,12 @@ impl Listed {
             }
         }
     }
+}
+
+/// The tools of some layers, by name, but for those of the catalog, whose layer is the last.
+fn listed(layers: &[&Layer]) -> Vec<Listed> {
+    let listed = &layers[..layers.len().saturating_sub(1)];
+    scope::visible(listed).into_values().map(Listed::of).collect()
 }
 
 /// The tools of a provider, with their names checked.

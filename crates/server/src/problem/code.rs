@@ -55,6 +55,7 @@ problem_codes! {
     BadQuery = "bad_query", 400, "an unknown query parameter, or an invalid value";
     BadBody = "bad_body", 400, "not an object, an unknown field, not exactly one of the choices, or it did not arrive in time";
     BadBatch = "bad_batch", 400, "the batch is refused as a whole: too many calls, an invalid id or key, inputs that are not an object, provider data that cannot be read back";
+    BadResponse = "bad_response", 400, "the body is not a response of the provider that `?wire=` names, or the stream of one ended too early";
     InvalidJson = "invalid_json", 400, "the body is not JSON";
     DuplicateKey = "duplicate_key", 400, "an object in the body has the same key twice";
     TooDeep = "too_deep", 400, "the body is nested too deeply";
@@ -79,6 +80,7 @@ problem_codes! {
     NotBackground = "not_background", 422, "a schedule or a trigger names a tool without the flag `background`";
     ProviderFailed = "provider_failed", 422, "the tool of a schedule or a trigger comes from a provider that cannot load it now";
     EmptyBatch = "empty_batch", 422, "the batch has no calls";
+    NoResponseId = "no_response_id", 422, "the response has no id, so a repeated post could not be recognised; give a `turn` or a `key`";
     InvalidSession = "invalid_session", 422, "an invalid session name, a title or labels that are too long, or a child with tools that its parent does not have";
     TooManyChildren = "too_many_children", 422, "the parent has reached its limit of children, or the child would be nested too deeply";
     InvalidToken = "invalid_token", 422, "the token cannot be created with these values";

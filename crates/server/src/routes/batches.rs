@@ -4,12 +4,15 @@ use super::{HandlerResult, json};
 use crate::access::Caller;
 use crate::api::Api;
 use crate::bodies::RequestRoom;
-use crate::extract::{Body, CallsPayload, PathParams};
+use crate::extract::{Body, BodyPieces, CallsPayload, PathParams, QueryParams, response_text};
 use crate::problem::{Problem, ProblemCode};
+use crate::turns::TurnPost;
 use crate::undisturbed::undisturbed;
 use crate::view::View;
+use crate::wire::turns::{BatchQuery, TurnAnswer};
 use crate::wire::{AnswerWait, BatchBody, Close, Push};
-use axum::extract::State;
+use axum::extract::{FromRequest, Request, State};
+use hyper::header::CONTENT_TYPE;
 use windlass::batch::StreamRequest;
 
 pub async fn submit(
@@ -17,9 +20,16 @@ pub async fn submit(
     caller: Caller,
     room: RequestRoom,
     PathParams(session): PathParams<String>,
-    CallsPayload(batch): CallsPayload<BatchBody>,
+    QueryParams(query): QueryParams<BatchQuery>,
+    request: Request,
 ) -> HandlerResult {
     api.takes_work()?;
+    if let Some(wire) = query.wire {
+        let post = TurnPost::new(&api, &session, wire.into(), query)?;
+        return json(&turn(&api, &caller, &session, post, request).await?);
+    }
+    only_with_wire(&query)?;
+    let CallsPayload(batch) = CallsPayload::<BatchBody>::from_request(request, &api).await?;
     not_empty(batch.calls.len())?;
     let waits = api.waits(batch.wait.unwrap_or_default(), batch.timeout_ms)?;
     let request = batch.request(api.runtime().limits())?;
@@ -32,6 +42,38 @@ pub async fn submit(
     // From here on the calls have their own limits, and may take long.
     room.release();
     json(&api.answer(&session, submitted, waits).await?)
+}
+
+/// Answers a provider's response, which is read while it arrives if it is a stream.
+async fn turn(
+    api: &Api,
+    caller: &Caller,
+    session: &str,
+    post: TurnPost,
+    request: Request,
+) -> Result<TurnAnswer, Problem> {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_stream = kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"));
+    let room = request.extensions().get::<RequestRoom>().cloned().unwrap_or_default();
+    if is_stream {
+        api.claim(caller, session).await?;
+        return post.answer_stream(api, BodyPieces::of(request, caller, api).await?).await;
+    }
+    let response = response_text(request, api).await?;
+    api.claim(caller, session).await?;
+    let answered = post.answer(api, &response).await;
+    room.release();
+    answered
+}
+
+/// A field of the body that was given in the query is reported, and not ignored.
+fn only_with_wire(query: &BatchQuery) -> Result<(), Problem> {
+    let BatchQuery { wire: _, turn, key, wait, timeout_ms } = query;
+    if turn.is_none() && key.is_none() && wait.is_none() && timeout_ms.is_none() {
+        return Ok(());
+    }
+    let told = "`turn`, `key`, `wait` and `timeout_ms` belong into the body, unless `wire` says that it is a provider's";
+    Err(Problem::new(ProblemCode::BadQuery, told))
 }
 
 pub async fn push(

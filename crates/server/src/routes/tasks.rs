@@ -9,11 +9,15 @@ use crate::undisturbed::undisturbed;
 use crate::view::{self, View};
 use crate::wire::background::{InboxQuery, NoticeBody, PostedNotice, TaskQuery};
 use crate::wire::shown::{TaskMessages, TaskNotices, WholeTask};
+use crate::wire::turns::WireQuery;
 use crate::wire::{Acknowledged, Nothing, Paging, Requeued, SaidTo, SayBody, Take};
 use axum::extract::State;
+use serde_json::value::RawValue;
 use std::time::Duration;
 use windlass::error::InboxError;
-use windlass::tasks::{NewMessage, NewNotice, Tasks};
+use windlass::outcome::{ModelAnswer, Part};
+use windlass::tasks::{NewMessage, NewNotice, Notice, Tasks};
+use windlass_wire::Wire;
 
 /// The longest wait for a notice, in milliseconds: shorter than most connections live without a byte.
 const WAIT_MS_MAX: u64 = 60_000;
@@ -121,6 +125,7 @@ pub async fn take(
     State(api): State<Api>,
     caller: Caller,
     PathParams(session): PathParams<String>,
+    QueryParams(WireQuery { wire }): QueryParams<WireQuery>,
     Body(Take { limit, lease_ms, wait_ms }): Body<Take>,
 ) -> HandlerResult {
     api.takes_work()?;
@@ -138,7 +143,13 @@ pub async fn take(
         Some(wait_ms) => inbox.take_within(most, lease_ms, Duration::from_millis(wait_ms)).await?,
         None => undisturbed(async move { inbox.take(most, lease_ms).await }).await?,
     };
-    json(&TaskNotices { items: taken })
+    let messages = wire.map(|wire| taken.iter().flat_map(|notice| told(wire.into(), notice)).collect());
+    json(&TaskNotices { items: taken, messages })
+}
+
+/// A notice as messages to append to the conversation.
+fn told(wire: Wire, notice: &Notice) -> Vec<Box<RawValue>> {
+    wire.notice(&ModelAnswer { parts: vec![Part::Text(notice.text.clone())], is_error: false })
 }
 
 pub async fn acknowledge(

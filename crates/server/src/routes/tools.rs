@@ -5,8 +5,10 @@ use crate::access::Caller;
 use crate::api::Api;
 use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemCode};
+use crate::turns;
 use crate::view;
 use crate::wire::shown::{PageView, ToolView};
+use crate::wire::turns::{ToolQuery, WireTools};
 use crate::wire::{Nothing, Paging};
 use axum::extract::State;
 use windlass::error::NoSuchTool;
@@ -21,9 +23,21 @@ pub async fn of_session(
     State(api): State<Api>,
     caller: Caller,
     PathParams(session): PathParams<String>,
-    QueryParams(paging): QueryParams<Paging>,
+    QueryParams(ToolQuery { limit, after, wire, fixed }): QueryParams<ToolQuery>,
 ) -> HandlerResult {
     api.session(&caller, &session).await?;
+    if let Some(wire) = wire {
+        let catalog = api.runtime().catalog(&session);
+        let tools = if fixed { catalog.fixed().await? } else { catalog.list().await? };
+        return json(&WireTools { tools: turns::tools(&tools, wire.into()) });
+    }
+    if fixed {
+        return Err(Problem::new(
+            ProblemCode::BadQuery,
+            "`fixed` is for a `wire`: name one, or leave it out",
+        ));
+    }
+    let paging = Paging { limit, after };
     json(&page(api.runtime().tools_of(&session).await?, &paging)?)
 }
 

@@ -6,6 +6,7 @@ use crate::view::ShownCall;
 use crate::wire::SessionBounds;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use windlass::tasks::{Notice, Task, TaskMessage};
@@ -162,6 +163,10 @@ pub struct WholeTask {
 pub struct TaskNotices {
     /// In the order of delivery to the agent.
     pub items: Vec<Notice>,
+    /// With `?wire=`: the messages to append to the conversation, in the same order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
+    pub messages: Option<Vec<Box<RawValue>>>,
 }
 
 /// The messages to and from a task.

@@ -27,3 +27,4 @@ mod tasks;
 mod tcp;
 mod traces;
 mod triggers;
+mod turns;

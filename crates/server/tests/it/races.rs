@@ -15,7 +15,7 @@ const OTHER_RACES: usize = 100;
 const RACES: &str = "WINDLASS_TEST_DELETION_RACES";
 
 /// The spaces whose records are a session's own.
-const SPACES: [Space; 14] = [
+const SPACES: [Space; 19] = [
     Space::Loose,
     Space::Removing,
     Space::Child,
@@ -30,6 +30,11 @@ const SPACES: [Space; 14] = [
     Space::Trigger,
     Space::Owner,
     Space::About,
+    Space::Revealed,
+    Space::Awaited,
+    Space::Fulfilled,
+    Space::Event,
+    Space::Acknowledged,
 ];
 
 /// The writes of the description: those that open a session, and those that need something that is in one.

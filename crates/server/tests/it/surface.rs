@@ -2,6 +2,7 @@
 
 use crate::tcp::Served;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use windlass_server::{ProblemCode, openapi};
 
 const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
@@ -31,8 +32,12 @@ fn every_reference_leads_somewhere_and_every_route_says_who_may_ask() {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
+    let mut named = BTreeSet::new();
     for (path, methods) in document["paths"].as_object().expect("paths") {
         for (method, described) in methods.as_object().expect("methods") {
+            let name = described["operationId"].as_str().filter(|name| !name.is_empty());
+            assert!(name.is_some_and(|name| named.insert(name)), "{method} {path} has no name of its own");
+            assert!(described["tags"][0].is_string(), "{method} {path}");
             assert!(described["security"].is_array(), "{method} {path}");
             assert!(described["summary"].as_str().is_some_and(|says| says.ends_with('.')), "{method} {path}");
             let statuses = described["responses"].as_object().expect("responses");

@@ -38,6 +38,7 @@ pub(super) const TOOL: TableKeys = TableKeys {
         "completion_ms",
         "cwd",
         "dedupe",
+        "deferral",
         "description",
         "emits",
         "env",

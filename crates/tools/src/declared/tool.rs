@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
+use windlass::catalog::Deferral;
 use windlass::tool::{Hints, check_name};
 use windlass::{EffectClass, Limits, ToolSpec};
 
@@ -41,6 +42,7 @@ struct ToolTable {
     #[serde(default)]
     emits: BTreeMap<String, Spanned<toml::Value>>,
     class: Option<Spanned<String>>,
+    deferral: Option<Spanned<String>>,
     #[serde(default)]
     version: String,
     #[serde(default)]
@@ -81,6 +83,7 @@ pub(super) fn read(
         title: table.title,
         description: table.description,
         class: table.class.map(|class| effect_class(source, &class)).transpose()?,
+        deferral: table.deferral.map_or(Ok(Deferral::Auto), |given| deferral(source, &given))?,
         input_schema,
         output_schema,
         emits,
@@ -226,6 +229,13 @@ fn effect_class(source: &DeclarationSource<'_>, class: &Spanned<String>) -> Resu
             format!("unknown class {name:?}; write read, keyed or once")
         };
         source.value_error(class.span(), message)
+    })
+}
+
+fn deferral(source: &DeclarationSource<'_>, given: &Spanned<String>) -> Result<Deferral, ConfigError> {
+    Deferral::parse(given.get_ref()).ok_or_else(|| {
+        let message = format!("unknown deferral {:?}; write auto, never or always", given.get_ref());
+        source.value_error(given.span(), message)
     })
 }
 

@@ -5,6 +5,7 @@ use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::SystemTime;
+use windlass::catalog::Deferral;
 use windlass::tool::{Hints, folded_name, nearest_name};
 use windlass::{Cx, EffectClass, Flags, Tool, ToolError, ToolFuture, ToolSpec};
 
@@ -17,6 +18,7 @@ pub(super) struct GetCurrentTime {
 impl Tool for GetCurrentTime {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
+            deferral: Deferral::Never,
             name: "get_current_time".into(),
             title: "Get the current time".into(),
             description: "Returns the current date and time in a time zone (UTC unless given).".into(),

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass::catalog::Deferral;
 use windlass::ids::Handle;
 use windlass::tool::Hints;
 use windlass::{Cx, EffectClass, Tool, ToolError, ToolFuture, ToolSpec};
@@ -12,6 +13,7 @@ pub(super) struct ReadArtifact;
 impl Tool for ReadArtifact {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
+            deferral: Deferral::Never,
             name: "read_artifact".into(),
             title: "Read an artifact".into(),
             description: "Reads a piece of an artifact: output that was too long to show whole. Give the id that the \

@@ -18,6 +18,7 @@ pub(super) struct AnthropicStream {
     blocks: Vec<Box<RawValue>>,
     calls: Vec<ModelCall>,
     is_over: bool,
+    is_paused: bool,
 }
 
 #[derive(Debug)]
@@ -72,6 +73,10 @@ impl AnthropicStream {
                 block.grow(delta);
             }
             "content_block_stop" => return self.end_block(),
+            "message_delta" => {
+                let stopped = event.delta.as_ref().and_then(|delta| delta.get("stop_reason"));
+                self.is_paused |= stopped.is_some_and(|reason| reason == anthropic::PAUSED);
+            }
             "message_stop" => self.is_over = true,
             "error" => return Err(failed(WIRE, &event.error.unwrap_or_default().to_string())),
             _ => {}
@@ -98,7 +103,7 @@ impl AnthropicStream {
             return Err(cut(WIRE));
         }
         let turn = anthropic::of_content(self.id, &object::raw(&self.blocks))?;
-        Ok(ModelTurn { calls: self.calls, ..turn })
+        Ok(ModelTurn { calls: self.calls, is_paused: self.is_paused, ..turn })
     }
 }
 

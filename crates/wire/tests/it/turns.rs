@@ -130,3 +130,31 @@ fn deep_and_large_responses_are_refused_or_read_without_harm() {
     let wide = format!(r#"{{"role":"assistant","tool_calls":[{{{}}}]}}"#, fields.join(","));
     Wire::OpenaiChat.read(&wide).unwrap_err();
 }
+
+#[test]
+fn an_id_that_no_batch_takes_is_replaced_and_the_result_still_carries_it() {
+    let id = format!("call_1__thought__{}", "A".repeat(400));
+    let message = format!(
+        r#"{{"role": "assistant", "tool_calls": [{{"id": "{id}", "function": {{"name": "a", "arguments": "{{}}"}}}}]}}"#
+    );
+    let turn = Wire::OpenaiChat.read(&message).unwrap();
+    assert_eq!(turn.calls[0].id.len(), 35, "{}", turn.calls[0].id);
+    assert_eq!(Wire::OpenaiChat.read(&message).unwrap().calls, turn.calls, "the same id each time");
+    let answer = windlass_core::outcome::ModelAnswer::default();
+    let results = [windlass_wire::CallResult { call: &turn.calls[0], answer: &answer }];
+    assert!(turn.messages(&results)[1].get().contains(&id));
+}
+
+#[test]
+fn a_provider_that_paused_goes_on_and_one_that_failed_has_no_turn() {
+    let paused = r#"{"id": "msg_1", "role": "assistant", "content": [], "stop_reason": "pause_turn"}"#;
+    let turn = Wire::Anthropic.read(paused).unwrap();
+    assert!(turn.calls.is_empty() && !turn.is_over());
+    for wrong in [
+        r#"{"id": "resp_1", "output": [], "status": "failed", "error": {"code": "server_error"}}"#,
+        r#"{"id": "resp_1", "output": [], "status": "in_progress"}"#,
+    ] {
+        let error = Wire::OpenaiResponses.read(wrong).unwrap_err();
+        assert!(matches!(error, WireError::Incomplete { .. }), "{error}");
+    }
+}

@@ -93,6 +93,14 @@ declare! {
     batch_key_chars_max = 256;
     /// Operations that a tool did by name are in memory while its call runs, and are read again for each replay.
     operations_max = 10_000;
+    /// Above so many tools a model chooses worse and every request costs more: then those that allow it are deferred.
+    catalog_tools_max = 15;
+    /// Names and first lines of deferred tools stand in every request to the model.
+    catalog_names_bytes_max = 16 << 10;
+    /// Tools that a search reveals: each brings its schema into every later request.
+    search_results_max = 8;
+    /// Tools that stay revealed in a session: each is read whenever its tools are listed.
+    revealed_tools_max = 200;
     /// Calls inside calls inside calls: deeper, a tool that calls itself has probably lost its way.
     nesting_max = 8;
     /// A session knows its children until they are removed, so there must be an end to them.

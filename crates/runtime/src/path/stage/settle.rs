@@ -5,6 +5,8 @@ use crate::path::nested;
 use crate::session::artifacts::Artifacts;
 use crate::session::held::Held;
 use crate::session::same::SharedEnd;
+use crate::tools::projector::{self, ProjectedCall};
+use std::time::Duration;
 use windlass_core::attempt::Deadline;
 use windlass_core::call::{
     Cause, Ended, Fact, Model, Result as Attempted, SameAs, Settlement, Spent, State, Step, TooLate,
@@ -12,7 +14,7 @@ use windlass_core::call::{
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
-use windlass_core::outcome::{Effect, Outcome, Success, Value};
+use windlass_core::outcome::{Effect, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::plan::TurnRefusal;
 use windlass_core::projection;
 use windlass_core::tool::EffectClass;
@@ -185,7 +187,38 @@ fn told(held: &Held, outcome: &Outcome) -> Model {
     Model::Own(projection::project(outcome, None, held.on.rt.limits.call()))
 }
 
+/// The projector's view of a call, if the host has one and it has an opinion.
+fn projected(held: &Held, outcome: Option<&Outcome>) -> Option<ModelAnswer> {
+    let projector = held.on.rt.projector.as_ref()?;
+    let call = &held.call;
+    let result = if let State::Returned { result, .. } = &call.state { Some(result) } else { None };
+    let returned = result.map(|result| match result {
+        Attempted::Ok(success) => Outcome::Succeeded(success.clone()),
+        Attempted::Failed(failure) => Outcome::Failed(failure.clone()),
+    });
+    let made = call.made.as_ref().and_then(|made| made.args.as_deref());
+    let ended = ProjectedCall {
+        session: &held.on.session.name,
+        tool: &call.opened.tool,
+        args: made.unwrap_or(&call.opened.args.text),
+        outcome: outcome.or(returned.as_ref())?,
+        ran: Duration::from_micros(call.ran_us),
+    };
+    let answer = projector::ask(projector, &ended)?;
+    let texts = answer.parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text.as_str()),
+        Part::Json(json) => Some(&**json),
+        Part::Image { .. } | Part::File { .. } => None,
+    });
+    if projection::fits(&texts.collect::<Vec<_>>().join("\n"), held.on.rt.limits.call()) {
+        return Some(answer);
+    }
+    projector::report(&ended, "its texts are longer than answer_bytes_max or answer_lines_max");
+    None
+}
+
 fn end(held: &mut Held, outcome: Option<Outcome>, model: Model) -> Result<(), Lost> {
+    let model = projected(held, outcome.as_ref()).map_or(model, Model::Own);
     let call = &held.call;
     let started = call.first_started_at.unwrap_or_else(|| held.now());
     let queued_us = started.since(call.opened_at);

@@ -1,0 +1,50 @@
+//! Projectors: what they make of an end is recorded with it; one that fails is as if it were not there.
+
+use crate::rig::{batch, call, run};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use windlass::outcome::{ModelAnswer, Outcome, Part};
+use windlass::store::memory::MemoryStore;
+use windlass::tool::{ProjectedCall, Projector};
+use windlass::{Config, EffectClass, Runtime, ToolError, ToolSpec, tool_fn};
+
+/// Does what the argument `how` says.
+#[derive(Default)]
+struct Shaping {
+    asked: AtomicU64,
+}
+
+impl Projector for Shaping {
+    fn project(&self, ended: &ProjectedCall<'_>) -> Result<Option<ModelAnswer>, ToolError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let told = |text: String| Ok(Some(ModelAnswer { parts: vec![Part::Text(text)], is_error: false }));
+        let state = if let Outcome::Succeeded(_) = ended.outcome { "succeeded" } else { "failed" };
+        match ended.args {
+            r#"{"how":"shape"}"# => told(format!("{} {} {state}", ended.session, ended.tool)),
+            r#"{"how":"fail"}"# => Err(ToolError::new("It cannot.")),
+            r#"{"how":"panic"}"# => panic!("it panics"),
+            r#"{"how":"long"}"# => told("x".repeat(100_000)),
+            _ => Ok(None),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_projector_shapes_an_end_once_and_its_failures_are_as_if_it_were_not_there() {
+    let shaping = Arc::new(Shaping::default());
+    let config = Config::new(MemoryStore::new().unwrap());
+    let runtime = Runtime::new(Config { projector: Some(shaping.clone()), ..config });
+    let spec = ToolSpec { name: "t".into(), class: Some(EffectClass::Read), ..ToolSpec::default() };
+    runtime.register(tool_fn(spec, |_, _| async { Ok(json!("plain").into()) })).unwrap();
+    let ways = ["shape", "fail", "panic", "long", "none"];
+    let calls = ways.map(|how| call(how, "t", json!({ "how": how }))).to_vec();
+    let calls = [calls, vec![call("missing", "no_such", json!({"how": "shape"}))]].concat();
+    for _again in 0..2 {
+        let answer = run(&runtime, "s", batch("k", calls.clone())).await;
+        let told: Vec<String> = answer.calls.iter().take(5).map(|call| call.model_text()).collect();
+        assert_eq!(told, ["s t succeeded", "plain", "plain", "plain", "plain"]);
+        assert_eq!(answer.calls[5].model_text(), "s no_such failed");
+        assert_eq!(shaping.asked.load(Ordering::SeqCst), 6, "never for a replay");
+    }
+}
