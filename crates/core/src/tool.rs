@@ -34,6 +34,7 @@ named! {
     }
 }
 
+#[expect(clippy::derivable_impls, reason = "the macro that names the values derives no default")]
 impl Default for Deferral {
     fn default() -> Deferral {
         Deferral::Auto

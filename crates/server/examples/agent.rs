@@ -1,5 +1,4 @@
-//! An agent with an embedded runtime: `cargo run -p windlass-server --example agent -- ADDRESS QUESTION`. ADDRESS speaks
-//! Anthropic's Messages API without TLS, such as a gateway. `windlass watch agent` follows its calls.
+//! An agent with an embedded runtime: `agent ADDRESS QUESTION`. ADDRESS speaks Anthropic's API without TLS.
 #![allow(clippy::print_stdout, reason = "an agent answers")]
 
 use http_body_util::{BodyExt, Full};
@@ -53,7 +52,8 @@ async fn main() -> Result<(), Error> {
         let turn = post.answer(api, &response).await?;
         messages.extend(turn.messages);
         if turn.over {
-            return Ok(println!("{}", messages.last().map(|last| last.get()).unwrap_or_default()));
+            println!("{}", messages.last().map(|last| last.get()).unwrap_or_default());
+            return Ok(());
         }
     }
 }

@@ -155,7 +155,15 @@ impl EarlyCalls {
             None => {
                 let stream = StreamRequest { key, turn: post.turn.clone(), ..StreamRequest::default() };
                 let (runtime, session) = (runtime.clone(), post.session.clone());
-                undisturbed(async move { runtime.open_batch(&session, stream).await }).await?
+                let opened = undisturbed(async move { runtime.open_batch(&session, stream).await });
+                match opened.await {
+                    // The whole response is being posted too, or its key or turn is wrong: its end tells.
+                    Err(problem) if problem.code == ProblemCode::BadBatch => {
+                        self.is_left_alone = true;
+                        return Ok(());
+                    }
+                    opened => opened?,
+                }
             }
         };
         let (batch, pushed) = undisturbed(async move {

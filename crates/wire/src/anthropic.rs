@@ -4,6 +4,7 @@ use crate::chat::{batch_id, non_empty};
 use crate::content::{WireContent, contents};
 use crate::object::{self, RawObject, parse};
 use crate::{CallReference, CallResult, ModelCall, ModelTurn, ToolOffer, Wire, WireError, schema};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ struct MessageResponse {
     role: String,
     content: Box<RawValue>,
     stop_reason: Option<String>,
+    tool_calls: Option<IgnoredAny>,
 }
 
 /// The `stop_reason` of a provider that paused tools of its own.
@@ -31,7 +33,10 @@ struct AssistantMessage<'a> {
 }
 
 pub(crate) fn read(response: &str) -> Result<ModelTurn, WireError> {
-    let MessageResponse { id, role, content, stop_reason } = parse(WIRE, response, "")?;
+    let MessageResponse { id, role, content, stop_reason, tool_calls } = parse(WIRE, response, "")?;
+    if tool_calls.is_some() {
+        return Err(object::of_another(WIRE, Wire::OpenaiChat));
+    }
     if role != "assistant" {
         let what = format!("the message has the role {role:?}, not \"assistant\"");
         return Err(WireError::Shape { wire: WIRE, what });

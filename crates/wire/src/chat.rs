@@ -52,6 +52,11 @@ pub(crate) fn of_message(
         let what = "the message has not the role \"assistant\"".to_owned();
         return Err(WireError::Shape { wire: WIRE, what });
     }
+    // Its calls would be overlooked, and the turn be taken for over.
+    let content = fields.get("content").map_or("", RawValue::get);
+    if fields.get("tool_calls").is_none() && (fields.get("stop_reason").is_some() || has_tool_use(content)) {
+        return Err(crate::object::of_another(WIRE, Wire::Anthropic));
+    }
     if fields.get("function_call").is_some() {
         let what =
             "`function_call` was replaced by `tool_calls`; offer `tools` instead of `functions`".to_owned();
@@ -69,6 +74,12 @@ pub(crate) fn of_message(
         assistant: vec![message],
         is_paused: false,
     })
+}
+
+/// Whether some content has a block of Anthropic's that asks for a call.
+fn has_tool_use(content: &str) -> bool {
+    let blocks: Vec<RawObject> = serde_json::from_str(content).unwrap_or_default();
+    blocks.iter().any(|block| block.text("type").as_deref() == Some("tool_use"))
 }
 
 #[derive(Deserialize)]

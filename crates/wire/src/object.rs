@@ -78,6 +78,11 @@ pub(crate) fn parse<T: DeserializeOwned>(wire: Wire, text: &str, place: &str) ->
     })
 }
 
+/// The error for a response of another provider.
+pub(crate) fn of_another(wire: Wire, other: Wire) -> WireError {
+    WireError::Shape { wire, what: format!("it looks like one of {other}; name that wire") }
+}
+
 /// A message as JSON text.
 pub(crate) fn raw(message: &impl Serialize) -> Box<RawValue> {
     // Our own messages have text keys and no floats, so they can be written.

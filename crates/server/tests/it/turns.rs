@@ -278,3 +278,33 @@ async fn tools_are_listed_for_a_wire_and_many_are_found_by_a_search() {
     assert_eq!(fixed, ["call_tool", "search_tools"]);
     assert_eq!(rig.get("/v1/sessions/s/tools?fixed=true").await.0, 400);
 }
+
+#[tokio::test]
+async fn a_stream_joins_the_whole_response_that_is_under_way() {
+    let rig = Rig::new();
+    let response = json!({"id": "msg_9", "role": "assistant", "content": [
+        {"type": "tool_use", "id": "toolu_1", "name": "hold", "input": {}}]});
+    let path = "/v1/sessions/s/batches?wire=anthropic";
+    let stream = [
+        r#"{"type":"message_start","message":{"id":"msg_9"}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"toolu_1","name":"hold","input":{}}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"message_stop"}"#,
+    ]
+    .map(|event| format!("data: {event}\n\n"))
+    .concat();
+    let mut begun = rig.begun.clone();
+    let body = response.to_string();
+    let whole = rig.post(path, body.as_bytes());
+    let streamed = async {
+        begun.wait_for(|begun| *begun == 1).await.expect("it begins");
+        let mut post = Pieces::to(&rig, path).await;
+        post.send(&stream).await;
+        rig.go.add_permits(1);
+        post.end().await
+    };
+    let (whole, streamed) = tokio::join!(whole, streamed);
+    assert_eq!(whole.0, 200, "{}", whole.1);
+    assert_eq!(streamed, whole);
+    assert_eq!(*rig.begun.borrow(), 1);
+}

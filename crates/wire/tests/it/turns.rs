@@ -103,6 +103,15 @@ fn responses_that_cannot_be_read_say_why() {
         (Wire::OpenaiChat, r#"{"role": "assistant", "tool_calls": [{"id": "a"}]}"#),
         (Wire::OpenaiChat, r#"{"role": "assistant", "tool_calls": [{"id": "a", "id": "b"}]}"#),
         (Wire::OpenaiChat, r#"{"role": "assistant", "function_call": {"name": "a", "arguments": ""}}"#),
+        (
+            Wire::OpenaiChat,
+            r#"{"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]}"#,
+        ),
+        (
+            Wire::OpenaiChat,
+            r#"{"role": "assistant", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"}"#,
+        ),
+        (Wire::Anthropic, r#"{"role": "assistant", "content": "x", "tool_calls": []}"#),
         (Wire::OpenaiResponses, r#"{"id": "resp_1"}"#),
         (Wire::OpenaiResponses, r#"[{"name": "a"}]"#),
         (Wire::OpenaiResponses, r#"[{"type": "function_call", "name": "a", "arguments": "{}"}]"#),
