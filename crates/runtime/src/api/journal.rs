@@ -18,6 +18,22 @@ pub(crate) fn fold(rows: &[JournalRow]) -> Result<Batch, SessionError> {
     })
 }
 
+/// The rows of a batch that was found in the record. `None`: its session was removed meanwhile.
+pub(crate) async fn rows_of(
+    store: &dyn Store,
+    batch: BatchNo,
+) -> Result<Option<Vec<JournalRow>>, SessionError> {
+    let rows = store.journal(batch).await?;
+    if !rows.is_empty() {
+        return Ok(Some(rows));
+    }
+    check_kept(store, CallId { batch, ordinal: Ordinal(0) }).await?;
+    match store.batch_by_no(batch).await? {
+        Some(_) => Err(SessionError::unreadable("a batch has no entries")),
+        None => Ok(None),
+    }
+}
+
 /// The entries of a journal.
 pub(crate) fn entries(rows: &[JournalRow]) -> Result<Vec<Entry>, SessionError> {
     let mut entries = Vec::new();

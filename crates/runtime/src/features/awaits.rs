@@ -145,8 +145,7 @@ pub(crate) async fn go_on(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
     let mut after: Option<String> = None;
     loop {
         let after_key = after.as_deref();
-        let page =
-            RecordPage { shelf: Space::Awaited.of(no), prefix: "", after: after_key, limit: PAGE };
+        let page = RecordPage { shelf: Space::Awaited.of(no), prefix: "", after: after_key, limit: PAGE };
         let records = rt.store.records(page).await?;
         let Some(last) = records.last() else { return Ok(()) };
         after = Some(last.key.clone());

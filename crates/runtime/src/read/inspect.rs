@@ -10,7 +10,7 @@ pub use questions::{OpenQuestion, questions};
 use crate::api::answer::{CallAnswer, wall_time};
 use crate::api::decided::Decided;
 use crate::api::error::SessionError;
-use crate::api::journal::{check_kept, fold};
+use crate::api::journal::{check_kept, fold, rows_of};
 use crate::read::story::length;
 use crate::read::waits::{self, WaitingFor};
 use crate::session::inner::Runtime;
@@ -124,7 +124,8 @@ pub async fn batch(
     if row.expired {
         return Err(SessionError::Expired { what: format!("the batch {key:?}") });
     }
-    let folded = fold(&store.journal(row.no).await?)?;
+    let Some(rows) = rows_of(&**store, row.no).await? else { return Ok(None) };
+    let folded = fold(&rows)?;
     let decided = Decided::recorded(&folded);
     Ok(Some((recorded(store, session, row.no, &folded), decided)))
 }

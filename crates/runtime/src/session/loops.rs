@@ -2,8 +2,8 @@
 //!
 //! A session that an earlier process recorded is guarded too: its journal is read at its first submission here.
 
-use crate::api::error::{SessionError, chain};
-use crate::api::journal::{fold, unreadable};
+use crate::api::error::{Lost, SessionError, chain};
+use crate::api::journal::{fold, rows_of, unreadable};
 use crate::api::keys::is_turn;
 use crate::api::limits::EnforcedLimits;
 use crate::api::locks::{LockRank, OrderedMutex};
@@ -181,7 +181,7 @@ async fn whole(rt: &Inner, row: &JournalRow) -> Result<Batch, SessionError> {
             return Ok(folded);
         }
     }
-    fold(&rt.store.journal(row.batch).await?)
+    fold(&rows_of(&*rt.store, row.batch).await?.ok_or(Lost::Removed)?)
 }
 
 fn counted(rt: &Inner, session: &Session, batch: BatchNo, folded: &Batch) -> Over {

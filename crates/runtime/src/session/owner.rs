@@ -3,7 +3,7 @@
 mod takeover;
 
 use crate::api::error::{Lost, SessionError, chain, no_randomness};
-use crate::api::journal::{check_kept, fold};
+use crate::api::journal::{fold, rows_of};
 use crate::api::limits::SessionLimits;
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::admission::Admission;
@@ -309,10 +309,7 @@ impl Session {
 
     /// Reads a batch back by its number alone, with its row.
     pub(crate) async fn read_no(&self, no: BatchNo) -> Result<(BatchRow, Batch, u32), SessionError> {
-        let rows = self.lane.store().journal(no).await?;
-        if rows.is_empty() {
-            check_kept(self.lane.store(), CallId { batch: no, ordinal: Ordinal(0) }).await?;
-        }
+        let rows = rows_of(self.lane.store(), no).await?.ok_or(Lost::Removed)?;
         let batch = fold(&rows)?;
         let session = self.lane.session();
         let own = rows.iter().zip(0..).all(|(row, place)| row.session == session && row.row == place);
