@@ -80,7 +80,7 @@ pub struct Task {
     /// One line: what it does, or how it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// What it waits for, if it waits.
+    /// The reason of its wait, if it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The worker that runs it, if it runs at one of several.

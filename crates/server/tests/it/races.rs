@@ -15,7 +15,7 @@ const OTHER_RACES: usize = 100;
 const RACES: &str = "WINDLASS_TEST_DELETION_RACES";
 
 /// The spaces whose records are a session's own.
-const SPACES: [Space; 11] = [
+const SPACES: [Space; 15] = [
     Space::Pair,
     Space::Content,
     Space::Blob,
@@ -27,6 +27,10 @@ const SPACES: [Space; 11] = [
     Space::Trigger,
     Space::Owner,
     Space::About,
+    Space::Awaited,
+    Space::Fulfilled,
+    Space::Event,
+    Space::Acknowledged,
 ];
 
 /// The writes of the description: those that open a session, and those that need something that is in one.

@@ -8,7 +8,7 @@ use windlass_core::code::Code;
 use windlass_core::failure::Failure;
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-use windlass_core::operation::{Question, Triggered, Until, signal_slot};
+use windlass_core::operation::{EventNumber, Question, Triggered, Until, signal_slot};
 use windlass_core::outcome::{KeptBytes, ModelAnswer, Success};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
@@ -176,7 +176,7 @@ fn insides() -> Vec<Fact> {
             event: "sold".into(),
             payload: "{}".into(),
             triggered: Arc::default(),
-            numbered: Numbered { number: 7, is_again: true },
+            numbered: EventNumber { number: 7, is_again: true },
         }),
         did(Did::Attached { content: r#"{"bytes":3}"#.into(), kept }),
         told(Did::SignalAwaited(until)),
@@ -208,7 +208,7 @@ fn emitted(started: u32) -> Fact {
     };
     let (event, payload) = ("sold".into(), r#"{"item":"a\nb"}"#.into());
     let triggered = (0..started).map(one).collect();
-    let did = Did::Emitted { event, payload, triggered, numbered: Numbered::default() };
+    let did = Did::Emitted { event, payload, triggered, numbered: EventNumber::default() };
     Fact::Operation(Box::new(Operation { name: "approval".into(), did }))
 }
 

@@ -1,4 +1,4 @@
-//! What is shown of tasks, also after their end and a restart; schedules and child sessions that tools make.
+//! The details of tasks, also after their end and a restart; schedules and child sessions that tools make.
 
 use super::{background, free, memory, one, over_every_death, owner};
 use crate::inside::body;
