@@ -172,12 +172,7 @@ fn insides() -> Vec<Fact> {
         did(Did::Said { message: r#"{"text":"half done"}"#.into() }),
         did(Did::EventPlanned { event: "sold".into(), payload: r#"{"item":"a"}"#.into() }),
         did(Did::Awaited { what: r#"{"task":"c7"}"#.into(), until }),
-        did(Did::Emitted {
-            event: "sold".into(),
-            payload: "{}".into(),
-            triggered: Arc::default(),
-            numbered: EventNumber { number: 7, is_again: true },
-        }),
+        did(emitted_again()),
         did(Did::Attached { content: r#"{"bytes":3}"#.into(), kept }),
         told(Did::SignalAwaited(until)),
         told(Did::Signalled { payload: r#"{"yes":true}"#.into() }),
@@ -199,6 +194,11 @@ fn insides() -> Vec<Fact> {
         aside(Then::Return),
         Fact::Resumed(Resumed { attempt: ATTEMPT }),
     ]
+}
+
+fn emitted_again() -> Did {
+    let numbered = EventNumber { number: 7, is_again: true };
+    Did::Emitted { event: "sold".into(), payload: "{}".into(), triggered: Arc::default(), numbered }
 }
 
 fn emitted(started: u32) -> Fact {
