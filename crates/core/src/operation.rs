@@ -102,7 +102,7 @@ pub enum Did {
         /// The calls that it started, in the order of the triggers.
         triggered: Arc<[Triggered]>,
         /// Its place among the events of the session.
-        numbered: Numbered,
+        numbered: EventNumber,
     },
     /// An event that is emitted if the call succeeds.
     EventPlanned {
@@ -151,7 +151,7 @@ pub enum Did {
 
 /// The place of an event among those of its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Numbered {
+pub struct EventNumber {
     /// Its number, from 1; 0 in journals that are older than numbers.
     pub number: u64,
     /// Whether an earlier event of the session had its key, so that this one is that event told of again.
@@ -262,7 +262,7 @@ enum RecordedOperation {
         event: Arc<str>,
         payload: JsonText,
         triggered: Arc<[Triggered]>,
-        numbered: Numbered,
+        numbered: EventNumber,
     },
     PlannedEvent {
         event: Arc<str>,

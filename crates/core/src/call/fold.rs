@@ -61,8 +61,6 @@ pub struct Call {
     pub ran_us: u64,
     /// The request to cancel it, if there was one.
     pub cancel: Option<CancelAsked>,
-    /// When that was requested.
-    pub cancelled_at: Timestamp,
     /// Its wait, and since when.
     pub parked: Option<(Parked, Timestamp)>,
     /// How it became a task, if it is one.
@@ -216,7 +214,6 @@ impl Call {
             moved_us: 0,
             ran_us: 0,
             cancel: None,
-            cancelled_at: Timestamp::default(),
             parked: None,
             is_provisional: false,
             operations: None,
@@ -273,9 +270,7 @@ impl Call {
             (state, Fact::Parked(parked)) if can_park(state, parked.reason) => self.park(at, *parked),
             // Who drives a call and who decides about its batch may both have it recorded: the first stands.
             (state, Fact::CancelAsked(asked)) if is_open(state) => {
-                if self.cancel.is_none() {
-                    (self.cancel, self.cancelled_at) = (Some(asked.clone()), at);
-                }
+                self.cancel.get_or_insert_with(|| asked.clone());
             }
             (state, Fact::Detached(detached)) if is_open(state) && self.task.is_none() => {
                 self.task = Some(detached.clone());

@@ -102,19 +102,8 @@ impl Operations {
                 self.by_name
                     .insert(name, RecordedOperation::PairWritten { asked: asked.clone(), written: *written });
             }
-            Did::Emitted { event, payload, triggered, numbered } => {
-                let (event, payload, triggered) = (event.clone(), payload.clone(), triggered.clone());
-                let numbered = *numbered;
-                self.by_name.insert(name, RecordedOperation::Event { event, payload, triggered, numbered });
-            }
-            Did::EventPlanned { event, payload } => {
-                self.has_planned_event = true;
-                let (event, payload) = (event.clone(), payload.clone());
-                self.by_name.insert(name, RecordedOperation::PlannedEvent { event, payload });
-            }
-            Did::Awaited { what, until } => {
-                let awaited = AwaitedThing { what: what.clone(), until: *until, end: None };
-                self.by_name.insert(name, RecordedOperation::Awaited(awaited));
+            Did::Emitted { .. } | Did::EventPlanned { .. } | Did::Awaited { .. } => {
+                self.record_event(name, &operation.did);
             }
             Did::Attached { content, kept } => {
                 let attached = AttachedBytes { content: content.clone(), kept: *kept, round };
@@ -149,6 +138,22 @@ impl Operations {
         let now = matches!(&state, StepState::Failed { failure, .. } if !failure.did_not_happen);
         let step = RecordedOperation::Step { input: input.clone(), state, doubted: before || now };
         self.by_name.insert(name, step);
+    }
+
+    /// Records an event, or a wait for a task or a named event.
+    fn record_event(&mut self, name: Arc<str>, did: &Did) {
+        if let Did::Emitted { event, payload, triggered, numbered } = did {
+            let (event, payload, triggered) = (event.clone(), payload.clone(), triggered.clone());
+            let numbered = *numbered;
+            self.by_name.insert(name, RecordedOperation::Event { event, payload, triggered, numbered });
+        } else if let Did::EventPlanned { event, payload } = did {
+            self.has_planned_event = true;
+            let (event, payload) = (event.clone(), payload.clone());
+            self.by_name.insert(name, RecordedOperation::PlannedEvent { event, payload });
+        } else if let Did::Awaited { what, until } = did {
+            let awaited = AwaitedThing { what: what.clone(), until: *until, end: None };
+            self.by_name.insert(name, RecordedOperation::Awaited(awaited));
+        }
     }
 
     fn record_told(&mut self, name: Arc<str>, kind: Kind, what: &JsonText) {

@@ -2,7 +2,7 @@
 //! opened; and their replay.
 
 use super::mismatch::{Mismatch, other_input};
-use super::{Kind, Numbered, Operations, RecordedOperation};
+use super::{EventNumber, Kind, Operations, RecordedOperation};
 use crate::ids::CallId;
 use crate::outcome::JsonText;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Operations {
         name: &str,
         kind: &str,
         now: &str,
-    ) -> Result<Option<(Numbered, &[Triggered])>, Mismatch> {
+    ) -> Result<Option<(EventNumber, &[Triggered])>, Mismatch> {
         match self.by_name.get(name) {
             None => Ok(None),
             Some(RecordedOperation::Event { event, payload, triggered, numbered }) => {

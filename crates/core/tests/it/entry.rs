@@ -18,7 +18,7 @@ use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use windlass_core::operation::{
-    Completion, Did, Numbered, Operation, Question, StepResult, Triggered, Until,
+    Completion, Did, EventNumber, Operation, Question, StepResult, Triggered, Until,
 };
 use windlass_core::outcome::{Effect, Form, KeptBytes, ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::siblings::Siblings;
@@ -156,7 +156,7 @@ fn golden_answers() -> Vec<(&'static str, Entry)> {
 
 /// One of each kind, and of each form its fields can take.
 fn all_golden() -> Vec<(&'static str, Entry)> {
-    [golden(), golden_answers(), golden_attempts(), golden_insides(), golden_tasks()].concat()
+    [golden(), golden_answers(), golden_attempts(), golden_insides(), golden_waits(), golden_tasks()].concat()
 }
 
 fn golden_attempts() -> Vec<(&'static str, Entry)> {
@@ -213,7 +213,7 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
     let around = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
     let emitted = |triggered| {
         let (event, payload) = ("sold".into(), "{\"at\":3}".into());
-        did(Did::Emitted { event, payload, triggered, numbered: Numbered::default() })
+        did(Did::Emitted { event, payload, triggered, numbered: EventNumber::default() })
     };
     let started = Triggered { trigger: "on-sale".into(), call: around };
     let unconnected = |setup_url| {
@@ -239,17 +239,6 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("emitted", emitted([].into())),
         ("emitted_triggering", emitted([started].into())),
         ("signal_awaited", did(Did::SignalAwaited(until))),
-        ("awaited", did(Did::Awaited { what: "{\"task\":\"c7\"}".into(), until })),
-        ("event_planned", did(Did::EventPlanned { event: "sold".into(), payload: "{\"at\":3}".into() })),
-        (
-            "emitted_again",
-            did(Did::Emitted {
-                event: "sold".into(),
-                payload: "{\"at\":3}".into(),
-                triggered: Arc::default(),
-                numbered: Numbered { number: 7, is_again: true },
-            }),
-        ),
         ("signalled", did(Did::Signalled { payload: "[1]".into() })),
         (
             "attached",
@@ -290,6 +279,25 @@ fn asked() -> Opened {
         inline_ms: None,
         task: None,
     }
+}
+
+/// Waits for tasks and events, planned and repeated events.
+fn golden_waits() -> Vec<(&'static str, Entry)> {
+    let did = |did| call(Fact::Operation(Box::new(Operation { name: "approval".into(), did })));
+    let until = Until { wake_at: Timestamp(1_700_000_000_187_000), length_us: 187_000 };
+    vec![
+        ("awaited", did(Did::Awaited { what: "{\"task\":\"c7\"}".into(), until })),
+        ("event_planned", did(Did::EventPlanned { event: "sold".into(), payload: "{\"at\":3}".into() })),
+        (
+            "emitted_again",
+            did(Did::Emitted {
+                event: "sold".into(),
+                payload: "{\"at\":3}".into(),
+                triggered: Arc::default(),
+                numbered: EventNumber { number: 7, is_again: true },
+            }),
+        ),
+    ]
 }
 
 /// Tasks and their messages. Rules whose deadlines of tasks do not follow from the others.

@@ -22,7 +22,7 @@ use windlass_core::ids::CallId;
 use windlass_core::operation::Completion;
 use windlass_store::{RecordPage, Row, Space, Store};
 
-/// What a call waits for.
+/// The subject of a wait.
 #[derive(Clone, Copy)]
 pub(crate) enum AwaitSubject<'a> {
     /// The end of a task.

@@ -93,10 +93,9 @@ async fn look(hold: &DriveContext) -> Result<SessionState, SessionError> {
     let about = about.and_then(|record| serde_json::from_slice(&record.value).ok());
     let SessionLabels { title, labels, locale } = about.unwrap_or_default();
     let limit = rt.limits.state_page;
-    let tasks = Tasks::owned(rt, &session.name).list(None, limit).await.or_else(|error| match error {
-        AskError::Session(error) => Err(error),
+    let tasks = Tasks::owned(rt, &session.name).list(None, limit).await.or_else(|error| {
         // There is no cursor that could be wrong.
-        _ => Ok(Vec::new()),
+        if let AskError::Session(error) = error { Err(error) } else { Ok(Vec::new()) }
     })?;
     Ok(SessionState {
         session: session.name.to_string(),

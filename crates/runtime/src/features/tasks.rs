@@ -66,9 +66,6 @@ pub struct Task {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(default)]
     pub cancel_asked: bool,
-    /// When a cancellation was requested, if one was.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cancel_asked_at: Option<String>,
     /// When its first attempt started, if one has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
@@ -80,7 +77,7 @@ pub struct Task {
     /// One line: what it does, or how it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// What it waits for, if it waits.
+    /// The reason of its wait, if it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The worker that runs it, if it runs at one of several.
@@ -419,7 +416,6 @@ impl Tasks {
             requested_by: owner.map(str::to_string),
             input_requests: self.questions(*id, call),
             artifacts: artifacts_of(call),
-            cancel_asked_at: times.cancel_asked,
             started_at: times.started,
             updated_at: times.updated,
             alive_at: times.alive,
@@ -464,7 +460,6 @@ const TASKS_PAGE: u64 = 100;
 
 /// The times of a task, for people.
 struct TaskTimes {
-    cancel_asked: Option<String>,
     started: Option<String>,
     updated: String,
     alive: Option<String>,
@@ -474,12 +469,10 @@ impl TaskTimes {
     fn of(call: &Call, live: Option<&OpenCall>, words: &TaskWords) -> TaskTimes {
         let alive = live.and_then(|live| live.alive_at);
         let alive = alive.or((words.at_us > 0).then_some(Timestamp(words.at_us)));
-        let cancel = call.cancel.as_ref().map(|_| call.cancelled_at);
         let ended = call.end().map(|end| end.at);
-        let all = [Some(call.opened_at), call.first_started_at, cancel, ended, alive];
+        let all = [Some(call.opened_at), call.first_started_at, ended, alive];
         let updated = all.into_iter().flatten().max().unwrap_or(call.opened_at);
         TaskTimes {
-            cancel_asked: cancel.map(answer::wall_time),
             started: call.first_started_at.map(answer::wall_time),
             updated: answer::wall_time(updated),
             alive: alive.map(answer::wall_time),
@@ -558,7 +551,6 @@ fn monitor(schedule: Schedule) -> Task {
         schedule: None,
         trigger: None,
         status: schedule.next.map(|next| format!("next at {next}")),
-        cancel_asked_at: None,
         started_at: None,
         updated_at: answer::wall_time(schedule.created_at),
         alive_at: None,

@@ -9,7 +9,7 @@ use windlass_core::call::{
     Suspended, Then, Unconnected, Verdict, Wake,
 };
 use windlass_core::handle::{Handle, HandleKind, Secret};
-use windlass_core::operation::{Completion, Did, Numbered, Operation, StepResult, signal_of};
+use windlass_core::operation::{Completion, Did, Operation, StepResult, signal_of};
 use windlass_core::outcome::{Effect, Outcome, Value};
 use windlass_core::redact::{RedactedArgs, SecretNames, redacted_text};
 use windlass_core::visible;
@@ -82,6 +82,22 @@ fn detached(fact: &Detached) -> String {
     format!("it continues as a task: {why}; {told}")
 }
 
+/// An event that was emitted or planned.
+fn event(name: &str, did: &Did) -> String {
+    if let Did::EventPlanned { event, payload } = did {
+        return format!("{name}: it emits the event {event} if it succeeds: {}", shorten_json(payload));
+    }
+    let Did::Emitted { event, payload, triggered, numbered } = did else { return String::new() };
+    if numbered.is_again {
+        return format!("{name}: it emitted the event {event} again, which was number {}", numbered.number);
+    }
+    let started = match triggered.len() {
+        0 => String::new(),
+        count => format!(", which started {count} {}", if count == 1 { "task" } else { "tasks" }),
+    };
+    format!("{name}: it emitted the event {event}: {}{started}", shorten_json(payload))
+}
+
 fn operation(fact: &Operation) -> String {
     let name = &fact.name;
     let signal = || {
@@ -130,21 +146,9 @@ fn operation(fact: &Operation) -> String {
         Did::Attached { content, kept } => {
             format!("{name}: it attached {} as artifact {}", shorten(content), kept.artifact)
         }
-        Did::Emitted { event, numbered: Numbered { number, is_again: true }, .. } => {
-            format!("{name}: it emitted the event {event} again, which was number {number}")
-        }
-        Did::EventPlanned { event, payload } => {
-            format!("{name}: it emits the event {event} if it succeeds: {}", shorten_json(payload))
-        }
+        Did::Emitted { .. } | Did::EventPlanned { .. } => event(name, &fact.did),
         Did::Awaited { what, until } => {
             format!("{name}: it waits for {}, until {}", shorten_json(what), wall_time(until.wake_at))
-        }
-        Did::Emitted { event, payload, triggered, .. } => {
-            let started = match triggered.len() {
-                0 => String::new(),
-                count => format!(", which started {count} {}", if count == 1 { "task" } else { "tasks" }),
-            };
-            format!("{name}: it emitted the event {event}: {}{started}", shorten_json(payload))
         }
         Did::Spawned { asked } => format!("{name}: it started the task {}", shorten_json(asked)),
         Did::ChildOpened { asked } => format!("{name}: it opened the child session {}", shorten_json(asked)),

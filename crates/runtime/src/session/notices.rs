@@ -211,7 +211,7 @@ impl TaskWords {
         Row::Put { space: Space::Task, key: task_key(call), value }
     }
 
-    /// What a row has; nothing in one of a task that has said nothing.
+    /// Reads the value of a row; that of a task that has said nothing is empty.
     pub(crate) fn read(value: &[u8]) -> TaskWords {
         serde_json::from_slice(value).unwrap_or_default()
     }

@@ -59,7 +59,7 @@ pub struct ModelRequest {
 /// A message of a conversation with a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelMessage {
-    /// Who said it.
+    /// Its author.
     pub role: ModelRole,
     /// The text.
     #[serde(default)]
@@ -89,9 +89,9 @@ impl ModelMessage {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ModelRole {
-    /// Whoever instructs the model.
+    /// The instructions for the model.
     System,
-    /// Whoever asks it.
+    /// The user of the model.
     #[default]
     User,
     /// The model.

@@ -115,6 +115,7 @@ impl Objects {
             "{path}" => "notes.txt".to_string(),
             "{name}" => "say".to_string(),
             "{provider}" => "mail".to_string(),
+            "{event}" => "window".to_string(),
             part if part.starts_with('{') => panic!("what is {part} of {path}? say it here"),
             part => part.to_string(),
         });
@@ -139,7 +140,9 @@ pub fn body(method: &str, path: &str) -> Value {
         "batches" | "calls" => json!({"calls": [{"id": "m", "tool": "say"}]}),
         "signal" => json!({"name": "go", "payload": 1}),
         "resolve" => json!({"did_not_happen": true}),
-        "result" | "{key}" => json!({"ok": 1}),
+        "result" | "{key}" | "{event}" => json!({"ok": 1}),
+        "events" => json!({"kind": "sold", "payload": {}}),
+        "inbox" => json!({"title": "Deployment", "text": "It has begun."}),
         "{provider}" => json!({"connected": true}),
         "{id}" => json!({"answer": "red"}),
         "messages" => json!({"text": "hello"}),
@@ -187,6 +190,8 @@ impl Route {
         self.path.ends_with("/batches")
             || (self.path.ends_with("/schedules") && self.method == "POST")
             || (self.path.ends_with("/triggers") && self.method == "POST")
+            || (self.path.ends_with("/events") && self.method == "POST")
+            || (self.path.ends_with("/inbox") && self.method == "POST")
             || self.path.ends_with("{key}/calls")
             || self.method == "PUT"
     }

@@ -5,7 +5,7 @@ use super::outcome::{FailureFields, KeptFields};
 use super::{FieldProblem, encode, known, text, wrong};
 use crate::call::{Kind, Resumed, Suspended, Then};
 use crate::ids::{AttemptNo, CallId};
-use crate::operation::{Completion, Did, Numbered, Operation, Question, StepResult, Triggered, Until};
+use crate::operation::{Completion, Did, EventNumber, Operation, Question, StepResult, Triggered, Until};
 use crate::time::Timestamp;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
@@ -185,7 +185,7 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
                 .unwrap_or_default()
                 .into_iter()
                 .map(|one| Triggered { trigger: one.trigger.into(), call: CallId::unpacked(one.call) });
-            let numbered = Numbered {
+            let numbered = EventNumber {
                 number: fields.number.unwrap_or_default(),
                 is_again: fields.again.unwrap_or_default(),
             };

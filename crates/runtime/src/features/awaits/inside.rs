@@ -240,8 +240,8 @@ fn no_task(task: Handle) -> StepError {
 }
 
 fn lost(name: &str, error: SessionError) -> StepError {
-    match error {
-        SessionError::Lost(lost) => StepError::Lost(lost),
-        error => Misuse::unkept(name, error).into(),
+    if let SessionError::Lost(lost) = error {
+        return StepError::Lost(lost);
     }
+    Misuse::unkept(name, error).into()
 }

@@ -92,9 +92,11 @@ fn shown(edit: &ScheduleEdit) -> Value {
 }
 
 fn refused(error: ScheduleError) -> ToolError {
-    match error {
-        ScheduleError::Session(_) | ScheduleError::Batch(_) => ToolError::internal(chain(&error)),
-        ScheduleError::Refused(failure) => ToolError::refused(&failure),
-        error => ToolError { did_not_happen: true, ..ToolError::new(sentence(&error.to_string())) },
+    if let ScheduleError::Session(_) | ScheduleError::Batch(_) = error {
+        return ToolError::internal(chain(&error));
     }
+    if let ScheduleError::Refused(failure) = &error {
+        return ToolError::refused(failure);
+    }
+    ToolError { did_not_happen: true, ..ToolError::new(sentence(&error.to_string())) }
 }

@@ -1,7 +1,7 @@
 //! Events that a running call emits.
 
 use super::host::check_key;
-use super::occur::{Emission, EventPayload, EventSource, ToldEvent};
+use super::occur::{Emission, EventEmitter, EventPayload, ToldEvent};
 use super::planned;
 use crate::api::misuse::{Misuse, StepError};
 use crate::path::submit::Starter;
@@ -91,7 +91,7 @@ impl Cx {
         let (rt, session, signal) = (hold.rt.clone(), hold.session.clone(), self.signal.clone());
         let by = Starter { call: self.call, depth: self.depth() };
         let tasks = rt.tasks.clone();
-        let source = EventSource::Call { hold, signal, by, name: name.to_string() };
+        let source = EventEmitter::Call { hold, signal, by, name: name.to_string() };
         let (kind, observer) = (kind.into(), self.observer());
         let event = ToldEvent { rt, session, source, kind, payload, once_by, wakes, observer };
         // Another part of the body may only wait by now.

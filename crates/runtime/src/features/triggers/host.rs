@@ -1,6 +1,6 @@
 //! Events that the host emits.
 
-use super::occur::{Emission, EventPayload, EventSource, ToldEvent};
+use super::occur::{Emission, EventEmitter, EventPayload, ToldEvent};
 use crate::api::error::{BatchError, SessionError};
 use crate::session::book::told::Unsent;
 use crate::session::inner::{Inner, Runtime};
@@ -75,7 +75,7 @@ impl Runtime {
         let told = ToldEvent {
             rt: rt.clone(),
             session,
-            source: EventSource::Host,
+            source: EventEmitter::Host,
             kind: event.kind.into(),
             payload: EventPayload { text, value: event.payload },
             once_by: event.once_by.map(str::to_string),

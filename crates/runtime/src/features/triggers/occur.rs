@@ -28,7 +28,7 @@ use std::sync::Arc;
 use windlass_core::call::{Detached, DetachedBy};
 use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::{CallId, Ordinal};
-use windlass_core::operation::{Did, Numbered, Triggered};
+use windlass_core::operation::{Did, EventNumber, Triggered};
 use windlass_core::outcome::JsonText;
 use windlass_store::Row;
 
@@ -52,7 +52,7 @@ fn as_texts<S: serde::Serializer>(handles: &[Handle], serializer: S) -> Result<S
 pub(super) struct ToldEvent {
     pub(super) rt: Arc<Inner>,
     pub(super) session: Arc<Session>,
-    pub(super) source: EventSource,
+    pub(super) source: EventEmitter,
     pub(super) kind: Arc<str>,
     pub(super) payload: EventPayload,
     /// The key by which it is unique in the session.
@@ -63,8 +63,8 @@ pub(super) struct ToldEvent {
     pub(super) observer: Option<Observer>,
 }
 
-/// Who emits an event.
-pub(super) enum EventSource {
+/// The source of an event.
+pub(super) enum EventEmitter {
     /// A running call, under a name.
     Call { hold: Arc<DriveContext>, signal: Arc<AttemptSignal>, by: Starter, name: String },
     /// A call that has succeeded, and planned it under a name: the row of the plan goes with the event.
@@ -73,11 +73,11 @@ pub(super) enum EventSource {
     Host,
 }
 
-impl EventSource {
+impl EventEmitter {
     fn starter(&self) -> Option<Starter> {
         match self {
-            EventSource::Call { by, .. } | EventSource::Planned { by, .. } => Some(*by),
-            EventSource::Host => None,
+            EventEmitter::Call { by, .. } | EventEmitter::Planned { by, .. } => Some(*by),
+            EventEmitter::Host => None,
         }
     }
 }
@@ -171,15 +171,15 @@ impl ToldEvent {
 
     /// An event with its key was emitted before: the call records that, and nothing is started.
     async fn tell_again(&self, number: u64) -> Result<Emission, Unsent> {
-        if let EventSource::Call { hold, signal, name, .. } = &self.source {
-            let numbered = Numbered { number, is_again: true };
+        if let EventEmitter::Call { hold, signal, name, .. } = &self.source {
+            let numbered = EventNumber { number, is_again: true };
             let did = self.did(Arc::default(), numbered);
             let (lane, at) = (&self.session.lane, self.rt.clock.now());
             let sent = signal.book.send_event(&hold.batch, lane, at, name, || Ok((did, Vec::new(), ())));
             let (commit, ()) = sent?;
             commit.durable().await.map_err(SessionError::from)?;
         }
-        if let EventSource::Planned { plan, .. } = &self.source {
+        if let EventEmitter::Planned { plan, .. } = &self.source {
             self.session.lane.commit_rows(vec![plan.clone()]).await.map_err(SessionError::from)?;
         }
         Ok(Emission { number, tasks: Vec::new(), is_new: false })
@@ -221,21 +221,21 @@ impl ToldEvent {
         let (lane, at) = (&self.session.lane, self.rt.clock.now());
         let own = ledger::rows(number, unique).chain(self.notice(number));
         match &self.source {
-            EventSource::Call { hold, signal, name, .. } => {
+            EventEmitter::Call { hold, signal, name, .. } => {
                 let started = || {
                     let StartedByEvent { triggered, mut rows, calls } = self.start(due)?;
                     rows.extend(own);
-                    let did = self.did(triggered.clone().into(), Numbered { number, is_again: false });
+                    let did = self.did(triggered.clone().into(), EventNumber { number, is_again: false });
                     Ok((did, rows, (triggered, calls)))
                 };
                 let (commit, (triggered, calls)) =
                     signal.book.send_event(&hold.batch, lane, at, name, started)?;
                 Ok(SentEvent { commit, triggered, calls })
             }
-            EventSource::Planned { .. } | EventSource::Host => {
+            EventEmitter::Planned { .. } | EventEmitter::Host => {
                 let StartedByEvent { triggered, mut rows, calls } = self.start(due)?;
                 rows.extend(own);
-                if let EventSource::Planned { plan, .. } = &self.source {
+                if let EventEmitter::Planned { plan, .. } = &self.source {
                     rows.push(plan.clone());
                 }
                 Ok(SentEvent { commit: lane.send(Vec::new(), rows), triggered, calls })
@@ -243,7 +243,7 @@ impl ToldEvent {
         }
     }
 
-    fn did(&self, triggered: Arc<[Triggered]>, numbered: Numbered) -> Did {
+    fn did(&self, triggered: Arc<[Triggered]>, numbered: EventNumber) -> Did {
         let (event, payload) = (self.kind.clone(), self.payload.text.clone());
         Did::Emitted { event, payload, triggered, numbered }
     }
@@ -282,11 +282,11 @@ impl ToldEvent {
         };
         checked.calls.iter_mut().for_each(|asked| asked.opened.task = Some(Box::new(task.clone())));
         let key: Arc<str> = match &self.source {
-            EventSource::Call { by, name, .. } | EventSource::Planned { by, name, .. } => {
+            EventEmitter::Call { by, name, .. } | EventEmitter::Planned { by, name, .. } => {
                 let emitter = Handle::seal(rt.store.secret(), HandleKind::Call, by.call.packed());
                 keys::triggered(emitter, name, id).into()
             }
-            EventSource::Host => keys::triggered_by_host(number, id).into(),
+            EventEmitter::Host => keys::triggered_by_host(number, id).into(),
         };
         let batch = submit::find_or_make(rt, admission, &checked, &key).await?;
         Ok(DueBatch { trigger, batch, checked })

@@ -3,7 +3,7 @@
 //! The plan is an entry of its call with a row beside it. Once the call has ended the event is emitted, in the change that
 //! removes the row, or the row is only removed. If a crash comes first, the next owner finds the row.
 
-use super::occur::{EventPayload, EventSource, ToldEvent};
+use super::occur::{EventEmitter, EventPayload, ToldEvent};
 use crate::api::error::{BatchError, SessionError, chain};
 use crate::api::journal::read_batch;
 use crate::path::submit::Starter;
@@ -67,7 +67,11 @@ pub(crate) async fn emit_one(
         let event = ToldEvent {
             rt: rt.clone(),
             session: session.clone(),
-            source: EventSource::Planned { by: starter(&batch, session, call), name: name.to_string(), plan },
+            source: EventEmitter::Planned {
+                by: starter(&batch, session, call),
+                name: name.to_string(),
+                plan,
+            },
             kind: kind.clone(),
             payload: EventPayload { text: payload.clone(), value },
             once_by: None,

@@ -8,7 +8,7 @@ use windlass_core::code::Code;
 use windlass_core::failure::Failure;
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-use windlass_core::operation::{Question, Triggered, Until, signal_slot};
+use windlass_core::operation::{EventNumber, Question, Triggered, Until, signal_slot};
 use windlass_core::outcome::{KeptBytes, ModelAnswer, Success};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
@@ -172,12 +172,7 @@ fn insides() -> Vec<Fact> {
         did(Did::Said { message: r#"{"text":"half done"}"#.into() }),
         did(Did::EventPlanned { event: "sold".into(), payload: r#"{"item":"a"}"#.into() }),
         did(Did::Awaited { what: r#"{"task":"c7"}"#.into(), until }),
-        did(Did::Emitted {
-            event: "sold".into(),
-            payload: "{}".into(),
-            triggered: Arc::default(),
-            numbered: Numbered { number: 7, is_again: true },
-        }),
+        did(emitted_again()),
         did(Did::Attached { content: r#"{"bytes":3}"#.into(), kept }),
         told(Did::SignalAwaited(until)),
         told(Did::Signalled { payload: r#"{"yes":true}"#.into() }),
@@ -201,6 +196,11 @@ fn insides() -> Vec<Fact> {
     ]
 }
 
+fn emitted_again() -> Did {
+    let numbered = EventNumber { number: 7, is_again: true };
+    Did::Emitted { event: "sold".into(), payload: "{}".into(), triggered: Arc::default(), numbered }
+}
+
 fn emitted(started: u32) -> Fact {
     let one = |batch| Triggered {
         trigger: "on-sale".into(),
@@ -208,7 +208,7 @@ fn emitted(started: u32) -> Fact {
     };
     let (event, payload) = ("sold".into(), r#"{"item":"a\nb"}"#.into());
     let triggered = (0..started).map(one).collect();
-    let did = Did::Emitted { event, payload, triggered, numbered: Numbered::default() };
+    let did = Did::Emitted { event, payload, triggered, numbered: EventNumber::default() };
     Fact::Operation(Box::new(Operation { name: "approval".into(), did }))
 }
 

@@ -5,7 +5,7 @@ use crate::api::error::{BatchError, SessionError};
 use crate::api::misuse::{Misuse, StepError};
 use crate::session::batch::OpenBatch;
 use crate::session::lane::{Commit, Lane};
-use windlass_core::operation::{Did, Numbered, Triggered};
+use windlass_core::operation::{Did, EventNumber, Triggered};
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
 
@@ -53,7 +53,7 @@ impl Book {
         kind: &str,
         payload: &str,
         max: u64,
-    ) -> Result<Option<(Numbered, Vec<Triggered>)>, Misuse> {
+    ) -> Result<Option<(EventNumber, Vec<Triggered>)>, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
         let emitted =

@@ -1,4 +1,4 @@
-//! What a call knows of its place.
+//! The place of a call, as tools, preparations and hooks see it.
 
 use super::{background, free, memory, owner};
 use crate::inside::body;
@@ -11,7 +11,7 @@ use windlass::tool::{Before, BeforeFuture, Hook, HookCx, PrepareCx, PrepareFutur
 use windlass::{BatchRequest, Config, Cx, EffectClass, Runtime, Tool, ToolFuture, ToolSpec};
 use windlass_testkit::clock::ManualClock;
 
-/// What hooks and preparations saw.
+/// Records of hooks and preparations.
 type Seen = Arc<Mutex<Vec<Value>>>;
 
 fn place_of(cx: &Cx) -> Value {
@@ -51,7 +51,7 @@ impl Tool for Looks {
     }
 }
 
-/// Notes what a hook sees.
+/// Records the place that a hook sees.
 struct Watches(Seen);
 
 impl Hook for Watches {
