@@ -391,14 +391,16 @@ pub struct Accept {
 /// `windlass complete`
 #[derive(Args)]
 #[command(group = ArgGroup::new("which").required(true).args(["key", "call"]))]
-#[command(group = ArgGroup::new("what").required(true).args(["ok", "error", "cancelled"]))]
+#[command(group = ArgGroup::new("what").required(true).args(["ok", "error", "cancelled", "timeout"]))]
 #[command(after_help = "\
 The key is enough: anyone who has it may answer, once. Repeating the same answer is fine; a different one is refused. If
 no process owns the data folder, the answer is recorded for the next owner.
 
 Examples:
   windlass complete KEY --ok '{\"approved\": true}'
-  windlass complete KEY --error out_of_stock --message 'None are left until May.'")]
+  windlass complete KEY --error out_of_stock --message 'None are left until May.'
+  windlass complete KEY --ok '\"done\"' --parts '[{\"type\": \"text\", \"text\": \"Signed by Ann.\"}]'
+  windlass complete KEY --timeout")]
 pub struct CompleteArgs {
     /// The key, as the tool issued it
     pub key: Option<String>,
@@ -417,6 +419,15 @@ pub struct CompleteArgs {
     /// It was cancelled
     #[arg(long)]
     pub cancelled: bool,
+    /// It took too long: the call ends as if its deadline had passed
+    #[arg(long)]
+    pub timeout: bool,
+    /// Parts for the model, in order: an array as answers show them (text, json, image, file)
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["cancelled", "timeout"])]
+    pub parts: Option<String>,
+    /// The raw output of the external system; never shown to the model
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["cancelled", "timeout"])]
+    pub raw: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

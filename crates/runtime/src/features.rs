@@ -11,3 +11,4 @@ pub(crate) mod schedules;
 pub(crate) mod standing;
 pub(crate) mod tasks;
 pub(crate) mod triggers;
+pub(crate) mod uploads;

@@ -130,7 +130,7 @@ pub use windlass_store as store;
 /// Tools: claims, hints and dedupe keys of their specifications, hooks, providers, overlays, preparation,
 /// reconciliation, and tools that the caller runs.
 pub mod tool {
-    pub use crate::api::output::{Prepared, Reconciled};
+    pub use crate::api::output::{ErrorExtras, Prepared, RawOutput, Reconciled};
     pub use crate::api::progress::Progress;
     pub use crate::features::client::client_tool;
     pub use crate::session::log::Stream;
@@ -162,7 +162,7 @@ pub mod batch {
 /// Outcomes of calls as they are recorded, and the answer that the model gets.
 pub mod outcome {
     pub use windlass_core::outcome::{
-        Effect, Form, JsonText, KeptBytes, ModelAnswer, Outcome, Part, Success, Value,
+        Effect, Form, JsonText, KeptBytes, ModelAnswer, Outcome, Part, SideOutput, Success, Value,
     };
 }
 
@@ -201,6 +201,7 @@ pub mod sessions {
     pub use crate::features::children::{ChildSession, ChildSpec, SettingsFuture};
     pub use crate::features::files::{FileEntry, FileKind, SessionFiles};
     pub use crate::features::pairs::{Pair, PairKey, PairList, Pairs, SessionPairs};
+    pub use crate::features::uploads::UploadFor;
     pub use crate::runtime::JudgedCopy;
     pub use crate::session::artifacts::{Artifact, ArtifactInfo, ArtifactWriter};
     pub use crate::session::kin::Child;
@@ -242,7 +243,8 @@ pub mod inspect {
 
 /// Spans of ended calls, and the names of all metrics.
 pub mod trace {
-    pub use crate::read::trace::{CallSpan, METRICS};
+    pub use crate::api::traced::TraceParent;
+    pub use crate::read::trace::{AttemptSpan, CallSpan, METRICS, TraceSpan};
 }
 
 /// Sentences about calls for people, in their language.

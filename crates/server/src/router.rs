@@ -16,8 +16,8 @@ use crate::watched::{self, TokenWatch};
 use crate::wire;
 use crate::wire::schedules::{EditSchedule, Fires, PreviewQuery, ScheduleBody};
 use crate::wire::shown::{
-    FileShown, FileWritten, HealthView, NewTokenView, PageView, PairKeyView, PairView, Revoked, SessionView,
-    TaskMessages, TaskNotices, TokenView, ToolView, WholeTask,
+    ArtifactUploaded, FileShown, FileWritten, HealthView, NewTokenView, PageView, PairKeyView, PairView,
+    Revoked, SessionView, TaskMessages, TaskNotices, TokenView, ToolView, WholeTask,
 };
 use crate::wire::triggers::TriggerBody;
 use axum::Router;
@@ -73,6 +73,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/sessions/{session}/files/{*path}", Read, files::read).tells("application/octet-stream", "Downloads one file.").or(&[InvalidFile]),
         Route::put("/v1/sessions/{session}/files/{*path}", Calls, files::write).takes_bytes().answers::<FileWritten>("Writes a whole file, and creates its parent folders.").or(&[InvalidFile, InvalidSession, Draining]),
         Route::delete("/v1/sessions/{session}/files/{*path}", Calls, files::delete).answers::<wire::Deleted>("Deletes a file or an empty folder, if it exists.").or(&[Conflict, InvalidFile, Draining]),
+        Route::post("/v1/sessions/{session}/artifacts", Calls, artifacts::upload).asks::<wire::UploadQuery>().takes_bytes().makes::<ArtifactUploaded>("Uploads an artifact, for an answer that names it.").or(&[NotFound, Over, InvalidArgs, InvalidSession, Draining]),
         Route::get("/v1/artifacts/{id}", Read, artifacts::read).tells("application/octet-stream", "Downloads an artifact, or one range of it.").in_parts().or(&[NoSuchRange]),
 
         Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).asks::<wire::Paging>().answers::<PageView<Task>>("Lists the session's tasks, newest first."),
@@ -105,6 +106,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/calls/{call}/signal", Complete, asks::signal).takes::<wire::SignalBody>().answers::<wire::SignalReceipt>("Sends a signal to a call.").or(&[Unfit, Conflict, Over, InvalidArgs, NoSuchSignal, TooManySignals]),
 
         Route::post("/v1/completions/{key}", OPEN, asks::complete).takes::<wire::CompletionBody>().answers::<wire::CompletionReceipt>("Completes a call's wait; the key is enough.").or(ANSWER),
+        Route::post("/v1/completions/{key}/artifacts", OPEN, artifacts::upload_for_key).takes_bytes().makes::<ArtifactUploaded>("Uploads an artifact for the answer to a completion key; the key is enough.").or(&[Over, InvalidArgs, Draining]),
         Route::get("/v1/questions", Read, asks::questions).asks::<wire::QuestionQuery>().answers::<QuestionPage>("Lists open questions."),
         Route::post("/v1/questions/{id}", Complete, asks::answer).takes::<wire::AnswerBody>().answers::<wire::CompletionReceipt>("Answers a question.").or(ANSWER),
 

@@ -2,11 +2,13 @@
 //! not ignored.
 
 pub mod batch;
+pub mod parts;
 pub mod schedules;
 pub mod shown;
 pub mod triggers;
 
 pub use batch::{AnswerWait, BatchBody, Close, Push};
+pub use parts::PartBody;
 
 use crate::access::TokenScope;
 use crate::problem::{Problem, ProblemCode};
@@ -14,12 +16,25 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use windlass::Output;
 use windlass::limits::SessionLimits;
+use windlass::tool::{ErrorExtras, RawOutput};
+use windlass::wait::Completed;
 
 /// The default page size of a list.
 pub const LIMIT: u64 = 50;
 /// The maximum page size of a list: calls with their answers are large.
 pub const LIMIT_MAX: u64 = 200;
+
+/// The belonging of an uploaded artifact.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UploadQuery {
+    /// The handle of the open call whose answer will name it: the artifact stays at least as long as the call is open.
+    /// Without one it stays for an hour, unless an answer names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+}
 
 /// Which calls to list.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -201,16 +216,28 @@ pub struct CompletionBody {
     /// It succeeded, with this value; `null` is one.
     #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
     pub ok: Option<Value>,
+    /// Parts for the model behind the value of `ok`, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartBody>,
+    /// With `ok`: the raw output from which the value was made; kept beside the call, never shown to the model.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Value>,
+    /// With `ok`: a word to the host; recorded and shown, never acted on.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub control: Option<Value>,
     /// It failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<CompleteError>,
     /// It was cancelled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cancelled: bool,
+    /// It took too long: the call ends as if its deadline had passed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub timeout: bool,
 }
 
 /// An external failure.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "CompletionError")]
 pub struct CompleteError {
@@ -218,21 +245,48 @@ pub struct CompleteError {
     pub code: String,
     /// Written for the model.
     pub message: String,
+    /// Parts for the model behind the message, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartBody>,
+    /// The raw value, such as the response of the external system.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Value>,
+    /// A word to the host; recorded and shown, never acted on.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub control: Option<Value>,
+}
+
+impl CompleteError {
+    fn said(self) -> Result<Completed, Problem> {
+        let CompleteError { code, message, parts, raw, control } = self;
+        let extras = ErrorExtras { parts: parts::read(parts)?, raw, control };
+        let extras = (extras != ErrorExtras::default()).then(|| Box::new(extras));
+        Ok(Completed::Error { code, message, extras })
+    }
 }
 
 impl CompletionBody {
     /// Converts the body to the runtime's completion.
-    pub fn said(self) -> Result<windlass::wait::Completed, Problem> {
-        match (self.ok, self.error, self.cancelled) {
-            (Some(value), None, false) => Ok(windlass::wait::Completed::Ok(value)),
-            (None, Some(CompleteError { code, message }), false) => {
-                Ok(windlass::wait::Completed::Error { code, message })
+    pub fn said(self) -> Result<Completed, Problem> {
+        let bad = |told: &str| Err(Problem::new(ProblemCode::BadBody, told));
+        let has_more = !self.parts.is_empty() || self.raw.is_some() || self.control.is_some();
+        if has_more && self.ok.is_none() {
+            return bad("`parts`, `raw` and `control` belong to `ok`; those of an error are inside `error`");
+        }
+        match (self.ok, self.error, self.cancelled, self.timeout) {
+            (Some(value), None, false, false) => {
+                let raw = self.raw.map(|raw| RawOutput::text(raw.to_string(), "application/json"));
+                let (raw, control) = (raw.map(Box::new), self.control.map(Box::new));
+                let parts = parts::read(self.parts)?;
+                Ok(Completed::ok(Output { value, parts, raw, control, ..Output::default() }))
             }
-            (None, None, true) => Ok(windlass::wait::Completed::Cancelled),
-            _ => {
-                let told = "give exactly one of {\"ok\": value}, {\"error\": {\"code\", \"message\"}}, {\"cancelled\": true}";
-                Err(Problem::new(ProblemCode::BadBody, told))
-            }
+            (None, Some(error), false, false) => error.said(),
+            (None, None, true, false) => Ok(Completed::Cancelled),
+            (None, None, false, true) => Ok(Completed::TimedOut),
+            _ => bad(
+                "give exactly one of {\"ok\": value}, {\"error\": {\"code\", \"message\"}}, {\"cancelled\": true}, \
+                 {\"timeout\": true}",
+            ),
         }
     }
 }

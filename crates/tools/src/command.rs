@@ -239,6 +239,8 @@ impl CommandTool {
         let listed = self.env.iter().map(|(name, value)| (name.into(), value.into()));
         let mut env: Vec<(OsString, OsString)> = listed.collect();
         env.extend(own.map(|(name, value)| (name.into(), value.into())));
+        let traced = cx.traceparent().map(|parent| ("TRACEPARENT".into(), parent.to_string().into()));
+        env.extend(traced);
         Ok(Invocation { call, words, env, cwd: self.cwd.clone(), stdin: args.to_string().into_bytes() })
     }
 }

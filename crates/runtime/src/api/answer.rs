@@ -195,7 +195,7 @@ impl CallAnswer {
         let texts = parts.iter().filter_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),
             Part::Json(json) => Some(&**json),
-            Part::Image { .. } | Part::File { .. } => None,
+            Part::Image { .. } | Part::KeptImage { .. } | Part::File { .. } => None,
         });
         texts.collect::<Vec<_>>().join("\n")
     }
@@ -244,6 +244,7 @@ impl CallAnswer {
             waited_ms: end.map(|end| end.spent.waited_us / 1_000),
             ran_ms: end.and_then(|_| self.call.measured_us()).map(|ran_us| ran_us / 1_000),
             repairs: Some(repairs).filter(|repairs| !repairs.is_empty()),
+            answered_by: self.call.made.as_ref().and_then(|made| made.answered_by.as_deref()),
             waiting_for: None,
             progress: None,
             status: None,

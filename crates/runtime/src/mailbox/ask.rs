@@ -1,5 +1,6 @@
 //! Requests of people and programs about running or finished calls: cancel, resolve, accept.
 
+mod extras;
 mod owner;
 mod signal;
 
@@ -237,7 +238,8 @@ pub async fn post_complete(
     let (session, call, _) = find_id(store, id).await?.ok_or(AskError::NoKey)?;
     let mut names = call.operations.as_deref().into_iter().flat_map(Operations::keys);
     let name = names.find(|name| completion_name(store.secret(), name) == sum).ok_or(AskError::NoKey)?;
-    let ask = Ask::Complete { call: id, name: name.clone(), completion: completion.clone() };
+    let completion = extras::with_sizes(store, session.no, completion).await?;
+    let ask = Ask::Complete { call: id, name: name.clone(), completion };
     post_answered(store, &session, &call, ask, clock).await?;
     Ok(session)
 }
@@ -255,7 +257,8 @@ pub async fn post_client_result(
         let hint = "only a call that its caller runs, and that waits for that, takes a result";
         return Err(AskError::Unfit { state: recorded.state.name(), hint });
     }
-    let ask = Ask::Complete { call: id, name: CLIENT.into(), completion: completion.clone() };
+    let completion = extras::with_sizes(store, session.no, completion).await?;
+    let ask = Ask::Complete { call: id, name: CLIENT.into(), completion };
     post_answered(store, &session, &recorded, ask, clock).await?;
     Ok(session)
 }
@@ -310,7 +313,7 @@ pub async fn post_answer(
     let mut asked = call.operations.as_deref().into_iter().flat_map(Operations::questions);
     let (name, question) =
         asked.find(|(name, _)| completion_name(store.secret(), name) == sum).ok_or(AskError::NoQuestion)?;
-    let completion = Completion::Ok(kept(answer, limits)?);
+    let completion = Completion::ok(kept(answer, limits)?);
     check_fits(question, answer, limits)?;
     let ask = Ask::Complete { call: of, name: name.clone(), completion };
     post_answered(store, &session, &call, ask, clock).await?;
@@ -377,12 +380,17 @@ fn check_fits(question: &Question, answer: &Value, limits: &Limits) -> Result<()
 /// Checks an external answer, before it is stored.
 pub fn completion(answer: &Completed, limits: &Limits) -> Result<Completion, AskError> {
     match answer {
-        Completed::Ok(value) => kept(value, limits).map(Completion::Ok),
-        Completed::Error { code, message } => {
+        Completed::Ok(output) => {
+            let extras = extras::of_output(output, limits)?;
+            Ok(Completion::Ok { value: kept(&output.value, limits)?, extras })
+        }
+        Completed::Error { code, message, extras } => {
             check_error(code, message)?;
-            Ok(Completion::Error { code: code.clone(), message: message.clone() })
+            let extras = extras.as_deref().map(|extras| extras::of_error(extras, limits)).transpose()?;
+            Ok(Completion::Error { code: code.clone(), message: message.clone(), extras: extras.flatten() })
         }
         Completed::Cancelled => Ok(Completion::Cancelled),
+        Completed::TimedOut => Ok(Completion::TimedOut),
     }
 }
 

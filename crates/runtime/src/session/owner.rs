@@ -6,6 +6,7 @@ use crate::api::error::{Lost, SessionError, chain, no_randomness};
 use crate::api::journal::{check_kept, fold};
 use crate::api::limits::SessionLimits;
 use crate::api::locks::{LockRank, OrderedMutex};
+use crate::api::traced::BatchTrace;
 use crate::session::admission::Admission;
 use crate::session::away::{Away, AwayPlan, Stub};
 use crate::session::batch::{BatchHead, DepartingBatch, OpenBatch, Used};
@@ -341,6 +342,7 @@ impl Session {
             streamed: batch.opening.streamed,
             parent: batch.opening.parent,
             wake: batch.opening.wake,
+            trace: BatchTrace::recorded(&batch.opening),
             opened_at: batch.opened_at,
         })
     }

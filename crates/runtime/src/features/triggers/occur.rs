@@ -121,6 +121,7 @@ impl ToldEvent {
             ..CallRequest::default()
         };
         let mut checked = check(BatchRequest { calls: vec![call], ..BatchRequest::default() }, &rt.limits)?;
+        checked.trace = self.hold.trace_link(self.by.call);
         let task = Detached {
             by: DetachedBy::Triggered,
             wake: kept.wake(),

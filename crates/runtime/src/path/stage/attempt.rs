@@ -31,7 +31,8 @@ use std::sync::atomic::Ordering;
 use waits::{leave, put_aside, wait_for_connection};
 use windlass_core::attempt::Rules;
 use windlass_core::call::{
-    Abort, Accepted, Begins, Cause, Fact, LatestEnd, Reason, Returned, Start, Stopped, ToolSearch,
+    Abort, Accepted, Begins, CancelAsked, Cause, Fact, LatestEnd, Reason, Returned, Start, Stopped,
+    ToolSearch,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
@@ -164,6 +165,11 @@ pub(crate) async fn run(
             return Box::pin(wait_for_connection(held, ended, *connection)).await;
         }
         Watched::Ran(ran) => returned(held, tool, ended, ran).await,
+        Watched::Cancelled(stop, reason) => {
+            // As if somebody had asked for it: then its class decides what can be said of its effect.
+            held.note(Fact::CancelAsked(CancelAsked { reason: Some(reason) }))?;
+            Fact::Stopped(stopped(held, tool, ended, *stop, left.unsettled)?)
+        }
         Watched::Stopped(stop) => Fact::Stopped(stopped(held, tool, ended, stop, left.unsettled)?),
     };
     held.spare.signal = Some(signal);
@@ -257,6 +263,8 @@ enum Watched {
     /// All it does is wait.
     Waits,
     Stopped(AttemptStop),
+    /// The tool itself ended its call as cancelled, and said why.
+    Cancelled(Box<AttemptStop>, Arc<str>),
 }
 
 struct AttemptStop {
@@ -355,6 +363,9 @@ async fn watch_elsewhere(held: &Held, tool: &Arc<Registered>, args: Value, frame
     }
 }
 
+/// A tool's reason for ending its call lies in the journal.
+const CANCEL_REASON_CHARS_MAX: usize = 900;
+
 /// How a stopped attempt was left.
 #[derive(PartialEq)]
 enum StoppedRemains {
@@ -372,13 +383,23 @@ impl Watched {
     /// A result in time counts, unless the tool says that it only stopped because it was asked to.
     fn ran(ran: Ran, signal: &AttemptSignal) -> Watched {
         match (ran, signal.cause()) {
-            (Ran::Returned(Err(error)), Some(cause)) if error.stopped || error.aborted => {
+            (Ran::Returned(Err(error)), Some(cause)) if error.stopped || error.aborted || error.cancelled => {
                 Watched::Stopped(AttemptStop {
                     cause,
                     may_have_acted: !error.did_not_happen,
                     stuck: false,
                     output: signal.last_output(),
                 })
+            }
+            (Ran::Returned(Err(error)), None) if error.cancelled => {
+                let stop = AttemptStop {
+                    cause: Cause::Cancel,
+                    may_have_acted: !error.did_not_happen,
+                    stuck: false,
+                    output: signal.last_output(),
+                };
+                let reason = error.message.chars().take(CANCEL_REASON_CHARS_MAX).collect::<String>();
+                Watched::Cancelled(Box::new(stop), format!("the tool itself: {reason}").into())
             }
             (Ran::Waits, _) => Watched::Waits,
             (ran, _) => Watched::Ran(ran),
