@@ -261,7 +261,7 @@ Examples:
   windlass calls 01j8a6zc --journal")]
 pub struct CallsArgs {
     /// Show this call: its handle, or a prefix of it
-    #[arg(conflicts_with_all = ["state", "waiting", "tool", "session", "limit", "after"])]
+    #[arg(conflicts_with_all = ["state", "waiting", "tool", "turn", "session", "limit", "after"])]
     pub call: Option<String>,
     /// Print the call's journal as a story
     #[arg(long, requires = "call")]
@@ -275,6 +275,9 @@ pub struct CallsArgs {
     /// Only the calls of this tool
     #[arg(long)]
     pub tool: Option<String>,
+    /// Only the calls of this turn of the conversation
+    #[arg(long)]
+    pub turn: Option<String>,
     /// Only the calls of this session
     #[arg(long)]
     pub session: Option<String>,
@@ -334,6 +337,9 @@ pub struct CancelArgs {
     /// All calls of the batch with this key, in --session [default session: default]
     #[arg(long, value_name = "KEY")]
     pub batch: Option<String>,
+    /// Of the batch only the call with this id of the model's
+    #[arg(long, value_name = "ID", requires = "batch")]
+    pub id: Option<String>,
     /// All calls of this session
     #[arg(long, value_name = "NAME")]
     pub session: Option<String>,

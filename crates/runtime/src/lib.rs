@@ -132,7 +132,7 @@ pub use windlass_store as store;
 pub mod tool {
     pub use crate::api::output::{ErrorExtras, Prepared, RawOutput, Reconciled};
     pub use crate::api::progress::Progress;
-    pub use crate::features::client::client_tool;
+    pub use crate::features::client::{client_tool, client_tool_within};
     pub use crate::session::log::Stream;
     pub use crate::tools::hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
     pub use crate::tools::provider::{LoadFuture, Provider, Summary};
@@ -143,7 +143,7 @@ pub mod tool {
     pub use windlass_args::names::{folded_name, nearest_name};
     pub use windlass_core::claim::{Claim, ClaimTemplate, Claims};
     pub use windlass_core::dedupe::{Dedupe, KeyTemplate};
-    pub use windlass_core::tool::{Hints, Need, check_name};
+    pub use windlass_core::tool::{Hints, Need, ToolSource, check_name};
 }
 
 /// Batches: streams of calls, batches inside calls, siblings that decide about each other, and views of
@@ -249,7 +249,9 @@ pub mod trace {
 
 /// Sentences about calls for people, in their language.
 pub mod narration {
-    pub use windlass_core::narration::{KNOWN, Locale, Narration, Narrative, Phase, names};
+    pub use windlass_core::narration::{
+        KNOWN, Locale, NarratedCall, Narration, Narrative, Narrator, Phase, names,
+    };
 }
 
 /// Limits of sessions and groups of tools, and the counts that they bound.
@@ -347,6 +349,11 @@ struct Children;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/inside.md")]
 struct InsidePage;
+
+/// The program in the page on results compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/results.md")]
+struct ResultsPage;
 
 /// The program in the page on typed tools compiles.
 #[cfg(doctest)]

@@ -62,7 +62,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/sessions/{session}/batches/{key}", Read, batches::show).answers::<ShownBatch>("Shows a batch."),
         Route::post("/v1/sessions/{session}/batches/{key}/calls", Calls, batches::push).takes::<wire::Push>().answers::<ShownBatch>("Pushes calls to a batch, which the first push opens.").or(BATCH),
         Route::post("/v1/sessions/{session}/batches/{key}/close", Calls, batches::close).takes::<wire::Close>().answers::<ShownBatch>("Closes a batch that is open for pushes.").or(&[BadBatch, Draining]),
-        Route::post("/v1/sessions/{session}/batches/{key}/cancel", Calls, asks::cancel_batch).takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels all calls of the batch."),
+        Route::post("/v1/sessions/{session}/batches/{key}/cancel", Calls, asks::cancel_batch).takes::<wire::BatchCancelBody>().answers::<wire::Cancelled>("Cancels the calls of the batch, or the one with the given id."),
 
         Route::get("/v1/sessions/{session}/kv", Read, pairs::list).asks::<wire::PairQuery>().answers::<PageView<PairKeyView>>("Lists the keys of the session's key-value pairs."),
         Route::get("/v1/sessions/{session}/kv/{key}", Read, pairs::show).answers::<PairView>("Shows one pair.").or(&[InvalidPair]),
@@ -73,7 +73,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/sessions/{session}/files/{*path}", Read, files::read).tells("application/octet-stream", "Downloads one file.").or(&[InvalidFile]),
         Route::put("/v1/sessions/{session}/files/{*path}", Calls, files::write).takes_bytes().answers::<FileWritten>("Writes a whole file, and creates its parent folders.").or(&[InvalidFile, InvalidSession, Draining]),
         Route::delete("/v1/sessions/{session}/files/{*path}", Calls, files::delete).answers::<wire::Deleted>("Deletes a file or an empty folder, if it exists.").or(&[Conflict, InvalidFile, Draining]),
-        Route::post("/v1/sessions/{session}/artifacts", Calls, artifacts::upload).asks::<wire::UploadQuery>().takes_bytes().makes::<ArtifactUploaded>("Uploads an artifact, for an answer that names it.").or(&[NotFound, Over, InvalidArgs, InvalidSession, Draining]),
+        Route::post("/v1/sessions/{session}/artifacts", Calls, artifacts::upload).asks::<wire::UploadQuery>().takes_bytes().makes::<ArtifactUploaded>("Uploads an artifact, for an answer that names it.").or(&[NotFound, Over, InvalidArgs, Draining]),
         Route::get("/v1/artifacts/{id}", Read, artifacts::read).tells("application/octet-stream", "Downloads an artifact, or one range of it.").in_parts().or(&[NoSuchRange]),
 
         Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).asks::<wire::Paging>().answers::<PageView<Task>>("Lists the session's tasks, newest first."),

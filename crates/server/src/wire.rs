@@ -50,6 +50,9 @@ pub struct CallQuery {
     /// Only calls of this tool, as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
+    /// Only calls of this turn of the conversation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
     /// At most this many; 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -181,6 +184,19 @@ pub struct CancelBody {
     /// The reason, recorded in the journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// A request to cancel a batch, or one call of it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "BatchCancelRequest")]
+pub struct BatchCancelBody {
+    /// The reason, recorded in the journal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Only the call with this id of the model's; by default all calls of the batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 /// The result of a request to cancel.
@@ -488,6 +504,13 @@ pub struct SessionBounds {
     /// How many of its calls run at once: 1 to `session_calls_running_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_running_max: Option<u64>,
+    /// How many of its tasks run at once: 1 to `session_tasks_running_max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks_running_max: Option<u64>,
+    /// How long the answer waits for a call that may continue in the background, in milliseconds, where neither the call nor
+    /// its tool says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inline_ms: Option<u64>,
     /// Its batches expire this many milliseconds after their last entry; 0: not by their age. Otherwise as the server is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_age_ms: Option<u64>,
@@ -505,15 +528,17 @@ impl SessionBounds {
 
 impl From<SessionBounds> for SessionLimits {
     fn from(bounds: SessionBounds) -> SessionLimits {
-        let SessionBounds { calls_running_max, retention_age_ms, retention_bytes } = bounds;
-        SessionLimits { calls_running_max, retention_age_ms, retention_bytes }
+        let SessionBounds { calls_running_max, tasks_running_max, inline_ms, .. } = bounds;
+        let SessionBounds { retention_age_ms, retention_bytes, .. } = bounds;
+        SessionLimits { calls_running_max, tasks_running_max, inline_ms, retention_age_ms, retention_bytes }
     }
 }
 
 impl From<SessionLimits> for SessionBounds {
     fn from(limits: SessionLimits) -> SessionBounds {
-        let SessionLimits { calls_running_max, retention_age_ms, retention_bytes } = limits;
-        SessionBounds { calls_running_max, retention_age_ms, retention_bytes }
+        let SessionLimits { calls_running_max, tasks_running_max, inline_ms, .. } = limits;
+        let SessionLimits { retention_age_ms, retention_bytes, .. } = limits;
+        SessionBounds { calls_running_max, tasks_running_max, inline_ms, retention_age_ms, retention_bytes }
     }
 }
 

@@ -65,7 +65,12 @@ impl ShownTexts {
             return ShownTexts { texts: vec![None; texts.len()].into_iter(), read_on: None };
         }
         let bytes = shares(&texts.iter().map(|piece| piece.text.len()).collect::<Vec<_>>(), room.bytes);
-        let lines = shares(&texts.iter().map(lines).collect::<Vec<_>>(), room.lines);
+        // A text that is cut has a head, a mark and a tail, also if it was one line.
+        let needs = |(piece, share): (&TextPiece<'_>, &usize)| match piece.text.len() > *share {
+            true => lines(piece).max(ENDS_LINES_MIN),
+            false => lines(piece),
+        };
+        let lines = shares(&texts.iter().zip(&bytes).map(needs).collect::<Vec<_>>(), room.lines);
         let mut told = ReadOn { shown: 0, total: 0, next_offset: 0, is_json: false };
         let mut is_first_cut = true;
         let mut all = Vec::with_capacity(texts.len());

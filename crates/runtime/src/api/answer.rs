@@ -16,6 +16,7 @@ use windlass_core::operation::Triggered;
 use windlass_core::outcome::{ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::projection;
 use windlass_core::time::Timestamp;
+use windlass_core::wait::Wait;
 use windlass_store::Store;
 
 /// The answers of a batch, in the order of its calls.
@@ -185,8 +186,18 @@ impl CallAnswer {
                 let text = format!("The call goes on in the background as task {}. {told}.", self.handle());
                 ModelAnswer { parts: vec![Part::Text(text)], is_error: false }
             }
-            (None, None) => ModelAnswer::default(),
+            (None, None) => {
+                let text = self.standing().sentence().to_string();
+                ModelAnswer { parts: vec![Part::Text(text)], is_error: false }
+            }
         }
+    }
+
+    /// The wait of an open call, as far as its record tells: that of a call waiting for room is only known to its owner.
+    fn standing(&self) -> Wait {
+        let parked = self.call.parked.map(|(parked, _)| Wait::from(parked.reason));
+        let same = self.call.same_as().map(|_| Wait::SameAs);
+        parked.or(same).unwrap_or(Wait::Turn)
     }
 
     /// The text parts of the model's view, concatenated.

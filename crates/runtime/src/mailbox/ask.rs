@@ -24,7 +24,7 @@ use windlass_args::schema::{Schema, SchemaRole};
 use windlass_core::ask::{Ask, Scope};
 use windlass_core::call::{Call, Reason, State};
 use windlass_core::handle::{Handle, HandleKind, completion_name, open_completion_key, open_question_id};
-use windlass_core::ids::{CallId, Lookup};
+use windlass_core::ids::{CallId, Lookup, Ordinal};
 use windlass_core::operation::{CLIENT, Completion, Operations, Question, WaitOutcome};
 use windlass_core::outcome::JsonText;
 use windlass_core::projection;
@@ -42,6 +42,15 @@ pub enum Target<'a> {
         session: &'a str,
         /// The batch's key.
         key: &'a str,
+    },
+    /// One call of a batch, by the id that the model gave it.
+    CallOf {
+        /// The session's name.
+        session: &'a str,
+        /// The batch's key.
+        key: &'a str,
+        /// The model's id of the call.
+        id: &'a str,
     },
     /// All calls of the session of this name.
     Session(&'a str),
@@ -494,7 +503,7 @@ async fn find(store: &dyn Store, target: Target<'_>) -> Result<(SessionRow, Scop
             let (session, id, call) = find_call(store, handle).await?;
             return Ok((session, Scope::Call(id), vec![call]));
         }
-        Target::Batch { session, key } => (session, Some(key)),
+        Target::Batch { session, key } | Target::CallOf { session, key, .. } => (session, Some(key)),
         Target::Session(session) => (session, None),
     };
     let row = store.session(name).await.map_err(SessionError::from)?;
@@ -508,8 +517,12 @@ async fn find(store: &dyn Store, target: Target<'_>) -> Result<(SessionRow, Scop
     };
     let row = store.batch(Lookup::of(session.no, key)).await.map_err(SessionError::from)?;
     let row = row.ok_or_else(|| AskError::NotFound { what: format!("batch {key:?} in session {name:?}") })?;
-    let calls = read_batch(store, row.no).await?.map(|batch| batch.calls).unwrap_or_default();
-    Ok((session, Scope::Batch(row.no), calls))
+    let mut calls = read_batch(store, row.no).await?.map(|batch| batch.calls).unwrap_or_default();
+    let Target::CallOf { id, .. } = target else { return Ok((session, Scope::Batch(row.no), calls)) };
+    let place = calls.iter().position(|call| *call.opened.id == *id);
+    let place = place.ok_or_else(|| AskError::NotFound { what: format!("call {id:?} in batch {key:?}") })?;
+    let call = CallId { batch: row.no, ordinal: Ordinal(place as u16) };
+    Ok((session, Scope::Call(call), vec![calls.swap_remove(place)]))
 }
 
 /// A recorded call by its handle.

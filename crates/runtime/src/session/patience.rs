@@ -16,7 +16,9 @@ pub(crate) fn due(held: &Held) -> Option<(DetachedBy, u64)> {
         return Some((DetachedBy::Queue, held.past.clock.due_us(limits.inline_queue_ms)));
     };
     let clock = &held.on.rt.clock;
-    let budget_ms = held.call.opened.inline_ms.or(tool.spec.inline_ms).unwrap_or(limits.inline_ms);
+    let budget_ms =
+        held.call.opened.inline_ms.or(tool.spec.inline_ms).or_else(|| held.on.session.inline_ms());
+    let budget_ms = budget_ms.unwrap_or(limits.inline_ms);
     let spent_us = held.on.rt.wheel.age_us(started_at);
     let left_us = budget_ms.saturating_mul(1_000).saturating_sub(spent_us);
     Some((DetachedBy::Budget, clock.elapsed_us().saturating_add(left_us)))

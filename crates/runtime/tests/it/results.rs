@@ -4,13 +4,19 @@ use crate::rig::{batch, call, memory, n, quick, reopen, run, spec, sqlite, state
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use windlass::ask::{Asked, Target};
 use windlass::error::{AskError, Code, FailureClass};
 use windlass::ids::Handle;
+use windlass::limits::SessionLimits;
 use windlass::outcome::{KeptBytes, Outcome, Part};
 use windlass::sessions::UploadFor;
+use windlass::tasks::NewTask;
 use windlass::tool::{Before, BeforeFuture, ErrorExtras, Hook, HookCx, RawOutput, client_tool};
 use windlass::wait::Completed;
-use windlass::{CallAnswer, Config, Cx, EffectClass, Output, Runtime, Tool, ToolError, ToolSpec, tool_fn};
+use windlass::{
+    CallAnswer, CallRequest, Config, Cx, EffectClass, Limits, Output, Runtime, Tool, ToolError, ToolSpec,
+    tool_fn,
+};
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
@@ -268,6 +274,63 @@ async fn an_upload_stays_while_the_batch_of_its_call_is_open_and_goes_an_hour_af
     clock.advance(hour);
     runtime.collect_artifacts().await.unwrap();
     assert!(runtime.artifact(bound.kept.artifact).await.unwrap().is_some(), "the answer refers to it");
+}
+
+#[tokio::test]
+async fn a_call_is_cancelled_by_its_batch_and_the_id_the_model_gave_it() {
+    let runtime = memory();
+    runtime.register(client_tool(ToolSpec { name: "t".into(), ..ToolSpec::default() })).unwrap();
+    let calls = vec![call("a", "t", n(1)), call("b", "t", n(2))];
+    let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
+    let other = waits_for(&runtime, "client").await;
+    let target = |id| Target::CallOf { session: "s", key: "k", id };
+    assert_eq!(runtime.cancel(target("b"), Some("enough")).await.unwrap(), Asked { asked: 1, over: 0 });
+    let open = loop {
+        let open = runtime.open().await.unwrap();
+        if let [one] = &open[..] {
+            break one.clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!((open.id.as_str(), open.call.as_str()), ("a", other.as_str()));
+    let unknown = runtime.cancel(target("c"), None).await;
+    assert!(matches!(unknown, Err(AskError::NotFound { .. })), "{unknown:?}");
+    // What waits says the same in the library as over HTTP.
+    let now = submitted.now().await.unwrap();
+    assert_eq!(
+        now.calls[0].model_text(),
+        "The call waits for its caller, who runs the tool and posts the result."
+    );
+    assert_eq!(now.calls[1].state(), "cancelled");
+}
+
+#[tokio::test]
+async fn a_session_has_an_inline_budget_and_a_task_cap_of_its_own() {
+    let (runtime, folder) = sqlite();
+    let limits = SessionLimits { inline_ms: Some(1), tasks_running_max: Some(1), ..SessionLimits::default() };
+    runtime.limit_session("s", limits).await.unwrap();
+    let zero = SessionLimits { tasks_running_max: Some(0), ..SessionLimits::default() };
+    assert!(runtime.limit_session("s", zero).await.is_err());
+    drop(runtime);
+    // The limits are stored with the session. By itself no answer would come before the hour is over.
+    let limits = Limits { inline_ms: 3_600_000, ..Limits::default() };
+    let runtime = Runtime::new(Config { limits, ..crate::rig::config(&folder) });
+    let flags = windlass::Flags { background: true, ..windlass::Flags::default() };
+    let spec = ToolSpec { flags, claims: Some(Vec::new()), ..spec("t", EffectClass::Keyed) };
+    runtime.register(tool_fn(spec, |_, _: &Cx| std::future::pending())).unwrap();
+    let first = runtime.submit("s", batch("k1", vec![call("c", "t", n(1))])).await.unwrap();
+    assert!(first.settled().await.unwrap().calls[0].is_task());
+    let task = CallRequest { task: Some(NewTask::default()), ..call("c", "t", n(1)) };
+    drop(runtime.submit("s", batch("k2", vec![task])).await.unwrap());
+    let waits = loop {
+        let open = runtime.open().await.unwrap();
+        let waits = open.iter().find_map(|call| call.waiting_for.as_ref());
+        if let Some(waits) = waits {
+            break waits.to_string();
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(waits.starts_with("limit"), "{waits}");
 }
 
 /// A hook that answers from a cache, and counts how often it is asked.

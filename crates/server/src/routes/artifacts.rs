@@ -65,7 +65,7 @@ pub async fn upload(
 ) -> HandlerResult {
     api.takes_work()?;
     let Some(call) = call else {
-        api.claim(&caller, &session).await?;
+        api.session(&caller, &session).await?;
         return store(&api, UploadTarget::Session(session), &headers, body).await;
     };
     if api.call(&caller, &call).await? != session {

@@ -148,6 +148,9 @@ pub struct ToolView {
 )]
 pub struct Contract {
     pub id: String,
+    pub source: String,
+    pub category: String,
+    pub tags: Vec<String>,
     pub class: String,
     pub hints: Map<String, Value>,
     pub flags: Vec<String>,

@@ -178,3 +178,41 @@ async fn the_callers_trace_is_continued() {
         assert_eq!(handed.map(|handed| &handed[..36]), expected, "{answer}");
     }
 }
+
+#[tokio::test]
+async fn calls_are_listed_by_turn_and_cancelled_by_batch_and_id() {
+    let (rig, _keys) = rig();
+    let spec = ToolSpec {
+        name: "open_tab".into(),
+        category: "browser".into(),
+        tags: vec!["tab".into()],
+        ..ToolSpec::default()
+    };
+    rig.runtime.register(client_tool(spec)).expect("it fits");
+    let (_, shown) = rig.get("/v1/tools/open_tab").await;
+    let listed = (&shown["category"], &shown["tags"], &shown["source"]);
+    assert_eq!(listed, (&json!("browser"), &json!(["tab"]), &json!("registered")));
+    for (key, turn) in [("k1", "t1"), ("k2", "t2")] {
+        let calls = json!([{"id": "a", "tool": "open_tab"}, {"id": "b", "tool": "open_tab"}]);
+        let body = json!({"key": key, "turn": turn, "calls": calls, "wait": "inline"});
+        let (status, answer) = post(&rig, "/v1/sessions/s/batches", &body).await;
+        assert_eq!((status, &answer["calls"][0]["state"]), (200, &json!("awaiting_client")), "{answer}");
+    }
+    let (_, page) = rig.get("/v1/sessions/s/calls?turn=t2").await;
+    assert_eq!(page["items"].as_array().map(Vec::len), Some(2), "{page}");
+    assert!(
+        page["items"].as_array().expect("calls").iter().all(|call| call["batch"] == json!("k2")),
+        "{page}"
+    );
+    let (status, asked) = post(&rig, "/v1/sessions/s/batches/k2/cancel", &json!({"id": "b"})).await;
+    assert_eq!((status, &asked["asked"]), (200, &json!(1)), "{asked}");
+    let (status, unknown) = post(&rig, "/v1/sessions/s/batches/k2/cancel", &json!({"id": "z"})).await;
+    assert_eq!((status, &unknown["code"]), (404, &json!("not_found")));
+    let open = loop {
+        let (_, open) = rig.get("/v1/sessions/s/calls?turn=t2&state=open").await;
+        if open["items"].as_array().is_some_and(|items| items.len() == 1) {
+            break open;
+        }
+    };
+    assert_eq!(open["items"][0]["id"], json!("a"));
+}

@@ -5,6 +5,7 @@ use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::SystemTime;
+use windlass::tool::ToolSource;
 use windlass::tool::{Hints, folded_name, nearest_name};
 use windlass::{Cx, EffectClass, Flags, Tool, ToolError, ToolFuture, ToolSpec};
 
@@ -48,6 +49,7 @@ impl Tool for GetCurrentTime {
             class: Some(EffectClass::Read),
             hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
             flags: Flags { quick: true, ..Flags::default() },
+            source: ToolSource::BuiltIn,
             ..ToolSpec::default()
         }
     }

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass::ids::Handle;
 use windlass::tool::Hints;
+use windlass::tool::ToolSource;
 use windlass::{Cx, EffectClass, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// A tool that reads an artifact, piece by piece.
@@ -49,6 +50,7 @@ impl Tool for ReadArtifact {
             })),
             class: Some(EffectClass::Read),
             hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+            source: ToolSource::BuiltIn,
             ..ToolSpec::default()
         }
     }
