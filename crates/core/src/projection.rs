@@ -233,7 +233,7 @@ fn failed(failure: &Failure, kept: Option<KeptBytes>, limits: &CallLimits) -> Mo
     if !failure.parts.is_empty() {
         let told = answer.parts.iter().filter_map(Part::text).map(str::len).sum::<usize>() as u64;
         let left = limits.answer_bytes_max.max(ANSWER_BYTES_MIN).saturating_sub(told);
-        let limits = CallLimits { answer_bytes_max: left, ..limits.clone() };
+        let limits = CallLimits { answer_bytes_max: left, ..*limits };
         answer.parts.extend(pieces::in_order(None, &failure.parts, kept, &limits));
     }
     answer

@@ -82,6 +82,17 @@ fn detached(fact: &Detached) -> String {
     format!("it continues as a task: {why}; {told}")
 }
 
+fn answered(answer: &Completion) -> String {
+    match answer {
+        Completion::Ok { value, .. } => format!(": {}", shorten_json(value)),
+        Completion::Error { code, message, .. } => {
+            format!(", an error {}: {}", shorten(code), shorten(message))
+        }
+        Completion::Cancelled => ": it was cancelled".to_string(),
+        Completion::TimedOut => ": it took too long".to_string(),
+    }
+}
+
 fn operation(fact: &Operation) -> String {
     let name = &fact.name;
     let signal = || {
@@ -110,14 +121,7 @@ fn operation(fact: &Operation) -> String {
         Did::WaitBegan(until) => {
             format!("{name}: it waits for an external answer, until {}", wall_time(until.wake_at))
         }
-        Did::Completed(Completion::Ok { value, .. }) => {
-            format!("{name}: the answer came: {}", shorten_json(value))
-        }
-        Did::Completed(Completion::Error { code, message, .. }) => {
-            format!("{name}: the answer came, an error {}: {}", shorten(code), shorten(message))
-        }
-        Did::Completed(Completion::Cancelled) => format!("{name}: the answer came: it was cancelled"),
-        Did::Completed(Completion::TimedOut) => format!("{name}: the answer came: it took too long"),
+        Did::Completed(answer) => format!("{name}: the answer came{}", answered(answer)),
         Did::PairsRead { asked, found } => {
             format!("{name}: it read key-value pairs {}: {}", shorten_json(asked), shorten_json(found))
         }

@@ -237,7 +237,7 @@ pub(crate) async fn size_in(
 ) -> Result<Option<u64>, ArtifactError> {
     let Some(id) = look::open(store.secret(), artifact) else { return Ok(None) };
     let known = BlobIdentity::of(store, id.blob).await?;
-    if !known.is_some_and(|known| known.session == session) {
+    if known.is_none_or(|known| known.session != session) {
         return Ok(None);
     }
     Ok(store.blob_size(id.blob).await?.map(|size| size.bytes))

@@ -63,7 +63,7 @@ fn read(name: &str) -> ToolSpec {
 
 #[tokio::test]
 async fn what_a_tool_says_when_it_is_asked_to_prepare() {
-    let cases: [(&str, Says, &str, &str, u32); 12] = [
+    let cases: [Case; 8] = [
         (
             "a payload for its attempts",
             |args, cx| Ok(Prepared::Payload(json!({"seen": args, "by": [cx.session(), cx.id()]}))),
@@ -72,37 +72,6 @@ async fn what_a_tool_says_when_it_is_asked_to_prepare() {
             1,
         ),
         ("an answer at once", |_, _| Ok(Prepared::Answer(json!("known").into())), "c succeeded", "known", 0),
-        (
-            "other arguments, with a payload",
-            |args, _| Ok(Prepared::Rewrite { args: json!({"n": [args["n"]]}), payload: Some(json!(5)) }),
-            "c succeeded",
-            r#"{"args":{"n":[1]},"payload":5}"#,
-            1,
-        ),
-        (
-            "other arguments that are no object",
-            |_, _| Ok(Prepared::Rewrite { args: json!("secret"), payload: None }),
-            "c failed/internal",
-            "reference",
-            0,
-        ),
-        (
-            "an answer with parts",
-            |_, _| {
-                let parts = vec![windlass::outcome::Part::Text("with a note".into())];
-                Ok(Prepared::Answer(Output { parts, ..json!("known").into() }))
-            },
-            "c succeeded",
-            "known\nwith a note",
-            0,
-        ),
-        (
-            "an answer that waits",
-            |_, _| Ok(Prepared::Answer(Output::pending(None))),
-            "c failed/internal",
-            "reference",
-            0,
-        ),
         (
             "a failure for the model",
             |_, _| Err(ToolError::new("not today")),
@@ -140,7 +109,52 @@ async fn what_a_tool_says_when_it_is_asked_to_prepare() {
             0,
         ),
     ];
-    for (what, says, state, told, attempts) in cases {
+    check(&cases).await;
+}
+
+#[tokio::test]
+async fn a_tool_rewrites_its_arguments_and_answers_with_parts() {
+    let cases: [Case; 4] = [
+        (
+            "other arguments, with a payload",
+            |args, _| Ok(Prepared::Rewrite { args: json!({"n": [args["n"]]}), payload: Some(json!(5)) }),
+            "c succeeded",
+            r#"{"args":{"n":[1]},"payload":5}"#,
+            1,
+        ),
+        (
+            "other arguments that are no object",
+            |_, _| Ok(Prepared::Rewrite { args: json!("secret"), payload: None }),
+            "c failed/internal",
+            "reference",
+            0,
+        ),
+        (
+            "an answer with parts",
+            |_, _| {
+                let parts = vec![windlass::outcome::Part::Text("with a note".into())];
+                Ok(Prepared::Answer(Output { parts, ..json!("known").into() }))
+            },
+            "c succeeded",
+            "known\nwith a note",
+            0,
+        ),
+        (
+            "an answer that waits",
+            |_, _| Ok(Prepared::Answer(Output::pending(None))),
+            "c failed/internal",
+            "reference",
+            0,
+        ),
+    ];
+    check(&cases).await;
+}
+
+/// A name, the tool's word, the end of the call, the model's text, and the number of attempts.
+type Case = (&'static str, Says, &'static str, &'static str, u32);
+
+async fn check(cases: &[Case]) {
+    for &(what, says, state, told, attempts) in cases {
         let runtime = memory();
         runtime.register(Prepares::new(read("x"), says)).unwrap();
         let answer = run(&runtime, "s", batch("k", vec![call("c", "x", n(1))])).await;

@@ -80,7 +80,7 @@ async fn a_collector_gets_a_span_for_every_attempt() {
         let call = calls.iter().find(|call| call["name"] == json!(name)).expect("a call");
         let own =
             |span: &&&Value| span["parentSpanId"] == call["spanId"] && span["traceId"] == call["traceId"];
-        let last = attempts.iter().filter(own).last().expect("an attempt");
+        let last = attempts.iter().rfind(own).expect("an attempt");
         assert_eq!(last["name"], json!("attempt 1"));
         assert_eq!(attributes(last)["windlass.attempt.end"], json!({"stringValue": "returned"}));
     }

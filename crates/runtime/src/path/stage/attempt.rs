@@ -147,8 +147,7 @@ pub(crate) async fn run(
         held.carry(signal.log_rows(held.id, rt.clock.now()));
     }
     // All its clocks stood still then.
-    let clock = &mut held.past.clock;
-    clock.since_us = clock.since_us.saturating_add(signal.book.excused_us(ended_us));
+    held.past.clock.since_us = held.past.clock.since_us.saturating_add(signal.book.excused_us(ended_us));
     Turns::ran(held, ended_us);
     moment!("at.end");
     if held.has_called() && !matches!(watched, Watched::Waits) {
@@ -165,11 +164,6 @@ pub(crate) async fn run(
             return Box::pin(wait_for_connection(held, ended, *connection)).await;
         }
         Watched::Ran(ran) => returned(held, tool, ended, ran).await,
-        Watched::Cancelled(stop, reason) => {
-            // As if somebody had asked for it: then its class decides what can be said of its effect.
-            held.note(Fact::CancelAsked(CancelAsked { reason: Some(reason) }))?;
-            Fact::Stopped(stopped(held, tool, ended, *stop, left.unsettled)?)
-        }
         Watched::Stopped(stop) => Fact::Stopped(stopped(held, tool, ended, stop, left.unsettled)?),
     };
     held.spare.signal = Some(signal);
@@ -215,7 +209,7 @@ fn arguments(held: &mut Held) -> Result<Value, Box<Failure>> {
 
 /// An attempt was stopped, maybe with a step under way.
 fn stopped(
-    held: &Held,
+    held: &mut Held,
     tool: &Registered,
     ended: EndedAttempt,
     stop: AttemptStop,
@@ -227,6 +221,10 @@ fn stopped(
         return Err(lost);
     }
     let AttemptStop { cause, stuck, .. } = stop;
+    if let Some(reason) = stop.by_itself {
+        // As if somebody had asked for it: then its class decides what can be said of its effect.
+        held.note(Fact::CancelAsked(CancelAsked { reason: Some(reason) }))?;
+    }
     if stuck {
         let (call, stuck) = (result::handle(held), held.on.rt.threads.stuck());
         tracing::error!(%call, tool = %tool.spec.name, stuck, "a stopped tool blocks its thread");
@@ -263,12 +261,12 @@ enum Watched {
     /// All it does is wait.
     Waits,
     Stopped(AttemptStop),
-    /// The tool itself ended its call as cancelled, and said why.
-    Cancelled(Box<AttemptStop>, Arc<str>),
 }
 
 struct AttemptStop {
     cause: Cause,
+    /// The reason of the tool, if it ended its call as cancelled by itself.
+    by_itself: Option<Arc<str>>,
     may_have_acted: bool,
     stuck: bool,
     output: Option<String>,
@@ -377,7 +375,8 @@ enum StoppedRemains {
 impl Watched {
     fn stopped(cause: Cause, signal: &AttemptSignal, left: StoppedRemains) -> Watched {
         let (may_have_acted, stuck) = (left != StoppedRemains::NeverStarted, left == StoppedRemains::Stuck);
-        Watched::Stopped(AttemptStop { cause, may_have_acted, stuck, output: signal.last_output() })
+        let output = signal.last_output();
+        Watched::Stopped(AttemptStop { cause, by_itself: None, may_have_acted, stuck, output })
     }
 
     /// A result in time counts, unless the tool says that it only stopped because it was asked to.
@@ -386,20 +385,21 @@ impl Watched {
             (Ran::Returned(Err(error)), Some(cause)) if error.stopped || error.aborted || error.cancelled => {
                 Watched::Stopped(AttemptStop {
                     cause,
+                    by_itself: None,
                     may_have_acted: !error.did_not_happen,
                     stuck: false,
                     output: signal.last_output(),
                 })
             }
             (Ran::Returned(Err(error)), None) if error.cancelled => {
-                let stop = AttemptStop {
+                let reason = error.message.chars().take(CANCEL_REASON_CHARS_MAX).collect::<String>();
+                Watched::Stopped(AttemptStop {
                     cause: Cause::Cancel,
+                    by_itself: Some(format!("the tool itself: {reason}").into()),
                     may_have_acted: !error.did_not_happen,
                     stuck: false,
                     output: signal.last_output(),
-                };
-                let reason = error.message.chars().take(CANCEL_REASON_CHARS_MAX).collect::<String>();
-                Watched::Cancelled(Box::new(stop), format!("the tool itself: {reason}").into())
+                })
             }
             (Ran::Waits, _) => Watched::Waits,
             (ran, _) => Watched::Ran(ran),
