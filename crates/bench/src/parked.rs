@@ -184,7 +184,7 @@ pub async fn take_over(folder: &Path, count: u64) -> Result<FigureTable, BenchEr
         let [key, session, own, ..] = line.split('\t').collect::<Vec<_>>()[..] else { continue };
         let number = own[1..].parse().unwrap_or(0);
         let began = Instant::now();
-        let completed = runtime.complete(key, Completed::Ok(json!("done"))).await;
+        let completed = runtime.complete(key, Completed::ok(json!("done"))).await;
         completed.map_err(|error| BenchError::Wrong(error.to_string()))?;
         let durable = Instant::now();
         // Nobody waited for it, so it was not in memory; whoever asks for its answer now joins it or finds its end.

@@ -249,7 +249,7 @@ Examples:
   windlass calls 01j8a6zc --journal")]
 pub struct CallsArgs {
     /// Show this call: its handle, or a prefix of it
-    #[arg(conflicts_with_all = ["state", "waiting", "tool", "session", "limit", "after"])]
+    #[arg(conflicts_with_all = ["state", "waiting", "tool", "turn", "session", "limit", "after"])]
     pub call: Option<String>,
     /// Print the call's journal as a story
     #[arg(long, requires = "call")]
@@ -263,6 +263,9 @@ pub struct CallsArgs {
     /// Only the calls of this tool
     #[arg(long)]
     pub tool: Option<String>,
+    /// Only the calls of this turn of the conversation
+    #[arg(long)]
+    pub turn: Option<String>,
     /// Only the calls of this session
     #[arg(long)]
     pub session: Option<String>,
@@ -322,6 +325,9 @@ pub struct CancelArgs {
     /// All calls of the batch with this key, in --session [default session: default]
     #[arg(long, value_name = "KEY")]
     pub batch: Option<String>,
+    /// Of the batch only the call with this id of the model's
+    #[arg(long, value_name = "ID", requires = "batch")]
+    pub id: Option<String>,
     /// All calls of this session
     #[arg(long, value_name = "NAME")]
     pub session: Option<String>,
@@ -379,14 +385,16 @@ pub struct Accept {
 /// `windlass complete`
 #[derive(Args)]
 #[command(group = ArgGroup::new("which").required(true).args(["key", "call"]))]
-#[command(group = ArgGroup::new("what").required(true).args(["ok", "error", "cancelled"]))]
+#[command(group = ArgGroup::new("what").required(true).args(["ok", "error", "cancelled", "timeout"]))]
 #[command(after_help = "\
 The key is enough: anyone who has it may answer, once. Repeating the same answer is fine; a different one is refused. If
 no process owns the data folder, the answer is recorded for the next owner.
 
 Examples:
   windlass complete KEY --ok '{\"approved\": true}'
-  windlass complete KEY --error out_of_stock --message 'None are left until May.'")]
+  windlass complete KEY --error out_of_stock --message 'None are left until May.'
+  windlass complete KEY --ok '\"done\"' --parts '[{\"type\": \"text\", \"text\": \"Signed by Ann.\"}]'
+  windlass complete KEY --timeout")]
 pub struct CompleteArgs {
     /// The key, as the tool issued it
     pub key: Option<String>,
@@ -405,6 +413,15 @@ pub struct CompleteArgs {
     /// It was cancelled
     #[arg(long)]
     pub cancelled: bool,
+    /// It took too long: the call ends as if its deadline had passed
+    #[arg(long)]
+    pub timeout: bool,
+    /// Parts for the model, in order: an array as answers show them (text, json, image, file)
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["cancelled", "timeout"])]
+    pub parts: Option<String>,
+    /// The raw output of the external system; never shown to the model
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["cancelled", "timeout"])]
+    pub raw: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

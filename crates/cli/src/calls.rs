@@ -38,7 +38,8 @@ async fn list(door: &Door, args: &CallsArgs) -> anyhow::Result<ExitCode> {
         let limit = (args.limit - items.len() as u64).min(LIMIT_MAX);
         let state = args.state.as_deref().and_then(StateFilter::parse);
         let waiting = args.waiting.then_some(true);
-        let list = CallQuery { state, waiting, tool: args.tool.clone(), limit: Some(limit), after: next };
+        let (tool, turn) = (args.tool.clone(), args.turn.clone());
+        let list = CallQuery { state, waiting, tool, turn, limit: Some(limit), after: next };
         let mut page = door.calls(args.session.as_deref(), &list).await?;
         items.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
         unreadable.extend(page["unreadable"].as_array_mut().map(std::mem::take).unwrap_or_default());

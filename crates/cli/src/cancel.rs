@@ -18,10 +18,11 @@ pub async fn cancel(at: &At, args: CancelArgs) -> anyhow::Result<ExitCode> {
         None => String::new(),
     };
     let session = args.session.as_deref().unwrap_or(SESSION);
-    let target = match &args.batch {
-        Some(key) => Target::Batch { session, key },
-        None if args.call.is_some() => Target::Call(&call),
-        None => Target::Session(session),
+    let target = match (&args.batch, &args.id) {
+        (Some(key), Some(id)) => Target::CallOf { session, key, id },
+        (Some(key), None) => Target::Batch { session, key },
+        (None, _) if args.call.is_some() => Target::Call(&call),
+        (None, _) => Target::Session(session),
     };
     let told = match &door.way {
         DoorRoute::Driver(owner) => owner.cancel(target, args.reason.clone()).await?,

@@ -3,6 +3,7 @@
 use crate::args::CompleteArgs;
 use crate::door::{At, Door, DoorRoute};
 use crate::{folder, input, show};
+use anyhow::Context;
 use std::process::ExitCode;
 use windlass::Limits;
 use windlass::ask::{completion, post_client_result, post_complete};
@@ -43,7 +44,16 @@ pub async fn complete(at: &At, args: CompleteArgs) -> anyhow::Result<ExitCode> {
 
 fn answer(args: &CompleteArgs, limits: &Limits) -> anyhow::Result<wire::CompletionBody> {
     let ok = args.ok.as_deref().map(|text| input::value("--ok", text, limits)).transpose()?;
-    let error = args.error.clone().zip(args.message.clone());
-    let error = error.map(|(code, message)| wire::CompleteError { code, message });
-    Ok(wire::CompletionBody { ok, error, cancelled: args.cancelled })
+    let parts = args.parts.as_deref().map(|text| input::value("--parts", text, limits)).transpose()?;
+    let mut parts: Vec<wire::PartBody> = match parts {
+        Some(parts) => serde_json::from_value(parts).context("--parts is no array of parts")?,
+        None => Vec::new(),
+    };
+    let mut raw = args.raw.as_deref().map(|text| input::value("--raw", text, limits)).transpose()?;
+    let error = args.error.clone().zip(args.message.clone()).map(|(code, message)| {
+        let (parts, raw) = (std::mem::take(&mut parts), raw.take());
+        wire::CompleteError { code, message, parts, raw, control: None }
+    });
+    let (cancelled, timeout) = (args.cancelled, args.timeout);
+    Ok(wire::CompletionBody { ok, parts, raw, control: None, error, cancelled, timeout })
 }

@@ -1,5 +1,6 @@
 //! Messages from outside to a call, as the owner of its session finds them in `inbound`.
 
+use crate::entry::ExtraFields;
 use crate::ids::{BatchNo, CallId, Ordinal};
 use crate::operation::Completion;
 use crate::outcome::JsonText;
@@ -102,6 +103,10 @@ struct AskFields {
     connected: Option<bool>,
     #[n(10)]
     key: Option<String>,
+    #[n(18)]
+    extras: Option<ExtraFields>,
+    #[n(19)]
+    timed_out: Option<bool>,
 }
 
 impl AskFields {
@@ -109,13 +114,17 @@ impl AskFields {
         AskFields { kind, batch: Some(call.batch.0), ordinal: Some(call.ordinal.0), ..AskFields::default() }
     }
 
-    /// An answer is a value, or a code with a message; neither means that it was cancelled.
-    fn completion(&mut self) -> Completion {
-        match (self.ok.take(), self.code.take(), self.message.take()) {
-            (Some(ok), _, _) => Completion::Ok(ok.into()),
-            (None, Some(code), Some(message)) => Completion::Error { code, message },
+    /// An answer is a value, a code with a message, or a timeout; none of them means that it was cancelled.
+    fn completion(&mut self) -> Result<Completion, UnreadableAsk> {
+        let damaged = |_| UnreadableAsk { what: "the parts of an answer are damaged".to_string() };
+        let extras = self.extras.take().map(|extras| extras.read().map(Box::new)).transpose();
+        let extras = extras.map_err(damaged)?;
+        Ok(match (self.ok.take(), self.code.take(), self.message.take()) {
+            (Some(ok), _, _) => Completion::Ok { value: ok.into(), extras },
+            (None, Some(code), Some(message)) => Completion::Error { code, message, extras },
+            (None, _, _) if self.timed_out == Some(true) => Completion::TimedOut,
             (None, _, _) => Completion::Cancelled,
-        }
+        })
     }
 }
 
@@ -171,10 +180,20 @@ impl Ask {
             Ask::Complete { call, name, completion } => {
                 let named = AskFields { name: Some(name.to_string()), ..AskFields::of(3, *call) };
                 match completion {
-                    Completion::Ok(value) => AskFields { ok: Some(value.to_string()), ..named },
-                    Completion::Error { code, message } => {
-                        AskFields { code: Some(code.clone()), message: Some(message.clone()), ..named }
+                    Completion::Ok { value, extras } => {
+                        let extras = extras.as_deref().map(ExtraFields::from);
+                        AskFields { ok: Some(value.to_string()), extras, ..named }
                     }
+                    Completion::Error { code, message, extras } => {
+                        let extras = extras.as_deref().map(ExtraFields::from);
+                        AskFields {
+                            code: Some(code.clone()),
+                            message: Some(message.clone()),
+                            extras,
+                            ..named
+                        }
+                    }
+                    Completion::TimedOut => AskFields { timed_out: Some(true), ..named },
                     Completion::Cancelled => named,
                 }
             }
@@ -203,7 +222,7 @@ impl Ask {
             (1, Some(call), _) => Ask::Resolve { call, landed: fields.landed.map(Into::into) },
             (2, Some(call), _) => Ask::Accept { call },
             (3, Some(call), _) if let Some(name) = fields.name.take() => {
-                Ask::Complete { call, name: name.into(), completion: fields.completion() }
+                Ask::Complete { call, name: name.into(), completion: fields.completion()? }
             }
             (4, None, None) if let (Some(name), Some(connected)) = (fields.name.take(), fields.connected) => {
                 Ask::Connect { provider: name.into(), connected }
@@ -224,6 +243,13 @@ impl Ask {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operation::AnswerExtras;
+    use crate::outcome::Part;
+
+    fn extras() -> Option<Box<AnswerExtras>> {
+        let parts = vec![Part::Text("caption".into()), Part::Json("[1]".into())];
+        Some(Box::new(AnswerExtras { parts, raw: Some("{}".into()), control: Some("1".into()) }))
+    }
 
     #[test]
     fn bytes_and_back_and_released_bytes_never_change() {
@@ -238,9 +264,15 @@ mod tests {
             (Ask::Resolve { call, landed: Some("1".into()) }, "a4000101070203046131"),
             (Ask::Resolve { call, landed: None }, "a3000101070203"),
             (Ask::Accept { call }, "a3000201070203"),
-            (complete(Completion::Ok("1".into())), "a5000301070203"),
-            (complete(Completion::Error { code: "c".into(), message: "m".into() }), "a6000301070203"),
+            (complete(Completion::ok("1")), "a5000301070203"),
+            (complete(Completion::error("c", "m")), "a6000301070203"),
             (complete(Completion::Cancelled), "a4000301070203"),
+            (complete(Completion::TimedOut), "a500030107020305616e13f5"),
+            (complete(Completion::Ok { value: "1".into(), extras: extras() }), "a6000301070203"),
+            (
+                complete(Completion::Error { code: "c".into(), message: "m".into(), extras: extras() }),
+                "a7000301070203",
+            ),
             (Ask::Connect { provider: "p".into(), connected: true }, "a3000405617009f5"),
             (signal, "a6000501070203"),
         ] {

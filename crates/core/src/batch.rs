@@ -32,6 +32,10 @@ pub struct Opening {
     pub parent: Option<Parent>,
     /// When its session gets a notice of provisionally answered calls; outside identity.
     pub wake: Wake,
+    /// The trace that the caller's request belongs to, as a W3C `traceparent`; outside identity.
+    pub traceparent: Option<std::sync::Arc<str>>,
+    /// For a task: the span of the call that started it, in the same form; outside identity.
+    pub trace_link: Option<std::sync::Arc<str>>,
 }
 
 /// A provisional answer, recorded before it is given: its calls had not ended, so a notice follows each end.

@@ -14,6 +14,8 @@
 
 mod wire;
 
+pub(crate) use wire::ExtraFields;
+
 use crate::batch::{ClockMove, ClosedBy, Opening, ProvisionalAnswer};
 use crate::call::{Fact, Kind, Opened};
 use crate::ids::Ordinal;

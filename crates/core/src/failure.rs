@@ -2,6 +2,7 @@
 
 use crate::attempt::Deadline;
 use crate::code::Code;
+use crate::outcome::{Part, SideOutput};
 use windlass_args::named;
 
 named! {
@@ -80,6 +81,10 @@ pub struct Failure {
     pub did_not_happen: bool,
     /// The refused value, as JSON text, if there is one.
     pub raw: Option<String>,
+    /// Parts for the model beside the message, in order: a failed test shows its screenshot.
+    pub parts: Vec<Part>,
+    /// The side output; most failures have none.
+    pub side: Option<Box<SideOutput>>,
 }
 
 impl Failure {
@@ -95,6 +100,8 @@ impl Failure {
             retry: Retry::Never,
             did_not_happen: false,
             raw: None,
+            parts: Vec::new(),
+            side: None,
         }
     }
 

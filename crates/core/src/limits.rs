@@ -17,6 +17,8 @@ macro_rules! call_limits {
         answer_bytes_max = 50 << 10;
         /// One answer takes at most so many lines of a model's context.
         answer_lines_max = 2_000;
+        /// Parts of one result, answer or failure; each is recorded, and a model looks at few images at once.
+        answer_parts_max = 1_000;
         /// Calls that run at once; what waits costs little, what runs takes threads, sockets and memory.
         calls_running_max = 64;
         /// Tasks that run at once, apart from calls, so that neither keeps the other from starting.

@@ -60,7 +60,7 @@ impl Gave {
                 let told = if failure.class == FailureClass::Internal { "" } else { &failure.message };
                 let sum = sum.text(failure.class.as_str()).text(failure.code.as_str());
                 let sum = sum.text(failure.tool_code.as_deref().unwrap_or_default()).text(told);
-                sum.text(failure.raw.as_deref().unwrap_or_default()).0
+                of_parts(sum.text(failure.raw.as_deref().unwrap_or_default()), &failure.parts).0
             }
             Outcome::Denied { reason } => sum.text(reason).0,
             Outcome::Cancelled { effect } => sum.text(effect.as_str()).0,
@@ -74,11 +74,17 @@ fn of_success(sum: Sum, success: &Success) -> Sum {
         Value::Inline(text) => sum.text("inline").text(text),
         Value::Kept { kept, .. } => sum.text("kept").text(&kept.artifact.to_string()),
     };
-    success.parts.iter().fold(sum, |sum, part| match part {
+    of_parts(sum, &success.parts)
+}
+
+fn of_parts(sum: Sum, parts: &[Part]) -> Sum {
+    parts.iter().fold(sum, |sum, part| match part {
         Part::Text(text) => sum.text("text").text(text),
         Part::Json(text) => sum.text("json").text(text),
         Part::Image { data, .. } => sum.text("image").bytes(data),
-        Part::File { kept, .. } => sum.text("file").text(&kept.artifact.to_string()),
+        Part::KeptImage { kept, .. } | Part::File { kept, .. } => {
+            sum.text("file").text(&kept.artifact.to_string())
+        }
     })
 }
 

@@ -4,6 +4,10 @@
 //! siblings, by the tool's name), else a general one from the title and the arguments. It is always one line: values
 //! are shortened, secrets are masked, URLs are reduced to host and path, and control characters are escaped.
 
+mod narrator;
+
+pub use narrator::{NarratedCall, Narrator};
+
 use crate::redact::{MASK, RedactedArgs};
 use crate::visible::push_line;
 use serde_json::Value;
@@ -208,12 +212,19 @@ pub struct Speaker<'a> {
     pub title: &'a str,
     /// The author's sentences.
     pub narrations: &'a [Narration],
+    /// The author's function, asked first.
+    pub narrator: Option<&'a Narrator>,
     /// The arguments, with their secrets masked.
     pub args: &'a RedactedArgs,
 }
 
 /// The sentence.
 pub fn narrate(speaker: Speaker<'_>, told: Narrative<'_>, locale: Locale) -> String {
+    let call = || NarratedCall { tool: speaker.tool, args: speaker.args.value(), told, locale };
+    let made = speaker.narrator.filter(|_| told.is_the_tools()).and_then(|made| made.sentence(&call()));
+    if let Some(sentence) = made {
+        return sentence;
+    }
     let own = |locale: Locale| {
         let own = speaker.narrations.iter().filter(move |narration| narration.locale == locale);
         let mut own = own.flat_map(|narration| &narration.sentences);
@@ -372,7 +383,7 @@ mod tests {
 
     fn tell(tool: &str, args: &Value, told: Narrative<'_>, locale: Locale) -> String {
         let args = &RedactedArgs::of(args.clone(), &SecretNames::default());
-        narrate(Speaker { tool, title: "", narrations: &[], args }, told, locale)
+        narrate(Speaker { tool, title: "", narrations: &[], narrator: None, args }, told, locale)
     }
 
     #[test]
@@ -405,7 +416,7 @@ mod tests {
         let tell = |args: &Value, locale| {
             let args = &RedactedArgs::of(args.clone(), &SecretNames::default());
             narrate(
-                Speaker { tool: "deploy", title: "Deploy", narrations: &narrations, args },
+                Speaker { tool: "deploy", title: "Deploy", narrations: &narrations, narrator: None, args },
                 Narrative::Started,
                 locale,
             )
@@ -464,7 +475,8 @@ mod tests {
         let narrations =
             [of("fr", Phase::Started, "Déploie {service}"), of("en", Phase::Completed, "Deployed {service}")];
         let args = &RedactedArgs::of(json!({"service": "shop"}), &SecretNames::default());
-        let speaker = Speaker { tool: "deploy", title: "Deploy", narrations: &narrations, args };
+        let speaker =
+            Speaker { tool: "deploy", title: "Deploy", narrations: &narrations, narrator: None, args };
         let tell = |told, tag: &str| narrate(speaker, told, Locale::of(tag));
         assert_eq!(tell(Narrative::Started, "fr-CA"), "Déploie shop");
         assert_eq!(tell(Narrative::Completed, "fr"), "Deployed shop");
@@ -497,7 +509,7 @@ mod tests {
             for (narrations, locale) in
                 [(&narrations[..], Locale::English), (&[], Locale::English), (&[], Locale::German)]
             {
-                let speaker = Speaker { tool: "log_in", title: "Log in", narrations, args };
+                let speaker = Speaker { tool: "log_in", title: "Log in", narrations, narrator: None, args };
                 let sentence = narrate(speaker, told, locale);
                 for secret in ["sk-live", "hunter2", "ann@", "access_token"] {
                     assert!(!sentence.contains(secret), "{secret} is in {sentence:?}");

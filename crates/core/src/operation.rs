@@ -19,7 +19,7 @@ pub use signal::{signal_of, signal_slot};
 pub use told::Triggered;
 
 use crate::failure::Failure;
-use crate::outcome::{Effect, JsonText, KeptBytes};
+use crate::outcome::{Effect, JsonText, KeptBytes, Part};
 use crate::time::Timestamp;
 use attached::AttachedBytes;
 use awaited::AwaitedThing;
@@ -179,17 +179,49 @@ pub enum StepResult {
 /// An external answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// It succeeded, with this value.
-    Ok(JsonText),
+    /// It succeeded.
+    Ok {
+        /// The value, as JSON.
+        value: JsonText,
+        /// Parts and raw output; most answers have none.
+        extras: Option<Box<AnswerExtras>>,
+    },
     /// It failed.
     Error {
         /// The error code of the external system.
         code: String,
         /// Written for the model.
         message: String,
+        /// Parts and raw output; most errors have none.
+        extras: Option<Box<AnswerExtras>>,
     },
     /// It was cancelled.
     Cancelled,
+    /// It took too long, by the clock of whoever answers.
+    TimedOut,
+}
+
+/// Parts and raw output of an external answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnswerExtras {
+    /// For the model, in order.
+    pub parts: Vec<Part>,
+    /// The raw output, as JSON.
+    pub raw: Option<JsonText>,
+    /// The word to the host, as JSON.
+    pub control: Option<JsonText>,
+}
+
+impl Completion {
+    /// A value, and nothing else.
+    pub fn ok(value: impl Into<JsonText>) -> Completion {
+        Completion::Ok { value: value.into(), extras: None }
+    }
+
+    /// An error, and nothing else.
+    pub fn error(code: impl Into<String>, message: impl Into<String>) -> Completion {
+        Completion::Error { code: code.into(), message: message.into(), extras: None }
+    }
 }
 
 named! {

@@ -46,8 +46,19 @@ named! {
 pub struct Success {
     /// The value, as compact JSON.
     pub value: Value,
-    /// Parts that JSON cannot express: images, files.
+    /// Parts that JSON cannot express, in the order in which the model gets them.
     pub parts: Vec<Part>,
+    /// The side output; most results have none.
+    pub side: Option<Box<SideOutput>>,
+}
+
+/// Output of a tool that is not for the model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SideOutput {
+    /// The stored raw output from which the tool made its result.
+    pub raw: Option<KeptBytes>,
+    /// The tool's word to the host, as JSON. Windlass records it, shows it, and never acts on it.
+    pub control: Option<JsonText>,
 }
 
 /// A value, in the journal or beside it.
@@ -103,6 +114,13 @@ pub enum Part {
         /// The bytes of the file.
         data: Arc<[u8]>,
     },
+    /// An image stored as an artifact, sent natively where the wire can.
+    KeptImage {
+        /// The stored bytes.
+        kept: KeptBytes,
+        /// Such as `image/png`.
+        media_type: String,
+    },
     /// Bytes stored as an artifact.
     File {
         /// The stored bytes.
@@ -112,6 +130,30 @@ pub enum Part {
         /// Its file name.
         name: String,
     },
+}
+
+impl Part {
+    /// Whether models take images of this media type.
+    pub fn is_image(media_type: &str) -> bool {
+        matches!(media_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp")
+    }
+
+    /// The stored bytes that the part names, if it names any.
+    pub fn kept(&self) -> Option<KeptBytes> {
+        match self {
+            Part::KeptImage { kept, .. } | Part::File { kept, .. } => Some(*kept),
+            Part::Text(_) | Part::Json(_) | Part::Image { .. } => None,
+        }
+    }
+
+    /// The text of the part, if it has any.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Part::Text(text) => Some(text),
+            Part::Json(json) => Some(json),
+            Part::Image { .. } | Part::KeptImage { .. } | Part::File { .. } => None,
+        }
+    }
 }
 
 /// The model's view of a call.

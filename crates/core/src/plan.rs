@@ -547,8 +547,8 @@ impl Planner {
         self.line_up_again();
     }
 
-    /// Sets how many calls of a session run at once, if fewer than the general limit; `None`: the general limit.
-    pub fn set_session(&mut self, session: SessionNo, running_max: Option<u32>) {
+    /// Sets how many calls and tasks of a session run at once, if fewer than the general limit; `None`: that limit.
+    pub fn set_session(&mut self, session: SessionNo, running_max: [Option<u32>; 2]) {
         if self.room.set_session(session, running_max) {
             self.line_up_again();
         }

@@ -5,11 +5,13 @@
 //! `{"truncated":true,"shown":…,"total":…,"next_offset":…,"artifact":…,"hint":…}`.
 
 mod cut;
+mod pieces;
 mod shrink;
 
 use crate::failure::Failure;
 use crate::limits::CallLimits;
 use crate::outcome::{Effect, KeptBytes, ModelAnswer, Outcome, Part, Success, Value};
+use pieces::TextPiece;
 use std::borrow::Cow;
 use std::fmt::Write;
 use windlass_args::json::unquoted;
@@ -20,11 +22,12 @@ pub const READ_ON_BYTES_MAX: u64 = 512;
 /// Smaller limits count as this: an omission must always be stated.
 pub const ANSWER_BYTES_MIN: u64 = 512;
 
-/// The default projection. `kept` is the stored [`full_text`] of a success that does not fit.
+/// The default projection. `kept` is the stored [`full_text`] of a success, or the stored [`failure_text`], that does not
+/// fit. Parts keep the order the tool gave them; only text is cut.
 pub fn project(outcome: &Outcome, kept: Option<KeptBytes>, limits: &CallLimits) -> ModelAnswer {
     match outcome {
         Outcome::Succeeded(success) => succeeded(success, kept, limits),
-        Outcome::Failed(failure) => failed(failure, limits),
+        Outcome::Failed(failure) => failed(failure, kept, limits),
         Outcome::Denied { reason } if reason.is_empty() => {
             error("This call was not allowed.", "denied", limits)
         }
@@ -48,7 +51,7 @@ pub fn full_text(success: &Success) -> Cow<'_, str> {
         Value::Kept { .. } => Cow::Borrowed(""),
     };
     let is_silent = is_silent(success);
-    let mut texts = success.parts.iter().filter_map(part_text).peekable();
+    let mut texts = success.parts.iter().filter_map(Part::text).peekable();
     if texts.peek().is_none() {
         return if is_silent { Cow::Borrowed("") } else { value };
     }
@@ -142,39 +145,20 @@ fn succeeded(success: &Success, kept: Option<KeptBytes>, limits: &CallLimits) ->
                 answer.parts.extend(shortened(&text, is_json.then_some(limits), kept, TextRoom::of(limits)));
             }
         }
-        Value::Inline(_) => with_parts(success, kept, limits, &mut answer),
+        Value::Inline(json) => {
+            let value = (!is_silent(success)).then(|| value_text(json));
+            let is_json = value.as_ref().is_some_and(|text| text.len() == json.len());
+            let lead = value.as_deref().map(|text| TextPiece { text, is_json });
+            answer.parts = pieces::in_order(lead, &success.parts, kept, limits);
+        }
         Value::Kept { kept: value, .. } => {
             let ends = Ends { head: b"", tail: b"", total: value.bytes };
             let (_, read_on) = cut::ends(ends, TextRoom::of(limits));
             answer.parts.push(read_on.part(Some(*value)));
-            with_parts(success, kept, limits, &mut answer);
+            answer.parts.extend(pieces::in_order(None, &success.parts, kept, limits));
         }
     }
     answer
-}
-
-fn with_parts(success: &Success, kept: Option<KeptBytes>, limits: &CallLimits, answer: &mut ModelAnswer) {
-    let mut room = TextRoom::of(limits);
-    let files = file_lines(&success.parts, TextRoom { bytes: room.bytes / 4, lines: room.lines / 4 });
-    room.bytes -= files.len();
-    room.lines -= files.lines().count();
-    let text = full_text(success);
-    if !room.fits(&text) {
-        let is_json = !success.parts.iter().any(|part| part_text(part).is_some())
-            && matches!(&success.value, Value::Inline(json) if json.len() == text.len());
-        answer.parts.extend(shortened(&text, is_json.then_some(limits), kept, room));
-    } else if let Value::Inline(json) = &success.value
-        && !is_silent(success)
-    {
-        answer.parts.push(Part::Text(value_text(json).into_owned()));
-        answer.parts.extend(success.parts.iter().filter(|part| part_text(part).is_some()).cloned());
-    } else {
-        answer.parts.extend(success.parts.iter().filter(|part| part_text(part).is_some()).cloned());
-    }
-    answer.parts.extend(success.parts.iter().filter(|part| matches!(part, Part::Image { .. })).cloned());
-    if !files.is_empty() {
-        answer.parts.push(Part::Text(files));
-    }
 }
 
 /// A `null` beside other parts only means that there is no value.
@@ -185,46 +169,6 @@ fn is_silent(success: &Success) -> bool {
 /// A value as text: a string is itself, anything else its JSON.
 fn value_text(json: &str) -> Cow<'_, str> {
     unquoted(json).unwrap_or(Cow::Borrowed(json))
-}
-
-fn part_text(part: &Part) -> Option<&str> {
-    match part {
-        Part::Text(text) => Some(text),
-        Part::Json(json) => Some(json),
-        Part::Image { .. } | Part::File { .. } => None,
-    }
-}
-
-/// One line for each file, as far as there is space.
-fn file_lines(parts: &[Part], room: TextRoom) -> String {
-    const MORE: usize = 48;
-    const NAME_CHARS_MAX: usize = 100;
-    let mut lines = String::new();
-    let (mut listed, mut left_out) = (0, 0usize);
-    for part in parts {
-        let Part::File { kept, media_type, name } = part else { continue };
-        let name: String = name.chars().take(NAME_CHARS_MAX).collect();
-        let media_type: String = media_type.chars().take(NAME_CHARS_MAX).collect();
-        let line = format!(
-            "file {name:?}: {} bytes of {media_type}; read_artifact reads it as artifact {}",
-            grouped(kept.bytes),
-            kept.artifact
-        );
-        if left_out > 0 || listed + 1 >= room.lines || lines.len() + line.len() + MORE > room.bytes {
-            left_out += 1;
-            continue;
-        }
-        if !lines.is_empty() {
-            lines.push('\n');
-        }
-        lines.push_str(&line);
-        listed += 1;
-    }
-    if left_out > 0 {
-        let newline = if lines.is_empty() { "" } else { "\n" };
-        lines.push_str(&format!("{newline}… and {left_out} more files"));
-    }
-    lines
 }
 
 /// A text that does not fit: its shown part, and how to read on. With `json`, it is JSON and stays so up to
@@ -282,30 +226,75 @@ fn cancelled(effect: Effect) -> &'static str {
     }
 }
 
-/// Only the message: the detail is for operators.
-fn failed(failure: &Failure, limits: &CallLimits) -> ModelAnswer {
-    error(&failure.message, failure.code.as_str(), limits)
+/// The message and the codes; the detail is for operators. Parts follow in their order, with what space the message leaves.
+fn failed(failure: &Failure, kept: Option<KeptBytes>, limits: &CallLimits) -> ModelAnswer {
+    let codes = ErrorCodes { ours: failure.code.as_str(), tool: failure.tool_code.as_deref() };
+    let mut answer = error_coded(&failure.message, codes, limits);
+    if !failure.parts.is_empty() {
+        let told = answer.parts.iter().filter_map(Part::text).map(str::len).sum::<usize>() as u64;
+        let left = limits.answer_bytes_max.max(ANSWER_BYTES_MIN).saturating_sub(told);
+        let limits = CallLimits { answer_bytes_max: left, ..*limits };
+        answer.parts.extend(pieces::in_order(None, &failure.parts, kept, &limits));
+    }
+    answer
+}
+
+/// All text of a failure's parts, of any length, each on a new line: artifacts store it if it does not fit.
+pub fn failure_text(failure: &Failure) -> String {
+    failure.parts.iter().filter_map(Part::text).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether all text of a failure can be shown whole.
+pub fn failure_fits(failure: &Failure, limits: &CallLimits) -> bool {
+    let room = TextRoom::of(limits);
+    let text = failure_text(failure);
+    let lines = text.bytes().filter(|&byte| byte == b'\n').count() + 2;
+    // The message, its codes and what quoting adds are part of the answer too.
+    text.len() + failure.message.len() * 2 + 256 <= room.bytes && lines <= room.lines
+}
+
+/// The parts of an answer whose value is told apart, in order.
+pub fn parts_in_order(parts: &[Part], limits: &CallLimits) -> Vec<Part> {
+    pieces::in_order(None, parts, None, limits)
+}
+
+/// The codes of an error, as the model sees them.
+#[derive(Clone, Copy)]
+struct ErrorCodes<'a> {
+    ours: &'a str,
+    tool: Option<&'a str>,
 }
 
 fn error(message: &str, code: &str, limits: &CallLimits) -> ModelAnswer {
+    error_coded(message, ErrorCodes { ours: code, tool: None }, limits)
+}
+
+fn error_coded(message: &str, codes: ErrorCodes<'_>, limits: &CallLimits) -> ModelAnswer {
     let room = TextRoom::of(limits);
-    let mut text = error_text(message, code);
+    let mut text = error_text(message, codes);
     // The effect of quoting on the length is only known afterwards.
     let mut bytes = room.bytes;
-    while text.len() > room.bytes {
+    while text.len() > room.bytes && bytes > 0 {
         bytes /= 2;
         let (shown, _) = cut::text(message, TextRoom { bytes, ..room });
-        text = error_text(&shown, code);
+        text = error_text(&shown, codes);
     }
     ModelAnswer { parts: vec![Part::Text(text)], is_error: true }
 }
 
-fn error_text(message: &str, code: &str) -> String {
-    let mut text = String::with_capacity(message.len() + code.len() + 24);
+/// A tool's own code is a word for programs; a longer one is shortened for the model.
+const TOOL_CODE_BYTES_MAX: usize = 64;
+
+fn error_text(message: &str, codes: ErrorCodes<'_>) -> String {
+    let mut text = String::with_capacity(message.len() + codes.ours.len() + 24);
     text.push_str("{\"error\":");
     push_quoted(&mut text, message);
     text.push_str(",\"code\":");
-    push_quoted(&mut text, code);
+    push_quoted(&mut text, codes.ours);
+    if let Some(code) = codes.tool {
+        text.push_str(",\"tool_code\":");
+        push_quoted(&mut text, &code[..code.floor_char_boundary(TOOL_CODE_BYTES_MAX)]);
+    }
     text.push('}');
     text
 }

@@ -2,7 +2,7 @@
 
 use crate::attempt::{Deadlines, RetryRule};
 use crate::dedupe::Dedupe;
-use crate::narration::Narration;
+use crate::narration::{Narration, Narrator};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use windlass_args::named;
@@ -123,6 +123,27 @@ named! {
     }
 }
 
+named! {
+    /// The origin of a tool.
+    ToolSource {
+        /// The host registered it.
+        Registered = "registered",
+        /// It comes with Windlass.
+        BuiltIn = "built_in",
+        /// A file declares it.
+        Declared = "declared",
+        /// A provider offers it.
+        Provided = "provided",
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "the enum is declared with its names")]
+impl Default for ToolSource {
+    fn default() -> ToolSource {
+        ToolSource::Registered
+    }
+}
+
 /// The declaration of a tool by its author.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolSpec {
@@ -179,6 +200,14 @@ pub struct ToolSpec {
     pub needs: Vec<Need>,
     /// The author's version of the tool's behaviour; a change makes it another contract.
     pub version: String,
+    /// The category under which lists show it; empty means none.
+    pub category: String,
+    /// Words by which programs and people find it.
+    pub tags: Vec<String>,
+    /// Its origin, as lists show it.
+    pub source: ToolSource,
+    /// Makes the sentences for people; those of `narration` are used where it has none.
+    pub narrator: Option<Narrator>,
 }
 
 impl ToolSpec {
@@ -249,6 +278,9 @@ impl ToolSpec {
         }
         for need in &self.needs {
             hasher.field(format!("needs {need}").as_bytes());
+        }
+        if !self.category.is_empty() || !self.tags.is_empty() {
+            hasher.field(format!("{:?} {:?}", self.category, self.tags).as_bytes());
         }
         hasher.digest()
     }

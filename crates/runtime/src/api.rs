@@ -16,4 +16,5 @@ pub(crate) mod pending;
 pub(crate) mod polling;
 pub(crate) mod progress;
 pub(crate) mod retention;
+pub(crate) mod traced;
 pub(crate) mod view;

@@ -14,3 +14,4 @@ pub(crate) mod standing;
 pub(crate) mod state;
 pub(crate) mod tasks;
 pub(crate) mod triggers;
+pub(crate) mod uploads;

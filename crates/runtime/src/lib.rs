@@ -131,9 +131,9 @@ pub use windlass_store as store;
 /// Tools: claims, hints and dedupe keys of their specifications, hooks, providers, overlays, preparation,
 /// reconciliation, and tools that the caller runs.
 pub mod tool {
-    pub use crate::api::output::{Prepared, Reconciled};
+    pub use crate::api::output::{ErrorExtras, Prepared, RawOutput, Reconciled};
     pub use crate::api::progress::Progress;
-    pub use crate::features::client::client_tool;
+    pub use crate::features::client::{client_tool, client_tool_within};
     pub use crate::session::log::Stream;
     pub use crate::tools::hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
     pub use crate::tools::projector::{ProjectedCall, Projector};
@@ -145,7 +145,7 @@ pub mod tool {
     pub use windlass_args::names::{folded_name, nearest_name};
     pub use windlass_core::claim::{Claim, ClaimTemplate, Claims};
     pub use windlass_core::dedupe::{Dedupe, KeyTemplate};
-    pub use windlass_core::tool::{Hints, Need, check_name};
+    pub use windlass_core::tool::{Hints, Need, ToolSource, check_name};
 }
 
 /// The catalog of a session: the tools its model sees, and the search that reveals more.
@@ -170,7 +170,7 @@ pub mod batch {
 /// Outcomes of calls as they are recorded, and the answer that the model gets.
 pub mod outcome {
     pub use windlass_core::outcome::{
-        Effect, Form, JsonText, KeptBytes, ModelAnswer, Outcome, Part, Success, Value,
+        Effect, Form, JsonText, KeptBytes, ModelAnswer, Outcome, Part, SideOutput, Success, Value,
     };
 }
 
@@ -212,6 +212,7 @@ pub mod sessions {
     pub use crate::features::files::{FileEntry, FileKind, SessionFiles};
     pub use crate::features::pairs::{Pair, PairKey, PairList, Pairs, SessionPairs};
     pub use crate::features::state::SessionState;
+    pub use crate::features::uploads::UploadFor;
     pub use crate::runtime::JudgedCopy;
     pub use crate::session::artifacts::{Artifact, ArtifactInfo, ArtifactWriter};
     pub use crate::session::kin::Child;
@@ -253,12 +254,15 @@ pub mod inspect {
 
 /// Spans of ended calls, and the names of all metrics.
 pub mod trace {
-    pub use crate::read::trace::{CallSpan, METRICS};
+    pub use crate::api::traced::TraceParent;
+    pub use crate::read::trace::{AttemptSpan, CallSpan, METRICS, TraceSpan};
 }
 
 /// Sentences about calls for people, in their language.
 pub mod narration {
-    pub use windlass_core::narration::{KNOWN, Locale, Narration, Narrative, Phase, names};
+    pub use windlass_core::narration::{
+        KNOWN, Locale, NarratedCall, Narration, Narrative, Narrator, Phase, names,
+    };
 }
 
 /// Language models that tools may ask, through a client of the host.
@@ -369,6 +373,10 @@ struct InsidePage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/context.md")]
 struct ContextPage;
+/// The program in the page on results compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/results.md")]
+struct ResultsPage;
 
 /// The program in the page on typed tools compiles.
 #[cfg(doctest)]

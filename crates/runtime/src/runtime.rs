@@ -120,6 +120,11 @@ impl Runtime {
         self.0.registry.list()
     }
 
+    /// The registered or provided tool of this name.
+    pub fn tool(&self, name: &str) -> Option<Listed> {
+        self.0.registry.list().into_iter().find(|listed| listed.summary.name == name)
+    }
+
     /// Submits a batch: recorded calls are answered, open ones joined, new ones run. A session is opened by
     /// its first use; calls that an earlier owner left open continue first, each by its class.
     pub async fn submit(&self, session: &str, batch: BatchRequest) -> Result<Submitted, BatchError> {

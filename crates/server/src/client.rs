@@ -9,9 +9,9 @@ use crate::wire::shown::{NewTokenView, PageView, Revoked, SessionView, TokenView
 use crate::wire::triggers::TriggerBody;
 use crate::wire::turns::{BatchQuery, TurnAnswer};
 use crate::wire::{
-    Acknowledged, AnswerBody, BatchBody, CallQuery, CancelBody, Cancelled, CompletionBody, CompletionReceipt,
-    Connect, ConnectionReach, NewToken, Nothing, Paging, QuestionQuery, Requeued, ResolveBody, SaidTo,
-    SayBody, SignalBody, SignalReceipt, Take,
+    Acknowledged, AnswerBody, BatchBody, BatchCancelBody, CallQuery, CancelBody, Cancelled, CompletionBody,
+    CompletionReceipt, Connect, ConnectionReach, NewToken, Nothing, Paging, QuestionQuery, Requeued,
+    ResolveBody, SaidTo, SayBody, SignalBody, SignalReceipt, Take,
 };
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -177,11 +177,12 @@ impl Client {
             None => "/v1/calls".to_string(),
         };
         // Destructured, so that no field is forgotten.
-        let CallQuery { state, waiting, tool, limit, after } = list;
+        let CallQuery { state, waiting, tool, turn, limit, after } = list;
         let fields = [
             ("state", state.map(|state| state.as_str().to_string())),
             ("waiting", waiting.map(|waiting| waiting.to_string())),
             ("tool", tool.clone()),
+            ("turn", turn.clone()),
             ("limit", limit.map(|limit| limit.to_string())),
             ("after", after.clone()),
         ];
@@ -200,6 +201,11 @@ impl Client {
             Target::Session(session) => format!("/v1/sessions/{}/cancel", encoded(session)),
             Target::Batch { session, key } => {
                 format!("/v1/sessions/{}/batches/{}/cancel", encoded(session), encoded(key))
+            }
+            Target::CallOf { session, key, id } => {
+                let path = format!("/v1/sessions/{}/batches/{}/cancel", encoded(session), encoded(key));
+                let body = BatchCancelBody { reason, id: Some(id.to_string()) };
+                return self.post(path, &body, ANSWER_WAIT).await;
             }
         };
         self.post(path, &CancelBody { reason }, ANSWER_WAIT).await

@@ -14,8 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use windlass::Runtime;
-use windlass::trace::CallSpan;
-use windlass_core::handle::Handle;
+use windlass::trace::{AttemptSpan, CallSpan, TraceSpan};
 use windlass_core::time::Timestamp;
 
 /// The capacity of the queue.
@@ -86,7 +85,7 @@ fn collector(endpoint: &str) -> Result<Collector, ExportError> {
 
 async fn send_all(
     collector: Collector,
-    mut spans: mpsc::Receiver<CallSpan>,
+    mut spans: mpsc::Receiver<TraceSpan>,
     mut ending: oneshot::Receiver<()>,
 ) {
     let mut is_ending = false;
@@ -122,7 +121,7 @@ async fn send_all(
 
 type ExportFailure = Box<dyn std::error::Error + Send + Sync>;
 
-async fn send(collector: &Collector, spans: &[CallSpan]) -> Result<(), ExportFailure> {
+async fn send(collector: &Collector, spans: &[TraceSpan]) -> Result<(), ExportFailure> {
     let body = serde_json::to_vec(&request(spans))?;
     let request = Request::builder()
         .method(Method::POST)
@@ -145,7 +144,7 @@ async fn send(collector: &Collector, spans: &[CallSpan]) -> Result<(), ExportFai
 }
 
 /// `ExportTraceServiceRequest`, in its JSON mapping.
-fn request(spans: &[CallSpan]) -> Value {
+fn request(spans: &[TraceSpan]) -> Value {
     let spans: Vec<Value> = spans.iter().map(shown).collect();
     let scope = json!({"name": "windlass", "version": env!("CARGO_PKG_VERSION")});
     json!({"resourceSpans": [{
@@ -154,7 +153,33 @@ fn request(spans: &[CallSpan]) -> Value {
     }]})
 }
 
-fn shown(span: &CallSpan) -> Value {
+fn shown(span: &TraceSpan) -> Value {
+    match span {
+        TraceSpan::Call(span) => call(span),
+        TraceSpan::Attempt(span) => attempt(span),
+    }
+}
+
+fn attempt(span: &AttemptSpan) -> Value {
+    let mut attributes = vec![
+        json!({"key": "windlass.attempt", "value": {"intValue": span.attempt.0.to_string()}}),
+        attribute("windlass.attempt.end", span.end),
+    ];
+    attributes.extend(span.code.map(|code| attribute("error.type", code)));
+    json!({
+        "traceId": format!("{:032x}", span.trace),
+        "spanId": span_id(span.span),
+        "parentSpanId": span_id(span.parent),
+        "name": format!("attempt {}", span.attempt.0),
+        "kind": INTERNAL,
+        "startTimeUnixNano": nanos(span.started_at),
+        "endTimeUnixNano": nanos(span.ended_at),
+        "attributes": attributes,
+        "status": {"code": if span.code.is_some() { ERROR } else { OK }},
+    })
+}
+
+fn call(span: &CallSpan) -> Value {
     let mut attributes = vec![
         attribute("gen_ai.operation.name", "execute_tool"),
         attribute("gen_ai.tool.name", &span.tool),
@@ -172,8 +197,8 @@ fn shown(span: &CallSpan) -> Value {
         attributes.extend(result.as_deref().map(|result| attribute("gen_ai.tool.call.result", result)));
     }
     let mut shown = json!({
-        "traceId": format!("{:032x}", span.trace.0),
-        "spanId": span_id(span.call),
+        "traceId": format!("{:032x}", span.trace),
+        "spanId": span_id(span.span),
         "name": format!("execute_tool {}", span.tool),
         "kind": INTERNAL,
         "startTimeUnixNano": nanos(span.opened_at),
@@ -183,6 +208,14 @@ fn shown(span: &CallSpan) -> Value {
     });
     if let Some(parent) = span.parent {
         shown["parentSpanId"] = span_id(parent).into();
+    }
+    if let Some(link) = span.link {
+        let relation = attribute("windlass.link", "started_by");
+        shown["links"] = json!([{
+            "traceId": format!("{:032x}", link.trace),
+            "spanId": span_id(link.span),
+            "attributes": [relation],
+        }]);
     }
     shown
 }
@@ -198,9 +231,8 @@ fn attribute(key: &str, value: &str) -> Value {
     json!({"key": key, "value": {"stringValue": value}})
 }
 
-/// Half of a handle is practically random.
-fn span_id(call: Handle) -> String {
-    format!("{:016x}", (call.0 >> 64) as u64)
+fn span_id(span: u64) -> String {
+    format!("{span:016x}")
 }
 
 fn nanos(at: Timestamp) -> String {

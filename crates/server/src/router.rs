@@ -16,8 +16,8 @@ use crate::watched::{self, TokenWatch};
 use crate::wire;
 use crate::wire::schedules::{EditSchedule, Fires, PreviewQuery, ScheduleBody};
 use crate::wire::shown::{
-    FileShown, FileWritten, HealthView, NewTokenView, PageView, PairKeyView, PairView, Revoked, SessionView,
-    TaskMessages, TaskNotices, TokenView, ToolView, WholeTask,
+    ArtifactUploaded, FileShown, FileWritten, HealthView, NewTokenView, PageView, PairKeyView, PairView,
+    Revoked, SessionView, TaskMessages, TaskNotices, TokenView, ToolView, WholeTask,
 };
 use crate::wire::triggers::TriggerBody;
 use crate::wire::turns::{BatchOrResponse, BatchOrTurn, BatchQuery, ToolQuery, ToolsOfSession, WireQuery};
@@ -63,7 +63,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/sessions/{session}/batches/{key}", Read, batches::show).called("get_batch").answers::<ShownBatch>("Shows a batch."),
         Route::post("/v1/sessions/{session}/batches/{key}/calls", Calls, batches::push).called("push_calls").takes::<wire::Push>().answers::<ShownBatch>("Pushes calls to a batch, which the first push opens.").or(BATCH),
         Route::post("/v1/sessions/{session}/batches/{key}/close", Calls, batches::close).called("close_batch").takes::<wire::Close>().answers::<ShownBatch>("Closes a batch that is open for pushes.").or(&[BadBatch, Draining]),
-        Route::post("/v1/sessions/{session}/batches/{key}/cancel", Calls, asks::cancel_batch).called("cancel_batch").takes::<wire::CancelBody>().answers::<wire::Cancelled>("Cancels all calls of the batch."),
+        Route::post("/v1/sessions/{session}/batches/{key}/cancel", Calls, asks::cancel_batch).called("cancel_batch").takes::<wire::BatchCancelBody>().answers::<wire::Cancelled>("Cancels the calls of the batch, or the one with the given id."),
 
         Route::get("/v1/sessions/{session}/kv", Read, pairs::list).called("list_pairs").asks::<wire::PairQuery>().answers::<PageView<PairKeyView>>("Lists the keys of the session's key-value pairs."),
         Route::get("/v1/sessions/{session}/kv/{key}", Read, pairs::show).called("get_pair").answers::<PairView>("Shows one pair.").or(&[InvalidPair]),
@@ -74,6 +74,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/sessions/{session}/files/{*path}", Read, files::read).called("download_file").tells("application/octet-stream", "Downloads one file.").or(&[InvalidFile]),
         Route::put("/v1/sessions/{session}/files/{*path}", Calls, files::write).called("write_file").takes_bytes().answers::<FileWritten>("Writes a whole file, and creates its parent folders.").or(&[InvalidFile, InvalidSession, Draining]),
         Route::delete("/v1/sessions/{session}/files/{*path}", Calls, files::delete).called("delete_file").answers::<wire::Deleted>("Deletes a file or an empty folder, if it exists.").or(&[Conflict, InvalidFile, Draining]),
+        Route::post("/v1/sessions/{session}/artifacts", Calls, artifacts::upload).called("upload_artifact").asks::<wire::UploadQuery>().takes_bytes().makes::<ArtifactUploaded>("Uploads an artifact, for an answer that names it.").or(&[NotFound, Over, InvalidArgs, Draining]),
         Route::get("/v1/artifacts/{id}", Read, artifacts::read).called("download_artifact").tells("application/octet-stream", "Downloads an artifact, or one range of it.").in_parts().or(&[NoSuchRange]),
 
         Route::get("/v1/sessions/{session}/tasks", Read, tasks::list).called("list_tasks").asks::<wire::background::TaskQuery>().answers::<PageView<Task>>("Lists the session's tasks, newest first."),
@@ -110,6 +111,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/calls/{call}/signal", Complete, asks::signal).called("signal_call").takes::<wire::SignalBody>().answers::<wire::SignalReceipt>("Sends a signal to a call.").or(&[Unfit, Conflict, Over, InvalidArgs, NoSuchSignal, TooManySignals]),
 
         Route::post("/v1/completions/{key}", OPEN, asks::complete).called("complete").takes::<wire::CompletionBody>().answers::<wire::CompletionReceipt>("Completes a call's wait; the key is enough.").or(ANSWER),
+        Route::post("/v1/completions/{key}/artifacts", OPEN, artifacts::upload_for_key).called("upload_artifact_for_key").takes_bytes().makes::<ArtifactUploaded>("Uploads an artifact for the answer to a completion key; the key is enough.").or(&[Over, InvalidArgs, Draining]),
         Route::get("/v1/questions", Read, asks::questions).called("list_questions").asks::<wire::QuestionQuery>().answers::<QuestionPage>("Lists open questions."),
         Route::post("/v1/questions/{id}", Complete, asks::answer).called("answer_question").takes::<wire::AnswerBody>().answers::<wire::CompletionReceipt>("Answers a question.").or(ANSWER),
 

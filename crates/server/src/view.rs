@@ -104,7 +104,9 @@ impl View {
         sessions.truncate(SESSIONS_MAX as usize);
         let chosen = |call: &OpenCall| {
             let waits = call.waiting_for.is_some();
-            whose.has(&call.session) && fits(list, call.state, waits, &call.tool)
+            whose.has(&call.session)
+                && fits(list, call.state, waits, &call.tool)
+                && in_turn(list, call.turn.as_deref())
         };
         let mut fresh = self.unrecorded().await?;
         let mut after = list.after.as_deref().map(handle).transpose()?;
@@ -124,7 +126,7 @@ impl View {
         }
         let keep = |call: &RecordedCall| {
             let (state, waiting) = self.stands(&call.answer);
-            fits(list, state, waiting.is_some(), call.answer.tool())
+            fits(list, state, waiting.is_some(), call.answer.tool()) && in_turn(list, call.turn.as_deref())
         };
         let open_only = list.state.is_some_and(StateFilter::is_open) || list.waiting == Some(true);
         let wanted = CallFilter { after, limit: limit - items.len(), open_only, keep: &keep };
@@ -317,6 +319,10 @@ impl View {
     }
 }
 
+fn in_turn(list: &CallQuery, turn: Option<&str>) -> bool {
+    list.turn.as_deref().is_none_or(|wanted| Some(wanted) == turn)
+}
+
 fn fits(list: &CallQuery, state: &str, waits: bool, tool: &str) -> bool {
     let is_over = StateFilter::parse(state).is_some_and(|state| !state.is_open());
     let in_state = match list.state {
@@ -384,6 +390,9 @@ fn contract(tool: &Registered) -> Contract {
     let flags = spec.flags.table().into_iter().filter(|(_, set)| *set);
     Contract {
         id: spec.stable_id().to_string(),
+        source: spec.source.to_string(),
+        category: spec.category.clone(),
+        tags: spec.tags.clone(),
         class: tool.class.to_string(),
         hints: hints.filter_map(|(name, hint)| Some((name.to_string(), Value::Bool(hint?)))).collect(),
         flags: flags.map(|(name, _)| name.to_string()).collect(),

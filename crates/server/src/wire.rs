@@ -3,12 +3,14 @@
 
 pub mod background;
 pub mod batch;
+pub mod parts;
 pub mod schedules;
 pub mod shown;
 pub mod triggers;
 pub mod turns;
 
 pub use batch::{AnswerWait, BatchBody, Close, Push};
+pub use parts::PartBody;
 
 use crate::access::TokenScope;
 use crate::problem::{Problem, ProblemCode};
@@ -16,12 +18,25 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use windlass::Output;
 use windlass::limits::SessionLimits;
+use windlass::tool::{ErrorExtras, RawOutput};
+use windlass::wait::Completed;
 
 /// The default page size of a list.
 pub const LIMIT: u64 = 50;
 /// The maximum page size of a list: calls with their answers are large.
 pub const LIMIT_MAX: u64 = 200;
+
+/// The belonging of an uploaded artifact.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UploadQuery {
+    /// The handle of the open call whose answer will name it: the artifact stays at least as long as the call is open.
+    /// Without one it stays for an hour, unless an answer names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+}
 
 /// Which calls to list.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -37,6 +52,9 @@ pub struct CallQuery {
     /// Only calls of this tool, as requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
+    /// Only calls of this turn of the conversation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
     /// At most this many; 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -170,6 +188,19 @@ pub struct CancelBody {
     pub reason: Option<String>,
 }
 
+/// A request to cancel a batch, or one call of it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "BatchCancelRequest")]
+pub struct BatchCancelBody {
+    /// The reason, recorded in the journal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Only the call with this id of the model's; by default all calls of the batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
 /// The result of a request to cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Cancelled {
@@ -203,16 +234,28 @@ pub struct CompletionBody {
     /// It succeeded, with this value; `null` is one.
     #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
     pub ok: Option<Value>,
+    /// Parts for the model behind the value of `ok`, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartBody>,
+    /// With `ok`: the raw output from which the value was made; kept beside the call, never shown to the model.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Value>,
+    /// With `ok`: a word to the host; recorded and shown, never acted on.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub control: Option<Value>,
     /// It failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<CompleteError>,
     /// It was cancelled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cancelled: bool,
+    /// It took too long: the call ends as if its deadline had passed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub timeout: bool,
 }
 
 /// An external failure.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "CompletionError")]
 pub struct CompleteError {
@@ -220,21 +263,48 @@ pub struct CompleteError {
     pub code: String,
     /// Written for the model.
     pub message: String,
+    /// Parts for the model behind the message, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartBody>,
+    /// The raw value, such as the response of the external system.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Value>,
+    /// A word to the host; recorded and shown, never acted on.
+    #[serde(default, deserialize_with = "even_null", skip_serializing_if = "Option::is_none")]
+    pub control: Option<Value>,
+}
+
+impl CompleteError {
+    fn said(self) -> Result<Completed, Problem> {
+        let CompleteError { code, message, parts, raw, control } = self;
+        let extras = ErrorExtras { parts: parts::read(parts)?, raw, control };
+        let extras = (extras != ErrorExtras::default()).then(|| Box::new(extras));
+        Ok(Completed::Error { code, message, extras })
+    }
 }
 
 impl CompletionBody {
     /// Converts the body to the runtime's completion.
-    pub fn said(self) -> Result<windlass::wait::Completed, Problem> {
-        match (self.ok, self.error, self.cancelled) {
-            (Some(value), None, false) => Ok(windlass::wait::Completed::Ok(value)),
-            (None, Some(CompleteError { code, message }), false) => {
-                Ok(windlass::wait::Completed::Error { code, message })
+    pub fn said(self) -> Result<Completed, Problem> {
+        let bad = |told: &str| Err(Problem::new(ProblemCode::BadBody, told));
+        let has_more = !self.parts.is_empty() || self.raw.is_some() || self.control.is_some();
+        if has_more && self.ok.is_none() {
+            return bad("`parts`, `raw` and `control` belong to `ok`; those of an error are inside `error`");
+        }
+        match (self.ok, self.error, self.cancelled, self.timeout) {
+            (Some(value), None, false, false) => {
+                let raw = self.raw.map(|raw| RawOutput::text(raw.to_string(), "application/json"));
+                let (raw, control) = (raw.map(Box::new), self.control.map(Box::new));
+                let parts = parts::read(self.parts)?;
+                Ok(Completed::ok(Output { value, parts, raw, control, ..Output::default() }))
             }
-            (None, None, true) => Ok(windlass::wait::Completed::Cancelled),
-            _ => {
-                let told = "give exactly one of {\"ok\": value}, {\"error\": {\"code\", \"message\"}}, {\"cancelled\": true}";
-                Err(Problem::new(ProblemCode::BadBody, told))
-            }
+            (None, Some(error), false, false) => error.said(),
+            (None, None, true, false) => Ok(Completed::Cancelled),
+            (None, None, false, true) => Ok(Completed::TimedOut),
+            _ => bad(
+                "give exactly one of {\"ok\": value}, {\"error\": {\"code\", \"message\"}}, {\"cancelled\": true}, \
+                 {\"timeout\": true}",
+            ),
         }
     }
 }
@@ -439,6 +509,13 @@ pub struct SessionBounds {
     /// How many of its calls run at once: 1 to `session_calls_running_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_running_max: Option<u64>,
+    /// How many of its tasks run at once: 1 to `session_tasks_running_max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks_running_max: Option<u64>,
+    /// How long the answer waits for a call that may continue in the background, in milliseconds, where neither the call nor
+    /// its tool says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inline_ms: Option<u64>,
     /// Its batches expire this many milliseconds after their last entry; 0: not by their age. Otherwise as the server is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_age_ms: Option<u64>,
@@ -456,15 +533,17 @@ impl SessionBounds {
 
 impl From<SessionBounds> for SessionLimits {
     fn from(bounds: SessionBounds) -> SessionLimits {
-        let SessionBounds { calls_running_max, retention_age_ms, retention_bytes } = bounds;
-        SessionLimits { calls_running_max, retention_age_ms, retention_bytes }
+        let SessionBounds { calls_running_max, tasks_running_max, inline_ms, .. } = bounds;
+        let SessionBounds { retention_age_ms, retention_bytes, .. } = bounds;
+        SessionLimits { calls_running_max, tasks_running_max, inline_ms, retention_age_ms, retention_bytes }
     }
 }
 
 impl From<SessionLimits> for SessionBounds {
     fn from(limits: SessionLimits) -> SessionBounds {
-        let SessionLimits { calls_running_max, retention_age_ms, retention_bytes } = limits;
-        SessionBounds { calls_running_max, retention_age_ms, retention_bytes }
+        let SessionLimits { calls_running_max, tasks_running_max, inline_ms, .. } = limits;
+        let SessionLimits { retention_age_ms, retention_bytes, .. } = limits;
+        SessionBounds { calls_running_max, tasks_running_max, inline_ms, retention_age_ms, retention_bytes }
     }
 }
 

@@ -54,6 +54,8 @@ pub struct CommandTool {
     pub cwd: PathBuf,
     /// Its environment, in addition to what every command gets.
     pub env: Vec<(String, String)>,
+    /// The media type of its output, where that is declared: then the output is bytes, whatever it looks like.
+    pub output_media_type: Option<String>,
     /// How it is started.
     pub launcher: Launcher,
 }
@@ -89,7 +91,7 @@ impl Tool for CommandTool {
             match failure(&done.ended, &done.stdout) {
                 Some(error) => Err(error),
                 // Its effect stands, even if its result cannot be stored.
-                None => done.into_output(&self.spec, cx).await.map_err(cut_off),
+                None => done.into_output(self, cx).await.map_err(cut_off),
             }
         })
     }
@@ -107,7 +109,7 @@ impl Reconcile for CommandTool {
             end_earlier_attempts(cx).await?;
             let done = self.follow(words, None, &args, cx).await?;
             match failure(&done.ended, &done.stdout) {
-                None => Ok(Reconciled::Landed(done.into_output(&self.spec, cx).await?)),
+                None => Ok(Reconciled::Landed(done.into_output(self, cx).await?)),
                 Some(_) if matches!(done.ended.end, CommandEnd::Exited(EXIT_SAFE)) => {
                     Ok(Reconciled::DidNotHappen)
                 }
@@ -136,22 +138,28 @@ impl CommandResult {
             )
     }
 
-    async fn into_output(self, spec: &ToolSpec, cx: &Cx) -> Result<Output, ToolError> {
+    async fn into_output(self, tool: &CommandTool, cx: &Cx) -> Result<Output, ToolError> {
         let CommandResult { stdout, mut kept, .. } = self;
-        let promises = spec.output_schema.is_some();
-        let media_type = stdout.media_type();
-        let (value, bytes) = stdout.into_result(cx.limits());
+        let promises = tool.spec.output_schema.is_some();
+        let media_type = tool.output_media_type.as_deref().unwrap_or(stdout.media_type()).to_string();
+        let (value, bytes) = match &tool.output_media_type {
+            Some(_) => (Value::Null, stdout.into_bytes()),
+            None => stdout.into_result(cx.limits()),
+        };
         if let Some(bytes) = bytes {
             kept.get_or_insert_with(|| cx.keep()).write(&bytes).await?;
         }
         let Some(kept) = kept else { return Ok(value.into()) };
-        let kept = kept.finish(media_type).await?;
+        let kept = kept.finish(&media_type).await?;
         // Where a value was promised, the runtime refuses bytes.
         if media_type == TEXT || promises {
             return Ok(Output { kept: Some(kept), ..Output::default() });
         }
-        let file = Part::File { kept, media_type: media_type.into(), name: "stdout".into() };
-        Ok(Output { parts: vec![file], ..Output::default() })
+        let part = match Part::is_image(&media_type) {
+            true => Part::KeptImage { kept, media_type },
+            false => Part::File { kept, media_type, name: "stdout".into() },
+        };
+        Ok(Output { parts: vec![part], ..Output::default() })
     }
 }
 
@@ -239,6 +247,8 @@ impl CommandTool {
         let listed = self.env.iter().map(|(name, value)| (name.into(), value.into()));
         let mut env: Vec<(OsString, OsString)> = listed.collect();
         env.extend(own.map(|(name, value)| (name.into(), value.into())));
+        let traced = cx.traceparent().map(|parent| ("TRACEPARENT".into(), parent.to_string().into()));
+        env.extend(traced);
         Ok(Invocation { call, words, env, cwd: self.cwd.clone(), stdin: args.to_string().into_bytes() })
     }
 }

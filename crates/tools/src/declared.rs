@@ -167,7 +167,7 @@ fn tools(
     let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
     let Declared { limits, groups, .. } = declared;
     for (name, table) in source.table(&value, "tools")?.clone() {
-        tools.push(Arc::new(tool::read(source, name, table, limits, groups)?.into_tool(&folder, launcher)));
+        tools.push(tool::read(source, name, table, limits, groups)?.into_tool(&folder, launcher));
     }
     Ok(tools)
 }

@@ -39,6 +39,10 @@ pub(crate) fn contents(answer: &ModelAnswer) -> impl Iterator<Item = WireContent
             "[an image of type {media_type}, {} bytes, that cannot be shown]",
             data.len()
         )),
+        Part::KeptImage { kept, media_type } => WireContent::Text(format!(
+            "[an image of type {media_type}, {} bytes: artifact {}; read_artifact reads it]",
+            kept.bytes, kept.artifact
+        )),
         Part::File { kept, media_type, name } => WireContent::Text(format!(
             "[file {name:?} ({media_type}, {} bytes): artifact {}; read_artifact reads it]",
             kept.bytes, kept.artifact

@@ -131,8 +131,10 @@ pub struct PreparedResult {
     pub repairs: Vec<Repair>,
     /// The payload that the tool attached for its attempts, as JSON.
     pub payload: Option<JsonText>,
-    /// The answer, where the tool had it at once.
+    /// The answer, where the tool or a hook had it at once.
     pub answer: Option<Success>,
+    /// The hook that answered; `None` if the tool did.
+    pub answered_by: Option<Arc<str>>,
 }
 
 /// An attempt starts.

@@ -10,6 +10,7 @@ pub(super) use batch::{
     BATCH_ANSWERED, BATCH_CLOCK_MOVED, BATCH_CLOSED, BATCH_OPENED, read_batch, write_answered, write_batch,
     write_clock_moved, write_closed,
 };
+pub(crate) use outcome::ExtraFields;
 
 use crate::call::{
     Ended, Fact, Kind, LostAttempt, Model, Opened, PreparedCall, Result as Attempted, Returned, Same, SameAs,
@@ -21,7 +22,10 @@ use crate::tool::{Digest, EffectClass};
 use attempt::{DeadlineFields, DetachedFields, MadeFields, RuleFields};
 use fields::Fields;
 use minicbor::{Decode, Encode};
-use outcome::{FailureFields, KeptFields, OutcomeFields, PartFields, read_parts, write_parts};
+use outcome::{
+    FailureFields, KeptFields, OutcomeFields, PartFields, SideFields, read_parts, read_side, write_parts,
+    write_side,
+};
 use std::sync::Arc;
 use windlass_args::arguments::{Arguments, Given};
 
@@ -75,7 +79,7 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
 }
 
 /// Why fields cannot be read.
-pub(super) enum FieldProblem {
+pub(crate) enum FieldProblem {
     /// The kind is not known.
     Kind,
     /// They are damaged.
@@ -188,6 +192,8 @@ struct ReturnedFields {
     kept: Option<KeptFields>,
     #[n(4)]
     parts: Option<Vec<PartFields>>,
+    #[n(5)]
+    side: Option<SideFields>,
 }
 
 #[derive(Decode)]
@@ -243,9 +249,10 @@ fn write_returned(returned: &Returned, bytes: &mut Vec<u8>) {
     let fields = Fields::begin(bytes).number(0, u64::from(returned.attempt.0)).number(1, returned.ran_us);
     match &returned.result {
         Attempted::Failed(failure) => fields.maybe(2, Some(FailureFields::from(&**failure))),
-        Attempted::Ok(Success { value, parts }) => {
-            fields.maybe(3, Option::<KeptFields>::from(value)).maybe(4, write_parts(parts))
-        }
+        Attempted::Ok(Success { value, parts, side }) => fields
+            .maybe(3, Option::<KeptFields>::from(value))
+            .maybe(4, write_parts(parts))
+            .maybe(5, write_side(side.as_deref())),
     }
     .end();
 }
@@ -442,13 +449,14 @@ fn digest(bytes: &[u8]) -> Result<Digest, FieldProblem> {
 }
 
 fn read_returned(fields: ReturnedFields, payload: &[u8]) -> Result<Returned, FieldProblem> {
-    let result = match (fields.failure, fields.kept) {
-        (Some(failure), _) => Attempted::Failed(Box::new(failure.read()?)),
-        (None, Some(kept)) => {
-            Attempted::Ok(Success { value: kept.read_value()?, parts: read_parts(fields.parts)? })
-        }
-        (None, None) => {
-            Attempted::Ok(Success { value: Value::Inline(text(payload)?), parts: read_parts(fields.parts)? })
+    let result = match fields.failure {
+        Some(failure) => Attempted::Failed(Box::new(failure.read()?)),
+        None => {
+            let value = match fields.kept {
+                Some(kept) => kept.read_value()?,
+                None => Value::Inline(text(payload)?),
+            };
+            Attempted::Ok(Success { value, parts: read_parts(fields.parts)?, side: read_side(fields.side)? })
         }
     };
     Ok(Returned { attempt: AttemptNo(fields.attempt), ran_us: fields.ran_us, result })

@@ -34,7 +34,7 @@ impl Operations {
             }
             (
                 Some(RecordedOperation::Question { end, .. }),
-                Did::Completed(Completion::Ok(_)) | Did::TimedOut,
+                Did::Completed(Completion::Ok { .. }) | Did::TimedOut,
             ) => end.is_none(),
             (Some(RecordedOperation::Step { input: was, state, .. }), Did::StepEnded { input, .. }) => {
                 !matches!(state, StepState::Done(_)) && was == input
@@ -123,7 +123,7 @@ impl Operations {
                 let is_early =
                     matches!(self.signal(name.clone()), RecordedOperation::Signal { until: None, .. });
                 self.signals.unheard += u64::from(is_early);
-                self.answered(&name, WaitOutcome::Given(Completion::Ok(payload.clone())));
+                self.answered(&name, WaitOutcome::Given(Completion::ok(payload.clone())));
             }
         }
     }

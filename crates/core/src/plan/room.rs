@@ -89,7 +89,7 @@ pub(super) struct PlanRoom {
     pub(super) running_max: [u32; 2],
     session_max: [u32; 2],
     /// Sessions with a lower limit.
-    of_session: BTreeMap<SessionNo, u32>,
+    of_session: BTreeMap<SessionNo, [u32; 2]>,
 }
 
 impl CapUse {
@@ -159,23 +159,26 @@ impl PlanRoom {
         self.session_max = [limits.session_calls_running_max, limits.session_tasks_running_max].map(at_most);
     }
 
-    /// Sets how many calls of a session may run at once, if fewer than of others. Returns whether that changes anything.
-    pub(super) fn set_session(&mut self, session: SessionNo, running_max: Option<u32>) -> bool {
-        let before = match running_max {
+    /// Sets how many calls and tasks of a session may run at once, if fewer than of others. Returns whether that changes
+    /// anything.
+    pub(super) fn set_session(&mut self, session: SessionNo, running_max: [Option<u32>; 2]) -> bool {
+        let wanted = running_max.map(|max| max.unwrap_or(u32::MAX));
+        let wanted = Some(wanted).filter(|max| *max != [u32::MAX; 2]);
+        let before = match wanted {
             Some(max) => self.of_session.insert(session, max),
             None => self.of_session.remove(&session),
         };
-        before != running_max
+        before != wanted
     }
 
     /// How many of a session may run at once.
     pub(super) fn session_max(&self, session: SessionNo, pool: Pool) -> u32 {
         let max = self.session_max[pool as usize];
         // Nearly always there is none.
-        if self.of_session.is_empty() || pool == Pool::Tasks {
+        if self.of_session.is_empty() {
             return max;
         }
-        self.of_session.get(&session).map_or(max, |own| max.min(*own))
+        self.of_session.get(&session).map_or(max, |own| max.min(own[pool as usize]))
     }
 
     pub(super) fn set_tool(&mut self, id: &str, cap: Cap, groups: &[&str], now_us: u64) -> u32 {

@@ -125,7 +125,8 @@ fn a_provisional_answer_names_open_calls_once() {
 
 #[test]
 fn a_batch_is_decided_once_by_its_journal() {
-    let won = || Outcome::Succeeded(Success { value: Value::Inline("1".into()), parts: Vec::new() });
+    let won =
+        || Outcome::Succeeded(Success { value: Value::Inline("1".into()), parts: Vec::new(), side: None });
     let cancelled = |reason: &str| call(1, Fact::CancelAsked(CancelAsked { reason: Some(reason.into()) }));
     let race = Opening { key: "k".into(), siblings: Siblings::Race, ..Opening::default() };
     let entries = [

@@ -232,8 +232,11 @@ fn what_cannot_follow_is_refused_and_changes_nothing() {
 fn the_model_is_told_the_value_itself() {
     let told = |value: &str, model| {
         let mut call = Call::new(opened(), Timestamp(0));
-        let success =
-            Success { value: windlass_core::outcome::Value::Inline(value.into()), parts: Vec::new() };
+        let success = Success {
+            value: windlass_core::outcome::Value::Inline(value.into()),
+            parts: Vec::new(),
+            side: None,
+        };
         let attempt = AttemptNo(1);
         let facts = [
             prepared(EffectClass::Read),

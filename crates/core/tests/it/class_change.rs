@@ -102,7 +102,7 @@ fn answered(then: Then) -> Vec<Fact> {
         did("answer", Did::KeyTaken),
         did("answer", Did::WaitBegan(until)),
         aside(then, "answer"),
-        did("answer", Did::Completed(Completion::Ok("1".into()))),
+        did("answer", Did::Completed(Completion::ok("1"))),
     ]
 }
 

@@ -86,7 +86,7 @@ fn answered() -> Vec<Fact> {
             waits: vec![name.clone()],
             then: Then::Return,
         })),
-        operation(Did::Completed(Completion::Ok("1".into()))),
+        operation(Did::Completed(Completion::ok("1"))),
     ]
 }
 

@@ -8,9 +8,9 @@ use windlass_core::attempt::{Rules, TaskDeadlines};
 use windlass_core::batch::{ClockMove, ClosedBy, Opening, Parent, ProvisionalAnswer};
 use windlass_core::call::{
     Abort, Accepted, CancelAsked, Cause, Connected, Detached, DetachedBy, Ended, Fact, Kind, LostAttempt,
-    Model, Opened, Parked, PreparedCall, Reason, ReconciledAttempt, Resolved, Resolver, Result as Attempted,
-    Resumed, Returned, Same, SameAs, SetAside, Spent, Started, Stopped, Suspended, Then, Unconnected,
-    Verdict, Wake,
+    Model, Opened, Parked, PreparedCall, PreparedResult, Reason, ReconciledAttempt, Resolved, Resolver,
+    Result as Attempted, Resumed, Returned, Same, SameAs, SetAside, Spent, Started, Stopped, Suspended, Then,
+    Unconnected, Verdict, Wake,
 };
 use windlass_core::code::Code;
 use windlass_core::entry::{Entry, EntryEvent, FORMAT, Packer, Unreadable, unpack};
@@ -18,9 +18,11 @@ use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use windlass_core::operation::{
-    Completion, Did, EventNumber, Operation, Question, StepResult, Triggered, Until,
+    AnswerExtras, Completion, Did, EventNumber, Operation, Question, StepResult, Triggered, Until,
 };
-use windlass_core::outcome::{Effect, Form, KeptBytes, ModelAnswer, Outcome, Part, Success, Value};
+use windlass_core::outcome::{
+    Effect, Form, KeptBytes, ModelAnswer, Outcome, Part, SideOutput, Success, Value,
+};
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
@@ -40,7 +42,64 @@ fn failure(retry: Retry) -> Box<Failure> {
         retry,
         did_not_happen: false,
         raw: Some("[1]".into()),
+        parts: Vec::new(),
+        side: None,
     })
+}
+
+/// Output that is not for the model.
+fn side() -> Option<Box<SideOutput>> {
+    let raw = Some(KeptBytes { artifact: Handle(9), bytes: 5_000 });
+    Some(Box::new(SideOutput { raw, control: Some("{\"end_turn\":true}".into()) }))
+}
+
+/// Facts of results that carry more than a value.
+fn golden_results() -> Vec<(&'static str, Entry)> {
+    let kept = KeptBytes { artifact: Handle(7), bytes: 12 };
+    let shot = Part::KeptImage { kept, media_type: "image/png".into() };
+    let parts = || vec![Part::Text("before".into()), shot.clone(), Part::Text("after".into())];
+    let success = || Success { value: Value::Inline("1".into()), parts: parts(), side: side() };
+    let shown = Box::new(Failure { parts: parts(), side: side(), ..*failure(Retry::Never) });
+    let extras = || {
+        let (raw, control) = (Some("{\"status\":500}".into()), Some("1".into()));
+        Some(Box::new(AnswerExtras { parts: parts(), raw, control }))
+    };
+    let completed = |completion| {
+        let did = Did::Completed(completion);
+        call(Fact::Operation(Box::new(Operation { name: "approval".into(), did })))
+    };
+    let error = Completion::Error { code: "busy".into(), message: "come back".into(), extras: extras() };
+    let model = Model::Own(ModelAnswer { parts: parts(), is_error: false });
+    let made = PreparedResult {
+        answer: Some(success()),
+        answered_by: Some("cache".into()),
+        ..PreparedResult::default()
+    };
+    let prepared = PreparedCall {
+        contract: Digest([7; 32]),
+        class: EffectClass::Read,
+        rules: None,
+        reconciles: false,
+        made: Some(Arc::new(made)),
+        same: None,
+    };
+    let traced = Opening {
+        key: "key".into(),
+        traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
+        trace_link: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-1111111111111111-01".into()),
+        ..Opening::default()
+    };
+    vec![
+        ("returned_side", returned(Attempted::Ok(success()))),
+        ("returned_failure_parts", returned(Attempted::Failed(shown.clone()))),
+        ("ended_side", ended(Some(Outcome::Succeeded(success())), model.clone())),
+        ("ended_failure_parts", ended(Some(Outcome::Failed(shown)), model)),
+        ("completed_ok_parts", completed(Completion::Ok { value: "[1]".into(), extras: extras() })),
+        ("completed_error_parts", completed(error)),
+        ("completed_timed_out", completed(Completion::TimedOut)),
+        ("prepared_answered_by_hook", call(Fact::Prepared(prepared))),
+        ("batch_opened_traced", Entry { at: Timestamp(-1), event: EntryEvent::Batch(traced) }),
+    ]
 }
 
 fn parts() -> Vec<Part> {
@@ -86,7 +145,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ..prepared.clone()
     };
     let first = CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) };
-    let success = |value| Success { value, parts: parts() };
+    let success = |value| Success { value, parts: parts(), side: None };
     let inline = || Value::Inline("{\"echoed\":\"hi\"}".into());
     let own = |outcome| ended(Some(outcome), Model::Own(answer.clone()));
     vec![
@@ -156,7 +215,16 @@ fn golden_answers() -> Vec<(&'static str, Entry)> {
 
 /// One of each kind, and of each form its fields can take.
 fn all_golden() -> Vec<(&'static str, Entry)> {
-    [golden(), golden_answers(), golden_attempts(), golden_insides(), golden_waits(), golden_tasks()].concat()
+    [
+        golden(),
+        golden_answers(),
+        golden_attempts(),
+        golden_insides(),
+        golden_waits(),
+        golden_tasks(),
+        golden_results(),
+    ]
+    .concat()
 }
 
 fn golden_attempts() -> Vec<(&'static str, Entry)> {
@@ -168,7 +236,7 @@ fn golden_attempts() -> Vec<(&'static str, Entry)> {
         stuck: true,
         output: Some("half way".into()),
     };
-    let landed = Success { value: Value::Inline("7".into()), parts: parts() };
+    let landed = Success { value: Value::Inline("7".into()), parts: parts(), side: None };
     let reconciled = |verdict| call(Fact::Reconciled(ReconciledAttempt { attempt: AttemptNo(2), verdict }));
     let abort =
         Abort { attempt: AttemptNo(2), ran_us: 1_500, failure: *failure(Retry::Safe { after_ms: None }) };
@@ -203,7 +271,7 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
     let until = Until { wake_at: Timestamp(1_700_000_000_187_000), length_us: 187_000 };
     let input = || "{\"to\":\"Ann\"}".into();
     let step = |result| did(Did::StepEnded { input: input(), result });
-    let error = Completion::Error { code: "busy".into(), message: "come back".into() };
+    let error = Completion::error("busy", "come back");
     let asks = |schema| did(Did::Asked(Arc::new(Question { text: "May I?".into(), schema, until })));
     let suspended = |then| {
         let (attempt, waits) = (AttemptNo(2), vec!["approval".into(), "night".into()]);
@@ -228,7 +296,7 @@ fn golden_insides() -> Vec<(&'static str, Entry)> {
         ("sleep_ended", did(Did::SleepEnded)),
         ("key_taken", did(Did::KeyTaken)),
         ("wait_began", did(Did::WaitBegan(until))),
-        ("completed_ok", did(Did::Completed(Completion::Ok("[1]".into())))),
+        ("completed_ok", did(Did::Completed(Completion::ok("[1]")))),
         ("completed_error", did(Did::Completed(error))),
         ("completed_cancelled", did(Did::Completed(Completion::Cancelled))),
         ("timed_out", did(Did::TimedOut)),

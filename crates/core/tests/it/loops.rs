@@ -23,7 +23,7 @@ fn asked_as(given: Given, tool: &str, args: &str) -> CallFingerprint {
 }
 
 fn succeeded(value: &str) -> Outcome {
-    Outcome::Succeeded(Success { value: Value::Inline(value.into()), parts: Vec::new() })
+    Outcome::Succeeded(Success { value: Value::Inline(value.into()), parts: Vec::new(), side: None })
 }
 
 /// `a1` is the tool `a`, called with the same arguments as ever, giving `1`.
@@ -139,7 +139,7 @@ fn arguments_are_compared_by_what_they_mean() {
 fn results_are_told_apart() {
     let failed = |message: &str| Failure::invalid_request(Code::InvalidArgs, message);
     let kept = |handle: u128| KeptBytes { artifact: Handle(handle), bytes: 9 };
-    let part = |part| Outcome::Succeeded(Success { value: Value::default(), parts: vec![part] });
+    let part = |part| Outcome::Succeeded(Success { value: Value::default(), parts: vec![part], side: None });
     let different = [
         succeeded("1"),
         succeeded("2"),
@@ -151,11 +151,15 @@ fn results_are_told_apart() {
         Outcome::Succeeded(Success {
             value: Value::Kept { kept: kept(1), form: Form::Json },
             parts: Vec::new(),
+            side: None,
         }),
         Outcome::Succeeded(Success {
             value: Value::Kept { kept: kept(2), form: Form::Json },
             parts: Vec::new(),
+            side: None,
         }),
+        part(Part::KeptImage { kept: kept(3), media_type: "image/png".into() }),
+        Outcome::Failed(Box::new(Failure { parts: vec![Part::Text("shot".into())], ..failed("1") })),
         succeeded(&"1".repeat(100)),
         succeeded(&("1".repeat(99) + "2")),
         Outcome::Failed(Box::new(failed("1"))),

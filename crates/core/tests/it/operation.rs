@@ -557,7 +557,7 @@ fn any_fact(pick: u32, which: u32) -> Fact {
         5 => operation(name, Did::SleepEnded),
         6 => operation(name, Did::KeyTaken),
         7 => operation(name, Did::WaitBegan(until)),
-        8 => operation(name, Did::Completed(Completion::Ok(which.to_string().into()))),
+        8 => operation(name, Did::Completed(Completion::ok(which.to_string()))),
         9 => operation(name, Did::TimedOut),
         10 => suspended(Then::Replay),
         11 => suspended(Then::Return),

@@ -451,15 +451,15 @@ fn limits_change_while_calls_wait() {
 #[test]
 fn one_session_may_run_fewer_than_others() {
     let mut story = Story::new(&CallLimits { session_calls_running_max: 2, ..Default::default() });
-    story.planner.set_session(SessionNo(2), Some(1));
+    story.planner.set_session(SessionNo(2), [Some(1), None]);
     let told = tell(&mut story, "a : ; b : ; c : ; d s2 : ; e s2 : ; f s2 : ; why e; end d");
     let full = "waits for room: the session's limit of 1 running calls is reached";
     assert_eq!(told, format!("a | b | - | d | - | - | {full} | e"));
     // It never allows more than every session may, and changes while calls wait.
-    story.planner.set_session(SessionNo(2), Some(9));
+    story.planner.set_session(SessionNo(2), [Some(9), None]);
     assert_eq!(story.started(), "f");
     assert_eq!(tell(&mut story, "g s2 : ; end a"), "- | c");
-    story.planner.set_session(SessionNo(2), Some(1));
+    story.planner.set_session(SessionNo(2), [Some(1), None]);
     assert_eq!(tell(&mut story, "end e; end f"), "- | g");
 }
 

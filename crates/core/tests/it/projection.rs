@@ -15,7 +15,7 @@ fn small() -> CallLimits {
 }
 
 fn success(json: &str, parts: Vec<Part>) -> Outcome {
-    Outcome::Succeeded(Success { value: outcome::Value::Inline(json.into()), parts })
+    Outcome::Succeeded(Success { value: outcome::Value::Inline(json.into()), parts, side: None })
 }
 
 fn project(json: &str, limits: &CallLimits) -> ModelAnswer {
@@ -29,7 +29,7 @@ fn texts(answer: &ModelAnswer) -> Vec<&str> {
 fn text(part: &Part) -> Option<&str> {
     match part {
         Part::Text(text) => Some(text),
-        Part::Json(_) | Part::Image { .. } | Part::File { .. } => None,
+        Part::Json(_) | Part::Image { .. } | Part::KeptImage { .. } | Part::File { .. } => None,
     }
 }
 
@@ -168,6 +168,80 @@ fn images_and_files_come_with_the_value() {
 }
 
 #[test]
+fn parts_keep_the_order_the_tool_gave_them() {
+    let text = |text: &str| Part::Text(text.to_string());
+    let image = |number| Part::Image { media_type: "image/png".into(), data: vec![number].into() };
+    let stored =
+        |media_type: &str| Part::File { kept: KEPT, media_type: media_type.into(), name: "a".into() };
+    let parts = vec![
+        text("before"),
+        image(1),
+        Part::Json("[1]".into()),
+        stored("image/jpeg"),
+        stored("text/csv"),
+        image(2),
+        text("after"),
+    ];
+    let answer = projection::project(&success("null", parts), None, &CallLimits::default());
+    let kept_image = Part::KeptImage { kept: KEPT, media_type: "image/jpeg".into() };
+    let line = r#"file "a": 123,456 bytes of text/csv; read_artifact reads it as artifact 00000000000000000000000007"#;
+    assert_eq!(
+        answer.parts,
+        [text("before"), image(1), Part::Json("[1]".into()), kept_image, text(line), image(2), text("after")]
+    );
+}
+
+#[test]
+fn captions_stay_whole_beside_their_images_when_long_text_is_cut() {
+    let text = |text: &str| Part::Text(text.to_string());
+    let image = |number| Part::Image { media_type: "image/png".into(), data: vec![number].into() };
+    let log = (0..400).map(|line| format!("line {line}\n")).collect::<String>();
+    let parts = vec![text("Before:"), image(1), text(&log), text("After:"), image(2)];
+    let whole = success("null", parts);
+    let answer = projection::project(&whole, Some(KEPT), &small());
+    let [before, first, cut, after, second, read_on] = &answer.parts[..] else { panic!("{answer:?}") };
+    assert_eq!([before, first, after, second], [&text("Before:"), &image(1), &text("After:"), &image(2)]);
+    assert!(cut.text().unwrap().contains(" bytes left out "), "{cut:?}");
+    // The offset to read on from is one of the whole text.
+    let Outcome::Succeeded(whole) = &whole else { panic!() };
+    let full = projection::full_text(whole);
+    let read_on: Value = serde_json::from_str(read_on.text().unwrap()).unwrap();
+    let next = read_on["next_offset"].as_u64().unwrap() as usize;
+    assert_eq!(read_on["total"], json!(full.len()));
+    assert!(cut.text().unwrap().starts_with(&full["Before:\n".len()..next]), "{read_on}");
+}
+
+#[test]
+fn more_texts_than_there_is_space_leave_every_image() {
+    let image = Part::Image { media_type: "image/png".into(), data: vec![1].into() };
+    let parts: Vec<Part> = (0..50)
+        .flat_map(|number| [Part::Text(format!("Caption {number}").repeat(9)), image.clone()])
+        .collect();
+    let answer = projection::project(&success("null", parts), Some(KEPT), &small());
+    assert_eq!(answer.parts.iter().filter(|part| **part == image).count(), 50);
+    let shown: usize = texts(&answer).iter().map(|text| text.len()).sum();
+    assert!(shown as u64 <= small().answer_bytes_max + READ_ON_BYTES_MAX, "{shown}");
+}
+
+#[test]
+fn a_failure_shows_its_own_code_and_its_parts() {
+    let shot = Part::KeptImage { kept: KEPT, media_type: "image/png".into() };
+    let failure = Failure {
+        tool_code: Some("E404".into()),
+        parts: vec![Part::Text("The page:".into()), shot.clone()],
+        ..Failure::invalid_request(Code::ToolFailed, "The button is missing.")
+    };
+    let answer = projection::project(&Outcome::Failed(Box::new(failure)), None, &CallLimits::default());
+    let told = r#"{"error":"The button is missing.","code":"tool_failed","tool_code":"E404"}"#;
+    assert_eq!(answer.parts, [Part::Text(told.into()), Part::Text("The page:".into()), shot]);
+    assert!(answer.is_error);
+    let long =
+        Failure { tool_code: Some("x".repeat(9_000)), ..Failure::invalid_request(Code::ToolFailed, "no") };
+    let answer = projection::project(&Outcome::Failed(Box::new(long)), None, &small());
+    assert!(texts(&answer)[0].len() < 200, "{answer:?}");
+}
+
+#[test]
 fn text_among_the_parts_is_kept_and_cut_with_the_value() {
     let Outcome::Succeeded(success) = success("{\"n\":1}", vec![Part::Text("y".repeat(2_000))]) else {
         panic!()
@@ -176,16 +250,21 @@ fn text_among_the_parts_is_kept_and_cut_with_the_value() {
     assert_eq!(full, format!("{{\"n\":1}}\n{}", "y".repeat(2_000)));
     assert!(!projection::fits(&full, &small()));
     let answer = projection::project(&Outcome::Succeeded(success), Some(KEPT), &small());
-    let [text, read_on] = texts(&answer)[..] else { panic!("two parts") };
+    let [value, text, read_on] = texts(&answer)[..] else { panic!("three parts") };
+    assert_eq!(value, "{\"n\":1}");
     let read_on: Value = serde_json::from_str(read_on).unwrap();
     let next = read_on["next_offset"].as_u64().unwrap() as usize;
-    assert!(text.starts_with(&full[..next]) && text.contains(" bytes left out "), "{text}");
+    assert!(text.starts_with(&full[value.len() + 1..next]) && text.contains(" bytes left out "), "{text}");
 }
 
 #[test]
 fn a_value_that_is_kept_already_says_where() {
     let value = outcome::Value::Kept { kept: KEPT, form: outcome::Form::Json };
-    let answer = projection::project(&Outcome::Succeeded(Success { value, parts: vec![] }), None, &small());
+    let answer = projection::project(
+        &Outcome::Succeeded(Success { value, parts: vec![], side: None }),
+        None,
+        &small(),
+    );
     insta::assert_snapshot!(texts(&answer).join("\n"), @r#"{"truncated":true,"shown":0,"total":123456,"next_offset":0,"artifact":"00000000000000000000000007","hint":"Call read_artifact with this artifact and next_offset as offset to read on."}"#);
 }
 
@@ -258,7 +337,7 @@ mod properties {
                 let strict = windlass_args::limits::ArgLimits { args_depth_max: 1_000, ..Default::default() };
                 windlass_args::json::parse(texts(&answer)[0], &strict).unwrap();
             }
-            let fits = projection::fits(&projection::full_text(&Success { value: outcome::Value::Inline(json.into()), parts: vec![] }), &limits);
+            let fits = projection::fits(&projection::full_text(&Success { value: outcome::Value::Inline(json.into()), parts: vec![], side: None }), &limits);
             prop_assert_eq!(fits, answer.parts.len() == 1);
         }
 

@@ -16,6 +16,7 @@ use windlass_core::operation::Triggered;
 use windlass_core::outcome::{ModelAnswer, Outcome, Part, Success, Value};
 use windlass_core::projection;
 use windlass_core::time::Timestamp;
+use windlass_core::wait::Wait;
 use windlass_store::Store;
 
 /// The answers of a batch, in the order of its calls.
@@ -190,8 +191,18 @@ impl CallAnswer {
                 let text = format!("The call goes on in the background as task {task}{budget}. {told}.");
                 ModelAnswer { parts: vec![Part::Text(text)], is_error: false }
             }
-            (None, None) => ModelAnswer::default(),
+            (None, None) => {
+                let text = self.standing().sentence().to_string();
+                ModelAnswer { parts: vec![Part::Text(text)], is_error: false }
+            }
         }
+    }
+
+    /// The wait of an open call, as far as its record tells: that of a call waiting for room is only known to its owner.
+    fn standing(&self) -> Wait {
+        let parked = self.call.parked.map(|(parked, _)| Wait::from(parked.reason));
+        let same = self.call.same_as().map(|_| Wait::SameAs);
+        parked.or(same).unwrap_or(Wait::Turn)
     }
 
     /// The text parts of the model's view, concatenated.
@@ -200,7 +211,7 @@ impl CallAnswer {
         let texts = parts.iter().filter_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),
             Part::Json(json) => Some(&**json),
-            Part::Image { .. } | Part::File { .. } => None,
+            Part::Image { .. } | Part::KeptImage { .. } | Part::File { .. } => None,
         });
         texts.collect::<Vec<_>>().join("\n")
     }
@@ -249,6 +260,7 @@ impl CallAnswer {
             waited_ms: end.map(|end| end.spent.waited_us / 1_000),
             ran_ms: end.and_then(|_| self.call.measured_us()).map(|ran_us| ran_us / 1_000),
             repairs: Some(repairs).filter(|repairs| !repairs.is_empty()),
+            answered_by: self.call.made.as_ref().and_then(|made| made.answered_by.as_deref()),
             waiting_for: None,
             progress: None,
             status: None,

@@ -104,6 +104,13 @@ pub struct SessionLimits {
     /// Calls of it that run at once: 1 to `session_calls_running_max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_running_max: Option<u64>,
+    /// Tasks of it that run at once: 1 to `session_tasks_running_max`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_running_max: Option<u64>,
+    /// How long its callers wait for a call that may go on in the background, in milliseconds, where neither the call nor its
+    /// tool says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inline_ms: Option<u64>,
     /// Its batches expire this many milliseconds after their last entry; 0: not by their age. Instead of the general
     /// [rule](crate::limits::Retention).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,20 +121,27 @@ pub struct SessionLimits {
 }
 
 impl SessionLimits {
-    /// Refuses a bound of nothing, and one above `session_calls_running_max`, which would bound nothing.
+    /// Refuses a bound of nothing, and one above the general limit, which would bound nothing.
     pub fn check(self, limits: &Limits) -> Result<(), SessionBoundError> {
-        let max = limits.session_calls_running_max;
-        match self.calls_running_max {
-            Some(asked) if !(1..=max).contains(&asked) => Err(SessionBoundError { max }),
-            Some(_) | None => Ok(()),
+        let bounds = [
+            ("calls", self.calls_running_max, limits.session_calls_running_max),
+            ("tasks", self.tasks_running_max, limits.session_tasks_running_max),
+        ];
+        for (what, asked, max) in bounds {
+            if asked.is_some_and(|asked| !(1..=max).contains(&asked)) {
+                return Err(SessionBoundError { what, max });
+            }
         }
+        Ok(())
     }
 }
 
 /// Why a session cannot be bounded so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("of a session 1 to {max} calls run at once; ask for as many, or for none in particular")]
+#[error("of a session 1 to {max} {what} run at once; ask for as many, or for none in particular")]
 pub struct SessionBoundError {
-    /// The limit `session_calls_running_max`.
+    /// Calls or tasks.
+    pub what: &'static str,
+    /// The limit `session_calls_running_max` or `session_tasks_running_max`.
     pub max: u64,
 }

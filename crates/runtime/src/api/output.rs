@@ -23,17 +23,37 @@ pub enum Reconciled {
 pub enum Prepared {
     /// A value for its attempts, as [`Cx::payload`](crate::Cx::payload).
     Payload(Value),
-    /// The answer; there is no attempt.
-    Answer(Value),
+    /// Other arguments, which are validated again, and maybe a value for its attempts.
+    Rewrite {
+        /// The arguments that run.
+        args: Value,
+        /// As in [`Prepared::Payload`].
+        payload: Option<Value>,
+    },
+    /// The answer, with its parts; there is no attempt.
+    Answer(Output),
 }
 
-/// A tool's result: a value, and parts that JSON cannot express.
+/// A tool's result: a value, parts that JSON cannot express, and output that is not for the model.
 ///
 /// ```
 /// use windlass::Output;
+/// use windlass::outcome::Part;
+/// use windlass::tool::RawOutput;
+/// use serde_json::json;
 ///
-/// let output: Output = serde_json::json!({ "temperature": 21 }).into();
+/// let output: Output = json!({ "temperature": 21 }).into();
 /// assert!(output.parts.is_empty());
+/// // The model reads the parts in this order; operators find the page it was made from beside the call.
+/// let chart = Part::Image { media_type: "image/png".into(), data: b"\x89PNG"[..].into() };
+/// let output = Output {
+///     parts: vec![Part::Text("The last day:".into()), chart, Part::Text("It gets warmer.".into())],
+///     ..Output::default()
+/// };
+/// let output = output.with_raw(RawOutput::text("<html>…</html>", "text/html"));
+/// // A word to the host, which Windlass records and shows but never acts on.
+/// let output = output.with_control(json!({ "end_turn": true }));
+/// assert!(output.raw.is_some() && output.control.is_some());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
@@ -41,10 +61,47 @@ pub struct Output {
     pub value: Value,
     /// The value's bytes, if it was too large to pass: text that [`Cx::keep`](crate::Cx::keep) stored. `value` is then ignored.
     pub kept: Option<KeptBytes>,
-    /// Images and files.
+    /// Texts, images and files, in the order in which the model gets them, behind the value.
     pub parts: Vec<Part>,
     /// The external answer it waits for; `value` is then ignored.
     pub pending: Option<Box<Pending>>,
+    /// The output from which the value was made: kept as an artifact that is listed on the call and never shown to the model.
+    pub raw: Option<Box<RawOutput>>,
+    /// A word to the host, such as that the turn is over: recorded, in the answer and in the event, never acted on.
+    pub control: Option<Box<Value>>,
+}
+
+/// Raw output of a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawOutput {
+    /// Bytes that are stored with the result.
+    Bytes {
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// Such as `text/html`.
+        media_type: String,
+    },
+    /// Bytes that [`Cx::keep`](crate::Cx::keep) or [`Cx::attach`](crate::Cx::attach) stored.
+    Kept(KeptBytes),
+}
+
+impl RawOutput {
+    /// Text of this media type.
+    pub fn text(text: impl Into<String>, media_type: impl Into<String>) -> RawOutput {
+        RawOutput::Bytes { bytes: text.into().into_bytes(), media_type: media_type.into() }
+    }
+}
+
+impl Output {
+    /// The result with the raw output it was made from.
+    pub fn with_raw(self, raw: RawOutput) -> Output {
+        Output { raw: Some(Box::new(raw)), ..self }
+    }
+
+    /// The result with a word to the host.
+    pub fn with_control(self, control: Value) -> Output {
+        Output { control: Some(Box::new(control)), ..self }
+    }
 }
 
 impl From<Value> for Output {
@@ -92,6 +149,21 @@ pub struct ToolError {
     pub aborted: bool,
     /// The connection the session needs first: then this is no failure, and the call waits for the connection.
     pub connection: Option<Box<Connection>>,
+    /// Whether the tool ends its call as cancelled: then this is no failure.
+    pub cancelled: bool,
+    /// Parts, raw output and a word to the host; most errors have none.
+    pub extras: Option<Box<ErrorExtras>>,
+}
+
+/// Parts, raw output and a word to the host, beside an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorExtras {
+    /// For the model, in order, behind the message.
+    pub parts: Vec<Part>,
+    /// The raw value, such as the response of an external system; for programs and operators.
+    pub raw: Option<Value>,
+    /// A word to the host, as [`Output::control`].
+    pub control: Option<Value>,
 }
 
 /// A connection that a session needs before a tool can work.
@@ -117,7 +189,40 @@ impl ToolError {
             stopped: false,
             aborted: false,
             connection: None,
+            cancelled: false,
+            extras: None,
         }
+    }
+
+    /// The tool ends its call as cancelled, of its own accord: a person declined, or there is nothing left to do. The call
+    /// ends as if somebody had cancelled it while it ran; with [`did_not_happen`](ToolError::did_not_happen) it had no
+    /// effect. `reason` is recorded for people.
+    ///
+    /// ```
+    /// # use windlass::ToolError;
+    /// let declined = ToolError::cancelled("the user closed the window").did_not_happen();
+    /// assert!(declined.cancelled);
+    /// ```
+    pub fn cancelled(reason: impl Into<String>) -> ToolError {
+        ToolError { cancelled: true, ..ToolError::new(reason) }
+    }
+
+    /// The error with parts for the model: a failed test shows its screenshot.
+    pub fn with_parts(mut self, parts: Vec<Part>) -> ToolError {
+        self.extras.get_or_insert_default().parts = parts;
+        self
+    }
+
+    /// The error with the raw value it was made from.
+    pub fn with_raw(mut self, raw: Value) -> ToolError {
+        self.extras.get_or_insert_default().raw = Some(raw);
+        self
+    }
+
+    /// The error with a word to the host.
+    pub fn with_control(mut self, control: Value) -> ToolError {
+        self.extras.get_or_insert_default().control = Some(control);
+        self
     }
 
     /// Nothing happened, because the session is not connected to this provider. The call waits as `awaiting_connection`
@@ -184,6 +289,8 @@ pub(crate) fn recorded_failure(error: &ToolError, limits: &Limits) -> Failure {
         retry: error.retry,
         did_not_happen: error.did_not_happen,
         raw: None,
+        parts: Vec::new(),
+        side: None,
     }
 }
 
@@ -195,4 +302,14 @@ pub(crate) fn shorten(mut text: String, limits: &Limits) -> String {
         text.push('…');
     }
     text
+}
+
+/// The bytes of a part in the journal.
+pub(crate) fn part_bytes(part: &Part) -> usize {
+    match part {
+        Part::Text(text) => text.len(),
+        Part::Json(json) => json.len(),
+        Part::Image { data, .. } => data.len(),
+        Part::KeptImage { .. } | Part::File { .. } => 0,
+    }
 }

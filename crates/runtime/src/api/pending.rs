@@ -1,9 +1,10 @@
 //! External waits of calls, and their answers.
 
-use crate::api::output::Output;
+use crate::api::output::{ErrorExtras, Output, RawOutput, ToolError};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_core::operation::AnswerExtras;
 
 /// The key by which an external system completes a call's wait. Holding it is the only permission needed.
 ///
@@ -30,7 +31,7 @@ use std::time::Duration;
 ///
 /// // Any time later, perhaps in another process:
 /// let key = keys.recv().await.ok_or("no key")?;
-/// runtime.complete(&key, Completed::Ok(serde_json::json!("signed"))).await?;
+/// runtime.complete(&key, Completed::ok(serde_json::json!("signed"))).await?;
 /// assert_eq!(submitted.settled().await?.calls[0].model_text(), "signed");
 /// # Ok(()) }
 /// ```
@@ -58,19 +59,47 @@ impl std::fmt::Display for CompletionKey {
 }
 
 /// An external answer.
+///
+/// ```
+/// use serde_json::json;
+/// use windlass::Output;
+/// use windlass::outcome::Part;
+/// use windlass::wait::Completed;
+///
+/// let signed = Completed::ok(json!({ "by": "Ann" }));
+/// let photo = Part::Image { media_type: "image/png".into(), data: b"\x89PNG"[..].into() };
+/// let with_photo = Completed::ok(Output { parts: vec![photo], ..json!("signed").into() });
+/// let refused = Completed::error("declined", "Ann does not sign this.");
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Completed {
-    /// It succeeded, with this value.
-    Ok(Value),
+    /// It succeeded, with this value, its parts and its raw output.
+    Ok(Box<Output>),
     /// It failed.
     Error {
         /// The error code of the external system.
         code: String,
         /// Written for the model.
         message: String,
+        /// Parts and raw value, if there are any.
+        extras: Option<Box<ErrorExtras>>,
     },
     /// It was cancelled.
     Cancelled,
+    /// It took too long: the call ends as if its deadline had passed.
+    TimedOut,
+}
+
+impl Completed {
+    /// It succeeded, with this value or output.
+    pub fn ok(output: impl Into<Output>) -> Completed {
+        Completed::Ok(Box::new(output.into()))
+    }
+
+    /// It failed, with this code and a message for the model.
+    pub fn error(code: impl Into<String>, message: impl Into<String>) -> Completed {
+        Completed::Error { code: code.into(), message: message.into(), extras: None }
+    }
 }
 
 /// A tool's request to wait for an external answer: see [`Output::pending`].
@@ -93,4 +122,28 @@ impl Output {
         let pending = self.pending.map(|pending| Box::new(Pending { deadline: Some(deadline), ..*pending }));
         Output { pending, ..self }
     }
+}
+
+/// A recorded answer as the result of a tool.
+pub(crate) fn answered_output(value: Value, extras: Option<Box<AnswerExtras>>) -> Result<Output, ToolError> {
+    let Some(extras) = extras else { return Ok(value.into()) };
+    let AnswerExtras { parts, raw, control } = *extras;
+    let raw = raw.map(|raw| Box::new(RawOutput::text(&*raw, "application/json")));
+    let control = control.as_deref().map(serde_json::from_str).transpose().map_err(no_json)?;
+    Ok(Output { value, parts, raw, control, ..Output::default() })
+}
+
+/// Parts and raw output of a recorded error, for a tool's error.
+pub(crate) fn answered_extras(
+    extras: Option<Box<AnswerExtras>>,
+) -> Result<Option<Box<ErrorExtras>>, ToolError> {
+    let Some(extras) = extras else { return Ok(None) };
+    let AnswerExtras { parts, raw, control } = *extras;
+    let read = |text: Option<std::sync::Arc<str>>| text.as_deref().map(serde_json::from_str).transpose();
+    let (raw, control) = (read(raw).map_err(no_json)?, read(control).map_err(no_json)?);
+    Ok(Some(Box::new(ErrorExtras { parts, raw, control })))
+}
+
+pub(crate) fn no_json(error: serde_json::Error) -> ToolError {
+    ToolError::internal(format!("the recorded answer is no JSON: {error}"))
 }

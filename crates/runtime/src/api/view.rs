@@ -2,10 +2,12 @@
 //!
 //! Values that are recorded as JSON text are written as they are, without being read: they may be large.
 
+mod parts;
+
+pub use parts::Parts;
+
 use crate::api::answer::wall_time;
 use crate::api::progress::Progress;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
@@ -15,7 +17,9 @@ use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::{Handle, HandleKind, Secret};
 use windlass_core::operation::Triggered;
-use windlass_core::outcome::{Effect, Form, JsonText, KeptBytes, ModelAnswer, Outcome, Part, Success, Value};
+use windlass_core::outcome::{
+    Effect, Form, JsonText, KeptBytes, ModelAnswer, Outcome, Part, SideOutput, Success, Value,
+};
 use windlass_core::time::Timestamp;
 
 /// A call, in the order in which its fields are written.
@@ -58,6 +62,9 @@ pub struct CallView<'a> {
     /// The repairs of its arguments, one line each; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repairs: Option<Vec<String>>,
+    /// The hook that answered in place of the tool; absent if none did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<&'a str>,
     /// The reason of its wait, if it waits: a word for programs, the rest for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<&'a str>,
@@ -166,8 +173,14 @@ pub struct SuccessView<'a> {
     /// Where the value is kept, if it is too long to be shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptView>,
-    /// The parts it returned beside its value.
+    /// The parts it returned beside its value, in order.
     pub parts: Parts<'a>,
+    /// The raw output from which it was made, kept as an artifact; never shown to the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw_artifact: Option<RawView>,
+    /// The tool's word to the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<AsWritten<'a>>,
 }
 
 impl<'a> SuccessView<'a> {
@@ -179,7 +192,14 @@ impl<'a> SuccessView<'a> {
                 (None, Some(KeptView { artifact, bytes: *bytes, form: form.as_str() }))
             }
         };
-        SuccessView { value, kept, parts: Parts(Cow::Borrowed(&success.parts)) }
+        let side = success.side.as_deref();
+        SuccessView {
+            value,
+            kept,
+            parts: Parts(Cow::Borrowed(&success.parts)),
+            raw_artifact: RawView::of(side),
+            control: side.and_then(|side| side.control.as_ref()).map(AsWritten),
+        }
     }
 }
 
@@ -194,6 +214,23 @@ pub struct KeptView {
     /// How the value is written there.
     #[schemars(schema_with = "forms")]
     pub form: &'static str,
+}
+
+/// Raw output that is kept as an artifact.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RawArtifact")]
+pub struct RawView {
+    /// The id of the artifact.
+    pub artifact: String,
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
+impl RawView {
+    fn of(side: Option<&SideOutput>) -> Option<RawView> {
+        let KeptBytes { artifact, bytes } = side?.raw?;
+        Some(RawView { artifact: artifact.to_string(), bytes })
+    }
 }
 
 /// How a call failed.
@@ -215,9 +252,18 @@ pub struct FailureView<'a> {
     pub did_not_happen: bool,
     /// The answer for the model.
     pub message: &'a str,
+    /// The parts for the model beside the message; absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Parts<'a>>,
     /// The output in place of a result, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<&'a str>,
+    /// The raw output, if it is kept as an artifact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw_artifact: Option<RawView>,
+    /// The tool's word to the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<AsWritten<'a>>,
     /// Whether it may be tried again.
     pub retry: RetryView,
     /// Where it comes from.
@@ -263,7 +309,10 @@ impl<'a> FailureView<'a> {
             detail: None,
             did_not_happen: failure.did_not_happen,
             message: &failure.message,
+            parts: (!failure.parts.is_empty()).then(|| Parts(Cow::Borrowed(&failure.parts))),
             raw: failure.raw.as_deref(),
+            raw_artifact: RawView::of(failure.side.as_deref()),
+            control: failure.side.as_deref().and_then(|side| side.control.as_ref()).map(AsWritten),
             retry: failure.retry.into(),
             source: failure.source.as_str(),
             tool_code: failure.tool_code.as_deref(),
@@ -365,78 +414,6 @@ impl<'a> ModelView<'a> {
     }
 }
 
-/// Parts of a result, each written as a [`PartView`].
-#[derive(Clone, Debug)]
-pub struct Parts<'a>(Cow<'a, [Part]>);
-
-impl Serialize for Parts<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(PartView::of))
-    }
-}
-
-impl JsonSchema for Parts<'_> {
-    fn schema_name() -> Cow<'static, str> {
-        "Parts".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Vec::<PartView<'static>>::json_schema(generator)
-    }
-}
-
-/// A part of a result.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
-#[schemars(rename = "Part")]
-pub enum PartView<'a> {
-    /// Text.
-    Text {
-        /// The text.
-        text: &'a str,
-    },
-    /// A JSON value.
-    Json {
-        /// The value.
-        value: AsWritten<'a>,
-    },
-    /// An image.
-    Image {
-        /// Such as `image/png`.
-        media_type: &'a str,
-        /// The bytes in base64.
-        data: String,
-    },
-    /// Bytes that are kept as an artifact.
-    File {
-        /// The id of the artifact.
-        artifact: String,
-        /// How many bytes it has.
-        bytes: u64,
-        /// Such as `text/plain`.
-        media_type: &'a str,
-        /// Its name.
-        name: &'a str,
-    },
-}
-
-impl<'a> PartView<'a> {
-    fn of(part: &'a Part) -> PartView<'a> {
-        match part {
-            Part::Text(text) => PartView::Text { text },
-            Part::Json(value) => PartView::Json { value: AsWritten(value) },
-            Part::Image { media_type, data } => PartView::Image { media_type, data: BASE64.encode(data) },
-            Part::File { kept: KeptBytes { artifact, bytes }, media_type, name } => {
-                PartView::File { artifact: artifact.to_string(), bytes: *bytes, media_type, name }
-            }
-        }
-    }
-}
-
 /// A value that was recorded as JSON text; text that is no JSON is shown as text.
 #[derive(Clone, Copy, Debug)]
 pub struct AsWritten<'a>(pub(crate) &'a JsonText);
@@ -510,8 +487,11 @@ mod tests {
         let text = JsonText::from(r#"{"n":1.50}"#.to_string());
         let file = Part::File { kept: kept(), media_type: "text/plain".to_string(), name: "a".to_string() };
         let image = Part::Image { media_type: "image/png".to_string(), data: vec![1].into() };
-        let parts = vec![Part::Text("told".to_string()), Part::Json(text.clone()), image, file];
-        let success = |value| Outcome::Succeeded(Success { value, parts: parts.clone() });
+        let stored = Part::KeptImage { kept: kept(), media_type: "image/png".to_string() };
+        let parts = vec![Part::Text("told".to_string()), Part::Json(text.clone()), image, stored, file];
+        let side = Some(Box::new(SideOutput { raw: Some(kept()), control: Some(text.clone()) }));
+        let failure = |retry| Failure { parts: parts.clone(), side: side.clone(), ..failure(retry) };
+        let success = |value| Outcome::Succeeded(Success { value, parts: parts.clone(), side: side.clone() });
         let retries = [Retry::Never, Retry::Safe { after_ms: None }, Retry::Safe { after_ms: Some(5) }];
         let retries = retries.into_iter().chain([Retry::Exhausted { attempts: 3 }]);
         let mut outcomes: Vec<Outcome> =
@@ -544,6 +524,7 @@ mod tests {
                 waited_ms: Some(1),
                 ran_ms: Some(1),
                 repairs: Some(vec!["/a: a number".to_string()]),
+                answered_by: Some("cache"),
                 waiting_for: Some("sleep"),
                 progress: Some(&progress),
                 status: Some("counts"),

@@ -15,6 +15,7 @@ pub use attach::Attachment;
 use crate::api::misuse::{Misuse, StepError};
 use crate::api::output::{Output, ToolError, recorded_failure};
 use crate::api::pending::{Completed, CompletionKey};
+use crate::api::pending::{answered_extras, answered_output};
 use crate::session::adopting::adopt_now;
 use crate::session::book::{Begun, Book};
 use crate::session::cx::Cx;
@@ -163,7 +164,7 @@ impl Cx {
     }
 
     /// Waits for the answer to a key, until the deadline given the first time; by default for a day. `None`:
-    /// no answer came in time.
+    /// no answer came in time, or whoever was to answer says so.
     pub async fn wait(
         &self,
         key: &CompletionKey,
@@ -173,10 +174,16 @@ impl Cx {
         let told = self.activity_notice(&key.name, NoticeKind::TaskWaits);
         let until = self.book().begin_wait(&key.name, self.now(), self.until(length), told)?;
         Ok(match self.answer(&key.name, until).await? {
-            Some(Completion::Ok(value)) => Some(Completed::Ok(read(&key.name, &value)?)),
-            Some(Completion::Error { code, message }) => Some(Completed::Error { code, message }),
+            Some(Completion::Ok { value, extras }) => {
+                let output = answered_output(read(&key.name, &value)?, extras).map_err(StepError::Failed)?;
+                Some(Completed::ok(output))
+            }
+            Some(Completion::Error { code, message, extras }) => {
+                let extras = answered_extras(extras).map_err(StepError::Failed)?;
+                Some(Completed::Error { code, message, extras })
+            }
             Some(Completion::Cancelled) => Some(Completed::Cancelled),
-            None => None,
+            Some(Completion::TimedOut) | None => None,
         })
     }
 
@@ -209,8 +216,8 @@ impl Cx {
             self.commit().await?;
         }
         match self.answer(name, until).await? {
-            Some(Completion::Ok(value)) => Ok(Some(read(name, &value)?)),
-            Some(Completion::Error { .. } | Completion::Cancelled) | None => Ok(None),
+            Some(Completion::Ok { value, .. }) => Ok(Some(read(name, &value)?)),
+            Some(Completion::Error { .. } | Completion::Cancelled | Completion::TimedOut) | None => Ok(None),
         }
     }
 
@@ -355,6 +362,8 @@ fn error_of(failure: &Failure) -> ToolError {
         stopped: false,
         aborted: false,
         connection: None,
+        cancelled: false,
+        extras: None,
     }
 }
 

@@ -21,21 +21,37 @@ use windlass_core::tool::{EffectClass, ToolSpec};
 /// # }
 /// ```
 pub fn client_tool(spec: ToolSpec) -> impl Tool {
-    let has_class = spec.class.is_some() || spec.hints.read_only == Some(true);
-    ClientTool(ToolSpec { class: if has_class { spec.class } else { Some(EffectClass::Keyed) }, ..spec })
+    ClientTool::new(spec, None)
 }
 
-struct ClientTool(ToolSpec);
+/// As [`client_tool`], with a time of its own: a call of it waits at most `within` for its caller.
+pub fn client_tool_within(spec: ToolSpec, within: Duration) -> impl Tool {
+    ClientTool::new(spec, Some(within))
+}
+
+struct ClientTool {
+    spec: ToolSpec,
+    within: Option<Duration>,
+}
+
+impl ClientTool {
+    fn new(spec: ToolSpec, within: Option<Duration>) -> ClientTool {
+        let has_class = spec.class.is_some() || spec.hints.read_only == Some(true);
+        let class = if has_class { spec.class } else { Some(EffectClass::Keyed) };
+        ClientTool { spec: ToolSpec { class, ..spec }, within }
+    }
+}
 
 impl Tool for ClientTool {
     fn spec(&self) -> ToolSpec {
-        self.0.clone()
+        self.spec.clone()
     }
 
     fn run<'a>(&'a self, _: Value, cx: &'a Cx) -> ToolFuture<'a> {
         Box::pin(async move {
             let key = cx.completion(CLIENT).await?;
-            Ok(Output::pending(key).within(Duration::from_millis(cx.limits().client_ms)))
+            let within = self.within.unwrap_or(Duration::from_millis(cx.limits().client_ms));
+            Ok(Output::pending(key).within(within))
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Requests of people and programs about running or finished calls: cancel, resolve, accept.
 
+mod extras;
 mod owner;
 mod signal;
 
@@ -23,7 +24,7 @@ use windlass_args::schema::{Schema, SchemaRole};
 use windlass_core::ask::{Ask, Scope};
 use windlass_core::call::{Call, Reason, State};
 use windlass_core::handle::{Handle, HandleKind, completion_name, open_completion_key, open_question_id};
-use windlass_core::ids::{CallId, Lookup};
+use windlass_core::ids::{CallId, Lookup, Ordinal};
 use windlass_core::operation::{CLIENT, Completion, Operations, Question, WaitOutcome};
 use windlass_core::outcome::JsonText;
 use windlass_core::projection;
@@ -41,6 +42,15 @@ pub enum Target<'a> {
         session: &'a str,
         /// The batch's key.
         key: &'a str,
+    },
+    /// One call of a batch, by the id that the model gave it.
+    CallOf {
+        /// The session's name.
+        session: &'a str,
+        /// The batch's key.
+        key: &'a str,
+        /// The model's id of the call.
+        id: &'a str,
     },
     /// All calls of the session of this name.
     Session(&'a str),
@@ -237,7 +247,8 @@ pub async fn post_complete(
     let (session, call, _) = find_id(store, id).await?.ok_or(AskError::NoKey)?;
     let mut names = call.operations.as_deref().into_iter().flat_map(Operations::keys);
     let name = names.find(|name| completion_name(store.secret(), name) == sum).ok_or(AskError::NoKey)?;
-    let ask = Ask::Complete { call: id, name: name.clone(), completion: completion.clone() };
+    let completion = extras::with_sizes(store, session.no, completion).await?;
+    let ask = Ask::Complete { call: id, name: name.clone(), completion };
     post_answered(store, &session, &call, ask, clock).await?;
     Ok(session)
 }
@@ -255,7 +266,8 @@ pub async fn post_client_result(
         let hint = "only a call that its caller runs, and that waits for that, takes a result";
         return Err(AskError::Unfit { state: recorded.state.name(), hint });
     }
-    let ask = Ask::Complete { call: id, name: CLIENT.into(), completion: completion.clone() };
+    let completion = extras::with_sizes(store, session.no, completion).await?;
+    let ask = Ask::Complete { call: id, name: CLIENT.into(), completion };
     post_answered(store, &session, &recorded, ask, clock).await?;
     Ok(session)
 }
@@ -310,7 +322,7 @@ pub async fn post_answer(
     let mut asked = call.operations.as_deref().into_iter().flat_map(Operations::questions);
     let (name, question) =
         asked.find(|(name, _)| completion_name(store.secret(), name) == sum).ok_or(AskError::NoQuestion)?;
-    let completion = Completion::Ok(kept(answer, limits)?);
+    let completion = Completion::ok(kept(answer, limits)?);
     check_fits(question, answer, limits)?;
     let ask = Ask::Complete { call: of, name: name.clone(), completion };
     post_answered(store, &session, &call, ask, clock).await?;
@@ -377,12 +389,17 @@ fn check_fits(question: &Question, answer: &Value, limits: &Limits) -> Result<()
 /// Checks an external answer, before it is stored.
 pub fn completion(answer: &Completed, limits: &Limits) -> Result<Completion, AskError> {
     match answer {
-        Completed::Ok(value) => kept(value, limits).map(Completion::Ok),
-        Completed::Error { code, message } => {
+        Completed::Ok(output) => {
+            let extras = extras::of_output(output, limits)?;
+            Ok(Completion::Ok { value: kept(&output.value, limits)?, extras })
+        }
+        Completed::Error { code, message, extras } => {
             check_error(code, message)?;
-            Ok(Completion::Error { code: code.clone(), message: message.clone() })
+            let extras = extras.as_deref().map(|extras| extras::of_error(extras, limits)).transpose()?;
+            Ok(Completion::Error { code: code.clone(), message: message.clone(), extras: extras.flatten() })
         }
         Completed::Cancelled => Ok(Completion::Cancelled),
+        Completed::TimedOut => Ok(Completion::TimedOut),
     }
 }
 
@@ -486,7 +503,7 @@ async fn find(store: &dyn Store, target: Target<'_>) -> Result<(SessionRow, Scop
             let (session, id, call) = find_call(store, handle).await?;
             return Ok((session, Scope::Call(id), vec![call]));
         }
-        Target::Batch { session, key } => (session, Some(key)),
+        Target::Batch { session, key } | Target::CallOf { session, key, .. } => (session, Some(key)),
         Target::Session(session) => (session, None),
     };
     let row = store.session(name).await.map_err(SessionError::from)?;
@@ -500,8 +517,12 @@ async fn find(store: &dyn Store, target: Target<'_>) -> Result<(SessionRow, Scop
     };
     let row = store.batch(Lookup::of(session.no, key)).await.map_err(SessionError::from)?;
     let row = row.ok_or_else(|| AskError::NotFound { what: format!("batch {key:?} in session {name:?}") })?;
-    let calls = read_batch(store, row.no).await?.map(|batch| batch.calls).unwrap_or_default();
-    Ok((session, Scope::Batch(row.no), calls))
+    let mut calls = read_batch(store, row.no).await?.map(|batch| batch.calls).unwrap_or_default();
+    let Target::CallOf { id, .. } = target else { return Ok((session, Scope::Batch(row.no), calls)) };
+    let place = calls.iter().position(|call| *call.opened.id == *id);
+    let place = place.ok_or_else(|| AskError::NotFound { what: format!("call {id:?} in batch {key:?}") })?;
+    let call = CallId { batch: row.no, ordinal: Ordinal(place as u16) };
+    Ok((session, Scope::Call(call), vec![calls.swap_remove(place)]))
 }
 
 /// A recorded call by its handle.

@@ -6,10 +6,11 @@ use crate::path::stage::result;
 use crate::session::arguments;
 use crate::session::artifacts::Artifacts;
 use crate::session::held::Held;
-use crate::tools::hooks::{After, Before, HookCx, answer_caught};
+use crate::tools::hooks::{After, Before, Hook, HookCx, answer_caught};
 use crate::tools::registry::Registered;
 use crate::tools::request::Parsed;
 use serde_json::Value;
+use std::sync::Arc;
 use windlass_args::json;
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
@@ -19,13 +20,39 @@ fn cx<'a>(held: &'a Held, tool: &'a Registered, args: &'a Value) -> HookCx<'a> {
     HookCx { at: held.place(), tool, args }
 }
 
-/// Shows the arguments to the hooks; `true` if they are others now.
+/// The words of the hooks on a call before it is allowed.
+#[derive(Default)]
+pub(crate) struct SaidBefore {
+    /// Whether the arguments are others now.
+    pub(crate) rewritten: bool,
+    /// The answer of a hook, if one had it.
+    pub(crate) answer: Option<Box<HookAnswer>>,
+}
+
+/// An answer of a hook in place of an attempt.
+pub(crate) struct HookAnswer {
+    /// The hook, as it is recorded.
+    pub(crate) by: Arc<str>,
+    pub(crate) output: Output,
+}
+
+/// A hook's name in a record.
+const NAME_CHARS_MAX: usize = 64;
+
+fn name_of(hook: &dyn Hook, place: usize) -> Arc<str> {
+    match hook.name() {
+        Some(name) => name.chars().take(NAME_CHARS_MAX).collect::<String>().into(),
+        None => format!("hook {}", place + 1).into(),
+    }
+}
+
+/// Shows the arguments to the hooks, which may rewrite them. The first answer counts: hooks behind it are not asked.
 pub(crate) async fn before(
     held: &Held,
     tool: &Registered,
     parsed: &mut Parsed,
-) -> Result<bool, Box<Failure>> {
-    let mut is_rewritten = false;
+) -> Result<SaidBefore, Box<Failure>> {
+    let mut said_so_far = SaidBefore::default();
     for (place, hook) in held.on.rt.hooks.iter().enumerate() {
         let said = {
             let cx = cx(held, tool, &parsed.value);
@@ -39,7 +66,12 @@ pub(crate) async fn before(
                     let why = format!("it rewrote the arguments to what is refused: {}", unfit.message);
                     broken(held, place, "before", why)
                 })?;
-                is_rewritten = true;
+                said_so_far.rewritten = true;
+            }
+            Ok(Some(Before::Answer(output))) => {
+                let by = name_of(&**hook, place);
+                said_so_far.answer = Some(Box::new(HookAnswer { by, output }));
+                break;
             }
             Ok(Some(Before::Refuse(message))) => {
                 let refused = refused(held, message);
@@ -48,7 +80,7 @@ pub(crate) async fn before(
             Err(trouble) => return Err(broken(held, place, "before", trouble.into_detail())),
         }
     }
-    Ok(is_rewritten)
+    Ok(said_so_far)
 }
 
 /// Shows what a tool returned to the hooks, and gives what they made of it: what is to be checked and recorded.

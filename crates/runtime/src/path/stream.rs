@@ -1,6 +1,7 @@
 //! Batches whose calls come one after the other: opened, pushed to, closed.
 
 use crate::api::error::{BatchError, Lost, SessionError};
+use crate::api::traced::TraceParent;
 use crate::path::drive;
 use crate::path::submit::{self, Submitted};
 use crate::session::batch::{OpenBatch, Sent, Used};
@@ -31,6 +32,8 @@ pub struct StreamRequest {
     pub inputs: Option<Map<String, Value>>,
     /// As in [`BatchRequest::overlay`].
     pub overlay: Option<Arc<Overlay>>,
+    /// As in [`BatchRequest::traceparent`]; that of the first push counts.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// A batch that calls can be pushed to. Dropping it neither closes the batch nor cancels anything: without a push the
@@ -93,7 +96,7 @@ pub(crate) async fn open(
     session: &str,
     request: StreamRequest,
 ) -> Result<StreamedBatch, BatchError> {
-    let StreamRequest { key, turn, siblings, wake, inputs, overlay } = request;
+    let StreamRequest { key, turn, siblings, wake, inputs, overlay, traceparent } = request;
     let request = BatchRequest {
         key: Some(key.clone()),
         turn,
@@ -101,6 +104,7 @@ pub(crate) async fn open(
         overlay,
         siblings,
         wake,
+        traceparent,
         ..BatchRequest::default()
     };
     let checked = ShapedBatch { streamed: true, ..check(request, &rt.limits)? };

@@ -326,7 +326,8 @@ pub(crate) async fn submit_inside(
     request: BatchRequest,
 ) -> Result<Option<Submitted>, BatchError> {
     let DriveContext { rt, session, .. } = hold;
-    let checked = ShapedBatch { parent: Some(asked.parent), ..check(request, &rt.limits)? };
+    let (parent, trace) = (Some(asked.parent), hold.batch.head.trace.clone());
+    let checked = ShapedBatch { parent, trace, ..check(request, &rt.limits)? };
     let admission = session.admit().await;
     // Whoever ends the calls inside an attempt waits for the admission first, and misses none.
     if !asked.is_wanted() {
@@ -374,6 +375,7 @@ pub(crate) async fn submit_task(
 ) -> Result<TaskStart, BatchError> {
     let DriveContext { rt, session, .. } = hold;
     let mut checked = check(request, &rt.limits)?;
+    checked.trace = hold.trace_link(starter.call);
     for task in checked.calls.iter_mut().filter_map(|asked| asked.opened.task.as_mut()) {
         (task.starter, task.depth) = (Some(starter.call), starter.depth);
     }

@@ -31,6 +31,8 @@ pub struct RecordedCall {
     pub session: String,
     /// The batch's key.
     pub batch_key: String,
+    /// The turn of the conversation, if the caller gave one.
+    pub turn: Option<String>,
     /// When it was requested.
     pub opened_at: Timestamp,
     /// The call as callers see it.
@@ -160,6 +162,7 @@ fn recorded(store: &Arc<dyn Store>, session: &SessionRow, no: BatchNo, batch: &B
         .map(|(call, place)| RecordedCall {
             session: session.name.clone(),
             batch_key: batch.opening.key.to_string(),
+            turn: batch.opening.turn.clone(),
             opened_at: call.opened_at,
             answer: CallAnswer {
                 id: CallId { batch: no, ordinal: Ordinal(place) },

@@ -98,6 +98,17 @@ fn event(name: &str, did: &Did) -> String {
     format!("{name}: it emitted the event {event}: {}{started}", shorten_json(payload))
 }
 
+fn answered(answer: &Completion) -> String {
+    match answer {
+        Completion::Ok { value, .. } => format!(": {}", shorten_json(value)),
+        Completion::Error { code, message, .. } => {
+            format!(", an error {}: {}", shorten(code), shorten(message))
+        }
+        Completion::Cancelled => ": it was cancelled".to_string(),
+        Completion::TimedOut => ": it took too long".to_string(),
+    }
+}
+
 fn operation(fact: &Operation) -> String {
     let name = &fact.name;
     let signal = || {
@@ -126,11 +137,7 @@ fn operation(fact: &Operation) -> String {
         Did::WaitBegan(until) => {
             format!("{name}: it waits for an external answer, until {}", wall_time(until.wake_at))
         }
-        Did::Completed(Completion::Ok(value)) => format!("{name}: the answer came: {}", shorten_json(value)),
-        Did::Completed(Completion::Error { code, message }) => {
-            format!("{name}: the answer came, an error {}: {}", shorten(code), shorten(message))
-        }
-        Did::Completed(Completion::Cancelled) => format!("{name}: the answer came: it was cancelled"),
+        Did::Completed(answer) => format!("{name}: the answer came{}", answered(answer)),
         Did::PairsRead { asked, found } => {
             format!("{name}: it read key-value pairs {}: {}", shorten_json(asked), shorten_json(found))
         }
@@ -215,11 +222,15 @@ fn prepared(fact: &PreparedCall, names: &SecretNames) -> String {
     let mut told = format!("the arguments fit; class {}, contract {}", fact.class, fact.contract);
     if let Some(made) = &fact.made {
         let args = made.args.as_deref().map(|args| arguments(args, names));
+        let had_it = match &made.answered_by {
+            Some(hook) => format!("the hook {hook:?} answered in its place"),
+            None => "its tool had the answer at once".to_string(),
+        };
         let pieces = [
             ("its arguments were repaired", repaired(&made.repairs)),
             ("it runs with other arguments than it was asked for with", args),
             ("its tool attached", made.payload.as_deref().map(shorten_json)),
-            ("its tool had the answer at once", made.answer.as_ref().map(|answer| value(&answer.value))),
+            (had_it.as_str(), made.answer.as_ref().map(|answer| value(&answer.value))),
         ];
         for (what, piece) in pieces {
             told.extend(piece.map(|piece| format!("; {what}: {piece}")));

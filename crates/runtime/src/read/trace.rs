@@ -2,6 +2,6 @@
 
 mod text;
 
-pub use crate::session::meters::CallSpan;
+pub use crate::session::meters::{AttemptSpan, CallSpan, TraceSpan};
 pub use text::METRICS;
 pub(crate) use text::metrics;

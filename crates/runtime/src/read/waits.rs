@@ -24,6 +24,9 @@ pub struct OpenCall {
     pub session: String,
     /// The batch's key.
     pub batch: String,
+    /// The turn of the conversation, if the caller gave one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
     /// The handle of the call.
     pub call: String,
     /// The model's id of the call.
@@ -188,6 +191,7 @@ async fn recorded_open(
         let open = OpenCall {
             session: name.clone(),
             batch: folded.opening.key.to_string(),
+            turn: folded.opening.turn.clone(),
             call: handle(id),
             parent: folded.opening.parent.map(|parent| handle(parent.call)),
             id: call.opened.id.to_string(),
@@ -249,6 +253,7 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<OpenRec
         let open = OpenCall {
             session: session.name.to_string(),
             batch: batch.head.place.batch_key.to_string(),
+            turn: batch.head.turn.clone(),
             call: handle(id),
             parent: batch.head.parent.map(|parent| handle(parent.call)),
             id: asked.id.to_string(),

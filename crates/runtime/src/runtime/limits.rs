@@ -44,6 +44,7 @@ impl Runtime {
             session.lane.commit_rows(vec![row.unwrap_or(none)]).await.map_err(SessionError::from)?;
         }
         self.0.turns.set_session(&self.0, session.lane.session(), limits);
+        session.set_inline_ms(limits.inline_ms);
         retention::begin_session(&self.0, limits);
         Ok(())
     }

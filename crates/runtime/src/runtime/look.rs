@@ -6,7 +6,7 @@ use crate::read::trace;
 use crate::read::waits::{self, OpenCall};
 use crate::session::events::{Events, EventsError};
 use crate::session::inner::Runtime;
-use crate::session::meters::CallSpan;
+use crate::session::meters::TraceSpan;
 use crate::session::owner::Session;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,9 +26,9 @@ impl Runtime {
         trace::metrics(&self.0)
     }
 
-    /// The spans of calls that end from now on; at most `spans_max` wait in the channel, others are dropped
+    /// The spans of calls and attempts that end from now on; at most `spans_max` wait in the channel, others are dropped
     /// and counted. With arguments and results only if `contents`. `None`: the spans are taken already.
-    pub fn spans(&self, spans_max: usize, contents: bool) -> Option<mpsc::Receiver<CallSpan>> {
+    pub fn spans(&self, spans_max: usize, contents: bool) -> Option<mpsc::Receiver<TraceSpan>> {
         self.0.meters.trace(spans_max, contents)
     }
 

@@ -27,6 +27,7 @@ async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Ar
     let (session, mut left, limits) = Session::acquire(rt, name, &opening).await?;
     if limits != SessionLimits::default() {
         rt.turns.set_session(rt, session.lane.session(), limits);
+        session.set_inline_ms(limits.inline_ms);
         retention::begin_session(rt, limits);
     }
     if is_removed {

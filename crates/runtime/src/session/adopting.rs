@@ -255,7 +255,7 @@ async fn pass_on(
 
 fn resolution(landed: Option<JsonText>, by: Resolver, rt: &Inner) -> Resolved {
     let outcome = match landed {
-        Some(text) => Outcome::Succeeded(Success { value: Value::Inline(text), parts: Vec::new() }),
+        Some(text) => Outcome::Succeeded(Success { value: Value::Inline(text), ..Success::default() }),
         None => Outcome::Failed(Box::new(Failure::did_not_happen())),
     };
     let model = projection::project(&outcome, None, rt.limits.call());

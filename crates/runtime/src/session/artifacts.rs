@@ -26,7 +26,7 @@ use crate::tools::place::BatchPlace;
 use known::{BlobIdentity, BlobUse, FoundBlob, content_rows};
 use std::sync::Arc;
 use windlass_core::handle::{Handle, HandleKind, Secret, content_hasher, idempotency_key};
-use windlass_core::ids::{ArtifactId, BatchNo, BlobNo, CallId};
+use windlass_core::ids::{ArtifactId, BatchNo, BlobNo, CallId, SessionNo};
 use windlass_core::outcome::{KeptBytes, Part};
 use windlass_core::time::Timestamp;
 use windlass_store::{Row, Sequence, Space, Store, StoreError, blob_key};
@@ -50,6 +50,11 @@ impl Artifact {
     /// The artifact as a part of an answer, under this name.
     pub fn into_part(self, name: impl Into<String>) -> Part {
         Part::File { kept: self.kept, media_type: self.media_type, name: name.into() }
+    }
+
+    /// The artifact as an image of an answer: the model sees it natively.
+    pub fn into_image(self) -> Part {
+        Part::KeptImage { kept: self.kept, media_type: self.media_type }
     }
 }
 
@@ -119,12 +124,40 @@ impl Artifacts {
             return Ok((self.kept(found, content.bytes), rows));
         }
         let blob = self.reserve().await?;
-        let size = self.limits().chunk_bytes_max as usize;
-        let pieces = bytes.chunks(size).zip(0..);
-        let mut rows: Vec<Row> =
-            pieces.map(|(piece, seq)| Row::Chunk { blob, seq, data: piece.into() }).collect();
+        let mut rows = self.chunks(blob, bytes);
         rows.extend(content_rows(blob, &content, batch));
         Ok((self.kept(ArtifactId { blob, media: 0 }, content.bytes), rows))
+    }
+
+    /// Stores bytes that nothing refers to yet: for an answer to a call of this batch, or of any if there is none.
+    pub(crate) async fn upload(
+        &self,
+        batch: Option<BatchNo>,
+        bytes: &[u8],
+        media_type: &str,
+        now: Timestamp,
+    ) -> Result<KeptBytes, ArtifactError> {
+        check_media_type(media_type, self.limits())?;
+        let max = self.limits().artifact_bytes_max;
+        if bytes.len() as u64 > max {
+            return Err(ArtifactError::TooLarge { max });
+        }
+        let digest = content_hasher(self.secret()).update(bytes).finalize();
+        let content = ContentDigest { digest, bytes: bytes.len() as u64, media_type };
+        let blob = self.reserve().await?;
+        let mut rows = self.chunks(blob, bytes);
+        rows.push(owned(blob));
+        rows.push(BlobIdentity::new(self.lane.session(), &content).row(blob));
+        let batch = batch.unwrap_or(BatchNo(0));
+        rows.push(known::Loose { session: self.lane.session(), batch, since: now }.row(blob));
+        self.lane.commit_rows(rows).await.map_err(ArtifactError::Lost)?;
+        Ok(self.kept(ArtifactId { blob, media: 0 }, content.bytes))
+    }
+
+    fn chunks(&self, blob: BlobNo, bytes: &[u8]) -> Vec<Row> {
+        let size = self.limits().chunk_bytes_max as usize;
+        let pieces = bytes.chunks(size).zip(0..);
+        pieces.map(|(piece, seq)| Row::Chunk { blob, seq, data: piece.into() }).collect()
     }
 
     /// The rows by which an outcome refers to an artifact, which must exist.
@@ -193,6 +226,20 @@ impl Artifacts {
     pub(crate) fn secret(&self) -> &Secret {
         self.lane.store().secret()
     }
+}
+
+/// How many bytes an artifact has; `None` if it is not one of this session.
+pub(crate) async fn size_in(
+    store: &dyn Store,
+    session: SessionNo,
+    artifact: Handle,
+) -> Result<Option<u64>, ArtifactError> {
+    let Some(id) = look::open(store.secret(), artifact) else { return Ok(None) };
+    let known = BlobIdentity::of(store, id.blob).await?;
+    if known.is_none_or(|known| known.session != session) {
+        return Ok(None);
+    }
+    Ok(store.blob_size(id.blob).await?.map(|size| size.bytes))
 }
 
 /// Checks a media type: legal in a header, without characters that end one.

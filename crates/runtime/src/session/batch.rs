@@ -22,6 +22,7 @@ use crate::api::error::Lost;
 use crate::api::keys;
 use crate::api::limits::EnforcedLimits;
 use crate::api::locks::{LockGuard, LockRank, OrderedMutex};
+use crate::api::traced::BatchTrace;
 use crate::session::held::{EndedCall, Held, ParkedCall};
 use crate::session::lane::{Commit, Lane};
 use crate::session::loops::Loops;
@@ -78,6 +79,7 @@ pub(crate) struct BatchHead {
     /// The call that makes it, if it is nested.
     pub(crate) parent: Option<Parent>,
     pub(crate) wake: Wake,
+    pub(crate) trace: BatchTrace,
     pub(crate) opened_at: Timestamp,
 }
 

@@ -455,6 +455,7 @@ mod tests {
             streamed: false,
             parent: None,
             wake: windlass_core::call::Wake::OnEnd,
+            trace: crate::api::traced::BatchTrace::default(),
             opened_at: NOW,
         };
         let batch = OpenBatch::new(head, 1, &Arc::new(Wheel::new(Arc::new(SystemClock::default()), 5_000)));
@@ -471,7 +472,7 @@ mod tests {
             task: None,
         };
         batch.place(&call, Submission { before: 0, at: NOW }, &EnforcedLimits::default());
-        let what = CallDemand::Complete { name: name.into(), completion: Completion::Ok("1".into()) };
+        let what = CallDemand::Complete { name: name.into(), completion: Completion::ok("1") };
         batch.ask(Ordinal(0), HeardDemand { what, ack: None });
         batch
     }

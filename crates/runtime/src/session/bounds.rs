@@ -19,6 +19,10 @@ pub(crate) struct Bounds {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     calls_running_max: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    tasks_running_max: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inline_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     retention_age_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retention_bytes: Option<u64>,
@@ -28,13 +32,15 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     pub(crate) fn new(limits: SessionLimits, child: Option<Child>) -> Bounds {
-        let SessionLimits { calls_running_max, retention_age_ms, retention_bytes } = limits;
-        Bounds { calls_running_max, retention_age_ms, retention_bytes, child }
+        let SessionLimits { calls_running_max, tasks_running_max, inline_ms, .. } = limits;
+        let SessionLimits { retention_age_ms, retention_bytes, .. } = limits;
+        Bounds { calls_running_max, tasks_running_max, inline_ms, retention_age_ms, retention_bytes, child }
     }
 
     pub(crate) fn limits(&self) -> SessionLimits {
-        let Bounds { calls_running_max, retention_age_ms, retention_bytes, .. } = *self;
-        SessionLimits { calls_running_max, retention_age_ms, retention_bytes }
+        let Bounds { calls_running_max, tasks_running_max, inline_ms, .. } = *self;
+        let Bounds { retention_age_ms, retention_bytes, .. } = *self;
+        SessionLimits { calls_running_max, tasks_running_max, inline_ms, retention_age_ms, retention_bytes }
     }
 
     /// The row that stores them with the session; `None` if they are empty.

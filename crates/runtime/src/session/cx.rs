@@ -9,6 +9,7 @@ use crate::api::data_error::ArtifactError;
 use crate::api::observer::{CallOrigin, NestedCall, Observer};
 use crate::api::output::ToolError;
 use crate::api::progress::{Progress, words};
+use crate::api::traced::TraceParent;
 use crate::session::artifacts::{ArtifactWriter, Artifacts};
 use crate::session::batch::Used;
 use crate::session::held::DriveContext;
@@ -230,6 +231,12 @@ impl Cx {
     /// The session's fence: a system that remembers the largest one it saw can refuse a stale worker.
     pub fn fence(&self) -> Fence {
         self.artifacts.lane().fence()
+    }
+
+    /// The span of this attempt, for whatever it calls to continue, as the header `traceparent`. `None`: its caller said none,
+    /// and nobody takes our spans.
+    pub fn traceparent(&self) -> Option<TraceParent> {
+        self.hold.upgrade()?.trace_parent(self.call, Some(self.attempt))
     }
 
     /// A key that is stable over attempts and restarts, and unique to the call: send it to systems that deduplicate.

@@ -4,15 +4,16 @@
 //! (running, parked, queued) are computed when they are read.
 
 use crate::api::locks::{LockRank, OrderedMutex};
-use crate::session::held::Held;
+use crate::api::traced::{BatchTrace, TraceParent, attempt_span, call_span};
+use crate::session::held::{DriveContext, Held};
 use crate::tools::meter::{Meter, STATES};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::mpsc;
-use windlass_core::call::{Call, Ended, Fact, Parked, Reason};
+use windlass_core::call::{Call, Ended, Fact, Parked, Reason, Result as Attempted};
 use windlass_core::handle::{Handle, HandleKind};
-use windlass_core::ids::{CallId, Ordinal};
+use windlass_core::ids::{AttemptNo, CallId, Ordinal};
 use windlass_core::outcome::{Outcome, Value};
 use windlass_core::time::Timestamp;
 
@@ -29,19 +30,53 @@ pub(crate) struct Meters {
 
 /// The receiver of spans, and their content.
 struct Spans {
-    to: mpsc::Sender<CallSpan>,
+    to: mpsc::Sender<TraceSpan>,
     contents: bool,
 }
 
-/// A finished call, as a trace shows it.
+/// A span of a trace.
+#[derive(Clone, Debug)]
+pub enum TraceSpan {
+    /// An ended call.
+    Call(Box<CallSpan>),
+    /// An ended attempt of a call; that of the call itself follows.
+    Attempt(AttemptSpan),
+}
+
+/// An ended attempt, as a trace shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct AttemptSpan {
+    /// The trace of its call.
+    pub trace: u128,
+    /// Its own span.
+    pub span: u64,
+    /// The span of its call.
+    pub parent: u64,
+    /// Its number, from 1.
+    pub attempt: AttemptNo,
+    /// Its end: `returned`, `failed`, `stopped`, `aborted`, `suspended`.
+    pub end: &'static str,
+    /// The code of its failure, if it failed.
+    pub code: Option<&'static str>,
+    /// When it began, by its length.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+}
+
+/// An ended call, as a trace shows it.
 #[derive(Clone, Debug)]
 pub struct CallSpan {
-    /// Shared by all calls of a batch and those inside them.
-    pub trace: Handle,
+    /// Shared by all calls of a batch and those inside them: that of the caller, if it said one.
+    pub trace: u128,
+    /// Its own span.
+    pub span: u64,
+    /// The span inside which it was called: a nested call's, or the caller's own.
+    pub parent: Option<u64>,
+    /// For a task: the span of the call that started it.
+    pub link: Option<TraceParent>,
     /// The call's handle.
     pub call: Handle,
-    /// The call that made it, if it is nested.
-    pub parent: Option<Handle>,
     /// The model's id of the call.
     pub id: Arc<str>,
     /// The session's name.
@@ -74,6 +109,48 @@ impl Meters {
         } else if let Fact::Ended(ended) = fact {
             self.ended(held, ended);
         }
+        if let Some(spans) = self.spans.get() {
+            self.trace_attempt(held, fact, spans);
+        }
+    }
+
+    /// Sends the span of an attempt, if the fact ends one.
+    fn trace_attempt(&self, held: &Held, fact: &Fact, spans: &Spans) {
+        let (attempt, ran_us, end, code) = if let Fact::Returned(returned) = fact {
+            let (end, code) = match &returned.result {
+                Attempted::Ok(_) => ("returned", None),
+                Attempted::Failed(failure) => ("failed", Some(failure.code.as_str())),
+            };
+            (returned.attempt, returned.ran_us, end, code)
+        } else if let Fact::Stopped(stopped) = fact {
+            (stopped.attempt, stopped.ran_us, "stopped", Some(stopped.cause.as_str()))
+        } else if let Fact::Aborted(abort) = fact {
+            (abort.attempt, abort.ran_us, "aborted", Some(abort.failure.code.as_str()))
+        } else if let Fact::Suspended(suspended) = fact {
+            (suspended.attempt, suspended.ran_us, "suspended", None)
+        } else {
+            return;
+        };
+        let (ended_at, place) = (held.now(), held.on.trace_place(held.id));
+        let started_at = Timestamp(ended_at.0.saturating_sub(i64::try_from(ran_us).unwrap_or(i64::MAX)));
+        let span = AttemptSpan {
+            trace: place.trace,
+            span: attempt_span(place.call, attempt),
+            parent: call_span(place.call),
+            attempt,
+            end,
+            code,
+            started_at,
+            ended_at,
+        };
+        if spans.to.try_send(TraceSpan::Attempt(span)).is_err() {
+            up(&self.lost_spans);
+        }
+    }
+
+    /// Whether somebody takes spans.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.spans.get().is_some()
     }
 
     fn ended(&self, held: &Held, ended: &Ended) {
@@ -93,14 +170,14 @@ impl Meters {
             ran_us = ended.spent.ran_us, "a call is over"
         );
         if let Some(spans) = self.spans.get()
-            && spans.to.try_send(span(held, spans.contents)).is_err()
+            && spans.to.try_send(TraceSpan::Call(Box::new(span(held, spans.contents)))).is_err()
         {
             up(&self.lost_spans);
         }
     }
 
     /// Sends a span for every call that ends from now on; those not taken in time are dropped and counted.
-    pub(crate) fn trace(&self, spans_max: usize, contents: bool) -> Option<mpsc::Receiver<CallSpan>> {
+    pub(crate) fn trace(&self, spans_max: usize, contents: bool) -> Option<mpsc::Receiver<TraceSpan>> {
         let (to, spans) = mpsc::channel(spans_max);
         self.spans.set(Spans { to, contents }).ok().map(|()| spans)
     }
@@ -131,8 +208,8 @@ fn code(call: &Call) -> Option<&'static str> {
 }
 
 fn span(held: &Held, contents: bool) -> CallSpan {
-    let (call, head, secret) = (&held.call, &held.on.batch.head, held.on.rt.store.secret());
-    let handle = |call: CallId| Handle::seal(secret, HandleKind::Call, call.packed());
+    let (call, head, place) = (&held.call, &held.on.batch.head, held.on.trace_place(held.id));
+    let nested = held.parent().map(|call| call_span(held.on.handle(call)));
     let result = || match call.outcome()? {
         Outcome::Succeeded(success) => match &success.value {
             Value::Inline(text) => Some(text.clone()),
@@ -142,9 +219,11 @@ fn span(held: &Held, contents: bool) -> CallSpan {
         Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown => None,
     };
     CallSpan {
-        trace: handle(CallId { batch: held.on.session.outermost(head), ordinal: Ordinal(0) }),
-        call: handle(held.id),
-        parent: held.parent().map(handle),
+        trace: place.trace,
+        span: call_span(place.call),
+        parent: nested.or_else(|| head.trace.parent().map(|parent| parent.span)),
+        link: head.trace.link(),
+        call: place.call,
         id: Arc::from(&call.opened.id),
         session: held.on.session.name.clone(),
         batch: head.place.batch_key.clone(),
@@ -155,5 +234,42 @@ fn span(held: &Held, contents: bool) -> CallSpan {
         opened_at: call.opened_at,
         ended_at: held.now(),
         contents: contents.then(|| (Arc::from(&call.opened.args.text), result())),
+    }
+}
+
+/// The place of a call in traces.
+pub(crate) struct CallPlace {
+    pub(crate) trace: u128,
+    pub(crate) call: Handle,
+}
+
+impl DriveContext {
+    fn handle(&self, call: CallId) -> Handle {
+        Handle::seal(self.rt.store.secret(), HandleKind::Call, call.packed())
+    }
+
+    /// The trace of a call of this batch: that of its caller, or one of its own.
+    pub(crate) fn trace_place(&self, call: CallId) -> CallPlace {
+        let head = &self.batch.head;
+        let own = || self.handle(CallId { batch: self.session.outermost(head), ordinal: Ordinal(0) }).0;
+        let trace = head.trace.parent().map_or_else(own, |parent| parent.trace);
+        CallPlace { trace, call: self.handle(call) }
+    }
+
+    /// The span that others continue: of an attempt, or of the whole call. `None`: nobody traces it.
+    pub(crate) fn trace_parent(&self, call: CallId, attempt: Option<AttemptNo>) -> Option<TraceParent> {
+        let inbound = self.batch.head.trace.parent();
+        if inbound.is_none() && !self.rt.meters.is_traced() {
+            return None;
+        }
+        let CallPlace { trace, call } = self.trace_place(call);
+        let span = attempt.map_or_else(|| call_span(call), |attempt| attempt_span(call, attempt));
+        // A caller that does not record its trace does not want ours recorded either.
+        Some(TraceParent { trace, span, flags: inbound.map_or(1, |inbound| inbound.flags) })
+    }
+
+    /// The place in traces of a task that this call starts.
+    pub(crate) fn trace_link(&self, starter: CallId) -> BatchTrace {
+        BatchTrace::started_by(self.trace_parent(starter, None))
     }
 }

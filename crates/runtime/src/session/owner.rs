@@ -6,6 +6,7 @@ use crate::api::error::{Lost, SessionError, chain, no_randomness};
 use crate::api::journal::{fold, rows_of};
 use crate::api::limits::SessionLimits;
 use crate::api::locks::{LockRank, OrderedMutex};
+use crate::api::traced::BatchTrace;
 use crate::session::admission::Admission;
 use crate::session::away::{Away, AwayPlan, Stub};
 use crate::session::batch::{BatchHead, DepartingBatch, OpenBatch, Used};
@@ -26,7 +27,7 @@ use crate::tools::place::BatchPlace;
 use crate::tools::request::recorded_inputs;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use windlass_core::batch::Batch;
 use windlass_core::few::Few;
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
@@ -54,6 +55,8 @@ pub(crate) struct Session {
     pub(crate) kin: Option<Box<ChildOf>>,
     /// State of features.
     pub(crate) slots: Slots,
+    /// How long callers wait for its calls that may go on alone, in milliseconds; `u64::MAX`: as for any session.
+    inline_ms: AtomicU64,
     /// Whether it is being removed.
     is_being_removed: AtomicBool,
     /// Whether its last owner was silent for a whole lease: then one of its calls may have killed that worker.
@@ -155,6 +158,7 @@ impl Session {
             away: rt.away.clone(),
             kin,
             slots: Slots::default(),
+            inline_ms: AtomicU64::new(u64::MAX),
             is_being_removed: AtomicBool::new(false),
             owner_died,
             open: OrderedMutex::default(),
@@ -338,8 +342,18 @@ impl Session {
             streamed: batch.opening.streamed,
             parent: batch.opening.parent,
             wake: batch.opening.wake,
+            trace: BatchTrace::recorded(&batch.opening),
             opened_at: batch.opened_at,
         })
+    }
+
+    /// How long callers wait for calls of this session that may go on alone, where it has a time of its own.
+    pub(crate) fn inline_ms(&self) -> Option<u64> {
+        Some(self.inline_ms.load(Ordering::Relaxed)).filter(|ms| *ms != u64::MAX)
+    }
+
+    pub(crate) fn set_inline_ms(&self, inline_ms: Option<u64>) {
+        self.inline_ms.store(inline_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     pub(crate) fn find(&self, lookup: Lookup) -> Option<Used> {

@@ -29,7 +29,8 @@ pub(crate) fn budget_ms(held: &Held) -> Option<u64> {
 }
 
 fn budget_of(held: &Held, tool: &Registered) -> u64 {
-    held.call.opened.inline_ms.or(tool.spec.inline_ms).unwrap_or(held.on.rt.limits.inline_ms)
+    let own = held.call.opened.inline_ms.or(tool.spec.inline_ms).or_else(|| held.on.session.inline_ms());
+    own.unwrap_or(held.on.rt.limits.inline_ms)
 }
 
 /// The due time, or never.

@@ -341,15 +341,16 @@ impl Turns {
         self.change(rt, |state, now_us| state.planner.set_group(now_us, group, cap));
     }
 
-    /// Sets how many calls of a session may run at once.
+    /// Sets how many calls and tasks of a session may run at once.
     pub(crate) fn set_session(&self, rt: &Arc<Inner>, session: SessionNo, limits: SessionLimits) {
-        let max = limits.calls_running_max.map(|max| u32::try_from(max).unwrap_or(u32::MAX));
+        let max = [limits.calls_running_max, limits.tasks_running_max];
+        let max = max.map(|max| max.map(|max| u32::try_from(max).unwrap_or(u32::MAX)));
         self.change(rt, |state, _| state.planner.set_session(session, max));
     }
 
     /// A session is released: its limits are read again when it is taken.
     pub(crate) fn forget_session(&self, session: SessionNo) {
-        self.lock().planner.set_session(session, None);
+        self.lock().planner.set_session(session, [None; 2]);
     }
 
     /// The current limits of running and waiting calls.

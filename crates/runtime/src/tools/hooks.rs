@@ -38,6 +38,11 @@ use windlass_core::tool::EffectClass;
 /// }
 /// ```
 pub trait Hook: Send + Sync + 'static {
+    /// The hook's name in records of calls that it answered; by default its place, as `hook 2`.
+    fn name(&self) -> Option<&str> {
+        None
+    }
+
     /// Called with a call whose arguments fit, before it is allowed. `None`: no opinion.
     fn before<'a>(&'a self, _cx: &'a HookCx<'a>) -> Option<BeforeFuture<'a>> {
         None
@@ -69,6 +74,9 @@ pub enum Before {
     Rewrite(Value),
     /// The call is answered with this text for the model, and never runs.
     Refuse(String),
+    /// The call is answered with this result, as by a cache or a test double, and never runs. The record names the hook;
+    /// hooks behind it are not asked before, and all hooks see the answer after.
+    Answer(Output),
 }
 
 /// A decision on a result.

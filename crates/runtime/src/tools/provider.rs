@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::OnceCell;
 use windlass_core::failure::Retry;
+use windlass_core::tool::ToolSource;
 
 /// A source of tools: it lists them cheaply, and gives the whole of one when it is first used.
 ///
@@ -110,6 +111,7 @@ impl Provided {
             return Err(refused(format!("a tool named {:?}", registered.spec.name)));
         }
         registered.paused = self.paused.clone();
+        registered.spec.source = ToolSource::Provided;
         Ok(Arc::new(registered))
     }
 }

@@ -4,6 +4,7 @@ use crate::api::error::{BatchError, SessionError};
 use crate::api::keys::{BY_SCHEDULE, BY_TRIGGER, INSIDE};
 use crate::api::limits::{EnforcedLimits, Limits};
 use crate::api::observer::Observer;
+use crate::api::traced::{BatchTrace, TraceParent};
 use crate::tools::registry::zero_of;
 use crate::tools::scope::Overlay;
 use serde_json::{Map, Value};
@@ -55,6 +56,9 @@ pub struct BatchRequest {
     /// When its session gets a notice of calls that were answered before they had ended. Recorded with the
     /// batch, but not part of its identity: on resubmission the recorded rule counts.
     pub wake: Wake,
+    /// The trace that the request belongs to: spans of its calls continue it, and commands are handed it. Recorded with the
+    /// batch, but not part of its identity.
+    pub traceparent: Option<TraceParent>,
     /// Whether nobody waits for its calls: their provisional answers are recorded with them, before any of
     /// them starts.
     pub unattended: bool,
@@ -201,7 +205,7 @@ pub(crate) fn check(mut request: BatchRequest, limits: &EnforcedLimits) -> Resul
     texts.finish(calls.iter_mut().flat_map(|asked| [&mut asked.opened.id, &mut asked.opened.args.text]));
     let inputs = request.inputs.map(|inputs| checked_inputs(inputs, limits)).transpose()?;
     let observers = observers_of(&request.calls);
-    let BatchRequest { key, turn, overlay, observer, siblings, wake, unattended, .. } = request;
+    let BatchRequest { key, turn, overlay, observer, siblings, wake, unattended, traceparent, .. } = request;
     if siblings == Siblings::Quorum(0) {
         return shape(
             "a quorum needs at least 1 call; leave `siblings` out if none has to succeed".to_string(),
@@ -221,6 +225,7 @@ pub(crate) fn check(mut request: BatchRequest, limits: &EnforcedLimits) -> Resul
         unattended,
         streamed: false,
         parent: None,
+        trace: BatchTrace::inside(traceparent),
     })
 }
 
@@ -250,6 +255,7 @@ pub(crate) struct ShapedBatch {
     pub(crate) streamed: bool,
     /// The call that makes it, if it is nested.
     pub(crate) parent: Option<Parent>,
+    pub(crate) trace: BatchTrace,
 }
 
 impl ShapedBatch {

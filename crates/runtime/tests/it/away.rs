@@ -35,7 +35,7 @@ impl Keys {
     }
 
     async fn answer(&self, runtime: &Runtime, id: &str) {
-        runtime.complete(&self.of(id).await, Completed::Ok(json!(id))).await.unwrap();
+        runtime.complete(&self.of(id).await, Completed::ok(json!(id))).await.unwrap();
     }
 }
 
@@ -137,7 +137,7 @@ async fn wake(runtime: &Runtime, what: &str, keys: &Keys, clock: &ManualClock) {
         }
         "client" => {
             let call = runtime.open().await.unwrap()[0].call.clone();
-            runtime.client_result(&call, Completed::Ok(json!("done"))).await.unwrap();
+            runtime.client_result(&call, Completed::ok(json!("done"))).await.unwrap();
         }
         "connection" => {
             let reached = runtime.connected("s", "mail", true).await.unwrap();
@@ -227,7 +227,7 @@ async fn an_answer_that_comes_in_the_very_moment_of_leaving_is_not_lost() {
             for _ in 0..round % 50 {
                 tokio::task::yield_now().await;
             }
-            runtime.complete(&key, Completed::Ok(json!(1))).await.unwrap();
+            runtime.complete(&key, Completed::ok(json!(1))).await.unwrap();
         });
     }
     while let Some(answered) = answers.join_next().await {

@@ -54,18 +54,18 @@ fn is_refused(result: &Result<(), AskError>) -> bool {
 async fn answers_by_key_and_results_of_clients_are_bounded_as_configured() {
     for (limits, fits, too_deep) in depths() {
         let (runtime, key) = waiting(limits.clone()).await;
-        let refused = runtime.complete(&key, Completed::Ok(nested(too_deep))).await;
+        let refused = runtime.complete(&key, Completed::ok(nested(too_deep))).await;
         assert!(is_refused(&refused), "{refused:?}");
-        runtime.complete(&key, Completed::Ok(nested(fits))).await.unwrap();
+        runtime.complete(&key, Completed::ok(nested(fits))).await.unwrap();
         assert_eq!(states(&run(&runtime, "s", asked()).await), "c succeeded");
 
         let runtime = self::runtime(limits);
         runtime.register(client_tool(spec("t", EffectClass::Keyed))).unwrap();
         let submitted = runtime.submit("s", asked()).await.unwrap();
         let call = waits_for(&runtime, "client").await;
-        let refused = runtime.client_result(&call, Completed::Ok(nested(too_deep))).await;
+        let refused = runtime.client_result(&call, Completed::ok(nested(too_deep))).await;
         assert!(is_refused(&refused), "{refused:?}");
-        runtime.client_result(&call, Completed::Ok(nested(fits))).await.unwrap();
+        runtime.client_result(&call, Completed::ok(nested(fits))).await.unwrap();
         assert_eq!(states(&submitted.settled().await.unwrap()), "c succeeded");
     }
 }

@@ -204,7 +204,7 @@ async fn an_answered_call_whose_tool_changed_ends_with_its_total_deadline() {
     let runtime = owner();
     runtime.register(changed(EffectClass::Keyed, &Count::default())).unwrap();
     let submitted = runtime.submit("s", asked()).await.unwrap();
-    runtime.complete(&key, windlass::wait::Completed::Ok(json!(1))).await.unwrap();
+    runtime.complete(&key, windlass::wait::Completed::ok(json!(1))).await.unwrap();
     waits_for(&runtime, "tool_changed").await;
     clock.advance(Duration::from_millis(300));
     assert_eq!(end(&soon(submitted.settled()).await.unwrap()), "c unknown, 1 attempts");

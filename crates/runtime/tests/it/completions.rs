@@ -72,7 +72,7 @@ impl Tool for Asking {
             match self.0.how {
                 How::Pending => Ok(Output::pending(key).within(DAY)),
                 How::Wait => Ok(match cx.wait(&key, Some(DAY)).await? {
-                    Some(Completed::Ok(answer)) => answer,
+                    Some(Completed::Ok(answer)) => answer.value,
                     other => json!(format!("{other:?}")),
                 }
                 .into()),
@@ -144,7 +144,7 @@ impl World {
         }
         let mut words = Vec::new();
         for (key, number) in told {
-            words.push(match runtime.complete(&key, Completed::Ok(n(number))).await {
+            words.push(match runtime.complete(&key, Completed::ok(n(number))).await {
                 Ok(()) => "taken".to_string(),
                 Err(AskError::Answered) => "answered before".to_string(),
                 Err(AskError::Over { .. }) => "over".to_string(),

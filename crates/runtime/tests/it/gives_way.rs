@@ -64,7 +64,7 @@ impl World {
 
     async fn answer(&self, runtime: &Runtime, number: usize) {
         let key = self.keys.lock().unwrap()[number].clone();
-        runtime.complete(&key, Completed::Ok(json!(1))).await.unwrap();
+        runtime.complete(&key, Completed::ok(json!(1))).await.unwrap();
     }
 
     fn register(&self, runtime: &Runtime, class: EffectClass) {

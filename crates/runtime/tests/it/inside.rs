@@ -415,21 +415,26 @@ fn asks_inside(keys: &Keys) -> impl Tool {
             let key = cx.completion("person").await?;
             keys.lock().unwrap().push(key.to_string());
             let answer = cx.wait(&key, Some(DAY)).await?;
-            Ok(json!(format!("{answer:?}")).into())
+            Ok(json!(words(answer)).into())
         })
     })
+}
+
+/// An answer in a few words.
+fn words(answer: Option<Completed>) -> String {
+    match answer {
+        Some(Completed::Ok(output)) => format!("ok {}", output.value),
+        other => format!("{other:?}"),
+    }
 }
 
 #[tokio::test]
 async fn the_answer_to_a_pending_call_is_its_result() {
     for class in [EffectClass::Read, EffectClass::Keyed, EffectClass::Once, EffectClass::Stepped] {
         for (answer, expected) in [
-            (Completed::Ok(n(7)), "c succeeded, 1 attempts"),
-            (Completed::Ok(json!("no object")), "c failed/invalid_output, 1 attempts"),
-            (
-                Completed::Error { code: "no".into(), message: "Ann says no".into() },
-                "c failed/tool_failed, 1 attempts",
-            ),
+            (Completed::ok(n(7)), "c succeeded, 1 attempts"),
+            (Completed::ok(json!("no object")), "c failed/invalid_output, 1 attempts"),
+            (Completed::error("no", "Ann says no"), "c failed/tool_failed, 1 attempts"),
         ] {
             let (runtime, _folder) = sqlite();
             let keys = Keys::default();
@@ -464,7 +469,7 @@ async fn an_answer_survives_a_restart_whoever_took_it() {
         let key = keys.lock().unwrap()[0].clone();
         if before {
             // Left for the next owner.
-            let ok = windlass::ask::completion(&Completed::Ok(n(3)), &Default::default()).unwrap();
+            let ok = windlass::ask::completion(&Completed::ok(n(3)), &Default::default()).unwrap();
             let clock = windlass::time::SystemClock::default();
             windlass::ask::post_complete(&**runtime.store(), &key, &ok, &clock).await.unwrap();
         }
@@ -473,10 +478,10 @@ async fn an_answer_survives_a_restart_whoever_took_it() {
         runtime.register(asks_inside(&keys)).unwrap();
         runtime.resume().await.unwrap();
         if !before {
-            runtime.complete(&key, Completed::Ok(n(3))).await.unwrap();
+            runtime.complete(&key, Completed::ok(n(3))).await.unwrap();
         }
         let answer = run(&runtime, "s", asked()).await;
-        assert_eq!(answer.calls[0].model_text(), r#"Some(Ok(Object {"n": Number(3)}))"#);
+        assert_eq!(answer.calls[0].model_text(), r#"ok {"n":3}"#);
         let keys = keys.lock().unwrap().clone();
         assert!(keys.iter().all(|other| *other == key), "one name, one key");
     }
@@ -494,7 +499,7 @@ async fn nobody_answers_in_time() {
     clock.advance(DAY);
     assert_eq!(end(&submitted.settled().await.unwrap()), "c failed/timeout, 1 attempts");
     let key = keys.lock().unwrap()[0].clone();
-    let late = runtime.complete(&key, Completed::Ok(n(1))).await;
+    let late = runtime.complete(&key, Completed::ok(n(1))).await;
     assert!(matches!(late, Err(AskError::Over { .. })), "{late:?}");
     runtime.replace(inside).unwrap();
     let submitted = runtime.submit("other", asked()).await.unwrap();
@@ -514,7 +519,7 @@ async fn an_answer_before_the_wait_is_kept() {
             let key = cx.completion("early").await?;
             keys.lock().unwrap().push(key.to_string());
             waits.wait_for(|given| *given).await.unwrap();
-            Ok(json!(format!("{:?}", cx.wait(&key, None).await?)).into())
+            Ok(json!(words(cx.wait(&key, None).await?)).into())
         })
     });
     runtime.register(tool).unwrap();
@@ -525,10 +530,10 @@ async fn an_answer_before_the_wait_is_kept() {
         }
         tokio::task::yield_now().await;
     };
-    runtime.complete(&key, Completed::Ok(n(1))).await.unwrap();
+    runtime.complete(&key, Completed::ok(n(1))).await.unwrap();
     given.send(true).unwrap();
     let answer = submitted.settled().await.unwrap();
-    assert_eq!(answer.calls[0].model_text(), r#"Some(Ok(Object {"n": Number(1)}))"#);
+    assert_eq!(answer.calls[0].model_text(), r#"ok {"n":1}"#);
 }
 
 #[tokio::test]
@@ -541,12 +546,12 @@ async fn a_forged_key_is_no_key_and_pending_needs_one() {
     let key = keys.lock().unwrap()[0].clone();
     let forged = format!("{}{}", &key[..51], if key.ends_with('0') { '1' } else { '0' });
     for bad in ["", "nonsense", &call, &forged] {
-        let refused = runtime.complete(bad, Completed::Ok(n(1))).await;
+        let refused = runtime.complete(bad, Completed::ok(n(1))).await;
         assert!(matches!(refused, Err(AskError::NoKey)), "{bad:?}: {refused:?}");
     }
     runtime.cancel(Target::Call(&call), None).await.unwrap();
     runtime.idle().await;
-    let late = runtime.complete(&key, Completed::Ok(n(1))).await;
+    let late = runtime.complete(&key, Completed::ok(n(1))).await;
     assert!(matches!(late, Err(AskError::Over { .. })), "{late:?}");
     // The key of another call is no key of this one.
     let stolen: Arc<Mutex<Option<windlass::wait::CompletionKey>>> = Arc::default();

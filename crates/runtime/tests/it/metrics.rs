@@ -2,6 +2,7 @@
 
 use crate::rig::{Count, batch, call, echo, memory, n, quick, returns, run, spec};
 use std::collections::BTreeMap;
+use windlass::trace::TraceSpan;
 use windlass::{EffectClass, RetryRule, Runtime, ToolError, ToolSpec};
 
 /// The series that are not zero, but for histograms' buckets and sums.
@@ -45,15 +46,17 @@ async fn calls_are_counted_by_tool_and_by_how_they_end() {
 async fn spans_are_given_to_one_and_dropped_beyond_what_waits() {
     let runtime = memory();
     runtime.register(echo(quick("read", EffectClass::Read), &Count::default())).unwrap();
-    let mut spans = runtime.spans(2, false).unwrap();
-    assert!(runtime.spans(2, false).is_none(), "somebody has them");
+    let mut spans = runtime.spans(3, false).unwrap();
+    assert!(runtime.spans(3, false).is_none(), "somebody has them");
     let calls = vec![call("1", "read", n(1)), call("2", "made_up", n(2)), call("3", "read", n(3))];
     run(&runtime, "s", batch("k", calls)).await;
-    let first = spans.recv().await.unwrap();
-    let second = spans.recv().await.unwrap();
+    let TraceSpan::Attempt(attempt) = spans.recv().await.unwrap() else { panic!() };
+    let TraceSpan::Call(first) = spans.recv().await.unwrap() else { panic!() };
+    let TraceSpan::Call(second) = spans.recv().await.unwrap() else { panic!() };
+    assert_eq!((attempt.trace, attempt.parent, attempt.end), (first.trace, first.span, "returned"));
     assert_eq!((&*first.id, first.state, first.code, first.attempts), ("1", "succeeded", None, 1));
     let failed = ("2", "failed", Some("no_such_tool"), 0);
     assert_eq!((&*second.id, second.state, second.code, second.attempts), failed);
     assert_eq!((first.trace, first.contents.is_none()), (second.trace, true));
-    assert_eq!(series(&runtime)["windlass_spans_lost_total"], 1);
+    assert_eq!(series(&runtime)["windlass_spans_lost_total"], 2);
 }

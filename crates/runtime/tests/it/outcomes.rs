@@ -57,7 +57,7 @@ async fn a_tool_error_is_told_to_the_model_and_its_detail_is_not() {
         "retry": {"exhausted": {"attempts": 3}}, "did_not_happen": true, "tool_code": "E42",
     });
     assert_eq!(answer["outcome"]["failure"], failure);
-    assert_eq!(text(&answer), r#"{"error":"the other side said no","code":"tool_failed"}"#);
+    assert_eq!(text(&answer), r#"{"error":"the other side said no","code":"tool_failed","tool_code":"E42"}"#);
     assert_eq!(answer["model"]["is_error"], true);
     assert!(!answer.to_string().contains("db-3"));
 }

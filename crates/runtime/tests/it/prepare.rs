@@ -63,7 +63,7 @@ fn read(name: &str) -> ToolSpec {
 
 #[tokio::test]
 async fn what_a_tool_says_when_it_is_asked_to_prepare() {
-    let cases: [(&str, Says, &str, &str, u32); 8] = [
+    let cases: [Case; 8] = [
         (
             "a payload for its attempts",
             |args, cx| Ok(Prepared::Payload(json!({"seen": args, "by": [cx.session(), cx.id()]}))),
@@ -71,7 +71,7 @@ async fn what_a_tool_says_when_it_is_asked_to_prepare() {
             r#"{"args":{"n":1},"payload":{"by":["s","c"],"seen":{"n":1}}}"#,
             1,
         ),
-        ("an answer at once", |_, _| Ok(Prepared::Answer(json!("known"))), "c succeeded", "known", 0),
+        ("an answer at once", |_, _| Ok(Prepared::Answer(json!("known").into())), "c succeeded", "known", 0),
         (
             "a failure for the model",
             |_, _| Err(ToolError::new("not today")),
@@ -89,7 +89,7 @@ async fn what_a_tool_says_when_it_is_asked_to_prepare() {
         ("a panic", |_, _| panic!("secret"), "c failed/tool_panicked", "reference", 0),
         (
             "an answer that breaks its promise",
-            |_, _| Ok(Prepared::Answer(json!(7))),
+            |_, _| Ok(Prepared::Answer(json!(7).into())),
             "c failed/invalid_output",
             "output schema",
             0,
@@ -109,7 +109,52 @@ async fn what_a_tool_says_when_it_is_asked_to_prepare() {
             0,
         ),
     ];
-    for (what, says, state, told, attempts) in cases {
+    check(&cases).await;
+}
+
+#[tokio::test]
+async fn a_tool_rewrites_its_arguments_and_answers_with_parts() {
+    let cases: [Case; 4] = [
+        (
+            "other arguments, with a payload",
+            |args, _| Ok(Prepared::Rewrite { args: json!({"n": [args["n"]]}), payload: Some(json!(5)) }),
+            "c succeeded",
+            r#"{"args":{"n":[1]},"payload":5}"#,
+            1,
+        ),
+        (
+            "other arguments that are no object",
+            |_, _| Ok(Prepared::Rewrite { args: json!("secret"), payload: None }),
+            "c failed/internal",
+            "reference",
+            0,
+        ),
+        (
+            "an answer with parts",
+            |_, _| {
+                let parts = vec![windlass::outcome::Part::Text("with a note".into())];
+                Ok(Prepared::Answer(Output { parts, ..json!("known").into() }))
+            },
+            "c succeeded",
+            "known\nwith a note",
+            0,
+        ),
+        (
+            "an answer that waits",
+            |_, _| Ok(Prepared::Answer(Output::pending(None))),
+            "c failed/internal",
+            "reference",
+            0,
+        ),
+    ];
+    check(&cases).await;
+}
+
+/// A name, the tool's word, the end of the call, the model's text, and the number of attempts.
+type Case = (&'static str, Says, &'static str, &'static str, u32);
+
+async fn check(cases: &[Case]) {
+    for &(what, says, state, told, attempts) in cases {
         let runtime = memory();
         runtime.register(Prepares::new(read("x"), says)).unwrap();
         let answer = run(&runtime, "s", batch("k", vec![call("c", "x", n(1))])).await;
@@ -122,7 +167,7 @@ async fn what_a_tool_says_when_it_is_asked_to_prepare() {
 #[tokio::test]
 async fn a_long_answer_at_once_is_kept_like_a_result() {
     let runtime = memory();
-    let says: Says = |_, _| Ok(Prepared::Answer(json!("x".repeat(100_000))));
+    let says: Says = |_, _| Ok(Prepared::Answer(json!("x".repeat(100_000)).into()));
     runtime.register(Prepares::new(read("x"), says)).unwrap();
     let answer = run(&runtime, "s", batch("k", vec![call("c", "x", n(1))])).await;
     let shown = serde_json::to_value(&answer.calls[0]).unwrap();
@@ -153,7 +198,7 @@ async fn a_tool_prepares_what_hooks_made_and_is_not_asked_for_what_does_not_fit(
     }
     let store = windlass::store::memory::MemoryStore::new().unwrap();
     let runtime = Runtime::new(Config { hooks: vec![Arc::new(Rewrites)], ..Config::new(store) });
-    let tool = Prepares::new(read("x"), |args, _| Ok(Prepared::Answer(args.clone())));
+    let tool = Prepares::new(read("x"), |args, _| Ok(Prepared::Answer(args.clone().into())));
     let asked = tool.asked.clone();
     runtime.register(tool).unwrap();
     let answer = run(&runtime, "s", batch("k", vec![call("c", "x", n(1))])).await;

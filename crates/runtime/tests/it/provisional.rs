@@ -62,7 +62,7 @@ impl World {
         match tool {
             "completion" => {
                 let key = self.keys.lock().unwrap()[0].clone();
-                runtime.complete(&key, Completed::Ok(json!(7))).await.unwrap();
+                runtime.complete(&key, Completed::ok(json!(7))).await.unwrap();
             }
             "question" => {
                 let question = runtime.questions().await.unwrap().pop().unwrap();
@@ -72,7 +72,7 @@ impl World {
                 self.is_connected.store(true, Ordering::SeqCst);
                 runtime.connected("s", "mail", true).await.unwrap();
             }
-            _ => runtime.client_result(handle, Completed::Ok(json!(7))).await.unwrap(),
+            _ => runtime.client_result(handle, Completed::ok(json!(7))).await.unwrap(),
         }
     }
 }

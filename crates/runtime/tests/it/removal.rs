@@ -94,7 +94,7 @@ async fn check_gone(runtime: &Runtime, had: &Had, count: &Count) {
     }
     let cancelled = runtime.cancel(Target::Call(&had.call), None).await;
     assert!(matches!(cancelled, Err(AskError::NotFound { .. })), "{cancelled:?}");
-    let completed = runtime.complete(&had.key, Completed::Ok(json!(1))).await;
+    let completed = runtime.complete(&had.key, Completed::ok(json!(1))).await;
     assert!(matches!(completed, Err(AskError::NoKey)), "{completed:?}");
     assert_eq!(runtime.open_calls(), 0);
     assert_eq!(runtime.kv("s").get("k1").await.unwrap(), None);

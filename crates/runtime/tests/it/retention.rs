@@ -175,7 +175,7 @@ async fn an_open_batch_stays_and_holds_nothing_else_back() {
     let report = runtime.expire_now().await.unwrap();
     assert_eq!((report.batches, report.held), (5, 1));
     let key = given.lock().unwrap().take().unwrap();
-    runtime.complete(&key, Completed::Ok(json!("yes"))).await.unwrap();
+    runtime.complete(&key, Completed::ok(json!("yes"))).await.unwrap();
     let answer = run(&runtime, "s", batch("open", vec![call("c", "waits", json!({}))])).await;
     assert_eq!(states(&answer), "c succeeded", "it went on over the gap");
     clock.advance(HOUR * 2);

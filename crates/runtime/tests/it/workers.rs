@@ -468,7 +468,7 @@ async fn an_answer_reaches_a_call_whose_session_is_another_workers() {
             let key = cx.completion("answer").await?;
             let _ = gives.send(key.as_str().to_string());
             match cx.wait(&key, None).await? {
-                Some(Completed::Ok(value)) => Ok(value.into()),
+                Some(Completed::Ok(output)) => Ok(*output),
                 other => Err(ToolError::new(format!("{other:?}"))),
             }
         }
@@ -477,7 +477,7 @@ async fn an_answer_reaches_a_call_whose_session_is_another_workers() {
     let waiting = a.runtime.submit("s", one()).await.unwrap();
     let key = given.recv().await.unwrap();
     crate::rig::waits_for(&a.runtime, "completion").await;
-    b.runtime.complete(&key, Completed::Ok(n(7))).await.unwrap();
+    b.runtime.complete(&key, Completed::ok(n(7))).await.unwrap();
     a.clock.advance(KNOCK);
     let answer = waiting.settled().await.unwrap();
     assert_eq!(states(&answer), "a succeeded");

@@ -341,10 +341,10 @@ async fn a_tool_that_the_caller_runs_ends_with_what_it_posts() {
         runtime.register(client_tool(spec)).unwrap();
         let other = self::spec("other", EffectClass::Stepped);
         runtime.register(painter(other, &Count::default())).unwrap();
-        let error = Completed::Error { code: "gone".into(), message: "The tab is gone.".into() };
+        let error = Completed::error("gone", "The tab is gone.");
         for (key, result, state) in [
-            ("k1", Completed::Ok(n(1)), "c succeeded"),
-            ("k2", Completed::Ok(json!([])), "c failed/invalid_output"),
+            ("k1", Completed::ok(n(1)), "c succeeded"),
+            ("k2", Completed::ok(json!([])), "c failed/invalid_output"),
             ("k3", error, "c failed/tool_failed"),
             ("k4", Completed::Cancelled, "c cancelled"),
         ] {
@@ -357,15 +357,15 @@ async fn a_tool_that_the_caller_runs_ends_with_what_it_posts() {
             runtime.client_result(&call, result.clone()).await.unwrap();
             assert_eq!(states(&submitted.settled().await.unwrap()), state);
             runtime.client_result(&call, result).await.unwrap();
-            let other = runtime.client_result(&call, Completed::Ok(json!("other"))).await;
+            let other = runtime.client_result(&call, Completed::ok(json!("other"))).await;
             assert!(matches!(other, Err(AskError::Answered)), "{other:?}");
         }
         // Only its own calls, and only by their handles.
         drop(runtime.submit("s", batch("k5", vec![call("c", "other", n(1))])).await.unwrap());
         let call = waits_for(&runtime, "input").await;
-        let not = runtime.client_result(&call, Completed::Ok(n(1))).await;
+        let not = runtime.client_result(&call, Completed::ok(n(1))).await;
         assert!(matches!(not, Err(AskError::Unfit { .. })), "{not:?}");
-        let none = runtime.client_result("nonsense", Completed::Ok(n(1))).await;
+        let none = runtime.client_result("nonsense", Completed::ok(n(1))).await;
         assert!(matches!(none, Err(AskError::NotFound { .. })), "{none:?}");
     }
 }
@@ -380,7 +380,7 @@ async fn a_caller_that_runs_a_tool_may_come_back_after_a_restart_or_too_late() {
     drop(runtime);
     let runtime = reopen(&folder);
     runtime.register(tool()).unwrap();
-    runtime.client_result(&waits, Completed::Ok(n(9))).await.unwrap();
+    runtime.client_result(&waits, Completed::ok(n(9))).await.unwrap();
     assert_eq!(run(&runtime, "s", asked()).await.calls[0].model_text(), r#"{"n":9}"#);
 
     let (store, clock) = (MemoryStore::new().unwrap(), ManualClock::default());
@@ -390,6 +390,6 @@ async fn a_caller_that_runs_a_tool_may_come_back_after_a_restart_or_too_late() {
     let waits = waits_for(&runtime, "client").await;
     clock.advance(Duration::from_secs(300));
     assert_eq!(end(&submitted.settled().await.unwrap()), "c failed/timeout, 1 attempts");
-    let late = runtime.client_result(&waits, Completed::Ok(n(1))).await;
+    let late = runtime.client_result(&waits, Completed::ok(n(1))).await;
     assert!(matches!(late, Err(AskError::Over { .. })), "{late:?}");
 }

@@ -1,17 +1,21 @@
-//! Artifacts: their bytes, or a range of them.
+//! Artifacts: their bytes, or a range of them; and uploads for answers that name them.
 
-use super::HandlerResult;
 use super::bytes::{Pieces, served};
+use super::{HandlerResult, opened};
 use crate::access::Caller;
 use crate::api::Api;
-use crate::extract::PathParams;
+use crate::extract::{PathCompletionKey, PathParams, QueryParams, Raw};
 use crate::problem::{Problem, ProblemCode};
+use crate::undisturbed::undisturbed;
+use crate::wire::UploadQuery;
+use crate::wire::shown::ArtifactUploaded;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderValue, IF_RANGE, RANGE};
+use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderValue, IF_RANGE, RANGE};
 use hyper::{HeaderMap, StatusCode};
 use windlass::error::{ArtifactError, chain};
-use windlass::sessions::ArtifactInfo;
+use windlass::sessions::{Artifact, ArtifactInfo, UploadFor};
 use windlass_core::handle::Handle;
 
 /// How much of an artifact is read at once: one stored piece.
@@ -48,6 +52,62 @@ pub async fn read(
         head.extend(HeaderValue::try_from(told).ok().map(|told| (CONTENT_RANGE, told)));
     }
     Ok(response)
+}
+
+/// Stores the body as an artifact of the session.
+pub async fn upload(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams(session): PathParams<String>,
+    QueryParams(UploadQuery { call }): QueryParams<UploadQuery>,
+    headers: HeaderMap,
+    Raw(body): Raw,
+) -> HandlerResult {
+    api.takes_work()?;
+    let Some(call) = call else {
+        api.session(&caller, &session).await?;
+        return store(&api, UploadTarget::Session(session), &headers, body).await;
+    };
+    if api.call(&caller, &call).await? != session {
+        let told = format!("the call {call:?} is none of this session");
+        return Err(Problem::new(ProblemCode::NotFound, told));
+    }
+    store(&api, UploadTarget::Call(call), &headers, body).await
+}
+
+/// Stores the body as an artifact, for the answer to a completion key; the key is enough.
+pub async fn upload_for_key(
+    State(api): State<Api>,
+    PathCompletionKey(key): PathCompletionKey,
+    headers: HeaderMap,
+    Raw(body): Raw,
+) -> HandlerResult {
+    api.takes_work()?;
+    store(&api, UploadTarget::Key(key), &headers, body).await
+}
+
+/// The belonging of an upload, by name.
+enum UploadTarget {
+    Session(String),
+    Call(String),
+    Key(String),
+}
+
+async fn store(api: &Api, to: UploadTarget, headers: &HeaderMap, body: Bytes) -> HandlerResult {
+    let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = media_type.unwrap_or("application/octet-stream").to_string();
+    let runtime = api.runtime().clone();
+    let stored = undisturbed(async move {
+        let to = match &to {
+            UploadTarget::Session(session) => UploadFor::Session(session),
+            UploadTarget::Call(call) => UploadFor::Call(call),
+            UploadTarget::Key(key) => UploadFor::Key(key),
+        };
+        runtime.upload(to, &body, &media_type).await
+    });
+    let Artifact { kept, media_type } = stored.await?;
+    let shown = ArtifactUploaded { artifact: kept.artifact.to_string(), bytes: kept.bytes, media_type };
+    opened(true, &shown)
 }
 
 /// The artifact of this id, if the caller may use its session.

@@ -8,8 +8,8 @@ use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view::View;
 use crate::wire::{
-    AnswerBody, CancelBody, Cancelled, CompletionBody, CompletionReceipt, Connect, ConnectionReach, Nothing,
-    QuestionQuery, ResolveBody, SignalBody, SignalReceipt,
+    AnswerBody, BatchCancelBody, CancelBody, Cancelled, CompletionBody, CompletionReceipt, Connect,
+    ConnectionReach, Nothing, QuestionQuery, ResolveBody, SignalBody, SignalReceipt,
 };
 use axum::extract::State;
 use windlass::ask::{Resolution, Target, check_reason};
@@ -68,12 +68,17 @@ pub async fn cancel_batch(
     State(api): State<Api>,
     caller: Caller,
     PathParams((session, key)): PathParams<(String, String)>,
-    Body(body): Body<CancelBody>,
+    Body(BatchCancelBody { reason: said, id }): Body<BatchCancelBody>,
 ) -> HandlerResult {
-    let reason = reason(body)?;
+    let reason = reason(CancelBody { reason: said })?;
     api.session(&caller, &session).await?;
     cancel(&api, reason, async move |runtime, reason| {
-        runtime.cancel(Target::Batch { session: &session, key: &key }, reason.as_deref()).await
+        let (session, key) = (session.as_str(), key.as_str());
+        let target = match id.as_deref() {
+            Some(id) => Target::CallOf { session, key, id },
+            None => Target::Batch { session, key },
+        };
+        runtime.cancel(target, reason.as_deref()).await
     })
     .await
 }

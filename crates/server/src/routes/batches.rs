@@ -12,14 +12,18 @@ use crate::view::View;
 use crate::wire::turns::{BatchQuery, TurnAnswer};
 use crate::wire::{AnswerWait, BatchBody, Close, Push};
 use axum::extract::{FromRequest, Request, State};
+use hyper::HeaderMap;
 use hyper::header::CONTENT_TYPE;
+use windlass::BatchRequest;
 use windlass::batch::StreamRequest;
+use windlass::trace::TraceParent;
 
 pub async fn submit(
     State(api): State<Api>,
     caller: Caller,
     room: RequestRoom,
     PathParams(session): PathParams<String>,
+    headers: HeaderMap,
     QueryParams(query): QueryParams<BatchQuery>,
     request: Request,
 ) -> HandlerResult {
@@ -32,7 +36,8 @@ pub async fn submit(
     let CallsPayload(batch) = CallsPayload::<BatchBody>::from_request(request, &api).await?;
     not_empty(batch.calls.len())?;
     let waits = api.waits(batch.wait.unwrap_or_default(), batch.timeout_ms)?;
-    let request = batch.request(api.runtime().limits())?;
+    let traceparent = traceparent(&headers);
+    let request = BatchRequest { traceparent, ..batch.request(api.runtime().limits())? };
     api.claim(&caller, &session).await?;
     let submitted = undisturbed({
         let (runtime, session) = (api.runtime().clone(), session.clone());
@@ -81,12 +86,14 @@ pub async fn push(
     caller: Caller,
     room: RequestRoom,
     PathParams((session, key)): PathParams<(String, String)>,
+    headers: HeaderMap,
     CallsPayload(push): CallsPayload<Push>,
 ) -> HandlerResult {
     api.takes_work()?;
     not_empty(push.calls.len())?;
     let waits = api.waits(push.wait.unwrap_or(AnswerWait::None), push.timeout_ms)?;
     let (stream, calls) = push.request(key, api.runtime().limits())?;
+    let stream = StreamRequest { traceparent: traceparent(&headers), ..stream };
     api.claim(&caller, &session).await?;
     let submitted = undisturbed({
         let (runtime, session) = (api.runtime().clone(), session.clone());
@@ -123,6 +130,11 @@ pub async fn show(
 ) -> HandlerResult {
     api.session(&caller, &session).await?;
     json(&View::of_session(api.runtime(), &session).find_batch(&session, &key).await?)
+}
+
+/// The trace that a request belongs to. A malformed header is none, as the standard says.
+fn traceparent(headers: &HeaderMap) -> Option<TraceParent> {
+    headers.get("traceparent").and_then(|value| TraceParent::parse(value.to_str().ok()?))
 }
 
 fn not_empty(calls: usize) -> Result<(), Problem> {

@@ -136,6 +136,7 @@ fn unrecorded(call: &OpenCall) -> CallView<'_> {
         waited_ms: None,
         ran_ms: None,
         repairs: None,
+        answered_by: None,
         waiting_for: None,
         progress: call.progress.as_ref(),
         status: call.status.as_deref(),

@@ -211,7 +211,8 @@ impl Push {
         let inputs = inputs(self.inputs.as_deref(), limits)?;
         let calls = requests(self.calls, limits);
         let Push { turn, siblings, wake, .. } = self;
-        Ok((StreamRequest { key, turn, siblings, inputs, wake: wake.into(), overlay: None }, calls))
+        let wake = wake.into();
+        Ok((StreamRequest { key, turn, siblings, inputs, wake, ..StreamRequest::default() }, calls))
     }
 }
 

@@ -29,6 +29,18 @@ pub struct HealthView {
     pub status: String,
 }
 
+/// An uploaded artifact.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[schemars(rename = "UploadedArtifact")]
+pub struct ArtifactUploaded {
+    /// The id of the artifact, for the parts of an answer.
+    pub artifact: String,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// Its media type, as the header `content-type` said.
+    pub media_type: String,
+}
+
 /// A session.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Session")]
@@ -137,6 +149,9 @@ pub struct ToolView {
 )]
 pub struct Contract {
     pub id: String,
+    pub source: String,
+    pub category: String,
+    pub tags: Vec<String>,
     pub class: String,
     pub hints: Map<String, Value>,
     pub flags: Vec<String>,

@@ -18,6 +18,10 @@ fn code<T: std::fmt::Debug>(answered: Result<T, ClientError>) -> (u16, String) {
     }
 }
 
+fn failed(code: &str, message: &str) -> CompleteError {
+    CompleteError { code: code.into(), message: message.into(), ..CompleteError::default() }
+}
+
 #[tokio::test]
 async fn a_call_a_batch_and_a_session_are_cancelled() {
     let mut rig = Rig::new();
@@ -111,7 +115,7 @@ async fn whoever_has_the_key_answers_once() {
     let keys = Arc::new(Mutex::new(Vec::new()));
     rig.runtime.register(Waits(keys.clone())).expect("it fits");
     let ok = |value| CompletionBody { ok: Some(value), ..CompletionBody::default() };
-    let error = CompleteError { code: "no".into(), message: "Ann says no".into() };
+    let error = failed("no", "Ann says no");
     let error = CompletionBody { error: Some(error), ..CompletionBody::default() };
     let cancelled = CompletionBody { cancelled: true, ..CompletionBody::default() };
     for (key, said, state) in
@@ -157,7 +161,7 @@ async fn whoever_has_the_key_answers_once() {
         let (status, problem) = rig.post(&format!("/v1/completions/{late}"), body).await;
         assert_eq!((status, &problem["code"]), (400, &json!("bad_body")), "{problem}");
     }
-    let long = CompleteError { code: "c".repeat(65), message: "m".into() };
+    let long = failed(&"c".repeat(65), "m");
     let long = CompletionBody { error: Some(long), ..CompletionBody::default() };
     assert_eq!(code(client.complete(&late, &long).await), (422, "invalid_args".into()));
 }

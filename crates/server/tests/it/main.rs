@@ -1,6 +1,7 @@
 //! The API over the real socket and over TCP: a real runtime on a real store, asked as a second process would.
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
 
+mod answers;
 mod asks;
 mod bad_requests;
 mod batches;

@@ -47,7 +47,7 @@ async fn what_is_set_is_kept_and_shown_and_stands() {
     // What is not there yet is not taken as if it were.
     for more in [
         json!({"folder": "/tmp"}),
-        json!({"limits": {"tasks_running_max": 1}}),
+        json!({"limits": {"tasks_max": 1}}),
         json!({"limits": {"calls_running_max": -1}}),
     ] {
         assert_eq!(refused(more.clone()).await, (400, "bad_body".into()), "{more}");

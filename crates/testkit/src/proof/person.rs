@@ -195,9 +195,9 @@ impl Person {
 
     async fn send(&self, way: PersonReply<'_>, said: Value) -> Result<(), AskError> {
         match way {
-            PersonReply::Key(key) => self.runtime.complete(key, Completed::Ok(said)).await,
+            PersonReply::Key(key) => self.runtime.complete(key, Completed::ok(said)).await,
             PersonReply::Question(id) => self.runtime.answer(id, &said).await,
-            PersonReply::Result(handle) => self.runtime.client_result(handle, Completed::Ok(said)).await,
+            PersonReply::Result(handle) => self.runtime.client_result(handle, Completed::ok(said)).await,
         }
     }
 

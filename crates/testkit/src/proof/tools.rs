@@ -317,7 +317,7 @@ impl EffectTool {
             let call = self.name(cx);
             self.world.keys.send_modify(|keys| _ = keys.insert(call, key.to_string()));
             let answer = match cx.wait(&key, None).await? {
-                Some(Completed::Ok(answer)) => answer,
+                Some(Completed::Ok(answer)) => answer.value,
                 other => json!(format!("{other:?}")),
             };
             more.push((ANSWER, answer));

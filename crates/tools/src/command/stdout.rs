@@ -15,12 +15,14 @@ pub struct BoundedOutput {
     bytes_max: usize,
     overflowed: bool,
     is_text: bool,
+    /// The type of the image that it begins as, if it was too large to be held.
+    image: Option<&'static str>,
 }
 
 impl BoundedOutput {
     /// An empty output; more than `bytes_max` will not be held.
     pub fn new(bytes_max: usize) -> BoundedOutput {
-        BoundedOutput { bytes: Vec::new(), bytes_max, overflowed: false, is_text: true }
+        BoundedOutput { bytes: Vec::new(), bytes_max, overflowed: false, is_text: true, image: None }
     }
 
     /// Takes the next piece, and returns what must be stored elsewhere now: nothing until the maximum is
@@ -35,6 +37,7 @@ impl BoundedOutput {
         }
         self.overflowed = true;
         self.is_text = is_text_so_far(&self.bytes);
+        self.image = image_type(&self.bytes);
         Some(Cow::Owned(std::mem::take(&mut self.bytes)))
     }
 
@@ -59,14 +62,34 @@ impl BoundedOutput {
         }
     }
 
+    /// The held bytes, as they are; `None` if they were stored elsewhere.
+    pub fn into_bytes(self) -> Option<Vec<u8>> {
+        (!self.overflowed).then_some(self.bytes)
+    }
+
     /// The media type of this output; for a large one, judged by its beginning.
     pub fn media_type(&self) -> &'static str {
-        if self.is_text && is_text_so_far(&self.bytes) { TEXT } else { "application/octet-stream" }
+        match self.image.or_else(|| image_type(&self.bytes)) {
+            Some(image) => image,
+            None if self.is_text && is_text_so_far(&self.bytes) => TEXT,
+            None => "application/octet-stream",
+        }
     }
 
     /// The end of the held output, for a failure without another message.
     pub(crate) fn end(&self, bytes_max: usize) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes[self.bytes.len().saturating_sub(bytes_max)..])
+    }
+}
+
+/// The type of an image that models take, by the first bytes of its file.
+fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
     }
 }
 

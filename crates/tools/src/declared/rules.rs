@@ -19,6 +19,7 @@ pub(super) struct TimeRules {
     grace_ms: Option<Spanned<i64>>,
     inline_ms: Option<Spanned<i64>>,
     completion_ms: Option<Spanned<i64>>,
+    client_ms: Option<Spanned<i64>>,
     #[serde(default)]
     retry: RetryTable,
 }
@@ -99,6 +100,22 @@ impl TimeRules {
             (_, true) => Ok(Some(Later { within: ms.map(Duration::from_millis) })),
             (None, false) => Ok(None),
         }
+    }
+
+    /// How long a call waits for its caller, who runs the tool, if it has a time of its own.
+    pub(super) fn client(
+        &self,
+        source: &DeclarationSource<'_>,
+        client: bool,
+    ) -> Result<Option<Duration>, ConfigError> {
+        if let (Some(given), false) = (&self.client_ms, client) {
+            let message =
+                "`client_ms` bounds the wait for the caller who runs the tool, which needs client = true";
+            return Err(source.value_error(given.span(), message));
+        }
+        let hint = "milliseconds; remove it for the default";
+        let ms = number(source, "client_ms", self.client_ms.as_ref(), 1..=WAIT_MS_MAX, hint)?;
+        Ok(ms.map(Duration::from_millis))
     }
 
     /// The declared retry rule.

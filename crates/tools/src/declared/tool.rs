@@ -11,16 +11,22 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 use windlass::catalog::Deferral;
-use windlass::tool::{Hints, check_name};
-use windlass::{EffectClass, Limits, ToolSpec};
+use windlass::tool::{Hints, ToolSource, check_name, client_tool, client_tool_within};
+use windlass::{EffectClass, Limits, Tool, ToolSpec};
 
 /// A tool as declared, checked.
 pub(super) struct DeclaredTool {
     spec: ToolSpec,
-    command: Vec<String>,
+    /// The words of the command; `None` if the caller runs the tool.
+    command: Option<Vec<String>>,
+    /// How long a call waits for its caller, where the tool has a time of its own.
+    client_within: Option<Duration>,
+    output_media_type: Option<String>,
     reconcile: Option<Vec<String>>,
     later: Option<Later>,
     properties: BTreeSet<String>,
@@ -52,6 +58,12 @@ struct ToolTable {
     #[serde(default)]
     env: BTreeMap<String, Spanned<String>>,
     cwd: Option<String>,
+    client: Option<Spanned<bool>>,
+    output_media_type: Option<Spanned<String>>,
+    #[serde(default)]
+    category: String,
+    #[serde(default)]
+    tags: Vec<String>,
 }
 
 /// Parses the table of one tool, which may belong to these groups.
@@ -76,7 +88,17 @@ pub(super) fn read(
     let emits = table.emits.into_iter().map(|(kind, given)| Ok((kind, schema(source, given)?)));
     let emits = emits.collect::<Result<_, ConfigError>>()?;
     let properties = properties(input_schema.as_ref());
-    let command = command(source, &name, table.command, &properties)?;
+    let is_client = table.client.as_ref().is_some_and(|client| *client.get_ref());
+    let client_within = rules.client(source, is_client)?;
+    let command = match (is_client, table.command) {
+        (true, None) => None,
+        (true, Some(command)) => {
+            let message = "a tool is run by its caller (`client`) or by a `command`, not by both; remove one";
+            return Err(source.value_error(command.span(), message));
+        }
+        (false, given) => Some(command(source, &name, given, &properties)?),
+    };
+    let output_media_type = table.output_media_type.map(|given| media_type(source, &given)).transpose()?;
     let claims = room.claims(source, &properties, limits)?;
     let spec = ToolSpec {
         name: name.get_ref().to_string(),
@@ -100,18 +122,39 @@ pub(super) fn read(
         groups: room.groups(source, groups)?,
         narration: told.map_or(Ok(Vec::new()), |given| narration::read(source, given, &properties))?,
         version: table.version,
+        category: table.category,
+        tags: table.tags,
+        source: ToolSource::Declared,
         ..ToolSpec::default()
     };
     let later = rules.later(source, table.completion)?;
     let reconcile = table.reconcile.map(|words| reconcile(source, words, &spec, &properties)).transpose()?;
     let env =
         table.env.into_iter().map(|(name, value)| variable(source, name, value)).collect::<Result<_, _>>()?;
-    Ok(DeclaredTool { spec, command, reconcile, later, properties, cwd: table.cwd, env })
+    Ok(DeclaredTool {
+        spec,
+        command,
+        client_within,
+        output_media_type,
+        reconcile,
+        later,
+        properties,
+        cwd: table.cwd,
+        env,
+    })
 }
 
 impl DeclaredTool {
     /// The tool, with its paths relative to the folder of the file.
-    pub(super) fn into_tool(self, folder: &Path, launcher: &Launcher) -> CommandTool {
+    pub(super) fn into_tool(self, folder: &Path, launcher: &Launcher) -> Arc<dyn Tool> {
+        match (&self.command, self.client_within) {
+            (Some(_), _) => Arc::new(self.into_command(folder, launcher)),
+            (None, Some(within)) => Arc::new(client_tool_within(self.spec, within)),
+            (None, None) => Arc::new(client_tool(self.spec)),
+        }
+    }
+
+    fn into_command(self, folder: &Path, launcher: &Launcher) -> CommandTool {
         let template = |words: &[String]| match words.split_first() {
             Some((program, words)) if program.contains('/') => {
                 CommandTemplate::new(folder.join(program), words, &self.properties)
@@ -120,8 +163,9 @@ impl DeclaredTool {
             None => CommandTemplate::new("", &[], &self.properties),
         };
         CommandTool {
-            words: template(&self.command),
+            words: template(self.command.as_deref().unwrap_or_default()),
             reconcile: self.reconcile.as_deref().map(template),
+            output_media_type: self.output_media_type,
             later: self.later,
             cwd: self.cwd.map_or(folder.to_path_buf(), |cwd| folder.join(cwd)),
             env: self.env.into_iter().collect(),
@@ -161,6 +205,22 @@ const FLAGS_OF_NO_COMMAND: [(&str, &str); 2] = [
     ("cpu_bound", "a command computes in a process of its own"),
     ("quick", "starting a process takes longer than a caller's task may be held up"),
 ];
+
+/// A media type as declared: `type/subtype`.
+fn media_type(source: &DeclarationSource<'_>, given: &Spanned<String>) -> Result<String, ConfigError> {
+    let text = given.get_ref();
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&byte))
+    };
+    match text.split_once('/') {
+        Some((kind, sub)) if is_word(kind) && is_word(sub) => Ok(text.clone()),
+        _ => Err(source.value_error(
+            given.span(),
+            format!("`output_media_type` is {text:?}, and must be a type like image/png"),
+        )),
+    }
+}
 
 /// The names that `{x}` may stand for.
 fn properties(schema: Option<&Value>) -> BTreeSet<String> {
@@ -318,7 +378,7 @@ mod tests {
         let launcher = Launcher { program: "/bin/windlass".into(), args: Vec::new() };
         let read = read(&source, name, table, &Limits::default(), &Groups::new());
         let declared = read.map_err(|error| error.to_string()).expect("a tool");
-        declared.into_tool(&source.folder().expect("a folder"), &launcher)
+        declared.into_command(&source.folder().expect("a folder"), &launcher)
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
 use windlass::tool::Hints;
+use windlass::tool::ToolSource;
 use windlass::{EffectClass, Flags, ToolError, ToolSpec};
 
 pub(super) fn add() -> ToolSpec {
@@ -75,6 +76,7 @@ fn spec(name: &str, title: &str, description: &str) -> ToolSpec {
         class: Some(EffectClass::Read),
         hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
         flags: Flags { quick: true, ..Flags::default() },
+        source: ToolSource::BuiltIn,
         ..ToolSpec::default()
     }
 }

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass::tool::Hints;
+use windlass::tool::ToolSource;
 use windlass::{EffectClass, Flags, ToolError, ToolSpec};
 
 pub(super) fn spec() -> ToolSpec {
@@ -24,6 +25,7 @@ pub(super) fn spec() -> ToolSpec {
         class: Some(EffectClass::Read),
         hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
         flags: Flags { quick: true, ..Flags::default() },
+        source: ToolSource::BuiltIn,
         ..ToolSpec::default()
     }
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::SystemTime;
 use windlass::catalog::Deferral;
+use windlass::tool::ToolSource;
 use windlass::tool::{Hints, folded_name, nearest_name};
 use windlass::{Cx, EffectClass, Flags, Tool, ToolError, ToolFuture, ToolSpec};
 
@@ -50,6 +51,7 @@ impl Tool for GetCurrentTime {
             class: Some(EffectClass::Read),
             hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
             flags: Flags { quick: true, ..Flags::default() },
+            source: ToolSource::BuiltIn,
             ..ToolSpec::default()
         }
     }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use windlass::catalog::Deferral;
 use windlass::ids::Handle;
 use windlass::tool::Hints;
+use windlass::tool::ToolSource;
 use windlass::{Cx, EffectClass, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// A tool that reads an artifact, piece by piece.
@@ -51,6 +52,7 @@ impl Tool for ReadArtifact {
             })),
             class: Some(EffectClass::Read),
             hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+            source: ToolSource::BuiltIn,
             ..ToolSpec::default()
         }
     }

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 use windlass::tool::Hints;
+use windlass::tool::ToolSource;
 use windlass::{Cx, EffectClass, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// A tool that waits.
@@ -38,6 +39,7 @@ impl Tool for SleepTool {
             })),
             class: Some(EffectClass::Read),
             hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+            source: ToolSource::BuiltIn,
             ..ToolSpec::default()
         }
     }

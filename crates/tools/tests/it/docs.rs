@@ -40,7 +40,7 @@ async fn the_example_that_asks_ann_waits_for_her() {
     let letter = std::fs::read_to_string(stage.folder.join("letter")).expect("it was sent");
     assert!(letter.starts_with("May I?\n"), "{letter}");
     let key = letter.split(' ').find(|word| word.len() == 52).expect("the key is in it");
-    stage.runtime.complete(key, windlass::wait::Completed::Ok(json!("yes"))).await.expect("it is taken");
+    stage.runtime.complete(key, windlass::wait::Completed::ok(json!("yes"))).await.expect("it is taken");
     assert_eq!(in_time(end(waiting)).await, "succeeded yes, 1 attempts");
 }
 

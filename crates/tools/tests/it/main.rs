@@ -5,6 +5,7 @@ mod attempts;
 mod command;
 mod declared;
 mod docs;
+mod outside;
 mod rig;
 mod stage;
 mod template;

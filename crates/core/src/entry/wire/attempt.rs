@@ -156,6 +156,8 @@ pub(super) struct MadeFields {
     answer: Option<SuccessFields>,
     #[n(3)]
     repairs: Option<Vec<RepairFields>>,
+    #[n(4)]
+    answered_by: Option<String>,
 }
 
 #[derive(Encode, Decode)]
@@ -191,6 +193,7 @@ impl From<&PreparedResult> for MadeFields {
             answer: made.answer.as_ref().map(SuccessFields::from),
             repairs: (!made.repairs.is_empty())
                 .then(|| made.repairs.iter().map(RepairFields::from).collect()),
+            answered_by: made.answered_by.as_deref().map(str::to_string),
         }
     }
 }
@@ -207,6 +210,7 @@ impl MadeFields {
                 .into_iter()
                 .map(RepairFields::read)
                 .collect::<Result<_, _>>()?,
+            answered_by: self.answered_by.map(Into::into),
         })
     }
 }

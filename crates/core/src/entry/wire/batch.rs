@@ -38,6 +38,10 @@ struct BatchFields<'a> {
     /// Absent: on end.
     #[b(25)]
     wake: Option<&'a str>,
+    #[b(28)]
+    traceparent: Option<&'a str>,
+    #[b(29)]
+    trace_link: Option<&'a str>,
 }
 
 #[derive(Encode, Decode)]
@@ -64,7 +68,7 @@ struct ClockMovedFields {
 
 /// Appends the fields of a batch's own entry.
 pub(in crate::entry) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
-    let Opening { key, turn, inputs, siblings, streamed, parent, wake } = opening;
+    let Opening { key, turn, inputs, siblings, streamed, parent, wake, traceparent, trace_link } = opening;
     let (siblings, quorum) = match siblings {
         Siblings::Independent => (None, None),
         Siblings::FailFast => (Some("fail_fast"), None),
@@ -75,7 +79,20 @@ pub(in crate::entry) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
     let streamed = streamed.then_some(true);
     let (parent, depth) = parent.map(|Parent { call, depth }| (call.packed(), depth)).unzip();
     let wake = (*wake != Wake::OnEnd).then_some(wake.as_str());
-    encode(&BatchFields { key, turn, inputs, siblings, quorum, streamed, parent, depth, wake }, bytes);
+    let fields = BatchFields {
+        key,
+        turn,
+        inputs,
+        siblings,
+        quorum,
+        streamed,
+        parent,
+        depth,
+        wake,
+        traceparent: traceparent.as_deref(),
+        trace_link: trace_link.as_deref(),
+    };
+    encode(&fields, bytes);
 }
 
 /// Appends the fields of a move of the wall clock.
@@ -132,5 +149,15 @@ fn read_opening(fields: BatchFields<'_>) -> Result<Opening, FieldProblem> {
         _ => return Err(wrong("a batch inside a call has that call and a depth, or neither")),
     };
     let wake = fields.wake.map_or(Ok(Wake::OnEnd), |wake| known(Wake::parse(wake), wake))?;
-    Ok(Opening { key: fields.key.into(), turn, inputs, siblings, streamed, parent, wake })
+    Ok(Opening {
+        key: fields.key.into(),
+        turn,
+        inputs,
+        siblings,
+        streamed,
+        parent,
+        wake,
+        traceparent: fields.traceparent.map(Arc::from),
+        trace_link: fields.trace_link.map(Arc::from),
+    })
 }

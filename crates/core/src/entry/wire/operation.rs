@@ -1,7 +1,7 @@
 //! Stored form of a tool's named operations, and of attempts that were put aside.
 
 use super::attempt::{ParkedFields, read_parked};
-use super::outcome::{FailureFields, KeptFields};
+use super::outcome::{ExtraFields, FailureFields, KeptFields};
 use super::{FieldProblem, encode, known, text, wrong};
 use crate::call::{Kind, Resumed, Suspended, Then};
 use crate::ids::{AttemptNo, CallId};
@@ -52,6 +52,12 @@ struct OperationFields<'a> {
     /// Whether an event was emitted before, under its key; absent: it was not.
     #[n(15)]
     again: Option<bool>,
+    /// Parts and raw output of an answer; absent: it has none.
+    #[n(18)]
+    extras: Option<ExtraFields>,
+    /// Whether the answer says that it took too long; absent: not.
+    #[n(19)]
+    timed_out: Option<bool>,
 }
 
 #[derive(Encode, Decode)]
@@ -101,16 +107,21 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
             let (wake_at, length_us) = until(began);
             OperationFields { wake_at, length_us, ..named }
         }
-        Did::Completed(Completion::Error { code, message }) => {
-            OperationFields { code: Some(code), message: Some(message), ..named }
+        Did::Completed(Completion::Error { code, message, extras }) => {
+            let extras = extras.as_deref().map(ExtraFields::from);
+            OperationFields { code: Some(code), message: Some(message), extras, ..named }
         }
+        Did::Completed(Completion::Ok { extras, .. }) => {
+            OperationFields { extras: extras.as_deref().map(ExtraFields::from), ..named }
+        }
+        Did::Completed(Completion::TimedOut) => OperationFields { timed_out: Some(true), ..named },
         Did::Called { generation } => OperationFields { generation: Some(*generation), ..named },
         Did::Asked(question) => {
             let (wake_at, length_us) = until(&question.until);
             OperationFields { wake_at, length_us, schema: question.schema.as_deref(), ..named }
         }
         Did::Completed(Completion::Cancelled) => OperationFields { cancelled: Some(true), ..named },
-        Did::Completed(Completion::Ok(_)) | Did::SleepEnded | Did::KeyTaken | Did::TimedOut => named,
+        Did::SleepEnded | Did::KeyTaken | Did::TimedOut => named,
         Did::Signalled { .. } | Did::Spawned { .. } | Did::ChildOpened { .. } | Did::Said { .. } => named,
     };
     encode(&fields, bytes);
@@ -118,9 +129,8 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
 
 pub(super) fn payload(operation: &Operation) -> &[u8] {
     match &operation.did {
-        Did::StepEnded { result: StepResult::Ok(value), .. } | Did::Completed(Completion::Ok(value)) => {
-            value.as_bytes()
-        }
+        Did::StepEnded { result: StepResult::Ok(value), .. }
+        | Did::Completed(Completion::Ok { value, .. }) => value.as_bytes(),
         Did::Asked(question) => question.text.as_bytes(),
         Did::PairsRead { found, .. } => found.as_bytes(),
         Did::Emitted { payload, .. } | Did::Signalled { payload } => payload.as_bytes(),
@@ -165,13 +175,17 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
         Kind::SleepEnded => Did::SleepEnded,
         Kind::KeyTaken => Did::KeyTaken,
         Kind::WaitBegan => Did::WaitBegan(until()?),
-        Kind::Completed => Did::Completed(match (fields.code, fields.message, fields.cancelled) {
-            (_, _, Some(true)) => Completion::Cancelled,
-            (Some(code), Some(message), _) => {
-                Completion::Error { code: code.to_string(), message: message.to_string() }
-            }
-            _ => Completion::Ok(text(payload)?),
-        }),
+        Kind::Completed => {
+            let extras = fields.extras.map(|extras| extras.read().map(Box::new)).transpose()?;
+            Did::Completed(match (fields.code, fields.message, fields.cancelled) {
+                (_, _, Some(true)) => Completion::Cancelled,
+                _ if fields.timed_out == Some(true) => Completion::TimedOut,
+                (Some(code), Some(message), _) => {
+                    Completion::Error { code: code.to_string(), message: message.to_string(), extras }
+                }
+                _ => Completion::Ok { value: text(payload)?, extras },
+            })
+        }
         Kind::TimedOut => Did::TimedOut,
         Kind::Called => Did::Called {
             generation: fields.generation.ok_or_else(|| wrong("a nested call has no generation"))?,

@@ -4,7 +4,8 @@ use super::{FieldProblem, known, wrong};
 use crate::code::Code;
 use crate::failure::{Failure, FailureClass, Retry, Source};
 use crate::handle::Handle;
-use crate::outcome::{Effect, Form, KeptBytes, Outcome, Part, Success, Value};
+use crate::operation::AnswerExtras;
+use crate::outcome::{Effect, Form, JsonText, KeptBytes, Outcome, Part, SideOutput, Success, Value};
 use minicbor::{Decode, Encode};
 
 #[derive(Encode, Decode)]
@@ -24,6 +25,31 @@ pub(super) struct OutcomeFields {
     kept: Option<KeptFields>,
     #[n(6)]
     parts: Option<Vec<PartFields>>,
+    #[n(7)]
+    side: Option<SideFields>,
+}
+
+/// Output that is not for the model.
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct SideFields {
+    #[n(0)]
+    raw: Option<KeptFields>,
+    #[n(1)]
+    control: Option<String>,
+}
+
+pub(super) fn write_side(side: Option<&SideOutput>) -> Option<SideFields> {
+    side.map(|side| SideFields {
+        raw: side.raw.map(KeptFields::from),
+        control: side.control.as_deref().map(str::to_string),
+    })
+}
+
+pub(super) fn read_side(fields: Option<SideFields>) -> Result<Option<Box<SideOutput>>, FieldProblem> {
+    let Some(fields) = fields else { return Ok(None) };
+    let raw = fields.raw.map(KeptFields::read).transpose()?;
+    Ok(Some(Box::new(SideOutput { raw, control: fields.control.map(Into::into) })))
 }
 
 #[derive(Encode, Decode)]
@@ -51,6 +77,10 @@ pub(super) struct FailureFields {
     raw: Option<String>,
     #[n(10)]
     did_not_happen: Option<bool>,
+    #[n(11)]
+    parts: Option<Vec<PartFields>>,
+    #[n(12)]
+    side: Option<SideFields>,
 }
 
 #[derive(Encode, Decode)]
@@ -66,7 +96,7 @@ pub(super) struct KeptFields {
 
 #[derive(Encode, Decode)]
 #[cbor(map)]
-pub(super) struct PartFields {
+pub(crate) struct PartFields {
     #[n(0)]
     text: Option<String>,
     #[n(1)]
@@ -79,6 +109,8 @@ pub(super) struct PartFields {
     media_type: Option<String>,
     #[n(5)]
     name: Option<String>,
+    #[n(6)]
+    kept_image: Option<KeptFields>,
 }
 
 impl From<&Outcome> for OutcomeFields {
@@ -91,11 +123,13 @@ impl From<&Outcome> for OutcomeFields {
             value: None,
             kept: None,
             parts: None,
+            side: None,
         };
         match outcome {
-            Outcome::Succeeded(Success { value, parts }) => {
+            Outcome::Succeeded(Success { value, parts, side }) => {
                 fields.kept = value.into();
                 fields.parts = write_parts(parts);
+                fields.side = write_side(side.as_deref());
                 if let Value::Inline(text) = value {
                     fields.value = Some(text.to_string());
                 }
@@ -119,7 +153,8 @@ impl OutcomeFields {
                     (None, Some(text)) => Value::Inline(text.into()),
                     (None, None) => return Err(missing()),
                 };
-                Outcome::Succeeded(Success { value, parts: read_parts(self.parts)? })
+                let (parts, side) = (read_parts(self.parts)?, read_side(self.side)?);
+                Outcome::Succeeded(Success { value, parts, side })
             }
             "failed" => Outcome::Failed(Box::new(self.failure.ok_or_else(missing)?.read()?)),
             "denied" => Outcome::Denied { reason: self.reason.ok_or_else(missing)? },
@@ -152,6 +187,8 @@ impl From<&Failure> for FailureFields {
             exhausted,
             raw: failure.raw.clone(),
             did_not_happen: failure.did_not_happen.then_some(true),
+            parts: write_parts(&failure.parts),
+            side: write_side(failure.side.as_deref()),
         }
     }
 }
@@ -173,6 +210,8 @@ impl FailureFields {
             retry,
             did_not_happen: self.did_not_happen.unwrap_or(false),
             raw: self.raw,
+            parts: read_parts(self.parts)?,
+            side: read_side(self.side)?,
         })
     }
 }
@@ -187,6 +226,8 @@ pub(super) struct SuccessFields {
     kept: Option<KeptFields>,
     #[n(2)]
     parts: Option<Vec<PartFields>>,
+    #[n(3)]
+    side: Option<SideFields>,
 }
 
 impl From<&Success> for SuccessFields {
@@ -195,7 +236,8 @@ impl From<&Success> for SuccessFields {
             Value::Inline(text) => Some(text.to_string()),
             Value::Kept { .. } => None,
         };
-        SuccessFields { value, kept: (&success.value).into(), parts: write_parts(&success.parts) }
+        let (parts, side) = (write_parts(&success.parts), write_side(success.side.as_deref()));
+        SuccessFields { value, kept: (&success.value).into(), parts, side }
     }
 }
 
@@ -206,7 +248,7 @@ impl SuccessFields {
             (None, Some(text)) => Value::Inline(text.into()),
             (None, None) => return Err(wrong("a value is neither here nor kept")),
         };
-        Ok(Success { value, parts: read_parts(self.parts)? })
+        Ok(Success { value, parts: read_parts(self.parts)?, side: read_side(self.side)? })
     }
 }
 
@@ -240,6 +282,34 @@ impl KeptFields {
     }
 }
 
+/// Parts and raw output of an external answer.
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(crate) struct ExtraFields {
+    #[n(0)]
+    parts: Option<Vec<PartFields>>,
+    #[n(1)]
+    raw: Option<String>,
+    #[n(2)]
+    control: Option<String>,
+}
+
+impl From<&AnswerExtras> for ExtraFields {
+    fn from(extras: &AnswerExtras) -> ExtraFields {
+        let AnswerExtras { parts, raw, control } = extras;
+        let text = |text: &Option<JsonText>| text.as_deref().map(str::to_string);
+        ExtraFields { parts: write_parts(parts), raw: text(raw), control: text(control) }
+    }
+}
+
+impl ExtraFields {
+    pub(crate) fn read(self) -> Result<AnswerExtras, FieldProblem> {
+        let ExtraFields { parts, raw, control } = self;
+        let (raw, control) = (raw.map(Into::into), control.map(Into::into));
+        Ok(AnswerExtras { parts: read_parts(parts)?, raw, control })
+    }
+}
+
 pub(super) fn write_parts(parts: &[Part]) -> Option<Vec<PartFields>> {
     (!parts.is_empty()).then(|| parts.iter().map(PartFields::from).collect())
 }
@@ -250,13 +320,24 @@ pub(super) fn read_parts(parts: Option<Vec<PartFields>>) -> Result<Vec<Part>, Fi
 
 impl From<&Part> for PartFields {
     fn from(part: &Part) -> PartFields {
-        let mut fields =
-            PartFields { text: None, json: None, image: None, file: None, media_type: None, name: None };
+        let mut fields = PartFields {
+            text: None,
+            json: None,
+            image: None,
+            file: None,
+            media_type: None,
+            name: None,
+            kept_image: None,
+        };
         match part {
             Part::Text(text) => fields.text = Some(text.clone()),
             Part::Json(json) => fields.json = Some(json.to_string()),
             Part::Image { media_type, data } => {
                 fields.image = Some(data.to_vec());
+                fields.media_type = Some(media_type.clone());
+            }
+            Part::KeptImage { kept, media_type } => {
+                fields.kept_image = Some((*kept).into());
                 fields.media_type = Some(media_type.clone());
             }
             Part::File { kept, media_type, name } => {
@@ -272,6 +353,9 @@ impl From<&Part> for PartFields {
 impl PartFields {
     pub(super) fn read(self) -> Result<Part, FieldProblem> {
         let media_type = self.media_type.unwrap_or_default();
+        if let Some(kept) = self.kept_image {
+            return Ok(Part::KeptImage { kept: kept.read()?, media_type });
+        }
         Ok(match (self.text, self.json, self.image, self.file) {
             (Some(text), ..) => Part::Text(text),
             (_, Some(json), ..) => Part::Json(json.into()),

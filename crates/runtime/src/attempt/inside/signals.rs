@@ -38,8 +38,8 @@ impl Cx {
         let (at, until) = (self.now(), self.until(length));
         let (slot, until) = self.book().begin_signal(name, at, until, self.limits().operations_max)?;
         match self.answer(&slot, until).await? {
-            Some(Completion::Ok(payload)) => Ok(Some(read(name, &payload)?)),
-            Some(Completion::Error { .. } | Completion::Cancelled) | None => Ok(None),
+            Some(Completion::Ok { value: payload, .. }) => Ok(Some(read(name, &payload)?)),
+            Some(Completion::Error { .. } | Completion::Cancelled | Completion::TimedOut) | None => Ok(None),
         }
     }
 }

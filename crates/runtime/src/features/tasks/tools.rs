@@ -17,7 +17,7 @@ use windlass_core::attempt::Deadlines;
 use windlass_core::call::Wake;
 use windlass_core::outcome::Outcome;
 use windlass_core::schedule::{CatchUp, Overlap};
-use windlass_core::tool::{EffectClass, Flags, Hints, ToolSpec};
+use windlass_core::tool::{EffectClass, Flags, Hints, ToolSource, ToolSpec};
 
 /// The number of log pieces that `get_task` shows.
 const LOG_PIECES: usize = 20;
@@ -112,6 +112,7 @@ impl Tool for Own {
             flags: Flags { polls: class == EffectClass::Read, ..Flags::default() },
             claims: Some(Vec::new()),
             deadlines: self.deadlines(),
+            source: ToolSource::BuiltIn,
             ..ToolSpec::default()
         }
     }

@@ -272,6 +272,9 @@ impl ToldEvent {
         };
         let mut checked = check(BatchRequest { calls: vec![call], ..BatchRequest::default() }, &rt.limits)?;
         let starter = self.source.starter();
+        if let (EventEmitter::Call { hold, .. }, Some(by)) = (&self.source, starter) {
+            checked.trace = hold.trace_link(by.call);
+        }
         let task = Detached {
             by: DetachedBy::Triggered,
             wake: kept.wake(),

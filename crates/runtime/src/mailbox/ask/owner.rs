@@ -86,11 +86,13 @@ pub(super) async fn hear(rt: &Arc<Inner>, row: &SessionRow) -> Result<(), Sessio
 pub(super) fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Used)> {
     let wanted = match target {
         Target::Call(handle) => opened(&*rt.store, handle).map(|call| call.batch),
-        Target::Batch { .. } | Target::Session(_) => None,
+        Target::Batch { .. } | Target::CallOf { .. } | Target::Session(_) => None,
     };
     let reaches = |session: &Session, batch: &OpenBatch| match target {
         Target::Call(_) => Some(batch.head.no) == wanted,
-        Target::Batch { session: name, key } => *session.name == *name && *batch.head.place.batch_key == *key,
+        Target::Batch { session: name, key } | Target::CallOf { session: name, key, .. } => {
+            *session.name == *name && *batch.head.place.batch_key == *key
+        }
         Target::Session(name) => *session.name == *name,
     };
     let mut found = Vec::new();
@@ -113,7 +115,7 @@ fn tell_and_forget(rt: &Arc<Inner>, target: Target<'_>, open: &[(Arc<Session>, U
                 Some(call) => Scope::Call(call),
                 None => continue,
             },
-            Target::Batch { .. } | Target::Session(_) => Scope::Batch(batch.head.no),
+            Target::Batch { .. } | Target::CallOf { .. } | Target::Session(_) => Scope::Batch(batch.head.no),
         };
         asked.asked += reach(rt, session, batch, scope, &told).asked;
     }

@@ -31,7 +31,8 @@ use std::sync::atomic::Ordering;
 use waits::{leave, put_aside, wait_for_connection};
 use windlass_core::attempt::Rules;
 use windlass_core::call::{
-    Abort, Accepted, Begins, Cause, Fact, LatestEnd, Reason, Returned, Start, Stopped, ToolSearch,
+    Abort, Accepted, Begins, CancelAsked, Cause, Fact, LatestEnd, Reason, Returned, Start, Stopped,
+    ToolSearch,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Source};
@@ -146,8 +147,7 @@ pub(crate) async fn run(
         held.carry(signal.log_rows(held.id, rt.clock.now()));
     }
     // All its clocks stood still then.
-    let clock = &mut held.past.clock;
-    clock.since_us = clock.since_us.saturating_add(signal.book.excused_us(ended_us));
+    held.past.clock.since_us = held.past.clock.since_us.saturating_add(signal.book.excused_us(ended_us));
     Turns::ran(held, ended_us);
     moment!("at.end");
     if held.has_called() && !matches!(watched, Watched::Waits) {
@@ -209,7 +209,7 @@ fn arguments(held: &mut Held) -> Result<Value, Box<Failure>> {
 
 /// An attempt was stopped, maybe with a step under way.
 fn stopped(
-    held: &Held,
+    held: &mut Held,
     tool: &Registered,
     ended: EndedAttempt,
     stop: AttemptStop,
@@ -221,6 +221,10 @@ fn stopped(
         return Err(lost);
     }
     let AttemptStop { cause, stuck, .. } = stop;
+    if let Some(reason) = stop.by_itself {
+        // As if somebody had asked for it: then its class decides what can be said of its effect.
+        held.note(Fact::CancelAsked(CancelAsked { reason: Some(reason) }))?;
+    }
     if stuck {
         let (call, stuck) = (result::handle(held), held.on.rt.threads.stuck());
         tracing::error!(%call, tool = %tool.spec.name, stuck, "a stopped tool blocks its thread");
@@ -261,6 +265,8 @@ enum Watched {
 
 struct AttemptStop {
     cause: Cause,
+    /// The reason of the tool, if it ended its call as cancelled by itself.
+    by_itself: Option<Arc<str>>,
     may_have_acted: bool,
     stuck: bool,
     output: Option<String>,
@@ -355,6 +361,9 @@ async fn watch_elsewhere(held: &Held, tool: &Arc<Registered>, args: Value, frame
     }
 }
 
+/// A tool's reason for ending its call lies in the journal.
+const CANCEL_REASON_CHARS_MAX: usize = 900;
+
 /// How a stopped attempt was left.
 #[derive(PartialEq)]
 enum StoppedRemains {
@@ -366,15 +375,27 @@ enum StoppedRemains {
 impl Watched {
     fn stopped(cause: Cause, signal: &AttemptSignal, left: StoppedRemains) -> Watched {
         let (may_have_acted, stuck) = (left != StoppedRemains::NeverStarted, left == StoppedRemains::Stuck);
-        Watched::Stopped(AttemptStop { cause, may_have_acted, stuck, output: signal.last_output() })
+        let output = signal.last_output();
+        Watched::Stopped(AttemptStop { cause, by_itself: None, may_have_acted, stuck, output })
     }
 
     /// A result in time counts, unless the tool says that it only stopped because it was asked to.
     fn ran(ran: Ran, signal: &AttemptSignal) -> Watched {
         match (ran, signal.cause()) {
-            (Ran::Returned(Err(error)), Some(cause)) if error.stopped || error.aborted => {
+            (Ran::Returned(Err(error)), Some(cause)) if error.stopped || error.aborted || error.cancelled => {
                 Watched::Stopped(AttemptStop {
                     cause,
+                    by_itself: None,
+                    may_have_acted: !error.did_not_happen,
+                    stuck: false,
+                    output: signal.last_output(),
+                })
+            }
+            (Ran::Returned(Err(error)), None) if error.cancelled => {
+                let reason = error.message.chars().take(CANCEL_REASON_CHARS_MAX).collect::<String>();
+                Watched::Stopped(AttemptStop {
+                    cause: Cause::Cancel,
+                    by_itself: Some(format!("the tool itself: {reason}").into()),
                     may_have_acted: !error.did_not_happen,
                     stuck: false,
                     output: signal.last_output(),

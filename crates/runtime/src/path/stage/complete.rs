@@ -1,7 +1,8 @@
 //! Make the result of a call of what the world outside has answered.
 
 use crate::api::error::Lost;
-use crate::api::output::{Output, ToolError};
+use crate::api::output::ToolError;
+use crate::api::pending::{answered_extras, answered_output, no_json};
 use crate::attempt::threads::Ran;
 use crate::path::stage::attempt::{self, Pinned};
 use crate::path::stage::prepare;
@@ -35,19 +36,25 @@ async fn note_result(held: &mut Held, tool: &Registered, attempt: AttemptNo) -> 
         held.hear()?;
     }
     let returned = match answer(held, &name) {
-        Some(WaitOutcome::Given(Completion::Ok(value))) => serde_json::from_str::<serde_json::Value>(&value)
-            .map(Output::from)
-            .map_err(|error| ToolError::internal(format!("the recorded answer is no JSON: {error}"))),
-        Some(WaitOutcome::Given(Completion::Error { code, message })) => {
+        Some(WaitOutcome::Given(Completion::Ok { value, extras })) => {
+            serde_json::from_str(&value).map_err(no_json).and_then(|value| answered_output(value, extras))
+        }
+        Some(WaitOutcome::Given(Completion::Error { code, message, extras })) => {
             let class = FailureClass::External;
-            Err(ToolError { class, tool_code: Some(code), ..ToolError::new(message) })
+            match answered_extras(extras) {
+                Ok(extras) => {
+                    Err(ToolError { class, tool_code: Some(code), extras, ..ToolError::new(message) })
+                }
+                Err(error) => Err(error),
+            }
         }
         // The call is cancelled, which is for whoever looks at it next.
         Some(WaitOutcome::Given(Completion::Cancelled)) => return Ok(()),
-        Some(WaitOutcome::TimedOut) => return not_answered(held, attempt),
+        Some(WaitOutcome::Given(Completion::TimedOut)) => return not_answered(held, attempt, THEY_SAY_SO),
+        Some(WaitOutcome::TimedOut) => return not_answered(held, attempt, NOBODY),
         None => {
             held.note(Fact::Operation(Box::new(Operation { name, did: Did::TimedOut })))?;
-            return not_answered(held, attempt);
+            return not_answered(held, attempt, NOBODY);
         }
     };
     let result = match result::of(held, tool, Ran::Returned(returned)) {
@@ -66,13 +73,17 @@ fn answer(held: &Held, name: &str) -> Option<WaitOutcome> {
     held.call.operations.as_deref()?.wait(name).1.cloned()
 }
 
-fn not_answered(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
-    let message =
-        "Nobody answered in time. What the tool has started may still go on; find out before you repeat it.";
+/// Nobody answered before the deadline.
+const NOBODY: &str = "Nobody answered in time.";
+/// The side that was to answer gave up.
+const THEY_SAY_SO: &str = "It took too long for whoever was to answer.";
+
+fn not_answered(held: &mut Held, attempt: AttemptNo, why: &str) -> Result<(), Lost> {
+    let message = format!("{why} What the tool has started may still go on; find out before you repeat it.");
     let failure = Failure {
         class: FailureClass::Timeout,
         source: Source::Runtime,
-        ..Failure::invalid_request(Code::Timeout, message.to_string())
+        ..Failure::invalid_request(Code::Timeout, message)
     };
     let result = Attempted::Failed(Box::new(failure));
     held.note(Fact::Returned(Returned { attempt, ran_us: 0, result }))

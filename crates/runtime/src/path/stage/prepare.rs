@@ -2,7 +2,7 @@
 
 use crate::api::error::Lost;
 use crate::api::limits::EnforcedLimits;
-use crate::api::output::{Prepared as Attached, ToolError};
+use crate::api::output::{Output, Prepared as Attached, ToolError};
 use crate::api::polling::poll_once;
 use crate::path::background;
 use crate::path::hooks;
@@ -75,7 +75,10 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
             }
             Ok(())
         }
-        Err(failure) => {
+        Err(mut failure) => {
+            if !failure.parts.is_empty() || failure.side.is_some() {
+                failure = Box::pin(result::settled_failure(held, failure)).await;
+            }
             // One that is internal is logged where its reference is made.
             if failure.class != FailureClass::Internal
                 && let Some(detail) = &failure.detail
@@ -102,12 +105,27 @@ async fn prepared(held: &mut Held) -> Result<PreparedCall, Box<Failure>> {
     refuse_way(held, &tool)?;
     let (mut parsed, repairs) = fitted(held, &tool)?;
     let mut made = None;
-    let rewritten = !held.on.rt.hooks.is_empty() && Box::pin(hooks::before(held, &tool, &mut parsed)).await?;
-    if rewritten || !repairs.is_empty() {
+    let said = match held.on.rt.hooks.is_empty() {
+        true => hooks::SaidBefore::default(),
+        false => Box::pin(hooks::before(held, &tool, &mut parsed)).await?,
+    };
+    if said.rewritten || !repairs.is_empty() {
         let args = Some(parsed.value.to_string().into());
         made = Some(PreparedResult { args, repairs, ..PreparedResult::default() });
     }
-    attach(held, &tool, &parsed.value, &mut made).await?;
+    match said.answer {
+        Some(answered) => {
+            let hooks::HookAnswer { by, output } = *answered;
+            let answer = Box::pin(answer(held, &tool, &parsed.value, output)).await?;
+            let made = made.get_or_insert_default();
+            (made.answer, made.answered_by) = (Some(answer), Some(by));
+        }
+        None => {
+            if let Some(rewritten) = attach(held, &tool, &parsed.value, &mut made).await? {
+                parsed = rewritten;
+            }
+        }
+    }
     let prepared = PreparedCall {
         contract: tool.contract,
         class: tool.class,
@@ -322,31 +340,52 @@ fn validate(tool: &Registered, parsed: &Parsed, limits: &ArgLimits) -> Result<()
     })
 }
 
-/// Lets the tool look at the call; what it attaches or answers is recorded with what was made of the call before.
+/// Lets the tool look at the call; what it attaches or answers is recorded with what was made of the call before. Returns the
+/// arguments, if the tool has rewritten them.
 async fn attach(
     held: &mut Held,
     tool: &Registered,
     args: &Value,
     made: &mut Option<PreparedResult>,
-) -> Result<(), Box<Failure>> {
+) -> Result<Option<Parsed>, Box<Failure>> {
     let said = {
         let cx = PrepareCx { at: held.place() };
         answer_caught(|| tool.tool.prepare(args, &cx)).await
     };
     match said {
-        Ok(None) => Ok(()),
+        Ok(None) => Ok(None),
         Ok(Some(Attached::Payload(payload))) => {
-            let payload = measured(payload, &held.on.rt.limits).map_err(too_much)?;
-            made.get_or_insert_default().payload = Some(payload.value.to_string().into());
-            Ok(())
+            attach_payload(held, payload, made)?;
+            Ok(None)
         }
-        Ok(Some(Attached::Answer(value))) => {
-            made.get_or_insert_default().answer = Some(Box::pin(answer(held, tool, args, value)).await?);
-            Ok(())
+        Ok(Some(Attached::Rewrite { args, payload })) => {
+            let rewritten = checked(tool, args, &held.on.rt.limits).map_err(|unfit| {
+                let why = format!("`prepare` rewrote the arguments to what is refused: {}", unfit.message);
+                Box::new(result::internal(held, Code::Internal, why))
+            })?;
+            made.get_or_insert_default().args = Some(rewritten.value.to_string().into());
+            if let Some(payload) = payload {
+                attach_payload(held, payload, made)?;
+            }
+            Ok(Some(rewritten))
+        }
+        Ok(Some(Attached::Answer(output))) => {
+            made.get_or_insert_default().answer = Some(Box::pin(answer(held, tool, args, output)).await?);
+            Ok(None)
         }
         Err(Trouble::Failed(error)) => Err(Box::new(result::failure(held, error))),
         Err(Trouble::Panicked(what)) => Err(Box::new(result::internal(held, Code::ToolPanicked, what))),
     }
+}
+
+fn attach_payload(
+    held: &Held,
+    payload: Value,
+    made: &mut Option<PreparedResult>,
+) -> Result<(), Box<Failure>> {
+    let payload = measured(payload, &held.on.rt.limits).map_err(too_much)?;
+    made.get_or_insert_default().payload = Some(payload.value.to_string().into());
+    Ok(())
 }
 
 /// An answer at once is a result like any other: hooks see it, and it must fit the output schema.
@@ -354,9 +393,13 @@ async fn answer(
     held: &mut Held,
     tool: &Registered,
     args: &Value,
-    value: Value,
+    output: Output,
 ) -> Result<windlass_core::outcome::Success, Box<Failure>> {
-    let output = hooks::shown(held, tool, args, Ok(value.into())).await?;
+    if output.pending.is_some() {
+        let why = "an answer before the call runs cannot be pending: only an attempt can wait";
+        return Err(Box::new(result::internal(held, Code::Internal, why.to_string())));
+    }
+    let output = hooks::shown(held, tool, args, Ok(output)).await?;
     result::success(held, tool, output).await
 }
 

@@ -1,8 +1,12 @@
 //! Make the recorded result of what a tool returned.
 
+mod side;
+
+pub(crate) use side::failure as settled_failure;
+
 use crate::api::data_error::ArtifactError;
 use crate::api::limits::EnforcedLimits;
-use crate::api::output::{Output, ToolError, recorded_failure, shorten};
+use crate::api::output::{ErrorExtras, Output, ToolError, part_bytes, recorded_failure, shorten};
 use crate::attempt::threads::Ran;
 use crate::path::hooks;
 use crate::session::artifacts::Artifacts;
@@ -40,11 +44,15 @@ pub(crate) fn of<'a>(
         Ran::Panicked(what) => Err(Box::new(internal(held, Code::ToolPanicked, what))),
         Ran::Waits => Err(Box::new(internal(held, Code::Internal, "a tool waits that cannot".to_string()))),
     };
-    if !held.on.rt.hooks.is_empty() {
+    if !held.on.rt.hooks.is_empty() || is_more(&returned) {
         return Err(Box::pin(async move {
-            let returned = match hooks::after(held, tool, returned).await {
+            let returned = match held.on.rt.hooks.is_empty() {
+                true => returned,
+                false => hooks::after(held, tool, returned).await,
+            };
+            let returned = match returned {
                 Ok(output) => success(held, tool, output).await,
-                Err(failure) => Err(failure),
+                Err(failure) => Err(side::failure(held, failure).await),
             };
             attempted(held, tool, returned)
         }));
@@ -59,14 +67,37 @@ pub(crate) fn of<'a>(
     }
 }
 
+/// Whether it takes the store to record the result: raw output is kept there, and parts of a failure may name artifacts.
+fn is_more(returned: &Result<Output, Box<Failure>>) -> bool {
+    match returned {
+        Ok(output) => output.raw.is_some(),
+        Err(failure) => !failure.parts.is_empty() || failure.side.is_some() || failure.raw.is_some(),
+    }
+}
+
 /// Checks what the tool returned, and keeps what is too long for an answer beside the journal.
 pub(crate) async fn success(
     held: &mut Held,
     tool: &Registered,
-    output: Output,
+    mut output: Output,
 ) -> Result<Success, Box<Failure>> {
+    let raw = match output.raw.take() {
+        Some(raw) => Some(side::keep_raw(held, *raw).await?),
+        None => None,
+    };
     let checked = checked(held, tool, output);
-    settled(held, checked).await
+    let settled = settled(held, checked).await;
+    let Some(raw) = raw else { return settled };
+    match settled {
+        Ok(mut success) => {
+            success.side.get_or_insert_default().raw = Some(raw);
+            Ok(success)
+        }
+        Err(mut failure) => {
+            failure.side.get_or_insert_default().raw = Some(raw);
+            Err(failure)
+        }
+    }
 }
 
 /// The result of an attempt; what operators should know of it is logged.
@@ -93,7 +124,7 @@ enum ResultVerdict {
     /// It is too long for that, or is to be kept whatever its length.
     Long(Success),
     /// The tool has kept it itself.
-    Kept(KeptBytes, Vec<Part>),
+    Kept(KeptBytes, Success),
     /// The tool has kept it itself, and promised something that cannot be checked of it.
     Unchecked(KeptBytes),
     /// It is not what the tool promised.
@@ -103,15 +134,20 @@ enum ResultVerdict {
 }
 
 fn checked(held: &mut Held, tool: &Registered, output: Output) -> ResultVerdict {
-    let Output { value, kept, parts, .. } = output;
+    let Output { value, kept, parts, control, .. } = output;
+    let limits = &*held.on.rt.limits;
+    let side = match control.map(|control| side::control(*control, limits)) {
+        None => None,
+        Some(Ok(side)) => Some(side),
+        Some(Err(problem)) => return ResultVerdict::Bad(Box::new(bad_output(problem, None))),
+    };
     if let Some(kept) = kept {
-        return if tool.output.is_some() {
-            ResultVerdict::Unchecked(kept)
-        } else {
-            ResultVerdict::Kept(kept, parts)
+        let success = Success { parts, side, ..Success::default() };
+        return match tool.output {
+            Some(_) => ResultVerdict::Unchecked(kept),
+            None => ResultVerdict::Kept(kept, success),
         };
     }
-    let limits = &*held.on.rt.limits;
     let mut text = std::mem::take(&mut held.spare.scratch);
     if text.capacity() < TEXT_BYTES {
         text = String::with_capacity(TEXT_BYTES);
@@ -130,7 +166,7 @@ fn checked(held: &mut Held, tool: &Registered, output: Output) -> ResultVerdict 
         return ResultVerdict::Broken { problem, text };
     }
     drop(value);
-    let success = Success { value: Value::Inline(text.as_str().into()), parts };
+    let success = Success { value: Value::Inline(text.as_str().into()), parts, side };
     text.clear();
     held.spare.scratch = text;
     let is_told = projection::fits(&projection::full_text(&success), limits.call());
@@ -152,9 +188,9 @@ async fn settled(held: &mut Held, checked: ResultVerdict) -> Result<Success, Box
             refer(held, None, &success.parts).await?;
             kept_beside(held, success).await
         }
-        ResultVerdict::Kept(kept, parts) => {
-            refer(held, Some(kept), &parts).await?;
-            streamed(held, kept, parts).await
+        ResultVerdict::Kept(kept, success) => {
+            refer(held, Some(kept), &success.parts).await?;
+            streamed(held, kept, success).await
         }
         ResultVerdict::Unchecked(kept) => {
             refer(held, Some(kept), &[]).await?;
@@ -167,16 +203,13 @@ async fn settled(held: &mut Held, checked: ResultVerdict) -> Result<Success, Box
 }
 
 fn names_files(parts: &[Part]) -> bool {
-    parts.iter().any(|part| matches!(part, Part::File { .. }))
+    parts.iter().any(|part| part.kept().is_some())
 }
 
 /// From now on the result refers to the artifacts it names.
 async fn refer(held: &mut Held, kept: Option<KeptBytes>, parts: &[Part]) -> Result<(), Box<Failure>> {
     let artifacts = Artifacts::new(held.on.session.lane.clone());
-    let files = parts.iter().filter_map(|part| match part {
-        Part::File { kept, .. } => Some(*kept),
-        Part::Text(_) | Part::Json(_) | Part::Image { .. } => None,
-    });
+    let files = parts.iter().filter_map(Part::kept);
     for kept in kept.into_iter().chain(files) {
         match artifacts.refer(held.id.batch, kept.artifact).await {
             Ok(rows) => held.carry(rows),
@@ -211,14 +244,14 @@ fn kept_value(success: Success, kept: KeptBytes) -> Success {
     match success.value {
         Value::Inline(text) if !has_text => {
             let form = if text.starts_with('"') { Form::Text } else { Form::Json };
-            Success { value: Value::Kept { kept, form }, parts: success.parts }
+            Success { value: Value::Kept { kept, form }, ..success }
         }
-        value @ (Value::Inline(_) | Value::Kept { .. }) => Success { value, parts: success.parts },
+        value @ (Value::Inline(_) | Value::Kept { .. }) => Success { value, ..success },
     }
 }
 
 /// A result that the tool has kept itself: the model is told its ends.
-async fn streamed(held: &mut Held, kept: KeptBytes, parts: Vec<Part>) -> Result<Success, Box<Failure>> {
+async fn streamed(held: &mut Held, kept: KeptBytes, success: Success) -> Result<Success, Box<Failure>> {
     let limits = held.on.rt.limits.clone();
     let artifacts = Artifacts::new(held.on.session.lane.clone());
     let most = limits.answer_bytes_max;
@@ -230,9 +263,9 @@ async fn streamed(held: &mut Held, kept: KeptBytes, parts: Vec<Part>) -> Result<
     let (head, tail) = ends.await.map_err(|error| Box::new(unreadable(held, error)))?;
     let ends = Ends { head: &head, tail: &tail, total: kept.bytes };
     let mut model = projection::project_ends(ends, Some(kept), limits.call());
-    model.parts.extend(parts.iter().cloned());
+    model.parts.extend(projection::parts_in_order(&success.parts, limits.call()));
     held.model = Some(model);
-    Ok(Success { value: Value::Kept { kept, form: Form::Text }, parts })
+    Ok(Success { value: Value::Kept { kept, form: Form::Text }, ..success })
 }
 
 /// A value that was just stored cannot be read: the store is lost, and that is not a failure of the tool.
@@ -275,17 +308,18 @@ async fn refused_output(held: &mut Held, problem: String, text: String) -> Failu
 
 /// Parts lie in the journal, so they are bounded like everything there.
 fn check_parts(parts: &[Part], limits: &EnforcedLimits) -> Result<(), Box<Failure>> {
-    let bytes = parts.iter().map(|part| match part {
-        Part::Text(text) => text.len(),
-        Part::Json(json) => json.len(),
-        Part::Image { data, .. } => data.len(),
-        Part::File { .. } => 0,
-    });
-    let (bytes, max) = (bytes.sum::<usize>() as u64, limits.result_json_bytes_max);
-    if bytes <= max {
+    if parts.is_empty() {
         return Ok(());
     }
-    let what = format!("Its parts have {bytes} bytes and may have {max}; it must keep them as artifacts.");
+    let bytes = parts.iter().map(part_bytes).sum::<usize>() as u64;
+    let (max, most) = (limits.result_json_bytes_max, limits.answer_parts_max);
+    let what = if bytes > max {
+        format!("Its parts have {bytes} bytes and may have {max}; it must keep them as artifacts.")
+    } else if parts.len() as u64 > most {
+        format!("It has {} parts and may have {most}.", parts.len())
+    } else {
+        return Ok(());
+    };
     Err(Box::new(bad_output(what, None)))
 }
 
@@ -303,9 +337,17 @@ fn bad_output(what: String, raw: Option<String>) -> Failure {
 
 pub(crate) fn failure(held: &Held, error: ToolError) -> Failure {
     if error.class == FailureClass::Internal {
-        return internal(held, Code::Internal, error.detail.unwrap_or(error.message));
+        let control = error.extras.and_then(|extras| extras.control);
+        let mut failure = internal(held, Code::Internal, error.detail.unwrap_or(error.message));
+        if control.is_some() {
+            side::attach(&mut failure, ErrorExtras { control, ..ErrorExtras::default() });
+        }
+        return failure;
     }
     let mut failure = recorded_failure(&error, &held.on.rt.limits);
+    if let Some(extras) = error.extras {
+        side::attach(&mut failure, *extras);
+    }
     // It speaks for this attempt, or a step says so of itself; of all that the call did the journal knows.
     failure.did_not_happen &= held.call.effect() == Effect::None;
     failure

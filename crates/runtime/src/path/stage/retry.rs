@@ -13,6 +13,8 @@ pub(crate) async fn note(held: &mut Held, after_ms: Option<u64>) -> Result<(), L
         Ok(delay_us) => delay_us,
         Err(late) => return settle::too_late(held, late),
     };
+    // It was made of the failure that is tried again.
+    held.model = None;
     held.begin_stage();
     let length = i64::try_from(length_us).unwrap_or(i64::MAX);
     let wake_at = Timestamp(held.now().0.saturating_add(length));

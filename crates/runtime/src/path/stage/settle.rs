@@ -28,7 +28,9 @@ pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
         Settlement::Answered(success) | Settlement::Landed(success) => Outcome::Succeeded(success.clone()),
         Settlement::Exhausted(failure) => {
             let retry = Retry::Exhausted { attempts: held.call.tries };
-            Outcome::Failed(Box::new(Failure { retry, ..failure.clone() }))
+            let outcome = Outcome::Failed(Box::new(Failure { retry, ..failure.clone() }));
+            let model = held.model.take().map_or_else(|| told(held, &outcome), Model::Own);
+            return end(held, Some(outcome), model);
         }
         Settlement::Failed(failure) => Outcome::Failed(Box::new(failure.clone())),
         Settlement::TimedOut(cause) => Outcome::Failed(Box::new(timed_out(held, cause))),
@@ -72,8 +74,12 @@ fn returned(held: &mut Held) -> Result<(), Lost> {
     let State::Returned { result, .. } = &held.call.state else { return Ok(()) };
     let model = match (result, held.model.take()) {
         (_, Some(answer)) => Model::Own(answer),
-        (Attempted::Ok(Success { value: Value::Inline(text), parts }), None) if parts.is_empty() => {
-            if text.starts_with('"') { Model::ValueString } else { Model::ValueText }
+        (Attempted::Ok(Success { value: Value::Inline(text), parts, .. }), None) if parts.is_empty() => {
+            if text.starts_with('"') {
+                Model::ValueString
+            } else {
+                Model::ValueText
+            }
         }
         (Attempted::Ok(success), None) => told(held, &Outcome::Succeeded(success.clone())),
         (Attempted::Failed(failure), None) => told(held, &Outcome::Failed(failure.clone())),

@@ -60,6 +60,7 @@ async fn load_or_make(
                 streamed: checked.streamed,
                 parent: checked.parent,
                 wake: checked.wake,
+                trace: checked.trace.clone(),
                 opened_at: rt.wheel.look(),
             };
             OpenBatch::new(head, checked.calls.len(), &rt.wheel)

@@ -16,7 +16,7 @@ use windlass_core::tool::{Digest, EffectClass};
 const ATTEMPT: AttemptNo = AttemptNo(2);
 
 fn success(text: &str) -> Success {
-    Success { value: Value::Inline(text.into()), parts: Vec::new() }
+    Success { value: Value::Inline(text.into()), parts: Vec::new(), side: None }
 }
 
 fn failure() -> Box<Failure> {
@@ -57,6 +57,7 @@ fn beginnings() -> Vec<Fact> {
         payload: Some(r#"{"rate":2}"#.into()),
         answer: Some(success("7")),
         repairs: Vec::new(),
+        answered_by: None,
     };
     let rules = Rules { attempts: 5, silence_ms: 2_000, ..Rules::unsaid(EffectClass::Keyed) };
     let rich = PreparedCall {
@@ -157,8 +158,8 @@ fn insides() -> Vec<Fact> {
         did(Did::SleepEnded),
         did(Did::KeyTaken),
         did(Did::WaitBegan(until)),
-        answered(Completion::Ok(r#"{"yes":true}"#.into())),
-        answered(Completion::Error { code: "busy".into(), message: "come\nback".into() }),
+        answered(Completion::ok(r#"{"yes":true}"#)),
+        answered(Completion::error("busy", "come\nback")),
         answered(Completion::Cancelled),
         did(Did::TimedOut),
         did(Did::PairsRead { asked: r#"{"key":"a"}"#.into(), found: "null".into() }),

@@ -49,12 +49,18 @@ pub(crate) async fn loosen(
 /// The artifacts that the record of a call names.
 fn artifacts(call: &Call) -> Vec<Handle> {
     let mut found = Vec::new();
-    if let Some(Outcome::Succeeded(success)) = call.outcome() {
-        if let Value::Kept { kept, .. } = &success.value {
-            found.push(kept.artifact);
+    let (parts, side) = match call.outcome() {
+        Some(Outcome::Succeeded(success)) => {
+            if let Value::Kept { kept, .. } = &success.value {
+                found.push(kept.artifact);
+            }
+            (&*success.parts, success.side.as_deref())
         }
-        found.extend(success.parts.iter().filter_map(file));
-    }
+        Some(Outcome::Failed(failure)) => (&*failure.parts, failure.side.as_deref()),
+        Some(Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown) | None => (&[][..], None),
+    };
+    found.extend(side.and_then(|side| side.raw).map(|raw| raw.artifact));
+    found.extend(parts.iter().filter_map(file));
     found.extend(call.end().into_iter().flat_map(|end| end.model().parts).filter_map(|part| file(&part)));
     let operations = call.operations.as_deref().into_iter();
     found.extend(operations.flat_map(Operations::attachments).map(|kept| kept.artifact));
@@ -62,8 +68,5 @@ fn artifacts(call: &Call) -> Vec<Handle> {
 }
 
 fn file(part: &Part) -> Option<Handle> {
-    match part {
-        Part::File { kept, .. } => Some(kept.artifact),
-        Part::Text(_) | Part::Json(_) | Part::Image { .. } => None,
-    }
+    part.kept().map(|kept| kept.artifact)
 }

@@ -141,6 +141,8 @@ impl OpenBatch {
                 streamed: head.streamed,
                 parent: head.parent,
                 wake: head.wake,
+                traceparent: head.trace.parent().map(|parent| parent.to_string().into()),
+                trace_link: head.trace.link().map(|link| link.to_string().into()),
             };
             packer.batch(head.opened_at, &opening);
         } else if !state.written.open {

@@ -145,7 +145,7 @@ mod tests {
             book.hear(&answered(name), Ordinal(0), NOW);
             assert_eq!(book.begin_wait(name, NOW, until, Vec::new()).unwrap(), until, "{name}");
             let ended = book.end_wait(name, NOW).unwrap();
-            assert!(matches!(ended, WaitOutcome::Given(Completion::Ok(_))), "{name}: {ended:?}");
+            assert!(matches!(ended, WaitOutcome::Given(Completion::Ok { .. })), "{name}: {ended:?}");
         }
         book.take_key("never", NOW, 10).unwrap();
         book.begin_wait("never", NOW, until, Vec::new()).unwrap();

@@ -16,7 +16,7 @@ use windlass_core::call::{Kind, Opened};
 use windlass_core::entry::{self, Entry};
 use windlass_core::handle::{Handle, HandleKind, Secret};
 use windlass_core::ids::{BatchNo, CallId, EntryNo, Ordinal};
-use windlass_core::narration::{Locale, Narration, Speaker, narrate};
+use windlass_core::narration::{Locale, Narration, Narrator, Speaker, narrate};
 use windlass_core::redact::{RedactedArgs, SecretNames};
 use windlass_core::time::Timestamp;
 use windlass_store::{JournalRow, SessionRow, Store};
@@ -71,6 +71,7 @@ pub struct Subject {
     /// The title of the tool, if it is known.
     pub title: String,
     narrations: Vec<Narration>,
+    narrator: Option<Narrator>,
     /// The arguments for sentences, and the secrets to mask.
     pub(super) redacted: RedactedArgs,
     /// The number of the call.
@@ -82,7 +83,8 @@ pub struct Subject {
 impl Subject {
     pub(super) fn speaker(&self) -> Speaker<'_> {
         let (tool, title) = (&*self.tool, self.title.as_str());
-        Speaker { tool, title, narrations: &self.narrations, args: &self.redacted }
+        let narrator = self.narrator.as_ref();
+        Speaker { tool, title, narrations: &self.narrations, narrator, args: &self.redacted }
     }
 }
 
@@ -114,7 +116,8 @@ impl Page {
     pub fn rendered(&self, locale: Locale, render: impl FnOnce(&Page) -> Vec<u8>) -> Arc<[u8]> {
         let is_spoken = || {
             let mut narrations = self.events.iter().flat_map(|event| &event.subject.narrations);
-            narrations.any(|narration| narration.locale == locale)
+            let has_narrator = self.events.iter().any(|event| event.subject.narrator.is_some());
+            has_narrator || narrations.any(|narration| narration.locale == locale)
         };
         match Locale::ALL.iter().position(|known| *known == locale) {
             None if is_spoken() => render(self).into(),
@@ -392,6 +395,7 @@ impl CallNames<'_> {
             args_bytes,
             title: spec.map(|spec| spec.title.clone()).unwrap_or_default(),
             narrations: spec.map(|spec| spec.narration.clone()).unwrap_or_default(),
+            narrator: spec.and_then(|spec| spec.narrator.clone()),
             redacted,
             number: id,
             written: OnceLock::new(),

@@ -33,11 +33,11 @@ async fn an_answer_that_became_durable_behind_its_deadline_is_not_acknowledged()
     drop(runtime.submit("s", asked()).await.unwrap());
     waits_for(&runtime, "completion").await;
     let key = keys.lock().unwrap()[0].clone();
-    let ok = windlass::ask::completion(&Completed::Ok(n(3)), &Default::default()).unwrap();
+    let ok = windlass::ask::completion(&Completed::ok(n(3)), &Default::default()).unwrap();
     let late = windlass::ask::post_complete(&**runtime.store(), &key, &ok, &Hasty::default()).await;
     assert!(matches!(late, Err(AskError::Over { .. })), "{late:?}");
     // It may count all the same, and then it is acknowledged.
-    runtime.complete(&key, Completed::Ok(n(3))).await.unwrap();
+    runtime.complete(&key, Completed::ok(n(3))).await.unwrap();
     runtime.idle().await;
     windlass::ask::post_complete(&**runtime.store(), &key, &ok, &Hasty::default()).await.unwrap();
 }

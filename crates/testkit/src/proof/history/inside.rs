@@ -60,7 +60,7 @@ impl InsideHistory {
                     StepResult::Failed(_) => step.failed_in.push(attempt),
                 }
             }
-            Did::Completed(Completion::Ok(answer)) => {
+            Did::Completed(Completion::Ok { value: answer, .. }) => {
                 let answer = serde_json::from_str(answer).unwrap_or_default();
                 self.answers.entry(name()).or_default().push(answer);
             }
