@@ -173,18 +173,7 @@ impl Cx {
         let length = deadline.unwrap_or(Duration::from_millis(self.limits().completion_ms));
         let told = self.activity_notice(&key.name, NoticeKind::TaskWaits);
         let until = self.book().begin_wait(&key.name, self.now(), self.until(length), told)?;
-        Ok(match self.answer(&key.name, until).await? {
-            Some(Completion::Ok { value, extras }) => {
-                let output = answered_output(read(&key.name, &value)?, extras).map_err(StepError::Failed)?;
-                Some(Completed::ok(output))
-            }
-            Some(Completion::Error { code, message, extras }) => {
-                let extras = answered_extras(extras).map_err(StepError::Failed)?;
-                Some(Completed::Error { code, message, extras })
-            }
-            Some(Completion::Cancelled) => Some(Completed::Cancelled),
-            Some(Completion::TimedOut) | None => None,
-        })
+        completed(&key.name, self.answer(&key.name, until).await?)
     }
 
     /// Asks a person and waits for the answer, for a day at most; `None`: no answer came in time. The question is listed
@@ -378,4 +367,20 @@ pub(crate) async fn until_it_waits(
         Poll::Pending => Poll::Pending,
     })
     .await
+}
+
+/// A recorded answer as a body gets it; `None`: nobody answered in time.
+pub(crate) fn completed(name: &str, answer: Option<Completion>) -> Result<Option<Completed>, StepError> {
+    Ok(match answer {
+        Some(Completion::Ok { value, extras }) => {
+            let output = answered_output(read(name, &value)?, extras).map_err(StepError::Failed)?;
+            Some(Completed::ok(output))
+        }
+        Some(Completion::Error { code, message, extras }) => {
+            let extras = answered_extras(extras).map_err(StepError::Failed)?;
+            Some(Completed::Error { code, message, extras })
+        }
+        Some(Completion::Cancelled) => Some(Completed::Cancelled),
+        Some(Completion::TimedOut) | None => None,
+    })
 }

@@ -111,7 +111,7 @@ pub(crate) fn ended(rt: &Arc<Inner>, session: &Arc<Session>, calls: Vec<CallId>)
 
 /// The answer to a wait for a task: its outcome is in its own journal.
 fn task_is_over() -> Completion {
-    Completion::Ok("null".into())
+    Completion::ok("null")
 }
 
 /// Passes the end of a subject to all calls that wait for it.

@@ -72,6 +72,7 @@ impl OpenCall {
         OpenCall {
             session: found.session.clone(),
             batch: found.batch_key.clone(),
+            turn: found.turn.clone(),
             call: found.answer.handle().to_string(),
             id: call.opened.id.to_string(),
             parent: found.answer.parent().map(|parent| parent.to_string()),

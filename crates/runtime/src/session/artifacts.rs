@@ -146,10 +146,9 @@ impl Artifacts {
         let content = ContentDigest { digest, bytes: bytes.len() as u64, media_type };
         let blob = self.reserve().await?;
         let mut rows = self.chunks(blob, bytes);
-        rows.push(owned(blob));
-        rows.push(BlobIdentity::new(self.lane.session(), &content).row(blob));
+        rows.push(BlobIdentity::new(&content).row(blob));
         let batch = batch.unwrap_or(BatchNo(0));
-        rows.push(known::Loose { session: self.lane.session(), batch, since: now }.row(blob));
+        rows.push(known::Loose { batch, since: now }.row(blob));
         self.lane.commit_rows(rows).await.map_err(ArtifactError::Lost)?;
         Ok(self.kept(ArtifactId { blob, media: 0 }, content.bytes))
     }
@@ -235,8 +234,7 @@ pub(crate) async fn size_in(
     artifact: Handle,
 ) -> Result<Option<u64>, ArtifactError> {
     let Some(id) = look::open(store.secret(), artifact) else { return Ok(None) };
-    let known = BlobIdentity::of(store, id.blob).await?;
-    if known.is_none_or(|known| known.session != session) {
+    if BlobIdentity::of(store, session, id.blob).await?.is_none() {
         return Ok(None);
     }
     Ok(store.blob_size(id.blob).await?.map(|size| size.bytes))

@@ -49,21 +49,22 @@ impl Completed {
     /// ```
     /// use windlass::wait::Completed;
     ///
-    /// let approved: bool = Completed::Ok(serde_json::json!(true)).value()?;
+    /// let approved: bool = Completed::ok(serde_json::json!(true)).value()?;
     /// assert!(approved);
-    /// let refused = Completed::Error { code: "declined".into(), message: "The bank declined.".into() };
+    /// let refused = Completed::error("declined", "The bank declined.");
     /// assert_eq!(refused.value::<bool>().unwrap_err().tool_code.as_deref(), Some("declined"));
     /// # Ok::<(), windlass::ToolError>(())
     /// ```
     pub fn value<T: DeserializeOwned>(self) -> Result<T, ToolError> {
         match self {
-            Completed::Ok(value) => serde_json::from_value(value).map_err(|error| {
+            Completed::Ok(output) => serde_json::from_value(output.value).map_err(|error| {
                 ToolError::internal(format!("the external answer is not as expected: {error}"))
             }),
-            Completed::Error { code, message } => {
+            Completed::Error { code, message, .. } => {
                 Err(ToolError { tool_code: Some(code), ..ToolError::new(message) })
             }
             Completed::Cancelled => Err(ToolError::new("The external answer was cancelled.")),
+            Completed::TimedOut => Err(ToolError::new("The external answer took too long.")),
         }
     }
 }

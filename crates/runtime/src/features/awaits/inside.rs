@@ -8,7 +8,7 @@ use crate::api::journal::find_id;
 use crate::api::misuse::{Misuse, StepError};
 use crate::api::output::ToolError;
 use crate::api::pending::Completed;
-use crate::attempt::inside::read;
+use crate::attempt::inside::completed;
 use crate::features::tasks::refusal;
 use crate::mailbox::ask::{self, AskError, Signal, Target};
 use crate::session::cx::Cx;
@@ -70,7 +70,7 @@ impl Cx {
     /// # use windlass::wait::Completed; use windlass::{Cx, Output, ToolError}; use serde_json::{Value, json};
     /// async fn deploy(args: Value, cx: &Cx) -> Result<Output, ToolError> {
     ///     match cx.wait_event("window", "maintenance window open", None).await? {
-    ///         Some(Completed::Ok(window)) => Ok(json!({ "deployed in": window }).into()),
+    ///         Some(Completed::Ok(window)) => Ok(json!({ "deployed in": window.value }).into()),
     ///         _ => Err(ToolError::new("There is no maintenance window.")),
     ///     }
     /// }
@@ -92,12 +92,7 @@ impl Cx {
                 self.book().note(self.now(), name, Did::Completed(completion))?;
             }
         }
-        Ok(match self.answer(name, until).await? {
-            Some(Completion::Ok(value)) => Some(Completed::Ok(read(name, &value)?)),
-            Some(Completion::Error { code, message }) => Some(Completed::Error { code, message }),
-            Some(Completion::Cancelled) => Some(Completed::Cancelled),
-            None => None,
-        })
+        completed(name, self.answer(name, until).await?)
     }
 
     /// Fulfils a named event of the session: every call that waits for it goes on. `false`: it was fulfilled with something
@@ -110,7 +105,7 @@ impl Cx {
         self.step(name, asked, |_| async {
             let event = event.to_string();
             let fulfilling = self.in_runtime(move |hold| async move {
-                named::fulfil(&hold.rt, &hold.session, &event, Completion::Ok(text)).await
+                named::fulfil(&hold.rt, &hold.session, &event, Completion::ok(text)).await
             });
             match fulfilling.await {
                 Ok(()) => Ok(true),

@@ -22,24 +22,30 @@ struct KeptFulfilment {
     /// Code and message of an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<(String, String)>,
+    /// Whether it took too long.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    timed_out: bool,
 }
 
 impl KeptFulfilment {
     fn new(event: &str, completion: &Completion) -> KeptFulfilment {
         let event = event.to_string();
+        let cancelled = KeptFulfilment { event, ok: None, error: None, timed_out: false };
         match completion {
-            Completion::Ok(value) => KeptFulfilment { event, ok: Some(value.to_string()), error: None },
-            Completion::Error { code, message } => {
-                KeptFulfilment { event, ok: None, error: Some((code.clone(), message.clone())) }
+            Completion::Ok { value, .. } => KeptFulfilment { ok: Some(value.to_string()), ..cancelled },
+            Completion::Error { code, message, .. } => {
+                KeptFulfilment { error: Some((code.clone(), message.clone())), ..cancelled }
             }
-            Completion::Cancelled => KeptFulfilment { event, ok: None, error: None },
+            Completion::TimedOut => KeptFulfilment { timed_out: true, ..cancelled },
+            Completion::Cancelled => cancelled,
         }
     }
 
     fn completion(self) -> Completion {
         match (self.ok, self.error) {
-            (Some(value), _) => Completion::Ok(value.into()),
-            (None, Some((code, message))) => Completion::Error { code, message },
+            (Some(value), _) => Completion::ok(value),
+            (None, Some((code, message))) => Completion::error(code, message),
+            (None, None) if self.timed_out => Completion::TimedOut,
             (None, None) => Completion::Cancelled,
         }
     }
@@ -102,6 +108,12 @@ impl Runtime {
     pub async fn fulfil(&self, session: &str, event: &str, with: Completed) -> Result<(), AskError> {
         check_name(event, self.0.limits.batch_key_chars_max).map_err(|what| AskError::Invalid { what })?;
         let completion = ask::completion(&with, &self.0.limits)?;
+        if let Completion::Ok { extras: Some(_), .. } | Completion::Error { extras: Some(_), .. } = completion
+        {
+            let what =
+                "a named event is fulfilled with a value or an error alone, without parts or raw output";
+            return Err(AskError::Invalid { what: what.to_string() });
+        }
         if self.0.store.session(session).await.map_err(SessionError::from)?.is_none() {
             return Err(AskError::NotFound { what: format!("session {session:?}") });
         }

@@ -120,8 +120,12 @@ fn passed_on(answer: &CallAnswer) -> Result<Output, ToolError> {
         Some(Outcome::Succeeded(Success { value: Kept::Kept { .. }, .. })) => {
             Ok(json!(answer.model_text()).into())
         }
-        Some(Outcome::Succeeded(Success { value: Kept::Inline(_), parts })) if !answer.is_conflict() => {
-            Ok(Output { value: answer.value()?, parts: parts.clone(), ..Output::default() })
+        Some(Outcome::Succeeded(Success { value: Kept::Inline(_), parts, side }))
+            if !answer.is_conflict() =>
+        {
+            let control = side.as_ref().and_then(|side| side.control.as_deref());
+            let control = control.and_then(|control| serde_json::from_str(control).ok());
+            Ok(Output { value: answer.value()?, parts: parts.clone(), control, ..Output::default() })
         }
         _ => answer.value::<Value>().map(Output::from),
     }

@@ -211,11 +211,7 @@ fn projected(held: &Held, outcome: Option<&Outcome>) -> Option<ModelAnswer> {
         ran: Duration::from_micros(call.ran_us),
     };
     let answer = projector::ask(projector, &ended)?;
-    let texts = answer.parts.iter().filter_map(|part| match part {
-        Part::Text(text) => Some(text.as_str()),
-        Part::Json(json) => Some(&**json),
-        Part::Image { .. } | Part::File { .. } => None,
-    });
+    let texts = answer.parts.iter().filter_map(Part::text);
     if projection::fits(&texts.collect::<Vec<_>>().join("\n"), held.on.rt.limits.call()) {
         return Some(answer);
     }

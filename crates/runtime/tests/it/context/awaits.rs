@@ -243,7 +243,7 @@ fn waits(class: EffectClass) -> impl Tool {
     body(free("waits", class), |_, cx| {
         Box::pin(async move {
             Ok(match cx.wait_event("window", "window", None).await? {
-                Some(Completed::Ok(value)) => value.into(),
+                Some(Completed::Ok(value)) => *value,
                 other => json!(format!("{other:?}")).into(),
             })
         })
@@ -277,7 +277,7 @@ async fn a_named_event_is_fulfilled_once_for_all_who_wait_now_or_later() {
         assert_eq!(late.calls[0].value::<Value>().unwrap(), json!(5), "{class}");
         let again = run(&runtime, "s", batch("g", vec![call("c", "fulfils", json!({ "with": 6 }))])).await;
         assert_eq!(again.calls[0].value::<Value>().unwrap(), json!(false), "the first one counts");
-        assert!(runtime.fulfil("s", "window", Completed::Ok(json!(5))).await.is_ok(), "the same again");
+        assert!(runtime.fulfil("s", "window", Completed::ok(json!(5))).await.is_ok(), "the same again");
         let other = runtime.fulfil("s", "window", Completed::Cancelled).await;
         assert!(matches!(other, Err(AskError::Answered)), "{other:?}");
         let blank = runtime.fulfil("s", " ", Completed::Cancelled).await;
@@ -298,9 +298,7 @@ async fn a_person_fulfils_an_event_while_its_call_is_away() {
     waits_for(&first, "awaited").await;
     drop(first);
     let next = make();
-    next.fulfil("s", "window", Completed::Error { code: "shut".into(), message: "closed today".into() })
-        .await
-        .unwrap();
+    next.fulfil("s", "window", Completed::error("shut", "closed today")).await.unwrap();
     let answer = one(&next, "waits", Value::Null).await;
     assert!(answer.calls[0].model_text().contains("closed today"), "{}", answer.calls[0].model_text());
 }
@@ -314,7 +312,7 @@ async fn waits_for_named_events_survive_every_death() {
                 let other = cx.spawn("other", "opens", &json!({}), NewTask::default()).await?;
                 let came = cx.wait_event("window", "window", None).await?;
                 cx.await_task("other done", other, None).await?;
-                Ok(json!(came == Some(Completed::Ok(json!(9)))).into())
+                Ok(json!(came == Some(Completed::ok(json!(9)))).into())
             })
         });
         runtime.register(meets).unwrap();
