@@ -141,7 +141,8 @@ pub fn body(method: &str, path: &str) -> Value {
         "signal" => json!({"name": "go", "payload": 1}),
         "resolve" => json!({"did_not_happen": true}),
         "result" | "{key}" | "{event}" => json!({"ok": 1}),
-        "events" => json!({"kind": "sold", "payload": {}}),
+        // One that started the gated build would take the permit of another.
+        "events" => json!({"kind": "nonsense"}),
         "inbox" => json!({"title": "Deployment", "text": "It has begun."}),
         "{provider}" => json!({"connected": true}),
         "{id}" => json!({"answer": "red"}),

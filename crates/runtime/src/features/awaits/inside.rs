@@ -54,7 +54,7 @@ impl Cx {
         if self.book().answer(name)?.is_none()
             && has_ended(self.artifacts.lane().store(), call).await.map_err(|error| lost(name, error))?
         {
-            self.book().note(self.now(), name, Did::Completed(task_is_over()))?;
+            self.book().end_awaited(name, self.now(), task_is_over())?;
         }
         match self.answer(name, until).await? {
             Some(_) => self.task_answer(name, task, call).await.map(Some),
@@ -89,7 +89,7 @@ impl Cx {
             let lane = self.artifacts.lane();
             let fulfilled = named::fulfilled(lane.store(), lane.session(), &named::key(event)).await;
             if let Some(completion) = fulfilled.map_err(|error| lost(name, error))? {
-                self.book().note(self.now(), name, Did::Completed(completion))?;
+                self.book().end_awaited(name, self.now(), completion)?;
             }
         }
         completed(name, self.answer(name, until).await?)

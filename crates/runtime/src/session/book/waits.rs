@@ -4,7 +4,7 @@
 use super::Book;
 use crate::api::misuse::Misuse;
 use std::sync::Arc;
-use windlass_core::operation::{Did, Question, Until, WaitOutcome, signal_slot};
+use windlass_core::operation::{Completion, Did, Question, Until, WaitOutcome, signal_slot};
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
 
@@ -110,6 +110,15 @@ impl Book {
         page.operations().awaited(name, what).map_err(|found| Misuse::of(name, found))
     }
 
+    /// Notes that what is awaited is over, unless whoever ended it has passed that on in between.
+    pub(crate) fn end_awaited(&self, name: &str, at: Timestamp, end: Completion) -> Result<(), Misuse> {
+        let mut page = self.open()?;
+        match page.operations().wait(name).1 {
+            Some(_) => Ok(()),
+            None => page.note(at, name, Did::Completed(end)),
+        }
+    }
+
     /// The answer under this name, if there is one.
     pub(crate) fn answer(&self, name: &str) -> Result<Option<WaitOutcome>, Misuse> {
         Ok(self.open()?.operations().wait(name).1.cloned())
@@ -131,7 +140,6 @@ mod tests {
     use super::*;
     use crate::session::book::tests::{NOW, answered};
     use windlass_core::ids::Ordinal;
-    use windlass_core::operation::Completion;
 
     #[test]
     fn an_answer_that_comes_right_before_a_wait_begins_or_ends_is_what_it_ends_with() {
@@ -147,6 +155,12 @@ mod tests {
             let ended = book.end_wait(name, NOW).unwrap();
             assert!(matches!(ended, WaitOutcome::Given(Completion::Ok { .. })), "{name}: {ended:?}");
         }
+        // Whoever looks whether it is over may come behind whoever passed its end on.
+        let end = || Completion::Ok("null".into());
+        let what: windlass_core::outcome::JsonText = "{}".into();
+        book.note(NOW, "task", Did::Awaited { what, until }).unwrap();
+        book.end_awaited("task", NOW, end()).unwrap();
+        book.end_awaited("task", NOW, end()).unwrap();
         book.take_key("never", NOW, 10).unwrap();
         book.begin_wait("never", NOW, until, Vec::new()).unwrap();
         assert!(matches!(book.end_wait("never", NOW), Ok(WaitOutcome::TimedOut)));

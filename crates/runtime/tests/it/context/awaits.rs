@@ -10,7 +10,7 @@ use windlass::error::AskError;
 use windlass::store::Store;
 use windlass::tasks::NewTask;
 use windlass::wait::Completed;
-use windlass::{Cx, EffectClass, Runtime, Tool, ToolError, ToolSpec, tool_fn};
+use windlass::{Cx, Deadlines, EffectClass, Runtime, Tool, ToolError, ToolSpec, tool_fn};
 use windlass_testkit::clock::ManualClock;
 
 /// Starts two tasks, waits for both, and returns what they returned.
@@ -93,7 +93,11 @@ async fn an_awaited_task_that_failed_tells_its_whole_outcome_and_a_deadline_ends
     runtime.register(gated(background("hangs", EffectClass::Once), &gate)).unwrap();
     for class in [EffectClass::Stepped, EffectClass::Once] {
         let name = format!("waits-{class}");
-        let waits = body(free(&name, class), |args, cx| {
+        // Time passes faster here than other threads get to run: no deadline but that of the wait may come.
+        let day_ms = Some(86_400_000);
+        let deadlines = Deadlines { attempt_ms: day_ms, total_ms: day_ms, ..Deadlines::default() };
+        let patient = ToolSpec { deadlines, ..free(&name, class) };
+        let waits = body(patient, |args, cx| {
             Box::pin(async move {
                 let tool = args["tool"].as_str().unwrap().to_string();
                 let task = cx.spawn("task", &tool, &n(1), NewTask::default()).await?;
