@@ -224,9 +224,10 @@ pub mod sessions {
 
 /// Reasons why a call waits, and completions: external answers to a call.
 pub mod wait {
+    pub use crate::api::answer::standing_sentence;
     pub use crate::api::output::Connection;
     pub use crate::api::pending::{Completed, CompletionKey, Pending};
-    pub use crate::read::waits::{WaitingFor, standing_sentence};
+    pub use crate::read::waits::WaitingFor;
     pub use windlass_core::wait::Wait;
 }
 

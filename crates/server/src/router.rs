@@ -35,6 +35,7 @@ use windlass::triggers::Trigger;
 
 /// All routes.
 #[rustfmt::skip]
+#[expect(clippy::too_many_lines, reason = "one table, a line for each route")]
 pub(crate) fn surface() -> Vec<Route> {
     use ProblemCode::{BadBatch, Conflict, Draining, Gone, InvalidArgs, InvalidFile, InvalidPair, InvalidSchedule, InvalidSession, InvalidToken, InvalidTrigger, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StoreUnavailable, TooManyChildren, TooManyPairs, TooManySchedules, TooManySignals, TooManyTokens, TooManyTriggers, Unfit};
     use TokenScope::{Admin, Calls, Complete, Read};

@@ -192,17 +192,16 @@ impl CallAnswer {
                 ModelAnswer { parts: vec![Part::Text(text)], is_error: false }
             }
             (None, None) => {
-                let text = self.standing().sentence().to_string();
+                let text = standing_sentence(self.call.state.name(), self.standing()).to_string();
                 ModelAnswer { parts: vec![Part::Text(text)], is_error: false }
             }
         }
     }
 
     /// The wait of an open call, as far as its record tells: that of a call waiting for room is only known to its owner.
-    fn standing(&self) -> Wait {
+    fn standing(&self) -> Option<Wait> {
         let parked = self.call.parked.map(|(parked, _)| Wait::from(parked.reason));
-        let same = self.call.same_as().map(|_| Wait::SameAs);
-        parked.or(same).unwrap_or(Wait::Turn)
+        parked.or(self.call.same_as().map(|_| Wait::SameAs))
     }
 
     /// The text parts of the model's view, concatenated.
@@ -214,6 +213,15 @@ impl CallAnswer {
             Part::Image { .. } | Part::KeptImage { .. } | Part::File { .. } => None,
         });
         texts.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The sentence that describes an open call's state to the model.
+pub fn standing_sentence(state: &str, waiting_for: Option<Wait>) -> &'static str {
+    match (waiting_for, state) {
+        (Some(wait), _) => wait.sentence(),
+        (None, "running") => "The call is running.",
+        (None, _) => Wait::Turn.sentence(),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::api::journal::find_id;
 use crate::features::triggers;
 use crate::session::adopting::deliver;
 use crate::session::batch::CallDemand;
+use crate::session::held::due_us;
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use serde::{Deserialize, Serialize};
@@ -136,11 +137,34 @@ async fn pass(
     deliver(rt, session, CallId::unpacked(wait.call), what, Row::Remove { space: Space::Awaited, key }).await
 }
 
-/// Looks at the waits that an earlier owner left: what was awaited may be over.
-pub(crate) async fn go_on(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), SessionError> {
+/// How long a look at the waits of an earlier owner rests after it failed.
+const REST_MS: u64 = 1_000;
+
+/// Looks at the waits that an earlier owner left, in the background: the calls of the session go on meanwhile, so a read that fails
+/// must not undo that the session was taken. It is tried again until the session is lost.
+pub(crate) fn look_soon(rt: &Arc<Inner>, session: &Arc<Session>) {
     if session.is_new {
-        return Ok(());
+        return;
     }
+    let (weak, session) = (Arc::downgrade(rt), session.clone());
+    rt.tasks.spawn(async move {
+        loop {
+            let rest = {
+                let Some(rt) = weak.upgrade() else { return };
+                let Err(error) = go_on(&rt, &session).await else { return };
+                if session.lane.lost().is_some() {
+                    return;
+                }
+                tracing::warn!(session = %session.name, error = %chain(&error), "waits for tasks and events are looked at again later");
+                (rt.wheel.clone(), due_us(rt.clock.elapsed_us(), REST_MS))
+            };
+            rest.0.until(rest.1).await;
+        }
+    });
+}
+
+/// Looks at the waits that an earlier owner left: what was awaited may be over.
+async fn go_on(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), SessionError> {
     let (no, table) = (session.lane.session(), session.slots.of::<AwaitTable>());
     let mut after: Option<String> = None;
     loop {

@@ -126,15 +126,6 @@ impl serde::Serialize for WaitingFor {
     }
 }
 
-/// The sentence that describes an open call's state to the model.
-pub fn standing_sentence(state: &str, waiting_for: Option<Wait>) -> &'static str {
-    match (waiting_for, state) {
-        (Some(wait), _) => wait.sentence(),
-        (None, "running") => "The call is running.",
-        (None, _) => Wait::Turn.sentence(),
-    }
-}
-
 /// An open call, with the facts that explain its wait.
 struct OpenRecord {
     id: CallId,

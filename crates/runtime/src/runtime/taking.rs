@@ -54,7 +54,7 @@ async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Ar
         }
         drive::start_all(&on, calls.into_iter()).await;
     }
-    awaits::go_on(rt, &session).await?;
+    awaits::look_soon(rt, &session);
     // Nothing of a copy is started. What cannot be read now is looked for again there.
     if !rt.store.is_copy() && schedules::is_scheduled(rt, session.lane.session()).await.unwrap_or(true) {
         schedules::look_soon(rt, &session.name);

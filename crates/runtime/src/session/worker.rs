@@ -162,10 +162,10 @@ async fn keep_beating(mut place: WorkerPlace) {
             answered = answer => Some(answered),
         };
         let Some(rt) = place.rt.upgrade() else { return };
-        let outcome = match mine.heard(&rt, sent_us, answered) {
-            HeartbeatOutcome::Doubtful => mine.decide(&rt).await,
-            outcome => outcome,
-        };
+        let mut outcome = mine.heard(&rt, sent_us, answered);
+        if let HeartbeatOutcome::Doubtful = outcome {
+            outcome = mine.decide(&rt).await;
+        }
         let next_us = match outcome {
             HeartbeatOutcome::Alive => due_us(sent_us, rt.limits.heartbeat_ms),
             HeartbeatOutcome::Again => rt.clock.elapsed_us(),

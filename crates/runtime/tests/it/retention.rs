@@ -341,8 +341,10 @@ async fn artifacts_logs_and_lists_go_with_their_calls() {
     assert_eq!(runtime.store().usage().await.unwrap().blob_bytes, 400_000, "equal bytes are stored once");
     assert_eq!(expire(&runtime).await, 2);
     clock.advance(Duration::from_secs(120));
-    assert_eq!(runtime.collect_artifacts().await.unwrap(), 1, "the other is used by a call that stays");
-    assert_eq!(runtime.store().usage().await.unwrap().blob_bytes, 200_000);
+    // The runtime looks by itself, too: either of them removes it.
+    runtime.collect_artifacts().await.unwrap();
+    let left = runtime.store().usage().await.unwrap().blob_bytes;
+    assert_eq!(left, 200_000, "the other is used by a call that stays");
     let kept = run(&runtime, "s", batch("later", calls(2))).await;
     let shown = serde_json::to_value(&kept.calls[0]).unwrap();
     let artifact = Handle::parse(shown["outcome"]["kept"]["artifact"].as_str().unwrap()).unwrap();

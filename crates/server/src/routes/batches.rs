@@ -23,7 +23,6 @@ pub async fn submit(
     caller: Caller,
     room: RequestRoom,
     PathParams(session): PathParams<String>,
-    headers: HeaderMap,
     QueryParams(query): QueryParams<BatchQuery>,
     request: Request,
 ) -> HandlerResult {
@@ -33,10 +32,10 @@ pub async fn submit(
         return json(&turn(&api, &caller, &session, post, request).await?);
     }
     only_with_wire(&query)?;
+    let traceparent = traceparent(request.headers());
     let CallsPayload(batch) = CallsPayload::<BatchBody>::from_request(request, &api).await?;
     not_empty(batch.calls.len())?;
     let waits = api.waits(batch.wait.unwrap_or_default(), batch.timeout_ms)?;
-    let traceparent = traceparent(&headers);
     let request = BatchRequest { traceparent, ..batch.request(api.runtime().limits())? };
     api.claim(&caller, &session).await?;
     let submitted = undisturbed({

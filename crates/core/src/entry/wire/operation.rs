@@ -175,17 +175,7 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
         Kind::SleepEnded => Did::SleepEnded,
         Kind::KeyTaken => Did::KeyTaken,
         Kind::WaitBegan => Did::WaitBegan(until()?),
-        Kind::Completed => {
-            let extras = fields.extras.map(|extras| extras.read().map(Box::new)).transpose()?;
-            Did::Completed(match (fields.code, fields.message, fields.cancelled) {
-                (_, _, Some(true)) => Completion::Cancelled,
-                _ if fields.timed_out == Some(true) => Completion::TimedOut,
-                (Some(code), Some(message), _) => {
-                    Completion::Error { code: code.to_string(), message: message.to_string(), extras }
-                }
-                _ => Completion::Ok { value: text(payload)?, extras },
-            })
-        }
+        Kind::Completed => Did::Completed(completion(fields, payload)?),
         Kind::TimedOut => Did::TimedOut,
         Kind::Called => Did::Called {
             generation: fields.generation.ok_or_else(|| wrong("a nested call has no generation"))?,
@@ -226,6 +216,19 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
         _ => return Err(FieldProblem::Kind),
     };
     Ok(Operation { name, did })
+}
+
+/// The answer to a wait.
+fn completion(fields: OperationFields<'_>, payload: &[u8]) -> Result<Completion, FieldProblem> {
+    let extras = fields.extras.map(|extras| extras.read().map(Box::new)).transpose()?;
+    Ok(match (fields.code, fields.message, fields.cancelled) {
+        (_, _, Some(true)) => Completion::Cancelled,
+        _ if fields.timed_out == Some(true) => Completion::TimedOut,
+        (Some(code), Some(message), _) => {
+            Completion::Error { code: code.to_string(), message: message.to_string(), extras }
+        }
+        _ => Completion::Ok { value: text(payload)?, extras },
+    })
 }
 
 #[derive(Encode, Decode)]

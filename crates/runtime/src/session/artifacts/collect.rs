@@ -78,8 +78,10 @@ async fn writable(rt: &Arc<Inner>, row: &SessionRow) -> Result<Option<Arc<Sessio
             return Ok(None);
         }
     };
-    // A change that may be refused must not be the one that takes the session.
-    session.lane.commit_rows(Vec::new()).await.map_err(ArtifactError::Lost)?;
+    if !session.lane.is_taken() {
+        // A change that may be refused must not be the one that takes the session.
+        session.lane.commit_rows(Vec::new()).await.map_err(ArtifactError::Lost)?;
+    }
     Ok(Some(session))
 }
 

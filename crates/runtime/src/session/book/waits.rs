@@ -156,7 +156,7 @@ mod tests {
             assert!(matches!(ended, WaitOutcome::Given(Completion::Ok { .. })), "{name}: {ended:?}");
         }
         // Whoever looks whether it is over may come behind whoever passed its end on.
-        let end = || Completion::Ok("null".into());
+        let end = || Completion::ok("null");
         let what: windlass_core::outcome::JsonText = "{}".into();
         book.note(NOW, "task", Did::Awaited { what, until }).unwrap();
         book.end_awaited("task", NOW, end()).unwrap();
