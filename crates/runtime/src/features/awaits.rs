@@ -146,11 +146,12 @@ pub(crate) fn look_soon(rt: &Arc<Inner>, session: &Arc<Session>) {
     if session.is_new {
         return;
     }
-    let (weak, session) = (Arc::downgrade(rt), session.clone());
+    // Neither is kept: whoever drops a runtime gets its store back.
+    let (weak, weak_session) = (Arc::downgrade(rt), Arc::downgrade(session));
     rt.tasks.spawn(async move {
         loop {
             let rest = {
-                let Some(rt) = weak.upgrade() else { return };
+                let (Some(rt), Some(session)) = (weak.upgrade(), weak_session.upgrade()) else { return };
                 let Err(error) = go_on(&rt, &session).await else { return };
                 if session.lane.lost().is_some() {
                     return;

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::{Posted, RecordPage, Store};
 
-    /// What a landed version wrote, as records of the whole store.
+    /// A file of an older format, to which records of the whole store are added.
     struct Older(Connection);
 
     impl Older {

@@ -43,7 +43,8 @@ pub async fn of_two_handles_one_takes_a_session(store: &Arc<dyn Store>, other: &
     }
 }
 
-/// Whoever takes a worker's sessions declares it dead first, by the record that it read: of both, one is refused, and knows it.
+/// A worker is declared dead, by the record that was read, before its sessions are taken: of heartbeat and declaration one is
+/// refused, and knows it.
 pub async fn heartbeats_and_declarations_meet_in_one_order(store: &Arc<dyn Store>, other: &Arc<dyn Store>) {
     for round in 0..8_u32 {
         let id = format!("worker {round}");

@@ -19,7 +19,7 @@ use windlass_testkit::proof::points::ACTIONS;
 
 const FILE: &str = "windlass.db";
 
-/// What `windlass serve` of that version left, driven over HTTP: calls of two principals, a child session, settings, artifacts, tasks,
+/// The folder that `windlass serve` of that version left, driven over HTTP: calls of two principals, a child session, settings, artifacts, tasks,
 /// pairs, a schedule, and the name of a removed session. It was stopped in good order.
 fn older() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/older/format-4")
