@@ -238,7 +238,7 @@ fn span(held: &Held, contents: bool) -> CallSpan {
 }
 
 /// The place of a call in traces.
-pub(crate) struct TracePlace {
+pub(crate) struct SpanPlace {
     pub(crate) trace: u128,
     pub(crate) call: Handle,
 }
@@ -249,11 +249,11 @@ impl DriveContext {
     }
 
     /// The trace of a call of this batch: that of its caller, or one of its own.
-    pub(crate) fn trace_place(&self, call: CallId) -> TracePlace {
+    pub(crate) fn trace_place(&self, call: CallId) -> SpanPlace {
         let head = &self.batch.head;
         let own = || self.handle(CallId { batch: self.session.outermost(head), ordinal: Ordinal(0) }).0;
         let trace = head.trace.parent().map_or_else(own, |parent| parent.trace);
-        TracePlace { trace, call: self.handle(call) }
+        SpanPlace { trace, call: self.handle(call) }
     }
 
     /// The span that others continue: of an attempt, or of the whole call. `None`: nobody traces it.
@@ -262,7 +262,7 @@ impl DriveContext {
         if inbound.is_none() && !self.rt.meters.is_traced() {
             return None;
         }
-        let TracePlace { trace, call } = self.trace_place(call);
+        let SpanPlace { trace, call } = self.trace_place(call);
         let span = attempt.map_or_else(|| call_span(call), |attempt| attempt_span(call, attempt));
         // A caller that does not record its trace does not want ours recorded either.
         Some(TraceParent { trace, span, flags: inbound.map_or(1, |inbound| inbound.flags) })
