@@ -163,6 +163,13 @@ pub async fn until_runs(runtime: &Runtime) -> String {
     until_open(runtime, |open| open.state == "running").await
 }
 
+/// Waits until every call has ended, without asking for its answer.
+pub async fn until_none_is_open(runtime: &Runtime) {
+    while !runtime.open().await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
 async fn until_open(runtime: &Runtime, found: impl Fn(&windlass::inspect::OpenCall) -> bool) -> String {
     loop {
         if let Some(open) = runtime.open().await.unwrap().iter().find(|open| found(open)) {

@@ -7,7 +7,9 @@ mod spawned;
 mod unrecorded;
 
 use crate::inside::body;
-use crate::rig::{Count, batch, call, config, end, n, quick, run, spec, states, until_runs, waits_for};
+use crate::rig::{
+    Count, batch, call, config, end, n, quick, run, spec, states, until_none_is_open, until_runs, waits_for,
+};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,6 +132,8 @@ async fn a_call_within_its_budget_and_one_that_nobody_waits_for_leave_no_task() 
     clock.advance(BUDGET * 2);
     gate.add_permits(2);
     assert_eq!(end(&bound.await.unwrap().unwrap()), "c succeeded, 1 attempts");
+    // Whoever asked again before its end would be told of a task.
+    until_none_is_open(&runtime).await;
     let left = run(&runtime, "s", batch("left", vec![call("c", "slow", n(2))])).await;
     assert_eq!(end(&left), "c succeeded, 1 attempts");
     assert_eq!(notices(&runtime).await, [""; 0]);
