@@ -524,7 +524,11 @@ async fn a_schedule_uses_each_of_its_times_once() {
         };
         runtime.schedules("s").create(new).await.unwrap();
         passes(&world.clock, 10 * MINUTE).await;
-        until(&world.clock, "first", async || world.count.get() == 1).await;
+        // A run that is open would make the next one be skipped.
+        until(&world.clock, "first", async || {
+            world.count.get() == 1 && runtime.open().await.unwrap().is_empty()
+        })
+        .await;
         let runtime = world.jump(runtime, Jump { by_us: jump.by_us.signum() * 86_400_000_000, ..jump }).await;
         // A day ahead the missed times are made up for once; a day back all of them are used.
         let expected = if jump.is_forward() { 2 } else { 1 };
