@@ -17,7 +17,10 @@ fn a_flood_is_kept_and_memory_stays_bounded() {
     // Each line is a number of nine digits, so every piece says where it is from.
     let (lines, bytes) = (bytes / 10, bytes / 10 * 10);
     let last = FIRST + lines - 1;
-    let rig = Rig::with(&format!("[tools.flood]\ncommand = [\"seq\", \"{FIRST}\", \"{last}\"]\n"));
+    // On a busy machine a gigabyte takes longer than an attempt usually may.
+    let rig = Rig::with(&format!(
+        "[tools.flood]\ncommand = [\"seq\", \"{FIRST}\", \"{last}\"]\ntimeout_ms = 300000\n"
+    ));
     let child = rig.start(&["call", "flood", "--json"]);
     let status = format!("/proc/{}/status", child.id());
     let watching = std::thread::spawn(move || {
