@@ -30,7 +30,6 @@ use crate::session::inner::{Config, Inner, Runtime};
 use crate::session::owner::Session;
 use crate::session::plugs::{FollowUp, Plugs};
 use crate::session::wheel;
-use crate::session::worker;
 use crate::tools::provider::Provider;
 use crate::tools::registry::{Listed, NoSuchTool, RegisterError, Registered};
 use crate::tools::request::BatchRequest;
@@ -72,7 +71,7 @@ impl Runtime {
         if inner.last_owner_died {
             inner.be_careful();
         }
-        worker::begin(&inner);
+        inner.owners.begin(&inner);
         inner.wheel.collect_at(inner.clock.elapsed_us().saturating_add(artifacts::sweep_us(&inner.limits)));
         retention::begin(&inner);
         inner.tasks.spawn(wheel::keep(inner.wheel.clone(), Arc::downgrade(&inner)));
@@ -276,7 +275,7 @@ impl Runtime {
 
     /// Its id as one of several workers on a store, while it has a lease.
     pub fn worker(&self) -> Option<String> {
-        self.0.worker.as_ref()?.id_now().map(|id| id.to_string())
+        self.0.owners.id().map(|id| id.to_string())
     }
 
     /// The clock.

@@ -22,6 +22,7 @@ pub(crate) mod loops;
 pub(crate) mod meters;
 pub(crate) mod notices;
 pub(crate) mod owner;
+pub(crate) mod owners;
 pub(crate) mod parking;
 pub(crate) mod patience;
 pub(crate) mod plugs;

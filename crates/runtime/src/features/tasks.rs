@@ -412,7 +412,7 @@ impl Tasks {
         Task {
             summary: summary(call, status.as_deref()),
             detail: waiting.filter(|_| call.end().is_none()).map(|waiting| waiting.to_string()),
-            worker: live.and_then(|_| self.rt.as_ref()?.worker.as_ref()?.id_now()).map(|id| id.to_string()),
+            worker: live.and_then(|_| self.rt.as_ref()?.owners.id()).map(|id| id.to_string()),
             requested_by: owner.map(str::to_string),
             input_requests: self.questions(*id, call),
             artifacts: artifacts_of(call),

@@ -11,13 +11,14 @@ use crate::session::gate::Gate;
 use crate::session::held::due_us;
 use crate::session::meters::Meters;
 use crate::session::owner::Session;
+use crate::session::owners::{Embedded, Owners};
 use crate::session::plugs::Plugs;
 use crate::session::sessions::OwnedSessions;
 use crate::session::slots::Slots;
 use crate::session::threads::Threads;
 use crate::session::turns::Turns;
 use crate::session::wheel::Wheel;
-use crate::session::worker::Worker;
+use crate::session::worker::Leases;
 use crate::tools::hooks::Hook;
 use crate::tools::model::LanguageModel;
 use crate::tools::projector::Projector;
@@ -154,8 +155,8 @@ pub(crate) struct Inner {
     pub(crate) slots: Slots,
     /// A number that marks records of this process.
     pub(crate) life: u64,
-    /// Set if it shares its store with others.
-    pub(crate) worker: Option<Worker>,
+    /// How it comes to own sessions.
+    pub(crate) owners: Box<dyn Owners>,
 }
 
 impl Drop for Inner {
@@ -163,9 +164,7 @@ impl Drop for Inner {
         self.wheel.stop();
         self.feeds.end();
         self.away.stop();
-        if let Some(worker) = &self.worker {
-            worker.leave(&*self.store);
-        }
+        self.owners.leave(&*self.store);
     }
 }
 
@@ -212,7 +211,7 @@ impl Inner {
             slots: Slots::default(),
             plugs,
             life: seed(),
-            worker: config.shared.then(Worker::default),
+            owners: if config.shared { Box::<Leases>::default() } else { Box::new(Embedded) },
         })
     }
 

@@ -8,7 +8,7 @@ use crate::api::limits::EnforcedLimits;
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::artifacts::Keeping;
 use crate::session::events::{EntryRows, Feed};
-use crate::session::worker::Right;
+use crate::session::owners::Right;
 use std::sync::Arc;
 use windlass_core::ids::{Fence, SessionNo};
 use windlass_store::{

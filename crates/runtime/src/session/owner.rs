@@ -134,8 +134,8 @@ impl Session {
             None => None,
         };
         let (loops, is_new) = (Loops::new(row.is_some()), row.is_none());
-        let right = rt.right_to(name, row.as_ref().map(|row| row.no)).await?;
-        let (id, owner_died) = (right.id(), right.died);
+        let right = rt.owners.acquire(rt, name, row.as_ref().map(|row| row.no)).await?;
+        let (id, owner_died) = (right.id.clone(), right.died);
         let at_once = right.at_once || rt.has_forgotten_lost.load(Ordering::SeqCst);
         let ends =
             LaneShared { store: rt.store.clone(), limits: rt.limits.clone(), feed: rt.feeds.feed(name) };
@@ -163,7 +163,7 @@ impl Session {
             owner_died,
             open: OrderedMutex::default(),
         });
-        rt.owns(&session, &id)?;
+        rt.owners.acquired(&session, id.as_ref())?;
         if at_once {
             // Writes of the last owner, or of this one before the session was lost, may still be on their way:
             // only now is what is read all that there is. What this process remembers of it is older.

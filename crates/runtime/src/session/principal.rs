@@ -5,7 +5,7 @@ use crate::api::limits::{Limits, SessionLimits};
 use crate::session::bounds::Bounds;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::lane::{Lane, LaneShared};
-use crate::session::worker::Right;
+use crate::session::owners::Right;
 use std::sync::Arc;
 use windlass_core::handle::Secret;
 use windlass_core::ids::SessionNo;

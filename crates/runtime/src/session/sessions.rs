@@ -3,10 +3,10 @@
 use crate::api::error::{Lost, SessionError};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
+use crate::session::owners::{AfterLoss, WokenBy};
 use crate::session::principal::SessionRecords;
-use crate::session::worker;
 use crate::tools::request::check_session_name;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,31 +95,30 @@ impl Inner {
             Some(_) | None => session.can_go(self),
         };
         let alone = |session: &Arc<Session>| Arc::strong_count(session) == 1 && can_go(session);
-        // A worker keeps sessions with calls that wait for external answers.
-        let waiting = self.worker.as_ref().map(|_| self.away.sessions());
+        let waiting = match self.owners.wake() {
+            WokenBy::ThisProcess => BTreeSet::new(),
+            WokenBy::ItsOwner => self.away.sessions(),
+        };
         sessions.retain(|_, cell| {
             // One that is not there and that nobody is taking could not be had.
             let is_used = Arc::strong_count(cell) > 1 || cell.get().is_some_and(|session| !alone(session));
-            if let (false, Some(waiting), Some(session)) = (is_used, &waiting, cell.get())
+            if let (false, Some(release), Some(session)) = (is_used, self.owners.release(), cell.get())
                 && !waiting.contains(&session.lane.session())
             {
                 // Sending is enough: it comes after everything written here, and a new taking comes after it.
-                drop(session.lane.send(Vec::new(), vec![worker::release()]));
+                drop(session.lane.send(Vec::new(), vec![release]));
             }
             is_used
         });
     }
 
-    /// Whether a session lost for this reason can be taken again: the effect of its writes is found in the
-    /// store, and the new fence refuses writes still on their way. The fence must be durable before anything
-    /// is read (`Inner::has_forgotten_lost`).
     fn may_take_again(&self, lost: &Lost) -> bool {
-        self.worker.is_some() || matches!(lost, Lost::Store(_))
+        self.owners.lost(lost) == AfterLoss::TakenAgain
     }
 
     /// Whether somebody else may write to a session that is being taken: another worker, or a session that was lost here.
     pub(crate) fn may_meet_others(&self) -> bool {
-        self.worker.is_some() || self.has_forgotten_lost.load(Ordering::SeqCst)
+        self.owners.has_others() || self.has_forgotten_lost.load(Ordering::SeqCst)
     }
 
     /// Forgets a lost session, unless something here holds it.

@@ -10,14 +10,14 @@
 mod knock;
 mod sweep;
 
-pub(crate) use knock::knock;
-
 use crate::api::error::{Lost, SessionError};
 use crate::api::keys::fresh_key;
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
+use crate::session::owners::{AfterLoss, Owners, Right, WokenBy};
+use crate::session::plugs::Plugged;
 use crate::session::wheel::Wheel;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -31,8 +31,12 @@ use windlass_store::{
 /// The key of a session's record that names its owner.
 const OWNER: &str = "worker";
 
+/// The runtime as one of several workers, each of which owns its sessions by a lease.
+#[derive(Default)]
+pub(crate) struct Leases(Arc<Worker>);
+
 /// This runtime as one of several.
-pub(crate) struct Worker {
+struct Worker {
     /// Its watchers end when the runtime is gone.
     standing: watch::Sender<LeaseStanding>,
     state: OrderedMutex<WorkerState, { LockRank::Worker as u8 }>,
@@ -73,39 +77,85 @@ fn is_dead(record: &StoredRecord) -> bool {
     record.value == DEAD
 }
 
-/// The right to take a session, besides its fence.
-#[derive(Default)]
-pub(crate) struct Right {
-    /// The lease's worker; `None` if the store is this runtime's alone.
-    id: Option<Arc<str>>,
-    pub(crate) rows: Vec<Row>,
-    /// Whether another worker owned it, which may still write: it is taken before anything is read.
-    pub(crate) at_once: bool,
-    /// Whether that worker was silent, rather than having released the session: one of its calls may have killed it.
-    pub(crate) died: bool,
-}
+impl Owners for Leases {
+    fn begin(&self, rt: &Arc<Inner>) {
+        let place = || WorkerPlace {
+            rt: Arc::downgrade(rt),
+            worker: Arc::downgrade(&self.0),
+            wheel: rt.wheel.clone(),
+            standing: self.0.standing.subscribe(),
+        };
+        rt.tasks.spawn(keep_beating(place()));
+        rt.tasks.spawn(sweep::keep_looking(place()));
+        rt.tasks.spawn(knock::keep_hearing(place()));
+    }
 
-/// Starts the worker's tasks, if the runtime is one.
-pub(crate) fn begin(rt: &Arc<Inner>) {
-    let Some(worker) = &rt.worker else { return };
-    let place = || WorkerPlace {
-        rt: Arc::downgrade(rt),
-        wheel: rt.wheel.clone(),
-        standing: worker.standing.subscribe(),
-    };
-    rt.tasks.spawn(keep_beating(place()));
-    rt.tasks.spawn(sweep::keep_looking(place()));
-    rt.tasks.spawn(knock::keep_hearing(place()));
+    fn id(&self) -> Option<Arc<str>> {
+        self.0.id_now()
+    }
+
+    fn has_others(&self) -> bool {
+        true
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        rt: &'a Inner,
+        name: &'a str,
+        recorded: Option<SessionNo>,
+    ) -> Plugged<'a, Result<Right, SessionError>> {
+        Box::pin(self.0.right_to(rt, name, recorded))
+    }
+
+    fn acquired(&self, session: &Arc<Session>, id: Option<&Arc<str>>) -> Result<(), Lost> {
+        self.0.owns(session, id)
+    }
+
+    /// Whatever became of it, the store tells who owns it now.
+    fn lost(&self, _: &Lost) -> AfterLoss {
+        AfterLoss::TakenAgain
+    }
+
+    fn wake(&self) -> WokenBy {
+        WokenBy::ItsOwner
+    }
+
+    fn release(&self) -> Option<Row> {
+        Some(Row::Remove { space: Space::Owner, key: OWNER.to_string() })
+    }
+
+    fn knock<'a>(
+        &'a self,
+        rt: &'a Inner,
+        worker: &'a str,
+        session: SessionNo,
+    ) -> Plugged<'a, Result<(), SessionError>> {
+        Box::pin(knock::knock(rt, worker, session))
+    }
+
+    fn leave(&self, store: &dyn Store) {
+        if let Some(id) = self.0.id_now() {
+            let gone = RecordChange::remove(StoreSpace::Worker, &*id);
+            // Sending is enough: if it is not applied, the others wait for a lease.
+            drop(store.commit(vec![gone.into()]));
+        }
+    }
 }
 
 /// The context of a worker's task: it holds nothing that must go with the runtime.
 struct WorkerPlace {
     rt: Weak<Inner>,
+    worker: Weak<Worker>,
     wheel: Arc<Wheel>,
     standing: watch::Receiver<LeaseStanding>,
 }
 
 impl WorkerPlace {
+    /// The runtime and its standing as a worker, unless it is gone.
+    fn upgrade(&self) -> Option<(Arc<Inner>, Arc<Worker>)> {
+        self.rt.upgrade().zip(self.worker.upgrade())
+    }
+
     /// Sleeps until then. `false`: the runtime is gone.
     async fn sleep(&mut self, until_us: u64) -> bool {
         let WorkerPlace { wheel, standing, .. } = self;
@@ -141,12 +191,12 @@ async fn keep_beating(mut place: WorkerPlace) {
     let mut beating: Option<Beating> = None;
     loop {
         let (sent_us, answer) = {
-            let Some(rt) = place.rt.upgrade() else { return };
+            let Some((rt, worker)) = place.upgrade() else { return };
             let mine = match beating.take() {
                 Some(mine) => mine,
                 None => match fresh_key() {
                     Ok(id) => Beating::new(id.into(), None),
-                    Err(error) => return rt.worker_failed(error),
+                    Err(error) => return worker.failed(error),
                 },
             };
             let sent_us = rt.clock.elapsed_us();
@@ -161,8 +211,8 @@ async fn keep_beating(mut place: WorkerPlace) {
             () = place.wheel.until(mine.until_us.unwrap_or(u64::MAX)) => None,
             answered = answer => Some(answered),
         };
-        let Some(rt) = place.rt.upgrade() else { return };
-        let mut outcome = mine.heard(&rt, sent_us, answered);
+        let Some((rt, worker)) = place.upgrade() else { return };
+        let mut outcome = mine.heard(&rt, &worker, sent_us, answered);
         if let HeartbeatOutcome::Doubtful = outcome {
             outcome = mine.decide(&rt).await;
         }
@@ -173,13 +223,13 @@ async fn keep_beating(mut place: WorkerPlace) {
                 due_us(rt.clock.elapsed_us(), rt.limits.heartbeat_ms)
             }
             HeartbeatOutcome::Over => {
-                rt.lose_lease();
+                worker.lose_lease(&rt);
                 beating = mine.anew();
                 continue;
             }
         };
         let wake_us = next_us.min(mine.until_us.unwrap_or(u64::MAX));
-        drop(rt);
+        drop((rt, worker));
         if !place.sleep(wake_us).await {
             return;
         }
@@ -214,7 +264,13 @@ impl Beating {
     }
 
     /// Handles the answer to a heartbeat.
-    fn heard(&mut self, rt: &Arc<Inner>, sent_us: u64, answered: Option<StoreReply>) -> HeartbeatOutcome {
+    fn heard(
+        &mut self,
+        rt: &Inner,
+        worker: &Worker,
+        sent_us: u64,
+        answered: Option<StoreReply>,
+    ) -> HeartbeatOutcome {
         let now_us = rt.clock.elapsed_us();
         match answered.map(|answered| answered.map(|mut receipts| receipts.pop())) {
             Some(Ok(Some(Ok(receipt)))) => {
@@ -231,7 +287,7 @@ impl Beating {
                     };
                 }
                 self.until_us = Some(until_us);
-                rt.stands(&self.id);
+                worker.stands(&self.id);
                 HeartbeatOutcome::Alive
             }
             Some(Ok(Some(Err(Refused::Changed { .. })))) if self.in_doubt => HeartbeatOutcome::Doubtful,
@@ -239,7 +295,7 @@ impl Beating {
             Some(Err(error)) if self.until_us.is_none_or(|until_us| now_us < until_us) => {
                 self.in_doubt = true;
                 if self.until_us.is_none() {
-                    rt.worker_failed(error);
+                    worker.failed(error);
                 }
                 HeartbeatOutcome::Failed
             }
@@ -281,7 +337,7 @@ impl Worker {
     }
 
     /// Its id, if it has a lease.
-    pub(crate) fn id_now(&self) -> Option<Arc<str>> {
+    fn id_now(&self) -> Option<Arc<str>> {
         match &*self.standing.borrow() {
             LeaseStanding::Lease(id) => Some(id.clone()),
             LeaseStanding::Without | LeaseStanding::Failed(_) => None,
@@ -300,20 +356,8 @@ impl Worker {
         }
     }
 
-    /// Stops cleanly: the next owner of its sessions need not wait.
-    pub(crate) fn leave(&self, store: &dyn Store) {
-        if let Some(id) = self.id_now() {
-            let gone = RecordChange::remove(StoreSpace::Worker, &*id);
-            // Sending is enough: if it is not applied, the others wait for a lease.
-            drop(store.commit(vec![gone.into()]));
-        }
-    }
-}
-
-impl Inner {
     fn stands(&self, id: &Arc<str>) {
-        let Some(worker) = &self.worker else { return };
-        worker.standing.send_if_modified(|standing| {
+        self.standing.send_if_modified(|standing| {
             let is_new = !matches!(standing, LeaseStanding::Lease(known) if known == id);
             *standing = LeaseStanding::Lease(id.clone());
             is_new
@@ -321,8 +365,7 @@ impl Inner {
     }
 
     /// It cannot become a worker.
-    fn worker_failed(&self, error: impl Into<SessionError>) {
-        let Some(worker) = &self.worker else { return };
+    fn failed(&self, error: impl Into<SessionError>) {
         let lost = match error.into() {
             SessionError::Lost(lost) => lost,
             // No other errors come from making an id or writing a record.
@@ -330,76 +373,58 @@ impl Inner {
             SessionError::Owned { .. } | SessionError::Unreadable { .. } => return,
             SessionError::Closed { .. } | SessionError::Gone { .. } | SessionError::Expired { .. } => return,
         };
-        worker.standing.send_replace(LeaseStanding::Failed(lost));
+        self.standing.send_replace(LeaseStanding::Failed(lost));
     }
 
     /// Its lease is over: it owns nothing any more, its tools are stopped, and its waiters are notified.
-    fn lose_lease(self: &Arc<Inner>) {
-        let Some(worker) = &self.worker else { return };
+    fn lose_lease(&self, rt: &Arc<Inner>) {
         // No session is taken under this lease once the list is taken.
         let sessions = {
-            let mut state = worker.state.lock();
-            worker.standing.send_replace(LeaseStanding::Without);
+            let mut state = self.state.lock();
+            self.standing.send_replace(LeaseStanding::Without);
             std::mem::take(&mut state.sessions)
         };
         tracing::error!(sessions = sessions.len(), "this worker lost its lease, and all it owned");
         for session in sessions.iter().filter_map(Weak::upgrade) {
-            self.closed(session.lose(self, Lost::Lease));
+            rt.closed(session.lose(rt, Lost::Lease));
         }
         // Released sessions with waiting calls still belonged to it.
-        let away = self.away.take_all();
-        self.closed(Session::forget_away(self, &away));
+        let away = rt.away.take_all();
+        rt.closed(Session::forget_away(rt, &away));
     }
 
-    /// The right of this runtime to take a session, if it has one. A new session has no owner.
-    pub(crate) async fn right_to(
+    /// The right of this worker to take a session, if it has one. A new session has no owner.
+    async fn right_to(
         &self,
+        rt: &Inner,
         name: &str,
         recorded: Option<SessionNo>,
     ) -> Result<Right, SessionError> {
-        let Some(worker) = &self.worker else { return Ok(Right::default()) };
-        let id = worker.id().await?;
+        let id = self.id().await?;
         let row = Row::Put { space: Space::Owner, key: OWNER.to_string(), value: id.as_bytes().into() };
         let mine = Right { id: Some(id.clone()), rows: vec![row], ..Right::default() };
         let Some(no) = recorded else { return Ok(mine) };
-        let owner = match owner(&*self.store, no).await? {
+        let owner = match owner(&*rt.store, no).await? {
             Some(owner) if *owner != *id => owner,
             Some(_) | None => return Ok(mine),
         };
-        let Some(record) = self.store.record(StoreSpace::Worker.shelf(), &owner).await? else {
+        let Some(record) = rt.store.record(StoreSpace::Worker.shelf(), &owner).await? else {
             return Ok(Right { at_once: true, ..mine });
         };
         if !is_dead(&record) {
-            let (now_us, lease_ms) = (self.clock.elapsed_us(), self.limits.lease_ms);
-            let is_silent = worker.is_silent(&owner, record.generation, now_us, lease_ms);
-            if !is_silent || !self.declare_dead(&record).await? {
+            let (now_us, lease_ms) = (rt.clock.elapsed_us(), rt.limits.lease_ms);
+            let is_silent = self.is_silent(&owner, record.generation, now_us, lease_ms);
+            if !is_silent || !declare_dead(rt, &record).await? {
                 return Err(SessionError::Owned { session: name.to_string(), worker: owner });
             }
         }
         Ok(Right { at_once: true, died: true, ..mine })
     }
 
-    /// Declares a silent worker dead. `false`: it was heard of again, and keeps its sessions.
-    async fn declare_dead(&self, record: &StoredRecord) -> Result<bool, SessionError> {
-        let dead = RecordChange::put(StoreSpace::Worker, record.key.as_str(), DEAD)
-            .guarded(RecordGuard::Generation(record.generation));
-        match self.store.commit(vec![dead.into()]).await?.pop() {
-            Some(Ok(_)) => Ok(true),
-            Some(Err(Refused::Changed { .. })) => {
-                // Another worker may have been faster.
-                let now = self.store.record(StoreSpace::Worker.shelf(), &record.key).await?;
-                Ok(now.is_none_or(|now| is_dead(&now)))
-            }
-            Some(Err(refused)) => Err(Lost::Refused(refused).into()),
-            None => Err(StoreError::Closed.into()),
-        }
-    }
-
     /// Registers a session under a lease, unless that is over by now.
-    pub(crate) fn owns(&self, session: &Arc<Session>, id: &Option<Arc<str>>) -> Result<(), Lost> {
-        let Some((worker, id)) = self.worker.as_ref().zip(id.as_ref()) else { return Ok(()) };
-        let mut state = worker.state.lock();
-        if worker.id_now().as_ref() != Some(id) {
+    fn owns(&self, session: &Arc<Session>, id: Option<&Arc<str>>) -> Result<(), Lost> {
+        let mut state = self.state.lock();
+        if id.is_none() || self.id_now().as_ref() != id {
             return Err(Lost::Lease);
         }
         if state.sessions.len() >= state.sessions_max {
@@ -414,16 +439,20 @@ impl Inner {
 /// The number of sessions remembered before dropped ones are forgotten.
 const SESSIONS_MIN: usize = 64;
 
-impl Right {
-    /// The lease's worker.
-    pub(crate) fn id(&self) -> Option<Arc<str>> {
-        self.id.clone()
+/// Declares a silent worker dead. `false`: it was heard of again, and keeps its sessions.
+async fn declare_dead(rt: &Inner, record: &StoredRecord) -> Result<bool, SessionError> {
+    let dead = RecordChange::put(StoreSpace::Worker, record.key.as_str(), DEAD)
+        .guarded(RecordGuard::Generation(record.generation));
+    match rt.store.commit(vec![dead.into()]).await?.pop() {
+        Some(Ok(_)) => Ok(true),
+        Some(Err(Refused::Changed { .. })) => {
+            // Another worker may have been faster.
+            let now = rt.store.record(StoreSpace::Worker.shelf(), &record.key).await?;
+            Ok(now.is_none_or(|now| is_dead(&now)))
+        }
+        Some(Err(refused)) => Err(Lost::Refused(refused).into()),
+        None => Err(StoreError::Closed.into()),
     }
-}
-
-/// The row that releases a session.
-pub(crate) fn release() -> Row {
-    Row::Remove { space: Space::Owner, key: OWNER.to_string() }
 }
 
 /// The worker that owns a session, if one does.

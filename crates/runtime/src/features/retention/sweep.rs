@@ -215,7 +215,7 @@ impl<'a> Sweep<'a> {
 
     /// The session, owned here. Of a shared store each worker looks after its own sessions.
     async fn session(&mut self, no: SessionNo, name: &str) -> Result<Option<Arc<Session>>, SessionError> {
-        let found = match self.rt.worker.is_some() {
+        let found = match self.rt.owners.has_others() {
             true => Ok(self.rt.owned_session(name)),
             false => self.rt.session(name).await.map(Some),
         };

@@ -17,7 +17,6 @@ use crate::session::held::{CallPast, DriveContext, due_us};
 use crate::session::inner::Inner;
 use crate::session::kin::Child;
 use crate::session::owner::Session;
-use crate::session::worker::knock;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_core::ask::Scope;
@@ -77,7 +76,7 @@ pub(super) async fn reach_session(rt: &Arc<Inner>, name: &str) -> Result<Option<
 pub(super) async fn hear(rt: &Arc<Inner>, row: &SessionRow) -> Result<(), SessionError> {
     match rt.session(&row.name).await {
         Ok(session) => adopt(rt, &session).await,
-        Err(SessionError::Owned { worker, .. }) => knock(rt, &worker, row.no).await,
+        Err(SessionError::Owned { worker, .. }) => rt.owners.knock(rt, &worker, row.no).await,
         Err(error) => Err(error),
     }
 }
@@ -97,7 +96,9 @@ pub(super) fn open_here(rt: &Inner, target: Target<'_>) -> Vec<(Arc<Session>, Us
     };
     let mut found = Vec::new();
     // A session that a worker has lost is another's.
-    for session in rt.owned().iter().filter(|session| rt.worker.is_none() || session.lane.lost().is_none()) {
+    for session in
+        rt.owned().iter().filter(|session| !rt.owners.has_others() || session.lane.lost().is_none())
+    {
         let batches = session.open_batches().into_iter().filter(|batch| reaches(session, batch));
         found.extend(batches.map(|batch| (session.clone(), batch)));
     }
@@ -138,7 +139,7 @@ pub(crate) async fn resolve(
         let is_resolved = answer.call().end().is_some_and(|end| end.resolved.is_some());
         let now_us = rt.clock.elapsed_us();
         // Here that is done at once; another worker hears of it a little later.
-        if rt.worker.is_none() || is_resolved || now_us >= until_us {
+        if !rt.owners.has_others() || is_resolved || now_us >= until_us {
             return Ok(answer);
         }
         rt.wheel.until(due_us(now_us, rt.limits.knock_ms)).await;

@@ -1,6 +1,6 @@
 //! Notifying the owner of a session of messages, and receiving such notifications.
 
-use super::WorkerPlace;
+use super::{Worker, WorkerPlace};
 use crate::api::error::{Lost, SessionError, chain};
 use crate::session::adopting::adopt;
 use crate::session::held::due_us;
@@ -10,7 +10,7 @@ use windlass_core::ids::SessionNo;
 use windlass_store::{RecordChange, RecordGuard, RecordPage, StoreSpace, StoredRecord};
 
 /// Tells the worker that owns a session that a message waits there. Durable when this returns.
-pub(crate) async fn knock(rt: &Inner, worker: &str, session: SessionNo) -> Result<(), SessionError> {
+pub(super) async fn knock(rt: &Inner, worker: &str, session: SessionNo) -> Result<(), SessionError> {
     let change = RecordChange::put(StoreSpace::Knock, key(worker, session), []);
     let answers = rt.store.commit(vec![change.into()]).await?;
     answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(Lost::Refused)?;
@@ -25,8 +25,8 @@ fn key(worker: &str, session: SessionNo) -> String {
 pub(super) async fn keep_hearing(mut place: WorkerPlace) {
     loop {
         let next_us = {
-            let Some(rt) = place.rt.upgrade() else { return };
-            if let Err(error) = hear_all(&rt).await {
+            let Some((rt, worker)) = place.upgrade() else { return };
+            if let Err(error) = hear_all(&rt, &worker).await {
                 tracing::warn!(error = %chain(&error), "what others have left could not be heard; it is again later");
             }
             due_us(rt.clock.elapsed_us(), rt.limits.knock_ms)
@@ -37,8 +37,8 @@ pub(super) async fn keep_hearing(mut place: WorkerPlace) {
     }
 }
 
-async fn hear_all(rt: &Arc<Inner>) -> Result<(), SessionError> {
-    let Some(own) = rt.worker.as_ref().and_then(|worker| worker.id_now()) else { return Ok(()) };
+async fn hear_all(rt: &Arc<Inner>, worker: &Worker) -> Result<(), SessionError> {
+    let Some(own) = worker.id_now() else { return Ok(()) };
     let prefix = format!("{own}/");
     let (shelf, limit) = (StoreSpace::Knock.shelf(), rt.limits.workers_page);
     let page = RecordPage { shelf, prefix: &prefix, after: None, limit };

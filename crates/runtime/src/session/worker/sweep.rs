@@ -1,6 +1,6 @@
 //! Watching the other workers: finds sessions without a live owner, and takes them over.
 
-use super::{WorkerPlace, is_dead, owner};
+use super::{Worker, WorkerPlace, is_dead, owner};
 use crate::api::error::{SessionError, chain};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
@@ -14,8 +14,8 @@ pub(super) async fn keep_looking(mut place: WorkerPlace) {
     let mut known = BTreeSet::new();
     loop {
         let next_us = {
-            let Some(rt) = place.rt.upgrade() else { return };
-            if let Err(error) = look(&rt, &mut known).await {
+            let Some((rt, worker)) = place.upgrade() else { return };
+            if let Err(error) = look(&rt, &worker, &mut known).await {
                 tracing::warn!(error = %chain(&error), "the other workers could not be looked after; they are again later");
             }
             due_us(rt.clock.elapsed_us(), rt.limits.heartbeat_ms)
@@ -27,8 +27,7 @@ pub(super) async fn keep_looking(mut place: WorkerPlace) {
 }
 
 /// Takes over sessions of workers that died, or whose records are gone.
-async fn look(rt: &Arc<Inner>, known: &mut BTreeSet<String>) -> Result<(), SessionError> {
-    let Some(worker) = &rt.worker else { return Ok(()) };
+async fn look(rt: &Arc<Inner>, worker: &Worker, known: &mut BTreeSet<String>) -> Result<(), SessionError> {
     let Some(own) = worker.id_now() else { return Ok(()) };
     let (mut silent, mut alive): (Vec<StoredRecord>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
     for record in records(rt).await?.into_iter().filter(|record| *record.key != *own) {

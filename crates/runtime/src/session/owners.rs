@@ -1,0 +1,144 @@
+//! The seam between sessions and the process that may own them: acquire, lost, wake, knock.
+//!
+//! [`Embedded`] is a runtime with a store of its own; [`Leases`](crate::session::worker::Leases) is one of several workers. The
+//! rest of the runtime does not know which one it has.
+
+use crate::api::error::{Lost, SessionError};
+use crate::session::inner::Inner;
+use crate::session::owner::Session;
+use crate::session::plugs::Plugged;
+use std::sync::Arc;
+use windlass_core::ids::SessionNo;
+use windlass_store::{Row, Store};
+
+/// How a runtime comes to own sessions, and loses them.
+pub(crate) trait Owners: Send + Sync {
+    /// Starts its tasks.
+    fn begin(&self, rt: &Arc<Inner>);
+
+    /// The id under which it owns sessions now; `None` if it owns none, or if nobody else could.
+    fn id(&self) -> Option<Arc<str>>;
+
+    /// Whether other processes own sessions of the same store.
+    fn has_others(&self) -> bool;
+
+    /// The right to take a session, or to open a new one (`recorded` is `None`). Refused with [`SessionError::Owned`] while its
+    /// owner is alive.
+    fn acquire<'a>(
+        &'a self,
+        rt: &'a Inner,
+        name: &'a str,
+        recorded: Option<SessionNo>,
+    ) -> Plugged<'a, Result<Right, SessionError>>;
+
+    /// Registers a session that was made with a right of this id. Refused if that right is over by now.
+    fn acquired(&self, session: &Arc<Session>, id: Option<&Arc<str>>) -> Result<(), Lost>;
+
+    /// What becomes of a session that was lost for this reason.
+    fn lost(&self, lost: &Lost) -> AfterLoss;
+
+    /// Who wakes the waiting calls of a session that is not used.
+    fn wake(&self) -> WokenBy;
+
+    /// The row that releases a session for other owners, if there may be any.
+    fn release(&self) -> Option<Row>;
+
+    /// Tells the owner of a session that a message waits there. Durable when this returns.
+    fn knock<'a>(
+        &'a self,
+        rt: &'a Inner,
+        worker: &'a str,
+        session: SessionNo,
+    ) -> Plugged<'a, Result<(), SessionError>>;
+
+    /// Stops cleanly: the next owner of its sessions need not wait.
+    fn leave(&self, store: &dyn Store);
+}
+
+/// The right to take a session, besides its fence.
+#[derive(Default)]
+pub(crate) struct Right {
+    /// The id under which the session is owned; `None` if nobody else could own it.
+    pub(crate) id: Option<Arc<str>>,
+    /// Rows of the change that takes it.
+    pub(crate) rows: Vec<Row>,
+    /// Whether another worker owned it, which may still write: it is taken before anything is read.
+    pub(crate) at_once: bool,
+    /// Whether that worker was silent, rather than having released the session: one of its calls may have killed it.
+    pub(crate) died: bool,
+}
+
+/// What becomes of a session that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterLoss {
+    /// It may be taken again: the effect of its writes is found in the store, and the new fence refuses writes still on their way.
+    /// The fence must be durable before anything is read (`Inner::has_forgotten_lost`).
+    TakenAgain,
+    /// It stays lost.
+    Over,
+}
+
+/// Who wakes the waiting calls of a session that is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WokenBy {
+    /// This process, which has their alarms, and takes the session again when one is due.
+    ThisProcess,
+    /// Its owner alone, so it must not be released.
+    ItsOwner,
+}
+
+/// A runtime whose store nobody else uses: every session is there for it, and stays.
+pub(crate) struct Embedded;
+
+impl Owners for Embedded {
+    fn begin(&self, _: &Arc<Inner>) {}
+
+    fn id(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    fn has_others(&self) -> bool {
+        false
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        _: &'a Inner,
+        _: &'a str,
+        _: Option<SessionNo>,
+    ) -> Plugged<'a, Result<Right, SessionError>> {
+        Box::pin(std::future::ready(Ok(Right::default())))
+    }
+
+    fn acquired(&self, _: &Arc<Session>, _: Option<&Arc<str>>) -> Result<(), Lost> {
+        Ok(())
+    }
+
+    fn lost(&self, lost: &Lost) -> AfterLoss {
+        match lost {
+            Lost::Store(_) => AfterLoss::TakenAgain,
+            Lost::Refused(_) | Lost::Lease | Lost::Removed | Lost::Broken(_) => AfterLoss::Over,
+        }
+    }
+
+    fn wake(&self) -> WokenBy {
+        WokenBy::ThisProcess
+    }
+
+    fn release(&self) -> Option<Row> {
+        None
+    }
+
+    fn knock<'a>(
+        &'a self,
+        _: &'a Inner,
+        worker: &'a str,
+        session: SessionNo,
+    ) -> Plugged<'a, Result<(), SessionError>> {
+        // Its store names no other owner.
+        let (session, worker) = (session.to_string(), worker.to_string());
+        Box::pin(std::future::ready(Err(SessionError::Owned { session, worker })))
+    }
+
+    fn leave(&self, _: &dyn Store) {}
+}
