@@ -56,7 +56,9 @@ pub enum SessionError {
         what: String,
     },
     /// No session of this name exists.
-    #[error("there is no session {session:?}; `windlass sessions` lists them, and a first batch or POST /v1/sessions opens one")]
+    #[error(
+        "there is no session {session:?}; `windlass sessions` lists them, and a first batch or POST /v1/sessions opens one"
+    )]
     NotFound {
         /// The name.
         session: String,

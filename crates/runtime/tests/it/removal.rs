@@ -75,7 +75,7 @@ async fn fill(runtime: &Runtime, keys: &Mutex<Option<String>>) -> Had {
             }
         }
     };
-    let key = tokio::time::timeout(Duration::from_secs(30), wait).await.expect("it waits");
+    let key = tokio::time::timeout(Duration::from_secs(60), wait).await.expect("it waits");
     let hanging = runtime.submit("s", batch("hangs", vec![call("c", "hangs", json!({}))])).await.unwrap();
     hanging.admitted().await.unwrap();
     let other = RecordChange::put(StoreSpace::Setting, "of the whole store", *b"stays");
@@ -131,7 +131,7 @@ async fn a_session_goes_with_all_it_had() {
     assert!(runtime.removals() > removals, "whoever remembers a setting is told to look again");
     assert_eq!(states(&running.settled().await.unwrap()), "c cancelled");
     while let Some(news) =
-        tokio::time::timeout(Duration::from_secs(10), events.next()).await.expect("it ends")
+        tokio::time::timeout(Duration::from_secs(60), events.next()).await.expect("it ends")
     {
         drop(news);
     }
@@ -182,7 +182,7 @@ async fn a_removal_that_was_cut_off_is_finished_by_the_next_owner() {
                             tokio::task::yield_now().await;
                         }
                     };
-                    let waited = tokio::time::timeout(Duration::from_secs(30), gone).await;
+                    let waited = tokio::time::timeout(Duration::from_secs(60), gone).await;
                     assert!(waited.is_ok(), "{method:?} {nth} {fault:?}: nobody went on");
                 }
                 // Whoever asks meanwhile waits until it is done.

@@ -82,7 +82,7 @@ async fn of_a_bounded_session_so_many_calls_run() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), settle).await.expect("those that may run do");
+    tokio::time::timeout(Duration::from_secs(60), settle).await.expect("those that may run do");
     let (running, queued) = states("s").await;
     assert_eq!((running, queued.len()), (1, 2));
     let told = queued[0]["waiting_for"].as_str().expect("it says why").to_string();
@@ -108,7 +108,7 @@ async fn a_session_is_told_of_in_its_language() {
                 assert_ne!(stream.read_buf(&mut told).await.expect("it goes on"), 0);
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), read).await.expect("it is told");
+        tokio::time::timeout(Duration::from_secs(60), read).await.expect("it is told");
         String::from_utf8_lossy(&told).into_owned()
     };
     let (german, english) = (told("").await, told("&locale=en").await);
@@ -143,7 +143,7 @@ async fn a_removed_session_is_gone_and_its_name_is_not_used_again() {
     assert_eq!(ask(&bob, "DELETE", SESSION, Value::Null).await.told(), (404, "not_found".into()));
     assert_eq!(ask(&alice, "DELETE", SESSION, Value::Null).await.expect(200), json!({"deleted": true}));
     let mut told = Vec::new();
-    let ends = tokio::time::timeout(Duration::from_secs(30), events.read_to_end(&mut told)).await;
+    let ends = tokio::time::timeout(Duration::from_secs(60), events.read_to_end(&mut told)).await;
     ends.expect("whoever followed it has seen its end").expect("it was read");
     for path in [SESSION, "/v1/sessions/s/batches/k", "/v1/sessions/s/kv/k", "/v1/sessions/s/calls"] {
         assert_eq!(ask(&alice, "GET", path, Value::Null).await.told(), (410, "gone".into()), "{path}");

@@ -88,7 +88,7 @@ async fn answer_late(runtime: &Runtime, clock: &ManualClock, around: usize) -> S
 }
 
 async fn settled(submitted: Submitted) -> BatchAnswer {
-    let answer = tokio::time::timeout(Duration::from_secs(20), submitted.settled()).await;
+    let answer = tokio::time::timeout(Duration::from_secs(60), submitted.settled()).await;
     answer.expect("it ends").unwrap()
 }
 

@@ -47,7 +47,7 @@ async fn a_suspect_runs_with_what_lies_inside_it() {
     runtime.register(echo(spec("leaf", EffectClass::Keyed), &ran)).unwrap();
     // One that is no suspect itself does not have to stand aside either.
     runtime.register(echo(spec("more", EffectClass::Keyed), &ran)).unwrap();
-    let answered = tokio::time::timeout(Duration::from_secs(8), submitted.settled()).await;
+    let answered = tokio::time::timeout(Duration::from_secs(60), submitted.settled()).await;
     let answer = answered.expect("none of them waits for ever").unwrap();
     assert_eq!(end(&answer), "c succeeded, 3 attempts");
     assert_eq!(ran.get(), 2);
@@ -79,7 +79,7 @@ async fn a_suspect_that_waits_lets_calls_inside_others_pass() {
     runs.notified().await;
     runtime.register(echo(spec("t", EffectClass::Keyed), &ran)).unwrap();
     let suspect = runtime.submit("s", asked()).await.unwrap();
-    let answered = tokio::time::timeout(Duration::from_secs(8), async {
+    let answered = tokio::time::timeout(Duration::from_secs(60), async {
         (other.settled().await.unwrap(), suspect.settled().await.unwrap())
     });
     let (other, suspect) = answered.await.expect("they do not wait for each other");

@@ -44,9 +44,9 @@ async fn a_call_whose_detach_cannot_be_recorded_is_stopped_and_says_so() {
             tokio::task::yield_now().await;
             clock.advance(BUDGET);
             let place = format!("{class} {fault:?}");
-            let stopped = tokio::time::timeout(Duration::from_secs(20), stopped.recv()).await;
+            let stopped = tokio::time::timeout(Duration::from_secs(60), stopped.recv()).await;
             assert_eq!(stopped.expect("the attempt is told to stop"), Some(()), "{place}");
-            let answer = tokio::time::timeout(Duration::from_secs(20), settled).await;
+            let answer = tokio::time::timeout(Duration::from_secs(60), settled).await;
             let answer = answer.expect("the caller is told").unwrap().map(|_| ());
             assert!(
                 matches!(answer, Err(BatchError::Session(SessionError::Lost(Lost::Store(_))))),
