@@ -10,7 +10,7 @@ use crate::chain::{ChainLink, int, uint};
 use crate::queue::{WriteOutcome, WriteRequest};
 use crate::record::gone_hash;
 use crate::{PIECE_ROWS, Removed, Shelf, Space, gone_value};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
 use windlass_core::handle::Secret;
@@ -79,6 +79,13 @@ impl Writing {
             1 => Ok(false),
             _ => Err(DatabaseFailure::Impossible("somebody else wrote under this writer's mark")),
         }
+    }
+
+    /// The look-ups of a session's batches, at most so many.
+    pub async fn lookups(&self, session: SessionNo, most: usize) -> Result<HashSet<Lookup>, Error> {
+        let params: [Param<'_>; 2] = [&session.0.cast_signed(), &(most as i64)];
+        let rows = self.client.query(&self.sql.lookups, &params).await?;
+        rows.iter().map(|row| Ok(Lookup(fixed(row.try_get(0)?)))).collect()
     }
 
     /// Begins, locks, and reads; in this order, which is why the futures are polled in it.

@@ -3,7 +3,7 @@
 
 use super::connection::{DatabaseFailure, Meaning, Patience, answered, connect};
 use super::group::{GroupFault, GroupMark, GroupOutcome, Writing};
-use super::known::KnownSessions;
+use super::known::{KnownSessions, TAKEN_LOOKUPS_MAX, TakenSession};
 use super::statements::PostgresStatements;
 use crate::queue::{self, EndOnDrop, Gather, WriteOutcome, WriteQueue, WriteRequest};
 use std::sync::Arc;
@@ -72,7 +72,9 @@ impl WriterLane {
         while let Some(group) = queue.take(lanes.group_max, Gather::default()) {
             match runtime.block_on(self.write(&group)) {
                 Ok(told) => {
-                    lanes.known.note(&group, &told);
+                    for taken in lanes.known.note(&group, &told) {
+                        runtime.block_on(self.learn(taken));
+                    }
                     group.into_iter().zip(told).for_each(|(request, told)| request.answer(told));
                 }
                 Err(failure) => {
@@ -106,6 +108,15 @@ impl WriterLane {
                 }
             };
             patience.after(failure).await?;
+        }
+    }
+
+    /// Reads which batches a session has that was taken just now. If that fails or there are too many, each is asked for.
+    async fn learn(&mut self, taken: TakenSession) {
+        let Ok(connection) = self.connected().await else { return };
+        match answered(connection.lookups(taken.session, TAKEN_LOOKUPS_MAX + 1)).await {
+            Ok(lookups) if lookups.len() <= TAKEN_LOOKUPS_MAX => self.lanes.known.learn(taken, lookups),
+            Ok(_) | Err(_) => {}
         }
     }
 

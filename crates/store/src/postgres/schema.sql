@@ -32,6 +32,9 @@ CREATE TABLE windlass.batches (
     expired boolean NOT NULL DEFAULT false
 );
 
+-- What a session has is read when it is taken, so that no later batch of it is asked for; and when it is removed.
+CREATE INDEX batches_of_sessions ON windlass.batches (session);
+
 CREATE TABLE windlass.open_batches (
     session bigint NOT NULL,
     no      bigint NOT NULL,

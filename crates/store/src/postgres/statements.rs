@@ -32,6 +32,7 @@ statements! {
                       DELETE FROM windlass.sessions WHERE no = $1 RETURNING name, principal";
     names = "SELECT name_key FROM windlass.sessions WHERE name_key = ANY($1)";
     batches = "SELECT no, lookup FROM windlass.batches WHERE no = ANY($1) OR lookup = ANY($2)";
+    lookups = "SELECT lookup FROM windlass.batches WHERE session = $1 LIMIT $2";
     rows = "SELECT row FROM windlass.journal WHERE row = ANY($1)";
     pieces = "SELECT piece FROM windlass.chunks WHERE piece = ANY($1)";
     messages = "SELECT i.session, i.key_hash, i.digest, i.body IS NOT NULL

@@ -209,7 +209,8 @@ async fn numbers_are_reserved_by_one_worker() {
     assert!(later.reserve(Sequence::Batch, 1).await.unwrap() > got[count - 1]);
 }
 
-/// Only the owner since its opening knows that a batch is new without asking; whoever else reads sees what is there.
+/// The owner of a session knows that a batch is new without asking, also after it took the session; whoever else reads sees what is
+/// there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_is_known_to_be_new_by_its_owner() {
     let Some([one_worker, other]) = two().await else { return };
@@ -225,14 +226,16 @@ async fn a_batch_is_known_to_be_new_by_its_owner() {
     let no = BatchNo(next(&other, Sequence::Batch).await);
     let rows = vec![Row::Batch { no, lookup: lookup(session, "later") }, journal(no, 0, 1)];
     one(&other, SessionChange { hold, ..held(session, rows) }).await.unwrap();
-    assert!(!is_new(&other, 7, "new"), "what was there before it came is not known");
+    assert!(is_new(&other, 7, "new") && !is_new(&other, 8, "new"));
+    assert!(["known", "later"].iter().all(|key| !is_new(&other, 7, key)), "what others added is known too");
     let found = one_worker.batch(lookup(session, "later")).await.unwrap().unwrap();
     assert_eq!(
         (found.no, one_worker.batch(lookup(session, "known")).await.unwrap().unwrap().no),
         (no, known)
     );
-    // Taken back, it is asked for again.
+    // Taken back, it is read again.
     let hold = Hold::Take { from: Fence(7), to: Fence(9) };
     one(&one_worker, SessionChange { hold, ..held(session, vec![]) }).await.unwrap();
-    assert!(!is_new(&one_worker, 9, "new") && !is_new(&one_worker, 1, "new"));
+    assert!(is_new(&one_worker, 9, "new") && !is_new(&one_worker, 1, "new"));
+    assert!(["known", "later"].iter().all(|key| !is_new(&one_worker, 9, key)));
 }
