@@ -182,7 +182,7 @@ impl Events {
                 match self.feed.page(&rt, self.cursor).await {
                     Ok(Some(page)) => {
                         self.cursor = page.end;
-                        if page.events.is_empty() {
+                        if page.events.is_empty() && page.expired.is_none() {
                             continue;
                         }
                         return Some(Ok(News::Page(page)));

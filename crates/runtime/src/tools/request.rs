@@ -232,8 +232,8 @@ pub(crate) fn check(mut request: BatchRequest, limits: &EnforcedLimits) -> Resul
 /// The observers of single calls, by their ids.
 fn observers_of(calls: &[CallRequest]) -> Vec<(String, Observer)> {
     let observed = calls.iter().enumerate().filter_map(|(place, call)| {
-        let id = call.id.clone().unwrap_or_else(|| format!("call-{}", place + 1));
-        Some((id, call.observer.clone()?))
+        let observer = call.observer.clone()?;
+        Some((call.id.clone().unwrap_or_else(|| format!("call-{}", place + 1)), observer))
     });
     observed.collect()
 }

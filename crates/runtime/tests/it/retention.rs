@@ -380,6 +380,38 @@ async fn a_follower_is_told_what_expired_before_it_came() {
     assert_eq!(page.expired, None, "a follower that read everything missed nothing");
 }
 
+/// Nothing is left that could tell it, so it is told at once.
+#[tokio::test]
+async fn a_follower_is_told_that_all_of_it_expired() {
+    let (runtime, clock, _) = in_memory(by_age());
+    run(&runtime, "s", paid("old")).await;
+    let session = runtime.store().session("s").await.unwrap().unwrap();
+    clock.advance(HOUR);
+    assert_eq!(expire(&runtime).await, 1);
+    let mut events = runtime.events("s", Some(EntryNo(1))).await.unwrap();
+    let page = loop {
+        if let News::Page(page) = events.next().await.unwrap().unwrap() {
+            break page;
+        }
+    };
+    assert_eq!((page.after, page.expired, page.end), (EntryNo(1), Some(session.head), session.head));
+    assert!(page.events.is_empty());
+    // From the record alone too, once.
+    let mut record = windlass::events::Record::new(runtime.store(), session.clone(), EntryNo(0));
+    let page = record.next().await.unwrap().unwrap();
+    assert_eq!((page.expired, record.cursor()), (Some(session.head), session.head));
+    assert!(record.next().await.unwrap().is_none());
+    // Later entries follow.
+    run(&runtime, "s", paid("new")).await;
+    let page = loop {
+        if let News::Page(page) = events.next().await.unwrap().unwrap() {
+            break page;
+        }
+    };
+    assert_eq!((page.after, page.expired), (session.head, None));
+    assert!(page.events.iter().all(|event| &*event.subject.batch == "new"));
+}
+
 #[tokio::test]
 async fn it_goes_on_by_itself_while_the_runtime_lives() {
     let (runtime, clock, _) = looking_every(10_000, MemoryStore::new().unwrap(), by_age());

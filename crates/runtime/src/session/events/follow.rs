@@ -200,7 +200,7 @@ impl EventSource<'_> {
     }
 
     /// The events of the rows after an entry; `None` if there are none yet. `follower` is called only if
-    /// there are some.
+    /// there are rows.
     pub(super) async fn page(
         self,
         rows: &[JournalRow],
@@ -209,7 +209,7 @@ impl EventSource<'_> {
     ) -> Result<Option<Page>, SessionError> {
         let rows = &rows[..rows.partition_point(|row| row.first <= self.upto)];
         if rows.is_empty() {
-            return Ok(None);
+            return Ok(self.all_expired(after));
         }
         let mut follower = follower().unwrap_or_default();
         let (mut events, mut end) = (Vec::new(), after);
@@ -228,6 +228,14 @@ impl EventSource<'_> {
         }
         let follower = OrderedMutex::new(Some(follower));
         Ok(Some(Page { after, expired, end, events, follower, rendered: Default::default() }))
+    }
+
+    /// The page of entries after this one that have all expired; `None` if there are no such entries. The session was read before
+    /// its rows, so none of these entries is newer than the rows.
+    fn all_expired(self, after: EntryNo) -> Option<Page> {
+        let end = self.session.head.min(self.upto);
+        let (events, follower, rendered) = (Vec::new(), OrderedMutex::default(), Default::default());
+        (end > after).then_some(Page { after, expired: Some(end), end, events, follower, rendered })
     }
 
     pub(super) fn secret(&self) -> &Secret {
