@@ -40,7 +40,7 @@ const WINDOW: &str = "window";
 const SHOT: &str = "shot";
 /// The calls of each batch.
 const AGENTS: [&str; 2] = ["a1", "a2"];
-/// What is uploaded: more than a piece, see the limits of the worker.
+/// The size of the uploaded picture: more than a piece, see the limits of the worker.
 const PICTURE_BYTES: usize = 6 << 10;
 /// How long a leaf runs.
 const LEAF_FOR: Duration = Duration::from_millis(2);
