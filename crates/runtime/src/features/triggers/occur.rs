@@ -116,7 +116,7 @@ impl ToldEvent {
         let ledger = self.session.slots.of::<tokio::sync::Mutex<EventLedger>>();
         let mut ledger = ledger.lock().await;
         let unique = self.once_by.as_deref().map(|key| ledger::unique(&self.kind, key));
-        if let Some(key) = &unique
+        if let Some(key) = unique.as_ref().filter(|_| !windlass_core::mutant::breaks("event-key-forgotten"))
             && let Some(number) = EventLedger::first(&self.session, key).await?
         {
             drop(ledger);
