@@ -2,6 +2,7 @@
 
 mod background;
 mod backup;
+mod events;
 mod run;
 mod schedules;
 mod token;
@@ -9,6 +10,7 @@ mod triggers;
 
 pub use background::{InboxArgs, Logs, MessagesArgs, SayArgs, TasksArgs, TasksCommand};
 pub use backup::BackupArgs;
+pub use events::{EmitArgs, FulfilArgs, NoticeArgs};
 pub use run::RunArgs;
 pub use schedules::{
     AddSchedule, ListSchedules, OneSchedule, PreviewScheduleArgs, SchedulesArgs, SchedulesCommand,
@@ -96,6 +98,12 @@ pub enum Command {
     Schedules(SchedulesArgs),
     /// Manage triggers, which start calls on events
     Triggers(TriggersArgs),
+    /// Emit an event, which starts the tasks of its triggers
+    Emit(EmitArgs),
+    /// Fulfil a named event that calls of a session wait for
+    Fulfil(FulfilArgs),
+    /// Post a notice for a session's agent
+    Notice(NoticeArgs),
     /// Cancel calls
     Cancel(CancelArgs),
     /// Decide whether a call in state unknown took effect

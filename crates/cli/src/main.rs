@@ -16,6 +16,7 @@ mod dev;
 mod doctor;
 mod door;
 mod driver;
+mod emit;
 mod exit;
 mod folder;
 mod inbox;
@@ -107,6 +108,9 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Inbox(args) => inbox::inbox(&at, args).await,
         Command::Schedules(args) => schedules::schedules(&at, args).await,
         Command::Triggers(args) => triggers::triggers(&at, args).await,
+        Command::Emit(args) => emit::emit(&at, args).await,
+        Command::Fulfil(args) => emit::fulfil(&at, args).await,
+        Command::Notice(args) => emit::notice(&at, args).await,
         Command::Cancel(args) => cancel::cancel(&at, args).await,
         Command::Resolve(args) => resolve::resolve(&at, owned, args).await,
         Command::Accept(args) => accept::accept(&at, args).await,

@@ -25,6 +25,10 @@ pub enum HandleKind {
     Call,
     /// An artifact: [`ArtifactId::packed`](crate::ids::ArtifactId::packed).
     Artifact,
+    /// The log of a task, by its call.
+    TaskLog,
+    /// The result of a task, by its call.
+    TaskResult,
 }
 
 /// An unguessable name, written as 26 characters of `[0-9a-z]`.
@@ -195,6 +199,8 @@ fn prf(secret: &Secret, kind: HandleKind, role: u8, input: u64) -> u64 {
     let tag = match kind {
         HandleKind::Call => 1,
         HandleKind::Artifact => 2,
+        HandleKind::TaskLog => 3,
+        HandleKind::TaskResult => 4,
     };
     let mut message = [0; 10];
     message[..2].copy_from_slice(&[tag, role]);

@@ -134,6 +134,8 @@ named! {
         Declared = "declared",
         /// A provider offers it.
         Provided = "provided",
+        /// A session was opened with it, and its callers run it.
+        Client = "client",
     }
 }
 

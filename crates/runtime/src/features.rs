@@ -3,7 +3,6 @@
 pub(crate) mod awaits;
 pub(crate) mod catalog;
 pub(crate) mod children;
-pub(crate) mod client;
 pub(crate) mod files;
 pub(crate) mod inbox;
 pub(crate) mod pairs;

@@ -133,8 +133,8 @@ pub use windlass_store as store;
 pub mod tool {
     pub use crate::api::output::{ErrorExtras, Prepared, RawOutput, Reconciled};
     pub use crate::api::progress::Progress;
-    pub use crate::features::client::{client_tool, client_tool_within};
     pub use crate::session::log::Stream;
+    pub use crate::tools::client::{client_tool, client_tool_within};
     pub use crate::tools::hooks::{After, AfterFuture, Before, BeforeFuture, Hook, HookCx};
     pub use crate::tools::projector::{ProjectedCall, Projector};
     pub use crate::tools::provider::{LoadFuture, Provider, Summary};
@@ -219,6 +219,7 @@ pub mod sessions {
     pub use crate::session::principal::{
         ABOUT, GoneSession, LOCAL, OpenedSession, SessionOpening, SessionStanding, Settings,
     };
+    pub use crate::tools::overlay::{ClientToolSpec, SessionOverlay};
     pub use crate::tools::request::check_session_name;
 }
 

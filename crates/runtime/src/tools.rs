@@ -1,8 +1,10 @@
 //! Tools as they are written, registered and found.
 
+pub(crate) mod client;
 pub(crate) mod hooks;
 pub(crate) mod meter;
 pub(crate) mod model;
+pub(crate) mod overlay;
 pub(crate) mod place;
 pub(crate) mod projector;
 pub(crate) mod provider;

@@ -4,6 +4,7 @@ use crate::events::Follow;
 use crate::following::Following;
 use crate::problem::Problem;
 use crate::socket;
+use crate::wire::background::{EmittedEvent, EventBody, NoticeBody, PostedNotice};
 use crate::wire::schedules::{EditSchedule, ScheduleBody};
 use crate::wire::shown::{NewTokenView, PageView, Revoked, SessionView, TokenView};
 use crate::wire::triggers::TriggerBody;
@@ -341,6 +342,27 @@ impl Client {
     pub async fn remove_trigger(&self, session: &str, id: &str) -> Result<Value, ClientError> {
         let path = format!("{}/{}", triggers(session), encoded(id));
         self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
+    }
+
+    /// Emits an event.
+    pub async fn emit(&self, session: &str, event: &EventBody) -> Result<EmittedEvent, ClientError> {
+        self.post(format!("/v1/sessions/{}/events", encoded(session)), event, ANSWER_WAIT).await
+    }
+
+    /// Fulfils a named event.
+    pub async fn fulfil(
+        &self,
+        session: &str,
+        event: &str,
+        answer: &CompletionBody,
+    ) -> Result<CompletionReceipt, ClientError> {
+        let path = format!("/v1/sessions/{}/awaited/{}", encoded(session), encoded(event));
+        self.post(path, answer, ANSWER_WAIT).await
+    }
+
+    /// Posts a notice.
+    pub async fn post_notice(&self, session: &str, notice: &NoticeBody) -> Result<PostedNotice, ClientError> {
+        self.post(format!("/v1/sessions/{}/inbox", encoded(session)), notice, ANSWER_WAIT).await
     }
 
     /// Sends a signal to a call.

@@ -20,6 +20,7 @@ pub mod events;
 mod extract;
 pub mod following;
 mod guest;
+mod images;
 mod metrics;
 mod mount;
 pub mod openapi;

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use windlass::Runtime;
-use windlass::trace::{AttemptSpan, CallSpan, TraceSpan};
+use windlass::trace::{AttemptSpan, CallSpan, TraceParent, TraceSpan};
 use windlass_core::time::Timestamp;
 
 /// The capacity of the queue.
@@ -209,15 +209,20 @@ fn call(span: &CallSpan) -> Value {
     if let Some(parent) = span.parent {
         shown["parentSpanId"] = span_id(parent).into();
     }
-    if let Some(link) = span.link {
-        let relation = attribute("windlass.link", "started_by");
-        shown["links"] = json!([{
-            "traceId": format!("{:032x}", link.trace),
-            "spanId": span_id(link.span),
-            "attributes": [relation],
-        }]);
+    let links = span.link.iter().map(|starter| link(starter, "started_by"));
+    let links: Vec<Value> = links.chain(span.tasks.iter().map(|task| link(task, "started"))).collect();
+    if !links.is_empty() {
+        shown["links"] = links.into();
     }
     shown
+}
+
+fn link(to: &TraceParent, relation: &str) -> Value {
+    json!({
+        "traceId": format!("{:032x}", to.trace),
+        "spanId": span_id(to.span),
+        "attributes": [attribute("windlass.link", relation)],
+    })
 }
 
 /// `SPAN_KIND_INTERNAL`

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use windlass::error::SessionError;
 use windlass::limits::SessionLimits;
 use windlass::sessions::{
-    Child, ChildSpec, GoneSession, SessionOpening, SessionStanding, Settings, check_session_name,
+    Child, ChildSpec, GoneSession, SessionOpening, SessionOverlay, SessionStanding, Settings,
+    check_session_name,
 };
 use windlass::store::{SessionPage, Space, Store};
 use windlass::{Limits, Runtime};
@@ -136,22 +137,14 @@ impl Sessions {
     pub async fn claim(&self, caller: &Caller, name: &str, now: Timestamp) -> Result<(), Problem> {
         check_session_name(name).map_err(invalid)?;
         if self.standing(name).await? == SessionStanding::Unused {
-            let settings = SessionAbout::since(now).records();
-            self.open_for(caller, name, SessionLimits::default(), settings).await?;
+            let (principal, settings) = (caller.principal.clone(), SessionAbout::since(now).records());
+            self.open_for(name, SessionOpening { principal, settings, ..SessionOpening::default() }).await?;
         }
         self.check(caller, name).await
     }
 
     /// Opens a session for the caller. `false`: it existed.
-    async fn open_for(
-        &self,
-        caller: &Caller,
-        name: &str,
-        limits: SessionLimits,
-        settings: Settings,
-    ) -> Result<bool, Problem> {
-        let principal = caller.principal.clone();
-        let opening = SessionOpening { principal, limits, settings };
+    async fn open_for(&self, name: &str, opening: SessionOpening) -> Result<bool, Problem> {
         match self.runtime()?.open_session(name, opening).await {
             Ok(opened) => Ok(opened.is_new),
             // Removed in the meantime: the next check reports it.
@@ -182,7 +175,15 @@ impl Sessions {
         let is_new = match &wanted.parent {
             Some(parent) => self.open_child(caller, parent, name, &about, wanted).await?,
             None if child.is_some() => false,
-            None => self.open_for(caller, name, wanted.limits.into(), about.records()).await?,
+            None => {
+                let opening = SessionOpening {
+                    principal: caller.principal.clone(),
+                    limits: wanted.limits.into(),
+                    overlay: wanted.overlay.clone(),
+                    settings: about.records(),
+                };
+                self.open_for(name, opening).await?
+            }
         };
         if is_new {
             return Ok(true);
@@ -190,13 +191,15 @@ impl Sessions {
         self.check(caller, name).await?;
         let there = self.setting(name).await?.ok_or_else(|| not_found(name))?.about;
         let bounds = SessionBounds::from(SessionLimits::of(&self.store, name).await?);
+        let overlay = SessionOverlay::of(&*self.store, name).await?;
         let set = |about: &SessionAbout| (about.title.clone(), about.labels.clone(), about.locale.clone());
         let is_as_wanted = wanted.parent.is_some() || child.is_none();
-        if set(&there) == set(&about) && bounds == wanted.limits && is_as_wanted {
+        let has_wanted_tools = overlay == wanted.overlay.clone().sorted();
+        if set(&there) == set(&about) && bounds == wanted.limits && is_as_wanted && has_wanted_tools {
             return Ok(false);
         }
         let told = format!(
-            "the session {name:?} exists with another title, another parent, or other labels, limits or locale; it was not changed"
+            "the session {name:?} exists with another title, parent or overlay, or other labels, limits or locale; it was not changed"
         );
         Err(Problem::new(ProblemCode::Conflict, told))
     }
@@ -291,7 +294,9 @@ fn check_wanted(wanted: &NewSession, limits: &Limits) -> Result<(), Problem> {
     let (title_max, labels_max) = (limits.session_title_chars_max, limits.session_labels_max);
     let locale_max = limits.session_locale_chars_max;
     let label_max = limits.session_label_chars_max;
-    let told = if wanted.tools.is_some() && wanted.parent.is_none() {
+    let told = if wanted.parent.is_some() && !wanted.overlay.is_empty() {
+        "a child session has tools of its parent: select them with `tools`, and give the overlay to the parent".to_string()
+    } else if wanted.tools.is_some() && wanted.parent.is_none() {
         "only a child session selects its tools; name its parent as `parent`".to_string()
     } else if wanted.title.as_ref().is_some_and(|title| longer(title, title_max)) {
         format!("a title has at most {title_max} characters; shorten it")

@@ -5,6 +5,7 @@
 
 use crate::api::{Api, BatchWait};
 use crate::extract::BodyPieces;
+use crate::images::ImageRoom;
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view::View;
@@ -89,14 +90,12 @@ impl TurnPost {
             answers.extend(api.settled(&part, self.wait).await?.calls);
         }
         let view = View::of_session(api.runtime(), &self.session);
-        let answered: Vec<(&ModelCall, &CallAnswer, ModelAnswer)> = turn
-            .calls
-            .iter()
-            .filter_map(|call| {
-                let answer = answers.iter().find(|answer| answer.id() == call.id)?;
-                Some((call, answer, view.model(answer)))
-            })
-            .collect();
+        let mut images = ImageRoom::new(api.runtime());
+        let mut answered: Vec<(&ModelCall, &CallAnswer, ModelAnswer)> = Vec::new();
+        for call in &turn.calls {
+            let Some(answer) = answers.iter().find(|answer| answer.id() == call.id) else { continue };
+            answered.push((call, answer, images.load(view.model(answer)).await?));
+        }
         let results: Vec<CallResult<'_>> =
             answered.iter().map(|(call, _, answer)| CallResult { call, answer }).collect();
         let calls = answered.iter().map(|(_, answer, _)| shown(answer)).collect();

@@ -20,7 +20,7 @@ use windlass::inspect::{self, CallFilter, OpenCall, RecordedCall};
 use windlass::limits::SessionLimits;
 use windlass::outcome::{ModelAnswer, Part};
 use windlass::schedules::{Schedule, Schedules};
-use windlass::sessions::Child;
+use windlass::sessions::{Child, SessionOverlay};
 use windlass::store::{SessionRow, Store};
 use windlass::tasks::{Inbox, LogPiece, Notice, Task, TaskFilter, Tasks};
 use windlass::time::{Clock, SystemClock, wall_time};
@@ -348,6 +348,7 @@ pub async fn session(
         Some(row) => store.open_batches(Some(row.no)).await?.len() as u64,
         None => 0,
     };
+    let overlay = SessionOverlay::of(&**store, name).await?;
     let child = Child::of(&**store, name).await?;
     let closed = match &child {
         Some(child) => child.is_closed(&**store).await?,
@@ -361,6 +362,7 @@ pub async fn session(
         parent,
         opener: opener.map(|opener| opener.to_string()),
         tools: tools.flatten(),
+        overlay,
         closed,
         title: set.title,
         labels: set.labels,

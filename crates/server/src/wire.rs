@@ -20,6 +20,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use windlass::Output;
 use windlass::limits::SessionLimits;
+use windlass::sessions::SessionOverlay;
 use windlass::tool::{ErrorExtras, RawOutput};
 use windlass::wait::Completed;
 
@@ -499,6 +500,9 @@ pub struct NewSession {
     /// For a child: the tools it has of its parent's, by name. Absent: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
+    /// Tools that it hides, and tools that its callers run; recorded with it.
+    #[serde(default, skip_serializing_if = "SessionOverlay::is_empty")]
+    pub overlay: SessionOverlay,
 }
 
 /// Limits of a session.

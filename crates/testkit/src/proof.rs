@@ -13,6 +13,7 @@ pub mod aside;
 pub mod backup;
 pub mod check;
 pub mod client;
+pub mod context;
 pub mod deletion;
 pub mod history;
 pub mod jumps;

@@ -67,3 +67,50 @@ fn triggers_are_added_used_listed_and_removed() {
     assert_eq!(rig.run(&["triggers", "list", "--json"]).expect(0).json()["items"], serde_json::json!([]));
     kill(owner);
 }
+
+#[test]
+fn events_and_notices_are_told_from_a_terminal() {
+    let rig = Rig::with(TOOLS);
+    rig.run(&["call", "deliver"]).expect(0);
+    for args in [&["emit", "sold"][..], &["fulfil", "window", "--ok", "1"], &["notice", "T", "Text."]] {
+        let refused = rig.run(args).expect(2);
+        assert!(refused.stderr.contains("start `windlass serve` first"), "{}", refused.stderr);
+    }
+    let owner = rig.start(&["serve", "--listen", "127.0.0.1:0"]);
+    until("it is served", || {
+        rig.path(".windlass/control.sock").exists() && rig.run(&["sessions"]).code == Some(0)
+    });
+    rig.run(&["triggers", "add", "sold", "deliver", "--event-as", "order"]).expect(0);
+    let emit = ["emit", "sold", r#"{"item": "door"}"#, "--once-by", "order-7"];
+    let emitted = rig.run(&[&emit[..], &["--json"]].concat()).expect(0).json();
+    assert_eq!((&emitted["number"], &emitted["is_new"]), (&1.into(), &true.into()));
+    let task = text(&emitted["tasks"][0]);
+    let again = rig.run(&emit).expect(0);
+    assert!(again.stdout.contains("emitted before, as event 1"), "{}", again.stdout);
+    let started = rig.run(&["emit", "sold", r#"{"item": "hinge"}"#]).expect(0);
+    assert!(started.stdout.contains("emitted as event 2\nstarted task "), "{}", started.stdout);
+    for (args, told) in [
+        (["emit", "solt", "{}"], "did you mean \"sold\"?"),
+        (["emit", "sold", "{}"], "item"),
+        (["emit", "sold", "{"], "the payload"),
+    ] {
+        let wrong = rig.run(&args);
+        assert!(matches!(wrong.code, Some(2 | 4)), "{args:?}: {:?}", wrong.code);
+        assert!(wrong.stderr.contains(told), "{args:?}: {}", wrong.stderr);
+    }
+    until("it is delivered", || {
+        text(&rig.run(&["calls", &task, "--json"]).expect(0).json()["state"]) == "succeeded"
+    });
+    let notice = ["notice", "Build is red", "Since commit 4711.", "--urgency", "interrupt", "--key", "k"];
+    let posted = rig.run(&[&notice[..], &["--json"]].concat()).expect(0).json();
+    assert_eq!(rig.run(&[&notice[..], &["--json"]].concat()).expect(0).json(), posted, "posted once");
+    let listed = rig.run(&["inbox", "--json"]).expect(0).json();
+    let own = listed["items"].as_array().and_then(|all| all.iter().find(|one| one["id"] == posted["id"]));
+    let own = own.expect("it is listed");
+    assert_eq!((text(&own["title"]), text(&own["urgency"])), ("Build is red".into(), "interrupt".into()));
+    let fulfil = |value| rig.run(&["fulfil", "window", "--ok", value]);
+    assert!(fulfil("1").expect(0).stdout.contains("fulfilled"));
+    fulfil("1").expect(0);
+    fulfil("2").expect(4);
+    kill(owner);
+}

@@ -340,6 +340,8 @@ pub struct Detached {
     pub depth: u32,
     /// How long its caller waited for it, in milliseconds, where it took longer.
     pub budget_ms: Option<u64>,
+    /// Words by which programs and people find it.
+    pub tags: Vec<String>,
 }
 
 named! {

@@ -396,8 +396,9 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
     let did = |did| call(Fact::Operation(Box::new(Operation { name: "night".into(), did })));
     let starter = Some(CallId { batch: BatchNo(1 << 40), ordinal: Ordinal(255) });
     let title = Some("Nightly build".into());
-    let task =
-        Detached { by: DetachedBy::Spawned, wake: Wake::Silent, title, starter, depth: 0, budget_ms: None };
+    let (by, wake, tags) = (DetachedBy::Spawned, Wake::Silent, Vec::new());
+    let task = Detached { by, wake, title, starter, depth: 0, budget_ms: None, tags };
+    let tagged = Detached { tags: vec!["nightly".into(), "größer".into()], ..task.clone() };
     let started = Opened { task: Some(Box::new(task.clone())), ..asked() };
     let task = Detached { by: DetachedBy::Triggered, depth: 3, ..task };
     let triggered = Opened { task: Some(Box::new(task)), ..asked() };
@@ -411,8 +412,10 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
                 starter: None,
                 depth: 0,
                 budget_ms: None,
+                tags: Vec::new(),
             }))),
         ),
+        ("opened_as_tagged_task", call(Fact::Opened(Opened { task: Some(Box::new(tagged)), ..asked() }))),
         (
             "detached_by_budget",
             call(Fact::Detached(Box::new(Detached {
@@ -422,6 +425,7 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
                 starter: None,
                 depth: 0,
                 budget_ms: Some(300),
+                tags: Vec::new(),
             }))),
         ),
         ("opened_as_task", call(Fact::Opened(started))),

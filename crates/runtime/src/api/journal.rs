@@ -4,10 +4,11 @@ use crate::api::error::SessionError;
 use std::error::Error;
 use std::sync::Arc;
 use windlass_core::batch::Batch;
-use windlass_core::call::Call;
-use windlass_core::entry::{self, Entry};
+use windlass_core::call::{Call, Fact};
+use windlass_core::entry::{self, Entry, EntryEvent};
 use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::{BatchNo, CallId, Ordinal};
+use windlass_core::time::Timestamp;
 use windlass_store::{JournalRow, SessionRow, Store};
 
 /// Folds the rows of a batch's journal.
@@ -63,6 +64,22 @@ pub(crate) async fn find_id(
     let place = usize::from(id.ordinal.0);
     let call = (place < batch.calls.len()).then(|| batch.calls.swap_remove(place));
     Ok(session.zip(call).map(|(session, call)| (session, call, batch.opening.key)))
+}
+
+/// When a cancellation of a call was first requested. Few are asked for, so no call keeps this in memory.
+pub(crate) async fn cancel_asked_at(
+    store: &dyn Store,
+    id: CallId,
+) -> Result<Option<Timestamp>, SessionError> {
+    let all = entries(&store.journal(id.batch).await?)?;
+    let asked = all.iter().find(|entry| match &entry.event {
+        EntryEvent::Call { ordinal, fact } => *ordinal == id.ordinal && matches!(fact, Fact::CancelAsked(_)),
+        EntryEvent::Batch(_)
+        | EntryEvent::Closed(_)
+        | EntryEvent::Answered(_)
+        | EntryEvent::ClockMoved(_) => false,
+    });
+    Ok(asked.map(|entry| entry.at))
 }
 
 /// Folds the batch of this number, if there is one.

@@ -88,6 +88,8 @@ table! {
         ThreadPools,
         /// The counters of tools. Alone, or made by whoever counts first, under any lock.
         Meters,
+        /// The tasks that open calls have started, for their spans. Added to while the calls of an event are placed.
+        StartedTasks,
         /// The sessions under a worker's lease, and the workers it watches. Alone.
         Worker,
     }

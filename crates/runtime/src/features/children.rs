@@ -14,10 +14,12 @@ use crate::api::error::{Lost, SessionError};
 use crate::api::limits::SessionLimits;
 use crate::mailbox::ask::AskError;
 use crate::mailbox::closing;
+use crate::session::bounds::Bounds;
 use crate::session::inner::{Inner, Runtime};
-use crate::session::kin::{CLOSED, Child};
+use crate::session::kin::{CLOSED, Lineage};
 use crate::session::principal::Settings;
 use crate::tools::registry::{Listed, NoSuchTool};
+use crate::tools::scope::ScopeLine;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -155,12 +157,18 @@ impl Runtime {
 
     /// The tools that calls of this session may use, by name.
     pub async fn tools_of(&self, session: &str) -> Result<Vec<Listed>, SessionError> {
-        match Child::of(&*self.0.store, session).await? {
-            None => Ok(self.0.registry.list_of(session)),
-            Some(child) => {
-                let (line, _) = child.line(&*self.0.store, session).await?;
-                Ok(self.0.registry.list_along(&line))
-            }
+        let registry = &self.0.registry;
+        if let Some(listed) = registry.list_owned(session) {
+            return Ok(listed);
         }
+        let bounds = Bounds::of(&*self.0.store, session).await?;
+        let (line, overlay) = match bounds.child {
+            None => (ScopeLine::root(session), bounds.overlay),
+            Some(child) => {
+                let Lineage { line, overlay, .. } = child.line(&*self.0.store, session).await?;
+                (line, overlay)
+            }
+        };
+        Ok(registry.list_along(&line.with(&overlay, registry)))
     }
 }

@@ -9,13 +9,14 @@ pub use messages::{Direction, NewMessage, TaskMessage};
 
 use crate::api::answer::{self, CallAnswer};
 use crate::api::error::{Lost, SessionError, chain};
-use crate::api::journal::find_id;
+use crate::api::journal::{cancel_asked_at, find_id};
 use crate::api::keys;
 use crate::api::output::ToolError;
 use crate::api::progress::Progress;
 use crate::features::schedules::{self, Schedule};
 use crate::mailbox::ask::AskError;
 use crate::read::waits::{self, OpenCall};
+use crate::session::artifacts::{log_of, result_of};
 use crate::session::batch::Used;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::kin::opened;
@@ -66,6 +67,19 @@ pub struct Task {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(default)]
     pub cancel_asked: bool,
+    /// When a cancellation was first requested, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel_asked_at: Option<String>,
+    /// Words by which programs and people find it; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub tags: Vec<String>,
+    /// Its log as an artifact; absent for a monitor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_artifact: Option<String>,
+    /// Its result as an artifact, which is empty until it has ended; absent for a monitor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_artifact: Option<String>,
     /// When its first attempt started, if one has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
@@ -377,7 +391,12 @@ impl Tasks {
     async fn read(&self, session: SessionNo, id: CallId) -> Result<Option<FoundTask>, AskError> {
         let found = find_id(&*self.store, id).await?;
         let own = found.filter(|(row, call, _)| row.no == session && call.task.is_some());
-        Ok(own.map(|(_, call, batch_key)| FoundTask { session, id, call, batch_key }))
+        let Some((_, call, batch_key)) = own else { return Ok(None) };
+        let cancel_at = match call.cancel {
+            Some(_) => cancel_asked_at(&*self.store, id).await?,
+            None => None,
+        };
+        Ok(Some(FoundTask { session, id, call, batch_key, cancel_at }))
     }
 
     /// The owner's knowledge of its open calls.
@@ -400,7 +419,7 @@ impl Tasks {
         words: TaskWords,
         owner: Option<&str>,
     ) -> Task {
-        let FoundTask { id, call, batch_key, .. } = found;
+        let FoundTask { id, call, batch_key, cancel_at, .. } = found;
         let task = call.task.as_deref();
         let handle =
             |call: CallId| Handle::seal(self.store.secret(), HandleKind::Call, call.packed()).to_string();
@@ -433,6 +452,10 @@ impl Tasks {
             opened_at: call.opened_at,
             ended_at: call.end().map(|end| answer::wall_time(end.at)),
             cancel_asked: call.cancel.is_some(),
+            cancel_asked_at: cancel_at.map(answer::wall_time),
+            tags: task.map(|task| task.tags.clone()).unwrap_or_default(),
+            log_artifact: Some(log_of(self.store.secret(), *id).to_string()),
+            result_artifact: Some(result_of(self.store.secret(), *id).to_string()),
             progress,
             children: opened(call.operations.as_deref()),
             status,
@@ -521,6 +544,8 @@ struct FoundTask {
     id: CallId,
     call: Call,
     batch_key: Arc<str>,
+    /// When a cancellation was first requested.
+    cancel_at: Option<Timestamp>,
 }
 
 /// Whether a cursor is a schedule's id rather than a call's.
@@ -546,6 +571,10 @@ fn monitor(schedule: Schedule) -> Task {
         opened_at: schedule.created_at,
         ended_at: if schedule.enabled { None } else { schedule.last.clone() },
         cancel_asked: false,
+        cancel_asked_at: None,
+        tags: Vec::new(),
+        log_artifact: None,
+        result_artifact: None,
         progress: None,
         children: Vec::new(),
         schedule: None,

@@ -62,7 +62,8 @@ fn overdue(held: &Held) -> Option<Detached> {
     let wake = held.on.batch.head.wake;
     let title = || title_of(held.tool.as_deref()?);
     let budget_ms = (by == DetachedBy::Budget).then(|| patience::budget_ms(held)).flatten();
-    is_over.then(|| Detached { by, wake, title: title(), starter: None, depth: 0, budget_ms })
+    let tags = || held.tool.as_deref().map(|tool| tool.spec.tags.clone()).unwrap_or_default();
+    is_over.then(|| Detached { by, wake, title: title(), starter: None, depth: 0, budget_ms, tags: tags() })
 }
 
 /// The title that a tool gives to its tasks, if it has one.

@@ -389,8 +389,10 @@ pub(crate) async fn submit_task(
     if let Some(refused) = submitted.refusal().await? {
         return Ok(TaskStart::Refused(refused));
     }
-    let first = submitted.first().map(TaskStart::Started);
-    first.ok_or_else(|| BatchError::Shape { what: "a task has one call".to_string() })
+    let first = submitted.first();
+    let task = first.ok_or_else(|| BatchError::Shape { what: "a task has one call".to_string() })?;
+    rt.meters.started(starter.call, task);
+    Ok(TaskStart::Started(task))
 }
 
 /// Finds the batch or makes it, and starts what is to be run.

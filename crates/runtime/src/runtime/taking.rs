@@ -15,7 +15,12 @@ use crate::session::owner::Session;
 use crate::session::plugs::Taking;
 use crate::session::principal::SessionRecords;
 use crate::session::turns::{DrivenCall, Turns};
-use std::sync::Arc;
+use crate::tools::scope::{Narrowing, ScopeLine};
+use std::sync::{Arc, OnceLock};
+
+/// Keeps the tools that a session was opened with in force while it is owned.
+#[derive(Default)]
+struct OpenedWith(OnceLock<Narrowing>);
 
 /// Opens a session or takes it over.
 pub(super) fn open_or_take<'a>(rt: &'a Arc<Inner>, name: &'a str, opening: SessionRecords) -> Taking<'a> {
@@ -24,7 +29,13 @@ pub(super) fn open_or_take<'a>(rt: &'a Arc<Inner>, name: &'a str, opening: Sessi
 
 async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Arc<Session>, SessionError> {
     let is_removed = removal::is_begun(rt, name).await?;
-    let (session, mut left, limits) = Session::acquire(rt, name, &opening).await?;
+    let (session, mut left, bounds) = Session::acquire(rt, name, &opening).await?;
+    let limits = bounds.limits();
+    // A child has those of its root, along its line.
+    if bounds.child.is_none() && !bounds.overlay.is_empty() {
+        let line = ScopeLine::root(name).with(&bounds.overlay, &rt.registry);
+        _ = session.slots.of::<OpenedWith>().0.set(Narrowing::begin(&rt.registry, name, line));
+    }
     if limits != SessionLimits::default() {
         rt.turns.set_session(rt, session.lane.session(), limits);
         session.set_inline_ms(limits.inline_ms);

@@ -9,12 +9,14 @@ mod collect;
 mod expired;
 mod known;
 mod look;
+mod of_tasks;
 mod writer;
 
 pub(crate) use collect::{look_over, sweep, sweep_us};
 pub(crate) use expired::loosen;
 pub(crate) use known::{ContentDigest, Keeping};
 pub use look::ArtifactInfo;
+pub(crate) use of_tasks::{log_of, result_of};
 pub use writer::ArtifactWriter;
 
 use crate::api::data_error::ArtifactError;
@@ -24,6 +26,7 @@ use crate::session::batch::Used;
 use crate::session::lane::Lane;
 use crate::tools::place::BatchPlace;
 use known::{BlobIdentity, BlobUse, FoundBlob, content_rows};
+use of_tasks::TaskArtifact;
 use std::sync::Arc;
 use windlass_core::handle::{Handle, HandleKind, Secret, content_hasher, idempotency_key};
 use windlass_core::ids::{ArtifactId, BatchNo, BlobNo, CallId, SessionNo};
@@ -91,9 +94,16 @@ impl Artifacts {
         offset: u64,
         len: u64,
     ) -> Result<Vec<u8>, ArtifactError> {
+        let unknown = ArtifactError::Unknown { artifact };
+        if let Some(found) = TaskArtifact::find(self.store(), artifact).await? {
+            if found.session != self.lane.session() {
+                return Err(unknown);
+            }
+            return found.read(self.store(), offset, len).await?.ok_or(unknown);
+        }
         let id = self.opened(artifact).await?;
         let bytes = self.store().blob(id.blob, offset, len).await.map_err(ArtifactError::from)?;
-        bytes.ok_or(ArtifactError::Unknown { artifact })
+        bytes.ok_or(unknown)
     }
 
     /// The artifact of a handle, if it is this session's.

@@ -3,6 +3,7 @@
 use crate::api::error::SessionError;
 use crate::api::limits::SessionLimits;
 use crate::session::kin::Child;
+use crate::tools::overlay::SessionOverlay;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use windlass_core::ids::SessionNo;
@@ -11,8 +12,8 @@ use windlass_store::{Row, Space, Store};
 /// The key of the record with the limits of a session.
 pub(crate) const BOUNDS: &str = "bounds";
 
-/// The limits of a session, in one record: how many of its calls run, and its parent. So taking a session
-/// reads no more than it would without children.
+/// The limits of a session, in one record: how many of its calls run, its parent, and the tools it was opened with. So
+/// taking a session reads no more than it would without children and overlays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bounds {
@@ -28,13 +29,28 @@ pub(crate) struct Bounds {
     retention_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) child: Option<Child>,
+    #[serde(default, skip_serializing_if = "SessionOverlay::is_empty")]
+    pub(crate) overlay: SessionOverlay,
 }
 
 impl Bounds {
     pub(crate) fn new(limits: SessionLimits, child: Option<Child>) -> Bounds {
         let SessionLimits { calls_running_max, tasks_running_max, inline_ms, .. } = limits;
         let SessionLimits { retention_age_ms, retention_bytes, .. } = limits;
-        Bounds { calls_running_max, tasks_running_max, inline_ms, retention_age_ms, retention_bytes, child }
+        Bounds {
+            calls_running_max,
+            tasks_running_max,
+            inline_ms,
+            retention_age_ms,
+            retention_bytes,
+            child,
+            overlay: SessionOverlay::default(),
+        }
+    }
+
+    /// The limits of a session that is opened with these tools.
+    pub(crate) fn with(self, overlay: SessionOverlay) -> Bounds {
+        Bounds { overlay, ..self }
     }
 
     pub(crate) fn limits(&self) -> SessionLimits {
@@ -72,5 +88,12 @@ impl SessionLimits {
     /// The stored limits of the session of this name.
     pub async fn of(store: &Arc<dyn Store>, session: &str) -> Result<SessionLimits, SessionError> {
         Ok(Bounds::of(&**store, session).await?.limits())
+    }
+}
+
+impl SessionOverlay {
+    /// The overlay that the session of this name was opened with.
+    pub async fn of(store: &dyn Store, session: &str) -> Result<SessionOverlay, SessionError> {
+        Ok(Bounds::of(store, session).await?.overlay)
     }
 }

@@ -9,6 +9,7 @@ use crate::session::bounds::Bounds;
 use crate::session::held::EndedCall;
 use crate::session::inner::Inner;
 use crate::session::owner::{Session, Whereabouts};
+use crate::tools::overlay::SessionOverlay;
 use crate::tools::scope::{Layer, Narrowing, ScopeLine, ScopeLink};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -70,7 +71,7 @@ impl Child {
 
     /// Whether it takes no new calls by the record: the call that opened it has ended, or one further up.
     pub async fn is_closed(&self, store: &dyn Store) -> Result<bool, SessionError> {
-        let (_, openers) = self.line(store, "").await?;
+        let openers = self.line(store, "").await?.openers;
         for (_, call) in openers {
             if has_ended(store, call).await? {
                 return Ok(true);
@@ -103,29 +104,36 @@ impl Child {
         Row::Remove { space: Space::Child, key: child.to_string() }
     }
 
-    /// The chain of scopes for the tools of this session, and the calls whose end closes it, each with its session.
-    pub(crate) async fn line(
-        &self,
-        store: &dyn Store,
-        session: &str,
-    ) -> Result<(ScopeLine, Vec<(Arc<str>, CallId)>), SessionError> {
+    /// The ancestry of this session.
+    pub(crate) async fn line(&self, store: &dyn Store, session: &str) -> Result<Lineage, SessionError> {
         let (mut links, mut openers) = (Vec::new(), Vec::new());
         let mut at = (Arc::<str>::from(session), self.clone());
         loop {
             let (session, child) = at;
             let parent = Arc::<str>::from(child.parent.as_str());
             let only = child.tools.as_ref().map(|tools| Layer::only(tools.iter().map(String::as_str)));
-            links.push(ScopeLink { session, only });
+            links.push(ScopeLink { session, only, own: None });
             openers.extend(child.call().map(|call| (parent.clone(), call)));
-            match Child::of(store, &parent).await? {
-                Some(around) => at = (parent, around),
+            let around = Bounds::of(store, &parent).await?;
+            match around.child {
+                Some(child) => at = (parent, child),
                 None => {
-                    links.push(ScopeLink { session: parent, only: None });
-                    return Ok((ScopeLine(links), openers));
+                    links.push(ScopeLink::whole(parent, None));
+                    return Ok(Lineage { line: ScopeLine(links), openers, overlay: around.overlay });
                 }
             }
         }
     }
+}
+
+/// The ancestry of a child session.
+pub(crate) struct Lineage {
+    /// The chain of scopes for its tools, without those of the overlay.
+    pub(crate) line: ScopeLine,
+    /// The calls whose end closes it, each with its session.
+    openers: Vec<(Arc<str>, CallId)>,
+    /// The overlay that the root was opened with.
+    pub(crate) overlay: SessionOverlay,
 }
 
 /// Whether a call has ended by the record; a missing call has.
@@ -146,9 +154,8 @@ pub(crate) struct ChildOf {
 impl ChildOf {
     /// The state of a session that is being taken.
     pub(crate) async fn take(rt: &Arc<Inner>, name: &str, child: Child) -> Result<ChildOf, SessionError> {
-        let (line, openers) = child.line(&*rt.store, name).await?;
-        let no = rt.registry.narrow(name, Arc::new(line));
-        let narrowing = Narrowing { registry: Arc::downgrade(&rt.registry), session: name.into(), no };
+        let Lineage { line, openers, overlay } = child.line(&*rt.store, name).await?;
+        let narrowing = Narrowing::begin(&rt.registry, name, line.with(&overlay, &rt.registry));
         let closed = AtomicBool::new(is_closed_early(&*rt.store, name).await?);
         Ok(ChildOf { child, openers, closed, _narrowing: narrowing })
     }

@@ -26,7 +26,14 @@ pub(crate) struct Meters {
     /// Spans that were not taken in time.
     pub(crate) lost_spans: AtomicU64,
     spans: OnceLock<Spans>,
+    /// The tasks that open calls have started, while somebody takes spans.
+    started: OrderedMutex<BTreeMap<CallId, Vec<CallId>>, { LockRank::StartedTasks as u8 }>,
 }
+
+/// The links of one span: the default limit of OpenTelemetry.
+const LINKS_MAX: usize = 128;
+/// Open calls whose tasks are remembered for their spans.
+const STARTERS_MAX: usize = 10_000;
 
 /// The receiver of spans, and their content.
 struct Spans {
@@ -54,11 +61,11 @@ pub struct AttemptSpan {
     pub parent: u64,
     /// Its number, from 1.
     pub attempt: AttemptNo,
-    /// Its end: `returned`, `failed`, `stopped`, `aborted`, `suspended`.
+    /// Its end: `returned`, `failed`, `stopped`, `aborted`, `suspended`, `lost`.
     pub end: &'static str,
     /// The code of its failure, if it failed.
     pub code: Option<&'static str>,
-    /// When it began, by its length.
+    /// When it began, by its length. That of a lost attempt is known for the first attempt only; others have no length.
     pub started_at: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
@@ -75,6 +82,8 @@ pub struct CallSpan {
     pub parent: Option<u64>,
     /// For a task: the span of the call that started it.
     pub link: Option<TraceParent>,
+    /// The spans of the tasks that it started, as far as this process knows of them.
+    pub tasks: Vec<TraceParent>,
     /// The call's handle.
     pub call: Handle,
     /// The model's id of the call.
@@ -128,6 +137,10 @@ impl Meters {
             (abort.attempt, abort.ran_us, "aborted", Some(abort.failure.code.as_str()))
         } else if let Fact::Suspended(suspended) = fact {
             (suspended.attempt, suspended.ran_us, "suspended", None)
+        } else if let Fact::Lost(lost) = fact {
+            let first = held.call.first_started_at.filter(|_| held.call.attempts == 1);
+            let length_us = first.map_or(0, |first| held.now().0.saturating_sub(first.0));
+            (lost.attempt, u64::try_from(length_us).unwrap_or(0), "lost", Some("lost"))
         } else {
             return;
         };
@@ -145,6 +158,22 @@ impl Meters {
         };
         if spans.to.try_send(TraceSpan::Attempt(span)).is_err() {
             up(&self.lost_spans);
+        }
+    }
+
+    /// A call has started a task, now or in an earlier run of its body.
+    pub(crate) fn started(&self, starter: CallId, task: CallId) {
+        if !self.is_traced() {
+            return;
+        }
+        let mut started = self.started.lock();
+        let tasks = started.entry(starter).or_default();
+        if tasks.len() < LINKS_MAX && !tasks.contains(&task) {
+            tasks.push(task);
+        }
+        // Calls that end elsewhere are never asked for theirs.
+        while started.len() > STARTERS_MAX {
+            started.pop_first();
         }
     }
 
@@ -170,7 +199,7 @@ impl Meters {
             ran_us = ended.spent.ran_us, "a call is over"
         );
         if let Some(spans) = self.spans.get()
-            && spans.to.try_send(TraceSpan::Call(Box::new(span(held, spans.contents)))).is_err()
+            && spans.to.try_send(TraceSpan::Call(Box::new(self.span(held, spans.contents)))).is_err()
         {
             up(&self.lost_spans);
         }
@@ -180,6 +209,38 @@ impl Meters {
     pub(crate) fn trace(&self, spans_max: usize, contents: bool) -> Option<mpsc::Receiver<TraceSpan>> {
         let (to, spans) = mpsc::channel(spans_max);
         self.spans.set(Spans { to, contents }).ok().map(|()| spans)
+    }
+
+    fn span(&self, held: &Held, contents: bool) -> CallSpan {
+        let tasks = self.started.lock().remove(&held.id).unwrap_or_default();
+        let (call, head, place) = (&held.call, &held.on.batch.head, held.on.trace_place(held.id));
+        let nested = held.parent().map(|call| call_span(held.on.handle(call)));
+        let result = || match call.outcome()? {
+            Outcome::Succeeded(success) => match &success.value {
+                Value::Inline(text) => Some(text.clone()),
+                Value::Kept { .. } => None,
+            },
+            Outcome::Failed(failure) => Some(failure.message.as_str().into()),
+            Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown => None,
+        };
+        CallSpan {
+            trace: place.trace,
+            span: call_span(place.call),
+            parent: nested.or_else(|| head.trace.parent().map(|parent| parent.span)),
+            link: head.trace.link(),
+            tasks: tasks.into_iter().map(|task| held.on.task_span(task)).collect(),
+            call: place.call,
+            id: Arc::from(&call.opened.id),
+            session: held.on.session.name.clone(),
+            batch: head.place.batch_key.clone(),
+            tool: call.opened.tool.clone(),
+            state: call.state.name(),
+            code: code(call),
+            attempts: call.attempts,
+            opened_at: call.opened_at,
+            ended_at: held.now(),
+            contents: contents.then(|| (Arc::from(&call.opened.args.text), result())),
+        }
     }
 
     fn meter<'a>(&'a self, held: &'a Held) -> &'a Meter {
@@ -207,36 +268,6 @@ fn code(call: &Call) -> Option<&'static str> {
     }
 }
 
-fn span(held: &Held, contents: bool) -> CallSpan {
-    let (call, head, place) = (&held.call, &held.on.batch.head, held.on.trace_place(held.id));
-    let nested = held.parent().map(|call| call_span(held.on.handle(call)));
-    let result = || match call.outcome()? {
-        Outcome::Succeeded(success) => match &success.value {
-            Value::Inline(text) => Some(text.clone()),
-            Value::Kept { .. } => None,
-        },
-        Outcome::Failed(failure) => Some(failure.message.as_str().into()),
-        Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown => None,
-    };
-    CallSpan {
-        trace: place.trace,
-        span: call_span(place.call),
-        parent: nested.or_else(|| head.trace.parent().map(|parent| parent.span)),
-        link: head.trace.link(),
-        call: place.call,
-        id: Arc::from(&call.opened.id),
-        session: held.on.session.name.clone(),
-        batch: head.place.batch_key.clone(),
-        tool: call.opened.tool.clone(),
-        state: call.state.name(),
-        code: code(call),
-        attempts: call.attempts,
-        opened_at: call.opened_at,
-        ended_at: held.now(),
-        contents: contents.then(|| (Arc::from(&call.opened.args.text), result())),
-    }
-}
-
 /// The place of a call in traces.
 pub(crate) struct SpanPlace {
     pub(crate) trace: u128,
@@ -246,6 +277,12 @@ pub(crate) struct SpanPlace {
 impl DriveContext {
     fn handle(&self, call: CallId) -> Handle {
         Handle::seal(self.rt.store.secret(), HandleKind::Call, call.packed())
+    }
+
+    /// The span of a task, which has a trace of its own.
+    fn task_span(&self, task: CallId) -> TraceParent {
+        let own = self.handle(CallId { batch: task.batch, ordinal: Ordinal(0) });
+        TraceParent { trace: own.0, span: call_span(self.handle(task)), flags: 1 }
     }
 
     /// The trace of a call of this batch: that of its caller, or one of its own.

@@ -4,7 +4,6 @@ mod takeover;
 
 use crate::api::error::{Lost, SessionError, chain, no_randomness};
 use crate::api::journal::{fold, rows_of};
-use crate::api::limits::SessionLimits;
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::api::traced::BatchTrace;
 use crate::session::admission::Admission;
@@ -76,8 +75,8 @@ struct Open {
     remembered: BTreeSet<CallId>,
 }
 
-/// A session that was opened or taken, the calls to drive, and its limits.
-pub(crate) type Acquired = (Arc<Session>, Vec<Box<Held>>, SessionLimits);
+/// A session that was opened or taken, the calls to drive, and its limits and tools.
+pub(crate) type Acquired = (Arc<Session>, Vec<Box<Held>>, Bounds);
 
 /// How often a contended session is tried: each time one contender gets it.
 const ACQUIRE_TRIES: u32 = 3;
@@ -174,7 +173,7 @@ impl Session {
             rt.be_careful();
         }
         match session.adopt_all(rt).await {
-            Ok(left) => Ok((session, left, bounds.limits())),
+            Ok(left) => Ok((session, left, bounds)),
             Err(error) => {
                 rt.closed(session.abandon(rt));
                 Err(error)

@@ -6,6 +6,7 @@ use crate::session::bounds::Bounds;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::lane::{Lane, LaneShared};
 use crate::session::owners::Right;
+use crate::tools::overlay::SessionOverlay;
 use std::sync::Arc;
 use windlass_core::handle::Secret;
 use windlass_core::ids::SessionNo;
@@ -27,13 +28,20 @@ pub struct SessionOpening {
     pub principal: Arc<str>,
     /// Limits of its own, tighter than the general ones.
     pub limits: SessionLimits,
+    /// Tools that it hides, and tools that its callers run.
+    pub overlay: SessionOverlay,
     /// Records of [`Space::About`], by key: written with the session, and removed with it.
     pub settings: Settings,
 }
 
 impl Default for SessionOpening {
     fn default() -> SessionOpening {
-        SessionOpening { principal: LOCAL.into(), limits: SessionLimits::default(), settings: Vec::new() }
+        SessionOpening {
+            principal: LOCAL.into(),
+            limits: SessionLimits::default(),
+            overlay: SessionOverlay::default(),
+            settings: Vec::new(),
+        }
     }
 }
 
@@ -93,9 +101,13 @@ impl Runtime {
         opening: SessionOpening,
     ) -> Result<OpenedSession, SessionError> {
         check_bound(opening.limits, &self.0.limits)?;
-        let SessionOpening { principal, limits, settings } = opening;
-        let opening =
-            SessionRecords { principal: Some(principal), bounds: Bounds::new(limits, None), settings };
+        let SessionOpening { principal, limits, overlay, settings } = opening;
+        let problem = overlay.check(self.0.registry.host(), &self.0.limits).err();
+        if let Some(what) = problem {
+            return Err(SessionError::Shape { what });
+        }
+        let bounds = Bounds::new(limits, None).with(overlay.sorted());
+        let opening = SessionRecords { principal: Some(principal), bounds, settings };
         let (session, is_new) =
             self.0.open_session(name, opening, async { Ok::<(), SessionError>(()) }).await?;
         Ok(OpenedSession { is_new, principal: session.principal.clone() })

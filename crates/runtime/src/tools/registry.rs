@@ -11,7 +11,7 @@ use crate::api::locks::{LockRank, OrderedRwLock, WriteGuard};
 use crate::api::output::ToolError;
 use crate::tools::place::BatchPlace;
 use crate::tools::provider::{Provided, Provider, Summary};
-use crate::tools::scope::{self, Layer, LayerEntry, Overlay, ScopeLine};
+use crate::tools::scope::{self, Layer, LayerEntry, Overlay, ScopeLine, ScopeLink};
 use crate::tools::tool::Tool;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -208,8 +208,20 @@ impl Registry {
     /// The tools that the calls of a child session may use, by name.
     pub(crate) fn list_along(&self, line: &ScopeLine) -> Vec<Listed> {
         let tools = self.tools.read();
-        let layers = self.layers(&tools, line.links(), None);
+        let layers = self.layers(&tools, &line.0, None);
         listed(&layers)
+    }
+
+    /// The tools that the calls of a session may use, by name, if it is owned and has tools or filters of its own.
+    pub(crate) fn list_owned(&self, session: &str) -> Option<Vec<Listed>> {
+        let tools = self.tools.read();
+        let (_, line) = tools.lines.get(session)?;
+        Some(listed(&self.layers(&tools, &line.0, None)))
+    }
+
+    /// The host's services, for which tools are compiled.
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
     }
 
     /// For each of these names without a tool in this batch, the most similar name.
@@ -232,8 +244,11 @@ impl Registry {
             };
         }
         match tools.lines.get(session) {
-            Some((_, line)) => look(&self.layers(&tools, line.links(), overlay)),
-            None => look(&self.layers(&tools, std::iter::once((session, None)), overlay)),
+            Some((_, line)) => look(&self.layers(&tools, &line.0, overlay)),
+            None => {
+                let link = ScopeLink::whole(session.into(), None);
+                look(&self.layers(&tools, std::slice::from_ref(&link), overlay))
+            }
         }
     }
 
@@ -241,16 +256,18 @@ impl Registry {
     fn layers<'a>(
         &'a self,
         tools: &'a ToolTables,
-        line: impl Iterator<Item = (&'a str, Option<&'a Layer>)>,
+        line: &'a [ScopeLink],
         mut overlay: Option<&'a Overlay>,
     ) -> Vec<&'a Layer> {
         let mut layers: Vec<&Layer> = Vec::new();
-        for (session, only) in line {
+        for link in line {
             // Above everything else: it restricts the session and its batches.
-            layers.extend(only);
+            layers.extend(&link.only);
             layers.extend(overlay.take().map(|overlay| &overlay.layer));
-            let attached = tools.overlays.get(session).into_iter().flatten().rev();
+            let attached = tools.overlays.get(&*link.session).into_iter().flatten().rev();
             layers.extend(attached.map(|attached| &attached.overlay.layer));
+            // Below what the host attaches: that came later.
+            layers.extend(&link.own);
         }
         layers.push(&tools.base);
         if layers.iter().any(|layer| layer.has_background()) {
@@ -260,7 +277,7 @@ impl Registry {
         layers
     }
 
-    /// Narrows the tools of a child session, and returns a number for it.
+    /// Gives a session the tools along its line while it is owned, and returns a number for that.
     pub(crate) fn narrow(&self, session: &str, line: Arc<ScopeLine>) -> u64 {
         let mut tools = self.tools.write();
         let no = tools.overlays_ever;
@@ -467,7 +484,6 @@ fn is_same(one: &Arc<dyn Provider>, other: &Arc<dyn Provider>) -> bool {
 mod tests {
     use super::*;
     use crate::tools::provider::LoadFuture;
-    use crate::tools::scope::ScopeLink;
     use crate::tools::tool::tool_fn;
 
     fn tool(name: &str) -> Arc<dyn Tool> {
@@ -535,7 +551,11 @@ mod tests {
         ["x", "y"].into_iter().for_each(|name| _ = registry.register(tool(name)).unwrap());
         let narrowed = |to: [&str; 1]| {
             let links = [("child", Some(Layer::only(to.into_iter()))), ("parent", None)];
-            let links = links.into_iter().map(|(session, only)| ScopeLink { session: session.into(), only });
+            let links = links.into_iter().map(|(session, only)| ScopeLink {
+                session: session.into(),
+                only,
+                own: None,
+            });
             registry.narrow("child", Arc::new(ScopeLine(links.collect())))
         };
         let seen = || registry.list_of("child").into_iter().map(|tool| tool.summary.name).collect::<Vec<_>>();

@@ -108,6 +108,8 @@ pub struct NewTask {
     pub title: Option<String>,
     /// When its session gets a notice.
     pub wake: Wake,
+    /// Words by which programs and people find it.
+    pub tags: Vec<String>,
 }
 
 /// Opaque data of a model's provider, such as a thought signature: a JSON text stored and returned byte for byte.
@@ -326,9 +328,25 @@ fn detached(place: usize, task: NewTask, limits: &EnforcedLimits) -> Result<Box<
             return shape(format!("calls[{place}].task.title is blank; leave it out, or name the task"));
         }
     }
-    let NewTask { title, wake } = task;
+    let NewTask { title, wake, tags } = task;
+    check_tags(place, &tags, limits)?;
     let title = title.map(Into::into);
-    Ok(Box::new(Detached { by: DetachedBy::Spawned, wake, title, starter: None, depth: 0, budget_ms: None }))
+    let by = DetachedBy::Spawned;
+    Ok(Box::new(Detached { by, wake, title, starter: None, depth: 0, budget_ms: None, tags }))
+}
+
+fn check_tags(place: usize, tags: &[String], limits: &EnforcedLimits) -> Result<(), BatchError> {
+    let max = limits.task_tags_max;
+    if tags.len() as u64 > max {
+        return shape(format!("calls[{place}].task.tags has {} words and may have {max}", tags.len()));
+    }
+    for tag in tags {
+        check_text(format_args!("calls[{place}].task.tags"), tag, limits.title_chars_max)?;
+        if tag.trim().is_empty() {
+            return shape(format!("calls[{place}].task.tags has a blank word; leave it out"));
+        }
+    }
+    Ok(())
 }
 
 /// Opaque data, if it is not too large.

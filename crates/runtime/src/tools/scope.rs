@@ -1,5 +1,6 @@
 //! Layers of tools: the base, and overlays that add, shadow or hide for one session or one batch.
 
+use crate::tools::overlay::SessionOverlay;
 use crate::tools::provider::Provided;
 use crate::tools::registry::{Host, RegisterError, Registered, Registry, compile};
 use crate::tools::tool::Tool;
@@ -90,20 +91,45 @@ pub(crate) struct ScopeLink {
     pub(crate) session: Arc<str>,
     /// The visible part of the parent's tools; `None`: everything.
     pub(crate) only: Option<Layer>,
+    /// The tools that it was opened with.
+    pub(crate) own: Option<Layer>,
 }
 
 impl ScopeLine {
-    /// Its sessions by name, each with its filter.
-    pub(crate) fn links(&self) -> impl Iterator<Item = (&str, Option<&Layer>)> {
-        self.0.iter().map(|link| (&*link.session, link.only.as_ref()))
+    /// The line of a session that is no child.
+    pub(crate) fn root(session: &str) -> ScopeLine {
+        ScopeLine(vec![ScopeLink::whole(session.into(), None)])
+    }
+
+    /// The line with the tools that its root was opened with.
+    pub(crate) fn with(mut self, overlay: &SessionOverlay, registry: &Registry) -> ScopeLine {
+        if let Some(root) = self.0.last_mut().filter(|_| !overlay.is_empty()) {
+            root.own = Some(overlay.compiled(registry.host()).layer);
+        }
+        self
     }
 }
 
-/// Restricts the tools of a child session while it is owned.
+impl ScopeLink {
+    /// A session without a filter.
+    pub(crate) fn whole(session: Arc<str>, own: Option<Layer>) -> ScopeLink {
+        ScopeLink { session, only: None, own }
+    }
+}
+
+/// Has the tools that a session was opened with, and the filters around them, in force while the session is owned.
 pub(crate) struct Narrowing {
-    pub(crate) registry: Weak<Registry>,
-    pub(crate) session: Arc<str>,
-    pub(crate) no: u64,
+    registry: Weak<Registry>,
+    session: Arc<str>,
+    no: u64,
+}
+
+impl Narrowing {
+    /// Gives a session the tools along its line.
+    pub(crate) fn begin(registry: &Arc<Registry>, session: &str, line: ScopeLine) -> Narrowing {
+        let no = registry.narrow(session, Arc::new(line));
+        Narrowing { registry: Arc::downgrade(registry), session: session.into(), no }
+    }
 }
 
 impl Drop for Narrowing {

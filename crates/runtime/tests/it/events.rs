@@ -410,3 +410,34 @@ async fn large_texts_are_told_in_part() {
         assert!(shown.to_string().len() < 16 << 10, "{}", shown.to_string().len());
     }
 }
+
+#[tokio::test]
+async fn the_ended_event_carries_the_word_of_a_tool_to_its_host() {
+    let runtime = memory();
+    let word = |name: &str| json!({ "hand_over": name });
+    let ends = tool_fn(quick("ends", EffectClass::Read), move |_, _: &Cx| {
+        let output = windlass::Output::from(json!(1)).with_control(word("ends"));
+        async move { Ok(output) }
+    });
+    let fails = tool_fn(quick("fails", EffectClass::Read), move |_, _: &Cx| {
+        let error = ToolError::new("no").with_control(word("fails"));
+        async move { Err(error) }
+    });
+    runtime.register(ends).unwrap();
+    runtime.register(fails).unwrap();
+    let mut following = runtime.events("s", None).await.unwrap();
+    run(&runtime, "s", batch("k", vec![call("ends", "ends", n(1)), call("fails", "fails", n(1))])).await;
+    let live = until_ended(&mut following, 2).await;
+    // As it is told, and as it is read back.
+    for events in [live, behind(&runtime, 0).await] {
+        let ended = events.iter().filter(|event| event.kind.as_str() == "ended").map(json);
+        let mut words: Vec<String> = ended.map(|ended| control(&ended).to_string()).collect();
+        words.sort();
+        assert_eq!(words, [word("ends").to_string(), word("fails").to_string()]);
+    }
+}
+
+fn control(ended: &Value) -> &Value {
+    let outcome = &ended["outcome"];
+    if outcome["failure"].is_null() { &outcome["control"] } else { &outcome["failure"]["control"] }
+}

@@ -89,7 +89,8 @@ async fn a_session_is_opened_whole_or_not_at_all() {
         let store: Arc<dyn Store> = Arc::new(FaultStore::new(inner.clone(), plan, FaultReach::Store));
         let limits = SessionLimits { calls_running_max: Some(3), ..SessionLimits::default() };
         let settings = vec![("setting".to_string(), Arc::from(&b"{}"[..]))];
-        let opening = SessionOpening { principal: "alice".into(), limits, settings };
+        let opening =
+            SessionOpening { principal: "alice".into(), limits, settings, ..SessionOpening::default() };
         let opened = on(&store, Path::new("/nowhere")).open_session("s", opening).await;
         assert!(opened.is_err(), "{opened:?}");
         let row = inner.session("s").await.unwrap();

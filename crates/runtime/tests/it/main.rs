@@ -38,6 +38,7 @@ mod nested;
 mod observer;
 mod order;
 mod outcomes;
+mod overlays;
 mod pairs;
 mod prepare;
 mod projector;

@@ -376,7 +376,7 @@ async fn a_task_tells_of_what_it_waits_for_if_it_tells_of_its_activity() {
             runtime.register(connecting).unwrap();
             runtime.register(waiting).unwrap();
             let mut one = call("c", tool, n(1));
-            one.task = Some(NewTask { title: None, wake });
+            one.task = Some(NewTask { wake, ..NewTask::default() });
             let submitted = runtime.submit("s", batch("k", vec![one])).await.unwrap();
             let handle = submitted.now().await.unwrap().calls[0].handle().to_string();
             let what = if tool == "connection" { "connection" } else { "completion" };

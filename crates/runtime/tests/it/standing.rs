@@ -157,7 +157,7 @@ async fn a_task_announces_the_notice_that_comes_and_no_other() {
         let flags = Flags { background: true, ..Flags::default() };
         let spec = ToolSpec { flags, claims: Some(Vec::new()), ..spec("t", EffectClass::Read) };
         runtime.register(forever(spec)).unwrap();
-        let task = Some(NewTask { title: None, wake });
+        let task = Some(NewTask { wake, ..NewTask::default() });
         let asked = CallRequest { task, ..call("c", "t", n(1)) };
         let answer = runtime.submit("s", batch("k", vec![asked])).await.unwrap().settled().await.unwrap();
         let told = answer.calls[0].model_text();

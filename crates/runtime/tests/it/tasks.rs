@@ -1,6 +1,7 @@
 //! Calls that go on without their callers, and what their sessions are told of them.
 
 mod deadlines;
+mod kept;
 mod many;
 mod refused;
 mod spawned;

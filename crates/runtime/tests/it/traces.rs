@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 use windlass::tasks::NewTask;
 use windlass::trace::{AttemptSpan, CallSpan, TraceParent, TraceSpan};
+use windlass::triggers::NewTrigger;
 use windlass::{BatchRequest, Cx, EffectClass, Flags, RetryRule, Runtime, ToolError, ToolSpec, tool_fn};
 
 fn caller() -> TraceParent {
@@ -84,10 +85,44 @@ async fn a_call_that_is_taken_over_goes_on_in_the_trace_of_its_caller() {
             async move { Ok(json!(traceparent).into()) }
         }))
         .unwrap();
+    let mut spans = runtime.spans(100, false).unwrap();
     // Whoever submits it again belongs to another trace: the recorded one counts.
     let answer = run(&runtime, "s", batch("k", vec![call("c", "flaky", n(1))])).await;
     let handed: String = answer.calls[0].value().unwrap();
     assert_eq!(TraceParent::parse(&handed).unwrap().trace, caller().trace);
+    let (attempts, whole) = until(&mut spans, "flaky").await;
+    let ends: Vec<_> = attempts.iter().map(|span| (span.attempt.0, span.end, span.code)).collect();
+    assert_eq!(ends, [(1, "lost", Some("lost")), (2, "returned", None)]);
+    assert!(attempts.iter().all(|span| span.parent == whole.span && span.started_at <= span.ended_at));
+    assert!(attempts[0].started_at >= whole.opened_at, "it began when it was recorded");
+}
+
+#[tokio::test]
+async fn a_call_is_linked_to_the_tasks_that_its_events_start() {
+    let runtime = memory();
+    let flags = Flags { background: true, ..Flags::default() };
+    let later = ToolSpec { flags, claims: Some(Vec::new()), ..spec("later", EffectClass::Keyed) };
+    runtime.register(tool_fn(later, |_, _: &Cx| async { Ok(json!(1).into()) })).unwrap();
+    let emits = [("sold".to_string(), json!({}))].into();
+    let sells = tool_fn(ToolSpec { emits, ..spec("sells", EffectClass::Keyed) }, |_, cx: &Cx| {
+        let cx = cx.clone();
+        async move { Ok(json!(cx.emit("e", "sold", &json!({})).await?.number).into()) }
+    });
+    runtime.register(sells).unwrap();
+    let new = NewTrigger { event: "sold".into(), tool: "later".into(), ..NewTrigger::default() };
+    runtime.triggers("s").create(new).await.unwrap();
+    let mut spans = runtime.spans(100, false).unwrap();
+    run(&runtime, "s", batch("k", vec![call("c", "sells", n(1))])).await;
+    let mut found = Vec::new();
+    while found.len() < 2 {
+        if let TraceSpan::Call(span) = spans.recv().await.unwrap() {
+            found.push(span);
+        }
+    }
+    found.sort_by_key(|span| span.tool.to_string());
+    let [task, seller] = &found[..] else { panic!() };
+    let linked: Vec<_> = seller.tasks.iter().map(|task| (task.trace, task.span)).collect();
+    assert_eq!(linked, [(task.trace, task.span)]);
 }
 
 #[tokio::test]
@@ -114,4 +149,6 @@ async fn a_task_has_a_trace_of_its_own_with_a_link_to_the_call_that_started_it()
     let link = task.link.unwrap();
     assert_eq!((link.trace, link.span), (caller().trace, starter.span));
     assert!(task.trace != starter.trace && task.parent.is_none() && starter.link.is_none());
+    let linked: Vec<_> = starter.tasks.iter().map(|task| (task.trace, task.span)).collect();
+    assert_eq!((linked, task.tasks.len()), (vec![(task.trace, task.span)], 0));
 }

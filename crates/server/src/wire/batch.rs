@@ -104,6 +104,9 @@ pub struct StartTask {
     /// When its session gets a notice: `on_end` by default.
     #[serde(default)]
     pub wake: WakeOn,
+    /// Words by which programs and people find it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
 }
 
 /// When a session gets a notice of a task, or of a call that was answered before it had ended.
@@ -121,7 +124,7 @@ pub enum WakeOn {
 
 impl From<StartTask> for NewTask {
     fn from(task: StartTask) -> NewTask {
-        NewTask { title: task.title, wake: task.wake.into() }
+        NewTask { title: task.title, wake: task.wake.into(), tags: task.tags }
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use windlass::sessions::SessionOverlay;
 use windlass::tasks::{Notice, Task, TaskMessage};
 
 /// A page of a list.
@@ -71,6 +72,9 @@ pub struct SessionView {
     /// For a child: the tools it has of its parent's; absent if it has all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
+    /// Tools that it hides, and tools that its callers run.
+    #[serde(default, skip_serializing_if = "SessionOverlay::is_empty")]
+    pub overlay: SessionOverlay,
     /// For a child: whether it takes no new calls, because the call that opened it has ended; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,

@@ -2,7 +2,7 @@
 //! takes over what the one before it left.
 
 use super::check::{Histories, violations};
-use super::history::{CallHistory, SCHEDULE};
+use super::history::{CallHistory, SCHEDULE, WorkerReplies};
 use super::jumps;
 use super::ledger::Ledger;
 use super::plan::RACE;
@@ -157,6 +157,10 @@ pub struct KillReport {
     pub deleted: u64,
     /// See above.
     pub deletions_cut: u64,
+    /// Sessions in which calls started and awaited tasks, and workers that died before they knew how those ended.
+    pub contexts: u64,
+    /// See above.
+    pub contexts_cut: u64,
     /// Moves of the wall clock that batches have recorded: jumps, and time without an owner.
     pub jumps: u64,
     /// Every broken promise.
@@ -241,6 +245,11 @@ impl KillReport {
         self.deleted += deleted;
         self.deletions_cut +=
             histories.told.iter().map(|told| told.deleting.len() as u64).sum::<u64>() - deleted;
+        self.contexts += histories.plan.contexts;
+        if histories.plan.contexts > 0 {
+            let is_cut = |told: &&WorkerReplies| told.died && told.contexts.is_empty();
+            self.contexts_cut += histories.told.iter().filter(is_cut).count() as u64;
+        }
         self.add_nested(histories);
         self.add_tasks(histories);
         let stepped = histories.effects.iter().filter(|effect| effect.verdict == "again");
@@ -288,6 +297,7 @@ impl KillReport {
         json!({
             "tasks": self.tasks, "outlasted": self.outlasted, "taken": self.taken, "taken_again": self.taken_again,
             "acknowledged": self.acknowledged, "fired": self.fired, "provisional": self.provisional,
+            "contexts": self.contexts, "contexts_cut": self.contexts_cut,
         })
     }
 

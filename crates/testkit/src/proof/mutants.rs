@@ -37,7 +37,7 @@ pub enum Proof {
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 20] = [
+pub const MUTANTS: [Mutant; 21] = [
     Mutant {
         rule: "name-reused",
         proof: Proof::Commits(Planned::Deletion),
@@ -121,6 +121,11 @@ pub const MUTANTS: [Mutant; 20] = [
         rule: "fire-apart",
         proof: Proof::Commits(Planned::Background),
         expected: "R13: the schedule t2 has started 0 calls",
+    },
+    Mutant {
+        rule: "event-key-forgotten",
+        proof: Proof::Commits(Planned::Context),
+        expected: "context: context-0: context_caught was called 2 times, and not 1",
     },
     Mutant { rule: "careless", proof: Proof::Poison, expected: "workers died, and it goes on" },
     Mutant { rule: "suspects-together", proof: Proof::Poison, expected: "is failed poison" },

@@ -25,6 +25,8 @@ pub struct ProofPlan {
     pub schedules: Vec<SchedulePlan>,
     /// How many sessions each worker opens and [deletes](super::deletion).
     pub deletions: u64,
+    /// How many sessions there are in which calls [start and await tasks](super::context).
+    pub contexts: u64,
 }
 
 /// A call that is to be started at a time.
@@ -283,7 +285,7 @@ impl CallPlan {
             id: Some(self.id.clone()),
             tool: self.kind.tool(),
             args: Args::Json(self.args()),
-            task: self.task.map(|wake| NewTask { title: None, wake }),
+            task: self.task.map(|wake| NewTask { wake, ..NewTask::default() }),
             ..CallRequest::default()
         }
     }

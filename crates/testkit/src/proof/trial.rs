@@ -1,19 +1,21 @@
 //! One data folder through all its workers: each is started, dies or ends, and the next goes on.
 
 use super::check::Histories;
-use super::deletion;
 use super::history::{Journal, WorkerReplies};
 use super::ledger::{Ledger, TrialWorker};
 use super::plan::ProofPlan;
 use super::worker;
+use super::{context, deletion};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use windlass_store::{SqliteStore, Store};
 
 /// Everything that is open is answered within this, or it is stuck.
 const DRAINED_AFTER: Duration = Duration::from_secs(60);
@@ -68,6 +70,8 @@ pub enum Planned {
     Background,
     /// A session that is [deleted](ProofPlan::deletion).
     Deletion,
+    /// A session in which calls [start and await tasks](ProofPlan::context).
+    Context,
     /// A row of the [table](super::table).
     Row(usize),
     /// [A call that kills its workers](super::poison), of this class.
@@ -93,6 +97,7 @@ impl Planned {
             Planned::TwoSteps => "two-steps".to_owned(),
             Planned::Background => "background".to_owned(),
             Planned::Deletion => "deletion".to_owned(),
+            Planned::Context => "context".to_owned(),
             Planned::Row(row) => format!("row-{row}"),
             Planned::Poison(class) => format!("poison-{class}"),
         }
@@ -238,8 +243,10 @@ impl<'a> Trial<'a> {
         let data = self.folder.path().join("data");
         let mut journal = threads.block_on(Journal::read(&data))?;
         journal.problems.extend(threads.block_on(async {
-            let store = windlass_store::SqliteStore::open_reader(&data)?;
-            deletion::problems(&store, &told).await
+            let store: Arc<dyn Store> = Arc::new(SqliteStore::open_reader(&data)?);
+            let mut found = deletion::problems(&*store, &told).await?;
+            found.extend(context::problems(&store, &told).await?);
+            anyhow::Ok(found)
         })?);
         let mut effects = self.ledger.effects()?;
         effects.retain(|effect| effect.worker.trial == self.number);

@@ -4,7 +4,6 @@
 use super::agent;
 use super::aside;
 use super::client::{cancel, submit};
-use super::deletion;
 use super::jumps::{self, JumpingClock};
 use super::ledger::{LedgerClient, TrialWorker};
 use super::person::Person;
@@ -12,6 +11,7 @@ use super::plan::ProofPlan;
 use super::poison;
 use super::table;
 use super::tools::{Death, Voice, World};
+use super::{context, deletion};
 use crate::chance::Chance;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use windlass::error::{AskError, InboxError, ScheduleError, SessionError};
+use windlass::error::{AskError, InboxError, ScheduleError, SessionError, TriggerError};
 use windlass::{BatchError, Config, Limits, Runtime};
 use windlass_store::sqlite::Options as StoreOptions;
 use windlass_store::{Durability, SqliteStore, Store};
@@ -100,8 +100,9 @@ pub fn named(name: &str) -> Result<ProofPlan> {
         "background" => ProofPlan::background(),
         "two-steps" => ProofPlan::two_steps(),
         "deletion" => ProofPlan::deletion(),
+        "context" => ProofPlan::context(),
         seed => ProofPlan::of(seed.parse().context(
-            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, background, two-steps, deletion, tasks-N, row-N or poison-CLASS",
+            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, background, two-steps, deletion, context, tasks-N, row-N or poison-CLASS",
         )?),
     })
 }
@@ -121,6 +122,7 @@ fn is_store_failure(error: &(dyn std::error::Error + 'static)) -> bool {
         || matches!(error.downcast_ref(), Some(AskError::Session(SessionError::Lost(_))))
         || matches!(error.downcast_ref(), Some(InboxError::Session(SessionError::Lost(_))))
         || matches!(error.downcast_ref(), Some(ScheduleError::Session(SessionError::Lost(_))))
+        || matches!(error.downcast_ref(), Some(TriggerError::Session(SessionError::Lost(_))))
         || error.downcast_ref::<windlass_store::StoreError>().is_some()
 }
 
@@ -157,7 +159,12 @@ async fn answered(options: WorkerOptions) -> Result<()> {
         deletion::register(&runtime)?;
     }
     let deleting = deletion::run(runtime.clone(), Arc::clone(&world), options.worker.number, deletions);
-    tokio::try_join!(play(&runtime, &world, options.plan, chance), deleting)?;
+    let contexts = options.plan.contexts;
+    if contexts > 0 {
+        context::register(&runtime)?;
+    }
+    let awaiting = context::run(runtime.clone(), Arc::clone(&world), contexts, chance.branch(3_000));
+    tokio::try_join!(play(&runtime, &world, options.plan, chance), deleting, awaiting)?;
     // A call is counted as closed a moment after it is answered.
     let closed = async {
         while runtime.open_calls() > 0 {

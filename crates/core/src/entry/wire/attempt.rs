@@ -384,6 +384,9 @@ pub(super) struct DetachedFields {
     depth: Option<u32>,
     #[n(5)]
     budget_ms: Option<u64>,
+    /// Absent means none.
+    #[n(6)]
+    tags: Option<Vec<String>>,
 }
 
 impl From<&Detached> for DetachedFields {
@@ -395,6 +398,7 @@ impl From<&Detached> for DetachedFields {
             starter: detached.starter.map(CallId::packed),
             depth: (detached.depth > 0).then_some(detached.depth),
             budget_ms: detached.budget_ms,
+            tags: (!detached.tags.is_empty()).then(|| detached.tags.clone()),
         }
     }
 }
@@ -407,6 +411,7 @@ pub(super) fn read_detached(fields: DetachedFields) -> Result<Detached, FieldPro
         starter: fields.starter.map(CallId::unpacked),
         depth: fields.depth.unwrap_or(0),
         budget_ms: fields.budget_ms,
+        tags: fields.tags.unwrap_or_default(),
     })
 }
 

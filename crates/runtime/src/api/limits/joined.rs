@@ -193,6 +193,17 @@ declare! {
     session_labels_max = 32;
     /// A label's name, and its value.
     session_label_chars_max = 128;
+    /// Tools that a session is opened with, hidden and added together: each is listed in every request to its model.
+    session_tools_max = 128;
+    /// The overlay that a session is opened with, in bytes: it is read and compiled whenever the session is taken.
+    session_tools_bytes_max = 1 << 20;
+    /// The longest that a call of a tool which a session brings may wait for its caller, in milliseconds.
+    client_ms_max = 86_400_000;
+    /// Bytes of images kept as artifacts that the messages of one turn carry to a model, in the order of the results; further
+    /// images are named in text.
+    wire_images_bytes_max = 16 << 20;
+    /// Words that a task is tagged with.
+    task_tags_max = 16;
     /// The last lines of a command's error output, told to the model when it fails.
     stderr_tail_bytes_max = 4 << 10;
     /// Threads for tools that are not quick: one that blocks its thread takes one of these, never the runtime's.

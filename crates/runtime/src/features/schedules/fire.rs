@@ -278,6 +278,7 @@ async fn start(
         starter: None,
         depth: 0,
         budget_ms: None,
+        tags: Vec::new(),
     };
     checked.calls.iter_mut().for_each(|asked| asked.opened.task = Some(Box::new(task.clone())));
     let key: Arc<str> = keys::scheduled(id, nominal).into();

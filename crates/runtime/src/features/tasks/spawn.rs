@@ -70,6 +70,9 @@ impl Cx {
         if bond == TaskBond::Attached {
             asked["attached"] = true.into();
         }
+        if !task.tags.is_empty() {
+            asked["tags"] = json!(task.tags);
+        }
         let (asked, max) = (asked.to_string(), self.limits().operations_max);
         if !self.book().has_spawned(name, &asked, max)? {
             self.book().note(self.now(), name, Did::Spawned { asked: asked.into() })?;

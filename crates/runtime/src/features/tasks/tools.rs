@@ -49,6 +49,8 @@ struct Spawned {
     #[serde(default)]
     args: Value,
     title: Option<String>,
+    #[serde(default)]
+    tags: Vec<String>,
     signal_on_completion: Option<bool>,
     schedule: Option<ScheduleRequest>,
 }
@@ -138,7 +140,8 @@ impl Own {
                 "spawn_background",
                 "Start a task",
                 "Starts a call of another tool in the background and returns its task at once. Only tools that can run in \
-                 the background can be started so. You are told when it ends, unless you do not want to be. With a schedule \
+                 the background can be started so. You are told when it ends, unless you do not want to be. Its log and its \
+                 result are artifacts. With a schedule \
                  it starts at those times instead, and the schedule is returned.",
                 EffectClass::Keyed,
             ),
@@ -190,6 +193,7 @@ impl Own {
                 "tool": { "type": "string", "description": "The tool to call." },
                 "args": { "type": "object", "description": "Its arguments." },
                 "title": { "type": "string", "minLength": 1, "maxLength": 200, "description": "What people call the task." },
+                "tags": { "type": "array", "items": { "type": "string", "minLength": 1 }, "description": "Words by which people find the task." },
                 "signal_on_completion": { "type": "boolean", "description": "Whether you are told when it ends. Default: true." },
                 "schedule": when(),
             }),
@@ -261,10 +265,15 @@ async fn spawn(asked: Spawned, cx: &Cx) -> Result<Output, ToolError> {
         let new = NewSchedule { tool: asked.tool, args, title, wake, owner, ..when.schedule() };
         return schedule(new, cx).await;
     }
-    let new = NewTask { title, wake };
+    let new = NewTask { title, wake, tags: asked.tags };
     let id = cx.spawn("task", &asked.tool, &args, new).await?.to_string();
-    let Task { task, tool, title, state, .. } = tasks(cx)?.get(&id).await.map_err(refused)?.0;
-    let answer = json!({ "task": task, "tool": tool, "title": title, "state": state, "signal_on_completion": wake != Wake::Silent });
+    let started = tasks(cx)?.get(&id).await.map_err(refused)?.0;
+    let Task { task, tool, title, state, log_artifact, result_artifact, .. } = started;
+    // Both can be read from now on: the log grows, and the result is empty until the task has ended.
+    let answer = json!({
+        "task": task, "tool": tool, "title": title, "state": state, "signal_on_completion": wake != Wake::Silent,
+        "log": log_artifact, "result": result_artifact,
+    });
     Ok(answer.into())
 }
 

@@ -116,7 +116,7 @@ impl ToldEvent {
         let ledger = self.session.slots.of::<tokio::sync::Mutex<EventLedger>>();
         let mut ledger = ledger.lock().await;
         let unique = self.once_by.as_deref().map(|key| ledger::unique(&self.kind, key));
-        if let Some(key) = &unique
+        if let Some(key) = unique.as_ref().filter(|_| !windlass_core::mutant::breaks("event-key-forgotten"))
             && let Some(number) = EventLedger::first(&self.session, key).await?
         {
             drop(ledger);
@@ -282,6 +282,7 @@ impl ToldEvent {
             starter: starter.map(|by| by.call),
             depth: starter.map_or(0, |by| by.depth) + 1,
             budget_ms: None,
+            tags: Vec::new(),
         };
         checked.calls.iter_mut().for_each(|asked| asked.opened.task = Some(Box::new(task.clone())));
         let key: Arc<str> = match &self.source {
@@ -304,6 +305,9 @@ impl ToldEvent {
             started.calls.push(submit::place(rt, session, &batch, checked.calls)?.1);
             started.rows.extend(batch.take_unsent());
             kept.started(rt.clock.now(), call);
+            if let Some(by) = self.source.starter() {
+                rt.meters.started(by.call, call);
+            }
             started.rows.push(kept.row(id));
             started.triggered.push(Triggered { trigger: id.clone(), call });
         }

@@ -27,6 +27,10 @@ pub(super) fn key(call: CallId, name: &str) -> String {
     format!("{PLANNED}{:016x}/{}", call.packed(), &blake3::hash(name.as_bytes()).to_hex()[..16])
 }
 
+/// Emits the planned events of a session one after the other: an end and the look at what the last owner left may find the same.
+#[derive(Default)]
+struct PlannedGate(tokio::sync::Mutex<()>);
+
 /// Calls have ended that planned events.
 pub(crate) fn emit_planned(rt: &Arc<Inner>, session: &Arc<Session>, calls: Vec<CallId>) {
     let (rt, session) = (rt.clone(), session.clone());
@@ -46,6 +50,8 @@ pub(crate) async fn emit_one(
     session: &Arc<Session>,
     call: CallId,
 ) -> Result<(), SessionError> {
+    let gate = session.slots.of::<PlannedGate>();
+    let _alone = gate.0.lock().await;
     let Some(batch) = read_batch(&*rt.store, call.batch).await? else { return Ok(()) };
     let Some(recorded) = batch.calls.get(usize::from(call.ordinal.0)) else { return Ok(()) };
     let Some(outcome) = recorded.outcome() else { return Ok(()) };

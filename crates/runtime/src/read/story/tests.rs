@@ -214,7 +214,16 @@ fn emitted(started: u32) -> Fact {
 }
 
 fn detach(by: DetachedBy, wake: Wake) -> Fact {
-    Fact::Detached(Box::new(Detached { by, wake, title: None, starter: None, depth: 0, budget_ms: None }))
+    let tags = Vec::new();
+    Fact::Detached(Box::new(Detached {
+        by,
+        wake,
+        title: None,
+        starter: None,
+        depth: 0,
+        budget_ms: None,
+        tags,
+    }))
 }
 
 fn ends() -> Vec<Fact> {

@@ -1,6 +1,7 @@
 //! Artifacts, accessed from outside a call.
 
 use super::known::BlobIdentity;
+use super::of_tasks::TaskArtifact;
 use crate::api::data_error::ArtifactError;
 use crate::session::inner::Runtime;
 use windlass_core::handle::{Handle, HandleKind, Secret};
@@ -21,6 +22,15 @@ impl Runtime {
     /// The session and the type of an artifact. `None`: there is none, or an older version stored it without them.
     pub async fn artifact(&self, artifact: Handle) -> Result<Option<ArtifactInfo>, ArtifactError> {
         let store = &*self.0.store;
+        if let Some(found) = TaskArtifact::find(store, artifact).await? {
+            let size = found.size(store).await?;
+            let info = |(bytes, media_type): (u64, &str)| ArtifactInfo {
+                session: found.name,
+                bytes,
+                media_type: media_type.to_string(),
+            };
+            return Ok(size.map(info));
+        }
         let Some(id) = open(store.secret(), artifact) else { return Ok(None) };
         let Some(session) = store.blob_session(id.blob).await? else { return Ok(None) };
         let Some(known) = BlobIdentity::of(store, session, id.blob).await? else { return Ok(None) };
@@ -43,6 +53,9 @@ impl Runtime {
     ) -> Result<Vec<u8>, ArtifactError> {
         let store = &*self.0.store;
         let unknown = ArtifactError::Unknown { artifact };
+        if let Some(found) = TaskArtifact::find(store, artifact).await? {
+            return found.read(store, offset, len).await?.ok_or(unknown);
+        }
         let Some(id) = open(store.secret(), artifact) else { return Err(unknown) };
         store.blob(id.blob, offset, len).await?.ok_or(unknown)
     }

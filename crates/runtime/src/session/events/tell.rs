@@ -12,7 +12,7 @@ use windlass_core::failure::Failure;
 use windlass_core::handle::{Handle, HandleKind, Secret};
 use windlass_core::narration::{Locale, Narrative};
 use windlass_core::operation::{Did, Operation, StepResult};
-use windlass_core::outcome::{Outcome, Value};
+use windlass_core::outcome::{Outcome, Success, Value};
 use windlass_core::redact::{RedactedArgs, SecretNames, redacted_text};
 
 /// The fields of an event that only its kind has, in order.
@@ -265,20 +265,28 @@ impl Outline {
 fn outcome(call: &Call, max: u64) -> Option<Json> {
     let end = call.end()?;
     Some(match &end.outcome {
-        Outcome::Succeeded(success) => match &success.value {
-            Value::Inline(text) => match bounded(text, max) {
-                (value, None) => Json::Object([("value".to_string(), value)].into_iter().collect()),
-                (value, Some(bytes)) => json!({"value": value, "value_bytes": bytes}),
-            },
-            Value::Kept { kept, form } => {
-                json!({"kept": {"artifact": kept.artifact.to_string(), "bytes": kept.bytes, "form": form.as_str()}})
-            }
-        },
+        Outcome::Succeeded(success) => succeeded(success, max),
         Outcome::Failed(failed) => json!({"failure": shown_failure(failed, max)}),
         Outcome::Denied { reason } => json!({"reason": bounded_text(reason, max).0}),
         Outcome::Cancelled { effect } => json!({"effect": effect.as_str()}),
         Outcome::Unknown => json!({"since": wall_time(end.at)}),
     })
+}
+
+fn succeeded(success: &Success, max: u64) -> Json {
+    let mut shown = match &success.value {
+        Value::Inline(text) => match bounded(text, max) {
+            (value, None) => Json::Object([("value".to_string(), value)].into_iter().collect()),
+            (value, Some(bytes)) => json!({"value": value, "value_bytes": bytes}),
+        },
+        Value::Kept { kept, form } => {
+            json!({"kept": {"artifact": kept.artifact.to_string(), "bytes": kept.bytes, "form": form.as_str()}})
+        }
+    };
+    if let Some(control) = success.side.as_deref().and_then(|side| side.control.as_ref()) {
+        shown["control"] = bounded(control, max).0;
+    }
+    shown
 }
 
 fn shown_failure(failed: &Failure, max: u64) -> Json {

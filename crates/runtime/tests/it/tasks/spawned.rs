@@ -68,7 +68,9 @@ async fn a_model_starts_a_task_looks_at_it_and_is_told_of_its_end() {
     let task = started["task"].as_str().unwrap();
     let expected = json!({
         "task": task, "tool": "build", "title": "Nightly build", "state": "running", "signal_on_completion": true,
+        "log": started["log"], "result": started["result"],
     });
+    assert!(started["log"].is_string() && started["result"].is_string(), "{started}");
     assert_eq!(started, expected);
     assert_eq!(runtime.counts().running, [0, 1], "it counts among the tasks");
     let listed = answers(&runtime, "list_tasks", json!({})).await;
@@ -201,7 +203,7 @@ fn talker() -> impl Tool {
 async fn messages_go_both_ways_and_wake_who_wants_to_know() {
     let (runtime, _, _) = fresh();
     runtime.register(talker()).unwrap();
-    let task = Some(NewTask { title: None, wake: Wake::OnActivity });
+    let task = Some(NewTask { wake: Wake::OnActivity, ..NewTask::default() });
     let talk = CallRequest { task, ..call("c", "talk", n(1)) };
     let answer = run(&runtime, "s", batch("k", vec![talk])).await;
     let task = answer.calls[0].handle().to_string();
@@ -240,7 +242,8 @@ async fn a_question_of_a_task_wakes_who_wants_to_know() {
             )
         });
         runtime.register(asking).unwrap();
-        let ask = CallRequest { task: Some(NewTask { title: None, wake }), ..call("c", "ask", n(1)) };
+        let ask =
+            CallRequest { task: Some(NewTask { wake, ..NewTask::default() }), ..call("c", "ask", n(1)) };
         drop(runtime.submit("s", batch("k", vec![ask])).await.unwrap());
         let id = loop {
             match runtime.questions().await.unwrap().pop() {

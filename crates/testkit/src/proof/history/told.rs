@@ -42,6 +42,10 @@ pub struct WorkerReplies {
     pub deleting: Vec<String>,
     /// See above.
     pub deleted: Vec<String>,
+    /// The answers of batches whose calls start and await tasks, each with its session.
+    pub contexts: Vec<Value>,
+    /// The named events that it fulfilled, and was told that this is durable.
+    pub fulfilled: Vec<Value>,
     /// Whether it was killed.
     pub died: bool,
 }
@@ -189,6 +193,12 @@ impl WorkerReplies {
         if let Some(connected) = line.get("connected") {
             self.connected.push((text(&connected["call"]), connected["made"] == true));
             return true;
+        }
+        for (name, said) in [("context", &mut self.contexts), ("fulfilled", &mut self.fulfilled)] {
+            if let Some(line) = line.get(name) {
+                said.push(line.clone());
+                return true;
+            }
         }
         if let Some(pushed) = line.get("pushed") {
             self.pushed.push(text(pushed));

@@ -16,6 +16,11 @@ impl ProofPlan {
         ProofPlan { sessions, deletions: 1, ..ProofPlan::default() }
     }
 
+    /// A session in which calls [start and await tasks](crate::proof::context), alone.
+    pub fn context() -> ProofPlan {
+        ProofPlan { contexts: 1, ..ProofPlan::default() }
+    }
+
     /// The plan in which every kind of write happens and nothing is left to chance.
     pub fn every_write() -> ProofPlan {
         let ok = |id: &str, kind| CallPlan::new(id, kind);

@@ -27,10 +27,13 @@ impl ProofPlan {
         let sessions = sessions.into_iter().chain(shifting).collect::<Vec<_>>();
         cancels.extend(sessions.iter().skip(usual).filter_map(|session| cancel(session, &mut own)));
         let deletions = seed.between(0, 2);
-        ProofPlan { sessions, cancels, resolved_percent: 50, deletions, ..ProofPlan::default() }
+        let contexts = u64::from(Chance::new(numbered).branch(3).percent(CONTEXT_PERCENT));
+        ProofPlan { sessions, cancels, resolved_percent: 50, deletions, contexts, ..ProofPlan::default() }
     }
 }
 
+/// How many of a hundred plans have a session in which calls start and await tasks.
+const CONTEXT_PERCENT: u64 = 30;
 /// How many of a hundred plans have a session whose tools change their class from worker to worker.
 const SHIFTING_PERCENT: u64 = 40;
 

@@ -29,13 +29,13 @@ pub fn client_tool_within(spec: ToolSpec, within: Duration) -> impl Tool {
     ClientTool::new(spec, Some(within))
 }
 
-struct ClientTool {
+pub(crate) struct ClientTool {
     spec: ToolSpec,
     within: Option<Duration>,
 }
 
 impl ClientTool {
-    fn new(spec: ToolSpec, within: Option<Duration>) -> ClientTool {
+    pub(crate) fn new(spec: ToolSpec, within: Option<Duration>) -> ClientTool {
         let has_class = spec.class.is_some() || spec.hints.read_only == Some(true);
         let class = if has_class { spec.class } else { Some(EffectClass::Keyed) };
         ClientTool { spec: ToolSpec { class, ..spec }, within }
