@@ -302,9 +302,9 @@ fn attached_ended_first(
 /// The entries in which calls ended.
 async fn ends(store: &Arc<dyn Store>, row: &SessionRow) -> Result<BTreeMap<CallId, EntryNo>> {
     let (entries, _) = entries(store, row).await?;
-    let ended = entries.into_iter().filter_map(|(number, batch, event)| match event {
-        EntryEvent::Call { ordinal, fact: Fact::Ended(_) } => Some((CallId { batch, ordinal }, number)),
-        _ => None,
+    let ended = entries.into_iter().filter_map(|(number, batch, event)| {
+        let EntryEvent::Call { ordinal, fact: Fact::Ended(_) } = event else { return None };
+        Some((CallId { batch, ordinal }, number))
     });
     Ok(ended.collect())
 }
