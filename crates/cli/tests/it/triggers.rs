@@ -90,7 +90,7 @@ fn events_and_notices_are_told_from_a_terminal() {
     let started = rig.run(&["emit", "sold", r#"{"item": "hinge"}"#]).expect(0);
     assert!(started.stdout.contains("emitted as event 2\nstarted task "), "{}", started.stdout);
     for (args, told) in [
-        (["emit", "solt", "{}"], "did you mean \"sold\"?"),
+        (["emit", "solt", "{}"], "but \"sold\""),
         (["emit", "sold", "{}"], "item"),
         (["emit", "sold", "{"], "the payload"),
     ] {

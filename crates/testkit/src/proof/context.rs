@@ -4,7 +4,7 @@
 //! Every worker submits the same batch to each such session, and its client does what the calls wait for. What a worker's client says differs
 //! from what any other's does, so that it is seen whose word counted.
 
-use super::history::WorkerReplies;
+use super::history::{WorkerReplies, entries};
 use super::person::{LOOK, think};
 use super::tools::World;
 use crate::chance::Chance;
@@ -22,8 +22,10 @@ use windlass::{
     Args, BatchRequest, CallRequest, Cx, EffectClass, Flags, Output, Runtime, Tool, ToolError, ToolFuture,
     ToolSpec, inspect, tool_fn,
 };
+use windlass_core::call::Fact;
+use windlass_core::entry::EntryEvent;
 use windlass_core::handle::{Handle, HandleKind, Secret, completion_key};
-use windlass_core::ids::{ArtifactId, CallId};
+use windlass_core::ids::{ArtifactId, CallId, EntryNo};
 use windlass_core::outcome::Part;
 use windlass_store::{SessionRow, Store};
 
@@ -42,6 +44,8 @@ const SHOT: &str = "shot";
 const AGENTS: [&str; 2] = ["a1", "a2"];
 /// The size of the uploaded picture: more than a piece, see the limits of the worker.
 const PICTURE_BYTES: usize = 6 << 10;
+/// How long a task would sleep that ends with its call: longer than all jumps of the clock together.
+const ATTACHED_FOR: Duration = Duration::from_secs(12 * 3_600);
 /// How long a leaf runs.
 const LEAF_FOR: Duration = Duration::from_millis(2);
 
@@ -70,7 +74,14 @@ pub fn register(runtime: &Runtime) -> Result<()> {
         tokio::time::sleep(LEAF_FOR).await;
         Ok(args.into())
     }))?;
-    runtime.register(tool_fn(background(ATTACHED, EffectClass::Read), |_, _| std::future::pending()))?;
+    // It is parked, so that no death counts against it.
+    runtime.register(tool_fn(background(ATTACHED, EffectClass::Stepped), |_, cx: &Cx| {
+        let cx = cx.clone();
+        async move {
+            cx.sleep("for long", ATTACHED_FOR).await?;
+            Ok(Value::Null.into())
+        }
+    }))?;
     runtime.register(tool_fn(
         background(CAUGHT, EffectClass::Keyed),
         |args, _| async move { Ok(args.into()) },
@@ -200,7 +211,9 @@ async fn answer(runtime: &Runtime, world: &World, session: &str) -> Result<()> {
             runtime.complete(&key, Completed::ok(output)).await
         };
         match answering.await {
-            Ok(()) | Err(AskError::Answered | AskError::Over { .. } | AskError::Conflict) => {}
+            Ok(()) | Err(AskError::Answered | AskError::Over { .. }) => {}
+            // It waits for something else so far.
+            Err(AskError::NoKey) => {}
             Err(error) => return Err(error).context(format!("context: {} was not answered", open.call)),
         }
     }
@@ -247,7 +260,7 @@ async fn session(
             }),
         );
     }
-    attached_ended_first(store.secret(), &all, place, found);
+    attached_ended_first(store.secret(), &all, &ends(store, row).await?, place, found);
     if is_poisoned {
         return Ok(());
     }
@@ -262,23 +275,38 @@ async fn session(
     Ok(())
 }
 
-/// A task that ends with its call ends before it.
+/// A task that ends with its call ends before it, in the journal's own order: the wall clock jumps.
 fn attached_ended_first(
     secret: &Secret,
     all: &[inspect::RecordedCall],
+    ends: &BTreeMap<CallId, EntryNo>,
     place: &str,
     found: &mut Vec<String>,
 ) {
-    let ended = |call: &inspect::RecordedCall| call.answer.call().end().map(|end| end.at);
-    let of = |tool: &str| all.iter().filter(move |call| call.answer.tool() == tool).collect::<Vec<_>>();
-    for task in of(ATTACHED) {
+    let id = |call: &inspect::RecordedCall| {
+        let number = call.answer.handle().open(secret, HandleKind::Call);
+        number.map(CallId::unpacked)
+    };
+    for task in all.iter().filter(|call| call.answer.tool() == ATTACHED) {
         let starter = task.answer.call().task.as_deref().and_then(|task| task.starter);
-        let starter = starter.map(|call| Handle::seal(secret, HandleKind::Call, call.packed()));
-        let agent = of(AGENT).into_iter().find(|agent| Some(agent.answer.handle()) == starter);
-        if agent.is_none_or(|agent| ended(task).is_none() || ended(task) > ended(agent)) {
-            found.push(format!("context: {place}: a task outlived the call that it was to end with"));
+        let (task, starter) = (id(task), starter);
+        let (ended, around) = (task.and_then(|id| ends.get(&id)), starter.and_then(|id| ends.get(&id)));
+        if ended.is_none() || around.is_none() || ended > around {
+            found.push(format!(
+                "context: {place}: a task ended at {ended:?}, and the call that it was to end with at {around:?}"
+            ));
         }
     }
+}
+
+/// The entries in which calls ended.
+async fn ends(store: &Arc<dyn Store>, row: &SessionRow) -> Result<BTreeMap<CallId, EntryNo>> {
+    let (entries, _) = entries(store, row).await?;
+    let ended = entries.into_iter().filter_map(|(number, batch, event)| {
+        let EntryEvent::Call { ordinal, fact: Fact::Ended(_) } = event else { return None };
+        Some((CallId { batch, ordinal }, number))
+    });
+    Ok(ended.collect())
 }
 
 fn states(calls: &BTreeMap<String, Vec<Value>>, place: &str, found: &mut Vec<String>) {

@@ -469,7 +469,7 @@ impl Journal {
 type Numbered = (EntryNo, BatchNo, EntryEvent);
 
 /// Every entry of a session, in order and without gaps, or an error that says where not.
-async fn entries(
+pub(super) async fn entries(
     store: &Arc<dyn Store>,
     session: &SessionRow,
 ) -> Result<(Vec<Numbered>, Vec<RecordedBatch>)> {

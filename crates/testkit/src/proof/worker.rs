@@ -149,6 +149,9 @@ async fn answered(options: WorkerOptions) -> Result<()> {
     let runtime = Runtime::new(Config { clock, limits: limits(), ..Config::on(store) });
     let world = World::new(LedgerClient::new(options.ledger, options.worker), Death::Kill, Voice::Aloud);
     world.register(&runtime, &options.plan)?;
+    if options.plan.contexts > 0 {
+        context::register(&runtime)?;
+    }
     world.say(json!({"phase": "opened"}))?;
     runtime.resume().await?;
     world.say(json!({"phase": "resumed"}))?;
@@ -160,9 +163,6 @@ async fn answered(options: WorkerOptions) -> Result<()> {
     }
     let deleting = deletion::run(runtime.clone(), Arc::clone(&world), options.worker.number, deletions);
     let contexts = options.plan.contexts;
-    if contexts > 0 {
-        context::register(&runtime)?;
-    }
     let awaiting = context::run(runtime.clone(), Arc::clone(&world), contexts, chance.branch(3_000));
     tokio::try_join!(play(&runtime, &world, options.plan, chance), deleting, awaiting)?;
     // A call is counted as closed a moment after it is answered.
