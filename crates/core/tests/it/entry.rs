@@ -23,6 +23,7 @@ use windlass_core::operation::{
 use windlass_core::outcome::{
     Effect, Form, KeptBytes, ModelAnswer, Outcome, Part, SideOutput, Success, Value,
 };
+use windlass_core::projection::AnswerBudget;
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
@@ -82,6 +83,7 @@ fn golden_results() -> Vec<(&'static str, Entry)> {
         reconciles: false,
         made: Some(Arc::new(made)),
         same: None,
+        answer: None,
     };
     let traced = Opening {
         key: "key".into(),
@@ -131,6 +133,8 @@ fn golden() -> Vec<(&'static str, Entry)> {
     let answer = ModelAnswer { parts: parts(), is_error: true };
     let opened = asked();
     let urgent = Opened { priority: -3, ..opened.clone() };
+    let budget = || Some(Box::new(AnswerBudget { bytes_max: Some(4_000), lines_max: None }));
+    let brief = Opened { answer: budget(), ..opened.clone() };
     let patient = Opened { inline_ms: Some(5_000), ..opened.clone() };
     let prepared = PreparedCall {
         contract: Digest([9; 32]),
@@ -139,6 +143,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         reconciles: false,
         made: None,
         same: None,
+        answer: None,
     };
     let same = |for_ms| PreparedCall {
         same: Some(Box::new(Same { mark: Mark([5; 16]), for_ms })),
@@ -168,7 +173,12 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("opened", call(Fact::Opened(opened))),
         ("opened_with_priority", call(Fact::Opened(urgent))),
         ("opened_with_budget", call(Fact::Opened(patient))),
+        ("opened_with_answer_budget", call(Fact::Opened(brief))),
         ("prepared", call(Fact::Prepared(prepared.clone()))),
+        (
+            "prepared_with_answer_budget",
+            call(Fact::Prepared(PreparedCall { answer: budget(), ..prepared.clone() })),
+        ),
         ("started", call(Fact::Started(Started { attempt: AttemptNo(2), redrive: true }))),
         ("lost", call(Fact::Lost(LostAttempt { attempt: AttemptNo(1), blamed: true }))),
         ("returned_value", returned(Attempted::Ok(success(inline())))),
@@ -346,6 +356,7 @@ fn asked() -> Opened {
         priority: 0,
         inline_ms: None,
         task: None,
+        answer: None,
     }
 }
 
@@ -389,6 +400,7 @@ fn prepared_with(rules: Rules) -> Entry {
         reconciles: false,
         made: None,
         same: None,
+        answer: None,
     }))
 }
 

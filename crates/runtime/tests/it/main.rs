@@ -13,6 +13,7 @@ mod attach;
 mod attempts;
 mod away;
 mod bounds;
+mod budgets;
 mod catalog;
 mod children;
 mod claims;
