@@ -322,7 +322,10 @@ pub mod time {
 /// For the code that `#[tool]` writes.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::tools::typed::{arguments, input_schema, output, output_schema, schema};
+    pub use crate::tools::typed::{
+        ToolArguments, ToolFailure, ToolValue, arguments, failure, input_schema, output, output_schema,
+        schema,
+    };
     pub use schemars;
     pub use serde;
     pub use serde_json::Value;

@@ -35,6 +35,7 @@ mod inside;
 mod load;
 mod loops;
 mod metrics;
+mod mistakes;
 mod nested;
 mod observer;
 mod order;
