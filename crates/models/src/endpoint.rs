@@ -144,11 +144,13 @@ fn retry_after(response: &HttpResponse) -> Option<u64> {
 
 /// No response: asking again is safe, since an answer that nobody got has no effect but its price.
 fn unreachable_endpoint(error: &HttpError) -> ToolError {
-    let class = match error {
-        HttpError::Timeout { .. } => FailureClass::Timeout,
-        HttpError::Connect { .. } | HttpError::Broken { .. } => FailureClass::Unavailable,
+    let class = if matches!(error, HttpError::Timeout { .. }) {
+        FailureClass::Timeout
+    } else if matches!(error, HttpError::Connect { .. } | HttpError::Broken { .. }) {
+        FailureClass::Unavailable
+    } else {
         // A mistake of the host: the same again the next time.
-        _ => return ToolError::internal(chain(error)),
+        return ToolError::internal(chain(error));
     };
     let message = "The language model could not be reached.";
     let detail = Some(chain(error));

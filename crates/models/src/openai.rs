@@ -80,16 +80,16 @@ fn message(message: &ModelMessage) -> Value {
             json!({"id": call.id, "type": "function", "function": function})
         })
         .collect();
-    match role {
-        ModelRole::Tool => json!({"role": "tool", "tool_call_id": call, "content": text}),
-        ModelRole::Assistant if !calls.is_empty() => {
-            let content = if text.is_empty() { Value::Null } else { json!(text) };
-            json!({"role": "assistant", "content": content, "tool_calls": calls})
-        }
-        ModelRole::Assistant => json!({"role": "assistant", "content": text}),
-        ModelRole::System => json!({"role": "system", "content": text}),
-        _ => json!({"role": "user", "content": text}),
+    if *role == ModelRole::Tool {
+        return json!({"role": "tool", "tool_call_id": call, "content": text});
     }
+    let named = [(ModelRole::Assistant, "assistant"), (ModelRole::System, "system")];
+    let name = named.into_iter().find(|(known, _)| known == role).map_or("user", |(_, name)| name);
+    if calls.is_empty() {
+        return json!({"role": name, "content": text});
+    }
+    let content = if text.is_empty() { Value::Null } else { json!(text) };
+    json!({"role": name, "content": content, "tool_calls": calls})
 }
 
 #[derive(Deserialize)]
