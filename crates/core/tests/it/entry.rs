@@ -85,6 +85,10 @@ fn golden_results() -> Vec<(&'static str, Entry)> {
         same: None,
         answer: None,
     };
+    let budget = || Some(Box::new(AnswerBudget { bytes_max: Some(4_000), lines_max: None }));
+    let brief = Opened { answer: budget(), ..asked() };
+    let (contract, class) = (Digest([9; 32]), EffectClass::Keyed);
+    let shortened = PreparedCall { contract, class, made: None, answer: budget(), ..prepared.clone() };
     let traced = Opening {
         key: "key".into(),
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
@@ -100,6 +104,8 @@ fn golden_results() -> Vec<(&'static str, Entry)> {
         ("completed_error_parts", completed(error)),
         ("completed_timed_out", completed(Completion::TimedOut)),
         ("prepared_answered_by_hook", call(Fact::Prepared(prepared))),
+        ("opened_with_answer_budget", call(Fact::Opened(brief))),
+        ("prepared_with_answer_budget", call(Fact::Prepared(shortened))),
         ("batch_opened_traced", Entry { at: Timestamp(-1), event: EntryEvent::Batch(traced) }),
     ]
 }
@@ -133,8 +139,6 @@ fn golden() -> Vec<(&'static str, Entry)> {
     let answer = ModelAnswer { parts: parts(), is_error: true };
     let opened = asked();
     let urgent = Opened { priority: -3, ..opened.clone() };
-    let budget = || Some(Box::new(AnswerBudget { bytes_max: Some(4_000), lines_max: None }));
-    let brief = Opened { answer: budget(), ..opened.clone() };
     let patient = Opened { inline_ms: Some(5_000), ..opened.clone() };
     let prepared = PreparedCall {
         contract: Digest([9; 32]),
@@ -173,12 +177,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("opened", call(Fact::Opened(opened))),
         ("opened_with_priority", call(Fact::Opened(urgent))),
         ("opened_with_budget", call(Fact::Opened(patient))),
-        ("opened_with_answer_budget", call(Fact::Opened(brief))),
         ("prepared", call(Fact::Prepared(prepared.clone()))),
-        (
-            "prepared_with_answer_budget",
-            call(Fact::Prepared(PreparedCall { answer: budget(), ..prepared.clone() })),
-        ),
         ("started", call(Fact::Started(Started { attempt: AttemptNo(2), redrive: true }))),
         ("lost", call(Fact::Lost(LostAttempt { attempt: AttemptNo(1), blamed: true }))),
         ("returned_value", returned(Attempted::Ok(success(inline())))),
