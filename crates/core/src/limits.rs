@@ -17,6 +17,10 @@ macro_rules! call_limits {
         answer_bytes_max = 50 << 10;
         /// One answer takes at most so many lines of a model's context.
         answer_lines_max = 2_000;
+        /// The largest budget of bytes that a tool, a session or a call may give its answers: an answer lies in the journal.
+        answer_budget_bytes_max = 1 << 20;
+        /// The largest budget of lines that a tool, a session or a call may give its answers.
+        answer_budget_lines_max = 50_000;
         /// Parts of one result, answer or failure; each is recorded, and a model looks at few images at once.
         answer_parts_max = 1_000;
         /// Calls that run at once; what waits costs little, what runs takes threads, sockets and memory.

@@ -4,9 +4,12 @@
 //! handle is passed to [`project`], so that the answer can say how to read on: a last part of the form
 //! `{"truncated":true,"shown":…,"total":…,"next_offset":…,"artifact":…,"hint":…}`.
 
+mod budget;
 mod cut;
 mod pieces;
 mod shrink;
+
+pub use budget::{ANSWER_LINES_MIN, AnswerBudget, BudgetError};
 
 use crate::failure::Failure;
 use crate::limits::CallLimits;
@@ -117,10 +120,9 @@ struct TextRoom {
 
 impl TextRoom {
     fn of(limits: &CallLimits) -> TextRoom {
-        const LINES_MIN: u64 = 8;
         TextRoom {
             bytes: usize::try_from(limits.answer_bytes_max.max(ANSWER_BYTES_MIN)).unwrap_or(usize::MAX),
-            lines: usize::try_from(limits.answer_lines_max.max(LINES_MIN)).unwrap_or(usize::MAX),
+            lines: usize::try_from(limits.answer_lines_max.max(ANSWER_LINES_MIN)).unwrap_or(usize::MAX),
         }
     }
 

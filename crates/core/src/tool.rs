@@ -3,6 +3,7 @@
 use crate::attempt::{Deadlines, RetryRule};
 use crate::dedupe::Dedupe;
 use crate::narration::{Narration, Narrator};
+use crate::projection::AnswerBudget;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use windlass_args::named;
@@ -174,6 +175,8 @@ pub struct ToolSpec {
     /// How long a caller waits for a call of it once it runs, in milliseconds, if it may continue in the
     /// background; `None` means the default.
     pub inline_ms: Option<u64>,
+    /// How long the model's view of a call of it may be; absent fields have the default.
+    pub answer: AnswerBudget,
     /// How often it may be tried; absent fields have the default.
     pub retry: RetryRule,
     /// The claims of a call, as in `write file:/{path}` where `{path}` stands for an argument; an empty list collides
@@ -260,6 +263,9 @@ impl ToolSpec {
         hasher.field(rules.as_bytes());
         let room = format!("{:?} {:?} {:?} {:?}", self.claims, self.running_max, self.rate, self.groups);
         hasher.field(room.as_bytes());
+        if !self.answer.is_empty() {
+            hasher.field(format!("{:?}", self.answer).as_bytes());
+        }
         if let Some(dedupe) = &self.dedupe {
             hasher.field(format!("{dedupe:?}").as_bytes());
         }
@@ -387,6 +393,7 @@ mod tests {
         assert_eq!(changed(&|s| s.deadlines.queue_ms = Some(1)), (false, true));
         assert_eq!(changed(&|s| s.grace_ms = Some(1)), (false, true));
         assert_eq!(changed(&|s| s.inline_ms = Some(1)), (false, true));
+        assert_eq!(changed(&|s| s.answer.bytes_max = Some(600)), (false, true));
         assert_eq!(changed(&|s| s.retry.attempts = Some(1)), (false, true));
         assert_eq!(changed(&|s| s.hints.sends_out = Some(true)), (false, true));
         assert_eq!(changed(&|s| s.claims = Some(vec![])), (false, true));

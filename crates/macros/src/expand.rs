@@ -168,9 +168,9 @@ fn run(function: &ToolFunction, arguments_type: &TokenStream) -> TokenStream {
     });
     let called = quote!(body(#(#passed),*).await);
     let value = match (function.returns_result, function.returns_output()) {
-        (true, true) => quote!(#called.map_err(::windlass::ToolError::from)),
+        (true, true) => quote!(#called.map_err(::windlass::__private::failure)),
         (true, false) => {
-            quote!(::windlass::__private::output(#called.map_err(::windlass::ToolError::from)?))
+            quote!(::windlass::__private::output(#called.map_err(::windlass::__private::failure)?))
         }
         (false, true) => quote!(::std::result::Result::Ok(#called)),
         (false, false) => quote!(::windlass::__private::output(#called)),

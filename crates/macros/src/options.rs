@@ -33,14 +33,16 @@ const HINTS: [&str; 9] = [
     "ingests_untrusted",
     "sends_out",
 ];
-/// Each with the field of the specification that it sets.
-const TIMES: [(&str, &str); 6] = [
+/// Numbers, each with the field of the specification that it sets.
+const NUMBERS: [(&str, &str); 8] = [
     ("queue_ms", "deadlines.queue_ms"),
     ("timeout_ms", "deadlines.attempt_ms"),
     ("silence_ms", "deadlines.silence_ms"),
     ("total_ms", "deadlines.total_ms"),
     ("grace_ms", "grace_ms"),
     ("inline_ms", "inline_ms"),
+    ("answer_bytes_max", "answer.bytes_max"),
+    ("answer_lines_max", "answer.lines_max"),
 ];
 const OTHERS: [&str; 12] = [
     "deferral",
@@ -117,11 +119,11 @@ impl ToolOptions {
                 let on = is_on(key, input)?;
                 self.fields.push(quote!(spec.hints.#key = ::std::option::Option::Some(#on);));
             }
-            _ => match TIMES.iter().find(|(option, _)| *option == name) {
+            _ => match NUMBERS.iter().find(|(option, _)| *option == name) {
                 Some((_, field)) => {
-                    let ms = number(key, input)?;
+                    let given = number(key, input)?;
                     let field: TokenStream = field.parse()?;
-                    self.fields.push(quote!(spec.#field = ::std::option::Option::Some(#ms);));
+                    self.fields.push(quote!(spec.#field = ::std::option::Option::Some(#given);));
                 }
                 None => return Err(unknown(key)),
             },
@@ -213,7 +215,7 @@ impl ToolOptions {
 
 fn unknown(key: &Ident) -> Error {
     let name = key.to_string();
-    let times = TIMES.iter().map(|(option, _)| *option);
+    let times = NUMBERS.iter().map(|(option, _)| *option);
     let mut all: Vec<&str> = OTHERS.into_iter().chain(TEXTS).chain(FLAGS).chain(HINTS).chain(times).collect();
     all.sort_unstable();
     let nearest =

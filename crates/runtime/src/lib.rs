@@ -57,6 +57,7 @@ pub use session::inner::{Config, Runtime};
 pub use tools::request::{Args, BatchRequest, CallRequest};
 pub use tools::tool::{Tool, ToolFuture, tool_fn};
 pub use windlass_core::attempt::{Deadlines, RetryRule};
+pub use windlass_core::projection::AnswerBudget;
 /// The declaration that a tool is registered with:
 ///
 /// ```
@@ -119,6 +120,7 @@ pub use windlass_core::tool::{EffectClass, Flags};
 /// | `name`, `id`, `title`, `version` | texts of the [specification](ToolSpec); the name is the function's |
 /// | `claims = ["write file:{path}"]`, `dedupe = "{order}"` | what a call reads and writes, and which calls are the same |
 /// | `timeout_ms`, `queue_ms`, `silence_ms`, `total_ms`, `grace_ms`, `inline_ms` | [deadlines](Deadlines); `timeout_ms` is for one attempt |
+/// | `answer_bytes_max`, `answer_lines_max` | [how long an answer may be](AnswerBudget) |
 /// | `retry(attempts = 3, base_ms = 200, cap_ms = 30_000)` | the [retry rule](RetryRule) |
 /// | `running_max`, `per_minute`, `groups = ["…"]` | limits |
 /// | `deferral = "auto"`, `"never"`, `"always"` | whether the model sees the tool at once where there are [many](catalog) |
@@ -302,6 +304,7 @@ pub mod error {
     pub use windlass_core::claim::BadClaim;
     pub use windlass_core::code::Code;
     pub use windlass_core::failure::{Failure, FailureClass, Retry, Source};
+    pub use windlass_core::projection::BudgetError;
 }
 
 /// Handles that callers see, and numbers of sessions, batches, calls and entries.
@@ -320,7 +323,10 @@ pub mod time {
 /// For the code that `#[tool]` writes.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::tools::typed::{arguments, input_schema, output, output_schema, schema};
+    pub use crate::tools::typed::{
+        ToolArguments, ToolFailure, ToolValue, arguments, failure, input_schema, output, output_schema,
+        schema,
+    };
     pub use schemars;
     pub use serde;
     pub use serde_json::Value;

@@ -10,6 +10,7 @@ pub(crate) mod away;
 pub(crate) mod batch;
 pub(crate) mod book;
 pub(crate) mod bounds;
+pub(crate) mod budget;
 pub(crate) mod cx;
 pub mod events;
 pub(crate) mod gate;

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use windlass::batch::{ProviderData, StreamRequest, StreamedBatch};
 use windlass::catalog::CatalogTool;
 use windlass::outcome::ModelAnswer;
+use windlass::trace::TraceParent;
 use windlass::{Args, BatchError, BatchRequest, CallAnswer, CallRequest, Runtime, Submitted, inspect};
 use windlass_wire::{
     CallResult, KeyError, ModelCall, ModelTurn, SseError, SseReader, StreamReader, ToolNames, ToolOffer,
@@ -28,6 +29,7 @@ pub struct TurnPost {
     turn: Option<String>,
     key: Option<String>,
     wait: BatchWait,
+    traceparent: Option<TraceParent>,
 }
 
 impl TurnPost {
@@ -35,7 +37,13 @@ impl TurnPost {
     pub fn new(api: &Api, session: &str, wire: Wire, query: BatchQuery) -> Result<TurnPost, Problem> {
         let BatchQuery { turn, key, wait, timeout_ms, .. } = query;
         let wait = api.waits(wait.unwrap_or_default(), timeout_ms)?;
-        Ok(TurnPost { wire, session: session.to_string(), turn, key, wait })
+        Ok(TurnPost { wire, session: session.to_string(), turn, key, wait, traceparent: None })
+    }
+
+    /// The post as part of a trace: the spans of its calls continue it.
+    #[must_use]
+    pub fn traced(self, traceparent: Option<TraceParent>) -> TurnPost {
+        TurnPost { traceparent, ..self }
     }
 
     /// Reads a whole response, and answers it.
@@ -79,6 +87,7 @@ impl TurnPost {
             key: Some(key.clone()),
             turn: self.turn.clone(),
             calls,
+            traceparent: self.traceparent,
             ..BatchRequest::default()
         };
         let submitted = undisturbed({
@@ -152,7 +161,8 @@ impl EarlyCalls {
         let batch = match self.batch.take() {
             Some(batch) => batch,
             None => {
-                let stream = StreamRequest { key, turn: post.turn.clone(), ..StreamRequest::default() };
+                let (turn, traceparent) = (post.turn.clone(), post.traceparent);
+                let stream = StreamRequest { key, turn, traceparent, ..StreamRequest::default() };
                 let (runtime, session) = (runtime.clone(), post.session.clone());
                 let opened = undisturbed(async move { runtime.open_batch(&session, stream).await });
                 match opened.await {

@@ -526,6 +526,12 @@ pub struct SessionBounds {
     /// Its oldest batches expire while its journal has more bytes than this; 0: not by its size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_bytes: Option<u64>,
+    /// How many bytes the model's view of its calls may have, where neither the call nor its tool says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_bytes_max: Option<u64>,
+    /// How many lines the model's view of its calls may have, where neither the call nor its tool says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_lines_max: Option<u64>,
 }
 
 impl SessionBounds {
@@ -537,17 +543,29 @@ impl SessionBounds {
 
 impl From<SessionBounds> for SessionLimits {
     fn from(bounds: SessionBounds) -> SessionLimits {
-        let SessionBounds { calls_running_max, tasks_running_max, inline_ms, .. } = bounds;
-        let SessionBounds { retention_age_ms, retention_bytes, .. } = bounds;
-        SessionLimits { calls_running_max, tasks_running_max, inline_ms, retention_age_ms, retention_bytes }
+        SessionLimits {
+            calls_running_max: bounds.calls_running_max,
+            tasks_running_max: bounds.tasks_running_max,
+            inline_ms: bounds.inline_ms,
+            retention_age_ms: bounds.retention_age_ms,
+            retention_bytes: bounds.retention_bytes,
+            answer_bytes_max: bounds.answer_bytes_max,
+            answer_lines_max: bounds.answer_lines_max,
+        }
     }
 }
 
 impl From<SessionLimits> for SessionBounds {
     fn from(limits: SessionLimits) -> SessionBounds {
-        let SessionLimits { calls_running_max, tasks_running_max, inline_ms, .. } = limits;
-        let SessionLimits { retention_age_ms, retention_bytes, .. } = limits;
-        SessionBounds { calls_running_max, tasks_running_max, inline_ms, retention_age_ms, retention_bytes }
+        SessionBounds {
+            calls_running_max: limits.calls_running_max,
+            tasks_running_max: limits.tasks_running_max,
+            inline_ms: limits.inline_ms,
+            retention_age_ms: limits.retention_age_ms,
+            retention_bytes: limits.retention_bytes,
+            answer_bytes_max: limits.answer_bytes_max,
+            answer_lines_max: limits.answer_lines_max,
+        }
     }
 }
 

@@ -74,12 +74,16 @@ impl Wire {
 
     /// Reads a model's response: the provider's whole answer, or only the message in it.
     pub fn read(self, response: &str) -> Result<ModelTurn, WireError> {
-        match self {
+        let read = match self {
             Wire::OpenaiChat => chat::read(response),
             Wire::OpenaiResponses => responses::read(response),
             Wire::Anthropic => anthropic::read(response),
             Wire::Gemini => gemini::read(response),
-        }
+        };
+        read.map_err(|error| match (&error, object::wire_of(response)) {
+            (WireError::Shape { .. }, Some(other)) if other != self => object::of_another(self, other),
+            _ => error,
+        })
     }
 
     /// The value of the request's `tools` field. Windlass validates arguments with the tool's own schema; the list has

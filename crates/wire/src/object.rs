@@ -78,6 +78,16 @@ pub(crate) fn parse<T: DeserializeOwned>(wire: Wire, text: &str, place: &str) ->
     })
 }
 
+/// The wire of a provider's whole response, by the fields that only it has.
+pub(crate) fn wire_of(response: &str) -> Option<Wire> {
+    let RawObject(fields) = serde_json::from_str(response).ok()?;
+    let is_message = || fields.get("type").is_some_and(|kind| kind.get() == "\"message\"");
+    let telling =
+        [("choices", Wire::OpenaiChat), ("output", Wire::OpenaiResponses), ("candidates", Wire::Gemini)];
+    let told = telling.iter().find(|(field, _)| fields.contains_key(*field)).map(|(_, wire)| *wire);
+    told.or_else(|| is_message().then_some(Wire::Anthropic))
+}
+
 /// The error for a response of another provider.
 pub(crate) fn of_another(wire: Wire, other: Wire) -> WireError {
     WireError::Shape { wire, what: format!("it looks like one of {other}; name that wire") }

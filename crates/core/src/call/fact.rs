@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::ids::{AttemptNo, CallId, Mark};
 use crate::operation::Operation;
 use crate::outcome::{JsonText, ModelAnswer, Outcome, Success};
+use crate::projection::AnswerBudget;
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub struct Opened {
     pub inline_ms: Option<u64>,
     /// How it is a task from the start, if it is; outside identity.
     pub task: Option<Box<Detached>>,
+    /// How long its answer may be, where its caller said so; outside identity.
+    pub answer: Option<Box<AnswerBudget>>,
 }
 
 /// Its tool was found and its arguments fit: the call is pinned to the tool's contract.
@@ -104,6 +107,8 @@ pub struct PreparedCall {
     pub made: Option<Arc<PreparedResult>>,
     /// Which calls are the same as it, where its tool says so.
     pub same: Option<Box<Same>>,
+    /// How long its answer may be, as its caller, its tool or its session said; `None` if none of them did.
+    pub answer: Option<Box<AnswerBudget>>,
 }
 
 /// Which calls are the same as one.

@@ -11,6 +11,7 @@ use crate::attempt::Rules;
 use crate::ids::{AttemptNo, CallId};
 use crate::operation::{Did, Operation, Operations};
 use crate::outcome::{Outcome, Value};
+use crate::projection::AnswerBudget;
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 use crate::wait::Wait;
@@ -29,6 +30,8 @@ pub struct Call {
     pub rules: Option<Arc<Rules>>,
     /// The result of its preparation.
     pub made: Option<Arc<PreparedResult>>,
+    /// How long its answer may be, once prepared; `None` as the limits say.
+    pub answer: Option<Box<AnswerBudget>>,
     /// How it stands to calls that are the same, where its tool says which are.
     pub dedupe: Option<Box<Deduped>>,
     /// Whether its tool can be asked if an attempt took effect.
@@ -198,6 +201,7 @@ impl Call {
             pin: None,
             rules: None,
             made: None,
+            answer: None,
             dedupe: None,
             reconciles: false,
             doubt: None,
@@ -448,6 +452,7 @@ impl Call {
         self.rules = prepared.rules.clone();
         self.reconciles = prepared.reconciles;
         self.made = prepared.made.clone();
+        self.answer.clone_from(&prepared.answer);
         self.parked = None;
         // Prepared again it is still what it was, unless it is the same as others now.
         let before = self.dedupe.take();

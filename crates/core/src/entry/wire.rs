@@ -19,7 +19,7 @@ use crate::call::{
 use crate::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use crate::outcome::{ModelAnswer, Success, Value};
 use crate::tool::{Digest, EffectClass};
-use attempt::{DeadlineFields, DetachedFields, MadeFields, RuleFields};
+use attempt::{BudgetFields, DeadlineFields, DetachedFields, MadeFields, RuleFields};
 use fields::Fields;
 use minicbor::{Decode, Encode};
 use outcome::{
@@ -112,6 +112,8 @@ struct OpenedFields<'a> {
     inline_ms: Option<u64>,
     #[n(7)]
     task: Option<DetachedFields>,
+    #[n(8)]
+    answer: Option<BudgetFields>,
 }
 
 #[derive(Decode)]
@@ -129,6 +131,8 @@ struct PreparedFields<'a> {
     made: Option<MadeFields>,
     #[n(5)]
     same: Option<SameFields>,
+    #[n(6)]
+    answer: Option<BudgetFields>,
 }
 
 #[derive(Encode, Decode)]
@@ -225,6 +229,7 @@ pub(super) fn write_opened(opened: &Opened, bytes: &mut Vec<u8>) {
         .maybe(5, (opened.priority != 0).then_some(opened.priority))
         .maybe(6, opened.inline_ms)
         .maybe(7, opened.task.as_deref().map(DetachedFields::from))
+        .maybe(8, opened.answer.as_deref().map(BudgetFields::from))
         .end();
 }
 
@@ -235,7 +240,7 @@ fn write_prepared(prepared: &PreparedCall, bytes: &mut Vec<u8>) {
     let fields = fields.maybe(3, prepared.reconciles.then_some(true));
     let fields = fields.maybe(4, prepared.made.as_deref().map(MadeFields::from));
     let same = prepared.same.as_deref().map(|same| SameFields { mark: same.mark.0, for_ms: same.for_ms });
-    fields.maybe(5, same).end();
+    fields.maybe(5, same).maybe(6, prepared.answer.as_deref().map(BudgetFields::from)).end();
 }
 
 /// Appends the fields of a start: [`StartedFields`].
@@ -430,6 +435,7 @@ fn read_opened(fields: OpenedFields<'_>, payload: &[u8]) -> Result<Opened, Field
         priority: fields.priority.unwrap_or(0),
         inline_ms: fields.inline_ms,
         task: fields.task.map(|fields| attempt::read_detached(fields).map(Box::new)).transpose()?,
+        answer: fields.answer.map(|fields| Box::new(fields.read())),
     })
 }
 
@@ -441,6 +447,7 @@ fn read_prepared(fields: PreparedFields<'_>) -> Result<PreparedCall, FieldProble
         reconciles: fields.reconciles.unwrap_or(false),
         made: fields.made.map(|fields| fields.read().map(Arc::new)).transpose()?,
         same: fields.same.map(|SameFields { mark, for_ms }| Box::new(Same { mark: Mark(mark), for_ms })),
+        answer: fields.answer.map(|fields| Box::new(fields.read())),
     })
 }
 

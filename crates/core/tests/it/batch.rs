@@ -25,6 +25,7 @@ fn opened(id: &str, tool: &str, args: &str) -> Opened {
         priority: 0,
         inline_ms: None,
         task: None,
+        answer: None,
     }
 }
 

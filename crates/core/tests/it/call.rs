@@ -23,6 +23,7 @@ fn opened() -> Opened {
         priority: 0,
         inline_ms: None,
         task: None,
+        answer: None,
     }
 }
 
@@ -34,6 +35,7 @@ fn prepared(class: EffectClass) -> Fact {
         reconciles: false,
         made: None,
         same: None,
+        answer: None,
     })
 }
 

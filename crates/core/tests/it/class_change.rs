@@ -72,6 +72,7 @@ fn prepared(class: EffectClass, reconciles: bool) -> Fact {
         reconciles,
         made: None,
         same: None,
+        answer: None,
     })
 }
 
@@ -168,6 +169,7 @@ fn opened() -> Opened {
         priority: 0,
         inline_ms: None,
         task: None,
+        answer: None,
     }
 }
 

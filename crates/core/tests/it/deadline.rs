@@ -27,6 +27,7 @@ fn call(facts: Vec<Fact>) -> Call {
         priority: 0,
         inline_ms: None,
         task: None,
+        answer: None,
     };
     let mut call = Call::new(opened, Timestamp(0));
     for fact in facts {
@@ -43,6 +44,7 @@ fn prepared(class: EffectClass, reconciles: bool) -> Fact {
         reconciles,
         made: None,
         same: None,
+        answer: None,
     })
 }
 

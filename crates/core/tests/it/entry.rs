@@ -23,6 +23,7 @@ use windlass_core::operation::{
 use windlass_core::outcome::{
     Effect, Form, KeptBytes, ModelAnswer, Outcome, Part, SideOutput, Success, Value,
 };
+use windlass_core::projection::AnswerBudget;
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass};
@@ -82,7 +83,12 @@ fn golden_results() -> Vec<(&'static str, Entry)> {
         reconciles: false,
         made: Some(Arc::new(made)),
         same: None,
+        answer: None,
     };
+    let budget = || Some(Box::new(AnswerBudget { bytes_max: Some(4_000), lines_max: None }));
+    let brief = Opened { answer: budget(), ..asked() };
+    let (contract, class) = (Digest([9; 32]), EffectClass::Keyed);
+    let shortened = PreparedCall { contract, class, made: None, answer: budget(), ..prepared.clone() };
     let traced = Opening {
         key: "key".into(),
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
@@ -98,6 +104,8 @@ fn golden_results() -> Vec<(&'static str, Entry)> {
         ("completed_error_parts", completed(error)),
         ("completed_timed_out", completed(Completion::TimedOut)),
         ("prepared_answered_by_hook", call(Fact::Prepared(prepared))),
+        ("opened_with_answer_budget", call(Fact::Opened(brief))),
+        ("prepared_with_answer_budget", call(Fact::Prepared(shortened))),
         ("batch_opened_traced", Entry { at: Timestamp(-1), event: EntryEvent::Batch(traced) }),
     ]
 }
@@ -139,6 +147,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         reconciles: false,
         made: None,
         same: None,
+        answer: None,
     };
     let same = |for_ms| PreparedCall {
         same: Some(Box::new(Same { mark: Mark([5; 16]), for_ms })),
@@ -346,6 +355,7 @@ fn asked() -> Opened {
         priority: 0,
         inline_ms: None,
         task: None,
+        answer: None,
     }
 }
 
@@ -389,6 +399,7 @@ fn prepared_with(rules: Rules) -> Entry {
         reconciles: false,
         made: None,
         same: None,
+        answer: None,
     }))
 }
 

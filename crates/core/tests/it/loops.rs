@@ -17,7 +17,17 @@ fn asked_as(given: Given, tool: &str, args: &str) -> CallFingerprint {
     let args = Arguments { given, text: args.into() };
     let (id, tool) = ("c".into(), tool.into());
     CallFingerprint::new(
-        &Opened { id, tool, args, provider: None, deadlines: None, priority: 0, inline_ms: None, task: None },
+        &Opened {
+            id,
+            tool,
+            args,
+            provider: None,
+            deadlines: None,
+            priority: 0,
+            inline_ms: None,
+            task: None,
+            answer: None,
+        },
         &CallLimits::default(),
     )
 }

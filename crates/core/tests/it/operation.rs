@@ -131,13 +131,22 @@ fn opened() -> Opened {
         priority: 0,
         inline_ms: None,
         task: None,
+        answer: None,
     }
 }
 
 fn prepared() -> Fact {
     let contract = Digest([1; 32]);
     let class = EffectClass::Stepped;
-    Fact::Prepared(PreparedCall { contract, class, rules: None, reconciles: false, made: None, same: None })
+    Fact::Prepared(PreparedCall {
+        contract,
+        class,
+        rules: None,
+        reconciles: false,
+        made: None,
+        same: None,
+        answer: None,
+    })
 }
 
 fn ended(outcome: Option<Outcome>) -> Fact {

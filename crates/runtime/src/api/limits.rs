@@ -7,6 +7,7 @@ pub use joined::Limits;
 use serde::{Deserialize, Serialize};
 use windlass_args::limits::ArgLimits;
 use windlass_core::limits::CallLimits;
+use windlass_core::projection::{AnswerBudget, BudgetError};
 
 /// The limits of a runtime, with the parts that the crates below take at hand: every call asks for them.
 #[derive(Clone, Debug, Default)]
@@ -118,9 +119,20 @@ pub struct SessionLimits {
     /// Its oldest batches expire while its journal has more bytes than this; 0: not by its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_bytes: Option<u64>,
+    /// How many bytes the answers of its calls may have, where neither the call nor its tool says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_bytes_max: Option<u64>,
+    /// How many lines the answers of its calls may have, where neither the call nor its tool says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_lines_max: Option<u64>,
 }
 
 impl SessionLimits {
+    /// The budget of the answers of its calls.
+    pub(crate) fn answer(&self) -> AnswerBudget {
+        AnswerBudget { bytes_max: self.answer_bytes_max, lines_max: self.answer_lines_max }
+    }
+
     /// Refuses a bound of nothing, and one above the general limit, which would bound nothing.
     pub fn check(self, limits: &Limits) -> Result<(), SessionBoundError> {
         let bounds = [
@@ -129,19 +141,26 @@ impl SessionLimits {
         ];
         for (what, asked, max) in bounds {
             if asked.is_some_and(|asked| !(1..=max).contains(&asked)) {
-                return Err(SessionBoundError { what, max });
+                return Err(SessionBoundError::Running { what, max });
             }
         }
-        Ok(())
+        Ok(self.answer().check(&limits.call())?)
     }
 }
 
 /// Why a session cannot be bounded so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("of a session 1 to {max} {what} run at once; ask for as many, or for none in particular")]
-pub struct SessionBoundError {
-    /// Calls or tasks.
-    pub what: &'static str,
-    /// The limit `session_calls_running_max` or `session_tasks_running_max`.
-    pub max: u64,
+#[non_exhaustive]
+pub enum SessionBoundError {
+    /// It bounds nothing, or everything.
+    #[error("of a session 1 to {max} {what} run at once; ask for as many, or for none in particular")]
+    Running {
+        /// Calls or tasks.
+        what: &'static str,
+        /// The limit `session_calls_running_max` or `session_tasks_running_max`.
+        max: u64,
+    },
+    /// Answers cannot have this budget.
+    #[error(transparent)]
+    Answer(#[from] BudgetError),
 }

@@ -45,6 +45,7 @@ impl Runtime {
         }
         self.0.turns.set_session(&self.0, session.lane.session(), limits);
         session.set_inline_ms(limits.inline_ms);
+        session.answer.set(&limits);
         retention::begin_session(&self.0, limits);
         Ok(())
     }

@@ -39,6 +39,7 @@ async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Ar
     if limits != SessionLimits::default() {
         rt.turns.set_session(rt, session.lane.session(), limits);
         session.set_inline_ms(limits.inline_ms);
+        session.answer.set(&limits);
         retention::begin_session(rt, limits);
     }
     if is_removed {

@@ -470,6 +470,7 @@ mod tests {
             priority: 0,
             inline_ms: None,
             task: None,
+            answer: None,
         };
         batch.place(&call, Submission { before: 0, at: NOW }, &EnforcedLimits::default());
         let what = CallDemand::Complete { name: name.into(), completion: Completion::ok("1") };

@@ -28,6 +28,10 @@ pub(crate) struct Bounds {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retention_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    answer_bytes_max: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answer_lines_max: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) child: Option<Child>,
     #[serde(default, skip_serializing_if = "SessionOverlay::is_empty")]
     pub(crate) overlay: SessionOverlay,
@@ -35,14 +39,14 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     pub(crate) fn new(limits: SessionLimits, child: Option<Child>) -> Bounds {
-        let SessionLimits { calls_running_max, tasks_running_max, inline_ms, .. } = limits;
-        let SessionLimits { retention_age_ms, retention_bytes, .. } = limits;
         Bounds {
-            calls_running_max,
-            tasks_running_max,
-            inline_ms,
-            retention_age_ms,
-            retention_bytes,
+            calls_running_max: limits.calls_running_max,
+            tasks_running_max: limits.tasks_running_max,
+            inline_ms: limits.inline_ms,
+            retention_age_ms: limits.retention_age_ms,
+            retention_bytes: limits.retention_bytes,
+            answer_bytes_max: limits.answer_bytes_max,
+            answer_lines_max: limits.answer_lines_max,
             child,
             overlay: SessionOverlay::default(),
         }
@@ -54,9 +58,15 @@ impl Bounds {
     }
 
     pub(crate) fn limits(&self) -> SessionLimits {
-        let Bounds { calls_running_max, tasks_running_max, inline_ms, .. } = *self;
-        let Bounds { retention_age_ms, retention_bytes, .. } = *self;
-        SessionLimits { calls_running_max, tasks_running_max, inline_ms, retention_age_ms, retention_bytes }
+        SessionLimits {
+            calls_running_max: self.calls_running_max,
+            tasks_running_max: self.tasks_running_max,
+            inline_ms: self.inline_ms,
+            retention_age_ms: self.retention_age_ms,
+            retention_bytes: self.retention_bytes,
+            answer_bytes_max: self.answer_bytes_max,
+            answer_lines_max: self.answer_lines_max,
+        }
     }
 
     /// The row that stores them with the session; `None` if they are empty.

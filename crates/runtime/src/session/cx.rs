@@ -64,6 +64,7 @@ pub struct Cx {
     /// The deadlines once the call is a task, or inside one.
     pub(crate) task_end: LatestEnd,
     pub(crate) grace_ms: u64,
+    pub(crate) answer_bytes_max: u64,
     pub(crate) signal: Arc<AttemptSignal>,
 }
 
@@ -263,6 +264,12 @@ impl Cx {
     /// The effective limits.
     pub fn limits(&self) -> &crate::api::limits::Limits {
         self.artifacts.limits()
+    }
+
+    /// How many bytes the model's view of this call may have, by the budget of the call, its tool or its session; longer
+    /// results are cut.
+    pub fn answer_bytes_max(&self) -> u64 {
+        self.answer_bytes_max
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {

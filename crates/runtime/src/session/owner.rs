@@ -10,6 +10,7 @@ use crate::session::admission::Admission;
 use crate::session::away::{Away, AwayPlan, Stub};
 use crate::session::batch::{BatchHead, DepartingBatch, OpenBatch, Used};
 use crate::session::bounds::Bounds;
+use crate::session::budget::SessionBudget;
 use crate::session::held::{DriveContext, Held};
 use crate::session::inner::Inner;
 use crate::session::kin::ChildOf;
@@ -56,6 +57,8 @@ pub(crate) struct Session {
     pub(crate) slots: Slots,
     /// How long callers wait for its calls that may go on alone, in milliseconds; `u64::MAX`: as for any session.
     inline_ms: AtomicU64,
+    /// The budget of the answers of its calls.
+    pub(crate) answer: SessionBudget,
     /// Whether it is being removed.
     is_being_removed: AtomicBool,
     /// Whether its last owner was silent for a whole lease: then one of its calls may have killed that worker.
@@ -158,6 +161,7 @@ impl Session {
             kin,
             slots: Slots::default(),
             inline_ms: AtomicU64::new(u64::MAX),
+            answer: SessionBudget::default(),
             is_being_removed: AtomicBool::new(false),
             owner_died,
             open: OrderedMutex::default(),

@@ -18,6 +18,7 @@ use windlass_args::text::Packing;
 use windlass_core::attempt::Deadlines;
 use windlass_core::batch::{Opening, Parent};
 use windlass_core::call::{Detached, DetachedBy, Opened, Wake};
+use windlass_core::projection::AnswerBudget;
 use windlass_core::siblings::Siblings;
 
 /// The calls of one model turn.
@@ -95,6 +96,8 @@ pub struct CallRequest {
     /// How long its caller waits for it once it runs, in milliseconds, if its tool may continue in the
     /// background; 0 starts it there.
     pub inline_ms: Option<u64>,
+    /// How long the model's view of it may be: less or more than its tool, its session and the limits say.
+    pub answer: AnswerBudget,
     /// Starts it as a task, if its tool may continue in the background: nobody waits for it.
     pub task: Option<NewTask>,
     /// The observer of what it makes, beside that of its batch. Not recorded; the first one counts.
@@ -315,8 +318,12 @@ fn ask(
     }
     let deadlines = (!call.deadlines.is_empty()).then(|| Box::new(call.deadlines));
     let task = call.task.take().map(|task| detached(place, task, limits)).transpose()?;
+    if let Err(problem) = call.answer.check(limits.call()) {
+        return shape(format!("calls[{place}]: {problem}"));
+    }
+    let answer = (!call.answer.is_empty()).then(|| Box::new(call.answer));
     let CallRequest { priority, inline_ms, .. } = *call;
-    let opened = Opened { id, tool, args, provider, deadlines, priority, inline_ms, task };
+    let opened = Opened { id, tool, args, provider, deadlines, priority, inline_ms, task, answer };
     calls.push(RecordedRequest { opened, args: value });
     Ok(())
 }

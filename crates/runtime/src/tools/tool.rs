@@ -16,6 +16,11 @@ use windlass_core::tool::ToolSpec;
 ///
 /// `run` only ever gets arguments that fit the input schema. Its [effect
 /// class](windlass_core::tool::EffectClass) promises whether it may run again after a crash.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tool",
+    note = "call the function that `#[tool]` made: `register(add())`, not `register(add)`",
+    note = "or implement `windlass::Tool` for it, or use `windlass::tool_fn`"
+)]
 pub trait Tool: Send + Sync + 'static {
     /// The declaration of the tool; called once, at registration.
     fn spec(&self) -> ToolSpec;

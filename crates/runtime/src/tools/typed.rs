@@ -33,6 +33,52 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for ToolError {
     }
 }
 
+/// A type that the arguments of a tool are read into.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the arguments of a tool",
+    note = "write `#[derive(serde::Deserialize, schemars::JsonSchema)]` above `{Self}`"
+)]
+pub trait ToolArguments: DeserializeOwned + JsonSchema {}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned + JsonSchema> ToolArguments for T {}
+
+/// A type whose values a tool may return.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the value of a tool",
+    note = "write `#[derive(serde::Serialize, schemars::JsonSchema)]` above `{Self}`",
+    note = "or return `windlass::Output` or `serde_json::Value`"
+)]
+pub trait ToolValue: Serialize + JsonSchema {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + JsonSchema> ToolValue for T {}
+
+/// An error that a tool may return.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the error of a tool",
+    note = "return `Result<_, windlass::ToolError>`, or implement `std::error::Error` for `{Self}`"
+)]
+pub trait ToolFailure {
+    /// The error as the runtime takes it. No error has a method of this name, which would hide its own.
+    fn into_failure_of_tool(self) -> ToolError;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E> ToolFailure for E
+where
+    ToolError: From<E>,
+{
+    fn into_failure_of_tool(self) -> ToolError {
+        ToolError::from(self)
+    }
+}
+
+/// The error of a typed tool.
+pub fn failure<E: ToolFailure>(error: E) -> ToolError {
+    error.into_failure_of_tool()
+}
+
 /// The JSON Schema of a type.
 pub fn schema<T: JsonSchema>() -> Value {
     let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
@@ -44,7 +90,7 @@ pub fn schema<T: JsonSchema>() -> Value {
 
 /// The schema of a tool's arguments: an object with named properties takes no others, so that a model learns
 /// about misspelt ones.
-pub fn input_schema<T: JsonSchema>() -> Value {
+pub fn input_schema<T: ToolArguments>() -> Value {
     let mut schema = schema::<T>();
     let is_open = ["additionalProperties", "unevaluatedProperties", "anyOf", "oneOf", "allOf", "$ref"];
     if let Value::Object(fields) = &mut schema
@@ -57,7 +103,7 @@ pub fn input_schema<T: JsonSchema>() -> Value {
 }
 
 /// The schema of a tool's value; `None` if it may be anything.
-pub fn output_schema<T: JsonSchema>() -> Option<Value> {
+pub fn output_schema<T: ToolValue>() -> Option<Value> {
     let schema = schema::<T>();
     let says_nothing =
         schema == Value::Bool(true) || schema.as_object().is_some_and(serde_json::Map::is_empty);

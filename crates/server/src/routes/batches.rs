@@ -28,7 +28,8 @@ pub async fn submit(
 ) -> HandlerResult {
     api.takes_work()?;
     if let Some(wire) = query.wire {
-        let post = TurnPost::new(&api, &session, wire.into(), query)?;
+        let traceparent = traceparent(request.headers());
+        let post = TurnPost::new(&api, &session, wire.into(), query)?.traced(traceparent);
         return json(&turn(&api, &caller, &session, post, request).await?);
     }
     only_with_wire(&query)?;

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::fmt;
 use windlass::batch::{ProviderData, Siblings, StreamRequest};
 use windlass::tasks::{NewTask, Wake};
-use windlass::{Args, BatchRequest, CallRequest, Deadlines, Limits};
+use windlass::{AnswerBudget, Args, BatchRequest, CallRequest, Deadlines, Limits};
 use windlass_args::json;
 
 /// The calls of one model turn.
@@ -89,6 +89,12 @@ pub struct CallBody {
     /// How long the answer waits for it once it runs, in milliseconds, if its tool may continue in the background.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inline_ms: Option<u64>,
+    /// How many bytes the model's view of it may have: less or more than its tool, its session and the server say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_bytes_max: Option<u64>,
+    /// How many lines the model's view of it may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_lines_max: Option<u64>,
     /// Starts it as a task, if its tool may continue in the background: the answer does not wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<StartTask>,
@@ -315,6 +321,7 @@ fn request(call: CallBody, limits: &Limits) -> CallRequest {
         deadlines: Deadlines { queue_ms, attempt_ms, silence_ms, total_ms },
         priority: call.priority,
         inline_ms: call.inline_ms,
+        answer: AnswerBudget { bytes_max: call.answer_bytes_max, lines_max: call.answer_lines_max },
         task: call.task.map(NewTask::from),
     }
 }

@@ -213,3 +213,32 @@ async fn a_session_that_only_has_files_goes_with_them() {
     }
     assert!(!folder.exists());
 }
+
+/// How much of an answer the model sees is said by the call, else by its tool, else by its session.
+#[tokio::test]
+async fn answers_keep_to_their_budget() {
+    let served = Served::new().await;
+    served.post("/v1/sessions", json!({"id": "s", "limits": {"answer_bytes_max": 2_000}})).await.expect(201);
+    assert_eq!(served.get(SESSION).await.expect(200)["limits"], json!({"answer_bytes_max": 2_000}));
+    let shown = async |session: &str, key: &str, more: Value| {
+        let mut call = json!({"id": "c", "tool": "say", "args": {"text": "x".repeat(30_000)}});
+        call.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let path = format!("/v1/sessions/{session}/batches");
+        let batch = served.post(&path, json!({"key": key, "calls": [call]})).await.expect(200);
+        batch["calls"][0]["model"]["parts"][0]["text"].as_str().map_or(0, str::len)
+    };
+    assert_eq!(shown("free", "k", json!({})).await, r#"{"text":""}"#.len() + 30_000);
+    assert!((1_000..=2_000).contains(&shown("s", "k1", json!({})).await));
+    assert!((300..=600).contains(&shown("s", "k2", json!({"answer_bytes_max": 600})).await));
+    assert_eq!(shown("s", "k3", json!({"answer_bytes_max": 40_000})).await, r#"{"text":""}"#.len() + 30_000);
+    let call = json!({"id": "c", "tool": "say", "args": {}, "answer_lines_max": 7});
+    let refused = served.post("/v1/sessions/s/batches", json!({"key": "k4", "calls": [call]})).await;
+    let told = "calls[0]: answer_lines_max is 7; give 8 to 50000, or leave it out for the default";
+    assert!(
+        refused.json()["detail"].as_str().is_some_and(|detail| detail.contains(told)),
+        "{}",
+        refused.json()
+    );
+    let wanted = json!({"id": "other", "limits": {"answer_bytes_max": 1}});
+    assert_eq!(served.post("/v1/sessions", wanted).await.told(), (422, "invalid_session".into()));
+}

@@ -308,3 +308,57 @@ async fn a_stream_joins_the_whole_response_that_is_under_way() {
     assert_eq!(streamed, whole);
     assert_eq!(*rig.begun.borrow(), 1);
 }
+
+#[tokio::test]
+async fn a_response_continues_the_trace_that_it_was_posted_in() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let rig = Rig::new();
+    let (told, mut traced) = tokio::sync::mpsc::unbounded_channel();
+    let spec = ToolSpec { name: "t".into(), class: Some(EffectClass::Read), ..ToolSpec::default() };
+    let tool = tool_fn(spec, move |_, cx: &windlass::Cx| {
+        told.send(cx.traceparent().map(|parent| parent.to_string())).expect("the test listens");
+        async { Ok(json!("traced").into()) }
+    });
+    rig.runtime.register(tool).expect("it fits");
+    let calls =
+        json!([{"index": 0, "id": "c", "type": "function", "function": {"name": "t", "arguments": "{}"}}]);
+    let whole = json!({"id": "r1", "object": "chat.completion", "choices": [
+        {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": calls}}]});
+    let piece = json!({"id": "r2", "object": "chat.completion.chunk", "choices": [
+        {"index": 0, "finish_reason": "tool_calls", "delta": {"role": "assistant", "tool_calls": calls}}]});
+    let streamed = format!("data: {piece}\n\ndata: [DONE]\n\n");
+    for (kind, body) in [("application/json", whole.to_string()), ("text/event-stream", streamed)] {
+        let request = format!(
+            "POST /v1/sessions/s/batches?wire=openai_chat HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {kind}\r\n\
+             traceparent: 00-{TRACE}-00f067aa0ba902b7-01\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let (status, answer) = rig.raw(request.as_bytes()).await;
+        assert_eq!((status, &answer["calls"][0]["state"]), (200, &json!("succeeded")), "{answer}");
+        let parent = traced.recv().await.expect("it ran").unwrap_or_default();
+        assert!(parent.contains(TRACE), "{kind}: {parent}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_of_another_wire_is_refused_and_its_wire_named() {
+    let rig = Rig::new();
+    let ran = offer(&rig.runtime);
+    for (of, response, _) in wires() {
+        for (wire, ..) in wires().iter().filter(|(wire, ..)| *wire != of) {
+            let path = format!("/v1/sessions/s/batches?wire={wire}&turn=1");
+            let (status, problem) = rig.post(&path, response.as_bytes()).await;
+            assert_eq!(
+                (status, &problem["code"]),
+                (400, &json!("bad_response")),
+                "{of} as {wire}: {problem}"
+            );
+            let detail = problem["detail"].as_str().unwrap_or_default();
+            assert!(
+                detail.contains(&format!("it looks like one of {of}; name that wire")),
+                "{of} as {wire}: {detail}"
+            );
+        }
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+}

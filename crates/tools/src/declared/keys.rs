@@ -29,6 +29,8 @@ pub(super) const SERVER: TableKeys =
 pub(super) const TOOL: TableKeys = TableKeys {
     place: "a tool",
     known: &[
+        "answer_bytes_max",
+        "answer_lines_max",
         "background",
         "background_only",
         "category",

@@ -1,4 +1,4 @@
-//! The deadlines of a tool's calls, and how often they may be tried.
+//! The deadlines of a tool's calls, how often they may be tried, and how long their answers may be.
 
 use super::place::{ConfigError, DeclarationSource};
 use crate::command::Later;
@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
-use windlass::{Deadlines, RetryRule};
+use windlass::{AnswerBudget, Deadlines, RetryRule};
 
 /// The times in a tool's table; its other keys are read elsewhere. All times are milliseconds.
 #[derive(Deserialize)]
@@ -20,6 +20,8 @@ pub(super) struct TimeRules {
     inline_ms: Option<Spanned<i64>>,
     completion_ms: Option<Spanned<i64>>,
     client_ms: Option<Spanned<i64>>,
+    answer_bytes_max: Option<Spanned<i64>>,
+    answer_lines_max: Option<Spanned<i64>>,
     #[serde(default)]
     retry: RetryTable,
 }
@@ -65,6 +67,27 @@ impl TimeRules {
     pub(super) fn grace_ms(&self, source: &DeclarationSource<'_>) -> Result<Option<u64>, ConfigError> {
         let hint = "milliseconds; 0 kills at once";
         number(source, "grace_ms", self.grace_ms.as_ref(), 0..=GRACE_MS_MAX, hint)
+    }
+
+    /// The declared budget of answers. The runtime knows how large it may be.
+    pub(super) fn answer(&self, source: &DeclarationSource<'_>) -> Result<AnswerBudget, ConfigError> {
+        let max = |key, given: &Option<Spanned<i64>>, min, hint| {
+            number(source, key, given.as_ref(), min..=i64::MAX, hint)
+        };
+        Ok(AnswerBudget {
+            bytes_max: max(
+                "answer_bytes_max",
+                &self.answer_bytes_max,
+                512,
+                "bytes; remove it for the default",
+            )?,
+            lines_max: max(
+                "answer_lines_max",
+                &self.answer_lines_max,
+                8,
+                "lines; remove it for the default",
+            )?,
+        })
     }
 
     /// How long a caller waits for a call that may continue in the background.

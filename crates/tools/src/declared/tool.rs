@@ -115,6 +115,7 @@ pub(super) fn read(
         grace_ms: rules.grace_ms(source)?,
         inline_ms: rules.inline_ms(source, flags.background.as_ref())?,
         retry: rules.retry(source)?,
+        answer: rules.answer(source)?,
         dedupe: same.map(|given| dedupe::read(source, given, &properties)).transpose()?,
         claims,
         running_max: room.running_max(source)?,

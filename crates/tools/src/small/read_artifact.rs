@@ -65,8 +65,7 @@ impl Tool for ReadArtifact {
                     format!("{artifact:?} is no id of an artifact; take it from the answer that named it");
                 return Err(ToolError::new(message));
             };
-            let room =
-                (cx.limits().answer_bytes_max as usize).saturating_sub(FRAME_BYTES).max(LETTER_BYTES_MAX);
+            let room = (cx.answer_bytes_max() as usize).saturating_sub(FRAME_BYTES).max(LETTER_BYTES_MAX);
             let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
             let limit = limit.clamp(LETTER_BYTES_MAX, room);
             // One more than is shown, to know whether there is more.

@@ -48,6 +48,8 @@ fn a_tool_is_what_it_declares() {
         total_ms = 90000
         silence_ms = 5000
         grace_ms = 0
+        answer_bytes_max = 4000
+        answer_lines_max = 40
         retry = { attempts = 2, base_ms = 0, cap_ms = 1000 }
         reconcile = ["./deployed.sh", "--service={service}"]
         claims = ["write service:{service}", "read global:region"]
@@ -106,6 +108,7 @@ fn problems_as_people_see_them() {
         (tool("completion_ms = 5"), "wait for a result that cannot come later"),
         (tool("completion = true\ncompletion_ms = 0"), "wait of nothing"),
         (tool("inline_ms = 5"), "key of a later version"),
+        (tool("answer_bytes_max = 511"), "answer without room"),
         (tool("timeout_ms = 0"), "no time at all"),
         (tool("timeout_ms = -1"), "negative time"),
         (tool("timeout_ms = \"30s\""), "time with a unit"),

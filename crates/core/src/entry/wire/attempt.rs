@@ -9,6 +9,7 @@ use crate::call::{
 };
 use crate::ids::{AttemptNo, CallId};
 use crate::outcome::ModelAnswer;
+use crate::projection::AnswerBudget;
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
 use minicbor::{Decode, Encode};
@@ -38,6 +39,29 @@ impl DeadlineFields {
     pub(super) fn read(self) -> Deadlines {
         let DeadlineFields { queue_ms, attempt_ms, silence_ms, total_ms } = self;
         Deadlines { queue_ms, attempt_ms, silence_ms, total_ms }
+    }
+}
+
+#[derive(Encode, Decode)]
+#[cbor(map)]
+pub(super) struct BudgetFields {
+    #[n(0)]
+    bytes_max: Option<u64>,
+    #[n(1)]
+    lines_max: Option<u64>,
+}
+
+impl From<&AnswerBudget> for BudgetFields {
+    fn from(budget: &AnswerBudget) -> BudgetFields {
+        let AnswerBudget { bytes_max, lines_max } = *budget;
+        BudgetFields { bytes_max, lines_max }
+    }
+}
+
+impl BudgetFields {
+    pub(super) fn read(self) -> AnswerBudget {
+        let BudgetFields { bytes_max, lines_max } = self;
+        AnswerBudget { bytes_max, lines_max }
     }
 }
 

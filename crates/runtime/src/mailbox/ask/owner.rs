@@ -196,7 +196,7 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
     };
     let model = match held.model.take() {
         Some(model) => model,
-        None => projection::project(&outcome, None, rt.limits.call()),
+        None => projection::project(&outcome, None, &held.answer_limits()),
     };
     let resolved = Resolved { outcome, model, by: Resolver::Tool };
     if !amend(rt, &session, id, resolved, held.take_rows()).await? {

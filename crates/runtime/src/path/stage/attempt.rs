@@ -528,6 +528,7 @@ pub(crate) fn context(held: &Held, frame: AttemptFrame) -> Cx {
         kinds: held.tool.as_ref().and_then(|tool| tool.kinds.clone()),
         is_put_aside: held.call.class() == Some(EffectClass::Stepped),
         inline_end: held.latest_end(frame.began_us, &rules),
+        answer_bytes_max: held.answer_limits().answer_bytes_max,
         task_end: held.latest_end(frame.began_us, &rules.for_task()),
         grace_ms: rules.grace_ms,
         signal: frame.signal,

@@ -9,6 +9,7 @@ use crate::path::hooks;
 use crate::path::stage::result;
 use crate::path::stage::settle;
 use crate::session::arguments::{measured, unfit};
+use crate::session::budget;
 use crate::session::held::{Held, PlannerKnowledge};
 use crate::session::same;
 use crate::session::turns::{self, Unprepared};
@@ -133,6 +134,7 @@ async fn prepared(held: &mut Held) -> Result<PreparedCall, Box<Failure>> {
         reconciles: tool.reconciles,
         made: made.map(Arc::new),
         same: same(held, &tool, &parsed.value)?,
+        answer: budget::chosen(held, Some(&tool)),
     };
     held.claims = Some(claims(held, &tool, &parsed.value)?);
     held.tool = Some(tool);

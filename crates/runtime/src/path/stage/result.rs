@@ -169,7 +169,7 @@ fn checked(held: &mut Held, tool: &Registered, output: Output) -> ResultVerdict 
     let success = Success { value: Value::Inline(text.as_str().into()), parts, side };
     text.clear();
     held.spare.scratch = text;
-    let is_told = projection::fits(&projection::full_text(&success), limits.call());
+    let is_told = projection::fits(&projection::full_text(&success), &held.answer_limits());
     match is_told && !tool.spec.flags.persist_output {
         true if names_files(&success.parts) => ResultVerdict::Named(success),
         true => ResultVerdict::Told(success),
@@ -225,7 +225,6 @@ async fn refer(held: &mut Held, kept: Option<KeptBytes>, parts: &[Part]) -> Resu
 /// Keeps all text of a result beside the journal; the model is told its ends, and where the rest is.
 async fn kept_beside(held: &mut Held, success: Success) -> Result<Success, Box<Failure>> {
     let full = projection::full_text(&success);
-    let limits = held.on.rt.limits.clone();
     let has_text = success.parts.iter().any(|part| matches!(part, Part::Text(_) | Part::Json(_)));
     let is_json = matches!(&success.value, Value::Inline(text) if !text.starts_with('"')) && !has_text;
     let media_type = if is_json { JSON } else { TEXT };
@@ -234,7 +233,7 @@ async fn kept_beside(held: &mut Held, success: Success) -> Result<Success, Box<F
     let (kept, rows) = rows.map_err(|error| Box::new(failure(held, error.into())))?;
     held.carry(rows);
     let whole = Outcome::Succeeded(success.clone());
-    held.model = Some(projection::project(&whole, Some(kept), limits.call()));
+    held.model = Some(projection::project(&whole, Some(kept), &held.answer_limits()));
     Ok(kept_value(success, kept))
 }
 
@@ -252,7 +251,7 @@ fn kept_value(success: Success, kept: KeptBytes) -> Success {
 
 /// A result that the tool has kept itself: the model is told its ends.
 async fn streamed(held: &mut Held, kept: KeptBytes, success: Success) -> Result<Success, Box<Failure>> {
-    let limits = held.on.rt.limits.clone();
+    let limits = held.answer_limits();
     let artifacts = Artifacts::new(held.on.session.lane.clone());
     let most = limits.answer_bytes_max;
     let ends = async {
@@ -262,8 +261,8 @@ async fn streamed(held: &mut Held, kept: KeptBytes, success: Success) -> Result<
     };
     let (head, tail) = ends.await.map_err(|error| Box::new(unreadable(held, error)))?;
     let ends = Ends { head: &head, tail: &tail, total: kept.bytes };
-    let mut model = projection::project_ends(ends, Some(kept), limits.call());
-    model.parts.extend(projection::parts_in_order(&success.parts, limits.call()));
+    let mut model = projection::project_ends(ends, Some(kept), &limits);
+    model.parts.extend(projection::parts_in_order(&success.parts, &limits));
     held.model = Some(model);
     Ok(Success { value: Value::Kept { kept, form: Form::Text }, ..success })
 }

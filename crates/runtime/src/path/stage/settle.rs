@@ -190,7 +190,7 @@ fn ended(held: &mut Held, outcome: Outcome) -> Result<(), Lost> {
 }
 
 fn told(held: &Held, outcome: &Outcome) -> Model {
-    Model::Own(projection::project(outcome, None, held.on.rt.limits.call()))
+    Model::Own(projection::project(outcome, None, &held.answer_limits()))
 }
 
 /// The projector's view of a call, if the host has one and it has an opinion.
@@ -212,7 +212,7 @@ fn projected(held: &Held, outcome: Option<&Outcome>) -> Option<ModelAnswer> {
     };
     let answer = projector::ask(projector, &ended)?;
     let texts = answer.parts.iter().filter_map(Part::text);
-    if projection::fits(&texts.collect::<Vec<_>>().join("\n"), held.on.rt.limits.call()) {
+    if projection::fits(&texts.collect::<Vec<_>>().join("\n"), &held.answer_limits()) {
         return Some(answer);
     }
     projector::report(&ended, "its texts are longer than answer_bytes_max or answer_lines_max");

@@ -39,6 +39,7 @@ fn beginnings() -> Vec<Fact> {
         priority: 0,
         inline_ms: None,
         task: None,
+        answer: None,
     };
     let asked = Deadlines { attempt_ms: Some(500), total_ms: Some(600_000), ..Deadlines::default() };
     let hurried = Opened { deadlines: Some(Box::new(asked)), priority: 5, ..opened.clone() };
@@ -49,6 +50,7 @@ fn beginnings() -> Vec<Fact> {
         reconciles: false,
         made: None,
         same: None,
+        answer: None,
     };
     let same =
         |for_ms| PreparedCall { same: Some(Box::new(Same { mark: Mark([7; 16]), for_ms })), ..plain.clone() };

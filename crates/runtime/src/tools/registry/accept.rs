@@ -14,6 +14,7 @@ use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::claim::{BadArgs, BadClaim, Claim, ClaimTemplate, Claims};
 use windlass_core::dedupe::{self, Dedupe};
 use windlass_core::plan::Cap;
+use windlass_core::projection::BudgetError;
 use windlass_core::rate::Rate;
 use windlass_core::redact::SecretNames;
 use windlass_core::tool::{BadName, Digest, EffectClass, Flags, Need, ToolSpec, check_name};
@@ -272,7 +273,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, host: &Host) -> Result<Registered, Re
     if spec.flags.background && spec.claims.is_none() {
         return Err(RegisterError::Unclaimed { name: spec.name });
     }
-    check_rules(&spec)?;
+    check_rules(&spec, limits)?;
     let compile = |schema: &Option<serde_json::Value>, role| {
         let compile = |schema| Schema::compile(schema, role, &spec.name, limits.args());
         schema.as_ref().map(compile).transpose()
@@ -332,11 +333,15 @@ fn contradiction(flags: Flags) -> Option<&'static str> {
 }
 
 /// Refuses numbers with which no call could ever run, or that contradict each other.
-fn check_rules(spec: &ToolSpec) -> Result<(), RegisterError> {
+fn check_rules(spec: &ToolSpec, limits: &EnforcedLimits) -> Result<(), RegisterError> {
     let refused =
         |place, value, hint| Err(RegisterError::Rules { name: spec.name.clone(), place, value, hint });
     if spec.retry.attempts == Some(0) {
         return refused("retry.attempts", 0, "a call is tried at least once; 1 means never again");
+    }
+    if let Err(BudgetError { field, value, .. }) = spec.answer.check(limits.call()) {
+        let hint = "bytes may be 512 to answer_budget_bytes_max, lines 8 to answer_budget_lines_max";
+        return refused(field, value, hint);
     }
     if spec.running_max == Some(0) {
         return refused("running_max", 0, "no call could ever run; pause the tool instead, or leave it out");

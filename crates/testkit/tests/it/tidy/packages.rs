@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Which crate of ours may use which. Arrows never point back or sideways; a new crate gets a row.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("windlass-args", &[]),
     ("windlass-core", &["windlass-args"]),
     ("windlass-store", &["windlass-core", "windlass-args"]),
@@ -20,6 +20,9 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("windlass", &["windlass-args", "windlass-core", "windlass-store", "windlass-macros"]),
     ("windlass-tools", &["windlass"]),
     ("windlass-wire", &["windlass-core"]),
+    ("windlass-http", &[]),
+    ("windlass-models", &["windlass", "windlass-http", "windlass-wire"]),
+    ("windlass-testing", &["windlass"]),
     ("windlass-mcp", &["windlass"]),
     (
         "windlass-server",

@@ -100,15 +100,15 @@ fn note(failure: &mut Failure, what: &str) {
 
 /// Keeps the text of the parts if the model cannot be shown all of it.
 async fn keep_text(held: &mut Held, failure: &Failure) {
-    let limits = held.on.rt.limits.clone();
+    let limits = held.answer_limits();
     let text = projection::failure_text(failure);
-    if projection::failure_fits(failure, limits.call()) {
+    if projection::failure_fits(failure, &limits) {
         return;
     }
     let outcome = Outcome::Failed(Box::new(failure.clone()));
     let artifacts = Artifacts::new(held.on.session.lane.clone());
     if let Ok((kept, rows)) = artifacts.rows(held.id.batch, text.as_bytes(), TEXT).await {
         held.carry(rows);
-        held.model = Some(projection::project(&outcome, Some(kept), limits.call()));
+        held.model = Some(projection::project(&outcome, Some(kept), &limits));
     }
 }
