@@ -34,10 +34,10 @@ pub(crate) trait Owners: Send + Sync {
     /// Registers a session that was made with a right of this id. Refused if that right is over by now.
     fn acquired(&self, session: &Arc<Session>, id: Option<&Arc<str>>) -> Result<(), Lost>;
 
-    /// What becomes of a session that was lost for this reason.
+    /// Decides what becomes of a session that was lost for this reason.
     fn lost(&self, lost: &Lost) -> AfterLoss;
 
-    /// Who wakes the waiting calls of a session that is not used.
+    /// Names the process that wakes the waiting calls of a session that is not used.
     fn wake(&self) -> WokenBy;
 
     /// The row that releases a session for other owners, if there may be any.
@@ -68,7 +68,7 @@ pub(crate) struct Right {
     pub(crate) died: bool,
 }
 
-/// What becomes of a session that was lost.
+/// The future of a session that was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterLoss {
     /// It may be taken again: the effect of its writes is found in the store, and the new fence refuses writes still on their way.
@@ -78,7 +78,7 @@ pub(crate) enum AfterLoss {
     Over,
 }
 
-/// Who wakes the waiting calls of a session that is not used.
+/// The process that wakes the waiting calls of a session that is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WokenBy {
     /// This process, which has their alarms, and takes the session again when one is due.

@@ -72,9 +72,18 @@ impl Default for Worker {
 /// The value of the record of a worker that others declared dead. A live worker writes an empty one.
 const DEAD: &[u8] = b"dead";
 
+/// The value of the record of a worker that left in good order. It stays until another one has taken its sessions: one that
+/// was just removed would go unnoticed by those who had not seen it before.
+const LEFT: &[u8] = b"left";
+
 /// Whether this is the record of a worker that was declared dead.
 fn is_dead(record: &StoredRecord) -> bool {
     record.value == DEAD
+}
+
+/// Whether this is the record of a worker that was declared dead, or left.
+fn is_over(record: &StoredRecord) -> bool {
+    is_dead(record) || record.value == LEFT
 }
 
 impl Owners for Leases {
@@ -135,9 +144,9 @@ impl Owners for Leases {
 
     fn leave(&self, store: &dyn Store) {
         if let Some(id) = self.0.id_now() {
-            let gone = RecordChange::remove(StoreSpace::Worker, &*id);
+            let left = RecordChange::put(StoreSpace::Worker, &*id, LEFT);
             // Sending is enough: if it is not applied, the others wait for a lease.
-            drop(store.commit(vec![gone.into()]));
+            drop(store.commit(vec![left.into()]));
         }
     }
 }
@@ -306,7 +315,7 @@ impl Beating {
     /// Decides about a heartbeat without an answer by its record: if it is alive, this worker wrote it.
     async fn decide(&mut self, rt: &Inner) -> HeartbeatOutcome {
         match rt.store.record(StoreSpace::Worker.shelf(), &self.id).await {
-            Ok(Some(record)) if !is_dead(&record) => {
+            Ok(Some(record)) if !is_over(&record) => {
                 (self.generation, self.in_doubt) = (record.generation, false);
                 HeartbeatOutcome::Again
             }
@@ -411,14 +420,14 @@ impl Worker {
         let Some(record) = rt.store.record(StoreSpace::Worker.shelf(), &owner).await? else {
             return Ok(Right { at_once: true, ..mine });
         };
-        if !is_dead(&record) {
+        if !is_over(&record) {
             let (now_us, lease_ms) = (rt.clock.elapsed_us(), rt.limits.lease_ms);
             let is_silent = self.is_silent(&owner, record.generation, now_us, lease_ms);
             if !is_silent || !declare_dead(rt, &record).await? {
                 return Err(SessionError::Owned { session: name.to_string(), worker: owner });
             }
         }
-        Ok(Right { at_once: true, died: true, ..mine })
+        Ok(Right { at_once: true, died: record.value != LEFT, ..mine })
     }
 
     /// Registers a session under a lease, unless that is over by now.
@@ -448,7 +457,7 @@ async fn declare_dead(rt: &Inner, record: &StoredRecord) -> Result<bool, Session
         Some(Err(Refused::Changed { .. })) => {
             // Another worker may have been faster.
             let now = rt.store.record(StoreSpace::Worker.shelf(), &record.key).await?;
-            Ok(now.is_none_or(|now| is_dead(&now)))
+            Ok(now.is_none_or(|now| is_over(&now)))
         }
         Some(Err(refused)) => Err(Lost::Refused(refused).into()),
         None => Err(StoreError::Closed.into()),

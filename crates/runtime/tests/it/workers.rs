@@ -269,13 +269,8 @@ async fn one_that_leaves_in_good_order_need_not_be_waited_for() {
     crate::rig::waits_for(&a.runtime, "sleep").await;
     drop(waiting);
     let (id, other) = (a.id().await, b.id().await);
-    b.step(&shared).await;
     drop(a);
-    // What drove its calls may be on its way out.
-    while workers(&shared).await.contains(&id) {
-        tokio::task::yield_now().await;
-    }
-    // A look that was under way when the other left may have missed that.
+    // Whether the other one has looked before or not.
     while owner(&shared, "s").await.as_ref() != Some(&other) {
         b.step(&shared).await;
     }
@@ -286,6 +281,10 @@ async fn one_that_leaves_in_good_order_need_not_be_waited_for() {
     // It is taken before it is read.
     while b.runtime.open_calls() == 0 {
         tokio::task::yield_now().await;
+    }
+    // Nothing is left of the one that left.
+    while workers(&shared).await.contains(&id) {
+        b.step(&shared).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Watching the other workers: finds sessions without a live owner, and takes them over.
 
-use super::{Worker, WorkerPlace, is_dead, owner};
+use super::{Worker, WorkerPlace, is_over, owner};
 use crate::api::error::{SessionError, chain};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
@@ -32,7 +32,7 @@ async fn look(rt: &Arc<Inner>, worker: &Worker, known: &mut BTreeSet<String>) ->
     let (mut silent, mut alive): (Vec<StoredRecord>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
     for record in records(rt).await?.into_iter().filter(|record| *record.key != *own) {
         let (now_us, lease_ms) = (rt.clock.elapsed_us(), rt.limits.lease_ms);
-        if is_dead(&record) || worker.is_silent(&record.key, record.generation, now_us, lease_ms) {
+        if is_over(&record) || worker.is_silent(&record.key, record.generation, now_us, lease_ms) {
             silent.push(record);
         } else {
             alive.insert(record.key);
@@ -112,7 +112,7 @@ async fn take_orphans(
     Ok(left)
 }
 
-/// Removes the record of a dead worker without open work; if it was heard of again, it stays.
+/// Removes the record of a worker that is over and has no open work; if it was heard of again, it stays.
 async fn bury(rt: &Inner, record: &StoredRecord) -> Result<(), SessionError> {
     let change = RecordChange::remove(StoreSpace::Worker, record.key.as_str())
         .guarded(RecordGuard::Generation(record.generation));
