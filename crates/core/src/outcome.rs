@@ -42,7 +42,7 @@ named! {
 }
 
 /// A tool's result.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Success {
     /// The value, as compact JSON.
     pub value: Value,
@@ -50,6 +50,15 @@ pub struct Success {
     pub parts: Vec<Part>,
     /// The side output; most results have none.
     pub side: Option<Box<SideOutput>>,
+}
+
+/// Every call copies its result once, and most have a value alone.
+impl Clone for Success {
+    #[inline]
+    fn clone(&self) -> Success {
+        let parts = if self.parts.is_empty() { Vec::new() } else { self.parts.clone() };
+        Success { value: self.value.clone(), parts, side: self.side.clone() }
+    }
 }
 
 /// Output of a tool that is not for the model.

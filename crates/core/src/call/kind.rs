@@ -100,6 +100,7 @@ named! {
 
 impl Fact {
     /// Its kind.
+    #[inline]
     pub fn kind(&self) -> Kind {
         match self {
             Fact::Opened(_) => Kind::Opened,

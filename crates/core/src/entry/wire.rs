@@ -254,6 +254,8 @@ fn write_returned(returned: &Returned, bytes: &mut Vec<u8>) {
     let fields = Fields::begin(bytes).number(0, u64::from(returned.attempt.0)).number(1, returned.ran_us);
     match &returned.result {
         Attempted::Failed(failure) => fields.maybe(2, Some(FailureFields::from(&**failure))),
+        // Most results are a value alone.
+        Attempted::Ok(Success { value: Value::Inline(_), parts, side: None }) if parts.is_empty() => fields,
         Attempted::Ok(Success { value, parts, side }) => fields
             .maybe(3, Option::<KeptFields>::from(value))
             .maybe(4, write_parts(parts))

@@ -3,6 +3,7 @@
 use crate::api::limits::SessionLimits;
 use crate::session::held::Held;
 use crate::tools::registry::Registered;
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use windlass_core::limits::CallLimits;
 use windlass_core::projection::AnswerBudget;
@@ -43,12 +44,12 @@ pub(crate) fn chosen(held: &Held, tool: Option<&Registered>) -> Option<Box<Answe
 
 impl Held {
     /// The limits of its answer: by the recorded budget once it is prepared, so that they stay what they were after a restart.
-    pub(crate) fn answer_limits(&self) -> CallLimits {
+    pub(crate) fn answer_limits(&self) -> Cow<'_, CallLimits> {
         let limits = self.on.rt.limits.call();
         let budget = match self.call.pin {
             Some(_) => self.call.answer.as_deref().copied(),
             None => chosen(self, self.tool.as_deref()).map(|chosen| *chosen),
         };
-        budget.map_or(*limits, |budget| budget.limits(limits))
+        budget.map_or(Cow::Borrowed(limits), |budget| Cow::Owned(budget.limits(limits)))
     }
 }

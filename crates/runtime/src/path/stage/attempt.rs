@@ -380,30 +380,27 @@ impl Watched {
     }
 
     /// A result in time counts, unless the tool says that it only stopped because it was asked to.
+    #[inline]
     fn ran(ran: Ran, signal: &AttemptSignal) -> Watched {
-        match (ran, signal.cause()) {
-            (Ran::Returned(Err(error)), Some(cause)) if error.stopped || error.aborted || error.cancelled => {
-                Watched::Stopped(AttemptStop {
-                    cause,
-                    by_itself: None,
-                    may_have_acted: !error.did_not_happen,
-                    stuck: false,
-                    output: signal.last_output(),
-                })
-            }
-            (Ran::Returned(Err(error)), None) if error.cancelled => {
-                let reason = error.message.chars().take(CANCEL_REASON_CHARS_MAX).collect::<String>();
-                Watched::Stopped(AttemptStop {
-                    cause: Cause::Cancel,
-                    by_itself: Some(format!("the tool itself: {reason}").into()),
-                    may_have_acted: !error.did_not_happen,
-                    stuck: false,
-                    output: signal.last_output(),
-                })
-            }
-            (Ran::Waits, _) => Watched::Waits,
-            (ran, _) => Watched::Ran(ran),
+        match ran {
+            Ran::Returned(Err(error)) => Watched::failed(error, signal),
+            Ran::Waits => Watched::Waits,
+            Ran::Returned(Ok(_)) | Ran::Panicked(_) => Watched::Ran(ran),
         }
+    }
+
+    #[cold]
+    fn failed(error: ToolError, signal: &AttemptSignal) -> Watched {
+        let (cause, by_itself) = match signal.cause() {
+            Some(cause) if error.stopped || error.aborted || error.cancelled => (cause, None),
+            None if error.cancelled => {
+                let reason = error.message.chars().take(CANCEL_REASON_CHARS_MAX).collect::<String>();
+                (Cause::Cancel, Some(format!("the tool itself: {reason}").into()))
+            }
+            Some(_) | None => return Watched::Ran(Ran::Returned(Err(error))),
+        };
+        let (may_have_acted, output) = (!error.did_not_happen, signal.last_output());
+        Watched::Stopped(AttemptStop { cause, by_itself, may_have_acted, stuck: false, output })
     }
 }
 

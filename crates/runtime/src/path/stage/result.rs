@@ -251,7 +251,7 @@ fn kept_value(success: Success, kept: KeptBytes) -> Success {
 
 /// A result that the tool has kept itself: the model is told its ends.
 async fn streamed(held: &mut Held, kept: KeptBytes, success: Success) -> Result<Success, Box<Failure>> {
-    let limits = held.answer_limits();
+    let limits = held.answer_limits().into_owned();
     let artifacts = Artifacts::new(held.on.session.lane.clone());
     let most = limits.answer_bytes_max;
     let ends = async {

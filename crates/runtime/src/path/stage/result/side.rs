@@ -100,7 +100,7 @@ fn note(failure: &mut Failure, what: &str) {
 
 /// Keeps the text of the parts if the model cannot be shown all of it.
 async fn keep_text(held: &mut Held, failure: &Failure) {
-    let limits = held.answer_limits();
+    let limits = held.answer_limits().into_owned();
     let text = projection::failure_text(failure);
     if projection::failure_fits(failure, &limits) {
         return;
