@@ -79,12 +79,15 @@ pub fn commands(rig: &Rig) -> usize {
 
 /// Kills the server, who waits for it and its launchers, so that their commands go on.
 pub fn orphan_commands(rig: &Rig, server: Child) {
-    let signal = |signal: &str, word: &[u8]| {
+    let those = |word: &[u8]| -> Vec<String> {
         let is_meant = |pid: &&i32| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             words.split(|byte| *byte == 0).nth(1) == Some(word)
         };
-        let pids: Vec<String> = rig.processes().iter().filter(is_meant).map(ToString::to_string).collect();
+        rig.processes().iter().filter(is_meant).map(ToString::to_string).collect()
+    };
+    let signal = |signal: &str, word: &[u8]| {
+        let pids = those(word);
         if !pids.is_empty() {
             let sent = Command::new("kill").arg(signal).args(&pids).status();
             assert!(sent.expect("kill runs").success(), "{pids:?}");
@@ -93,10 +96,19 @@ pub fn orphan_commands(rig: &Rig, server: Child) {
     // Whoever still waits would take the folder over, and launchers that stand still do not see that their owner dies.
     signal("-KILL", b"run");
     signal("-STOP", b"__launch");
+    // Each of their threads takes the signal by itself.
+    until("the launchers stand still", || those(b"__launch").iter().all(|pid| stands_still(pid)));
     kill(server);
     signal("-KILL", b"__launch");
     until("only commands are left", || rig.processes().len() == commands(rig));
     assert!(commands(rig) >= 2, "they went with their server");
+}
+
+/// Whether every thread of a process is stopped.
+fn stands_still(pid: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    let status = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("status"));
+    threads.map(status).all(|status| status.is_ok_and(|status| status.contains("State:\tT")))
 }
 
 /// A call at the copy, which is its first start.
