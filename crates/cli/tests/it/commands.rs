@@ -1,6 +1,6 @@
 //! Declared commands as calls: how they fail, what they write, and that none outlives its owner.
 
-use crate::rig::{Rig, kill, until};
+use crate::rig::{Rig, kill, stands_still, until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const TOOLS: &str = r#"
@@ -165,7 +165,7 @@ fn survivors_of_a_killed_launcher_are_ended_by_the_next_owner() {
     // (SIGHUP and SIGCONT to a group that becomes orphaned), and may still end the command before it dies.
     let stopped = Pid::from_child(&owner);
     kill_process(stopped, Signal::STOP).expect("it is ours");
-    until("every thread of the owner is stopped", || threads_are_stopped(stopped));
+    until("every thread of the owner is stopped", || stands_still(stopped.as_raw_nonzero().get()));
     kill_process(launcher, Signal::KILL).expect("it is ours");
     let launcher = launcher.as_raw_nonzero().get();
     until("the launcher is gone", || !rig.processes().contains(&launcher));
@@ -175,12 +175,4 @@ fn survivors_of_a_killed_launcher_are_ended_by_the_next_owner() {
     let next = rig.run(&["call", "add", r#"{"a": 1, "b": 2}"#]).expect(0);
     assert!(next.stderr.contains("processes that the last owner's commands left behind"), "{next}");
     assert_eq!(rig.processes(), [0; 0]);
-}
-
-fn threads_are_stopped(process: Pid) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).expect("it is there");
-    threads.flatten().all(|thread| {
-        let status = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        status.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
-    })
 }

@@ -1,6 +1,6 @@
 //! A copied data folder: it leaves its original alone, says what it is, and is on its own after its first start.
 
-use crate::rig::{Ran, Rig, finish, kill, until};
+use crate::rig::{Ran, Rig, finish, kill, stands_still, until};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command};
@@ -86,29 +86,21 @@ pub fn orphan_commands(rig: &Rig, server: Child) {
         };
         rig.processes().iter().filter(is_meant).map(ToString::to_string).collect()
     };
-    let signal = |signal: &str, word: &[u8]| {
-        let pids = those(word);
+    let signal = |signal: &str, pids: &[String]| {
         if !pids.is_empty() {
-            let sent = Command::new("kill").arg(signal).args(&pids).status();
+            let sent = Command::new("kill").arg(signal).args(pids).status();
             assert!(sent.expect("kill runs").success(), "{pids:?}");
         }
     };
-    // Whoever still waits would take the folder over, and launchers that stand still do not see that their owner dies.
-    signal("-KILL", b"run");
-    signal("-STOP", b"__launch");
-    // Each of their threads takes the signal by itself.
-    until("the launchers stand still", || those(b"__launch").iter().all(|pid| stands_still(pid)));
+    // Whoever still waits would take the folder over, and a server that stands still does not see that its launchers die.
+    signal("-KILL", &those(b"run"));
+    signal("-STOP", &[server.id().to_string()]);
+    until("the server stands still", || stands_still(server.id().cast_signed()));
+    signal("-KILL", &those(b"__launch"));
+    until("its launchers are gone", || those(b"__launch").is_empty());
     kill(server);
-    signal("-KILL", b"__launch");
     until("only commands are left", || rig.processes().len() == commands(rig));
     assert!(commands(rig) >= 2, "they went with their server");
-}
-
-/// Whether every thread of a process is stopped.
-fn stands_still(pid: &str) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
-    let status = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("status"));
-    threads.map(status).all(|status| status.is_ok_and(|status| status.contains("State:\tT")))
 }
 
 /// A call at the copy, which is its first start.

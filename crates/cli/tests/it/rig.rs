@@ -229,6 +229,15 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Whether every thread of a process is stopped: each takes the signal by itself.
+pub fn stands_still(pid: i32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
+    threads.flatten().all(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        status.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    })
+}
+
 /// The repository this test belongs to.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/cli is two deep").to_path_buf()

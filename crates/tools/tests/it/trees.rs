@@ -299,13 +299,24 @@ fn a_command_dies_with_its_owner() {
     until("the tree is gone", || alive(&call).is_empty() && !owner.strays.iter().any(|pid| lives(*pid)));
 }
 
+/// Whether every thread of a process is stopped: each takes the signal by itself.
+fn stands_still(pid: i32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
+    threads.flatten().all(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        status.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    })
+}
+
 #[test]
 fn what_survives_owner_and_launcher_is_killed_by_the_next_owner() {
     let call = format!("survivors-{}", std::process::id());
     let mut owner = Owner::start(&call);
     let launcher = launcher_of(&call);
     // Stopped, the owner cannot do anything about the death of its launcher.
-    signal(owner.process.id().cast_signed(), Signal::STOP);
+    let pid = owner.process.id().cast_signed();
+    signal(pid, Signal::STOP);
+    until("the owner stands still", || stands_still(pid));
     signal(launcher, Signal::KILL);
     owner.kill();
     until("the launcher is gone", || !lives(launcher));
