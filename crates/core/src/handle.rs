@@ -32,7 +32,10 @@ pub enum HandleKind {
 }
 
 /// An unguessable name, written as 26 characters of `[0-9a-z]`.
+///
+/// Aligned to eight bytes: results may hold one, and every call moves its result a few times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C, packed(8))]
 pub struct Handle(pub u128);
 
 impl Handle {

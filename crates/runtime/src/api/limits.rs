@@ -6,19 +6,30 @@ pub use joined::Limits;
 
 use serde::{Deserialize, Serialize};
 use windlass_args::limits::ArgLimits;
+use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::limits::CallLimits;
 use windlass_core::projection::{AnswerBudget, BudgetError};
+use windlass_core::tool::EffectClass;
 
 /// The limits of a runtime, with the parts that the crates below take at hand: every call asks for them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct EnforcedLimits {
     all: Limits,
     call: CallLimits,
+    unprepared: Rules,
 }
 
 impl EnforcedLimits {
     pub(crate) fn new(all: Limits) -> EnforcedLimits {
-        EnforcedLimits { call: all.call(), all }
+        let (call, queue_ms, total_ms) = (all.call(), all.queue_ms, all.total_ms);
+        let detached = Rules::detached(&Deadlines::default(), &call);
+        let unprepared = Rules { queue_ms, total_ms, detached, ..Rules::unsaid(EffectClass::Once) };
+        EnforcedLimits { all, call, unprepared }
+    }
+
+    /// The rules of a call before it is prepared, unless its caller gives it less time.
+    pub(crate) fn unprepared(&self) -> &Rules {
+        &self.unprepared
     }
 
     /// The limits on arguments and results.
@@ -31,6 +42,12 @@ impl EnforcedLimits {
     #[inline]
     pub(crate) fn call(&self) -> &CallLimits {
         &self.call
+    }
+}
+
+impl Default for EnforcedLimits {
+    fn default() -> EnforcedLimits {
+        EnforcedLimits::new(Limits::default())
     }
 }
 

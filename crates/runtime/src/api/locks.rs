@@ -128,6 +128,12 @@ impl<T, const RANK: u8> OrderedMutex<T, RANK> {
         let _held = HeldRank::take(RANK);
         OrderedGuard { guard: self.0.lock().unwrap_or_else(PoisonError::into_inner), _held }
     }
+
+    /// The value, which nobody else can have locked.
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<T, const RANK: u8> OrderedRwLock<T, RANK> {

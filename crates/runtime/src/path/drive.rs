@@ -16,8 +16,10 @@ use crate::path::stage::retry;
 use crate::path::stage::settle;
 use crate::session::batch::Sent;
 use crate::session::held::{DriveContext, EndedCall, Going, Held};
+use crate::session::inner::Inner;
 use crate::session::kin::of_ended;
 use crate::session::lane::UnansweredChange;
+use crate::session::owner::Session;
 use crate::session::plugs::FollowUp;
 use crate::session::same;
 use crate::session::still;
@@ -145,12 +147,7 @@ impl Unfinished {
 fn answer(on: &DriveContext, ended: Vec<EndedCall>, durable: Result<(), Lost>) {
     let DriveContext { rt, session, batch } = on;
     let count = ended.len() as u64;
-    let was_scheduled = ended.iter().any(|ended| ended.call.is_scheduled());
-    let children = of_ended(&ended);
-    let those = |is: fn(&Call) -> bool| -> Vec<CallId> {
-        ended.iter().filter(|ended| is(&ended.call)).map(|ended| ended.id).collect()
-    };
-    let (tasks, planners) = (those(|call| call.task.is_some()), those(Call::has_planned_event));
+    let aftermath = Aftermath::of(&ended);
     match durable {
         Ok(()) => {
             let told = same::ended(session, &ended);
@@ -158,24 +155,57 @@ fn answer(on: &DriveContext, ended: Vec<EndedCall>, durable: Result<(), Lost>) {
                 session.forget(batch);
             }
             same::tell(rt, session, told);
-            // The next time may wait for it.
-            if was_scheduled {
-                rt.follow_up(session, FollowUp::ScheduledEnded);
-            }
-            if !tasks.is_empty() {
-                rt.follow_up(session, FollowUp::TasksEnded(tasks));
-            }
-            if !planners.is_empty() {
-                rt.follow_up(session, FollowUp::EventsDue(planners));
-            }
+            aftermath.follow_up(rt, session);
             if let Some(parent) = batch.head.parent {
                 still::look(rt, session, parent.call);
             }
-            rt.stop_children(session, children, "the call that opened the session has ended");
         }
         Err(lost) => rt.closed(session.lose(rt, lost)),
     }
     rt.closed(count);
+}
+
+/// What follows the ends of calls once they are durable. Nothing, for most.
+#[derive(Default)]
+struct Aftermath {
+    was_scheduled: bool,
+    tasks: Vec<CallId>,
+    /// The calls that planned events.
+    planners: Vec<CallId>,
+    /// The child sessions that they opened.
+    children: Vec<String>,
+}
+
+impl Aftermath {
+    fn of(ended: &[EndedCall]) -> Aftermath {
+        // All of it follows from being a task, or from operations.
+        if ended.iter().all(|ended| ended.call.task.is_none() && ended.call.operations.is_none()) {
+            return Aftermath::default();
+        }
+        let those = |is: fn(&Call) -> bool| -> Vec<CallId> {
+            ended.iter().filter(|ended| is(&ended.call)).map(|ended| ended.id).collect()
+        };
+        Aftermath {
+            was_scheduled: ended.iter().any(|ended| ended.call.is_scheduled()),
+            tasks: those(|call| call.task.is_some()),
+            planners: those(Call::has_planned_event),
+            children: of_ended(ended),
+        }
+    }
+
+    fn follow_up(self, rt: &Arc<Inner>, session: &Arc<Session>) {
+        // The next time may wait for it.
+        if self.was_scheduled {
+            rt.follow_up(session, FollowUp::ScheduledEnded);
+        }
+        if !self.tasks.is_empty() {
+            rt.follow_up(session, FollowUp::TasksEnded(self.tasks));
+        }
+        if !self.planners.is_empty() {
+            rt.follow_up(session, FollowUp::EventsDue(self.planners));
+        }
+        rt.stop_children(session, self.children, "the call that opened the session has ended");
+    }
 }
 
 /// Drives calls of one batch in their order: each as far as it gets at once in the caller's own task, the rest

@@ -113,6 +113,13 @@ impl Book {
         page.start_is_noted = !page.notes.is_empty();
     }
 
+    /// Makes it new, for another attempt.
+    pub(crate) fn clear(&mut self) {
+        *self.page.get_mut() = BookPage::default();
+        self.rung = Notify::new();
+        self.still = Still::default();
+    }
+
     /// Whether a step that runs now would run before the start of its attempt is recorded.
     pub(crate) fn runs_unrecorded(&self) -> bool {
         self.page.lock().start_is_noted

@@ -76,15 +76,22 @@ impl AttemptSignal {
         began: Began,
         may_detach: bool,
     ) -> Arc<AttemptSignal> {
-        let made = AttemptSignal { may_detach, ..AttemptSignal::new(began) };
-        let Some(mut used) = used else { return Arc::new(made) };
-        match Arc::get_mut(&mut used) {
-            Some(signal) => {
-                *signal = made;
-                used
-            }
-            None => Arc::new(made),
+        if let Some(mut used) = used
+            && let Some(signal) = Arc::get_mut(&mut used)
+        {
+            signal.clear(began, may_detach);
+            return used;
         }
+        Arc::new(AttemptSignal { may_detach, ..AttemptSignal::new(began) })
+    }
+
+    /// Makes it new. Nobody waits for it, so that its notifications stay as they are, unless they keep a permit.
+    fn clear(&mut self, began: Began, may_detach: bool) {
+        *self.cause.get_mut() = 0;
+        *self.alive_us.get_mut() = began.at_us;
+        *self.said.get_mut() = AttemptWords::default();
+        (self.began, self.may_detach) = (began, may_detach);
+        self.book.clear();
     }
 
     /// The number of the attempt.

@@ -282,6 +282,9 @@ impl ShapedBatch {
 /// long one is cut, with a hash of the whole, so that the identity of the call stays the same.
 fn recorded_name(tool: &str, limits: &EnforcedLimits) -> Arc<str> {
     let max = usize::try_from(limits.call_id_chars_max).unwrap_or(usize::MAX);
+    if tool.len() <= max && is_plain(tool) {
+        return tool.into();
+    }
     match tool.char_indices().nth(max) {
         // The name is shown in tables and logs.
         None if tool.contains(char::is_control) => tool.escape_default().to_string().into(),
@@ -318,10 +321,10 @@ fn ask(
     }
     let deadlines = (!call.deadlines.is_empty()).then(|| Box::new(call.deadlines));
     let task = call.task.take().map(|task| detached(place, task, limits)).transpose()?;
-    if let Err(problem) = call.answer.check(limits.call()) {
+    let answer = (!call.answer.is_empty()).then(|| Box::new(call.answer));
+    if let Some(Err(problem)) = answer.as_deref().map(|answer| answer.check(limits.call())) {
         return shape(format!("calls[{place}]: {problem}"));
     }
-    let answer = (!call.answer.is_empty()).then(|| Box::new(call.answer));
     let CallRequest { priority, inline_ms, .. } = *call;
     let opened = Opened { id, tool, args, provider, deadlines, priority, inline_ms, task, answer };
     calls.push(RecordedRequest { opened, args: value });
@@ -451,9 +454,7 @@ fn too_large(text: &str, limits: &EnforcedLimits) -> (Arguments, Option<Result<P
 }
 
 fn check_text(what: fmt::Arguments<'_>, text: &str, max: u64) -> Result<(), BatchError> {
-    // To the end, though one decides: a loop without a way out is compiled to few instructions.
-    let is_plain = text.bytes().fold(true, |plain, byte| plain & (b' '..=b'~').contains(&byte));
-    if is_plain && !text.is_empty() && text.len() as u64 <= max {
+    if is_plain(text) && !text.is_empty() && text.len() as u64 <= max {
         return Ok(());
     }
     let chars = text.chars().count() as u64;
@@ -464,6 +465,12 @@ fn check_text(what: fmt::Arguments<'_>, text: &str, max: u64) -> Result<(), Batc
         return shape(format!("{what} must be printable and has {bad:?}"));
     }
     Ok(())
+}
+
+/// Whether it is printable ASCII.
+fn is_plain(text: &str) -> bool {
+    // To the end, though one decides: a loop without a way out is compiled to few instructions.
+    text.bytes().fold(true, |plain, byte| plain & (b' '..=b'~').contains(&byte))
 }
 
 /// Checks the name of a session.

@@ -50,10 +50,15 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
                 if let Some(unknown) = unknown {
                     rt.turns.keep_place(rt.clock.elapsed_us(), unknown);
                 }
-                tokio::select! {
-                    prepared = preparing => Some(prepared),
-                    () = rt.wheel.until(due_us) => None,
-                }
+                let wheel = &rt.wheel;
+                // Boxed, as all that is rare, so that most calls need no room for it.
+                let in_time = async move {
+                    tokio::select! {
+                        prepared = preparing => Some(prepared),
+                        () = wheel.until(due_us) => None,
+                    }
+                };
+                Box::pin(in_time).await
             }
         }
     };

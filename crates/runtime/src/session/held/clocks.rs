@@ -3,7 +3,7 @@
 use super::{DeadlineColumn, Held};
 use crate::api::locks;
 use crate::session::ages::ClockPair;
-use windlass_core::attempt::{Deadlines, Rules};
+use windlass_core::attempt::Rules;
 use windlass_core::call::{LatestEnd, Moment, Parked, Step, Waited};
 
 impl Held {
@@ -95,10 +95,7 @@ impl Held {
         if self.call.pin.is_some() {
             return self.call.own_rules();
         }
-        let limits = &self.on.rt.limits;
-        let detached = Rules::detached(&Deadlines::default(), limits.call());
-        let (queue_ms, total_ms) = (limits.queue_ms, limits.total_ms);
-        let rules = Rules { queue_ms, total_ms, detached, ..self.call.own_rules() };
+        let rules = *self.on.rt.limits.unprepared();
         self.call.opened.deadlines.as_deref().map_or(rules, |asked| rules.shortened(asked))
     }
 
