@@ -15,7 +15,7 @@ use crate::path::nested;
 use crate::path::stream;
 use crate::session::admission::Admission;
 use crate::session::batch::{AnswerNote, CallPlacement, OpenBatch, Submission, Used};
-use crate::session::held::{CallPast, DriveContext, Fresh, SubmittedCalls};
+use crate::session::held::{CallPast, DriveContext, SubmittedCalls};
 use crate::session::inner::Inner;
 use crate::session::loops::{self, Loops};
 use crate::session::owner::Session;
@@ -475,7 +475,7 @@ pub(crate) fn place(
     rt: &Arc<Inner>,
     session: &Arc<Session>,
     batch: &Used,
-    calls: Vec<RecordedRequest>,
+    mut calls: Vec<RecordedRequest>,
 ) -> Result<(Vec<Answering>, SubmittedCalls), BatchError> {
     if batch.head.streamed
         && batch.is_closed()
@@ -520,30 +520,31 @@ pub(crate) fn place(
         moved_us: rt.wheel.moved_us(),
     };
     batch.expect(calls.len());
-    let (mut answers, mut new) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
-    for asked in calls {
+    let mut answers = Vec::with_capacity(calls.len());
+    // Only the new ones stay.
+    calls.retain_mut(|asked| {
         let (ordinal, conflict) = match batch.place(&asked.opened, submission, &rt.limits) {
             CallPlacement::New(ordinal) => {
-                let id = CallId { batch: batch.head.no, ordinal };
-                new.push(Fresh { id, opened: asked.opened, parsed: asked.args, goes_on_with: None });
+                asked.ordinal = ordinal;
                 answers.push(Answering { ordinal, known: false, over: false, conflict: None });
-                continue;
+                return true;
             }
             CallPlacement::Known(ordinal) => (ordinal, None),
             CallPlacement::Conflict(ordinal, compared) => {
-                (ordinal, Some(Box::new(Conflict { id: asked.opened.id, compared })))
+                (ordinal, Some(Box::new(Conflict { id: asked.opened.id.clone(), compared })))
             }
         };
         let (known, over) = (usize::from(ordinal.0) < submission.before, batch.has_ended(ordinal));
         answers.push(Answering { ordinal, known, over, conflict });
-    }
+        false
+    });
     // The same call twice in one submission is one call.
-    let twice = expected - new.len() as u64;
+    let twice = expected - calls.len() as u64;
     if twice > 0 {
         rt.turns.expect_less(twice);
         rt.closed(twice);
     }
-    Ok((answers, SubmittedCalls { on, at: submission.at, past, calls: new }))
+    Ok((answers, SubmittedCalls { on, at: submission.at, past, calls }))
 }
 
 /// Whether an event or a schedule starts it.

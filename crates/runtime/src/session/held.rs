@@ -16,11 +16,11 @@ use crate::session::owner::Session;
 use crate::session::same::SharedEnd;
 use crate::session::wheel::{Alarm, AwayDue, WakeTime};
 use crate::tools::registry::Registered;
-use crate::tools::request::Parsed;
+use crate::tools::request::{Parsed, RecordedRequest};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use windlass_args::json::JsonProblem;
-use windlass_core::call::{Call, CallClock, CancelAsked, Connected, Fact, Intent, Opened, State, ToolSearch};
+use windlass_core::call::{Call, CallClock, CancelAsked, Connected, Fact, Intent, State, ToolSearch};
 use windlass_core::entry::Packer;
 use windlass_core::ids::{CallId, Ordinal};
 use windlass_core::loops::Loop;
@@ -117,31 +117,29 @@ pub(crate) struct CallPast {
     pub(crate) moved_us: i64,
 }
 
-/// A call that was just submitted, until it is driven: then it takes the room of a [`Held`], and mostly gives it back
-/// before the next one does.
-pub(crate) struct Fresh {
-    pub(crate) id: CallId,
-    pub(crate) opened: Opened,
-    pub(crate) parsed: Option<Result<Parsed, JsonProblem>>,
-    pub(crate) goes_on_with: Option<Loop>,
-}
-
-/// Calls that were just submitted together.
+/// New calls that were submitted together, until they are driven: then each takes the room of a [`Held`], and mostly gives it
+/// back before the next one does.
 pub(crate) struct SubmittedCalls {
     pub(crate) on: Arc<DriveContext>,
     /// When they were.
     pub(crate) at: Timestamp,
     pub(crate) past: CallPast,
-    pub(crate) calls: Vec<Fresh>,
+    pub(crate) calls: Vec<RecordedRequest>,
 }
 
 impl SubmittedCalls {
+    /// The id of one of them.
+    pub(crate) fn id_of(&self, call: &RecordedRequest) -> CallId {
+        CallId { batch: self.on.batch.head.no, ordinal: call.ordinal }
+    }
+
     /// The calls one after the other, to be driven.
     pub(crate) fn into_calls(self) -> impl Iterator<Item = Box<Held>> {
         let SubmittedCalls { on, at, past, calls } = self;
-        calls.into_iter().map(move |Fresh { id, opened, parsed, goes_on_with }| {
+        calls.into_iter().map(move |RecordedRequest { opened, args, ordinal, goes_on_with }| {
+            let id = CallId { batch: on.batch.head.no, ordinal };
             let mut held = on.call(id, Arc::new(Call::new(opened, at)), past);
-            held.parsed = parsed;
+            held.parsed = args;
             held.goes_on_with = goes_on_with;
             held
         })

@@ -7,10 +7,11 @@ use crate::api::journal::{fold, rows_of, unreadable};
 use crate::api::keys::is_turn;
 use crate::api::limits::EnforcedLimits;
 use crate::api::locks::{LockRank, OrderedMutex};
-use crate::session::held::{Fresh, SubmittedCalls};
+use crate::session::held::SubmittedCalls;
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use crate::tools::place::BatchPlace;
+use crate::tools::request::RecordedRequest;
 use std::collections::HashSet;
 use std::sync::Arc;
 use windlass_core::batch::Batch;
@@ -107,8 +108,8 @@ pub(crate) fn mark(rt: &Inner, session: &Session, new: &mut SubmittedCalls) {
         return;
     }
     let SubmittedCalls { on, calls, .. } = new;
-    let counts = |call: &&mut Fresh| !is_exempt(rt, &on.batch.head.place, &call.opened.tool);
-    let mut counted: Vec<&mut Fresh> = calls.iter_mut().filter(counts).collect();
+    let counts = |call: &&mut RecordedRequest| !is_exempt(rt, &on.batch.head.place, &call.opened.tool);
+    let mut counted: Vec<&mut RecordedRequest> = calls.iter_mut().filter(counts).collect();
     let asked: Vec<CallFingerprint> =
         counted.iter().map(|call| CallFingerprint::new(&call.opened, rt.limits.call())).collect();
     if let Some(found) = session.loops.check(&asked) {

@@ -18,6 +18,8 @@ use windlass_args::text::Packing;
 use windlass_core::attempt::Deadlines;
 use windlass_core::batch::{Opening, Parent};
 use windlass_core::call::{Detached, DetachedBy, Opened, Wake};
+use windlass_core::ids::Ordinal;
+use windlass_core::loops::Loop;
 use windlass_core::projection::AnswerBudget;
 use windlass_core::siblings::Siblings;
 
@@ -160,6 +162,10 @@ impl Default for Args {
 pub(crate) struct RecordedRequest {
     pub(crate) opened: Opened,
     pub(crate) args: Option<Result<Parsed, json::JsonProblem>>,
+    /// Its place in the batch, once it has one.
+    pub(crate) ordinal: Ordinal,
+    /// The loop it belongs to, if that was found.
+    pub(crate) goes_on_with: Option<Loop>,
 }
 
 /// Arguments that need not be parsed again.
@@ -327,7 +333,7 @@ fn ask(
     }
     let CallRequest { priority, inline_ms, .. } = *call;
     let opened = Opened { id, tool, args, provider, deadlines, priority, inline_ms, task, answer };
-    calls.push(RecordedRequest { opened, args: value });
+    calls.push(RecordedRequest { opened, args: value, ordinal: Ordinal(0), goes_on_with: None });
     Ok(())
 }
 

@@ -137,7 +137,7 @@ impl ToldEvent {
         if let Err(lost) = durable {
             for new in &calls {
                 for call in &new.calls {
-                    drive::give_up(&new.on, DrivenCall { id: call.id, fresh: true }, lost.clone());
+                    drive::give_up(&new.on, DrivenCall { id: new.id_of(call), fresh: true }, lost.clone());
                 }
             }
             return Err(Unsent::Refused(lost.into()));
@@ -164,7 +164,7 @@ impl ToldEvent {
             for call in &new.calls {
                 let (id, tool) = (one.trigger.to_string(), call.opened.tool.to_string());
                 let (origin, inside) = (CallOrigin::Triggered, handle(by.call));
-                observer.tell(&NestedCall { origin, call: handle(call.id), id, tool, inside });
+                observer.tell(&NestedCall { origin, call: handle(new.id_of(call)), id, tool, inside });
             }
         }
     }
