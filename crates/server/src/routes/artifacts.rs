@@ -28,7 +28,8 @@ pub async fn read(
     headers: HeaderMap,
 ) -> HandlerResult {
     let (artifact, info) = found(&api, &caller, &id).await?;
-    let tag = format!("\"{artifact}\"");
+    // A weak tag matches no range: what was read of a log that grows may be no part of what it is now.
+    let tag = format!("{}\"{artifact}\"", if info.is_growing { "W/" } else { "" });
     let range = match headers.get(RANGE).filter(|_| is_meant(&headers, &tag)) {
         Some(range) => ByteRange::parse(range, info.bytes),
         None => ByteRange::Whole,
@@ -129,7 +130,8 @@ async fn found(api: &Api, caller: &Caller, id: &str) -> Result<(Handle, Artifact
 
 /// Whether a range applies to these bytes: a client that has others wants all of these.
 fn is_meant(headers: &HeaderMap, tag: &str) -> bool {
-    headers.get(IF_RANGE).is_none_or(|meant| meant.as_bytes() == tag.as_bytes())
+    let is_strong = !tag.starts_with("W/");
+    headers.get(IF_RANGE).is_none_or(|meant| is_strong && meant.as_bytes() == tag.as_bytes())
 }
 
 fn unsatisfiable(info: &ArtifactInfo) -> Response {

@@ -64,6 +64,33 @@ async fn an_artifact_is_read_whole_and_in_ranges() {
 }
 
 #[tokio::test]
+async fn the_log_of_a_running_task_is_tagged_as_one_that_changes() {
+    let served = Served::new().await;
+    let batch = json!({"key": "k", "wait": "settled", "calls": [{"id": "b", "tool": "build"}]});
+    let answer = served.post("/v1/sessions/s/batches", batch).await.expect(200);
+    let task = format!("/v1/sessions/s/tasks/{}", answer["calls"][0]["task"].as_str().expect("a task"));
+    let log = served.get(&task).await.expect(200)["log_artifact"].as_str().expect("a log").to_string();
+    let running = loop {
+        let whole = ask(&served, &log, "").await;
+        if !whole.body.is_empty() {
+            break whole;
+        }
+    };
+    let (weak, strong) = (format!("W/\"{log}\""), format!("\"{log}\""));
+    assert!(running.head.contains(&format!("etag: {weak}")), "{}", running.head);
+    // What was read before may be no part of what it is now: only a range of what never changes is continued.
+    for tag in [&weak, &strong] {
+        let part = ask(&served, &log, &format!("range: bytes=0-1\r\nif-range: {tag}\r\n")).await;
+        assert_eq!(part.status, 200, "{tag}");
+    }
+    served.go.add_permits(1);
+    while served.get(&task).await.expect(200)["state"] != "succeeded" {}
+    let part = ask(&served, &log, &format!("range: bytes=0-4\r\nif-range: {strong}\r\n")).await;
+    assert_eq!((part.status, &*part.body), (206, "err: "), "{}", part.head);
+    assert!(part.head.contains(&format!("etag: {strong}")), "{}", part.head);
+}
+
+#[tokio::test]
 async fn an_empty_artifact_has_no_ranges() {
     let served = Served::new().await;
     let id = attached(&served, "").await;

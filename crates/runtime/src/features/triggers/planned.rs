@@ -100,3 +100,57 @@ fn starter(batch: &Batch, session: &Session, call: CallId) -> Starter {
     let own = batch.opening.parent.map_or(opened, |parent| parent.depth);
     Starter { call, depth: own.max(session.depth()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::triggers::NewEvent;
+    use crate::{BatchRequest, CallRequest, Config, Cx, EffectClass, Runtime, Tool, ToolFuture, ToolSpec};
+    use serde_json::{Value, json};
+    use windlass_core::handle::HandleKind;
+    use windlass_store::memory::MemoryStore;
+
+    /// Plans an event.
+    struct Plans;
+
+    impl Tool for Plans {
+        fn spec(&self) -> ToolSpec {
+            let (class, emits) = (Some(EffectClass::Stepped), [("seen".to_string(), json!({}))].into());
+            ToolSpec { name: "plans".into(), class, emits, ..ToolSpec::default() }
+        }
+
+        fn run<'a>(&'a self, _: Value, cx: &'a Cx) -> ToolFuture<'a> {
+            Box::pin(async move {
+                cx.emit_with_result("end", "seen", json!(1)).await?;
+                Ok(json!(1).into())
+            })
+        }
+    }
+
+    /// Several looks at the plan of one call at the same moment, as an end and the look at what the last owner left are.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_plan_that_several_find_at_once_is_emitted_once() {
+        const ROUNDS: u64 = 100;
+        let runtime = Runtime::new(Config::new(MemoryStore::new().unwrap()));
+        runtime.register(Plans).unwrap();
+        for round in 0..ROUNDS {
+            let call = CallRequest { tool: "plans".into(), ..CallRequest::default() };
+            let batch =
+                BatchRequest { key: Some(format!("{round}")), calls: vec![call], ..BatchRequest::default() };
+            let answer = runtime.submit("s", batch).await.unwrap().settled().await.unwrap();
+            let rt = runtime.0.clone();
+            let handle = answer.calls[0].handle();
+            let call = CallId::unpacked(handle.open(rt.store.secret(), HandleKind::Call).unwrap());
+            let session = rt.session("s").await.unwrap();
+            let looks = (0..8).map(|_| {
+                let (rt, session) = (rt.clone(), session.clone());
+                tokio::spawn(async move { emit_one(&rt, &session, call).await })
+            });
+            for look in looks.collect::<Vec<_>>() {
+                look.await.unwrap().unwrap();
+            }
+        }
+        let next = NewEvent { kind: "seen", payload: json!(2), once_by: None };
+        assert_eq!(runtime.emit("s", next).await.unwrap().number, ROUNDS + 1);
+    }
+}

@@ -16,6 +16,8 @@ pub struct ArtifactInfo {
     pub bytes: u64,
     /// Its media type.
     pub media_type: String,
+    /// Whether its bytes can still change: those of the log and the result of a task do until the task has ended.
+    pub is_growing: bool,
 }
 
 impl Runtime {
@@ -28,6 +30,7 @@ impl Runtime {
                 session: found.name,
                 bytes,
                 media_type: media_type.to_string(),
+                is_growing: found.is_growing,
             };
             return Ok(size.map(info));
         }
@@ -41,6 +44,7 @@ impl Runtime {
             session: session.name,
             bytes: size.bytes,
             media_type: media_type.to_string(),
+            is_growing: false,
         }))
     }
 

@@ -26,6 +26,8 @@ pub(super) struct TaskArtifact {
     pub(super) session: SessionNo,
     pub(super) name: String,
     pub(super) text: TaskText,
+    /// Whether the task is open.
+    pub(super) is_growing: bool,
 }
 
 /// Its bytes.
@@ -57,7 +59,8 @@ impl TaskArtifact {
             true => TaskText::Made(log_text(store, session.no, id).await.map_err(unknown)?),
             false => result_text(&call),
         };
-        Ok(Some(TaskArtifact { session: session.no, name: session.name, text }))
+        let is_growing = call.end().is_none();
+        Ok(Some(TaskArtifact { session: session.no, name: session.name, text, is_growing }))
     }
 
     /// How many bytes there are, and of which type.
