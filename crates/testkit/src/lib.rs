@@ -22,7 +22,7 @@ use windlass_store::sqlite::{Options, SqliteStore};
 
 /// The store in a folder, as soon as whoever had it has let go of it: a runtime that is dropped is gone when its last task is.
 pub fn sqlite_in(folder: &Path) -> SqliteStore {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         match SqliteStore::open(Options::new(folder)) {
             Ok(store) => return store,

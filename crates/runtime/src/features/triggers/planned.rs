@@ -134,7 +134,8 @@ mod tests {
         let runtime = Runtime::new(Config::new(MemoryStore::new().unwrap()));
         runtime.register(Plans).unwrap();
         for round in 0..ROUNDS {
-            let call = CallRequest { tool: "plans".into(), ..CallRequest::default() };
+            let args = crate::Args::Json(json!({ "round": round }));
+            let call = CallRequest { tool: "plans".into(), args, ..CallRequest::default() };
             let batch =
                 BatchRequest { key: Some(format!("{round}")), calls: vec![call], ..BatchRequest::default() };
             let answer = runtime.submit("s", batch).await.unwrap().settled().await.unwrap();

@@ -46,7 +46,8 @@ async fn worker() {
     }
 }
 
-#[tokio::test]
+// With threads to spare: while it waits for a worker, the tasks of the last runtime must be able to end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_killed_while_batches_expire_leaves_none_half_expired() {
     let folder = TempDir::new().unwrap();
     let mut answered: Vec<(String, u64)> = Vec::new();
