@@ -13,6 +13,7 @@
 //! acknowledged writes; and tuning (the COMMIT is its own round trip, and pools in between such as pgbouncer
 //! are untested).
 
+mod append;
 mod connection;
 mod group;
 mod history;
@@ -24,6 +25,7 @@ mod read;
 mod readers;
 mod schema;
 mod statements;
+mod step;
 
 use crate::change::{Change, Receipt, Refused};
 use crate::limits::StoreLimits;
