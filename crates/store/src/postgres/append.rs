@@ -1,7 +1,7 @@
-//! The short way of a group: one statement, which appends entries and batches behind the steps that the lane knows. One round
+//! The short way of a group: one statement, which appends entries and batches behind the versions that the lane knows. One round
 //! trip, no lock, and nothing is updated.
 //!
-//! Nothing is asked before: if a step, a batch or a row is there already, the statement fails as a whole, and the group is
+//! Nothing is asked before: if a version, a batch or a row is there already, the statement fails as a whole, and the group is
 //! judged the long way, from what is recorded. Only there a change is refused.
 
 use super::connection::{Meaning, answered};
@@ -9,7 +9,7 @@ use super::group::{
     GroupFault, GroupMark, GroupOutcome, JudgedGroup, Param, STATEMENT_BYTES_MAX, Writing, column,
 };
 use super::judge::{GroupWrites, JudgeAnswers, JudgedSession, SessionWrite, judge};
-use super::step::{KnownSteps, STEPS_KEPT};
+use super::version::{KnownVersions, VERSIONS_KEPT};
 use crate::chain::int;
 use crate::change::{Change, Hold, Row, SessionChange};
 use crate::queue::{WriteOutcome, WriteRequest};
@@ -23,8 +23,12 @@ pub(super) struct PlainGroup<'g> {
 }
 
 impl<'g> PlainGroup<'g> {
-    /// The group, if all of it is entries and batches of sessions whose last steps are known under the fences of the changes.
-    pub fn of(group: &'g [WriteRequest], steps: &KnownSteps, secret: &'g Secret) -> Option<PlainGroup<'g>> {
+    /// The group, if all of it is entries and batches of sessions whose last versions are known under the fences of the changes.
+    pub fn of(
+        group: &'g [WriteRequest],
+        versions: &KnownVersions,
+        secret: &'g Secret,
+    ) -> Option<PlainGroup<'g>> {
         let (mut seats, mut bytes) = (BTreeMap::new(), 0);
         for request in group {
             let WriteRequest::Commit { changes, .. } = request else { return None };
@@ -32,9 +36,9 @@ impl<'g> PlainGroup<'g> {
                 let Change::Session(change) = change else { return None };
                 bytes += plain_bytes(change)?;
                 let (session, Hold::Held(fence)) = (int(change.session.0), &change.hold) else { return None };
-                let last = steps.get(session).filter(|last| last.fence == fence.0)?;
-                // Old steps are deleted under the lock of the session.
-                if (last.step + 1) % STEPS_KEPT == 0 {
+                let last = versions.get(session).filter(|last| last.fence == fence.0)?;
+                // Old versions are deleted under the lock of the session.
+                if (last.version + 1) % VERSIONS_KEPT == 0 {
                     return None;
                 }
                 seats.insert(session, JudgedSession { last, write: SessionWrite::Nothing });
@@ -76,7 +80,7 @@ impl Writing {
     pub async fn append(&self, group: PlainGroup<'_>, mark: GroupMark) -> Result<GroupOutcome, GroupFault> {
         let PlainGroup { told, writes } = group;
         let appended = answered(Box::pin(self.append_writes(&writes, mark))).await;
-        let group = JudgedGroup { told, steps: writes.steps() };
+        let group = JudgedGroup { told, versions: writes.versions() };
         match appended {
             Ok(_) => Ok(GroupOutcome::Committed(group)),
             // Without an answer it may be on its way, and be committed later.
@@ -91,8 +95,8 @@ impl Writing {
         mark: GroupMark,
     ) -> Result<u64, tokio_postgres::Error> {
         let seats: Vec<_> = writes.seats.iter().collect();
-        let (session, step) =
-            (column(&seats, |(no, _)| **no), column(&seats, |(_, seat)| int(seat.last.step)));
+        let (session, version) =
+            (column(&seats, |(no, _)| **no), column(&seats, |(_, seat)| int(seat.last.version)));
         let fence = column(&seats, |(_, seat)| int(seat.last.fence));
         let head = column(&seats, |(_, seat)| int(seat.last.head));
         let chain = column(&seats, |(_, seat)| &seat.last.chain[..]);
@@ -115,7 +119,7 @@ impl Writing {
             &writer,
             &mark.group,
             &session,
-            &step,
+            &version,
             &fence,
             &head,
             &chain,

@@ -7,7 +7,7 @@ use super::judge::{
     SessionWrite, judge,
 };
 use super::statements::PostgresStatements;
-use super::step::{STEPS_KEPT, SessionStep};
+use super::version::{SessionVersion, VERSIONS_KEPT};
 use crate::chain::{ChainLink, int, uint};
 use crate::queue::{WriteOutcome, WriteRequest};
 use crate::record::gone_hash;
@@ -53,20 +53,20 @@ pub(super) enum GroupOutcome {
 /// A group that was judged and written.
 pub(super) struct JudgedGroup {
     pub told: Vec<WriteOutcome>,
-    /// The last steps of its sessions, where they are known.
-    pub steps: Vec<(i64, SessionStep)>,
+    /// The last versions of its sessions, where they are known.
+    pub versions: Vec<(i64, SessionVersion)>,
 }
 
 impl Writing {
-    /// Applies a group. `claim`: owners that write without a lock have to wait for it.
+    /// Applies a group. `block`: owners that write without a lock have to wait for it.
     pub async fn group(
         &self,
         group: &[WriteRequest],
         mark: GroupMark,
-        claim: bool,
+        block: bool,
     ) -> Result<GroupOutcome, GroupFault> {
         let asked = JudgeQuestions::of(group, &self.secret);
-        let known = answered(Box::pin(self.ask(&asked, claim))).await.map_err(GroupFault::Undone)?;
+        let known = answered(Box::pin(self.ask(&asked, block))).await.map_err(GroupFault::Undone)?;
         let (mut told, writes) = judge(group, known, &self.secret);
         if writes.is_empty() {
             answered(self.client.batch_execute("ROLLBACK")).await.map_err(GroupFault::Undone)?;
@@ -76,7 +76,7 @@ impl Writing {
         right.map_err(|what| GroupFault::Undone(DatabaseFailure::Impossible(what)))?;
         answered(self.expire(&writes.expired)).await.map_err(GroupFault::Undone)?;
         answered(self.remove(&writes.removals, &mut told)).await.map_err(GroupFault::Undone)?;
-        let group = JudgedGroup { told, steps: writes.steps() };
+        let group = JudgedGroup { told, versions: writes.versions() };
         // Every statement before it succeeded, so this cannot silently become a ROLLBACK.
         match answered(self.client.batch_execute("COMMIT")).await {
             Ok(()) => Ok(GroupOutcome::Committed(group)),
@@ -115,10 +115,10 @@ impl Writing {
     }
 
     /// Begins, locks, and reads; in this order, which is why the futures are polled in it.
-    async fn ask<'g>(&self, asked: &JudgeQuestions, claim: bool) -> Result<JudgeAnswers<'g>, Error> {
+    async fn ask<'g>(&self, asked: &JudgeQuestions, block: bool) -> Result<JudgeAnswers<'g>, Error> {
         let (client, sql) = (&self.client, &self.sql);
         let sessions: Vec<i64> = asked.sessions.iter().copied().collect();
-        let claimed: Vec<i64> = asked.changed.iter().copied().filter(|_| claim).collect();
+        let blocked: Vec<i64> = asked.changed.iter().copied().filter(|_| block).collect();
         let mut wanted = KeyQuestions::default();
         asked.keys.iter().for_each(|key| wanted.add(key));
         let (of, keys): (Vec<i64>, Vec<&[u8]>) =
@@ -132,7 +132,7 @@ impl Writing {
             biased;
             client.batch_execute("BEGIN"),
             query(client, &sql.lock_records, locks.len(), [&locks]),
-            self.seats(&sessions, &claimed),
+            self.seats(&sessions, &blocked),
             query(client, &sql.names, names.len(), [names]),
             // After the names: of a session whose removal ends meanwhile, one of the two is found.
             query(client, &sql.gone, gone.len(), [gone]),
@@ -150,8 +150,8 @@ impl Writing {
             ..JudgeAnswers::default()
         };
         for row in seats {
-            let last = SessionStep {
-                step: uint(row.try_get(1)?),
+            let last = SessionVersion {
+                version: uint(row.try_get(1)?),
                 fence: uint(row.try_get(2)?),
                 head: uint(row.try_get(3)?),
                 chain: fixed(row.try_get(4)?),
@@ -185,18 +185,18 @@ impl Writing {
         Ok(known)
     }
 
-    /// Locks sessions, and reads their last steps. Statements behind these see what belongs to those steps, or something newer;
-    /// then somebody has appended a step, and this group cannot.
+    /// Locks sessions, and reads their last versions. Statements behind these see what belongs to those versions, or something newer;
+    /// then somebody has appended a version, and this group cannot.
     async fn seats(
         &self,
         sessions: &Vec<i64>,
-        claimed: &Vec<i64>,
+        blocked: &Vec<i64>,
     ) -> Result<Vec<tokio_postgres::Row>, Error> {
         let (client, sql) = (&self.client, &self.sql);
-        let (_locked, _claimed, seats) = tokio::try_join!(
+        let (_locked, _blocked, seats) = tokio::try_join!(
             biased;
             query(client, &sql.lock_sessions, sessions.len(), [sessions]),
-            query(client, &sql.claim, claimed.len(), [claimed]),
+            query(client, &sql.block, blocked.len(), [blocked]),
             query(client, &sql.seats, sessions.len(), [sessions]),
         )?;
         Ok(seats)
@@ -208,10 +208,10 @@ impl Writing {
         writes: &GroupWrites<'_>,
         mark: GroupMark,
     ) -> Result<Result<(), &'static str>, Error> {
-        // The steps come first: whoever has appended one is alone with the session until it commits.
-        let (_stepped, _marked, adopted, ..) = tokio::try_join!(
+        // The versions come first: whoever has appended one is alone with the session until it commits.
+        let (_appended, _marked, adopted, ..) = tokio::try_join!(
             biased;
-            self.insert_steps(writes),
+            self.insert_versions(writes),
             self.mark(mark),
             self.messages(writes),
             self.insert_sessions(writes),
@@ -267,23 +267,24 @@ impl Writing {
 
     /// Inserts the row by which the group is found.
     async fn mark(&self, mark: GroupMark) -> Result<u64, Error> {
-        self.client.execute(&self.sql.mark, &[&&mark.writer[..], &mark.group]).await
+        self.client.execute(&self.sql.insert_group, &[&&mark.writer[..], &mark.group]).await
     }
 
-    async fn insert_steps(&self, writes: &GroupWrites<'_>) -> Result<(), Error> {
+    async fn insert_versions(&self, writes: &GroupWrites<'_>) -> Result<(), Error> {
         let seats: Vec<_> = writes.seats.iter().collect();
         let session = column(&seats, |(no, _)| **no);
-        let step = column(&seats, |(_, seat)| int(seat.last.step));
+        let version = column(&seats, |(_, seat)| int(seat.last.version));
         let fence = column(&seats, |(_, seat)| int(seat.last.fence));
         let head = column(&seats, |(_, seat)| int(seat.last.head));
         let chain = column(&seats, |(_, seat)| &seat.last.chain[..]);
         let generation = column(&seats, |(_, seat)| int(seat.last.generation));
         let taken = column(&seats, |(_, seat)| seat.write == SessionWrite::Taken);
-        let columns: [Param<'_>; 7] = [&session, &step, &fence, &head, &chain, &generation, &taken];
-        self.execute(&self.sql.insert_steps, session.len(), &columns).await?;
-        let many: Vec<_> = seats.iter().filter(|(_, seat)| seat.last.step % STEPS_KEPT == 0).collect();
-        let (session, step) = (column(&many, |(no, _)| **no), column(&many, |(_, seat)| int(seat.last.step)));
-        self.execute(&self.sql.forget_steps, session.len(), &[&session, &step]).await?;
+        let columns: [Param<'_>; 7] = [&session, &version, &fence, &head, &chain, &generation, &taken];
+        self.execute(&self.sql.insert_versions, session.len(), &columns).await?;
+        let many: Vec<_> = seats.iter().filter(|(_, seat)| seat.last.version % VERSIONS_KEPT == 0).collect();
+        let (session, version) =
+            (column(&many, |(no, _)| **no), column(&many, |(_, seat)| int(seat.last.version)));
+        self.execute(&self.sql.forget_versions, session.len(), &[&session, &version]).await?;
         Ok(())
     }
 

@@ -47,7 +47,7 @@ async fn page(
     before: Option<EntryNo>,
     limit: u64,
 ) -> Result<Vec<JournalRow>, ReadFailure> {
-    // The row after the page, or the session's last step, has the page's end and its link.
+    // The row after the page, or the session's last version, has the page's end and its link.
     let sql = "SELECT coalesce(next.first, s.head + 1), coalesce(next.before, s.chain)
                FROM windlass.seats s LEFT JOIN LATERAL (
                    SELECT first, before FROM windlass.journal j

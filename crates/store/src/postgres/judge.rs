@@ -4,7 +4,7 @@
 //! An error inside a PostgreSQL transaction aborts the whole transaction. So nothing is tried: everything is
 //! read at once, judged here, and written at once.
 
-use super::step::SessionStep;
+use super::version::SessionVersion;
 use crate::chain::{ChainLink, Linked, int, piece_key, row_key};
 use crate::change::{Change, Guard, Hold, Receipt, RecordChange, RecordGuard, Refused, Row, SessionChange};
 use crate::queue::{WriteOutcome, WriteRequest};
@@ -38,7 +38,7 @@ fn place(shelf: Shelf, key: &str) -> RecordPlace {
 pub(super) struct JudgeQuestions {
     /// The sessions to lock.
     pub sessions: BTreeSet<i64>,
-    /// Those of them that get a step, if they are what the group takes them for.
+    /// Those of them that get a version, if they are what the group takes them for.
     pub changed: BTreeSet<i64>,
     /// Keys to look up.
     pub keys: BTreeSet<Key>,
@@ -75,12 +75,12 @@ pub(super) struct JudgeAnswers<'g> {
 /// A session while its group is judged.
 #[derive(Clone, Copy)]
 pub(super) struct JudgedSession<'g> {
-    /// Its last step, with what the group has changed so far.
-    pub last: SessionStep,
+    /// Its last version, with what the group has changed so far.
+    pub last: SessionVersion,
     pub write: SessionWrite<'g>,
 }
 
-/// The step that a group appends to a session.
+/// The version that a group appends to a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionWrite<'g> {
     /// None: the group changes nothing of the session.
@@ -103,7 +103,7 @@ pub(super) struct SentMessage {
 /// The writes of a group.
 #[derive(Default)]
 pub(super) struct GroupWrites<'g> {
-    /// The sessions that get a step, in the order in which they get it.
+    /// The sessions that get a version, in the order in which they get it.
     pub seats: BTreeMap<i64, JudgedSession<'g>>,
     /// Number, session, look-up.
     pub batches: Vec<(i64, i64, Lookup)>,
@@ -270,7 +270,7 @@ pub(super) fn judge<'g>(
     let Judge { known, mut writes, .. } = judge;
     writes.seats = known.seats;
     writes.seats.retain(|_, seat| seat.write != SessionWrite::Nothing);
-    writes.seats.values_mut().for_each(|seat| seat.last.step += 1);
+    writes.seats.values_mut().for_each(|seat| seat.last.version += 1);
     (told, writes)
 }
 
@@ -428,7 +428,7 @@ impl<'g> Judge<'g> {
                 }
                 made.insert(key);
                 let write = SessionWrite::New { name, principal: principal.as_deref() };
-                return Ok(JudgedSession { last: SessionStep::OPENED, write });
+                return Ok(JudgedSession { last: SessionVersion::OPENED, write });
             }
             Hold::Take { from, to } => (from, Some(*to)),
             Hold::Held(from) => (from, None),
@@ -548,14 +548,14 @@ impl JudgedSession<'_> {
 }
 
 impl GroupWrites<'_> {
-    /// The last steps of its sessions. Those of sessions of which pieces are removed are known to the server only.
-    pub fn steps(&self) -> Vec<(i64, SessionStep)> {
+    /// The last versions of its sessions. Those of sessions of which pieces are removed are known to the server only.
+    pub fn versions(&self) -> Vec<(i64, SessionVersion)> {
         let is_removed = |session| self.removals.iter().any(|(_, removed, _)| *removed == session);
         let kept = self.seats.iter().filter(|(session, _)| !is_removed(**session));
         kept.map(|(session, seat)| (*session, seat.last)).collect()
     }
 
-    /// Whether there is nothing to make durable. Whatever is written to a session comes with a step of it.
+    /// Whether there is nothing to make durable. Whatever is written to a session comes with a version of it.
     pub fn is_empty(&self) -> bool {
         self.seats.is_empty() && self.messages.is_empty() && self.records.is_empty()
     }

@@ -6,7 +6,7 @@ use super::connection::{DatabaseFailure, Meaning, Patience, answered, connect};
 use super::group::{GroupFault, GroupMark, GroupOutcome, JudgedGroup, Writing};
 use super::known::{KnownSessions, TAKEN_LOOKUPS_MAX, TakenSession};
 use super::statements::PostgresStatements;
-use super::step::KnownSteps;
+use super::version::KnownVersions;
 use crate::queue::{self, EndOnDrop, Gather, WriteOutcome, WriteQueue, WriteRequest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ pub(super) fn start(
         lanes: Arc::clone(lanes),
         at,
         mark: GroupMark { writer, group: 0 },
-        steps: KnownSteps::default(),
+        versions: KnownVersions::default(),
         connection: None,
     };
     let name = format!("windlass-postgres-{at}");
@@ -63,7 +63,7 @@ struct WriterLane {
     at: usize,
     /// The last group whose outcome is known.
     mark: GroupMark,
-    steps: KnownSteps,
+    versions: KnownVersions,
     connection: Option<Writing>,
 }
 
@@ -74,8 +74,8 @@ enum GroupWay {
     Append,
     /// Its sessions are locked and read.
     Judge,
-    /// Somebody else appended to a session after it was read: so it is claimed first.
-    Claim,
+    /// Somebody else appended to a session after it was read: so its owner is blocked first.
+    Block,
 }
 
 impl GroupWay {
@@ -83,8 +83,8 @@ impl GroupWay {
     fn after(self, raced: bool) -> GroupWay {
         match self {
             GroupWay::Append => GroupWay::Judge,
-            GroupWay::Judge | GroupWay::Claim if raced => GroupWay::Claim,
-            GroupWay::Judge | GroupWay::Claim => self,
+            GroupWay::Judge | GroupWay::Block if raced => GroupWay::Block,
+            GroupWay::Judge | GroupWay::Block => self,
         }
     }
 }
@@ -163,22 +163,22 @@ impl WriterLane {
         let mark = GroupMark { group: self.mark.group + 1, ..self.mark };
         let secret = self.lanes.secret.clone();
         let plain = match way {
-            GroupWay::Append => PlainGroup::of(group, &self.steps, &secret),
-            GroupWay::Judge | GroupWay::Claim => None,
+            GroupWay::Append => PlainGroup::of(group, &self.versions, &secret),
+            GroupWay::Judge | GroupWay::Block => None,
         };
         // Only a group that is durable says where its sessions are.
-        self.steps.forget(group);
+        self.versions.forget(group);
         let connection = self.connected().await.map_err(GroupFault::Undone)?;
         match plain {
             Some(plain) => connection.append(plain, mark).await,
-            None => connection.group(group, mark, way == GroupWay::Claim).await,
+            None => connection.group(group, mark, way == GroupWay::Block).await,
         }
     }
 
     fn committed(&mut self, done: JudgedGroup) -> Vec<WriteOutcome> {
         self.mark.group += 1;
         self.lanes.commits.fetch_add(1, Ordering::Relaxed);
-        self.steps.note(done.steps);
+        self.versions.note(done.versions);
         done.told
     }
 

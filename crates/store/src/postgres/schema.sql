@@ -8,7 +8,7 @@ CREATE TABLE windlass.meta (
     value bytea NOT NULL
 );
 
--- Inserted when a session is opened, deleted when it is removed, never updated. Its state is its last step.
+-- Inserted when a session is opened, deleted when it is removed, never updated. Its state is its last version.
 CREATE TABLE windlass.sessions (
     no       bigint PRIMARY KEY,
     name     bytea  NOT NULL,
@@ -16,27 +16,27 @@ CREATE TABLE windlass.sessions (
     principal bytea                     -- whose it is; NULL: nobody's
 );
 
--- The states of a session, one for each group that wrote to it, without gaps. A writer appends the step after the last one it
--- knows: the key refuses whoever is not at the end. Taking a session is a step, so a former owner is refused by it.
+-- The states of a session, one for each group that wrote to it, without gaps. A writer appends the version after the last one it
+-- knows: the key refuses whoever is not at the end. Taking a session is a version, so a former owner is refused by it.
 --
--- Old steps are deleted while the session's row is locked, but never a step that took the session: it is the one at which
+-- Old versions are deleted while the session's row is locked, but never a version that took the session: it is the one at which
 -- the owner before it would go on. Those, and the last one, outlive the session for the same reason.
-CREATE TABLE windlass.steps (
+CREATE TABLE windlass.versions (
     session    bigint  NOT NULL,
-    step       bigint  NOT NULL,        -- from 1
+    version    bigint  NOT NULL,        -- from 1
     fence      bigint  NOT NULL,        -- of its owner
     head       bigint  NOT NULL,        -- its last entry
     chain      bytea   NOT NULL,        -- the link of the row of that entry
     generation bigint  NOT NULL,        -- of the last record it put
-    taken      boolean NOT NULL,        -- whether the session has another owner since this step
-    PRIMARY KEY (session, step)
+    taken      boolean NOT NULL,        -- whether the session has another owner since this version
+    PRIMARY KEY (session, version)
 );
 
 -- Sessions with their state.
 CREATE VIEW windlass.seats AS
-    SELECT s.no, s.name, s.name_key, s.principal, t.step, t.fence, t.head, t.chain, t.generation
+    SELECT s.no, s.name, s.name_key, s.principal, t.version, t.fence, t.head, t.chain, t.generation
     FROM windlass.sessions s CROSS JOIN LATERAL (
-        SELECT * FROM windlass.steps WHERE session = s.no ORDER BY step DESC LIMIT 1
+        SELECT * FROM windlass.versions WHERE session = s.no ORDER BY version DESC LIMIT 1
     ) t;
 
 -- Hashes of the names of removed sessions, keyed by the store's secret: the names are not used again.
@@ -160,24 +160,25 @@ BEGIN
 END
 $$;
 
--- Inserts the row of a group, and from time to time deletes those before it: their outcome is known to their writer.
-CREATE FUNCTION windlass.mark(marker bytea, group_no bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Inserts the row of a group, and from time to time deletes those before it: their outcome is known to their writer. Void rows
+-- stay, since their groups may still be on the way.
+CREATE FUNCTION windlass.insert_group(marker bytea, group_no bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO windlass.groups (writer, no, void) VALUES (marker, group_no, false);
     IF group_no % 64 = 0 THEN
-        DELETE FROM windlass.groups WHERE writer = marker AND no < group_no;
+        DELETE FROM windlass.groups WHERE writer = marker AND no < group_no AND NOT void;
     END IF;
 END
 $$;
 
--- Appends a step to each session that changes nothing. Whoever writes to one of them without a lock has to wait from then on,
+-- Appends to each session a version that changes nothing. Whoever writes to one of them without a lock has to wait from then on,
 -- so that a group is not refused again and again by an owner that keeps writing. The sessions are locked, and come sorted.
-CREATE FUNCTION windlass.claim(wanted bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION windlass.block(wanted bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     FOR place IN 1 .. cardinality(wanted) LOOP
         LOOP
-            INSERT INTO windlass.steps (session, step, fence, head, chain, generation, taken)
-                SELECT no, step + 1, fence, head, chain, generation, true FROM windlass.seats WHERE no = wanted[place]
+            INSERT INTO windlass.versions (session, version, fence, head, chain, generation, taken)
+                SELECT no, version + 1, fence, head, chain, generation, true FROM windlass.seats WHERE no = wanted[place]
                 ON CONFLICT DO NOTHING;
             EXIT WHEN FOUND OR NOT EXISTS (SELECT 1 FROM windlass.sessions WHERE no = wanted[place]);
         END LOOP;
@@ -185,20 +186,20 @@ BEGIN
 END
 $$;
 
--- Appends a group of entries and batches to sessions whose last steps the writer knows, in one statement and therefore whole or not
--- at all. No lock and no question: the keys refuse whatever is not new, and the steps a writer that is not at the end.
+-- Appends a group of entries and batches to sessions whose last versions the writer knows, in one statement and therefore whole or not
+-- at all. No lock and no question: the keys refuse whatever is not new, and the versions a writer that is not at the end.
 CREATE FUNCTION windlass.append(
     writer bytea, group_no bigint,
-    sessions bigint[], steps bigint[], fences bigint[], heads bigint[], chains bytea[], generations bigint[],
+    sessions bigint[], versions bigint[], fences bigint[], heads bigint[], chains bytea[], generations bigint[],
     rows bigint[], row_sessions bigint[], firsts bigint[], counts bigint[], befores bytea[], links bytea[], data bytea[],
     batches bigint[], batch_sessions bigint[], lookups bytea[],
     opened bigint[], opened_sessions bigint[], closed bigint[], closed_sessions bigint[]
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     -- First, and in the order of the sessions, so that two groups never deadlock.
-    INSERT INTO windlass.steps (session, step, fence, head, chain, generation, taken)
-        SELECT s.*, false FROM unnest(sessions, steps, fences, heads, chains, generations) AS s;
-    PERFORM windlass.mark(writer, group_no);
+    INSERT INTO windlass.versions (session, version, fence, head, chain, generation, taken)
+        SELECT s.*, false FROM unnest(sessions, versions, fences, heads, chains, generations) AS s;
+    PERFORM windlass.insert_group(writer, group_no);
     IF cardinality(batches) > 0 THEN
         INSERT INTO windlass.batches (no, session, lookup) SELECT * FROM unnest(batches, batch_sessions, lookups);
     END IF;
@@ -253,7 +254,7 @@ BEGIN
 END
 $$;
 
--- Removes a piece of a session that is locked, and of which the transaction has appended the last step; says whether something is
+-- Removes a piece of a session that is locked, and of which the transaction has appended the last version; says whether something is
 -- left. `blob` is the space among `spaces` whose keys are
 -- numbers of blobs, of which each piece counts for so many rows.
 CREATE FUNCTION windlass.remove(gone bigint, most bigint, spaces bigint[], blob bigint, weight bigint)
@@ -264,7 +265,7 @@ DECLARE
     number bigint;
     latest bigint;
 BEGIN
-    SELECT max(step) INTO latest FROM windlass.steps WHERE session = gone;
+    SELECT max(version) INTO latest FROM windlass.versions WHERE session = gone;
     -- The newest entries, and with the first row of a batch the batch.
     WITH cut AS (
         DELETE FROM windlass.journal WHERE row IN
@@ -277,15 +278,15 @@ BEGIN
     ), last AS (
         SELECT first, before FROM cut ORDER BY first LIMIT 1
     )
-    UPDATE windlass.steps s SET head = last.first - 1, chain = last.before FROM last
-        WHERE s.session = gone AND s.step = latest;
+    UPDATE windlass.versions s SET head = last.first - 1, chain = last.before FROM last
+        WHERE s.session = gone AND s.version = latest;
     GET DIAGNOSTICS rows = ROW_COUNT;
     IF rows > 0 THEN
         RETURN true;
     END IF;
     -- Expired rows count: they are passed over once nothing is left before and after them. The expired batches have no rows.
-    UPDATE windlass.steps SET head = 0, chain = decode(repeat('00', 32), 'hex')
-        WHERE session = gone AND step = latest AND head > 0;
+    UPDATE windlass.versions SET head = 0, chain = decode(repeat('00', 32), 'hex')
+        WHERE session = gone AND version = latest AND head > 0;
     DELETE FROM windlass.gaps WHERE session = gone;
     DELETE FROM windlass.batches WHERE no IN (SELECT no FROM windlass.batches WHERE session = gone LIMIT most);
     GET DIAGNOSTICS rows = ROW_COUNT;

@@ -22,21 +22,21 @@ macro_rules! statements {
 statements! {
     // In the order of their numbers, so that two groups never deadlock.
     lock_sessions = "SELECT no FROM windlass.sessions WHERE no = ANY($1) ORDER BY no FOR UPDATE";
-    claim = "SELECT windlass.claim($1)";
+    block = "SELECT windlass.block($1)";
     // After they are locked, in a statement of its own: one that waits for a lock reads what was there before it waited.
-    seats = "SELECT no, step, fence, head, chain, generation FROM windlass.seats WHERE no = ANY($1)";
-    insert_steps = "INSERT INTO windlass.steps (session, step, fence, head, chain, generation, taken)
+    seats = "SELECT no, version, fence, head, chain, generation FROM windlass.seats WHERE no = ANY($1)";
+    insert_versions = "INSERT INTO windlass.versions (session, version, fence, head, chain, generation, taken)
                     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bigint[], $7::boolean[])";
-    forget_steps = "DELETE FROM windlass.steps t USING unnest($1::bigint[], $2::bigint[]) AS last (session, step)
-                    WHERE t.session = last.session AND t.step < last.step AND NOT t.taken";
+    forget_versions = "DELETE FROM windlass.versions t USING unnest($1::bigint[], $2::bigint[]) AS last (session, version)
+                    WHERE t.session = last.session AND t.version < last.version AND NOT t.taken";
     // Records of the whole store belong to no session, so each is locked by itself; before the sessions, so that two groups
     // never deadlock.
     lock_records = "SELECT windlass.lock($1)";
     gone = "SELECT key FROM windlass.gone WHERE key = ANY($1)";
     insert_gone = "INSERT INTO windlass.gone (key, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
     remove_session = "WITH mark AS (DELETE FROM windlass.records WHERE owner = $1 AND space = $2),
-                           old AS (DELETE FROM windlass.steps WHERE session = $1 AND NOT taken
-                                   AND step < (SELECT max(step) FROM windlass.steps WHERE session = $1))
+                           old AS (DELETE FROM windlass.versions WHERE session = $1 AND NOT taken
+                                   AND version < (SELECT max(version) FROM windlass.versions WHERE session = $1))
                       DELETE FROM windlass.sessions WHERE no = $1 RETURNING name, principal";
     names = "SELECT name_key FROM windlass.sessions WHERE name_key = ANY($1)";
     batches = "SELECT no, lookup FROM windlass.batches WHERE no = ANY($1) OR lookup = ANY($2)";
@@ -95,8 +95,8 @@ statements! {
               FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS gone (session, no, place) ORDER BY gone.place";
     remove = "SELECT windlass.remove($1, $2, $3, $4, $5)";
     append = "SELECT windlass.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
-    mark = "SELECT windlass.mark($1, $2)";
-    forget_groups = "DELETE FROM windlass.groups WHERE writer = $1";
+    insert_group = "SELECT windlass.insert_group($1, $2)";
+    forget_groups = "DELETE FROM windlass.groups WHERE writer = $1 AND NOT void";
     // Waits for a transaction that has inserted the row and not ended yet.
     void_group = "INSERT INTO windlass.groups (writer, no, void) VALUES ($1, $2, true) ON CONFLICT DO NOTHING";
     group_done = "SELECT NOT void FROM windlass.groups WHERE writer = $1 AND no = $2";

@@ -86,7 +86,7 @@ async fn commits_that_wait_share_one() {
     let before = store.commits();
     // While nobody can append, the lane has what it took and everybody else waits.
     let outside = outside(&url).await;
-    outside.batch_execute("BEGIN; LOCK TABLE windlass.steps IN SHARE MODE").await.unwrap();
+    outside.batch_execute("BEGIN; LOCK TABLE windlass.versions IN SHARE MODE").await.unwrap();
     let sent: Vec<_> =
         (1..65).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)]).into()])).collect();
     outside.batch_execute("ROLLBACK").await.unwrap();
@@ -182,8 +182,8 @@ async fn damage_is_noticed() {
         ("DELETE FROM windlass.journal WHERE first = 1 AND session = $1", false),
         ("DELETE FROM windlass.journal WHERE first = 2 AND session = $1", false),
         ("DELETE FROM windlass.journal WHERE first = 3 AND session = $1", false),
-        ("UPDATE windlass.steps SET chain = '\\x00' WHERE step = 4 AND session = $1", false),
-        ("UPDATE windlass.steps SET head = 2 WHERE step = 4 AND session = $1", false),
+        ("UPDATE windlass.versions SET chain = '\\x00' WHERE version = 4 AND session = $1", false),
+        ("UPDATE windlass.versions SET head = 2 WHERE version = 4 AND session = $1", false),
     ] {
         let session = open_session(&store, damage).await;
         let batch = begin(&store, session, "k").await;

@@ -1,5 +1,5 @@
 //! Commits are appends: the owner of a session neither locks nor updates a row, and whoever is no longer the owner is refused
-//! by the step that took the session.
+//! by the version that took the session.
 
 use super::{cluster, open, outside};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use windlass_store::{
 };
 use windlass_testkit::store_suite::{begin, held, journal, lookup, next, one, open as open_session};
 
-/// More steps than the store keeps of a session.
-const MANY: u32 = 600;
+/// More versions than the store keeps of a session.
+const MANY: u32 = 270;
 
 /// A longer wait is in vain.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,13 +48,15 @@ async fn a_commit_updates_no_row() {
         format!("SELECT sum({column})::bigint FROM pg_stat_user_tables WHERE schemaname = 'windlass' {table}")
     };
     let began = Instant::now();
-    while number(&outside, &counted("n_tup_ins", "AND relname = 'steps'")).await < i64::from(3 * ROUNDS + 2) {
+    while number(&outside, &counted("n_tup_ins", "AND relname = 'versions'")).await
+        < i64::from(3 * ROUNDS + 2)
+    {
         assert!(began.elapsed() < PATIENCE, "the server does not count");
         tokio::task::yield_now().await;
     }
     assert_eq!(number(&outside, &counted("n_tup_upd", "")).await, 0);
-    let kept = "SELECT count(*) FROM windlass.steps";
-    assert!(number(&outside, kept).await <= 256, "old steps are deleted");
+    let kept = "SELECT count(*) FROM windlass.versions";
+    assert!(number(&outside, kept).await <= 256, "old versions are deleted");
 }
 
 /// The owner goes on while somebody else has the session's row locked.
@@ -98,10 +100,10 @@ async fn a_former_owner_is_refused_however_late() {
         }
         let rows =
             |table: &str| format!("SELECT count(*) FROM windlass.{table} WHERE session = {}", session.0);
-        let (journal_rows, steps) =
-            (number(&outside, &rows("journal")).await, number(&outside, &rows("steps")).await);
-        assert!(steps <= 260, "{steps} steps are kept");
-        // The first is behind the step that the old owner wrote last, the others where the new owner has been.
+        let (journal_rows, versions) =
+            (number(&outside, &rows("journal")).await, number(&outside, &rows("versions")).await);
+        assert!(versions <= 260, "{versions} versions are kept");
+        // The first is behind the version that the old owner wrote last, the others where the new owner has been.
         let sent: Vec<_> = (0..5)
             .map(|late| old.commit(vec![held(session, vec![journal(batch, 10_000 + late, 1)]).into()]))
             .collect();
@@ -110,7 +112,7 @@ async fn a_former_owner_is_refused_however_late() {
             assert_eq!(answer.await.unwrap(), [Err(Refused::Fenced { now })], "{lived_on} {removed}");
         }
         assert_eq!(number(&outside, &rows("journal")).await, journal_rows);
-        assert_eq!(number(&outside, &rows("steps")).await, steps);
+        assert_eq!(number(&outside, &rows("versions")).await, versions);
         if !removed {
             assert_eq!(new.history(session, None, 1_000).await.unwrap().len() as i64, journal_rows);
         }

@@ -1,26 +1,26 @@
-//! Steps of sessions, and those that a lane knows.
+//! Versions of sessions, and those that a lane knows.
 //!
-//! A step is the state of a session after a group. A writer appends the step after the last one, and the key refuses it if
+//! A version is the state of a session after a group. A writer appends the version after the last one, and the key refuses it if
 //! another writer did so first. A lane may append without reading only where nobody but a taker can have come in between: to a
-//! session whose last known step it wrote itself, under the fence that the change carries. The steps of takers are never
-//! deleted, so the first step that a former owner tries is there for ever.
+//! session whose last known version it wrote itself, under the fence that the change carries. The versions of takers are never
+//! deleted, so the first version that a former owner tries is there for ever.
 
 use crate::chain::{ChainLink, START};
 use crate::queue::WriteRequest;
 use crate::{Change, SessionChange};
 use std::collections::HashMap;
 
-/// The sessions of which a lane knows the last step; above this all are forgotten and read again.
+/// The sessions of which a lane knows the last version; above this all are forgotten and read again.
 const SESSIONS_KNOWN_MAX: usize = 16_384;
 
-/// Old steps of a session are deleted when its step reaches a multiple of this.
-pub(super) const STEPS_KEPT: u64 = 256;
+/// Old versions of a session are deleted when its version reaches a multiple of this.
+pub(super) const VERSIONS_KEPT: u64 = 256;
 
 /// The state of a session after a group, and its number.
 #[derive(Clone, Copy)]
-pub(super) struct SessionStep {
+pub(super) struct SessionVersion {
     /// From 1.
-    pub step: u64,
+    pub version: u64,
     /// Its owner's fence.
     pub fence: u64,
     /// Its last entry.
@@ -31,27 +31,28 @@ pub(super) struct SessionStep {
     pub generation: u64,
 }
 
-impl SessionStep {
-    /// A session that is opened, before its first step.
-    pub const OPENED: SessionStep = SessionStep { step: 0, fence: 1, head: 0, chain: START, generation: 0 };
+impl SessionVersion {
+    /// A session that is opened, before its first version.
+    pub const OPENED: SessionVersion =
+        SessionVersion { version: 0, fence: 1, head: 0, chain: START, generation: 0 };
 }
 
-/// The last steps that a lane wrote.
+/// The last versions that a lane wrote.
 #[derive(Default)]
-pub(super) struct KnownSteps(HashMap<i64, SessionStep>);
+pub(super) struct KnownVersions(HashMap<i64, SessionVersion>);
 
-impl KnownSteps {
-    /// The last step of a session, as far as this lane knows.
-    pub fn get(&self, session: i64) -> Option<SessionStep> {
+impl KnownVersions {
+    /// The last version of a session, as far as this lane knows.
+    pub fn get(&self, session: i64) -> Option<SessionVersion> {
         self.0.get(&session).copied()
     }
 
-    /// Notes the steps of a group that is durable.
-    pub fn note(&mut self, steps: Vec<(i64, SessionStep)>) {
-        if self.0.len() + steps.len() > SESSIONS_KNOWN_MAX {
+    /// Notes the versions of a group that is durable.
+    pub fn note(&mut self, versions: Vec<(i64, SessionVersion)>) {
+        if self.0.len() + versions.len() > SESSIONS_KNOWN_MAX {
             self.0.clear();
         }
-        self.0.extend(steps);
+        self.0.extend(versions);
     }
 
     /// Forgets the sessions of a group, before they are read.
