@@ -99,6 +99,42 @@ async fn rounds(store: &Arc<dyn Store>, name: &str) -> SessionNo {
     session
 }
 
+/// An append is one statement, which is committed by its end; wherever that is lost, every entry is there once, in its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_append_is_answered_truthfully() {
+    let Some(cluster) = cluster() else { return };
+    for cut in [Cut::BeforeForwarding, Cut::AfterForwarding, Cut::AfterReply] {
+        let database = cluster.database();
+        let proxy = Proxy::start(cluster, cut).await;
+        let store = open(&proxy.url(&database)).await;
+        let session = open_session(&store, "s").await;
+        let batch = begin(&store, session, "k").await;
+        // While somebody else has the row locked, nothing but an append can be committed.
+        let outside = outside(&database).await;
+        for row in 1..11 {
+            proxy.cutting(1);
+            let lock = "BEGIN; SELECT FROM windlass.sessions FOR UPDATE";
+            outside.batch_execute(lock).await.unwrap();
+            let sent = store.commit(vec![held(session, vec![journal(batch, row, 1)]).into()]);
+            while proxy.cuts() < row {
+                tokio::task::yield_now().await;
+            }
+            proxy.cutting(0);
+            outside.batch_execute("ROLLBACK").await.unwrap();
+            let first = EntryNo(u64::from(row) + 1);
+            assert_eq!(sent.await.unwrap(), [Ok(Receipt { first, generation: 0 })], "{cut:?}");
+        }
+        assert_eq!(store.journal(batch).await.unwrap().len(), 11, "{cut:?}");
+        let voided = "SELECT count(*) FROM windlass.groups WHERE void";
+        let voided: i64 = outside.query_one(voided, &[]).await.unwrap().get(0);
+        match cut {
+            Cut::BeforeForwarding => assert_eq!(voided, 10),
+            Cut::AfterForwarding => assert!(voided <= 10),
+            Cut::AfterReply => assert_eq!(voided, 0),
+        }
+    }
+}
+
 /// The server is still at the COMMIT when it is read back: whoever asks must wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_takes_its_time_is_waited_for() {
