@@ -104,7 +104,7 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
     let up = async {
         // The first message has no kind.
         let mut message = read_message(&mut from_client, 0).await?;
-        let mut seen = Seen::default();
+        let mut seen = ClientMessages::default();
         loop {
             let end = seen.commit(&message);
             let cut = (end.is_some() && plan.cuts_here()).then_some(plan.cut);
@@ -145,17 +145,17 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
     }
 }
 
-/// What a client has sent.
+/// The messages of one client.
 #[derive(Default)]
-struct Seen {
+struct ClientMessages {
     /// The name of the prepared statement that appends a group.
     append: Option<Vec<u8>>,
     /// It is being executed.
     appending: bool,
 }
 
-impl Seen {
-    /// If this message commits: what the answer to it ends with.
+impl ClientMessages {
+    /// If this message commits: the end of the answer to it.
     fn commit(&mut self, message: &[u8]) -> Option<&'static [u8]> {
         let mut texts = message.get(5..).unwrap_or_default().split(|byte| *byte == 0);
         match message.first() {
