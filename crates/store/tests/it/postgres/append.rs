@@ -119,6 +119,46 @@ async fn a_former_owner_is_refused_however_late() {
     }
 }
 
+/// A taker that lost to the owner's append once is in front of its next one, however soon the owner sends it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_taker_is_not_starved() {
+    const APPENDS_MAX: u64 = 20;
+    let Some(cluster) = cluster() else { return };
+    let url = cluster.database();
+    let options = PostgresOptions { patience: PATIENCE, ..PostgresOptions::new(&url) };
+    let new = PostgresStore::open(options).await.unwrap();
+    let session = open_session(&open(&url).await, "s").await;
+    // An owner that always has an append under way.
+    let (owner, looking) = (outside(&url).await, outside(&url).await);
+    let append = |version| {
+        format!(
+            "BEGIN; INSERT INTO windlass.versions
+             SELECT session, {version}, fence, head, chain, generation, taken FROM windlass.versions
+             WHERE session = {} AND version = 1",
+            session.0
+        )
+    };
+    owner.batch_execute(&append(2)).await.unwrap();
+    let hold = Hold::Take { from: Fence(1), to: Fence(2) };
+    let sent = new.commit(vec![SessionChange { hold, ..held(session, vec![]) }.into()]);
+    let taking = tokio::spawn(sent);
+    for version in 3.. {
+        assert!(version < APPENDS_MAX, "the taker is starved");
+        let waits = "SELECT count(*) FROM pg_stat_activity
+                     WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while number(&looking, waits).await == 0 {
+            tokio::task::yield_now().await;
+        }
+        owner.batch_execute("COMMIT").await.unwrap();
+        // Refused: the taker is there.
+        if owner.batch_execute(&append(version)).await.is_err() {
+            break;
+        }
+    }
+    assert!(taking.await.unwrap().unwrap()[0].is_ok());
+    assert_eq!(new.session_by_no(session).await.unwrap().unwrap().fence, Fence(2));
+}
+
 /// An owner that never pauses does not keep others from taking its session, and what it was told is what is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_is_taken_from_an_owner_that_keeps_writing() {
