@@ -50,7 +50,9 @@ use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, 
 /// - **Writing** is [`commit`](Store::commit) and [`post`](Store::post). Once they return, what they accepted
 ///   is as durable as [`durability`](Store::durability) says.
 /// - **Order**: the changes of one session apply in the order in which `commit` was called.
-/// - **Ownership**: a change whose fence is not the session's is refused and changes nothing.
+/// - **Ownership**: a change whose fence is not the session's is refused and changes nothing. Taking a session is a change in
+///   the same order as all others of the session: whatever its former owner sends is refused from then on, also what it sends
+///   before it hears of it.
 /// - **Reading** sees every change whose commit has returned.
 /// - **Stall**: after an I/O error on a write, the state of the disk is unknown. The store reopens its file, finds out
 ///   whether the write is there, and repeats it if it is not. Until then nothing is acknowledged: writers wait, and

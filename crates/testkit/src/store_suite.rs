@@ -48,9 +48,9 @@ use windlass_store::{
     SessionChange, Store,
 };
 pub use workers::{
-    a_heartbeat_is_refused_once_its_record_is_gone, heartbeats_and_declarations_meet_in_one_order,
-    of_two_handles_one_takes_a_session, what_one_handle_wrote_the_other_reads,
-    what_two_owners_write_keeps_its_order,
+    a_heartbeat_is_refused_once_its_record_is_gone, changes_of_a_former_owner_are_refused,
+    heartbeats_and_declarations_meet_in_one_order, of_two_handles_one_takes_a_session,
+    what_one_handle_wrote_the_other_reads, what_two_owners_write_keeps_its_order,
 };
 
 /// A store to be tested, and the folder it lives in.
@@ -113,6 +113,7 @@ macro_rules! store_suite {
             reads_see_commits_that_returned,
             concurrent_commits_keep_each_order;
             of_two_handles_one_takes_a_session,
+            changes_of_a_former_owner_are_refused,
             heartbeats_and_declarations_meet_in_one_order,
             a_heartbeat_is_refused_once_its_record_is_gone,
             what_one_handle_wrote_the_other_reads,

@@ -1,4 +1,5 @@
-//! One group in one transaction: lock and read, judge, write, commit. Three round trips, however many changes.
+//! One group in one transaction: lock and read, judge, write, commit. Three round trips, however many changes. Groups that
+//! need no question take one: see `append`.
 
 use super::connection::{DatabaseFailure, answered};
 use super::judge::{
@@ -6,6 +7,7 @@ use super::judge::{
     SessionWrite, judge,
 };
 use super::statements::PostgresStatements;
+use super::version::{SessionVersion, VERSIONS_KEPT};
 use crate::chain::{ChainLink, int, uint};
 use crate::queue::{WriteOutcome, WriteRequest};
 use crate::record::gone_hash;
@@ -17,8 +19,7 @@ use windlass_core::handle::Secret;
 use windlass_core::ids::{Lookup, SessionNo};
 
 /// The maximum size of one statement, far below the gigabyte a message may have.
-const STATEMENT_BYTES_MAX: usize = 16 << 20;
-
+pub(super) const STATEMENT_BYTES_MAX: usize = 16 << 20;
 /// A connection that writes.
 pub(super) struct Writing {
     pub client: Client,
@@ -38,22 +39,34 @@ pub(super) enum GroupFault {
     /// Nothing of it will ever be there.
     Undone(DatabaseFailure),
     /// The commit was sent, and no answer came.
-    InDoubt { failure: DatabaseFailure, told: Vec<WriteOutcome> },
+    InDoubt { failure: DatabaseFailure, group: JudgedGroup },
 }
 
 /// The outcome of a group.
 pub(super) enum GroupOutcome {
     /// It is durable.
-    Committed(Vec<WriteOutcome>),
+    Committed(JudgedGroup),
     /// There was nothing to write.
     Nothing(Vec<WriteOutcome>),
 }
 
+/// A group that was judged and written.
+pub(super) struct JudgedGroup {
+    pub told: Vec<WriteOutcome>,
+    /// The last versions of its sessions, where they are known.
+    pub versions: Vec<(i64, SessionVersion)>,
+}
+
 impl Writing {
-    /// Applies a group.
-    pub async fn group(&self, group: &[WriteRequest], mark: GroupMark) -> Result<GroupOutcome, GroupFault> {
+    /// Applies a group. `block`: owners that write without a lock have to wait for it.
+    pub async fn group(
+        &self,
+        group: &[WriteRequest],
+        mark: GroupMark,
+        block: bool,
+    ) -> Result<GroupOutcome, GroupFault> {
         let asked = JudgeQuestions::of(group, &self.secret);
-        let known = answered(Box::pin(self.ask(&asked))).await.map_err(GroupFault::Undone)?;
+        let known = answered(Box::pin(self.ask(&asked, block))).await.map_err(GroupFault::Undone)?;
         let (mut told, writes) = judge(group, known, &self.secret);
         if writes.is_empty() {
             answered(self.client.batch_execute("ROLLBACK")).await.map_err(GroupFault::Undone)?;
@@ -63,22 +76,35 @@ impl Writing {
         right.map_err(|what| GroupFault::Undone(DatabaseFailure::Impossible(what)))?;
         answered(self.expire(&writes.expired)).await.map_err(GroupFault::Undone)?;
         answered(self.remove(&writes.removals, &mut told)).await.map_err(GroupFault::Undone)?;
+        let group = JudgedGroup { told, versions: writes.versions() };
         // Every statement before it succeeded, so this cannot silently become a ROLLBACK.
         match answered(self.client.batch_execute("COMMIT")).await {
-            Ok(()) => Ok(GroupOutcome::Committed(told)),
-            Err(failure) => Err(GroupFault::InDoubt { failure, told }),
+            Ok(()) => Ok(GroupOutcome::Committed(group)),
+            Err(failure) => Err(GroupFault::InDoubt { failure, group }),
         }
     }
 
-    /// Whether this writer's last group has this mark. Waits for a transaction that still holds the mark.
+    /// Whether this group was committed; if not, it never will be. Waits for a transaction that has not ended.
     pub async fn is_done(&self, mark: GroupMark) -> Result<bool, DatabaseFailure> {
-        let row = answered(self.client.query_opt(&self.sql.marked, &[&&mark.writer[..]])).await?;
-        let last: i64 = row.ok_or(DatabaseFailure::Impossible("the writer's own row is gone"))?.try_get(0)?;
-        match mark.group - last {
-            0 => Ok(true),
-            1 => Ok(false),
-            _ => Err(DatabaseFailure::Impossible("somebody else wrote under this writer's mark")),
+        let params: [Param<'_>; 2] = [&&mark.writer[..], &mark.group];
+        answered(self.client.execute(&self.sql.void_group, &params)).await?;
+        let row = answered(self.client.query_opt(&self.sql.group_done, &params)).await?;
+        Ok(row.ok_or(DatabaseFailure::Impossible("the writer's own row is gone"))?.try_get(0)?)
+    }
+
+    /// Checks that the last group of this writer is there: a server that lacks it has lost acknowledged writes.
+    pub async fn remembers(&self, mark: GroupMark) -> Result<(), DatabaseFailure> {
+        if mark.group == 0 {
+            return Ok(());
         }
+        let params: [Param<'_>; 2] = [&&mark.writer[..], &mark.group];
+        let found = answered(self.client.query_opt(&self.sql.group_done, &params)).await?;
+        found.map(|_row| ()).ok_or(DatabaseFailure::Impossible("it has lost a group that was committed"))
+    }
+
+    /// Deletes the rows of the groups of a writer that ends.
+    pub async fn leave(&self, mark: GroupMark) -> Result<u64, DatabaseFailure> {
+        answered(self.client.execute(&self.sql.forget_groups, &[&&mark.writer[..]])).await
     }
 
     /// The look-ups of a session's batches, at most so many.
@@ -89,9 +115,10 @@ impl Writing {
     }
 
     /// Begins, locks, and reads; in this order, which is why the futures are polled in it.
-    async fn ask<'g>(&self, asked: &JudgeQuestions) -> Result<JudgeAnswers<'g>, Error> {
+    async fn ask<'g>(&self, asked: &JudgeQuestions, block: bool) -> Result<JudgeAnswers<'g>, Error> {
         let (client, sql) = (&self.client, &self.sql);
         let sessions: Vec<i64> = asked.sessions.iter().copied().collect();
+        let blocked: Vec<i64> = asked.changed.iter().copied().filter(|_| block).collect();
         let mut wanted = KeyQuestions::default();
         asked.keys.iter().for_each(|key| wanted.add(key));
         let (of, keys): (Vec<i64>, Vec<&[u8]>) =
@@ -101,11 +128,11 @@ impl Writing {
         let records = Shelves::of(asked);
         let locks: Vec<i64> = asked.locks.iter().copied().collect();
         let expiring: Vec<i64> = asked.expiring.iter().copied().collect();
-        let (_begun, _locked, sessions, names, gone, batches, rows, pieces, messages, records, expiring) = tokio::try_join!(
+        let (_begun, _locked, seats, names, gone, batches, rows, pieces, messages, records, expiring) = tokio::try_join!(
             biased;
             client.batch_execute("BEGIN"),
             query(client, &sql.lock_records, locks.len(), [&locks]),
-            query(client, &sql.lock_sessions, sessions.len(), [&sessions]),
+            self.seats(&sessions, &blocked),
             query(client, &sql.names, names.len(), [names]),
             // After the names: of a session whose removal ends meanwhile, one of the two is found.
             query(client, &sql.gone, gone.len(), [gone]),
@@ -122,11 +149,15 @@ impl Writing {
             generations: records.2,
             ..JudgeAnswers::default()
         };
-        for row in sessions {
-            let (fence, head) = (uint(row.try_get(1)?), uint(row.try_get(2)?));
-            let (chain, generation) = (fixed(row.try_get(3)?), uint(row.try_get(4)?));
-            let seat = JudgedSession { fence, head, chain, generation, kept: SessionWrite::Same };
-            known.seats.insert(row.try_get(0)?, seat);
+        for row in seats {
+            let last = SessionVersion {
+                version: uint(row.try_get(1)?),
+                fence: uint(row.try_get(2)?),
+                head: uint(row.try_get(3)?),
+                chain: fixed(row.try_get(4)?),
+                generation: uint(row.try_get(5)?),
+            };
+            known.seats.insert(row.try_get(0)?, JudgedSession { last, write: SessionWrite::Nothing });
         }
         for row in expiring {
             known.expiring.insert(row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?));
@@ -154,14 +185,33 @@ impl Writing {
         Ok(known)
     }
 
+    /// Locks sessions, and reads their last versions. Statements behind these see what belongs to those versions, or something newer;
+    /// then somebody has appended a version, and this group cannot.
+    async fn seats(
+        &self,
+        sessions: &Vec<i64>,
+        blocked: &Vec<i64>,
+    ) -> Result<Vec<tokio_postgres::Row>, Error> {
+        let (client, sql) = (&self.client, &self.sql);
+        let (_locked, _blocked, seats) = tokio::try_join!(
+            biased;
+            query(client, &sql.lock_sessions, sessions.len(), [sessions]),
+            query(client, &sql.block, blocked.len(), [blocked]),
+            query(client, &sql.seats, sessions.len(), [sessions]),
+        )?;
+        Ok(seats)
+    }
+
     /// Writes everything. Returns an error for impossible results.
     async fn write(
         &self,
         writes: &GroupWrites<'_>,
         mark: GroupMark,
     ) -> Result<Result<(), &'static str>, Error> {
-        let (updated, marked, adopted, ..) = tokio::try_join!(
-            self.update_sessions(writes),
+        // The versions come first: whoever has appended one is alone with the session until it commits.
+        let (_appended, _marked, adopted, ..) = tokio::try_join!(
+            biased;
+            self.insert_versions(writes),
             self.mark(mark),
             self.messages(writes),
             self.insert_sessions(writes),
@@ -171,12 +221,7 @@ impl Writing {
             self.set_marks(writes),
             self.records(writes),
         )?;
-        let changed = writes.seats.values().filter(|seat| seat.kept == SessionWrite::Changed).count() as u64;
-        Ok(if updated != changed {
-            Err("a session that is locked was not updated")
-        } else if marked != 1 {
-            Err("the writer's own row is not what it was")
-        } else if adopted != writes.adopted.len() as u64 {
+        Ok(if adopted != writes.adopted.len() as u64 {
             Err("a message that waits was not adopted")
         } else {
             Ok(())
@@ -220,40 +265,41 @@ impl Writing {
         Ok(())
     }
 
+    /// Inserts the row by which the group is found.
     async fn mark(&self, mark: GroupMark) -> Result<u64, Error> {
-        self.client.execute(&self.sql.mark, &[&&mark.writer[..], &mark.group]).await
+        self.client.execute(&self.sql.insert_group, &[&&mark.writer[..], &mark.group]).await
     }
 
-    async fn update_sessions(&self, writes: &GroupWrites<'_>) -> Result<u64, Error> {
-        let changed: Vec<_> =
-            writes.seats.iter().filter(|(_, seat)| seat.kept == SessionWrite::Changed).collect();
-        let no = column(&changed, |(no, _)| **no);
-        let fence = column(&changed, |(_, seat)| seat.fence.cast_signed());
-        let head = column(&changed, |(_, seat)| seat.head.cast_signed());
-        let chain = column(&changed, |(_, seat)| &seat.chain[..]);
-        let generation = column(&changed, |(_, seat)| seat.generation.cast_signed());
-        let columns: [Param<'_>; 5] = [&no, &fence, &head, &chain, &generation];
-        self.execute(&self.sql.update_sessions, no.len(), &columns).await
+    async fn insert_versions(&self, writes: &GroupWrites<'_>) -> Result<(), Error> {
+        let seats: Vec<_> = writes.seats.iter().collect();
+        let session = column(&seats, |(no, _)| **no);
+        let version = column(&seats, |(_, seat)| int(seat.last.version));
+        let fence = column(&seats, |(_, seat)| int(seat.last.fence));
+        let head = column(&seats, |(_, seat)| int(seat.last.head));
+        let chain = column(&seats, |(_, seat)| &seat.last.chain[..]);
+        let generation = column(&seats, |(_, seat)| int(seat.last.generation));
+        let taken = column(&seats, |(_, seat)| seat.write == SessionWrite::Taken);
+        let columns: [Param<'_>; 7] = [&session, &version, &fence, &head, &chain, &generation, &taken];
+        self.execute(&self.sql.insert_versions, session.len(), &columns).await?;
+        let many: Vec<_> = seats.iter().filter(|(_, seat)| seat.last.version % VERSIONS_KEPT == 0).collect();
+        let (session, version) =
+            (column(&many, |(no, _)| **no), column(&many, |(_, seat)| int(seat.last.version)));
+        self.execute(&self.sql.forget_versions, session.len(), &[&session, &version]).await?;
+        Ok(())
     }
 
     async fn insert_sessions(&self, writes: &GroupWrites<'_>) -> Result<u64, Error> {
-        let (mut names, mut seats) = (Vec::new(), Vec::new());
+        let mut opened = Vec::new();
         for (no, seat) in &writes.seats {
-            if let SessionWrite::New { name, principal } = seat.kept {
-                names.push((name.as_bytes(), super::judge::digest(name.as_bytes()), principal));
-                seats.push((*no, seat));
+            if let SessionWrite::New { name, principal } = seat.write {
+                opened.push((*no, name.as_bytes(), super::judge::digest(name.as_bytes()), principal));
             }
         }
-        let no = column(&seats, |(no, _)| *no);
-        let name = column(&names, |(name, ..)| *name);
-        let key = column(&names, |(_, key, _)| &key[..]);
-        let principal = column(&names, |(_, _, principal)| principal.map(str::as_bytes));
-        let fence = column(&seats, |(_, seat)| seat.fence.cast_signed());
-        let head = column(&seats, |(_, seat)| seat.head.cast_signed());
-        let chain = column(&seats, |(_, seat)| &seat.chain[..]);
-        let generation = column(&seats, |(_, seat)| seat.generation.cast_signed());
-        let columns: [Param<'_>; 8] = [&no, &name, &key, &principal, &fence, &head, &chain, &generation];
-        self.execute(&self.sql.insert_sessions, no.len(), &columns).await
+        let no = column(&opened, |(no, ..)| *no);
+        let name = column(&opened, |(_, name, ..)| *name);
+        let key = column(&opened, |(_, _, key, _)| &key[..]);
+        let principal = column(&opened, |(.., principal)| principal.map(str::as_bytes));
+        self.execute(&self.sql.insert_sessions, no.len(), &[&no, &name, &key, &principal]).await
     }
 
     /// Batches, and which of them are open.
@@ -349,7 +395,7 @@ impl Writing {
     }
 }
 
-type Param<'a> = &'a (dyn ToSql + Sync);
+pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
 /// Runs a query, unless there are no keys.
 async fn query<const N: usize>(
@@ -362,7 +408,7 @@ async fn query<const N: usize>(
 }
 
 /// One column of many rows, as a PostgreSQL array.
-fn column<'a, R, T>(rows: &'a [R], of: impl Fn(&'a R) -> T) -> Vec<T> {
+pub(super) fn column<'a, R, T>(rows: &'a [R], of: impl Fn(&'a R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }
 

@@ -47,9 +47,9 @@ async fn page(
     before: Option<EntryNo>,
     limit: u64,
 ) -> Result<Vec<JournalRow>, ReadFailure> {
-    // The row after the page, or the session's own row, has the page's end and its link.
+    // The row after the page, or the session's last version, has the page's end and its link.
     let sql = "SELECT coalesce(next.first, s.head + 1), coalesce(next.before, s.chain)
-               FROM windlass.sessions s LEFT JOIN LATERAL (
+               FROM windlass.seats s LEFT JOIN LATERAL (
                    SELECT first, before FROM windlass.journal j
                    WHERE j.session = s.no AND j.first >= $2 ORDER BY j.first LIMIT 1
                ) next ON TRUE WHERE s.no = $1";

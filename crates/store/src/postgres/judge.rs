@@ -4,7 +4,8 @@
 //! An error inside a PostgreSQL transaction aborts the whole transaction. So nothing is tried: everything is
 //! read at once, judged here, and written at once.
 
-use crate::chain::{ChainLink, Linked, START, int, piece_key, row_key};
+use super::version::SessionVersion;
+use crate::chain::{ChainLink, Linked, int, piece_key, row_key};
 use crate::change::{Change, Guard, Hold, Receipt, RecordChange, RecordGuard, Refused, Row, SessionChange};
 use crate::queue::{WriteOutcome, WriteRequest};
 use crate::record::gone_hash;
@@ -37,6 +38,8 @@ fn place(shelf: Shelf, key: &str) -> RecordPlace {
 pub(super) struct JudgeQuestions {
     /// The sessions to lock.
     pub sessions: BTreeSet<i64>,
+    /// Those of them that get a version, if they are what the group takes them for.
+    pub changed: BTreeSet<i64>,
     /// Keys to look up.
     pub keys: BTreeSet<Key>,
     /// Messages by session and digest of their key.
@@ -72,20 +75,23 @@ pub(super) struct JudgeAnswers<'g> {
 /// A session while its group is judged.
 #[derive(Clone, Copy)]
 pub(super) struct JudgedSession<'g> {
-    pub fence: u64,
-    pub head: u64,
-    pub chain: ChainLink,
-    /// The generation of the last record it put.
-    pub generation: u64,
-    pub kept: SessionWrite<'g>,
+    /// Its last version, with what the group has changed so far.
+    pub last: SessionVersion,
+    pub write: SessionWrite<'g>,
 }
 
-/// The write to the session's row.
+/// The version that a group appends to a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionWrite<'g> {
-    Same,
+    /// None: the group changes nothing of the session.
+    Nothing,
     Changed,
-    New { name: &'g str, principal: Option<&'g str> },
+    Taken,
+    /// The first one, with the session's row.
+    New {
+        name: &'g str,
+        principal: Option<&'g str>,
+    },
 }
 
 /// A message sent before.
@@ -97,6 +103,7 @@ pub(super) struct SentMessage {
 /// The writes of a group.
 #[derive(Default)]
 pub(super) struct GroupWrites<'g> {
+    /// The sessions that get a version, in the order in which they get it.
     pub seats: BTreeMap<i64, JudgedSession<'g>>,
     /// Number, session, look-up.
     pub batches: Vec<(i64, i64, Lookup)>,
@@ -156,6 +163,7 @@ impl JudgeQuestions {
                 }
                 WriteRequest::Remove { piece, .. } => {
                     asked.sessions.insert(int(piece.session.0));
+                    asked.changed.insert(int(piece.session.0));
                 }
                 WriteRequest::OwnFile { .. } | WriteRequest::Shrink { .. } => {}
             }
@@ -165,6 +173,7 @@ impl JudgeQuestions {
 
     fn change(&mut self, change: &SessionChange, secret: &Secret) {
         self.sessions.insert(int(change.session.0));
+        self.changed.insert(int(change.session.0));
         if let Hold::Open { name, .. } = &change.hold {
             self.keys.insert(Key::Name(digest(name.as_bytes())));
             self.keys.insert(Key::Gone(*gone_hash(secret, name).as_bytes()));
@@ -260,7 +269,8 @@ pub(super) fn judge<'g>(
         .collect();
     let Judge { known, mut writes, .. } = judge;
     writes.seats = known.seats;
-    writes.seats.retain(|_, seat| seat.kept != SessionWrite::Same);
+    writes.seats.retain(|_, seat| seat.write != SessionWrite::Nothing);
+    writes.seats.values_mut().for_each(|seat| seat.last.version += 1);
     (told, writes)
 }
 
@@ -275,7 +285,10 @@ impl<'g> Judge<'g> {
     fn change(&mut self, change: &'g SessionChange) -> Result<Receipt, Refused> {
         let (mut seat, made) = self.check(change)?;
         self.known.keys.extend(made);
-        let mut receipt = Receipt { first: EntryNo(seat.head + 1), generation: 0 };
+        let mut receipt = Receipt { first: EntryNo(seat.last.head + 1), generation: 0 };
+        if !change.rows.is_empty() {
+            seat.change();
+        }
         for row in &change.rows {
             receipt.generation = self.record(change, &mut seat, row).unwrap_or(receipt.generation);
             self.note(int(change.session.0), &mut seat, row);
@@ -377,10 +390,9 @@ impl<'g> Judge<'g> {
                 None
             }
             Row::Put { space, key, value } => {
-                seat.change();
-                seat.generation += 1;
-                self.put(place(space.of(change.session), key), seat.generation, value);
-                Some(seat.generation)
+                seat.last.generation += 1;
+                self.put(place(space.of(change.session), key), seat.last.generation, value);
+                Some(seat.last.generation)
             }
             Row::Batch { .. } | Row::Journal { .. } | Row::Close(_) | Row::Reopen(_) => None,
             Row::Expire(_) | Row::Chunk { .. } | Row::Cut { .. } | Row::Adopt { .. } | Row::Mark { .. } => {
@@ -415,22 +427,22 @@ impl<'g> Judge<'g> {
                     return Err(Refused::Gone);
                 }
                 made.insert(key);
-                let kept = SessionWrite::New { name, principal: principal.as_deref() };
-                return Ok(JudgedSession { fence: 1, head: 0, chain: START, generation: 0, kept });
+                let write = SessionWrite::New { name, principal: principal.as_deref() };
+                return Ok(JudgedSession { last: SessionVersion::OPENED, write });
             }
             Hold::Take { from, to } => (from, Some(*to)),
             Hold::Held(from) => (from, None),
         };
         let mut seat = *now.ok_or(Refused::Fenced { now: Fence(0) })?;
-        if seat.fence != from.0 {
-            return Err(Refused::Fenced { now: Fence(seat.fence) });
+        if seat.last.fence != from.0 {
+            return Err(Refused::Fenced { now: Fence(seat.last.fence) });
         }
         if let Some(to) = to {
             if to <= *from {
                 return Err(Refused::Fenced { now: *from });
             }
-            seat.fence = to.0;
-            seat.change();
+            seat.last.fence = to.0;
+            seat.take();
         }
         Ok(seat)
     }
@@ -443,7 +455,7 @@ impl<'g> Judge<'g> {
                 writes.open.insert((session, int(no.0)), true);
             }
             Row::Journal { batch, row, count, data } => {
-                let first = seat.head + 1;
+                let first = seat.last.head + 1;
                 let linked = Linked {
                     session: session.cast_unsigned(),
                     batch: batch.0,
@@ -452,12 +464,11 @@ impl<'g> Judge<'g> {
                     count: *count,
                     data,
                 };
-                let (before, link) = (seat.chain, linked.link(&seat.chain));
+                let (before, link) = (seat.last.chain, linked.link(&seat.last.chain));
                 let (key, first, count) = (row_key(*batch, *row), int(first), i64::from(*count));
                 writes.journal.push(Entries { key, session, first, count, before, link, data });
-                seat.head += count.cast_unsigned();
-                seat.chain = link;
-                seat.change();
+                seat.last.head += count.cast_unsigned();
+                seat.last.chain = link;
             }
             Row::Close(no) => {
                 writes.open.insert((session, int(no.0)), false);
@@ -491,10 +502,13 @@ impl<'g> Judge<'g> {
     /// Whether a piece may be removed; removing it shows whether anything is left.
     fn piece(&mut self, at: usize, piece: Removal) -> Result<Removed, Refused> {
         let session = int(piece.session.0);
-        match self.known.seats.get(&session) {
+        match self.known.seats.get_mut(&session) {
             None => Ok(Removed::All),
-            Some(seat) if seat.fence != piece.fence.0 => Err(Refused::Fenced { now: Fence(seat.fence) }),
-            Some(_) => {
+            Some(seat) if seat.last.fence != piece.fence.0 => {
+                Err(Refused::Fenced { now: Fence(seat.last.fence) })
+            }
+            Some(seat) => {
+                seat.change();
                 self.writes.removals.push((at, session, i64::try_from(piece.most).unwrap_or(i64::MAX)));
                 Ok(Removed::Piece)
             }
@@ -521,24 +535,28 @@ impl<'g> Judge<'g> {
 
 impl JudgedSession<'_> {
     fn change(&mut self) {
-        if self.kept == SessionWrite::Same {
-            self.kept = SessionWrite::Changed;
+        if self.write == SessionWrite::Nothing {
+            self.write = SessionWrite::Changed;
+        }
+    }
+
+    fn take(&mut self) {
+        if matches!(self.write, SessionWrite::Nothing | SessionWrite::Changed) {
+            self.write = SessionWrite::Taken;
         }
     }
 }
 
 impl GroupWrites<'_> {
-    /// Whether there is nothing to make durable.
+    /// The last versions of its sessions. Those of sessions of which pieces are removed are known to the server only.
+    pub fn versions(&self) -> Vec<(i64, SessionVersion)> {
+        let is_removed = |session| self.removals.iter().any(|(_, removed, _)| *removed == session);
+        let kept = self.seats.iter().filter(|(session, _)| !is_removed(**session));
+        kept.map(|(session, seat)| (*session, seat.last)).collect()
+    }
+
+    /// Whether there is nothing to make durable. Whatever is written to a session comes with a version of it.
     pub fn is_empty(&self) -> bool {
-        self.seats.is_empty()
-            && self.open.is_empty()
-            && self.pieces.is_empty()
-            && self.cuts.is_empty()
-            && self.messages.is_empty()
-            && self.adopted.is_empty()
-            && self.marks.is_empty()
-            && self.records.is_empty()
-            && self.removals.is_empty()
-            && self.expired.is_empty()
+        self.seats.is_empty() && self.messages.is_empty() && self.records.is_empty()
     }
 }

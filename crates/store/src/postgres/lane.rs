@@ -1,10 +1,12 @@
 //! A lane: one queue, one thread, one connection, one group after the other. A session always uses the same lane, so
 //! its changes apply in the order in which they were sent; several lanes have several transactions in flight.
 
+use super::append::PlainGroup;
 use super::connection::{DatabaseFailure, Meaning, Patience, answered, connect};
-use super::group::{GroupFault, GroupMark, GroupOutcome, Writing};
+use super::group::{GroupFault, GroupMark, GroupOutcome, JudgedGroup, Writing};
 use super::known::{KnownSessions, TAKEN_LOOKUPS_MAX, TakenSession};
 use super::statements::PostgresStatements;
+use super::version::KnownVersions;
 use crate::queue::{self, EndOnDrop, Gather, WriteOutcome, WriteQueue, WriteRequest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,8 +46,13 @@ pub(super) fn start(
 ) -> std::io::Result<(JoinHandle<()>, LaneReady)> {
     let (ready, started) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let lane =
-        WriterLane { lanes: Arc::clone(lanes), at, mark: GroupMark { writer, group: 0 }, connection: None };
+    let lane = WriterLane {
+        lanes: Arc::clone(lanes),
+        at,
+        mark: GroupMark { writer, group: 0 },
+        versions: KnownVersions::default(),
+        connection: None,
+    };
     let name = format!("windlass-postgres-{at}");
     let thread = std::thread::Builder::new().name(name).spawn(move || lane.run(&runtime, ready))?;
     Ok((thread, started))
@@ -54,9 +61,32 @@ pub(super) fn start(
 struct WriterLane {
     lanes: Arc<Lanes>,
     at: usize,
-    /// The last group known to be committed.
+    /// The last group whose outcome is known.
     mark: GroupMark,
+    versions: KnownVersions,
     connection: Option<Writing>,
+}
+
+/// How a group is written. Each attempt goes further than the one before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GroupWay {
+    /// In one statement, if it needs no question.
+    Append,
+    /// Its sessions are locked and read.
+    Judge,
+    /// Somebody else appended to a session after it was read: so its owner is blocked first.
+    Block,
+}
+
+impl GroupWay {
+    /// The way of the next attempt, after one that somebody else raced or that failed otherwise.
+    fn after(self, raced: bool) -> GroupWay {
+        match self {
+            GroupWay::Append => GroupWay::Judge,
+            GroupWay::Judge | GroupWay::Block if raced => GroupWay::Block,
+            GroupWay::Judge | GroupWay::Block => self,
+        }
+    }
 }
 
 impl WriterLane {
@@ -64,7 +94,7 @@ impl WriterLane {
         let lanes = Arc::clone(&self.lanes);
         let queue = &lanes.queues[self.at];
         let _told = EndOnDrop(queue);
-        let entered = runtime.block_on(self.enter());
+        let entered = runtime.block_on(async { self.connected().await.map(|_connection| ()) });
         let failed = entered.is_err();
         if ready.send(entered).is_err() || failed {
             return;
@@ -91,22 +121,31 @@ impl WriterLane {
     /// Writes a group with retries, and finds out whether it was written when no answer came.
     async fn write(&mut self, group: &[WriteRequest]) -> Result<Vec<WriteOutcome>, DatabaseFailure> {
         let mut patience = Patience::new(self.lanes.patience);
+        let mut way = GroupWay::Append;
         loop {
-            let failure = match self.attempt(group).await {
+            let failure = match self.attempt(group, way).await {
                 Ok(GroupOutcome::Nothing(told)) => return Ok(told),
-                Ok(GroupOutcome::Committed(told)) => return Ok(self.committed(told)),
+                Ok(GroupOutcome::Committed(done)) => return Ok(self.committed(done)),
                 Err(GroupFault::Undone(failure)) => {
                     self.undo(&failure).await;
                     failure
                 }
-                Err(GroupFault::InDoubt { failure, told }) => {
+                Err(GroupFault::InDoubt { failure, group }) => {
                     self.connection = None;
                     if self.decide().await.map_err(|why| DatabaseFailure::Undecided(Box::new(why)))? {
-                        return Ok(self.committed(told));
+                        return Ok(self.committed(group));
                     }
+                    // Its number is void now.
+                    self.mark.group += 1;
                     failure
                 }
             };
+            let (raced, tried) = (failure.meaning() == Meaning::Raced, way);
+            way = way.after(raced);
+            // What is there already is read at once; a pause helps only where somebody is in the way.
+            if tried == GroupWay::Append && raced {
+                continue;
+            }
             patience.after(failure).await?;
         }
     }
@@ -120,18 +159,30 @@ impl WriterLane {
         }
     }
 
-    async fn attempt(&mut self, group: &[WriteRequest]) -> Result<GroupOutcome, GroupFault> {
+    async fn attempt(&mut self, group: &[WriteRequest], way: GroupWay) -> Result<GroupOutcome, GroupFault> {
         let mark = GroupMark { group: self.mark.group + 1, ..self.mark };
-        self.connected().await.map_err(GroupFault::Undone)?.group(group, mark).await
+        let secret = self.lanes.secret.clone();
+        let plain = match way {
+            GroupWay::Append => PlainGroup::of(group, &self.versions, &secret),
+            GroupWay::Judge | GroupWay::Block => None,
+        };
+        // Only a group that is durable says where its sessions are.
+        self.versions.forget(group);
+        let connection = self.connected().await.map_err(GroupFault::Undone)?;
+        match plain {
+            Some(plain) => connection.append(plain, mark).await,
+            None => connection.group(group, mark, way == GroupWay::Block).await,
+        }
     }
 
-    fn committed(&mut self, told: Vec<WriteOutcome>) -> Vec<WriteOutcome> {
+    fn committed(&mut self, done: JudgedGroup) -> Vec<WriteOutcome> {
         self.mark.group += 1;
         self.lanes.commits.fetch_add(1, Ordering::Relaxed);
-        told
+        self.versions.note(done.versions);
+        done.told
     }
 
-    /// Reads whether the group in doubt is there.
+    /// Finds out whether the group in doubt is there; if not, it never will be.
     async fn decide(&mut self) -> Result<bool, DatabaseFailure> {
         let mark = GroupMark { group: self.mark.group + 1, ..self.mark };
         let mut patience = Patience::new(self.lanes.patience);
@@ -170,25 +221,17 @@ impl WriterLane {
             _ => {
                 let client = connect(&self.lanes.config).await?;
                 let sql = answered(PostgresStatements::prepare(&client)).await?;
-                Writing { client, sql, secret: self.lanes.secret.clone() }
+                let connection = Writing { client, sql, secret: self.lanes.secret.clone() };
+                connection.remembers(self.mark).await?;
+                connection
             }
         };
         Ok(self.connection.insert(connection))
     }
 
-    /// Creates the row in which this lane counts its groups.
-    async fn enter(&mut self) -> Result<(), DatabaseFailure> {
-        let writer = self.mark.writer;
-        let client = &self.connected().await?.client;
-        let sql = "INSERT INTO windlass.writers (id, last) VALUES ($1, 0)";
-        answered(client.execute(sql, &[&&writer[..]])).await?;
-        Ok(())
-    }
-
     async fn leave(&mut self) {
         let Some(connection) = &self.connection else { return };
-        let sql = "DELETE FROM windlass.writers WHERE id = $1";
-        // A row that stays is a few bytes, and harmless.
-        let _left = answered(connection.client.execute(sql, &[&&self.mark.writer[..]])).await;
+        // Rows that stay are a few bytes, and harmless.
+        let _left = connection.leave(self.mark).await;
     }
 }

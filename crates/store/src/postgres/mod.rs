@@ -1,18 +1,23 @@
 //! The store on PostgreSQL: **a spike** that tests the contract, not yet a store for production.
 //!
-//! It passes the suite of every store, and shows the contract with several writing processes: a write goes
-//! `commit` → `queue` of the session's `lane` → one transaction per `group`, whose changes are judged
-//! (`judge`) while their sessions' rows are locked → answer. A read goes to one of the `readers`.
+//! It passes the suite of every store, and shows the contract with several writing processes. A write goes `commit` → `queue` of the
+//! session's `lane` → one transaction per group → answer; a read goes to one of the `readers`.
 //!
-//! When the answer to a COMMIT is lost, the lane reads whether it was done: each group carries a number that
-//! its transaction writes into the lane's own row, and a reader of that row waits for the transaction. If it
-//! cannot be found out, the write is an error and the store is poisoned; nothing is acknowledged on a guess.
+//! A commit appends. Each group inserts a `version` behind the last one of each session it writes to: the session's state from then
+//! on. The key refuses a writer that is not at the end, and taking a session is a version, so a former owner is refused by its own
+//! append. A group of entries and batches whose sessions' versions are known is one statement (`append`); any other one is judged
+//! (`group`, `judge`) from what is read while its sessions' rows are locked. No row is updated by either.
 //!
-//! Missing: a policy for migrations (there is one format, and no step); TLS; removing the rows of dead
-//! writers; waking an owner when a message was posted, which polls now; failover to a replica that may lack
-//! acknowledged writes; and tuning (the COMMIT is its own round trip, and pools in between such as pgbouncer
-//! are untested).
+//! When the answer to a COMMIT is lost, the lane looks for the row that each group inserts for itself, after waiting for the transaction.
+//! If it is not there, a void row takes its place, and the group can never be committed. If it cannot be found out, the write is
+//! an error and the store is poisoned; nothing is acknowledged on a guess.
+//!
+//! Missing: a policy for migrations (there is one format); TLS; deleting the rows of groups of
+//! dead writers; waking an owner when a message was posted, which polls now; failover to a replica that may lack
+//! acknowledged writes, which is noticed and closes the store; and tuning (groups are not gathered, and pools in between
+//! such as pgbouncer are untested).
 
+mod append;
 mod connection;
 mod group;
 mod history;
@@ -24,6 +29,7 @@ mod read;
 mod readers;
 mod schema;
 mod statements;
+mod version;
 
 use crate::change::{Change, Receipt, Refused};
 use crate::limits::StoreLimits;
@@ -108,7 +114,7 @@ impl PostgresStore {
         }
         if opened.format < schema::KNOWN {
             return Err(
-                place.refused("its format is older and there are no steps yet; make a new database", None)
+                place.refused("its format is older and there is no migration; make a new database", None)
             );
         }
         let damaged = || place.refused("its secret is damaged; restore it from a backup", None);

@@ -38,7 +38,7 @@ pub(super) fn reserve(readers: &ReaderConnections, what: Sequence, count: u64) -
 pub(super) fn session(readers: &ReaderConnections, name: &str) -> Answer<Option<SessionRow>> {
     let key = digest(name.as_bytes());
     readers.ask("read a session", move |client| async move {
-        let sql = "SELECT no, name, principal, fence, head FROM windlass.sessions WHERE name_key = $1";
+        let sql = "SELECT no, name, principal, fence, head FROM windlass.seats WHERE name_key = $1";
         one(&client, sql, &[(&&key[..], Type::BYTEA)], session_row).await
     })
 }
@@ -46,7 +46,7 @@ pub(super) fn session(readers: &ReaderConnections, name: &str) -> Answer<Option<
 /// The session of this number.
 pub(super) fn session_by_no(readers: &ReaderConnections, no: SessionNo) -> Answer<Option<SessionRow>> {
     readers.ask("read a session", move |client| async move {
-        let sql = "SELECT no, name, principal, fence, head FROM windlass.sessions WHERE no = $1";
+        let sql = "SELECT no, name, principal, fence, head FROM windlass.seats WHERE no = $1";
         one(&client, sql, &[(&int(no.0), Type::INT8)], session_row).await
     })
 }
@@ -59,7 +59,7 @@ pub(super) fn sessions(
 ) -> Answer<Vec<SessionRow>> {
     let after = after.map_or(-1, |after| int(after.0));
     readers.ask("read the sessions", move |client| async move {
-        let sql = "SELECT no, name, principal, fence, head FROM windlass.sessions WHERE no > $1
+        let sql = "SELECT no, name, principal, fence, head FROM windlass.seats WHERE no > $1
                    ORDER BY no LIMIT $2";
         all(&client, sql, &[(&after, Type::INT8), (&most(limit), Type::INT8)], session_row).await
     })
@@ -74,7 +74,7 @@ pub(super) fn sessions_with(
 ) -> Answer<Vec<SessionRow>> {
     let after = after.map_or(-1, |after| int(after.0));
     readers.ask("read the sessions", move |client| async move {
-        let sql = "SELECT no, name, principal, fence, head FROM windlass.sessions WHERE no IN
+        let sql = "SELECT no, name, principal, fence, head FROM windlass.seats WHERE no IN
                    (SELECT DISTINCT owner FROM windlass.records WHERE space = $1 AND owner > $2 ORDER BY owner LIMIT $3)
                    ORDER BY no";
         let params: [Typed<'_>; 3] =
@@ -94,7 +94,7 @@ pub(super) fn sessions_by_name(
     readers.ask("read the sessions", move |client| {
         let wanted = wanted.clone();
         async move {
-            let sql = "SELECT no, name, principal, fence, head FROM windlass.sessions
+            let sql = "SELECT no, name, principal, fence, head FROM windlass.seats
                    WHERE ($1::bytea IS NULL OR principal = $1) AND ($2::bytea IS NULL OR name > $2)
                    ORDER BY name LIMIT $3";
             let params: [Typed<'_>; 3] =

@@ -5,7 +5,7 @@ use tokio_postgres::{Client, Error};
 use windlass_core::handle::Secret;
 
 /// The newest format; the database stores its own under `format`.
-pub(super) const KNOWN: u32 = 4;
+pub(super) const KNOWN: u32 = 5;
 
 const MAKE: &str = include_str!("schema.sql");
 

@@ -8,16 +8,36 @@ CREATE TABLE windlass.meta (
     value bytea NOT NULL
 );
 
+-- Inserted when a session is opened, deleted when it is removed, never updated. Its state is its last version.
 CREATE TABLE windlass.sessions (
     no       bigint PRIMARY KEY,
     name     bytea  NOT NULL,
     name_key bytea  NOT NULL UNIQUE,
-    principal bytea,                    -- whose it is; NULL: nobody's
-    fence    bigint NOT NULL,
-    head     bigint NOT NULL,           -- its last entry
-    chain    bytea  NOT NULL,           -- the link of the row of that entry
-    generation bigint NOT NULL          -- of the last record it put
-) WITH (fillfactor = 70);
+    principal bytea                     -- whose it is; NULL: nobody's
+);
+
+-- The states of a session, one for each group that wrote to it, without gaps. A writer appends the version after the last one it
+-- knows: the key refuses whoever is not at the end. Taking a session is a version, so a former owner is refused by it.
+--
+-- Old versions are deleted while the session's row is locked, but never a version that took the session: it is the one at which
+-- the owner before it would go on. Those, and the last one, outlive the session for the same reason.
+CREATE TABLE windlass.versions (
+    session    bigint  NOT NULL,
+    version    bigint  NOT NULL,        -- from 1
+    fence      bigint  NOT NULL,        -- of its owner
+    head       bigint  NOT NULL,        -- its last entry
+    chain      bytea   NOT NULL,        -- the link of the row of that entry
+    generation bigint  NOT NULL,        -- of the last record it put
+    taken      boolean NOT NULL,        -- whether the session has another owner since this version
+    PRIMARY KEY (session, version)
+);
+
+-- Sessions with their state.
+CREATE VIEW windlass.seats AS
+    SELECT s.no, s.name, s.name_key, s.principal, t.version, t.fence, t.head, t.chain, t.generation
+    FROM windlass.sessions s CROSS JOIN LATERAL (
+        SELECT * FROM windlass.versions WHERE session = s.no ORDER BY version DESC LIMIT 1
+    ) t;
 
 -- Hashes of the names of removed sessions, keyed by the store's secret: the names are not used again.
 CREATE TABLE windlass.gone (
@@ -101,18 +121,20 @@ CREATE TABLE windlass.inbound (
 
 CREATE INDEX inbound_waiting ON windlass.inbound (session, no) WHERE body IS NOT NULL;
 
--- One row for each connection that writes: the number of its last group, in the same transaction as the group. When
--- the answer to a COMMIT is lost, this tells whether there was one.
-CREATE TABLE windlass.writers (
-    id    bytea       PRIMARY KEY,
-    last  bigint      NOT NULL,
-    since timestamptz NOT NULL DEFAULT now()
-) WITH (fillfactor = 50);
+-- One row for each group of a connection that writes, inserted in the group's transaction. When the answer to a COMMIT is
+-- lost, the connection looks for its row, and inserts a void one if there is none: then the group can never be committed.
+CREATE TABLE windlass.groups (
+    writer bytea   NOT NULL,
+    no     bigint  NOT NULL,            -- from 1
+    void   boolean NOT NULL,
+    PRIMARY KEY (writer, no)
+);
 
 CREATE SEQUENCE windlass.session_no;
 CREATE SEQUENCE windlass.batch_no;
 CREATE SEQUENCE windlass.blob_no;
-CREATE SEQUENCE windlass.generation;
+-- Of records of the whole store. Each connection takes a block, so a record's generations are distinct, and not in order.
+CREATE SEQUENCE windlass.generation CACHE 1024;
 
 -- A sequence gives one number at a time; under the lock a run of them is ours.
 CREATE FUNCTION windlass.reserve(what regclass, count bigint) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -135,6 +157,66 @@ BEGIN
     FOR place IN 1 .. cardinality(keys) LOOP
         PERFORM pg_advisory_xact_lock(keys[place]);
     END LOOP;
+END
+$$;
+
+-- Inserts the row of a group, and from time to time deletes those before it: their outcome is known to their writer. Void rows
+-- stay, since their groups may still be on the way.
+CREATE FUNCTION windlass.insert_group(marker bytea, group_no bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO windlass.groups (writer, no, void) VALUES (marker, group_no, false);
+    IF group_no % 64 = 0 THEN
+        DELETE FROM windlass.groups WHERE writer = marker AND no < group_no AND NOT void;
+    END IF;
+END
+$$;
+
+-- Appends to each session a version that changes nothing. Whoever writes to one of them without a lock has to wait from then on,
+-- so that a group is not refused again and again by an owner that keeps writing. The sessions are locked, and come sorted.
+CREATE FUNCTION windlass.block(wanted bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    FOR place IN 1 .. cardinality(wanted) LOOP
+        LOOP
+            INSERT INTO windlass.versions (session, version, fence, head, chain, generation, taken)
+                SELECT no, version + 1, fence, head, chain, generation, true FROM windlass.seats WHERE no = wanted[place]
+                ON CONFLICT DO NOTHING;
+            EXIT WHEN FOUND OR NOT EXISTS (SELECT 1 FROM windlass.sessions WHERE no = wanted[place]);
+        END LOOP;
+    END LOOP;
+END
+$$;
+
+-- Appends a group of entries and batches to sessions whose last versions the writer knows, in one statement and therefore whole or not
+-- at all. No lock and no question: the keys refuse whatever is not new, and the versions a writer that is not at the end.
+CREATE FUNCTION windlass.append(
+    writer bytea, group_no bigint,
+    sessions bigint[], versions bigint[], fences bigint[], heads bigint[], chains bytea[], generations bigint[],
+    rows bigint[], row_sessions bigint[], firsts bigint[], counts bigint[], befores bytea[], links bytea[], data bytea[],
+    batches bigint[], batch_sessions bigint[], lookups bytea[],
+    opened bigint[], opened_sessions bigint[], closed bigint[], closed_sessions bigint[]
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    -- First, and in the order of the sessions, so that two groups never deadlock.
+    INSERT INTO windlass.versions (session, version, fence, head, chain, generation, taken)
+        SELECT s.*, false FROM unnest(sessions, versions, fences, heads, chains, generations) AS s;
+    PERFORM windlass.insert_group(writer, group_no);
+    IF cardinality(batches) > 0 THEN
+        INSERT INTO windlass.batches (no, session, lookup) SELECT * FROM unnest(batches, batch_sessions, lookups);
+    END IF;
+    IF cardinality(opened) > 0 THEN
+        INSERT INTO windlass.open_batches (session, no)
+            SELECT b.session, b.no FROM windlass.batches b
+            JOIN unnest(opened_sessions, opened) AS wanted (session, no) USING (session, no)
+            ON CONFLICT DO NOTHING;
+    END IF;
+    IF cardinality(closed) > 0 THEN
+        DELETE FROM windlass.open_batches o USING unnest(closed_sessions, closed) AS over (session, no)
+            WHERE o.session = over.session AND o.no = over.no;
+    END IF;
+    IF cardinality(rows) > 0 THEN
+        INSERT INTO windlass.journal (row, session, first, count, before, link, data)
+            SELECT * FROM unnest(rows, row_sessions, firsts, counts, befores, links, data);
+    END IF;
 END
 $$;
 
@@ -172,7 +254,8 @@ BEGIN
 END
 $$;
 
--- Removes a piece of a session that is locked; says whether something is left. `blob` is the space among `spaces` whose keys are
+-- Removes a piece of a session that is locked, and of which the transaction has appended the last version; says whether something is
+-- left. `blob` is the space among `spaces` whose keys are
 -- numbers of blobs, of which each piece counts for so many rows.
 CREATE FUNCTION windlass.remove(gone bigint, most bigint, spaces bigint[], blob bigint, weight bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
@@ -180,7 +263,9 @@ DECLARE
     rows  bigint;
     found_key bytea;
     number bigint;
+    latest bigint;
 BEGIN
+    SELECT max(version) INTO latest FROM windlass.versions WHERE session = gone;
     -- The newest entries, and with the first row of a batch the batch.
     WITH cut AS (
         DELETE FROM windlass.journal WHERE row IN
@@ -193,13 +278,15 @@ BEGIN
     ), last AS (
         SELECT first, before FROM cut ORDER BY first LIMIT 1
     )
-    UPDATE windlass.sessions s SET head = last.first - 1, chain = last.before FROM last WHERE s.no = gone;
+    UPDATE windlass.versions s SET head = last.first - 1, chain = last.before FROM last
+        WHERE s.session = gone AND s.version = latest;
     GET DIAGNOSTICS rows = ROW_COUNT;
     IF rows > 0 THEN
         RETURN true;
     END IF;
     -- Expired rows count: they are passed over once nothing is left before and after them. The expired batches have no rows.
-    UPDATE windlass.sessions SET head = 0, chain = decode(repeat('00', 32), 'hex') WHERE no = gone AND head > 0;
+    UPDATE windlass.versions SET head = 0, chain = decode(repeat('00', 32), 'hex')
+        WHERE session = gone AND version = latest AND head > 0;
     DELETE FROM windlass.gaps WHERE session = gone;
     DELETE FROM windlass.batches WHERE no IN (SELECT no FROM windlass.batches WHERE session = gone LIMIT most);
     GET DIAGNOSTICS rows = ROW_COUNT;

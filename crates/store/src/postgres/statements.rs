@@ -21,14 +21,22 @@ macro_rules! statements {
 
 statements! {
     // In the order of their numbers, so that two groups never deadlock.
-    lock_sessions = "SELECT no, fence, head, chain, generation FROM windlass.sessions
-                     WHERE no = ANY($1) ORDER BY no FOR UPDATE";
+    lock_sessions = "SELECT no FROM windlass.sessions WHERE no = ANY($1) ORDER BY no FOR UPDATE";
+    block = "SELECT windlass.block($1)";
+    // After they are locked, in a statement of its own: one that waits for a lock reads what was there before it waited.
+    seats = "SELECT no, version, fence, head, chain, generation FROM windlass.seats WHERE no = ANY($1)";
+    insert_versions = "INSERT INTO windlass.versions (session, version, fence, head, chain, generation, taken)
+                    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bigint[], $7::boolean[])";
+    forget_versions = "DELETE FROM windlass.versions t USING unnest($1::bigint[], $2::bigint[]) AS last (session, version)
+                    WHERE t.session = last.session AND t.version < last.version AND NOT t.taken";
     // Records of the whole store belong to no session, so each is locked by itself; before the sessions, so that two groups
     // never deadlock.
     lock_records = "SELECT windlass.lock($1)";
     gone = "SELECT key FROM windlass.gone WHERE key = ANY($1)";
     insert_gone = "INSERT INTO windlass.gone (key, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-    remove_session = "WITH mark AS (DELETE FROM windlass.records WHERE owner = $1 AND space = $2)
+    remove_session = "WITH mark AS (DELETE FROM windlass.records WHERE owner = $1 AND space = $2),
+                           old AS (DELETE FROM windlass.versions WHERE session = $1 AND NOT taken
+                                   AND version < (SELECT max(version) FROM windlass.versions WHERE session = $1))
                       DELETE FROM windlass.sessions WHERE no = $1 RETURNING name, principal";
     names = "SELECT name_key FROM windlass.sessions WHERE name_key = ANY($1)";
     batches = "SELECT no, lookup FROM windlass.batches WHERE no = ANY($1) OR lookup = ANY($2)";
@@ -46,14 +54,8 @@ statements! {
               USING (space, owner) GROUP BY r.space, r.owner";
     // A sequence locks nothing.
     generations = "SELECT nextval('windlass.generation') FROM generate_series(1, $1::bigint)";
-    insert_sessions = "INSERT INTO windlass.sessions (no, name, name_key, principal, fence, head, chain, generation)
-                       SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bytea[],
-                                            $8::bigint[])";
-    update_sessions = "UPDATE windlass.sessions s
-                       SET fence = new.fence, head = new.head, chain = new.chain, generation = new.generation
-                       FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[])
-                            AS new (no, fence, head, chain, generation)
-                       WHERE s.no = new.no";
+    insert_sessions = "INSERT INTO windlass.sessions (no, name, name_key, principal)
+                       SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[])";
     insert_batches = "INSERT INTO windlass.batches (no, session, lookup)
                       SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])";
     insert_open = "INSERT INTO windlass.open_batches (session, no)
@@ -92,6 +94,10 @@ statements! {
     expire = "SELECT windlass.expire(gone.session, gone.no)
               FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS gone (session, no, place) ORDER BY gone.place";
     remove = "SELECT windlass.remove($1, $2, $3, $4, $5)";
-    mark = "UPDATE windlass.writers SET last = $2::bigint WHERE id = $1 AND last = $2::bigint - 1";
-    marked = "SELECT last FROM windlass.writers WHERE id = $1 FOR UPDATE";
+    append = "SELECT windlass.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
+    insert_group = "SELECT windlass.insert_group($1, $2)";
+    forget_groups = "DELETE FROM windlass.groups WHERE writer = $1 AND NOT void";
+    // Waits for a transaction that has inserted the row and not ended yet.
+    void_group = "INSERT INTO windlass.groups (writer, no, void) VALUES ($1, $2, true) ON CONFLICT DO NOTHING";
+    group_done = "SELECT NOT void FROM windlass.groups WHERE writer = $1 AND no = $2";
 }

@@ -1,5 +1,6 @@
 //! The suite on PostgreSQL, and what is particular to it. Each case has a database of its own.
 
+mod append;
 mod lost;
 mod proxy;
 mod workers;
@@ -71,7 +72,7 @@ async fn what_was_kept_is_there_after_reopening() {
     let receipt = one(&store, held(session, vec![journal(going, 1, 1)])).await.unwrap();
     assert_eq!(receipt.first, EntryNo(6), "the session goes on where it was");
     drop(store);
-    let left = "SELECT count(*) FROM windlass.writers";
+    let left = "SELECT count(*) FROM windlass.groups";
     assert_eq!(outside(&url).await.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
@@ -83,9 +84,9 @@ async fn commits_that_wait_share_one() {
     let session = open_session(&store, "s").await;
     let batch = begin(&store, session, "k").await;
     let before = store.commits();
-    // While somebody else holds the session, its lane has what it took and everybody else waits.
+    // While nobody can append, the lane has what it took and everybody else waits.
     let outside = outside(&url).await;
-    outside.batch_execute("BEGIN; SELECT FROM windlass.sessions FOR UPDATE").await.unwrap();
+    outside.batch_execute("BEGIN; LOCK TABLE windlass.versions IN SHARE MODE").await.unwrap();
     let sent: Vec<_> =
         (1..65).map(|row| store.commit(vec![held(session, vec![journal(batch, row, 1)]).into()])).collect();
     outside.batch_execute("ROLLBACK").await.unwrap();
@@ -181,8 +182,8 @@ async fn damage_is_noticed() {
         ("DELETE FROM windlass.journal WHERE first = 1 AND session = $1", false),
         ("DELETE FROM windlass.journal WHERE first = 2 AND session = $1", false),
         ("DELETE FROM windlass.journal WHERE first = 3 AND session = $1", false),
-        ("UPDATE windlass.sessions SET chain = '\\x00' WHERE no = $1", false),
-        ("UPDATE windlass.sessions SET head = 2 WHERE no = $1", false),
+        ("UPDATE windlass.versions SET chain = '\\x00' WHERE version = 4 AND session = $1", false),
+        ("UPDATE windlass.versions SET head = 2 WHERE version = 4 AND session = $1", false),
     ] {
         let session = open_session(&store, damage).await;
         let batch = begin(&store, session, "k").await;

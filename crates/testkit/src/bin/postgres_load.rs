@@ -27,7 +27,7 @@ const COMMITTERS: u64 = 64;
 const SLOWED: &str = "
     CREATE FUNCTION windlass.slow() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN PERFORM pg_sleep(0.005); RETURN NULL; END $$;
-    CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON windlass.writers DEFERRABLE INITIALLY DEFERRED
+    CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON windlass.groups DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW EXECUTE FUNCTION windlass.slow()";
 
 fn main() -> Result<()> {

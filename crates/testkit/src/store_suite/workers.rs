@@ -43,6 +43,43 @@ pub async fn of_two_handles_one_takes_a_session(store: &Arc<dyn Store>, other: &
     }
 }
 
+/// Changes that a former owner sends, several at a time and before it knows of its loss, are all refused, whether or not the taker
+/// has written anything; and the taker continues as if they had not been sent.
+pub async fn changes_of_a_former_owner_are_refused(store: &Arc<dyn Store>, other: &Arc<dyn Store>) {
+    for (round, taken_rows) in (0..6).zip([0, 1, 2].into_iter().cycle()) {
+        let session = open(store, &format!("s{round}")).await;
+        let batch = begin(store, session, "k").await;
+        let mut row = 0;
+        let mut entries = |count: u32| {
+            (0..count)
+                .map(|_| {
+                    row += 1;
+                    journal(batch, row, 1)
+                })
+                .collect::<Vec<_>>()
+        };
+        for _ in 0..3 {
+            one(store, held(session, entries(1))).await.unwrap();
+        }
+        let mine = Fence(1).after(round);
+        let by = |hold, rows| SessionChange { hold, ..held(session, rows) };
+        let taken = by(Hold::Take { from: Fence(1), to: mine }, entries(taken_rows));
+        assert_eq!(one(other, taken).await, Ok(Receipt { first: EntryNo(5), generation: 0 }));
+        let before = snapshot(other, session).await;
+        let late = [vec![journal(batch, 90, 1)], vec![journal(batch, 91, 2)], vec![Row::Close(batch)]];
+        let pair = || Row::Put { space: Space::Pair, key: "p".to_owned(), value: [1].into() };
+        let late = late.into_iter().chain([vec![], vec![pair()], vec![journal(batch, 92, 1), pair()]]);
+        let sent: Vec<_> = late.map(|rows| store.commit(vec![held(session, rows).into()])).collect();
+        for answer in sent {
+            assert_eq!(answer.await.unwrap(), [Err(Refused::Fenced { now: mine })]);
+        }
+        assert_eq!(snapshot(other, session).await, before);
+        let first = EntryNo(5 + u64::from(taken_rows));
+        let next = one(other, by(Hold::Held(mine), entries(1))).await;
+        assert_eq!(next, Ok(Receipt { first, generation: 0 }));
+    }
+}
+
 /// A worker is declared dead, by the record that was read, before its sessions are taken: of heartbeat and declaration one is
 /// refused, and knows it.
 pub async fn heartbeats_and_declarations_meet_in_one_order(store: &Arc<dyn Store>, other: &Arc<dyn Store>) {

@@ -1,8 +1,9 @@
-//! A way to PostgreSQL that loses connections around a COMMIT, exactly where it is told to.
+//! A way to PostgreSQL that loses connections around a COMMIT, exactly where it is told to. A statement that appends a group is
+//! committed by the message that ends it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use windlass_testkit::postgres::Cluster;
@@ -99,16 +100,18 @@ impl Plan {
 async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
-    let swallowing = AtomicBool::new(false);
+    let swallowing = Mutex::new(None);
     let up = async {
         // The first message has no kind.
         let mut message = read_message(&mut from_client, 0).await?;
+        let mut seen = ClientMessages::default();
         loop {
-            let cut = (message == *b"Q\0\0\0\x0bCOMMIT\0" && plan.cuts_here()).then_some(plan.cut);
+            let end = seen.commit(&message);
+            let cut = (end.is_some() && plan.cuts_here()).then_some(plan.cut);
             if cut == Some(Cut::BeforeForwarding) {
                 return Ok::<(), std::io::Error>(());
             }
-            swallowing.store(cut == Some(Cut::AfterReply), Ordering::SeqCst);
+            *swallowing.lock().unwrap() = end.filter(|_| cut == Some(Cut::AfterReply));
             to_server.write_all(&message).await?;
             if cut == Some(Cut::AfterForwarding) {
                 return Ok(());
@@ -123,13 +126,14 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
             if count == 0 {
                 return Ok::<(), std::io::Error>(());
             }
-            if !swallowing.load(Ordering::SeqCst) {
+            let end: Option<&[u8]> = *swallowing.lock().unwrap();
+            let Some(end) = end else {
                 to_client.write_all(&bytes[..count]).await?;
                 continue;
-            }
+            };
             // What comes first may still belong to the statement before.
             swallowed.extend_from_slice(&bytes[..count]);
-            if swallowed.windows(7).any(|window| window == b"COMMIT\0") {
+            if swallowed.windows(end.len()).any(|window| window == end) {
                 return Ok(());
             }
         }
@@ -138,6 +142,36 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
     tokio::select! {
         _ended = up => {}
         _ended = down => {}
+    }
+}
+
+/// The messages of one client.
+#[derive(Default)]
+struct ClientMessages {
+    /// The name of the prepared statement that appends a group.
+    append: Option<Vec<u8>>,
+    /// It is being executed.
+    appending: bool,
+}
+
+impl ClientMessages {
+    /// If this message commits: the end of the answer to it.
+    fn commit(&mut self, message: &[u8]) -> Option<&'static [u8]> {
+        let mut texts = message.get(5..).unwrap_or_default().split(|byte| *byte == 0);
+        match message.first() {
+            Some(b'Q') if message == b"Q\0\0\0\x0bCOMMIT\0" => return Some(b"COMMIT\0"),
+            Some(b'P') => {
+                let name = texts.next().unwrap();
+                if texts.next().unwrap().starts_with(b"SELECT windlass.append") {
+                    self.append = Some(name.to_vec());
+                }
+            }
+            // Its portal has no name; then comes its statement's.
+            Some(b'B') => self.appending = self.append.is_some() && texts.nth(1) == self.append.as_deref(),
+            Some(b'S') if std::mem::take(&mut self.appending) => return Some(b"Z\0\0\0\x05I"),
+            _ => {}
+        }
+        None
     }
 }
 
