@@ -21,6 +21,7 @@
 //! ```
 #![warn(missing_docs)]
 
+mod answer;
 mod anthropic;
 mod chat;
 mod content;
@@ -33,6 +34,7 @@ mod schema;
 mod sse;
 mod stream;
 
+pub use answer::{anthropic_format, openai_chat_format};
 pub use key::{KeyError, batch_key, rest_key};
 pub use names::ToolNames;
 pub use sse::{SseError, SseReader};

@@ -59,6 +59,26 @@ async fn a_restart_replays_the_body_and_no_step() {
     ended.assert_one_key();
 }
 
+/// Steps whose names look like sentences; the second fails at the first attempt.
+#[tool(class = "stepped")]
+async fn worded(cx: &Cx) -> Result<u32, ToolError> {
+    cx.step("a is done: b", (), |()| async { Ok(()) }).await?;
+    let attempt = cx.attempt().0;
+    let tried = cx.step("the step failed: c", (), |()| async move {
+        if attempt == 1 { Err(ToolError::new("not yet").safe_to_retry()) } else { Ok(attempt) }
+    });
+    Ok(tried.await?)
+}
+
+#[tokio::test]
+async fn steps_are_told_by_their_names_whatever_these_are() {
+    let test = TestRuntime::new().unwrap();
+    test.register(worded()).unwrap();
+    let ended = test.call("worded", json!({})).await.unwrap();
+    ended.assert_succeeded();
+    ended.assert_steps(&["a is done: b", "the step failed: c", "the step failed: c"]);
+}
+
 #[tokio::test]
 async fn a_once_call_that_was_under_way_ends_as_unknown() {
     let (test, begun) = (TestRuntime::new().unwrap(), Arc::new(Notify::new()));
