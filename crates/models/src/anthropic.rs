@@ -59,7 +59,7 @@ impl AnthropicModel {
             post = post.header("x-api-key", key.reveal());
         }
         let response = endpoint.post(post, request.timeout_ms).await?;
-        let ReportedUsage { usage } =
+        let MessagesReport { usage } =
             serde_json::from_str(&response).map_err(|error| endpoint.unreadable(&error.to_string()))?;
         let message = endpoint.message(
             &response,
@@ -159,7 +159,7 @@ struct ContentBlock {
 }
 
 #[derive(Deserialize)]
-struct ReportedUsage {
+struct MessagesReport {
     #[serde(default)]
     usage: MessagesUsage,
 }

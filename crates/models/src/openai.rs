@@ -53,7 +53,7 @@ impl OpenAiModel {
             post = post.header("authorization", format!("Bearer {}", key.reveal()));
         }
         let response = endpoint.post(post, request.timeout_ms).await?;
-        let ReportedUsage { usage } =
+        let ChatReport { usage } =
             serde_json::from_str(&response).map_err(|error| endpoint.unreadable(&error.to_string()))?;
         let message = endpoint.message(&response, &tools, said, message)?;
         let ChatUsage { prompt_tokens, completion_tokens } = usage.unwrap_or_default();
@@ -121,7 +121,7 @@ struct ChatWords {
 }
 
 #[derive(Deserialize)]
-struct ReportedUsage {
+struct ChatReport {
     usage: Option<ChatUsage>,
 }
 
