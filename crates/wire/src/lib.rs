@@ -84,6 +84,11 @@ impl Wire {
         };
         read.map_err(|error| match (&error, object::wire_of(response)) {
             (WireError::Shape { .. }, Some(other)) if other != self => object::of_another(self, other),
+            (WireError::Shape { .. }, None) if is_stream(response) => {
+                let what =
+                    "it looks like a stream; post it with the content type text/event-stream".to_owned();
+                WireError::Shape { wire: self, what }
+            }
             _ => error,
         })
     }
@@ -110,6 +115,11 @@ impl Wire {
         };
         vec![object::raw(&message)]
     }
+}
+
+/// Whether a text begins like server-sent events.
+fn is_stream(response: &str) -> bool {
+    ["data:", "event:", "id:"].iter().any(|field| response.trim_start().starts_with(field))
 }
 
 impl fmt::Display for Wire {
