@@ -96,11 +96,10 @@ fn close(fields: &Map<String, Value>, kept: &mut Map<String, Value>) -> Option<(
         return None;
     }
     if has("object") {
-        let is_map = fields.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false));
         let names_some =
             fields.get("properties").and_then(Value::as_object).is_some_and(|named| !named.is_empty());
         let is_empty = fields.get("additionalProperties") == Some(&Value::Bool(false));
-        if is_map || !(names_some || is_empty) {
+        if !(names_some || is_empty) {
             return None;
         }
         kept.entry("properties").or_insert_with(|| json!({}));

@@ -186,4 +186,12 @@ fn anthropic_has_no_format_for_what_it_cannot_be_held_to() {
     let twice = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/p"}, "b": {"$ref": "#/$defs/p"}},
         "$defs": {"p": {"type": "string"}}});
     assert!(anthropic_format(&twice).is_some(), "used twice is not recursive");
+    let open =
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": true});
+    let format = anthropic_format(&open).unwrap();
+    assert_eq!(
+        format["schema"]["additionalProperties"],
+        json!(false),
+        "an answer with the named ones alone fits"
+    );
 }
