@@ -1,9 +1,8 @@
-"""An agent in Python: OpenAI's client asks the model, Windlass runs the tools.
+"""An agent in Python: OpenAI's client asks the model, Windlass runs the tools. Needs `pip install openai`.
 
     WINDLASS_TOKEN=… python3 openai_agent.py "Write a greeting."
 
-Needs `pip install openai`. A lost connection or a killed server changes nothing: a response that is posted again runs
-nothing twice.
+A lost connection or a killed server changes nothing: a response that is posted again runs nothing twice.
 """
 import os
 import sys
@@ -11,6 +10,7 @@ import time
 
 import httpx
 from openai import OpenAI
+from openai.types.chat import ChatCompletionMessageParam
 
 SESSION = os.environ.get("SESSION", "openai-agent")
 URL = os.environ.get("WINDLASS_URL", "http://127.0.0.1:7420") + "/v1/sessions"
@@ -28,7 +28,8 @@ def ask(method, path, **body):
         time.sleep(0.2)
 
 
-model, messages, over = OpenAI(), [{"role": "user", "content": sys.argv[1]}], False
+model, over = OpenAI(), False
+messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": sys.argv[1]}]
 ask("POST", "", json={"id": SESSION})
 while not over:
     tools = ask("GET", f"/{SESSION}/tools?wire=openai_chat")["tools"]

@@ -82,6 +82,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         key: Some(ApiKey::from_env("OPENAI_API_KEY")?),
         model: "gpt-5".into(),
         output_tokens_max: 4_096,
+        parameters: serde_json::Map::new(),
     };
     let model = OpenAiModel::new(HttpClient::new(http)?, endpoint);
     let store = SqliteStore::open(Options::new(folder))?;

@@ -1,12 +1,13 @@
 //! One exchange with a provider: the request out, the response or a failure in.
 
 use crate::key::ApiKey;
-use serde::Deserialize;
-use serde_json::Value;
-use std::time::Duration;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::time::{Duration, SystemTime};
 use windlass::ToolError;
 use windlass::error::{FailureClass, chain};
-use windlass::model::{OfferedTool, WantedCall};
+use windlass::model::{ModelMessage, ModelRole, OfferedTool, ProviderMessage, WantedCall};
 use windlass_http::{HttpClient, HttpError, HttpRequest, HttpResponse};
 use windlass_wire::{ModelTurn, ToolNames, ToolOffer, Wire};
 
@@ -21,6 +22,8 @@ pub struct EndpointConfig {
     pub model: String,
     /// The maximum number of tokens of an answer, where the request has none.
     pub output_tokens_max: u64,
+    /// Further fields of every request, such as `temperature` or `thinking`. Those of the question itself cannot be replaced.
+    pub parameters: Map<String, Value>,
 }
 
 /// The longest part of a provider's message that is passed on.
@@ -67,13 +70,59 @@ impl Endpoint {
         String::from_utf8(response.body).map_err(|_| self.unreadable("it is no text"))
     }
 
+    /// The body of a request: its fields, and the messages, some of which are the provider's own bytes.
+    pub(crate) fn body(
+        &self,
+        mut fields: Map<String, Value>,
+        messages: Vec<Box<RawValue>>,
+    ) -> Result<String, ToolError> {
+        fields.remove("messages");
+        let body = RequestBody { messages, fields };
+        serde_json::to_string(&body).map_err(|error| ToolError::internal(error.to_string()))
+    }
+
+    /// The message of a response. The provider's own form is kept only if our form of it is another.
+    pub(crate) fn message(
+        &self,
+        response: &str,
+        tools: &OfferedTools,
+        said: fn(&str) -> serde_json::Result<String>,
+        ours: fn(&ModelMessage) -> Value,
+    ) -> Result<ModelMessage, ToolError> {
+        let turn = self.turn(response)?;
+        let text = said(response).map_err(|error| self.unreadable(&error.to_string()))?;
+        let message = ModelMessage { calls: self.calls(&turn, tools), ..ModelMessage::assistant(text) };
+        let provider = match turn.assistant.as_slice() {
+            [written] if !says_the_same(written.get(), &ours(&message)) => {
+                Some(ProviderMessage { form: self.wire.name().to_string(), json: written.get().to_string() })
+            }
+            _ => None,
+        };
+        Ok(ModelMessage { provider, ..message })
+    }
+
+    /// The provider's own form of an earlier message, unless the host has changed the message since.
+    pub(crate) fn written<'a>(
+        &self,
+        message: &'a ModelMessage,
+        tools: &OfferedTools,
+        said: fn(&str) -> serde_json::Result<String>,
+    ) -> Option<&'a str> {
+        let ProviderMessage { form, json } = message.provider.as_ref()?;
+        let is_ours = form == self.wire.name() && message.role == ModelRole::Assistant;
+        let turn = is_ours.then(|| self.turn(json).ok()).flatten()?;
+        let is_unchanged =
+            said(json).is_ok_and(|text| text == message.text) && self.calls(&turn, tools) == message.calls;
+        is_unchanged.then_some(json)
+    }
+
     /// The model's turn in a response.
-    pub(crate) fn turn(&self, response: &str) -> Result<ModelTurn, ToolError> {
+    fn turn(&self, response: &str) -> Result<ModelTurn, ToolError> {
         self.wire.read(response).map_err(|error| self.unreadable(&error.to_string()))
     }
 
     /// The calls that a turn asks for, by the names of the tools.
-    pub(crate) fn calls(&self, turn: &ModelTurn, tools: &OfferedTools) -> Vec<WantedCall> {
+    fn calls(&self, turn: &ModelTurn, tools: &OfferedTools) -> Vec<WantedCall> {
         let calls = turn.calls.iter().map(|call| WantedCall {
             id: call.id.clone(),
             tool: tools.names.tool(&call.tool).to_string(),
@@ -125,6 +174,38 @@ impl Endpoint {
     }
 }
 
+#[derive(Serialize)]
+struct RequestBody {
+    messages: Vec<Box<RawValue>>,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+/// A message of ours as JSON text.
+pub(crate) fn raw(message: &impl Serialize) -> Box<RawValue> {
+    // Messages have text keys and no floats that are not numbers, so they can be written.
+    serde_json::value::to_raw_value(message).unwrap_or_default()
+}
+
+/// Whether the provider's form has nothing that ours has not; fields that are null or an empty list say nothing.
+fn says_the_same(written: &str, ours: &Value) -> bool {
+    fn is_in(written: &Value, ours: &Value) -> bool {
+        match (written, ours) {
+            (Value::Object(written), Value::Object(ours)) => written.iter().all(|(name, value)| {
+                value.is_null()
+                    || value.as_array().is_some_and(Vec::is_empty)
+                    || ours.get(name).is_some_and(|ours| is_in(value, ours))
+            }),
+            (Value::Array(written), Value::Array(ours)) => {
+                written.len() == ours.len()
+                    && written.iter().zip(ours).all(|(written, ours)| is_in(written, ours))
+            }
+            _ => written == ours,
+        }
+    }
+    serde_json::from_str(written).is_ok_and(|written| is_in(&written, ours))
+}
+
 #[derive(Deserialize)]
 struct ErrorBody {
     error: ErrorWords,
@@ -138,8 +219,19 @@ struct ErrorWords {
 /// How long to wait by the provider's own word, in milliseconds.
 fn retry_after(response: &HttpResponse) -> Option<u64> {
     let number = |name: &str| response.header(name)?.trim().parse::<f64>().ok().filter(|given| *given >= 0.0);
-    let ms = number("retry-after-ms").or_else(|| number("retry-after").map(|seconds| seconds * 1_000.0))?;
-    Some(ms as u64)
+    let ms = number("retry-after-ms").or_else(|| number("retry-after").map(|seconds| seconds * 1_000.0));
+    match ms {
+        Some(ms) => Some(ms as u64),
+        None => until_date(response.header("retry-after")?, response.header("date")),
+    }
+}
+
+/// The time until a date, by the clock of whoever named it: the response has its own time in `date`.
+fn until_date(date: &str, now: Option<&str>) -> Option<u64> {
+    let now = now.and_then(|now| httpdate::parse_http_date(now).ok()).unwrap_or_else(SystemTime::now);
+    let date = httpdate::parse_http_date(date).ok()?;
+    let wait = date.duration_since(now).unwrap_or_default();
+    Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// No response: asking again is safe, since an answer that nobody got has no effect but its price.

@@ -1,14 +1,15 @@
 //! Endpoints that speak OpenAI's Chat Completions.
 
-use crate::endpoint::{Endpoint, EndpointConfig};
+use crate::endpoint::{Endpoint, EndpointConfig, OfferedTools, raw};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use windlass::ToolError;
 use windlass::model::{
     CompletionFuture, LanguageModel, ModelMessage, ModelReply, ModelRequest, ModelRole, TokenUsage,
 };
 use windlass_http::{HttpClient, HttpRequest};
-use windlass_wire::Wire;
+use windlass_wire::{Wire, openai_chat_format};
 
 /// A language model behind an endpoint that speaks OpenAI's Chat Completions: OpenAI itself, or one of the many servers that are
 /// compatible with it.
@@ -35,33 +36,34 @@ impl OpenAiModel {
     async fn ask(&self, request: &ModelRequest, key: &str) -> Result<ModelReply, ToolError> {
         let endpoint = &self.endpoint;
         let tools = endpoint.tools(&request.tools);
-        let messages: Vec<Value> = request.messages.iter().map(message).collect();
-        let mut body = Map::new();
+        let mut body = endpoint.config.parameters.clone();
         let model = request.model.as_ref().unwrap_or(&endpoint.config.model);
         body.insert("model".into(), json!(model));
-        body.insert("messages".into(), messages.into());
         let output_tokens_max = request.output_tokens_max.unwrap_or(endpoint.config.output_tokens_max);
         body.insert(self.output_tokens_field.into(), output_tokens_max.into());
         body.extend(tools.list.clone().map(|list| ("tools".to_string(), list)));
         if let Some(schema) = &request.schema {
-            let format = json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}});
-            body.insert("response_format".into(), format);
+            body.insert("response_format".into(), openai_chat_format(schema));
         }
+        let messages = request.messages.iter().map(|message| self.written(message, &tools)).collect();
         let url = format!("{}/chat/completions", endpoint.config.base_url.trim_end_matches('/'));
         let mut post =
-            HttpRequest::post_json(url, Value::Object(body).to_string()).header("idempotency-key", key);
+            HttpRequest::post_json(url, endpoint.body(body, messages)?).header("idempotency-key", key);
         if let Some(key) = &endpoint.config.key {
             post = post.header("authorization", format!("Bearer {}", key.reveal()));
         }
         let response = endpoint.post(post, request.timeout_ms).await?;
-        let turn = endpoint.turn(&response)?;
-        let ChatAnswer { choices, usage } =
+        let ChatReport { usage } =
             serde_json::from_str(&response).map_err(|error| endpoint.unreadable(&error.to_string()))?;
-        let said = choices.into_iter().next().map(|choice| choice.message).unwrap_or_default();
-        let text = said.content.or(said.refusal).unwrap_or_default();
-        let message = ModelMessage { calls: endpoint.calls(&turn, &tools), ..ModelMessage::assistant(text) };
+        let message = endpoint.message(&response, &tools, said, message)?;
         let ChatUsage { prompt_tokens, completion_tokens } = usage.unwrap_or_default();
         Ok(ModelReply { message, usage: TokenUsage { input: prompt_tokens, output: completion_tokens } })
+    }
+
+    fn written(&self, said_before: &ModelMessage, tools: &OfferedTools) -> Box<RawValue> {
+        let written = self.endpoint.written(said_before, tools, said);
+        let written = written.and_then(|json| RawValue::from_string(json.to_string()).ok());
+        written.unwrap_or_else(|| raw(&message(said_before)))
     }
 }
 
@@ -72,7 +74,7 @@ impl LanguageModel for OpenAiModel {
 }
 
 fn message(message: &ModelMessage) -> Value {
-    let ModelMessage { role, text, calls, call } = message;
+    let ModelMessage { role, text, calls, call, provider: _ } = message;
     let calls: Vec<Value> = calls
         .iter()
         .map(|call| {
@@ -92,10 +94,19 @@ fn message(message: &ModelMessage) -> Value {
     json!({"role": name, "content": content, "tool_calls": calls})
 }
 
+/// The text of a whole response, or of a message alone.
+fn said(response: &str) -> serde_json::Result<String> {
+    let ChatSaid { choices, message } = serde_json::from_str(response)?;
+    let message = choices.into_iter().next().map_or(message, |choice| choice.message);
+    Ok(message.content.or(message.refusal).unwrap_or_default())
+}
+
 #[derive(Deserialize)]
-struct ChatAnswer {
+struct ChatSaid {
+    #[serde(default)]
     choices: Vec<ChatChoice>,
-    usage: Option<ChatUsage>,
+    #[serde(flatten)]
+    message: ChatWords,
 }
 
 #[derive(Deserialize)]
@@ -107,6 +118,11 @@ struct ChatChoice {
 struct ChatWords {
     content: Option<String>,
     refusal: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ChatReport {
+    usage: Option<ChatUsage>,
 }
 
 #[derive(Default, Deserialize)]

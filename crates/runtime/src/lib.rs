@@ -273,7 +273,7 @@ pub mod narration {
 pub mod model {
     pub use crate::tools::model::{
         CompletionFuture, LanguageModel, ModelMessage, ModelReply, ModelRequest, ModelRole, OfferedTool,
-        TokenUsage, WantedCall,
+        ProviderMessage, TokenUsage, WantedCall,
     };
 }
 

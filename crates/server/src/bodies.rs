@@ -2,7 +2,7 @@
 //!
 //! A body takes memory twice: its bytes while they arrive, and its values once parsed. Small bodies pay as bytes
 //! arrive, large ones for their announced size, from separate parts of the budget: so slow bodies of any announced size
-//! never keep a small one waiting.
+//! never keep a small one waiting. A stream is small until it has grown.
 
 use crate::problem::{Problem, ProblemCode};
 use crate::shares::{NoneLeft, Portion, SharedUnits};
@@ -131,7 +131,8 @@ impl IncomingBody<'_> {
             return Ok(());
         }
         let (budget, user) = self.bodies.budget(&self.sender);
-        let portion = budget.small.take(user, pieces - paid, self.bodies.wait).await;
+        let part = if bytes > SMALL_BYTES_MAX { &budget.large } else { &budget.small };
+        let portion = part.take(user, pieces - paid, self.bodies.wait).await;
         self.portions.push(portion.map_err(no_room)?);
         self.paid = Some(pieces);
         Ok(())
@@ -188,6 +189,16 @@ mod tests {
             let taken = large.0 + small.0 + values.0;
             // A quarter is for callers without a token.
             assert!((40 * MIB..=48 * MIB).contains(&taken), "{taken} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_of_one_caller_may_grow_as_large_as_a_batch() {
+        let limits = Limits { body_wait_ms: 0, ..Limits::default() };
+        let bodies = Bodies::new(&limits);
+        let mut stream = bodies.announced(Sender::Caller("a".into()), 0).await.expect("room");
+        for bytes in (0..=limits.batch_bytes_max).step_by(64 << 10) {
+            stream.came(bytes).await.unwrap_or_else(|problem| panic!("{bytes} bytes: {problem:?}"));
         }
     }
 

@@ -57,6 +57,26 @@ impl TurnPost {
         api: &Api,
         mut body: BodyPieces<'_>,
     ) -> Result<TurnAnswer, Problem> {
+        let read = self.read_stream(api, &mut body).await;
+        let is_readable = |problem: &Problem| {
+            !matches!(problem.code, ProblemCode::BadBody | ProblemCode::TooLarge | ProblemCode::Overloaded)
+        };
+        if read.as_ref().err().is_some_and(is_readable) {
+            // Clients hear an answer once they have sent everything: an earlier one would be a broken connection to them.
+            while let Ok(Some(_)) = body.next().await {}
+        }
+        drop(body);
+        let (turn, mut early) = read?;
+        early.close().await?;
+        self.take(api, turn).await
+    }
+
+    /// Reads a response to its end, and starts its calls as they become complete.
+    async fn read_stream(
+        &self,
+        api: &Api,
+        body: &mut BodyPieces<'_>,
+    ) -> Result<(ModelTurn, EarlyCalls), Problem> {
         let event_bytes_max = usize::try_from(api.runtime().limits().batch_bytes_max).unwrap_or(usize::MAX);
         let (mut events, mut reader) = (SseReader::new(event_bytes_max), StreamReader::new(self.wire));
         let (mut early, names) = (EarlyCalls::default(), self.names(api).await?);
@@ -69,10 +89,7 @@ impl TurnPost {
                 }
             }
         }
-        drop(body);
-        let turn = reader.finish()?;
-        early.close().await?;
-        self.take(api, turn).await
+        Ok((reader.finish()?, early))
     }
 
     /// Submits the calls of a turn, waits, and writes the messages.

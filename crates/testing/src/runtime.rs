@@ -115,7 +115,7 @@ impl TestRuntime {
             None => Vec::new(),
         };
         let own = lines.into_iter().filter(|line| line.depth == 0 && line.kind == "step_ended");
-        let steps = own.filter_map(|line| step_name(&line.text).map(String::from)).collect();
+        let steps = own.filter_map(|line| line.name).collect();
         Ok(TestedCall { answer, runs, steps })
     }
 
@@ -145,13 +145,6 @@ impl TestRuntime {
         runtime.resume().await?;
         Ok(TestRuntime { runtime, clock, runs, tools, model, calls })
     }
-}
-
-/// The name of the step in its line of the story: "the step NAME is done: …", or "failed".
-fn step_name(line: &str) -> Option<&str> {
-    let rest = line.strip_prefix("the step ")?;
-    let ends = [" is done: ", " failed: "].into_iter().filter_map(|end| rest.find(end));
-    ends.min().map(|end| &rest[..end])
 }
 
 fn opened(store: Arc<dyn Store>, clock: &TestClock, model: &Option<Arc<dyn LanguageModel>>) -> Runtime {

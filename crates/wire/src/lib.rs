@@ -21,6 +21,7 @@
 //! ```
 #![warn(missing_docs)]
 
+mod answer;
 mod anthropic;
 mod chat;
 mod content;
@@ -33,6 +34,7 @@ mod schema;
 mod sse;
 mod stream;
 
+pub use answer::{anthropic_format, openai_chat_format};
 pub use key::{KeyError, batch_key, rest_key};
 pub use names::ToolNames;
 pub use sse::{SseError, SseReader};
@@ -82,6 +84,11 @@ impl Wire {
         };
         read.map_err(|error| match (&error, object::wire_of(response)) {
             (WireError::Shape { .. }, Some(other)) if other != self => object::of_another(self, other),
+            (WireError::Shape { .. }, None) if is_stream(response) => {
+                let what =
+                    "it looks like a stream; post it with the content type text/event-stream".to_owned();
+                WireError::Shape { wire: self, what }
+            }
             _ => error,
         })
     }
@@ -108,6 +115,11 @@ impl Wire {
         };
         vec![object::raw(&message)]
     }
+}
+
+/// Whether a text begins like server-sent events.
+fn is_stream(response: &str) -> bool {
+    ["data:", "event:", "id:"].iter().any(|field| response.trim_start().starts_with(field))
 }
 
 impl fmt::Display for Wire {

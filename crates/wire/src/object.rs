@@ -88,6 +88,19 @@ pub(crate) fn wire_of(response: &str) -> Option<Wire> {
     told.or_else(|| is_message().then_some(Wire::Anthropic))
 }
 
+/// The wire of an event in a stream, by the fields and types that only it has. Errors look alike.
+pub(crate) fn wire_of_event(event: &str) -> Option<Wire> {
+    let fields: RawObject = serde_json::from_str(event).ok()?;
+    let kind = fields.text("type").unwrap_or_default();
+    let is_part = ["message_", "content_block_"].iter().any(|part| kind.starts_with(part));
+    match kind.as_str() {
+        _ if is_part => Some(Wire::Anthropic),
+        kind if kind.starts_with("response.") => Some(Wire::OpenaiResponses),
+        _ if fields.get("choices").is_some() => Some(Wire::OpenaiChat),
+        _ => fields.get("candidates").map(|_| Wire::Gemini),
+    }
+}
+
 /// The error for a response of another provider.
 pub(crate) fn of_another(wire: Wire, other: Wire) -> WireError {
     WireError::Shape { wire, what: format!("it looks like one of {other}; name that wire") }

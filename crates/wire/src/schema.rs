@@ -94,6 +94,16 @@ pub(crate) fn openai(schema: Option<&Value>) -> (Value, Strictness) {
     }
 }
 
+/// The schema in OpenAI's strict subset if that allows exactly the same values: an object in which every property is required.
+pub(crate) fn strict_as_it_is(schema: &Value) -> Option<Value> {
+    let mut root = schema.as_object()?.clone();
+    root.retain(|keyword, _| !matches!(keyword.as_str(), "$schema" | "$id"));
+    root.get("type").filter(|kind| *kind == "object")?;
+    let mut subset = Subset::default();
+    let strict = subset.object(&Value::Object(root), 0)?;
+    (subset.made_nullable == 0).then_some(strict)
+}
+
 /// Keywords of the strict subset that are taken as they are.
 const KEPT: [&str; 12] = [
     "description",
@@ -136,6 +146,8 @@ const FORMATS: [&str; 9] =
 #[derive(Default)]
 struct Subset {
     properties: usize,
+    /// How many properties may be left out, and are `null` in the subset.
+    made_nullable: usize,
 }
 
 impl Subset {
@@ -155,6 +167,7 @@ impl Subset {
         for (name, property) in properties {
             let is_required = required.iter().any(|required| required == name.as_str());
             let property = self.value(property, depth + 1)?;
+            self.made_nullable += usize::from(!is_required);
             strict.insert(name.clone(), if is_required { property } else { nullable(property) });
         }
         if required.iter().any(|name| name.as_str().is_none_or(|name| !properties.contains_key(name))) {

@@ -5,13 +5,17 @@ mod chat;
 mod gemini;
 mod responses;
 
-use crate::{ModelCall, ModelTurn, Wire, WireError};
+use crate::{ModelCall, ModelTurn, Wire, WireError, object};
 
 /// Reads a streamed response event by event.
 ///
 /// Give it the data of each server-sent event; [`SseReader`](crate::SseReader) finds them in the bytes.
 #[derive(Debug)]
-pub struct StreamReader(Reading);
+pub struct StreamReader {
+    wire: Wire,
+    reading: Reading,
+    has_begun: bool,
+}
 
 #[derive(Debug)]
 enum Reading {
@@ -24,17 +28,25 @@ enum Reading {
 impl StreamReader {
     /// A reader for one response.
     pub fn new(wire: Wire) -> StreamReader {
-        StreamReader(match wire {
+        let reading = match wire {
             Wire::OpenaiChat => Reading::OpenaiChat(chat::ChatStream::default()),
             Wire::OpenaiResponses => Reading::OpenaiResponses(responses::ResponsesStream::default()),
             Wire::Anthropic => Reading::Anthropic(anthropic::AnthropicStream::default()),
             Wire::Gemini => Reading::Gemini(gemini::GeminiStream::default()),
-        })
+        };
+        StreamReader { wire, reading, has_begun: false }
     }
 
     /// Takes the data of the next event, and returns the calls that became complete with it.
     pub fn push(&mut self, data: &str) -> Result<Vec<ModelCall>, WireError> {
-        match &mut self.0 {
+        if !self.has_begun {
+            // Most readers skip events that they do not know, so a stream of another wire would seem to be cut off.
+            if let Some(other) = object::wire_of_event(data).filter(|other| *other != self.wire) {
+                return Err(object::of_another(self.wire, other));
+            }
+            self.has_begun = true;
+        }
+        match &mut self.reading {
             Reading::OpenaiChat(stream) => stream.push(data),
             Reading::OpenaiResponses(stream) => stream.push(data),
             Reading::Anthropic(stream) => stream.push(data),
@@ -44,7 +56,7 @@ impl StreamReader {
 
     /// The provider's id of the response, once an event has said it. It comes before the first call.
     pub fn response_id(&self) -> Option<&str> {
-        match &self.0 {
+        match &self.reading {
             Reading::OpenaiChat(stream) => stream.id.as_deref(),
             Reading::OpenaiResponses(stream) => stream.id.as_deref(),
             Reading::Anthropic(stream) => stream.id.as_deref(),
@@ -54,7 +66,11 @@ impl StreamReader {
 
     /// The whole response, as if it had not been streamed. An error if the stream ended too early.
     pub fn finish(self) -> Result<ModelTurn, WireError> {
-        match self.0 {
+        if !self.has_begun {
+            let what = "it has no event; post a response that is not streamed as application/json".to_owned();
+            return Err(WireError::Shape { wire: self.wire, what });
+        }
+        match self.reading {
             Reading::OpenaiChat(stream) => stream.finish(),
             Reading::OpenaiResponses(stream) => stream.finish(),
             Reading::Anthropic(stream) => stream.finish(),

@@ -61,3 +61,32 @@ fn durability_can_be_watched() {
     assert_eq!(begun("== what took effect in the end"), [1, 1]);
     assert!(ran.stdout.contains("the owner died while attempt 1 was running"), "{ran}");
 }
+
+/// The blocks of the page about the first agent whose first line names a file, and the commands with what they print.
+#[test]
+fn the_tools_of_the_first_agent_work_as_they_are_documented() {
+    let page = std::fs::read_to_string(repository().join("docs/first-agent.md")).expect("the page");
+    let rig = Rig::new();
+    let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
+    let mut files = 0;
+    for block in &blocks {
+        let lines = block.split_once('\n').map_or("", |(_, lines)| lines);
+        if let Some(name) = lines.lines().next().and_then(|line| line.strip_prefix("# ")) {
+            rig.write(name, lines);
+            files += 1;
+        }
+    }
+    assert_eq!(files, 3, "a declaration and two scripts");
+    let console = blocks.iter().find(|block| block.contains("$ windlass call")).expect("commands");
+    let mut tried = 0;
+    for command in console.split("\n$ windlass ").skip(1) {
+        let (line, printed) = command.split_once('\n').expect("a command and what it prints");
+        let (words, args) = line.split_once(" '").expect("arguments in quotes");
+        let words = words.split(' ').chain([args.trim_end_matches('\'')]);
+        let ran = rig.run(&words.collect::<Vec<_>>());
+        assert_eq!(ran.stdout.trim_end(), printed.trim_end(), "{line}");
+        tried += 1;
+    }
+    assert_eq!(tried, 4);
+    assert_eq!(rig.lines("notes.txt").len(), 1);
+}

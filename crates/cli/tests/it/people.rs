@@ -211,6 +211,29 @@ fn help_shows_the_options_that_a_command_takes() {
 }
 
 #[test]
+fn the_manual_has_a_section_for_each_command_and_names_no_other_page() {
+    let rig = Rig::new();
+    let page = rig.run(&["man"]).expect(0).stdout;
+    let listed = rig.run(&["help"]).expect(0).stdout;
+    let listed = listed.split("Commands:\n").nth(1).expect("a list").split("\n\n").next().expect("a list");
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.contains(&"serve") && names.len() > 20, "{names:?}");
+    for name in names.iter().filter(|name| **name != "help") {
+        assert!(page.contains(&format!(".SH WINDLASS {}\n", name.to_uppercase())), "{name} has no section");
+        assert!(page.contains(&format!("\nwindlass {name}\n")), "{name} is not in the list");
+    }
+    assert!(page.contains(".SH WINDLASS SCHEDULES ADD\n"), "commands below commands have sections");
+    assert!(!page.contains("(1)"), "there is one page");
+    let sections = page.lines().filter(|line| line.starts_with(".SH ")).map(|line| line.to_string());
+    let known = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "SUBCOMMANDS", "NOTES", "VERSION"];
+    let others = sections.filter(|line| {
+        !line.starts_with(".SH WINDLASS ") && !known.iter().any(|name| *line == format!(".SH {name}"))
+    });
+    assert_eq!(others.collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(page.matches("\n.SH OPTIONS\n").count(), 1, "those of a command are below it");
+}
+
+#[test]
 fn a_bench_says_in_plain_words_what_it_measured() {
     let rig = Rig::new();
     let ran = rig.run(&["bench", "--part", "A", "--seconds", "0.01"]).expect(0);

@@ -119,6 +119,25 @@ async fn another_origin_gets_no_headers() {
 }
 
 #[tokio::test]
+async fn a_post_is_followed_by_a_get_unless_its_method_is_to_stay() {
+    for (status, follows) in
+        [("302 Found", "GET"), ("303 See Other", "GET"), ("307 Temporary Redirect", "POST")]
+    {
+        let moved = format!(
+            "HTTP/1.1 {status}\r\nconnection: close\r\nlocation: /there\r\ncontent-length: 0\r\n\r\n"
+        );
+        let mut server = Scripted::new(vec![moved, ok("there")]).await;
+        let request = HttpRequest::post_json(server.url("/"), "{}");
+        assert_eq!(HttpClient::new(local()).unwrap().send(request).await.unwrap().body, b"there");
+        assert!(server.asked().starts_with("POST / "));
+        let followed = server.asked().to_lowercase();
+        assert!(followed.starts_with(&format!("{} /there ", follows.to_lowercase())), "{followed}");
+        assert_eq!(followed.contains("application/json"), follows == "POST", "{followed}");
+        assert_eq!(followed.contains("content-length: 2"), follows == "POST", "{followed}");
+    }
+}
+
+#[tokio::test]
 async fn redirects_sizes_and_times_are_bounded() {
     let server = Scripted::new(vec![to("/1"), to("/2"), to("/3")]).await;
     let config = HttpConfig { redirects_max: 2, ..local() };

@@ -1,7 +1,7 @@
 //! Clients of providers against an endpoint that follows a script.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a panic is how a test speaks")]
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +21,7 @@ const KEY: &str = "sk-hunter2";
 /// A request as the endpoint got it: its head and its body.
 struct Asked {
     head: String,
+    text: String,
     body: Value,
 }
 
@@ -68,11 +69,15 @@ async fn read(stream: &mut TcpStream) -> Asked {
         head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse().unwrap();
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.unwrap();
-    Asked { head, body: serde_json::from_slice(&body).unwrap() }
+    let text = String::from_utf8(body).unwrap();
+    Asked { head, body: serde_json::from_str(&text).unwrap(), text }
 }
 
 fn answer(status: &str, headers: &str, body: &Value) -> String {
-    let body = body.to_string();
+    written(status, headers, &body.to_string())
+}
+
+fn written(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
 }
 
@@ -83,11 +88,17 @@ fn http() -> HttpClient {
 
 fn config(base_url: &str) -> EndpointConfig {
     let (base_url, model) = (base_url.to_string(), "small".to_string());
-    EndpointConfig { base_url, key: Some(ApiKey::new(KEY)), model, output_tokens_max: 100 }
+    let parameters = Map::new();
+    EndpointConfig { base_url, key: Some(ApiKey::new(KEY)), model, output_tokens_max: 100, parameters }
 }
 
 fn openai(url: &str) -> OpenAiModel {
     OpenAiModel::new(http(), config(&format!("{url}/v1")))
+}
+
+fn answer_schema() -> Value {
+    let properties = json!({"fine": {"type": "boolean"}});
+    json!({"type": "object", "properties": properties, "required": ["fine"], "additionalProperties": false})
 }
 
 /// A conversation with everything in it.
@@ -105,7 +116,7 @@ fn request() -> ModelRequest {
     ModelRequest {
         messages: vec![system, ModelMessage::user("How is it?"), asks, result("a"), result("b")],
         tools: vec![OfferedTool { name: "look".into(), description: "Looks.".into(), input_schema: schema }],
-        schema: Some(json!({"type": "object"})),
+        schema: Some(answer_schema()),
         output_tokens_max: Some(50),
         ..ModelRequest::default()
     }
@@ -127,7 +138,7 @@ async fn chat_completions_are_asked_and_read() {
     let mut endpoint = ScriptedEndpoint::new(vec![answer("200 OK", "", &said)]).await;
     let reply = openai(&endpoint.url).complete(&request(), "step-key").await.unwrap();
     assert_eq!(reply, expected());
-    let Asked { head, body } = endpoint.asked().await;
+    let Asked { head, body, .. } = endpoint.asked().await;
     assert!(head.starts_with("post /v1/chat/completions http/1.1\r\n"), "{head}");
     assert!(
         head.contains("authorization: bearer sk-hunter2\r\n")
@@ -135,7 +146,8 @@ async fn chat_completions_are_asked_and_read() {
     );
     assert_eq!(body["model"], "small");
     assert_eq!(body["max_completion_tokens"], 50);
-    assert_eq!(body["response_format"]["json_schema"]["schema"], json!({"type": "object"}));
+    let format = json!({"name": "answer", "schema": answer_schema(), "strict": true});
+    assert_eq!(body["response_format"], json!({"type": "json_schema", "json_schema": format}));
     assert_eq!(body["tools"][0]["function"]["name"], "look");
     let asked = |id: &str| {
         let function = json!({"name": "look", "arguments": format!("{{\"at\":\"{id}\"}}")});
@@ -162,12 +174,13 @@ async fn messages_are_asked_and_read() {
     let mut endpoint = ScriptedEndpoint::new(vec![answer("200 OK", "", &said)]).await;
     let model = AnthropicModel::new(http(), config(&endpoint.url));
     assert_eq!(model.complete(&request(), "step-key").await.unwrap(), expected());
-    let Asked { head, body } = endpoint.asked().await;
+    let Asked { head, body, .. } = endpoint.asked().await;
     assert!(head.starts_with("post /v1/messages http/1.1\r\n"), "{head}");
     assert!(head.contains("x-api-key: sk-hunter2\r\n") && head.contains("anthropic-version: 2023-06-01\r\n"));
     assert_eq!((&body["system"], &body["max_tokens"]), (&json!("Be brief."), &json!(50)));
     assert_eq!(body["tools"][0]["name"], "look");
-    assert_eq!(body["output_config"]["format"]["schema"], json!({"type": "object"}));
+    let format = json!({"type": "json_schema", "schema": answer_schema()});
+    assert_eq!(body["output_config"], json!({ "format": format }));
     let asked = |id: &str| json!({"type": "tool_use", "id": id, "name": "look", "input": {"at": id}});
     let told =
         |id: &str| json!({"type": "tool_result", "tool_use_id": id, "content": format!("{id} is fine")});
@@ -179,6 +192,99 @@ async fn messages_are_asked_and_read() {
             {"role": "user", "content": [told("a"), told("b")]},
         ])
     );
+}
+
+/// Anthropic's message as it came, with spaces, an order and a number that no rewriting would keep.
+const THOUGHT: &str = r#"[ {"type": "thinking", "signature": "EqQB\/=+é\u00e9", "thinking": "Hm.\n"},
+  {"type": "redacted_thinking", "data": "b64=="}, {"type": "text", "text": "Once "}, {"text": "more.", "type": "text"},
+  {"type": "tool_use", "id": "c", "name": "look", "input": {"z": 1, "at": 12345678901234567890123}} ]"#;
+
+#[tokio::test]
+async fn a_message_with_thinking_goes_back_byte_for_byte_unless_it_was_changed() {
+    let said =
+        format!(r#"{{"id": "m", "role": "assistant", "content": {THOUGHT}, "stop_reason": "tool_use"}}"#);
+    let said = written("200 OK", "", &said);
+    let mut endpoint = ScriptedEndpoint::new(vec![said.clone(), said.clone(), said.clone(), said]).await;
+    let model = AnthropicModel::new(http(), config(&endpoint.url));
+    let reply = model.complete(&request(), "k").await.unwrap();
+    assert_eq!(reply.message.text, "Once more.");
+    endpoint.asked().await;
+    // As it comes back from the record.
+    let recorded: ModelReply = serde_json::from_str(&serde_json::to_string(&reply).unwrap()).unwrap();
+    let after = |message: ModelMessage| {
+        let result = ModelMessage {
+            role: ModelRole::Tool,
+            text: "fine".into(),
+            call: Some("c".into()),
+            ..ModelMessage::default()
+        };
+        let messages = vec![ModelMessage::user("How is it?"), message, result];
+        ModelRequest { messages, ..request() }
+    };
+    model.complete(&after(recorded.message.clone()), "k").await.unwrap();
+    let inside = THOUGHT.trim_matches(['[', ']', ' ']);
+    let blocks: Vec<&str> =
+        inside.split_inclusive("},").map(|block| block.trim_end_matches(',').trim()).collect();
+    let sent = endpoint.asked().await.text;
+    assert_eq!(blocks.len(), 5);
+    assert!(sent.contains(&format!(r#""content":[{}]"#, blocks.join(","))), "{sent}");
+    // A host that has changed the text or the calls means what it says.
+    let edited = ModelMessage { text: "Once.".into(), ..recorded.message.clone() };
+    let without_calls = ModelMessage { calls: Vec::new(), ..recorded.message.clone() };
+    for message in [edited, without_calls] {
+        model.complete(&after(message), "k").await.unwrap();
+        let sent = endpoint.asked().await.text;
+        assert!(!sent.contains("thinking"), "{sent}");
+    }
+    // Another provider would not know what to make of it.
+    let plain =
+        json!({"id": "r", "choices": [{"index": 0, "message": {"role": "assistant", "content": "Fine."}}]});
+    let mut endpoint = ScriptedEndpoint::new(vec![answer("200 OK", "", &plain)]).await;
+    let reply = openai(&endpoint.url).complete(&after(recorded.message), "k").await.unwrap();
+    assert_eq!(reply.message.provider, None, "a message that is text and calls alone is kept once");
+    assert!(!endpoint.asked().await.text.contains("thinking"));
+}
+
+#[tokio::test]
+async fn fields_that_a_compatible_server_adds_go_back_to_it() {
+    let call = r#"{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{ \"at\": 1 }"},
+        "extra_content": {"google": {"thought_signature": "sig\/="}}}"#;
+    let message = format!(
+        r#"{{"role": "assistant", "content": null, "reasoning_content": "Hm.", "tool_calls": [{call}]}}"#
+    );
+    let said = written(
+        "200 OK",
+        "",
+        &format!(r#"{{"id": "r", "choices": [{{"index": 0, "message": {message}}}]}}"#),
+    );
+    let mut endpoint = ScriptedEndpoint::new(vec![said.clone(), said]).await;
+    let model = openai(&endpoint.url);
+    let reply = model.complete(&request(), "k").await.unwrap().message;
+    endpoint.asked().await;
+    let again = ModelRequest { messages: vec![ModelMessage::user("?"), reply], ..request() };
+    model.complete(&again, "k").await.unwrap();
+    let sent = endpoint.asked().await.text;
+    assert!(sent.contains(&message), "{sent}");
+}
+
+#[tokio::test]
+async fn parameters_of_the_host_are_sent_and_replace_nothing() {
+    let said = json!({"id": "m", "role": "assistant", "content": [{"type": "text", "text": "Fine."}]});
+    let mut endpoint = ScriptedEndpoint::new(vec![answer("200 OK", "", &said)]).await;
+    let thinking = json!({"type": "enabled", "budget_tokens": 1_024});
+    let given =
+        json!({"thinking": thinking, "messages": [], "model": "other", "output_config": {"effort": "low"}});
+    let parameters = given.as_object().cloned().unwrap();
+    let model = AnthropicModel::new(http(), EndpointConfig { parameters, ..config(&endpoint.url) });
+    // A schema that the API cannot be held to is told in words.
+    let open = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let asked = ModelRequest { schema: Some(open.clone()), ..request() };
+    model.complete(&asked, "k").await.unwrap();
+    let Asked { body, text, .. } = endpoint.asked().await;
+    assert_eq!((&body["thinking"], &body["model"]), (&thinking, &json!("small")));
+    assert_eq!((text.matches("\"messages\"").count(), body["messages"].as_array().unwrap().len()), (1, 3));
+    assert_eq!(body["output_config"], json!({"effort": "low"}));
+    assert!(body["system"].as_str().unwrap().ends_with(&open.to_string()), "{}", body["system"]);
 }
 
 async fn refused(status: &str, headers: &str, body: Value) -> ToolError {
@@ -194,6 +300,18 @@ async fn refusals_say_when_to_come_back_and_never_the_key() {
     assert_eq!(busy.message, "The language model is not available (status 429). Slow down, [key].");
     let down = refused("503 Service Unavailable", "retry-after-ms: 250\r\n", json!("no")).await;
     assert_eq!(down.retry, Retry::Safe { after_ms: Some(250) });
+    let (now, soon) = ("date: Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:28:30 GMT");
+    for (headers, after_ms) in [
+        (format!("{now}\r\nretry-after: {soon}\r\n"), Some(30_000)),
+        (format!("{now}\r\nretry-after: Wednesday, 21-Oct-26 07:28:30 GMT\r\n"), Some(30_000)),
+        (format!("{now}\r\nretry-after: Wed, 21 Oct 2026 07:27:00 GMT\r\n"), Some(0)),
+        ("retry-after: Sun, 06 Nov 1994 08:49:37 GMT\r\n".to_string(), Some(0)),
+        (format!("{now}\r\nretry-after: soon\r\n"), None),
+        (format!("{now}\r\nretry-after: -1\r\n"), None),
+    ] {
+        let later = refused("503 Service Unavailable", &headers, json!({})).await;
+        assert_eq!(later.retry, Retry::Safe { after_ms }, "{headers}");
+    }
     assert_eq!(refused("500 No", "", json!({})).await.retry, Retry::Safe { after_ms: None });
     let wrong = refused("400 Bad Request", "", said.clone()).await;
     assert_eq!((wrong.class, wrong.retry), (FailureClass::External, Retry::Never));

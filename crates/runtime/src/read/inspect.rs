@@ -49,6 +49,8 @@ pub struct Line {
     pub after_us: u64,
     /// The kind of fact.
     pub kind: &'static str,
+    /// The name of the operation, such as a step or a sleep, if the fact is about one.
+    pub name: Option<String>,
     /// The sentence.
     pub text: String,
     /// The depth inside the call of the story: 0 is that call's own.

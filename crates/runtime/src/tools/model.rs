@@ -70,6 +70,20 @@ pub struct ModelMessage {
     /// The id of the call whose result this is, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
+    /// The message as its provider wrote it, if it has more in it than text and calls. Leave it in the conversation: some models
+    /// refuse to go on without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<ProviderMessage>,
+}
+
+/// A message of a model in the form of its provider, with thinking blocks, signatures and whatever else the provider wants back.
+/// Clients send it byte for byte, as long as the text and the calls beside it are those that it says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderMessage {
+    /// The form, such as `anthropic`.
+    pub form: String,
+    /// The JSON text.
+    pub json: String,
 }
 
 impl ModelMessage {

@@ -115,6 +115,19 @@ async fn what_a_search_reveals_stays_over_a_restart_and_costs_one_commit() {
 }
 
 #[tokio::test]
+async fn a_search_returns_the_tool_of_that_name_first_and_eight_at_most() {
+    let runtime = memory();
+    (0..20)
+        .for_each(|n| register(&runtime, &format!("t{n:02}"), "Mail, mail and mail again.", Deferral::Auto));
+    register(&runtime, "mail", "Reports about storms, tides and currents to the harbour.", Deferral::Auto);
+    for query in ["mail", " MAIL "] {
+        let found = one(&runtime, "search_tools", json!({ "query": query })).await.value::<Value>().unwrap();
+        let found = found["tools"].as_array().unwrap();
+        assert_eq!((found.len(), &found[0]["name"]), (8, &json!("mail")), "{query}");
+    }
+}
+
+#[tokio::test]
 async fn a_tool_is_called_by_name_through_the_door_that_never_changes() {
     let runtime = memory();
     (0..20).for_each(|n| register(&runtime, &format!("t{n:02}"), "Does it.", Deferral::Auto));

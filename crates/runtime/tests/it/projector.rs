@@ -2,12 +2,14 @@
 
 use crate::rig::{batch, call, run};
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use windlass::outcome::{ModelAnswer, Outcome, Part};
 use windlass::store::memory::MemoryStore;
 use windlass::tool::{ProjectedCall, Projector};
 use windlass::{Config, EffectClass, Runtime, ToolError, ToolSpec, tool_fn};
+use windlass_testkit::clock::ManualClock;
 
 /// Does what the argument `how` says.
 #[derive(Default)]
@@ -47,4 +49,31 @@ async fn the_projector_shapes_an_end_once_and_its_failures_are_as_if_it_were_not
         assert_eq!(answer.calls[5].model_text(), "s no_such failed");
         assert_eq!(shaping.asked.load(Ordering::SeqCst), 6, "never for a replay");
     }
+}
+
+/// Notes how long the attempts of each call ran.
+#[derive(Default)]
+struct Timing(Mutex<Vec<Duration>>);
+
+impl Projector for Timing {
+    fn project(&self, ended: &ProjectedCall<'_>) -> Result<Option<ModelAnswer>, ToolError> {
+        self.0.lock().unwrap().push(ended.ran);
+        Ok(None)
+    }
+}
+
+#[tokio::test]
+async fn the_projector_is_told_how_long_the_call_ran() {
+    let (timing, clock) = (Arc::new(Timing::default()), ManualClock::default());
+    let config = Config::new(MemoryStore::new().unwrap());
+    let runtime =
+        Runtime::new(Config { projector: Some(timing.clone()), clock: Arc::new(clock.clone()), ..config });
+    let spec = ToolSpec { name: "t".into(), class: Some(EffectClass::Read), ..ToolSpec::default() };
+    let tool = tool_fn(spec, move |_, _| {
+        clock.advance(Duration::from_millis(1_500));
+        async { Ok(json!("late").into()) }
+    });
+    runtime.register(tool).unwrap();
+    run(&runtime, "s", batch("k", vec![call("c", "t", json!({}))])).await;
+    assert_eq!(*timing.0.lock().unwrap(), [Duration::from_millis(1_500)]);
 }

@@ -344,20 +344,23 @@ async fn a_response_continues_the_trace_that_it_was_posted_in() {
 async fn a_response_of_another_wire_is_refused_and_its_wire_named() {
     let rig = Rig::new();
     let ran = offer(&rig.runtime);
-    for (of, response, _) in wires() {
+    for (of, response, stream) in wires() {
         for (wire, ..) in wires().iter().filter(|(wire, ..)| *wire != of) {
             let path = format!("/v1/sessions/s/batches?wire={wire}&turn=1");
-            let (status, problem) = rig.post(&path, response.as_bytes()).await;
-            assert_eq!(
-                (status, &problem["code"]),
-                (400, &json!("bad_response")),
-                "{of} as {wire}: {problem}"
-            );
-            let detail = problem["detail"].as_str().unwrap_or_default();
-            assert!(
-                detail.contains(&format!("it looks like one of {of}; name that wire")),
-                "{of} as {wire}: {detail}"
-            );
+            let mut streamed = Pieces::to(&rig, &path).await;
+            streamed.send(&stream).await;
+            for (status, problem) in [rig.post(&path, response.as_bytes()).await, streamed.end().await] {
+                assert_eq!(
+                    (status, &problem["code"]),
+                    (400, &json!("bad_response")),
+                    "{of} as {wire}: {problem}"
+                );
+                let detail = problem["detail"].as_str().unwrap_or_default();
+                assert!(
+                    detail.contains(&format!("it looks like one of {of}; name that wire")),
+                    "{of} as {wire}: {detail}"
+                );
+            }
         }
     }
     assert_eq!(ran.load(Ordering::SeqCst), 0);

@@ -59,6 +59,44 @@ async fn a_restart_replays_the_body_and_no_step() {
     ended.assert_one_key();
 }
 
+/// Steps whose names look like sentences; the second fails at the first attempt.
+#[tool(class = "stepped")]
+async fn worded(cx: &Cx) -> Result<u32, ToolError> {
+    cx.step("a is done: b", (), |()| async { Ok(()) }).await?;
+    let attempt = cx.attempt().0;
+    let tried = cx.step("the step failed: c", (), |()| async move {
+        if attempt == 1 { Err(ToolError::new("not yet").safe_to_retry()) } else { Ok(attempt) }
+    });
+    Ok(tried.await?)
+}
+
+#[tokio::test]
+async fn steps_are_told_by_their_names_whatever_these_are() {
+    let test = TestRuntime::new().unwrap();
+    test.register(worded()).unwrap();
+    let ended = test.call("worded", json!({})).await.unwrap();
+    ended.assert_succeeded();
+    ended.assert_steps(&["a is done: b", "the step failed: c", "the step failed: c"]);
+}
+
+/// A step of its own around a call of another tool.
+#[tool(class = "stepped")]
+async fn outer(cx: &Cx) -> Result<u32, ToolError> {
+    cx.step("own", (), |()| async { Ok(()) }).await?;
+    cx.call("nested", "worded", json!({})).await?;
+    Ok(1)
+}
+
+#[tokio::test]
+async fn steps_of_nested_calls_are_not_those_of_the_call() {
+    let test = TestRuntime::new().unwrap();
+    test.register(outer()).unwrap();
+    test.register(worded()).unwrap();
+    let ended = test.call("outer", json!({})).await.unwrap();
+    ended.assert_succeeded();
+    ended.assert_steps(&["own"]);
+}
+
 #[tokio::test]
 async fn a_once_call_that_was_under_way_ends_as_unknown() {
     let (test, begun) = (TestRuntime::new().unwrap(), Arc::new(Notify::new()));
@@ -80,7 +118,8 @@ async fn a_once_call_that_was_under_way_ends_as_unknown() {
 /// The panic of an assertion that does not hold.
 fn panic_of(check: impl FnOnce() + std::panic::UnwindSafe) -> String {
     let panic = std::panic::catch_unwind(check).expect_err("it does not hold");
-    panic.downcast::<String>().map_or_else(|_| String::new(), |text| *text)
+    let words = panic.downcast_ref::<&str>().map(|text| text.to_string());
+    words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 #[tokio::test]
@@ -93,4 +132,9 @@ async fn an_assertion_that_does_not_hold_says_what_happened() {
     assert!(panic_of(|| ended.assert_runs(1)).contains("ran 2 times"));
     assert!(panic_of(|| ended.assert_steps(&["x"])).contains("other steps"));
     assert!(panic_of(|| ended.assert_model_saw("x")).contains("the model saw"));
+    let refused = test.call("shaky", json!({"n": 1})).await.unwrap();
+    let refused = std::panic::AssertUnwindSafe(&refused);
+    assert!(panic_of(|| refused.assert_succeeded()).contains("ended as failed"));
+    assert!(panic_of(|| refused.assert_failed("timeout")).contains("invalid_args"));
+    assert!(panic_of(|| _ = refused.assert_one_key()).contains("never ran"));
 }

@@ -6,6 +6,7 @@
 )]
 
 mod results;
+mod round_trips;
 mod schemas;
 mod streams;
 mod turns;

@@ -121,6 +121,21 @@ fn servers_that_number_all_calls_alike_are_understood() {
 }
 
 #[test]
+fn a_stream_of_another_wire_is_refused_at_its_first_event_and_its_wire_named() {
+    for of in Wire::ALL {
+        let events = events(stream(of).as_bytes());
+        for wire in Wire::ALL.into_iter().filter(|wire| *wire != of) {
+            let refused = StreamReader::new(wire).push(&events[0]).unwrap_err().to_string();
+            assert!(refused.contains(&format!("it looks like one of {of}; name that wire")), "{refused}");
+        }
+        let nothing = StreamReader::new(of).finish().unwrap_err().to_string();
+        assert!(nothing.contains("application/json"), "{nothing}");
+        let streamed = of.read(stream(of)).unwrap_err().to_string();
+        assert!(streamed.contains("text/event-stream"), "{streamed}");
+    }
+}
+
+#[test]
 fn what_a_provider_reports_in_a_stream_is_told() {
     let mut told = String::new();
     let cases = [

@@ -120,8 +120,16 @@ impl Telling<'_> {
                 (fact.kind().as_str(), self.story(call, fact), Some(*ordinal))
             }
         };
+        let name = match &entry.event {
+            EntryEvent::Call { fact: Fact::Operation(operation), .. } => Some(operation.name.to_string()),
+            EntryEvent::Call { .. }
+            | EntryEvent::Batch(_)
+            | EntryEvent::Closed(_)
+            | EntryEvent::ClockMoved(_)
+            | EntryEvent::Answered(_) => None,
+        };
         let call = self.handle(part.batch, ordinal.or(part.only).unwrap_or(Ordinal(0)));
-        Some(Line { entry: number, at: entry.at, after_us: 0, kind, text, depth: part.depth, call })
+        Some(Line { entry: number, at: entry.at, after_us: 0, kind, name, text, depth: part.depth, call })
     }
 
     fn story(&mut self, call: CallId, fact: &Fact) -> String {
