@@ -92,7 +92,12 @@ impl Tool for ParkingTool {
 fn open(folder: &Path) -> Result<(Runtime, KeySink), BenchError> {
     let file = File::options().append(true).create(true).open(folder.join(KEYS))?;
     let keys: KeySink = Arc::new(Mutex::new(BufWriter::new(file)));
-    let limits = Limits { calls_parked_max: u64::MAX, calls_queued_max: u64::MAX, ..Limits::default() };
+    let limits = Limits {
+        calls_parked_max: u64::MAX,
+        calls_queued_max: u64::MAX,
+        session_calls_queued_max: u64::MAX,
+        ..Limits::default()
+    };
     let store = SqliteStore::open(Options::new(folder))?;
     let runtime = Runtime::new(Config { limits, ..Config::new(store) });
     runtime.register(ParkingTool(keys.clone()))?;
