@@ -165,7 +165,7 @@ fn answer(on: &DriveContext, ended: Vec<EndedCall>, durable: Result<(), Lost>) {
     rt.closed(count);
 }
 
-/// What follows the ends of calls once they are durable. Nothing, for most.
+/// The actions that follow the ends of calls once they are durable. Most calls have none.
 #[derive(Default)]
 struct Aftermath {
     was_scheduled: bool,
