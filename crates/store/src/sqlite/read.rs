@@ -5,7 +5,9 @@ use super::lookups;
 use super::pool::ReaderPool;
 use super::seal::{Sealed, batch_seal, expired_seal, mark_seal, message_digest, open_part, piece_digest};
 use crate::chain::{int, piece_key, uint};
-use crate::{BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, SessionPage, SessionRow, Space, StoreError};
+use crate::{
+    BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, SessionPage, SessionRow, Space, StoreError, blob_key,
+};
 use rusqlite::{Connection, Error, OptionalExtension, Row};
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
@@ -180,7 +182,7 @@ pub(super) fn blob(
     len: u64,
 ) -> Result<Option<Vec<u8>>, StoreError> {
     pool.read("read a blob", |conn| {
-        let Some(piece_bytes) = piece_bytes(conn, blob)? else { return Ok(Ok(None)) };
+        let Some(piece_bytes) = piece_bytes(conn, blob)? else { return missing(conn, blob) };
         let start = offset.checked_div(piece_bytes).filter(|start| *start < u64::from(BLOB_PIECES_MAX));
         let Some(start) = start.map(|start| start as u32) else { return Ok(Ok(Some(Vec::new()))) };
         let sql = "SELECT piece, digest, data FROM chunks WHERE piece >= ?1 ORDER BY piece";
@@ -215,15 +217,15 @@ pub(super) fn blob(
 /// The size of a blob: all its pieces but the last have the same length.
 pub(super) fn blob_size(pool: &ReaderPool, blob: BlobNo) -> Result<Option<BlobSize>, StoreError> {
     pool.read("measure a blob", |conn| {
-        let Some(piece_bytes) = piece_bytes(conn, blob)? else { return Ok(None) };
+        let Some(piece_bytes) = piece_bytes(conn, blob)? else { return missing(conn, blob) };
         let sql = "SELECT piece, length(data) FROM chunks WHERE piece <= ?1 ORDER BY piece DESC LIMIT 1";
         let last = [piece_key(blob, BLOB_PIECES_MAX - 1)];
         conn.prepare_cached(sql)?.query_row(last, |row| {
             let before = uint(row.get::<_, i64>(0)? - piece_key(blob, 0));
             let bytes = before * piece_bytes + uint(row.get(1)?);
-            Ok(Some(BlobSize { bytes, pieces: before as u32 + 1 }))
+            Ok(Ok(Some(BlobSize { bytes, pieces: before as u32 + 1 })))
         })
-    })
+    })?
 }
 
 /// The call that a mark is at.
@@ -247,6 +249,19 @@ fn piece_bytes(conn: &Connection, blob: BlobNo) -> Result<Option<u64>, Error> {
     let sql = "SELECT length(data) FROM chunks WHERE piece = ?1";
     let first = conn.prepare_cached(sql)?.query_row([piece_key(blob, 0)], |row| row.get(0)).optional()?;
     Ok(first.map(uint))
+}
+
+/// Nothing, for a blob without a first piece. Its record is written with that piece and removed with it, unless its session is being
+/// removed: a record without the piece is damage.
+fn missing<T>(conn: &Connection, blob: BlobNo) -> Result<Result<Option<T>, StoreError>, Error> {
+    // The space is written out, so that the partial index serves.
+    let sql = "SELECT EXISTS (SELECT 1 FROM records AS known WHERE known.space = 16 AND known.key = ?1 AND NOT EXISTS \
+               (SELECT 1 FROM records WHERE space = ?2 AND owner = known.owner))";
+    let known = (blob_key(blob), Space::Removing.number());
+    let is_known: bool = conn.prepare_cached(sql)?.query_row(known, |row| row.get(0))?;
+    // It may have been written since.
+    let is_lost = is_known && piece_bytes(conn, blob)?.is_none();
+    Ok(if is_lost { Err(StoreError::DamagedBlob { blob, piece: 0 }) } else { Ok(None) })
 }
 
 /// A session's row from the file, not verified yet.

@@ -5,7 +5,7 @@ use crate::sqlite::outside;
 use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, Mark, Ordinal, SessionNo};
-use windlass_store::{RecordPage, Row, Sequence, Space, Store, StoreError};
+use windlass_store::{RecordPage, Row, Sequence, Space, Store, StoreError, blob_key};
 use windlass_testkit::store_suite::{begin, held, journal, next, one, open as open_session};
 
 /// Two sessions with a batch of three rows each.
@@ -181,4 +181,23 @@ async fn a_damaged_piece_of_a_blob_is_noticed() {
     let error = scene.store.blob(blob, 0, 5).await.unwrap_err();
     assert!(matches!(error, StoreError::DamagedBlob { piece: 1, .. }), "{error:?}");
     assert_eq!(scene.store.blob(other, 0, 9).await.unwrap().unwrap(), b"four");
+}
+
+#[tokio::test]
+async fn a_blob_whose_pieces_are_lost_is_not_taken_for_none() {
+    let scene = scene().await;
+    let blob = BlobNo(next(&scene.store, Sequence::Blob).await);
+    let owned = Row::Put { space: Space::Blob, key: blob_key(blob), value: Arc::from([]) };
+    let piece = Row::Chunk { blob, seq: 0, data: b"four"[..].into() };
+    one(&scene.store, held(scene.whole.0, vec![piece, owned])).await.unwrap();
+    assert_eq!(scene.store.blob(BlobNo(blob.0 + 1), 0, 4).await.unwrap(), None, "there is no such blob");
+    outside(&scene.folder).execute("DELETE FROM chunks", ()).unwrap();
+    let error = scene.store.blob(blob, 0, 4).await.unwrap_err();
+    assert!(matches!(error, StoreError::DamagedBlob { piece: 0, .. }), "{error:?}");
+    assert!(scene.store.blob_size(blob).await.is_err());
+    // The pieces of a session that is being removed go first.
+    let removing = Row::Put { space: Space::Removing, key: String::new(), value: Arc::from([]) };
+    one(&scene.store, held(scene.whole.0, vec![removing])).await.unwrap();
+    assert_eq!(scene.store.blob(blob, 0, 4).await.unwrap(), None);
+    assert_eq!(scene.store.blob_size(blob).await.unwrap(), None);
 }
