@@ -144,6 +144,13 @@ impl<'a> Sweep<'a> {
             || self.rt.retention.store_bytes.is_some_and(|bytes| total > bytes)
     }
 
+    /// Whether more than twice as much is kept as a rule allows.
+    fn is_far_over(&self, session: SessionNo, rule: &SessionRule) -> bool {
+        let size = self.sizes.get(&session).copied().unwrap_or(0);
+        rule.bytes.is_some_and(|bytes| size / 2 > bytes)
+            || self.rt.retention.store_bytes.is_some_and(|bytes| self.total / 2 > bytes)
+    }
+
     fn may_be_due(&self, session: SessionNo, rule: &SessionRule) -> bool {
         rule.age_us.is_some() || self.is_over_size(session, rule, 0)
     }
@@ -198,7 +205,8 @@ impl<'a> Sweep<'a> {
             }
         }
         drop(admission);
-        if self.pace == SweepPace::Slow {
+        // Whoever writes faster than records expire waits for it.
+        if self.pace == SweepPace::Slow && !self.is_far_over(no, &rule) {
             self.rest(began_us).await;
         }
         Ok(is_young)
